@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// One Bind<Area> for each bind_<area>.cc; module.cc calls them in this order.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace hloenv {
+
+void BindHlo(pybind11::module_& m);
+
+}  // namespace hloenv

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <pybind11/pybind11.h>
+
+#include "bindings/bind.h"
+#include "bindings/errors.h"
+
+PYBIND11_MODULE(_core, m) {
+  m.doc() = "The C++ core of hloenv. Use the names of the package `hloenv`.";
+  m.attr("tensorflow_version") = HLOENV_TENSORFLOW_VERSION;
+  hloenv::BindErrors(m);
+  hloenv::BindHlo(m);
+}

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A module is written out in a canonical form and that text is hashed. The form
+// numbers instructions by a depth-first walk from the root through operands, so
+// it depends on the graph alone; computations are numbered by first reference.
+// Two things have no natural order: side-effecting instructions that nothing
+// reaches, and control predecessors. They are walked in the order of a hash of
+// what is below them, ties in the order of the module.
+#include "hlo/fingerprint.h"
+
+#include <map>
+
+#include "absl/strings/str_format.h"
+#include "tsl/platform/fingerprint.h"
+#include "xla/hlo/ir/hlo_schedule.h"
+
+namespace hloenv {
+namespace {
+
+using xla::HloComputation;
+using xla::HloInstruction;
+using xla::HloOpcode;
+
+// Appends fixed-size values and length-prefixed strings, so that no two
+// different sequences give the same bytes.
+class Writer {
+ public:
+  void Int(int64_t value) {
+    bytes_.append(reinterpret_cast<const char*>(&value), sizeof(value));
+  }
+  void String(absl::string_view value) {
+    Int(static_cast<int64_t>(value.size()));
+    bytes_.append(value.data(), value.size());
+  }
+  void Shape(const xla::Shape& shape) {
+    Int(shape.element_type());
+    if (shape.IsTuple()) {
+      Int(static_cast<int64_t>(shape.tuple_shapes().size()));
+      for (const xla::Shape& element : shape.tuple_shapes()) Shape(element);
+      return;
+    }
+    if (!shape.IsArray()) {
+      String(shape.ToString(/*print_layout=*/true));
+      return;
+    }
+    Int(shape.dimensions().size());
+    for (int i = 0; i < static_cast<int>(shape.dimensions().size()); ++i) {
+      Int(shape.dimensions(i) * 2 + (shape.is_dynamic_dimension(i) ? 1 : 0));
+    }
+    if (!shape.has_layout()) {
+      Int(-1);
+      return;
+    }
+    const xla::Layout& layout = shape.layout();
+    for (int64_t dim : layout.minor_to_major()) Int(dim);
+    if (!layout.tiles().empty() || layout.memory_space() != 0 ||
+        layout.element_size_in_bits() != 0 || layout.has_physical_shape() ||
+        layout.dynamic_shape_metadata_prefix_bytes() != 0) {
+      String(layout.ToString());
+    }
+  }
+  const std::string& bytes() const { return bytes_; }
+
+ private:
+  std::string bytes_;
+};
+
+std::string LiteralBytes(const xla::Literal& literal) {
+  Writer writer;
+  xla::ShapeUtil::ForEachSubshape(
+      literal.shape(), [&](const xla::Shape& leaf, const xla::ShapeIndex& index) {
+        if (!leaf.IsArray()) return;
+        writer.String(absl::string_view(
+            static_cast<const char*>(literal.untyped_data(index)),
+            literal.size_bytes(index)));
+      });
+  return writer.bytes();
+}
+
+// Attributes of one instruction other than shape, operands and called
+// computations.
+void WriteAttributes(const HloInstruction& instruction, Writer* writer) {
+  switch (instruction.opcode()) {
+    case HloOpcode::kParameter:
+      writer->Int(instruction.parameter_number());
+      break;
+    case HloOpcode::kConstant: {
+      const tsl::Fprint128 hash =
+          tsl::Fingerprint128(LiteralBytes(instruction.literal()));
+      writer->Int(static_cast<int64_t>(hash.low64));
+      writer->Int(static_cast<int64_t>(hash.high64));
+      break;
+    }
+    default:
+      break;
+  }
+  static const xla::HloPrintOptions* const options = new xla::HloPrintOptions(
+      xla::HloPrintOptions()
+          .set_print_subcomputation_mode(
+              xla::HloPrintOptions::PrintSubcomputationMode::kOff)
+          .set_print_metadata(false)
+          .set_print_original_value(false)
+          .set_print_control_dependencies(false)
+          .set_print_large_constants(false));
+  for (const std::string& attribute :
+       instruction.ExtraAttributesToString(*options)) {
+    writer->String(attribute);
+  }
+  writer->String(instruction.raw_backend_config_string());
+  if (instruction.opcode() == HloOpcode::kCustomCall) {
+    writer->Int(instruction.HasSideEffectNoRecurse() ? 1 : 0);
+  }
+}
+
+class Fingerprinter {
+ public:
+  std::string Run(const xla::HloModule& module) {
+    WriteConfig(module);
+    Number(module.entry_computation());
+    // `computations_` grows while it is walked.
+    for (size_t i = 0; i < computations_.size(); ++i) {
+      WriteComputation(module, *computations_[i]);
+    }
+    const tsl::Fprint128 hash = tsl::Fingerprint128(writer_.bytes());
+    return absl::StrFormat("%016x%016x", hash.high64, hash.low64);
+  }
+
+ private:
+  int64_t Number(const HloComputation* computation) {
+    auto [it, is_new] = numbers_.try_emplace(
+        computation, static_cast<int64_t>(computations_.size()));
+    if (is_new) computations_.push_back(computation);
+    return it->second;
+  }
+
+  void WriteConfig(const xla::HloModule& module) {
+    const xla::HloModuleConfig& config = module.config();
+    writer_.String(config.has_entry_computation_layout()
+                       ? config.entry_computation_layout().ToString()
+                       : "");
+    writer_.String(module.input_output_alias_config().ToString());
+    writer_.String(module.buffer_donor_config().ToString());
+    writer_.Int(config.replica_count());
+    writer_.Int(config.num_partitions());
+    const auto& attributes = module.frontend_attributes().map();
+    for (const auto& [key, value] :
+         std::map<std::string, std::string>(attributes.begin(),
+                                            attributes.end())) {
+      writer_.String(key);
+      writer_.String(value);
+    }
+  }
+
+  // Hash of `instruction` and all below it, without sharing. Used for order
+  // only.
+  uint64_t TreeHash(const HloInstruction* instruction) {
+    std::vector<const HloInstruction*> stack = {instruction};
+    while (!stack.empty()) {
+      const HloInstruction* top = stack.back();
+      if (tree_hashes_.contains(top)) {
+        stack.pop_back();
+        continue;
+      }
+      bool ready = true;
+      for (const HloInstruction* operand : top->operands()) {
+        if (!tree_hashes_.contains(operand)) {
+          stack.push_back(operand);
+          ready = false;
+        }
+      }
+      if (!ready) continue;
+      Writer writer;
+      writer.Int(static_cast<int64_t>(top->opcode()));
+      writer.Shape(top->shape());
+      WriteAttributes(*top, &writer);
+      for (const HloInstruction* operand : top->operands()) {
+        writer.Int(static_cast<int64_t>(tree_hashes_.at(operand)));
+      }
+      tree_hashes_[top] = tsl::Fingerprint64(writer.bytes());
+      stack.pop_back();
+    }
+    return tree_hashes_.at(instruction);
+  }
+
+  void SortByTreeHash(std::vector<const HloInstruction*>* instructions) {
+    if (instructions->size() < 2) return;
+    std::stable_sort(instructions->begin(), instructions->end(),
+                     [this](const HloInstruction* a, const HloInstruction* b) {
+                       return TreeHash(a) < TreeHash(b);
+                     });
+  }
+
+  void WriteComputation(const xla::HloModule& module,
+                        const HloComputation& computation) {
+    int32_t num_ids = 0;
+    std::vector<const HloInstruction*> effects;
+    for (const HloInstruction* instruction : computation.instructions()) {
+      num_ids = std::max(num_ids, instruction->local_id() + 1);
+      if (instruction->user_count() == 0 &&
+          instruction != computation.root_instruction() &&
+          instruction->HasSideEffect()) {
+        effects.push_back(instruction);
+      }
+    }
+    tree_hashes_.clear();
+    numbers_in_computation_.assign(num_ids, -1);
+    next_number_ = 0;
+    writer_.Int(computation.num_parameters());
+    for (const HloInstruction* parameter :
+         computation.parameter_instructions()) {
+      writer_.Shape(parameter->shape());
+    }
+    writer_.String(computation.execution_thread());
+    Walk(computation.root_instruction());
+    SortByTreeHash(&effects);
+    for (const HloInstruction* effect : effects) Walk(effect);
+    // Side effects that have users, all of them dead, still happen.
+    std::vector<const HloInstruction*> rest;
+    for (const HloInstruction* instruction : computation.instructions()) {
+      if (numbers_in_computation_[instruction->local_id()] < 0 &&
+          instruction->HasSideEffect()) {
+        rest.push_back(instruction);
+      }
+    }
+    SortByTreeHash(&rest);
+    for (const HloInstruction* effect : rest) Walk(effect);
+    writer_.Int(-2);  // end of the computation
+    if (module.has_schedule() &&
+        module.schedule().is_computation_scheduled(&computation)) {
+      for (const HloInstruction* instruction :
+           module.schedule().sequence(&computation).instructions()) {
+        writer_.Int(numbers_in_computation_[instruction->local_id()]);
+      }
+    }
+  }
+
+  void Walk(const HloInstruction* root) {
+    std::vector<const HloInstruction*> stack = {root};
+    std::vector<const HloInstruction*> below;
+    while (!stack.empty()) {
+      const HloInstruction* top = stack.back();
+      int32_t& number = numbers_in_computation_[top->local_id()];
+      if (number >= 0) {
+        stack.pop_back();
+        continue;
+      }
+      if (number == kOpen) {
+        number = next_number_++;
+        Write(*top);
+        stack.pop_back();
+        continue;
+      }
+      number = kOpen;
+      below.assign(top->control_predecessors().begin(),
+                   top->control_predecessors().end());
+      SortByTreeHash(&below);
+      // Pushed last, visited first: operands before control predecessors.
+      for (auto it = below.rbegin(); it != below.rend(); ++it) Push(*it, &stack);
+      for (int64_t i = top->operand_count() - 1; i >= 0; --i) {
+        Push(top->operand(i), &stack);
+      }
+    }
+  }
+
+  void Push(const HloInstruction* instruction,
+            std::vector<const HloInstruction*>* stack) {
+    if (numbers_in_computation_[instruction->local_id()] == kUnseen) {
+      stack->push_back(instruction);
+    }
+  }
+
+  void Write(const HloInstruction& instruction) {
+    writer_.Int(static_cast<int64_t>(instruction.opcode()));
+    writer_.Shape(instruction.shape());
+    WriteAttributes(instruction, &writer_);
+    for (const HloInstruction* operand : instruction.operands()) {
+      writer_.Int(numbers_in_computation_[operand->local_id()]);
+    }
+    writer_.Int(-3);
+    for (const HloComputation* called : instruction.called_computations()) {
+      writer_.Int(Number(called));
+    }
+    std::vector<int32_t> predecessors;
+    for (const HloInstruction* predecessor :
+         instruction.control_predecessors()) {
+      predecessors.push_back(
+          numbers_in_computation_[predecessor->local_id()]);
+    }
+    std::sort(predecessors.begin(), predecessors.end());
+    for (int32_t predecessor : predecessors) writer_.Int(predecessor);
+    writer_.Int(-4);
+  }
+
+  static constexpr int32_t kUnseen = -1;
+  static constexpr int32_t kOpen = -2;
+
+  Writer writer_;
+  absl::flat_hash_map<const HloComputation*, int64_t> numbers_;
+  std::vector<const HloComputation*> computations_;
+  absl::flat_hash_map<const HloInstruction*, uint64_t> tree_hashes_;
+  std::vector<int32_t> numbers_in_computation_;
+  int32_t next_number_ = 0;
+};
+
+}  // namespace
+
+std::string Fingerprint(const xla::HloModule& module) {
+  return Fingerprinter().Run(module);
+}
+
+}  // namespace hloenv

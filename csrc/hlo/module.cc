@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hlo/module.h"
+
+#include "hlo/config.h"
+#include "support/status.h"
+#include "xla/hlo/ir/hlo_opcode.h"
+#include "xla/hlo/parser/hlo_parser.h"
+#include "xla/service/hlo.pb.h"
+#include "xla/service/hlo_cost_analysis.h"
+#include "xla/service/hlo_verifier.h"
+
+namespace hloenv {
+
+Module::Module(std::unique_ptr<xla::HloModule> hlo) {
+  hlo->Cleanup();
+  hlo_ = std::move(hlo);
+}
+
+absl::StatusOr<Module> Module::FromText(absl::string_view text) {
+  HLOENV_ASSIGN_OR_RETURN(xla::HloModuleConfig config, DefaultModuleConfig());
+  auto parsed = xla::ParseAndReturnUnverifiedModule(text, config);
+  if (!parsed.ok()) {
+    return Annotate(parsed.status(), kParseError, "this is not HLO text");
+  }
+  if (!(*parsed)->has_entry_computation()) {
+    return Error(kParseError, "the HLO text has no ENTRY computation");
+  }
+  return Module(*std::move(parsed));
+}
+
+absl::StatusOr<Module> Module::FromProto(absl::string_view bytes) {
+  xla::HloModuleProto proto;
+  const std::string data(bytes);
+  bool is_module = proto.ParseFromString(data) && proto.computations_size() > 0;
+  if (!is_module) {
+    xla::HloProto wrapper;
+    if (wrapper.ParseFromString(data) &&
+        wrapper.hlo_module().computations_size() > 0) {
+      proto = wrapper.hlo_module();
+      is_module = true;
+    }
+  }
+  if (!is_module) {
+    return Error(kParseError,
+                 absl::StrCat("these ", bytes.size(),
+                              " bytes are not a serialized HloModuleProto with "
+                              "at least one computation"));
+  }
+  HLOENV_ASSIGN_OR_RETURN(xla::HloModuleConfig defaults, DefaultModuleConfig());
+  auto config = xla::HloModule::CreateModuleConfigFromProto(
+      proto, defaults.debug_options());
+  if (!config.ok()) {
+    return Annotate(config.status(), kParseError,
+                    "the proto's program shape cannot be read");
+  }
+  auto module = xla::HloModule::CreateFromProto(
+      proto, *config, /*prohibit_empty_literal=*/true, /*comp_envs=*/nullptr,
+      /*preserve_instruction_ids=*/false);
+  if (!module.ok()) {
+    return Annotate(module.status(), kParseError,
+                    "the proto is not a well-formed module");
+  }
+  return Module(*std::move(module));
+}
+
+std::unique_ptr<xla::HloModule> Module::CloneHlo() const {
+  return hlo_->Clone(/*suffix=*/"");
+}
+
+Module Module::Clone() const { return Module(CloneHlo()); }
+
+std::string Module::ToText() const {
+  xla::HloPrintOptions options;
+  options.set_print_large_constants(true);
+  return hlo_->ToString(options);
+}
+
+std::string Module::ToProto() const {
+  return hlo_->ToProto().SerializeAsString();
+}
+
+absl::Status Module::Verify() const {
+  std::unique_ptr<xla::HloModule> clone = CloneHlo();
+  xla::HloVerifier verifier(/*layout_sensitive=*/false,
+                            /*allow_mixed_precision=*/true);
+  return Annotate(verifier.Run(clone.get()).status(), kInvalidModuleError,
+                  absl::StrCat("module '", hlo_->name(), "' is not valid HLO"));
+}
+
+std::string Module::name() const { return hlo_->name(); }
+
+int64_t Module::instruction_count() const { return hlo_->instruction_count(); }
+
+int64_t Module::computation_count() const { return hlo_->computation_count(); }
+
+std::map<std::string, int64_t> Module::OpcodeCounts() const {
+  std::map<std::string, int64_t> counts;
+  for (const xla::HloComputation* computation : hlo_->computations()) {
+    for (const xla::HloInstruction* instruction : computation->instructions()) {
+      ++counts[std::string(xla::HloOpcodeString(instruction->opcode()))];
+    }
+  }
+  return counts;
+}
+
+absl::StatusOr<ModuleCost> Module::Cost() const {
+  xla::HloCostAnalysis analysis([](const xla::Shape& shape) {
+    return xla::ShapeUtil::ByteSizeOf(shape, /*pointer_size=*/sizeof(void*));
+  });
+  HLOENV_RETURN_IF_ERROR(
+      Annotate(hlo_->entry_computation()->Accept(&analysis),
+               kInvalidModuleError, "XLA's cost analysis refused the module"));
+  ModuleCost cost;
+  cost.flops = analysis.flop_count();
+  cost.bytes_accessed = analysis.bytes_accessed();
+  cost.transcendentals = analysis.transcendental_count();
+  return cost;
+}
+
+std::vector<ArraySpec> FlatSpecs(const xla::Shape& shape) {
+  std::vector<ArraySpec> specs;
+  xla::ShapeUtil::ForEachSubshape(
+      shape, [&](const xla::Shape& leaf, const xla::ShapeIndex&) {
+        if (leaf.IsTuple()) return;
+        ArraySpec spec;
+        spec.dtype = xla::PrimitiveType_Name(leaf.element_type());
+        std::transform(spec.dtype.begin(), spec.dtype.end(),
+                       spec.dtype.begin(),
+                       [](unsigned char c) { return std::tolower(c); });
+        if (leaf.IsArray()) {
+          spec.dims.assign(leaf.dimensions().begin(), leaf.dimensions().end());
+          if (leaf.has_layout()) {
+            spec.layout.assign(leaf.layout().minor_to_major().begin(),
+                               leaf.layout().minor_to_major().end());
+          }
+        }
+        specs.push_back(std::move(spec));
+      });
+  return specs;
+}
+
+std::vector<ArraySpec> Module::InputSpecs() const {
+  std::vector<ArraySpec> specs;
+  for (const xla::HloInstruction* parameter :
+       hlo_->entry_computation()->parameter_instructions()) {
+    for (ArraySpec& spec : FlatSpecs(parameter->shape())) {
+      specs.push_back(std::move(spec));
+    }
+  }
+  return specs;
+}
+
+std::vector<ArraySpec> Module::OutputSpecs() const {
+  return FlatSpecs(hlo_->result_shape());
+}
+
+}  // namespace hloenv

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// An HLO module as a value: read, print, verify, count.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace xla {
+class HloModule;
+class Shape;
+}  // namespace xla
+
+namespace hloenv {
+
+// One flat leaf of a module's inputs or outputs.
+struct ArraySpec {
+  std::string dtype;  // XLA's lower-case name: "f32", "pred", "token", ...
+  std::vector<int64_t> dims;
+  std::vector<int64_t> layout;  // minor to major; empty when not set
+};
+
+// What XLA's cost analysis says of the whole entry computation.
+struct ModuleCost {
+  double flops = 0;
+  double bytes_accessed = 0;
+  double transcendentals = 0;
+};
+
+// An HLO module that never changes. Copies share it, so a copy is cheap, a
+// snapshot is a copy, and threads may read one module at the same time. What
+// changes a module takes `Clone()`, works on that, and makes a new Module.
+class Module {
+ public:
+  // Takes `hlo` over. Dead instructions stay; ids are made dense, so that
+  // `Index` below is an array look-up.
+  explicit Module(std::unique_ptr<xla::HloModule> hlo);
+
+  // Parses HLO text. Does not verify: see `Verify`.
+  static absl::StatusOr<Module> FromText(absl::string_view text);
+  // Reads a serialized HloModuleProto (or the HloProto that XLA dumps).
+  static absl::StatusOr<Module> FromProto(absl::string_view bytes);
+
+  const xla::HloModule& hlo() const { return *hlo_; }
+  std::shared_ptr<const xla::HloModule> shared() const { return hlo_; }
+
+  // A deep copy with the same names.
+  std::unique_ptr<xla::HloModule> CloneHlo() const;
+  Module Clone() const;
+
+  std::string ToText() const;
+  std::string ToProto() const;
+
+  // Runs XLA's verifier on a clone; the error carries InvalidModuleError.
+  absl::Status Verify() const;
+
+  std::string name() const;
+  int64_t instruction_count() const;
+  int64_t computation_count() const;
+  std::map<std::string, int64_t> OpcodeCounts() const;
+  absl::StatusOr<ModuleCost> Cost() const;
+
+  std::vector<ArraySpec> InputSpecs() const;
+  std::vector<ArraySpec> OutputSpecs() const;
+
+ private:
+  std::shared_ptr<const xla::HloModule> hlo_;
+};
+
+// The flat leaves of `shape`, in XLA's order.
+std::vector<ArraySpec> FlatSpecs(const xla::Shape& shape);
+
+}  // namespace hloenv

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/hooks.h"
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <link.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <mutex>
+
+#include "absl/strings/match.h"
+#include "support/status.h"
+
+namespace hloenv {
+namespace {
+
+constexpr const char* kLibraries[] = {"libtensorflow_cc.so.2",
+                                      "libtensorflow_framework.so.2"};
+
+#if defined(__x86_64__)
+constexpr uint32_t kJumpSlot = R_X86_64_JUMP_SLOT;
+constexpr uint32_t kGlobDat = R_X86_64_GLOB_DAT;
+#elif defined(__aarch64__)
+constexpr uint32_t kJumpSlot = R_AARCH64_JUMP_SLOT;
+constexpr uint32_t kGlobDat = R_AARCH64_GLOB_DAT;
+#else
+#error "hloenv knows the relocations of x86-64 and arm64 only"
+#endif
+
+struct Slot {
+  void** address;
+  void* original;
+  void* replacement;
+};
+
+std::mutex& Mutex() {
+  static std::mutex* mutex = new std::mutex;
+  return *mutex;
+}
+
+std::vector<Slot>& Slots() {
+  static auto* slots = new std::vector<Slot>;
+  return *slots;
+}
+
+// The GOT may lie in a page that the loader made read-only (RELRO); its
+// protection is put back afterwards.
+absl::Status WriteSlot(void** slot, void* value, bool was_writable) {
+  const auto page_size = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  void* page = reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(slot) &
+                                       ~(page_size - 1));
+  if (mprotect(page, page_size, PROT_READ | PROT_WRITE) != 0) {
+    return Error(kHookError, absl::StrCat("cannot make a GOT page writable: ",
+                                          std::strerror(errno)));
+  }
+  // One aligned pointer store: another thread sees the old or the new function.
+  __atomic_store_n(slot, value, __ATOMIC_RELEASE);
+  if (!was_writable) mprotect(page, page_size, PROT_READ);
+  return absl::OkStatus();
+}
+
+struct Search {
+  const std::vector<Hook>* hooks;
+  std::vector<Slot> found;
+  std::vector<bool> has_slot;
+};
+
+bool IsTensorflow(const char* name) {
+  for (const char* library : kLibraries) {
+    if (absl::EndsWith(name, library)) return true;
+  }
+  return false;
+}
+
+int CollectSlots(dl_phdr_info* info, size_t, void* data) {
+  if (!IsTensorflow(info->dlpi_name)) return 0;
+  auto* search = static_cast<Search*>(data);
+  const ElfW(Sym)* symbols = nullptr;
+  const char* strings = nullptr;
+  const ElfW(Rela)* tables[2] = {nullptr, nullptr};
+  size_t sizes[2] = {0, 0};
+  for (int i = 0; i < info->dlpi_phnum; ++i) {
+    if (info->dlpi_phdr[i].p_type != PT_DYNAMIC) continue;
+    const auto* entry = reinterpret_cast<const ElfW(Dyn)*>(
+        info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
+    for (; entry->d_tag != DT_NULL; ++entry) {
+      const auto address = entry->d_un.d_ptr;
+      switch (entry->d_tag) {
+        case DT_SYMTAB:
+          symbols = reinterpret_cast<const ElfW(Sym)*>(address);
+          break;
+        case DT_STRTAB:
+          strings = reinterpret_cast<const char*>(address);
+          break;
+        case DT_JMPREL:
+          tables[0] = reinterpret_cast<const ElfW(Rela)*>(address);
+          break;
+        case DT_PLTRELSZ:
+          sizes[0] = entry->d_un.d_val / sizeof(ElfW(Rela));
+          break;
+        case DT_RELA:
+          tables[1] = reinterpret_cast<const ElfW(Rela)*>(address);
+          break;
+        case DT_RELASZ:
+          sizes[1] = entry->d_un.d_val / sizeof(ElfW(Rela));
+          break;
+        default:
+          break;
+      }
+    }
+  }
+  if (symbols == nullptr || strings == nullptr) return 0;
+  absl::flat_hash_map<absl::string_view, size_t> wanted;
+  for (size_t i = 0; i < search->hooks->size(); ++i) {
+    wanted[(*search->hooks)[i].symbol] = i;
+  }
+  for (int table = 0; table < 2; ++table) {
+    if (tables[table] == nullptr) continue;
+    for (size_t i = 0; i < sizes[table]; ++i) {
+      const ElfW(Rela)& relocation = tables[table][i];
+      const uint32_t type = ELF64_R_TYPE(relocation.r_info);
+      if (type != kJumpSlot && type != kGlobDat) continue;
+      auto it = wanted.find(
+          strings + symbols[ELF64_R_SYM(relocation.r_info)].st_name);
+      if (it == wanted.end()) continue;
+      const Hook& hook = (*search->hooks)[it->second];
+      auto** address =
+          reinterpret_cast<void**>(info->dlpi_addr + relocation.r_offset);
+      search->found.push_back({address, *hook.original, hook.replacement});
+      search->has_slot[it->second] = true;
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+absl::Status InstallHooks(const std::vector<Hook>& hooks) {
+  std::lock_guard<std::mutex> lock(Mutex());
+  void* handles[2];
+  for (int i = 0; i < 2; ++i) {
+    handles[i] = dlopen(kLibraries[i], RTLD_NOLOAD | RTLD_NOW);
+    if (handles[i] == nullptr) {
+      return Error(kHookError,
+                   absl::StrCat(kLibraries[i], " is not loaded: ", dlerror()));
+    }
+  }
+  for (const Hook& hook : hooks) {
+    *hook.original = dlsym(handles[0], hook.symbol);
+    if (*hook.original == nullptr) {
+      *hook.original = dlsym(handles[1], hook.symbol);
+    }
+    if (*hook.original == nullptr) {
+      return Error(kHookError,
+                   absl::StrCat("this TensorFlow does not export ", hook.symbol,
+                                "; hloenv was built against TensorFlow ",
+                                HLOENV_TENSORFLOW_VERSION));
+    }
+  }
+  Search search{&hooks, {}, std::vector<bool>(hooks.size(), false)};
+  dl_iterate_phdr(CollectSlots, &search);
+  for (size_t i = 0; i < hooks.size(); ++i) {
+    if (!search.has_slot[i]) {
+      return Error(kHookError,
+                   absl::StrCat("no GOT slot for ", hooks[i].symbol,
+                                ": this build of TensorFlow binds its own "
+                                "calls, so hloenv cannot observe its passes"));
+    }
+  }
+  for (size_t i = 0; i < search.found.size(); ++i) {
+    absl::Status status =
+        WriteSlot(search.found[i].address, search.found[i].replacement,
+                  /*was_writable=*/false);
+    if (!status.ok()) {
+      for (size_t j = 0; j < i; ++j) {
+        WriteSlot(search.found[j].address, search.found[j].original,
+                  /*was_writable=*/false)
+            .IgnoreError();
+      }
+      return status;
+    }
+  }
+  Slots().insert(Slots().end(), search.found.begin(), search.found.end());
+  return absl::OkStatus();
+}
+
+void RemoveHooks() {
+  std::lock_guard<std::mutex> lock(Mutex());
+  for (const Slot& slot : Slots()) {
+    if (*slot.address != slot.replacement) continue;
+    WriteSlot(slot.address, slot.original, /*was_writable=*/false)
+        .IgnoreError();
+  }
+  Slots().clear();
+}
+
+int NumPatchedSlots() {
+  std::lock_guard<std::mutex> lock(Mutex());
+  return static_cast<int>(Slots().size());
+}
+
+}  // namespace hloenv
