@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "bindings/bind.h"
+#include "bindings/errors.h"
+#include "rewrite/capture.h"
+
+namespace hloenv {
+
+namespace py = pybind11;
+
+namespace {
+
+using CapturePtr = std::shared_ptr<const Capture>;
+using Int64Array = py::array_t<int64_t, py::array::c_style>;
+using WithoutGil = py::call_guard<py::gil_scoped_release>;
+
+absl::Span<const int64_t> AsSpan(const Int64Array& array) {
+  return {array.data(), static_cast<size_t>(array.size())};
+}
+
+py::array_t<int64_t> ToNumpy(const std::vector<int64_t>& values) {
+  return py::array_t<int64_t>(static_cast<py::ssize_t>(values.size()),
+                              values.data());
+}
+
+const Alternative& At(const Capture& capture, int64_t index) {
+  const auto& alternatives = capture.alternatives();
+  if (index < 0 || index >= static_cast<int64_t>(alternatives.size())) {
+    throw py::index_error("alternative " + std::to_string(index) + " of " +
+                          std::to_string(alternatives.size()));
+  }
+  return alternatives[index];
+}
+
+// (computation, original, ((user, operand), ...)); the root use has user "".
+py::tuple SiteTuple(const Capture& capture, const Site& site) {
+  const InstructionIndex& index = capture.base().index;
+  const xla::HloInstruction* original = index.at(site.original);
+  py::list uses;
+  for (const Use& use : site.uses) {
+    uses.append(py::make_tuple(
+        use.user == Use::kRoot ? std::string()
+                               : std::string(index.at(use.user)->name()),
+        use.operand));
+  }
+  return py::make_tuple(std::string(original->parent()->name()),
+                        std::string(original->name()), py::tuple(uses));
+}
+
+}  // namespace
+
+void BindRewrite(py::module_& m) {
+  py::class_<Capture, std::shared_ptr<Capture>>(m, "Capture")
+      .def_property_readonly("pass_names",
+                             [](const Capture& self) {
+                               return py::tuple(py::cast(self.pass_names()));
+                             })
+      .def_property_readonly("whole_reasons",
+                             [](const Capture& self) {
+                               return py::tuple(py::cast(self.WholeReasons()));
+                             })
+      .def("__len__",
+           [](const Capture& self) { return self.alternatives().size(); })
+      .def("num_choices",
+           [](const Capture& self) { return ToNumpy(self.NumChoices()); })
+      .def("kind",
+           [](const Capture& self, int64_t index) {
+             return std::string(AlternativeKindName(At(self, index).kind));
+           },
+           py::arg("index"))
+      .def("sites",
+           [](const Capture& self, int64_t index) {
+             py::list sites;
+             for (const Site& site : At(self, index).sites) {
+               sites.append(SiteTuple(self, site));
+             }
+             return py::tuple(sites);
+           },
+           py::arg("index"))
+      .def(
+          "describe",
+          [](const Capture& self, int64_t index, int64_t choice) {
+            ChoiceInfo info;
+            {
+              py::gil_scoped_release release;
+              info = ValueOrThrow(self.Describe(index, choice));
+            }
+            return py::make_tuple(py::tuple(py::cast(info.passes)), info.opcode,
+                                  py::tuple(py::cast(info.instructions)),
+                                  py::tuple(py::cast(info.makes_dead)));
+          },
+          py::arg("index"), py::arg("choice"))
+      .def("decisions_for",
+           [](const Capture& self, const std::string& name) {
+             return ToNumpy(ValueOrThrow(self.DecisionsFor(name)));
+           },
+           py::arg("name"))
+      .def("relevant",
+           [](const Capture& self, const Int64Array& decisions) {
+             const absl::Span<const int64_t> span = AsSpan(decisions);
+             std::vector<uint8_t> relevant;
+             {
+               py::gil_scoped_release release;
+               relevant = ValueOrThrow(self.Relevant(span));
+             }
+             py::array_t<bool> result(
+                 static_cast<py::ssize_t>(relevant.size()));
+             std::copy(relevant.begin(), relevant.end(),
+                       result.mutable_data());
+             return result;
+           },
+           py::arg("decisions"))
+      .def("apply",
+           [](const Capture& self, const Int64Array& decisions) {
+             const absl::Span<const int64_t> span = AsSpan(decisions);
+             py::gil_scoped_release release;
+             return ValueOrThrow(self.Apply(span));
+           },
+           py::arg("decisions"))
+      .def(
+          "graph",
+          [](const Capture& self) { return ValueOrThrow(self.Graph()); },
+          WithoutGil());
+
+  m.def(
+      "capture",
+      [](const Module& module, const std::vector<PipelineSpec>& passes) {
+        return std::const_pointer_cast<Capture>(
+            ValueOrThrow(Capture::Run(module, passes)));
+      },
+      py::arg("module"), py::arg("passes"), WithoutGil());
+}
+
+}  // namespace hloenv

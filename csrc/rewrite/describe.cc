@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a capture says of its alternatives: which decisions matter, what a choice
+// adds and what it makes dead.
+#include "rewrite/capture.h"
+#include "support/status.h"
+#include "xla/hlo/ir/hlo_opcode.h"
+
+namespace hloenv {
+
+using xla::HloComputation;
+using xla::HloInstruction;
+
+absl::StatusOr<std::vector<uint8_t>> Capture::Relevant(
+    absl::Span<const int64_t> decisions) const {
+  HLOENV_RETURN_IF_ERROR(CheckDecisions(decisions, /*partial=*/true));
+  const size_t num_alternatives = alternatives_.size();
+  std::vector<uint8_t> relevant(num_alternatives, 0);
+  for (size_t a = 0; a < num_alternatives; ++a) {
+    if (alternatives_[a].kind != AlternativeKind::kPass) continue;
+    relevant[a] = 1;
+    // The pass's own module has no place for the other decisions.
+    if (decisions[a] > 0) return relevant;
+  }
+
+  // Alternatives at each use, outermost first; sites of one value by position.
+  struct Offer {
+    Use use;
+    int32_t alternative;
+    int32_t site;
+  };
+  std::vector<Offer> offers;
+  for (size_t a = 0; a < num_alternatives; ++a) {
+    if (alternatives_[a].kind == AlternativeKind::kPass) continue;
+    for (size_t s = 0; s < alternatives_[a].sites.size(); ++s) {
+      for (const Use& use : alternatives_[a].sites[s].uses) {
+        offers.push_back(
+            {use, static_cast<int32_t>(a), static_cast<int32_t>(s)});
+      }
+    }
+  }
+  std::sort(offers.begin(), offers.end(), [](const Offer& a, const Offer& b) {
+    if (!(a.use == b.use)) return a.use < b.use;
+    return a.alternative > b.alternative;
+  });
+
+  std::vector<uint8_t> seen(num_originals() + nodes_.size(), 0);
+  std::vector<uint8_t> seen_computation(base_->index.computations().size(), 0);
+  absl::flat_hash_set<const HloComputation*> seen_new;
+  std::vector<int32_t> stack;
+  std::vector<int32_t> computations;
+  const auto visit = [&](int32_t node) {
+    if (seen[node] == 0) {
+      seen[node] = 1;
+      stack.push_back(node);
+    }
+  };
+  const auto visit_computation = [&](int32_t number) {
+    if (seen_computation[number] == 0) {
+      seen_computation[number] = 1;
+      computations.push_back(number);
+    }
+  };
+  // What a use reads, given the decisions.
+  const auto visit_use = [&](const Use& use, int32_t original) {
+    auto it = std::lower_bound(
+        offers.begin(), offers.end(), use,
+        [](const Offer& offer, const Use& wanted) { return offer.use < wanted; });
+    for (; it != offers.end() && it->use == use; ++it) {
+      relevant[it->alternative] = 1;
+      const Site& site = alternatives_[it->alternative].sites[it->site];
+      const int64_t decision = decisions[it->alternative];
+      if (decision > 0) {
+        visit(site.nodes[decision - 1]);
+        return;
+      }
+      if (decision < 0) {
+        for (int32_t node : site.nodes) visit(node);
+      }
+    }
+    visit(original);
+  };
+  // Originals called from the new computations of a shadow.
+  const auto visit_called = [&](const Pass& pass,
+                                const HloInstruction* instruction) {
+    std::vector<const HloComputation*> todo(
+        instruction->called_computations().begin(),
+        instruction->called_computations().end());
+    while (!todo.empty()) {
+      const HloComputation* called = todo.back();
+      todo.pop_back();
+      if (const HloComputation* origin = pass.shadow->OriginOf(called)) {
+        visit_computation(base_->index.NumberOf(origin));
+        continue;
+      }
+      if (!seen_new.insert(called).second) continue;
+      for (const HloInstruction* inner : called->instructions()) {
+        todo.insert(todo.end(), inner->called_computations().begin(),
+                    inner->called_computations().end());
+      }
+    }
+  };
+
+  visit_computation(base_->index.NumberOf(base_->hlo().entry_computation()));
+  while (!computations.empty() || !stack.empty()) {
+    if (!computations.empty()) {
+      const int32_t number = computations.back();
+      computations.pop_back();
+      const HloComputation* computation = base_->index.computations()[number];
+      visit_use({number, Use::kRoot, 0},
+                base_->index.Of(computation->root_instruction()));
+      const int32_t first = base_->index.First(computation);
+      const int32_t last =
+          static_cast<size_t>(number) + 1 < base_->index.computations().size()
+              ? base_->index.First(base_->index.computations()[number + 1])
+              : num_originals();
+      auto effect = std::lower_bound(base_->effects.begin(),
+                                     base_->effects.end(), first);
+      for (; effect != base_->effects.end() && *effect < last; ++effect) {
+        visit(*effect);
+      }
+      continue;
+    }
+    const int32_t node = stack.back();
+    stack.pop_back();
+    if (!IsOriginal(node)) {
+      for (int32_t operand : OperandsOf(node)) visit(operand);
+      const Node& entry = NewNode(node);
+      if (entry.instruction != nullptr) {
+        visit_called(passes_[entry.pass], entry.instruction);
+      }
+      continue;
+    }
+    const HloInstruction* instruction = base_->index.at(node);
+    const int32_t first = node - instruction->local_id();
+    const int32_t number = base_->index.NumberOf(instruction->parent());
+    for (int64_t k = 0; k < instruction->operand_count(); ++k) {
+      visit_use({number, node, static_cast<int32_t>(k)},
+                first + instruction->operand(k)->local_id());
+    }
+    for (const HloInstruction* before : instruction->control_predecessors()) {
+      visit(first + before->local_id());
+    }
+    for (const HloComputation* called : instruction->called_computations()) {
+      visit_computation(base_->index.NumberOf(called));
+    }
+  }
+  return relevant;
+}
+
+absl::StatusOr<ChoiceInfo> Capture::Describe(int64_t alternative_index,
+                                             int64_t choice) const {
+  if (alternative_index < 0 ||
+      alternative_index >= static_cast<int64_t>(alternatives_.size())) {
+    return Error(kDecisionError,
+                 absl::StrCat("there is no alternative ", alternative_index,
+                              "; there are ", alternatives_.size()));
+  }
+  const Alternative& alternative = alternatives_[alternative_index];
+  if (choice < 0 || choice >= alternative.num_choices()) {
+    return Error(kDecisionError,
+                 absl::StrCat("alternative ", alternative_index,
+                              " has choices 0 to ",
+                              alternative.num_choices() - 1, ", not ", choice));
+  }
+  ChoiceInfo info;
+  const HloInstruction* original =
+      base_->index.at(alternative.sites[0].original);
+  if (choice == 0) {
+    info.opcode = std::string(xla::HloOpcodeString(original->opcode()));
+    return info;
+  }
+  for (int32_t pass : alternative.passes[choice - 1]) {
+    info.passes.push_back(pass_names_[pass]);
+  }
+  if (alternative.kind == AlternativeKind::kPass) {
+    info.opcode = "module";
+    return info;
+  }
+  HLOENV_ASSIGN_OR_RETURN(const BuiltGraph* graph, GetGraph());
+  const HloInstruction* value =
+      graph->instructions[alternative.sites[0].nodes[choice - 1]];
+  info.opcode = std::string(xla::HloOpcodeString(value->opcode()));
+  std::vector<int32_t> below;
+  absl::flat_hash_set<int32_t> seen;
+  for (const Site& site : alternative.sites) {
+    below.push_back(site.nodes[choice - 1]);
+  }
+  std::vector<int32_t> added;
+  while (!below.empty()) {
+    const int32_t node = below.back();
+    below.pop_back();
+    if (IsOriginal(node) || !seen.insert(node).second) continue;
+    added.push_back(node);
+    for (int32_t operand : OperandsOf(node)) below.push_back(operand);
+  }
+  std::sort(added.begin(), added.end());
+  for (int32_t node : added) {
+    info.instructions.emplace_back(graph->instructions[node]->name());
+  }
+  info.makes_dead = MadeDead(alternative, choice);
+  return info;
+}
+
+// Originals that nothing reads any more when this choice alone is taken.
+std::vector<std::string> Capture::MadeDead(const Alternative& alternative,
+                                           int64_t choice) const {
+  // What the replacement reads stays.
+  absl::flat_hash_map<int32_t, int64_t> extra_reads;
+  {
+    std::vector<int32_t> stack;
+    absl::flat_hash_set<int32_t> seen;
+    for (const Site& site : alternative.sites) {
+      stack.push_back(site.nodes[choice - 1]);
+    }
+    while (!stack.empty()) {
+      const int32_t node = stack.back();
+      stack.pop_back();
+      if (IsOriginal(node)) {
+        ++extra_reads[node];
+        continue;
+      }
+      if (!seen.insert(node).second) continue;
+      for (int32_t operand : OperandsOf(node)) stack.push_back(operand);
+    }
+  }
+  absl::flat_hash_map<int32_t, int64_t> lost_uses;
+  std::vector<int32_t> dead;
+  const auto lose = [&](int32_t original, int64_t num_uses) {
+    const int64_t lost = lost_uses[original] += num_uses;
+    const HloInstruction* instruction = base_->index.at(original);
+    if (extra_reads.contains(original) ||
+        lost < static_cast<int64_t>(UsesOf(original).size()) ||
+        instruction->opcode() == xla::HloOpcode::kParameter ||
+        std::binary_search(base_->effects.begin(), base_->effects.end(),
+                           original)) {
+      return;
+    }
+    dead.push_back(original);
+  };
+  for (const Site& site : alternative.sites) {
+    lose(site.original, static_cast<int64_t>(site.uses.size()));
+  }
+  std::vector<std::string> names;
+  for (size_t i = 0; i < dead.size(); ++i) {
+    const HloInstruction* instruction = base_->index.at(dead[i]);
+    names.emplace_back(instruction->name());
+    const int32_t first = dead[i] - instruction->local_id();
+    for (const HloInstruction* operand : instruction->operands()) {
+      lose(first + operand->local_id(), 1);
+    }
+  }
+  return names;
+}
+
+}  // namespace hloenv

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// From a capture to modules: the alternative graph, and the module that a
+// decision vector asks for. Both start from a clone of the original and add the
+// replacements that are needed.
+#include "rewrite/alternative.h"
+#include "rewrite/capture.h"
+#include "rewrite/prune.h"
+#include "support/status.h"
+
+namespace hloenv {
+
+using xla::HloCloneContext;
+using xla::HloComputation;
+using xla::HloInstruction;
+using xla::HloModule;
+
+// Adds replacements to a clone of the original module.
+class Materializer {
+ public:
+  explicit Materializer(const Capture& capture) : capture_(capture) {
+    auto [clone, context] = capture.base_->hlo().CloneWithContext("");
+    hlo_ = std::move(clone);
+    images_ = std::move(context);
+    built_.assign(capture.nodes_.size(), nullptr);
+    needed_.assign(capture.nodes_.size(), 0);
+    contexts_.resize(capture.passes_.size());
+  }
+
+  HloModule* hlo() { return hlo_.get(); }
+  std::unique_ptr<HloModule> Take() { return std::move(hlo_); }
+
+  // Marks `node` and all new nodes below it for BuildNeeded.
+  void Need(int32_t node) {
+    if (capture_.IsOriginal(node)) return;
+    std::vector<int32_t> stack = {node};
+    while (!stack.empty()) {
+      const int32_t top = stack.back();
+      stack.pop_back();
+      if (capture_.IsOriginal(top)) continue;
+      uint8_t& mark = needed_[top - capture_.num_originals()];
+      if (mark != 0) continue;
+      mark = 1;
+      for (int32_t operand : capture_.OperandsOf(top)) stack.push_back(operand);
+    }
+  }
+
+  // New nodes are numbered operands first, so one sweep builds them.
+  absl::Status BuildNeeded() {
+    for (size_t i = 0; i < needed_.size(); ++i) {
+      if (needed_[i] == 0 || built_[i] != nullptr) continue;
+      const auto node =
+          static_cast<int32_t>(capture_.num_originals() + i);
+      if (capture_.NewNode(node).instruction != nullptr) {
+        built_[i] = BuildFromShadow(node);
+      } else {
+        HLOENV_RETURN_IF_ERROR(BuildProposal(node));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  HloInstruction* Image(int32_t original) const {
+    return images_->GetInstruction(capture_.base_->index.at(original));
+  }
+  HloInstruction* Get(int32_t node) const {
+    return capture_.IsOriginal(node) ? Image(node)
+                                     : built_[node - capture_.num_originals()];
+  }
+  HloComputation* ComputationImage(int32_t number) const {
+    return images_->GetComputation(
+        capture_.base_->index.computations()[number]);
+  }
+
+  HloInstruction* Read(const Use& use) const {
+    return use.user == Use::kRoot
+               ? ComputationImage(use.computation)->root_instruction()
+               : Image(use.user)->mutable_operand(use.operand);
+  }
+  absl::Status Rewire(const Use& use, HloInstruction* value) {
+    if (use.user == Use::kRoot) {
+      ComputationImage(use.computation)->set_root_instruction(value);
+      return absl::OkStatus();
+    }
+    return Image(use.user)->ReplaceOperandWith(use.operand, value);
+  }
+
+ private:
+  // Maps the shadow's computations to their images, so that new instructions
+  // call those and bring only new computations along, each of them once.
+  HloCloneContext* ContextOf(int32_t number) {
+    std::unique_ptr<HloCloneContext>& context = contexts_[number];
+    if (context == nullptr) {
+      context = std::make_unique<HloCloneContext>(hlo_.get(), /*suffix=*/"");
+      const Shadow& shadow = *capture_.passes_[number].shadow;
+      for (const HloComputation* computation : shadow.hlo().computations()) {
+        if (const HloComputation* origin = shadow.OriginOf(computation)) {
+          context->MapComputation(computation, images_->GetComputation(origin));
+        }
+      }
+    }
+    return context.get();
+  }
+
+  HloInstruction* BuildFromShadow(int32_t node) {
+    const Capture::Node& entry = capture_.NewNode(node);
+    const Capture::Pass& pass = capture_.passes_[entry.pass];
+    std::vector<HloInstruction*> operands;
+    for (const HloInstruction* operand : entry.instruction->operands()) {
+      operands.push_back(Get(capture_.NodeOf(pass, operand)));
+    }
+    HloComputation* computation = images_->GetComputation(
+        pass.shadow->OriginOf(entry.instruction->parent()));
+    return computation->AddInstruction(entry.instruction->CloneWithNewOperands(
+        entry.instruction->shape(), operands, ContextOf(entry.pass)));
+  }
+
+  absl::Status BuildProposal(int32_t node) {
+    const Capture::Node& entry = capture_.NewNode(node);
+    const Capture::Pass& pass = capture_.passes_[entry.pass];
+    const Proposal& proposal = pass.proposals[entry.proposal];
+    HLOENV_ASSIGN_OR_RETURN(
+        std::vector<HloInstruction*> outputs,
+        proposal.build([this](const HloInstruction* original) {
+          return images_->GetInstruction(original);
+        }));
+    const int32_t first =
+        pass.first_node[entry.proposal] - capture_.num_originals();
+    for (size_t o = 0; o < outputs.size(); ++o) built_[first + o] = outputs[o];
+    return absl::OkStatus();
+  }
+
+  const Capture& capture_;
+  std::unique_ptr<HloModule> hlo_;
+  std::unique_ptr<HloCloneContext> images_;
+  std::vector<HloInstruction*> built_;  // by new node
+  std::vector<uint8_t> needed_;         // by new node
+  std::vector<std::unique_ptr<HloCloneContext>> contexts_;  // by pass
+};
+
+absl::StatusOr<Module> Capture::Apply(
+    absl::Span<const int64_t> decisions) const {
+  HLOENV_RETURN_IF_ERROR(CheckDecisions(decisions, /*partial=*/false));
+  for (size_t a = 0; a < alternatives_.size(); ++a) {
+    if (alternatives_[a].kind == AlternativeKind::kPass && decisions[a] > 0) {
+      const int32_t pass = alternatives_[a].passes[decisions[a] - 1].front();
+      std::unique_ptr<HloModule> whole =
+          passes_[pass].shadow->hlo().Clone(/*suffix=*/"");
+      HLOENV_RETURN_IF_ERROR(Prune(whole.get()));
+      return Module(std::move(whole));
+    }
+  }
+  Materializer result(*this);
+  for (size_t a = 0; a < alternatives_.size(); ++a) {
+    if (decisions[a] == 0) continue;
+    for (const Site& site : alternatives_[a].sites) {
+      result.Need(site.nodes[decisions[a] - 1]);
+    }
+  }
+  HLOENV_RETURN_IF_ERROR(result.BuildNeeded());
+  // Later alternatives are the outer ones where two replace one value.
+  for (size_t a = 0; a < alternatives_.size(); ++a) {
+    if (decisions[a] == 0) continue;
+    for (const Site& site : alternatives_[a].sites) {
+      HloInstruction* value = result.Get(site.nodes[decisions[a] - 1]);
+      for (const Use& use : site.uses) {
+        HLOENV_RETURN_IF_ERROR(result.Rewire(use, value));
+      }
+    }
+  }
+  HLOENV_RETURN_IF_ERROR(Prune(result.hlo()));
+  return Module(result.Take());
+}
+
+absl::Status Capture::BuildGraph(BuiltGraph* graph) const {
+  Materializer result(*this);
+  for (const Alternative& alternative : alternatives_) {
+    for (const Site& site : alternative.sites) {
+      for (int32_t node : site.nodes) result.Need(node);
+    }
+  }
+  HLOENV_RETURN_IF_ERROR(result.BuildNeeded());
+  for (size_t a = 0; a < alternatives_.size(); ++a) {
+    const Alternative& alternative = alternatives_[a];
+    std::vector<std::vector<std::string>> passes;
+    for (const std::vector<int32_t>& list : alternative.passes) {
+      std::vector<std::string> names;
+      for (int32_t pass : list) names.push_back(pass_names_[pass]);
+      passes.push_back(std::move(names));
+    }
+    for (const Site& site : alternative.sites) {
+      // Uses may read different inner alternatives of the same value by now:
+      // one site for each of them.
+      std::vector<std::pair<HloInstruction*, HloInstruction*>> sites;
+      for (const Use& use : site.uses) {
+        HloInstruction* now = result.Read(use);
+        auto it = std::find_if(
+            sites.begin(), sites.end(),
+            [now](const auto& entry) { return entry.first == now; });
+        if (it == sites.end()) {
+          std::vector<HloInstruction*> choices = {now};
+          for (int32_t node : site.nodes) choices.push_back(result.Get(node));
+          HloInstruction* added = now->parent()->AddInstruction(
+              MakeAlternative(choices, static_cast<int64_t>(a),
+                              AlternativeKindName(alternative.kind), passes));
+          it = sites.insert(sites.end(), {now, added});
+        }
+        HLOENV_RETURN_IF_ERROR(result.Rewire(use, it->second));
+      }
+    }
+  }
+  graph->instructions.assign(num_originals() + nodes_.size(), nullptr);
+  for (int32_t node = 0;
+       node < static_cast<int32_t>(graph->instructions.size()); ++node) {
+    if (IsOriginal(node) && base_->index.at(node) == nullptr) continue;
+    graph->instructions[node] = result.Get(node);
+  }
+  graph->module.emplace(result.Take());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<const Capture::BuiltGraph*> Capture::GetGraph() const {
+  std::lock_guard<std::mutex> lock(graph_mutex_);
+  if (!graph_.has_value()) {
+    BuiltGraph graph;
+    absl::Status status = BuildGraph(&graph);
+    if (status.ok()) {
+      graph_.emplace(std::move(graph));
+    } else {
+      graph_.emplace(status);
+    }
+  }
+  if (!graph_->ok()) return graph_->status();
+  return &**graph_;
+}
+
+absl::StatusOr<Module> Capture::Graph() const {
+  HLOENV_ASSIGN_OR_RETURN(const BuiltGraph* graph, GetGraph());
+  return *graph->module;
+}
+
+}  // namespace hloenv

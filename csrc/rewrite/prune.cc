@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rewrite/prune.h"
+
+#include "support/status.h"
+
+namespace hloenv {
+
+using xla::HloComputation;
+using xla::HloInstruction;
+
+absl::Status Prune(xla::HloModule* module) {
+  // Callers first: when a call goes, its computation may follow.
+  std::vector<HloComputation*> order = module->MakeComputationPostOrder();
+  std::vector<HloInstruction*> dead;
+  for (auto it = order.rbegin(); it != order.rend(); ++it) {
+    HloComputation* computation = *it;
+    const auto is_dead = [computation](const HloInstruction* instruction) {
+      return instruction->user_count() == 0 &&
+             instruction != computation->root_instruction() &&
+             instruction->opcode() != xla::HloOpcode::kParameter &&
+             !instruction->HasControlDependencies() &&
+             !instruction->HasSideEffect();
+    };
+    for (HloInstruction* instruction : computation->instructions()) {
+      if (is_dead(instruction)) dead.push_back(instruction);
+    }
+    while (!dead.empty()) {
+      HloInstruction* instruction = dead.back();
+      dead.pop_back();
+      std::vector<HloInstruction*> operands(instruction->operands().begin(),
+                                            instruction->operands().end());
+      HLOENV_RETURN_IF_ERROR(computation->ForceRemoveInstruction(instruction));
+      std::sort(operands.begin(), operands.end());
+      operands.erase(std::unique(operands.begin(), operands.end()),
+                     operands.end());
+      for (HloInstruction* operand : operands) {
+        if (is_dead(operand)) dead.push_back(operand);
+      }
+    }
+  }
+  return module->RemoveUnusedComputations();
+}
+
+}  // namespace hloenv

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rewrite/recorder.h"
+
+#include <mutex>
+
+#include "support/hooks.h"
+
+namespace hloenv {
+namespace {
+
+using xla::HloComputation;
+using xla::HloInstruction;
+using xla::HloModule;
+
+thread_local Recorder* current_recorder = nullptr;
+
+// The recorder of the module that `instruction` is in, if this thread has one.
+Recorder* RecorderFor(const HloModule* module) {
+  Recorder* recorder = current_recorder;
+  while (recorder != nullptr && recorder->module() != module) {
+    recorder = recorder->outer();
+  }
+  return recorder;
+}
+
+void NoteReplace(const HloInstruction* before, const HloInstruction* after) {
+  if (current_recorder == nullptr || before->parent() == nullptr) return;
+  if (Recorder* recorder = RecorderFor(before->parent()->parent())) {
+    recorder->OnReplace(before, after);
+  }
+}
+
+// One struct per hooked function: its type, the library's own function, and
+// ours. A member function is called as a function of `this` on both ABIs that
+// hloenv supports.
+
+absl::StatusOr<bool> (*replace_instruction_5)(HloComputation*, HloInstruction*,
+                                              HloInstruction*, bool, bool,
+                                              bool);
+absl::StatusOr<bool> ReplaceInstruction5(HloComputation* computation,
+                                         HloInstruction* before,
+                                         HloInstruction* after, bool sharding,
+                                         bool control, bool remove) {
+  NoteReplace(before, after);
+  return replace_instruction_5(computation, before, after, sharding, control,
+                               remove);
+}
+
+absl::Status (*replace_instruction_2)(HloComputation*, HloInstruction*,
+                                      HloInstruction*);
+absl::Status ReplaceInstruction2(HloComputation* computation,
+                                 HloInstruction* before,
+                                 HloInstruction* after) {
+  NoteReplace(before, after);
+  return replace_instruction_2(computation, before, after);
+}
+
+absl::StatusOr<bool> (*replace_different_5)(HloComputation*, HloInstruction*,
+                                            HloInstruction*, bool, bool, bool);
+absl::StatusOr<bool> ReplaceDifferent5(HloComputation* computation,
+                                       HloInstruction* before,
+                                       HloInstruction* after, bool sharding,
+                                       bool control, bool remove) {
+  NoteReplace(before, after);
+  return replace_different_5(computation, before, after, sharding, control,
+                             remove);
+}
+
+absl::Status (*replace_different_2)(HloComputation*, HloInstruction*,
+                                    HloInstruction*);
+absl::Status ReplaceDifferent2(HloComputation* computation,
+                               HloInstruction* before, HloInstruction* after) {
+  NoteReplace(before, after);
+  return replace_different_2(computation, before, after);
+}
+
+absl::Status (*replace_all_uses)(HloInstruction*, HloInstruction*,
+                                 absl::string_view);
+absl::Status ReplaceAllUses(HloInstruction* before, HloInstruction* after,
+                            absl::string_view trigger) {
+  NoteReplace(before, after);
+  return replace_all_uses(before, after, trigger);
+}
+
+absl::Status (*replace_all_uses_different)(HloInstruction*, HloInstruction*);
+absl::Status ReplaceAllUsesDifferent(HloInstruction* before,
+                                     HloInstruction* after) {
+  NoteReplace(before, after);
+  return replace_all_uses_different(before, after);
+}
+
+absl::Status (*replace_uses)(HloInstruction*, absl::Span<HloInstruction* const>,
+                             HloInstruction*);
+absl::Status ReplaceUses(HloInstruction* before,
+                         absl::Span<HloInstruction* const> users,
+                         HloInstruction* after) {
+  NoteReplace(before, after);
+  return replace_uses(before, users, after);
+}
+
+absl::Status (*replace_uses_different)(HloInstruction*,
+                                       absl::Span<HloInstruction* const>,
+                                       HloInstruction*);
+absl::Status ReplaceUsesDifferent(HloInstruction* before,
+                                  absl::Span<HloInstruction* const> users,
+                                  HloInstruction* after) {
+  NoteReplace(before, after);
+  return replace_uses_different(before, users, after);
+}
+
+absl::Status (*replace_use)(HloInstruction*, HloInstruction*, HloInstruction*);
+absl::Status ReplaceUse(HloInstruction* before, HloInstruction* user,
+                        HloInstruction* after) {
+  NoteReplace(before, after);
+  return replace_use(before, user, after);
+}
+
+absl::Status (*replace_use_at)(HloInstruction*, HloInstruction*, int,
+                               HloInstruction*);
+absl::Status ReplaceUseAt(HloInstruction* before, HloInstruction* user,
+                          int index, HloInstruction* after) {
+  NoteReplace(before, after);
+  return replace_use_at(before, user, index, after);
+}
+
+absl::Status (*replace_use_different)(HloInstruction*, HloInstruction*,
+                                      HloInstruction*);
+absl::Status ReplaceUseDifferent(HloInstruction* before, HloInstruction* user,
+                                 HloInstruction* after) {
+  NoteReplace(before, after);
+  return replace_use_different(before, user, after);
+}
+
+absl::Status (*replace_use_different_at)(HloInstruction*, HloInstruction*, int,
+                                         HloInstruction*);
+absl::Status ReplaceUseDifferentAt(HloInstruction* before,
+                                   HloInstruction* user, int index,
+                                   HloInstruction* after) {
+  NoteReplace(before, after);
+  return replace_use_different_at(before, user, index, after);
+}
+
+absl::Status (*remove_instruction)(HloComputation*, HloInstruction*, bool);
+absl::Status RemoveInstruction(HloComputation* computation,
+                               HloInstruction* instruction, bool unchecked) {
+  Recorder* recorder = current_recorder == nullptr
+                           ? nullptr
+                           : RecorderFor(computation->parent());
+  if (recorder == nullptr) {
+    return remove_instruction(computation, instruction, unchecked);
+  }
+  absl::Status status = remove_instruction(computation, instruction, unchecked);
+  // Freed at the next Cleanup at the earliest, so the address is still its own.
+  if (status.ok()) recorder->OnRemove(computation, instruction);
+  return status;
+}
+
+void (*cleanup)(HloComputation*);
+void Cleanup(HloComputation* computation) {
+  if (current_recorder != nullptr) {
+    if (Recorder* recorder = RecorderFor(computation->parent())) {
+      recorder->OnCleanup(computation);
+    }
+  }
+  cleanup(computation);
+}
+
+void (*cleanup_computations)(HloModule*);
+void CleanupComputations(HloModule* module) {
+  cleanup_computations(module);
+  if (current_recorder != nullptr) {
+    if (Recorder* recorder = RecorderFor(module)) {
+      recorder->OnComputationsFreed();
+    }
+  }
+}
+
+template <typename Function>
+Hook MakeHook(const char* symbol, Function* replacement, Function** original) {
+  return {symbol, reinterpret_cast<void*>(replacement),
+          reinterpret_cast<void**>(original)};
+}
+
+#define HLOENV_SPAN "N4absl12lts_202508144SpanIKPS0_EE"
+#define HLOENV_STRING_VIEW "St17basic_string_viewIcSt11char_traitsIcEE"
+
+absl::Status InstallOnce() {
+  return InstallHooks({
+      MakeHook(
+          "_ZN3xla14HloComputation18ReplaceInstructionEPNS_14HloInstructionE"
+          "S2_bbb",
+          ReplaceInstruction5, &replace_instruction_5),
+      MakeHook(
+          "_ZN3xla14HloComputation18ReplaceInstructionEPNS_14HloInstructionE"
+          "S2_",
+          ReplaceInstruction2, &replace_instruction_2),
+      MakeHook("_ZN3xla14HloComputation36ReplaceInstructionWithDifferentShapeE"
+               "PNS_14HloInstructionES2_bbb",
+               ReplaceDifferent5, &replace_different_5),
+      MakeHook("_ZN3xla14HloComputation36ReplaceInstructionWithDifferentShapeE"
+               "PNS_14HloInstructionES2_",
+               ReplaceDifferent2, &replace_different_2),
+      MakeHook("_ZN3xla14HloInstruction18ReplaceAllUsesWithEPS0_"
+               HLOENV_STRING_VIEW,
+               ReplaceAllUses, &replace_all_uses),
+      MakeHook(
+          "_ZN3xla14HloInstruction32ReplaceAllUsesWithDifferentShapeEPS0_",
+          ReplaceAllUsesDifferent, &replace_all_uses_different),
+      MakeHook("_ZN3xla14HloInstruction15ReplaceUsesWithE" HLOENV_SPAN "S4_",
+               ReplaceUses, &replace_uses),
+      MakeHook("_ZN3xla14HloInstruction32ReplaceAllUsesWithDifferentShapeE"
+               HLOENV_SPAN "S4_",
+               ReplaceUsesDifferent, &replace_uses_different),
+      MakeHook("_ZN3xla14HloInstruction14ReplaceUseWithEPS0_S1_", ReplaceUse,
+               &replace_use),
+      MakeHook("_ZN3xla14HloInstruction14ReplaceUseWithEPS0_iS1_",
+               ReplaceUseAt, &replace_use_at),
+      MakeHook(
+          "_ZN3xla14HloInstruction28ReplaceUseWithDifferentShapeEPS0_S1_",
+          ReplaceUseDifferent, &replace_use_different),
+      MakeHook(
+          "_ZN3xla14HloInstruction28ReplaceUseWithDifferentShapeEPS0_iS1_",
+          ReplaceUseDifferentAt, &replace_use_different_at),
+      MakeHook("_ZN3xla14HloComputation21RemoveInstructionImplEPNS_"
+               "14HloInstructionEb",
+               RemoveInstruction, &remove_instruction),
+      MakeHook("_ZN3xla14HloComputation7CleanupEv", Cleanup, &cleanup),
+      MakeHook("_ZN3xla9HloModule19CleanupComputationsEv", CleanupComputations,
+               &cleanup_computations),
+  });
+}
+
+}  // namespace
+
+absl::Status InstallRecorderHooks() {
+  static const absl::Status* const status = new absl::Status(InstallOnce());
+  return *status;
+}
+
+Recorder::Recorder(HloModule* module)
+    : module_(module), outer_(current_recorder) {
+  for (const HloComputation* computation : module->computations()) {
+    computations_.insert(computation);
+  }
+  current_recorder = this;
+}
+
+Recorder::~Recorder() { current_recorder = outer_; }
+
+int32_t Recorder::TokenOf(const HloInstruction* instruction) {
+  auto [it, is_new] = token_of_.try_emplace(
+      instruction, static_cast<int32_t>(tokens_.size()));
+  if (is_new) tokens_.push_back({it->second, instruction->parent()});
+  return it->second;
+}
+
+int32_t Recorder::Find(int32_t token) {
+  while (tokens_[token].parent != token) {
+    tokens_[token].parent = tokens_[tokens_[token].parent].parent;
+    token = tokens_[token].parent;
+  }
+  return token;
+}
+
+void Recorder::OnReplace(const HloInstruction* before,
+                         const HloInstruction* after) {
+  const int32_t a = Find(TokenOf(before));
+  const int32_t b = Find(TokenOf(after));
+  tokens_[a].parent = b;
+}
+
+void Recorder::OnRemove(const HloComputation* computation,
+                        const HloInstruction* instruction) {
+  removed_.insert(instruction);
+  pending_[computation].push_back(instruction);
+}
+
+void Recorder::Forget(const HloInstruction* instruction) {
+  auto it = token_of_.find(instruction);
+  if (it == token_of_.end()) {
+    freed_token_of_.try_emplace(instruction, kNoToken);
+    return;
+  }
+  freed_token_of_.try_emplace(instruction, it->second);
+  token_of_.erase(it);
+}
+
+void Recorder::OnCleanup(const HloComputation* computation) {
+  auto it = pending_.find(computation);
+  if (it == pending_.end()) return;
+  for (const HloInstruction* instruction : it->second) Forget(instruction);
+  pending_.erase(it);
+}
+
+void Recorder::OnComputationsFreed() {
+  absl::flat_hash_set<const HloComputation*> now;
+  for (const HloComputation* computation : module_->computations()) {
+    now.insert(computation);
+  }
+  for (const HloComputation* computation : computations_) {
+    if (!now.contains(computation)) removed_computations_.insert(computation);
+  }
+  std::vector<const HloInstruction*> gone;
+  for (const auto& [instruction, token] : token_of_) {
+    if (!now.contains(tokens_[token].computation)) gone.push_back(instruction);
+  }
+  for (const HloInstruction* instruction : gone) Forget(instruction);
+  for (auto it = pending_.begin(); it != pending_.end();) {
+    if (now.contains(it->first)) {
+      ++it;
+    } else {
+      pending_.erase(it++);
+    }
+  }
+}
+
+bool Recorder::DeclaredEqual(const HloInstruction* before,
+                             const HloInstruction* after) {
+  if (before == after && !removed_.contains(before)) return true;
+  auto b = token_of_.find(after);
+  if (b == token_of_.end()) return false;
+  // The address may have been used again: the first instruction there is meant.
+  auto a = freed_token_of_.find(before);
+  if (a == freed_token_of_.end()) {
+    a = token_of_.find(before);
+    if (a == token_of_.end()) return false;
+  }
+  if (a->second == kNoToken) return false;
+  return Find(a->second) == Find(b->second);
+}
+
+}  // namespace hloenv

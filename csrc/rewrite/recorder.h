@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// Watches what a pass does to one module: which values it declares equal and
+// which instructions it removes.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+
+namespace xla {
+class HloComputation;
+class HloInstruction;
+class HloModule;
+}  // namespace xla
+
+namespace hloenv {
+
+// Installs the hooks that recorders need; any number of calls, the first one
+// patches.
+absl::Status InstallRecorderHooks();
+
+// Records, between construction and destruction, the changes that this thread
+// makes to `module`. Recorders on one thread may nest; each sees its own module
+// only.
+//
+// Instructions are told apart by address, which is safe although freed memory is
+// used again: `module->Cleanup()` is observed, and an address that it frees
+// stands for another instruction afterwards.
+class Recorder {
+ public:
+  explicit Recorder(xla::HloModule* module);
+  ~Recorder();
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+  // For instructions that the module held at construction: whether one has been
+  // removed since.
+  bool WasRemoved(const xla::HloInstruction* instruction) const {
+    return removed_.contains(instruction);
+  }
+  // For computations that the module held at construction.
+  bool WasRemoved(const xla::HloComputation* computation) const {
+    return removed_computations_.contains(computation);
+  }
+  // Whether the pass declared the two values equal, directly or through a chain:
+  // `before` was in the module at construction (it may be gone now), `after` is
+  // in it now.
+  bool DeclaredEqual(const xla::HloInstruction* before,
+                     const xla::HloInstruction* after);
+
+  // Called by the hooks.
+  xla::HloModule* module() const { return module_; }
+  Recorder* outer() const { return outer_; }
+  void OnReplace(const xla::HloInstruction* before,
+                 const xla::HloInstruction* after);
+  void OnRemove(const xla::HloComputation* computation,
+                const xla::HloInstruction* instruction);
+  void OnCleanup(const xla::HloComputation* computation);
+  void OnComputationsFreed();
+
+ private:
+  int32_t TokenOf(const xla::HloInstruction* instruction);
+  int32_t Find(int32_t token);
+  void Forget(const xla::HloInstruction* instruction);
+
+  xla::HloModule* module_;
+  Recorder* outer_;
+  absl::flat_hash_set<const xla::HloComputation*> computations_;
+  // First removal of each address: before it, the address meant the instruction
+  // that was there at construction, or a newer one that nobody asks for.
+  absl::flat_hash_set<const xla::HloInstruction*> removed_;
+  absl::flat_hash_set<const xla::HloComputation*> removed_computations_;
+  // Removed but not freed yet, by computation.
+  absl::flat_hash_map<const xla::HloComputation*,
+                      std::vector<const xla::HloInstruction*>>
+      pending_;
+  // Union-find over values that were declared equal to something.
+  struct Token {
+    int32_t parent;
+    const xla::HloComputation* computation;
+  };
+  std::vector<Token> tokens_;
+  absl::flat_hash_map<const xla::HloInstruction*, int32_t> token_of_;
+  static constexpr int32_t kNoToken = -1;
+  // Tokens of addresses that were freed: the first instruction at each address.
+  absl::flat_hash_map<const xla::HloInstruction*, int32_t> freed_token_of_;
+};
+
+}  // namespace hloenv

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rewrite/shadow.h"
+
+#include <tuple>
+
+#include "rewrite/recorder.h"
+#include "support/status.h"
+#include "xla/hlo/ir/hlo_casting_utils.h"
+
+namespace hloenv {
+namespace {
+
+using xla::HloComputation;
+using xla::HloInstruction;
+using xla::HloModule;
+using xla::HloOpcode;
+
+bool AnyOperands(const HloInstruction*, const HloInstruction*) { return true; }
+
+bool SameFrontendAttributes(const HloInstruction& a, const HloInstruction& b) {
+  if (!a.has_frontend_attributes() && !b.has_frontend_attributes()) return true;
+  if (a.has_frontend_attributes() != b.has_frontend_attributes()) return false;
+  const auto& left = a.frontend_attributes().map();
+  const auto& right = b.frontend_attributes().map();
+  if (left.size() != right.size()) return false;
+  for (const auto& [key, value] : left) {
+    auto it = right.find(key);
+    if (it == right.end() || it->second != value) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Shadow>> Shadow::Run(const Base& base,
+                                                    const PipelineSpec& pass) {
+  HLOENV_RETURN_IF_ERROR(InstallRecorderHooks());
+  HLOENV_ASSIGN_OR_RETURN(auto runnable, MakeRunnable(pass));
+  std::unique_ptr<Shadow> shadow(new Shadow(base));
+  shadow->name_ = pass.name;
+  auto [clone, context] = base.hlo().CloneWithContext(/*suffix=*/"");
+  shadow->hlo_ = std::move(clone);
+  shadow->image_.assign(base.index.size(), nullptr);
+  for (const auto& [original, image] : context->cloned_instructions()) {
+    // The map also holds fusion parameters and the like, all of them in the
+    // module.
+    shadow->image_[base.index.Of(original)] = image;
+  }
+  shadow->computation_image_.assign(base.index.computations().size(), nullptr);
+  for (const auto& [original, image] : context->cloned_computations()) {
+    shadow->computation_image_[base.index.NumberOf(original)] = image;
+  }
+  Recorder recorder(shadow->hlo_.get());
+  absl::StatusOr<bool> changed = runnable->Run(shadow->hlo_.get());
+  if (!changed.ok()) {
+    return Annotate(changed.status(), kPassError,
+                    absl::StrCat("pass '", pass.name, "' failed on module '",
+                                 base.hlo().name(), "'"));
+  }
+  shadow->changed_ = *changed;
+  // Frees what the pass removed and makes ids dense.
+  shadow->hlo_->Cleanup();
+  shadow->Compare(&recorder);
+  return shadow;
+}
+
+const HloComputation* Shadow::OriginOf(const HloComputation* computation) const {
+  for (size_t i = 0; i < computation_image_.size(); ++i) {
+    if (computation_image_[i] == computation) {
+      return base_.index.computations()[i];
+    }
+  }
+  return nullptr;
+}
+
+std::string Shadow::ModuleLevelChange() const {
+  const HloModule& before = base_.hlo();
+  const HloModule& after = *hlo_;
+  if (before.config().has_entry_computation_layout() !=
+          after.config().has_entry_computation_layout() ||
+      (before.config().has_entry_computation_layout() &&
+       before.entry_computation_layout() != after.entry_computation_layout())) {
+    return "it changes the entry layout";
+  }
+  if (before.input_output_alias_config().ToString() !=
+          after.input_output_alias_config().ToString() ||
+      before.buffer_donor_config().ToString() !=
+          after.buffer_donor_config().ToString()) {
+    return "it changes which inputs and outputs share memory";
+  }
+  if (before.has_schedule() || after.has_schedule()) {
+    return "the module is scheduled, and parts of a rewrite have no place in "
+           "the schedule";
+  }
+  const auto& left = before.frontend_attributes().map();
+  const auto& right = after.frontend_attributes().map();
+  if (left.size() != right.size()) return "it changes the module's attributes";
+  for (const auto& [key, value] : left) {
+    auto it = right.find(key);
+    if (it == right.end() || it->second != value) {
+      return "it changes the module's attributes";
+    }
+  }
+  if (before.config().replica_count() != after.config().replica_count() ||
+      before.config().num_partitions() != after.config().num_partitions()) {
+    return "it changes the number of replicas or partitions";
+  }
+  return "";
+}
+
+bool Shadow::SameControl(const HloInstruction& original,
+                         const HloInstruction& image) const {
+  const auto& before = original.control_predecessors();
+  const auto& after = image.control_predecessors();
+  if (before.empty() && after.empty()) return true;
+  if (before.size() != after.size()) return false;
+  for (const HloInstruction* predecessor : before) {
+    const HloInstruction* expected = image_[base_.index.Of(predecessor)];
+    if (std::find(after.begin(), after.end(), expected) == after.end()) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Whether the image still is what the original is, operands aside.
+bool Shadow::SameInstruction(const HloInstruction& original,
+                             const HloInstruction& image) const {
+  if (original.opcode() != image.opcode() ||
+      original.operand_count() != image.operand_count()) {
+    return false;
+  }
+  const auto same_computation = [this](const HloComputation* a,
+                                       const HloComputation* b) {
+    return computation_image_[base_.index.NumberOf(a)] == b;
+  };
+  if (original.opcode() == HloOpcode::kConstant &&
+      xla::Cast<xla::HloConstantInstruction>(&original)->HasLiteral() &&
+      xla::Cast<xla::HloConstantInstruction>(&image)->HasLiteral() &&
+      &original.literal() == &image.literal()) {
+    // A clone shares the literal, and comparing large ones is slow.
+    if (!xla::Shape::Equal()(original.shape(), image.shape())) return false;
+  } else if (!original.Identical(image, AnyOperands, same_computation,
+                                 /*layout_sensitive=*/true,
+                                 /*sharding_sensitive=*/true)) {
+    return false;
+  }
+  // `Identical` compares called computations for some opcodes only.
+  const auto& called = original.called_computations();
+  const auto& image_called = image.called_computations();
+  if (called.size() != image_called.size()) return false;
+  for (size_t i = 0; i < called.size(); ++i) {
+    if (!same_computation(called[i], image_called[i])) return false;
+  }
+  return original.raw_backend_config_string() ==
+             image.raw_backend_config_string() &&
+         SameFrontendAttributes(original, image) &&
+         SameControl(original, image);
+}
+
+// Fills survives_ and rewired_ for one computation. Returns false when the image
+// does not take and give the same as the original any more, so that its callers
+// have to change.
+bool Shadow::CompareComputation(int32_t number, Recorder* recorder) {
+  const HloComputation* original = base_.index.computations()[number];
+  const HloComputation* image = computation_image_[number];
+  const bool is_entry = original == base_.hlo().entry_computation();
+  const int32_t first = base_.index.First(original);
+  if (is_entry != (image == hlo_->entry_computation())) return false;
+  if (original->num_parameters() != image->num_parameters()) return false;
+  for (int64_t i = 0; i < original->num_parameters(); ++i) {
+    const HloInstruction* parameter = original->parameter_instruction(i);
+    if (image->parameter_instruction(i) !=
+            image_[first + parameter->local_id()] ||
+        !xla::Shape::Equal()(parameter->shape(),
+                             image->parameter_instruction(i)->shape())) {
+      return false;
+    }
+  }
+  const HloInstruction* root = original->root_instruction();
+  const HloInstruction* image_root = image->root_instruction();
+  if (!xla::Shape::Equal()(root->shape(), image_root->shape())) return false;
+
+  for (const HloInstruction* instruction : original->instructions()) {
+    const int32_t i = first + instruction->local_id();
+    // Dead code counts as gone: a pass may bring it back to life, and then what
+    // it reads is what the pass left there.
+    survives_[i] = base_.is_live[i] != 0 && image_[i] != nullptr &&
+                   SameInstruction(*instruction, *image_[i]);
+  }
+  for (const HloInstruction* instruction : original->instructions()) {
+    const int32_t i = first + instruction->local_id();
+    if (survives_[i] == 0) continue;
+    for (int64_t k = 0; k < instruction->operand_count(); ++k) {
+      const HloInstruction* before = instruction->operand(k);
+      const HloInstruction* after = image_[i]->operand(k);
+      const int32_t o = first + before->local_id();
+      if (after == image_[o]) {
+        if (survives_[o] != 0 ||
+            xla::Shape::Equal()(before->shape(), after->shape())) {
+          continue;
+        }
+        // The operand changed its shape in place, so this user means something
+        // else now.
+        survives_[i] = 0;
+        break;
+      }
+      if (!xla::Shape::Equal()(before->shape(), after->shape()) ||
+          !recorder->DeclaredEqual(original_image_[o], after)) {
+        // Nobody said that the two operands are equal: the pass changed this
+        // instruction in place, and only its own value is the same.
+        survives_[i] = 0;
+        break;
+      }
+      rewired_.push_back(
+          {Use{number, i, static_cast<int32_t>(k)}, o, after});
+    }
+  }
+  const int32_t r = first + root->local_id();
+  if (image_root != image_[r]) {
+    if (!is_entry && !recorder->DeclaredEqual(original_image_[r], image_root)) {
+      return false;
+    }
+    rewired_.push_back({Use{number, Use::kRoot, 0}, r, image_root});
+  } else if (survives_[r] == 0 && !is_entry && !original->IsFusionComputation()) {
+    // A loop body whose result changed in place may be right only together with
+    // its condition or its caller.
+    return false;
+  }
+  return true;
+}
+
+void Shadow::Compare(Recorder* recorder) {
+  index_ = std::make_unique<InstructionIndex>(*hlo_);
+  origin_.assign(index_->size(), -1);
+  whole_reason_ = ModuleLevelChange();
+  if (is_whole()) {
+    if (!changed_) whole_reason_.clear();
+    return;
+  }
+  original_image_ = image_;
+  survives_.assign(base_.index.size(), 0);
+  for (size_t c = 0; c < computation_image_.size(); ++c) {
+    const HloComputation*& image = computation_image_[c];
+    if (image != nullptr && recorder->WasRemoved(image)) image = nullptr;
+    const HloComputation* original = base_.index.computations()[c];
+    const int32_t first = base_.index.First(original);
+    for (const HloInstruction* instruction : original->instructions()) {
+      const HloInstruction*& entry = image_[first + instruction->local_id()];
+      if (image == nullptr || recorder->WasRemoved(entry)) entry = nullptr;
+    }
+  }
+  // A computation that turns out unstable changes its callers, which may make
+  // theirs unstable in turn. Callees first, so that one round is nearly always
+  // enough.
+  std::vector<int32_t> order;
+  for (const HloComputation* computation :
+       base_.hlo().MakeComputationPostOrder()) {
+    const int32_t number = base_.index.NumberOf(computation);
+    if (base_.is_live_computation[number] != 0) order.push_back(number);
+  }
+  for (int32_t number : order) {
+    if (computation_image_[number] == nullptr) continue;
+    const size_t num_rewired = rewired_.size();
+    if (CompareComputation(number, recorder)) continue;
+    rewired_.resize(num_rewired);
+    computation_image_[number] = nullptr;
+    const HloComputation* original = base_.index.computations()[number];
+    const int32_t first = base_.index.First(original);
+    for (const HloInstruction* instruction : original->instructions()) {
+      survives_[first + instruction->local_id()] = 0;
+    }
+  }
+  if (computation_image_[base_.index.NumberOf(
+          base_.hlo().entry_computation())] == nullptr) {
+    whole_reason_ = "it changes the parameters or the result of the entry";
+    return;
+  }
+  for (int32_t effect : base_.effects) {
+    if (survives_[effect] == 0) {
+      whole_reason_ = absl::StrCat(
+          "it replaces '", base_.index.at(effect)->name(),
+          "', which has side effects that must happen exactly once");
+      return;
+    }
+  }
+  for (int32_t i = 0; i < base_.index.size(); ++i) {
+    if (survives_[i] != 0) origin_[index_->Of(image_[i])] = i;
+  }
+  CollectFrontiers();
+}
+
+void Shadow::Detach(int32_t original) {
+  survives_[original] = 0;
+  origin_[index_->Of(image_[original])] = -1;
+}
+
+void Shadow::CollectFrontiers() {
+  frontiers_.clear();
+  for (const Rewired& edge : rewired_) {
+    if (edge.use.user != Use::kRoot && survives_[edge.use.user] == 0) continue;
+    frontiers_.push_back({edge.use, edge.original, edge.replacement});
+  }
+  // Operands that are still in place, but were rewritten there.
+  for (size_t c = 0; c < computation_image_.size(); ++c) {
+    if (computation_image_[c] == nullptr) continue;
+    const HloComputation* original = base_.index.computations()[c];
+    const int32_t first = base_.index.First(original);
+    for (const HloInstruction* operand : original->instructions()) {
+      const int32_t o = first + operand->local_id();
+      if (survives_[o] != 0 || image_[o] == nullptr) continue;
+      for (const HloInstruction* user : operand->users()) {
+        const int32_t u = first + user->local_id();
+        if (survives_[u] == 0) continue;
+        for (int64_t k = 0; k < user->operand_count(); ++k) {
+          if (user->operand(k) == operand &&
+              image_[u]->operand(k) == image_[o]) {
+            frontiers_.push_back(
+                {Use{static_cast<int32_t>(c), u, static_cast<int32_t>(k)}, o,
+                 image_[o]});
+          }
+        }
+      }
+      if (original->root_instruction() == operand &&
+          computation_image_[c]->root_instruction() == image_[o]) {
+        frontiers_.push_back(
+            {Use{static_cast<int32_t>(c), Use::kRoot, 0}, o, image_[o]});
+      }
+    }
+  }
+  std::sort(frontiers_.begin(), frontiers_.end(),
+            [](const Frontier& a, const Frontier& b) { return a.use < b.use; });
+}
+
+}  // namespace hloenv

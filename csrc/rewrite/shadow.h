@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// One pass, run for real on a clone, compared with the original.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "passes/pipeline.h"
+#include "rewrite/base.h"
+
+namespace hloenv {
+
+// A use of a value: operand `operand` of instruction `user`, or the root of
+// `computation` when `user` is kRoot.
+struct Use {
+  static constexpr int32_t kRoot = -1;
+  int32_t computation;
+  int32_t user;
+  int32_t operand;
+
+  friend bool operator<(const Use& a, const Use& b) {
+    return std::tie(a.computation, a.user, a.operand) <
+           std::tie(b.computation, b.user, b.operand);
+  }
+  friend bool operator==(const Use& a, const Use& b) {
+    return std::tie(a.computation, a.user, a.operand) ==
+           std::tie(b.computation, b.user, b.operand);
+  }
+};
+
+// A use that read `original` and, after the pass, reads `replacement`.
+struct Frontier {
+  Use use;
+  int32_t original;
+  const xla::HloInstruction* replacement;  // in the shadow
+};
+
+class Shadow {
+ public:
+  // Clones the module of `base`, runs `pass` on the clone and compares. `base`
+  // must outlive the result. PassError when the pass fails.
+  static absl::StatusOr<std::unique_ptr<Shadow>> Run(const Base& base,
+                                                     const PipelineSpec& pass);
+
+  const std::string& name() const { return name_; }
+  bool changed() const { return changed_; }
+  const xla::HloModule& hlo() const { return *hlo_; }
+  std::shared_ptr<const xla::HloModule> shared() const { return hlo_; }
+
+  // Why the changes of this pass cannot be taken apart; empty when they can.
+  const std::string& whole_reason() const { return whole_reason_; }
+  bool is_whole() const { return !whole_reason_.empty(); }
+
+  // Sorted by use. Empty when `is_whole()`.
+  const std::vector<Frontier>& frontiers() const { return frontiers_; }
+
+  // The original that a shadow instruction stands for, unchanged but for the
+  // frontiers at its operands; -1 for a new instruction.
+  int32_t OriginOf(const xla::HloInstruction* instruction) const {
+    return origin_[index_->Of(instruction)];
+  }
+  // The original that stands for a shadow computation with the same parameters
+  // and result, or null.
+  const xla::HloComputation* OriginOf(
+      const xla::HloComputation* computation) const;
+
+  // From now on takes the image of `original` for a new instruction, so that
+  // replacements read it instead of the original. For breaking cycles.
+  void Detach(int32_t original);
+  // Finds the frontiers again, after calls of Detach.
+  void CollectFrontiers();
+
+ private:
+  explicit Shadow(const Base& base) : base_(base) {}
+
+  void Compare(class Recorder* recorder);
+  std::string ModuleLevelChange() const;
+  bool CompareComputation(int32_t number, Recorder* recorder);
+  bool SameInstruction(const xla::HloInstruction& original,
+                       const xla::HloInstruction& image) const;
+  bool SameControl(const xla::HloInstruction& original,
+                   const xla::HloInstruction& image) const;
+
+  // A use whose shadow operand is not the image of its original operand.
+  struct Rewired {
+    Use use;
+    int32_t original;
+    const xla::HloInstruction* replacement;
+  };
+
+  const Base& base_;
+  std::string name_;
+  bool changed_ = false;
+  std::string whole_reason_;
+  std::shared_ptr<xla::HloModule> hlo_;
+  std::unique_ptr<InstructionIndex> index_;  // of the shadow
+  // By original instruction number: its image, null once that is removed.
+  std::vector<const xla::HloInstruction*> image_;
+  // The same as they were cloned; only compared, for some are freed by now.
+  std::vector<const xla::HloInstruction*> original_image_;
+  std::vector<uint8_t> survives_;  // by original instruction number
+  // By original computation number: its image, null unless the image takes and
+  // gives the same.
+  std::vector<const xla::HloComputation*> computation_image_;
+  std::vector<int32_t> origin_;  // by shadow instruction number
+  std::vector<Rewired> rewired_;
+  std::vector<Frontier> frontiers_;
+};
+
+}  // namespace hloenv
