@@ -9,4 +9,5 @@ PYBIND11_MODULE(_core, m) {
   m.attr("tensorflow_version") = HLOENV_TENSORFLOW_VERSION;
   hloenv::BindErrors(m);
   hloenv::BindHlo(m);
+  hloenv::BindPasses(m);
 }

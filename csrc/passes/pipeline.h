@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "hlo/module.h"
 #include "passes/registry.h"
 
 namespace xla {
@@ -54,9 +56,9 @@ absl::string_view StopReasonName(StopReason reason);
 // One run of one step; nested pipelines show as their own step followed by
 // theirs.
 struct StepResult {
-  std::string path;  // "simplify/algsimp": the pipelines that hold it,
-                     // outermost first, without the whole pipeline's own name
-  int iteration = 0;     // of the pipeline that holds the step, from 0
+  std::string path;   // "simplify/algsimp": the pipelines that hold it,
+                      // outermost first, without the whole pipeline's own name
+  int iteration = 0;  // of the pipeline that holds the step, from 0
   bool changed = false;  // as the pass reported
   int64_t duration_ns = 0;
 };
@@ -69,10 +71,10 @@ struct PipelineResult {
   std::vector<StepResult> steps;  // in the order in which they started
 };
 
-// An XLA pass, or a pipeline of them, as one XLA pass whose name is
-// `spec.name`; a pipeline of one step that runs once is that step's own pass.
-// One object serves one run. The errors of CheckPipeline, and PassError for a
-// candidate pass, which has no XLA pass object.
+// An XLA pass, or a pipeline of them, as one XLA pass named `spec.name`. For
+// SinglePass(p) it is XLA's own object. One object serves one run. The errors
+// of CheckPipeline, and PassError for a candidate pass, which has no XLA pass
+// object.
 absl::StatusOr<std::unique_ptr<xla::HloPassInterface>> MakeRunnable(
     const PipelineSpec& spec);
 
@@ -81,5 +83,9 @@ absl::StatusOr<std::unique_ptr<xla::HloPassInterface>> MakeRunnable(
 // MakeRunnable, and PassError, naming the step, when a pass fails.
 absl::StatusOr<PipelineResult> RunPasses(const PipelineSpec& spec,
                                          xla::HloModule* module);
+
+// RunPasses on a clone. `module` stays as it is.
+absl::StatusOr<std::pair<Module, PipelineResult>> RunPassesOnClone(
+    const PipelineSpec& spec, const Module& module);
 
 }  // namespace hloenv

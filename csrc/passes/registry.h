@@ -69,8 +69,9 @@ class Options {
 };
 
 struct PassInfo {
-  std::string name;     // XLA's own: what `pass->name()` returns
-  std::string summary;  // one sentence
+  std::string name;        // XLA's own: what `pass->name()` returns
+  std::string class_name;  // XLA's C++ class
+  std::string summary;     // one sentence
   std::vector<OptionInfo> options;
   // A new pass object. Null for our own candidate passes, which propose
   // rewrites one by one (candidate.h) instead of running on a module.

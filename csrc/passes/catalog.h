@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tables behind AllPasses: one entry for each pass, with its options.
+#pragma once
+
+#include <vector>
+
+#include "passes/registry.h"
+
+namespace hloenv {
+
+PassInfo AlgebraicSimplifierPass();
+
+// Each sorted by name.
+std::vector<PassInfo> SimplifierPasses();  // make a module smaller or simpler
+std::vector<PassInfo> ExpanderPasses();    // write an operation with others
+std::vector<PassInfo> LoweringPasses();    // what a backend needs; fusion
+
+}  // namespace hloenv
