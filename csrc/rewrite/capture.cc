@@ -4,6 +4,7 @@
 #include <map>
 
 #include "rewrite/cycles.h"
+#include "rewrite/same.h"
 #include "support/status.h"
 
 namespace hloenv {
@@ -26,14 +27,19 @@ absl::string_view AlternativeKindName(AlternativeKind kind) {
 
 absl::StatusOr<std::shared_ptr<const Capture>> Capture::Run(
     const Module& module, const std::vector<PipelineSpec>& passes) {
-  auto capture = std::make_shared<Capture>();
-  capture->base_ = std::make_unique<const Base>(module);
+  std::shared_ptr<Capture> capture(new Capture(module));
   HLOENV_RETURN_IF_ERROR(capture->RunPasses(passes));
+  if (capture->base_ == nullptr) return capture;  // nothing changed
   do {
     capture->CollectNodes();
   } while (capture->BreakCycles());
   capture->MakeAlternatives();
   return capture;
+}
+
+const Base& Capture::MakeBase() {
+  if (base_ == nullptr) base_ = std::make_unique<const Base>(module_);
+  return *base_;
 }
 
 absl::Status Capture::RunPasses(const std::vector<PipelineSpec>& passes) {
@@ -56,10 +62,12 @@ absl::Status Capture::RunPasses(const std::vector<PipelineSpec>& passes) {
       HLOENV_ASSIGN_OR_RETURN(
           auto candidate,
           MakeCandidatePass(std::get<PassSpec>(spec.steps.front())));
-      HLOENV_ASSIGN_OR_RETURN(pass.proposals, candidate->Propose(base_->hlo()));
+      HLOENV_ASSIGN_OR_RETURN(pass.proposals, candidate->Propose(module_.hlo()));
+      MakeBase();
       pass.is_dropped.assign(pass.proposals.size(), 0);
     } else {
-      HLOENV_ASSIGN_OR_RETURN(pass.shadow, Shadow::Run(*base_, spec));
+      HLOENV_ASSIGN_OR_RETURN(pass.shadow, Shadow::Run(module_, spec,
+                              [this]() -> const Base& { return MakeBase(); }));
       pass.whole_reason = pass.shadow->whole_reason();
     }
     passes_.push_back(std::move(pass));
@@ -229,23 +237,7 @@ bool Capture::SameNewNode(const Pass& pass, const HloInstruction* instruction,
     if (left != nullptr || right != nullptr) return left == right;
     return a->Equal(*b, /*is_layout_sensitive=*/true);
   };
-  if (!instruction->Identical(
-          *other,
-          [](const HloInstruction*, const HloInstruction*) { return true; },
-          same_computation, /*layout_sensitive=*/true,
-          /*sharding_sensitive=*/true)) {
-    return false;
-  }
-  const auto& called = instruction->called_computations();
-  const auto& other_called = other->called_computations();
-  if (called.size() != other_called.size()) return false;
-  for (size_t i = 0; i < called.size(); ++i) {
-    if (!same_computation(called[i], other_called[i])) return false;
-  }
-  return instruction->raw_backend_config_string() ==
-             other->raw_backend_config_string() &&
-         !instruction->has_frontend_attributes() &&
-         !other->has_frontend_attributes();
+  return SameInstruction(*instruction, *other, same_computation);
 }
 
 // Finds cycles that mixed decisions could close and removes their cause. Returns

@@ -65,7 +65,8 @@ class Capture {
   static absl::StatusOr<std::shared_ptr<const Capture>> Run(
       const Module& module, const std::vector<PipelineSpec>& passes);
 
-  const Module& module() const { return base_->module; }
+  const Module& module() const { return module_; }
+  // Only when there are alternatives.
   const Base& base() const { return *base_; }
   const std::vector<std::string>& pass_names() const { return pass_names_; }
   const std::vector<Alternative>& alternatives() const { return alternatives_; }
@@ -101,6 +102,8 @@ class Capture {
  private:
   friend class Materializer;
 
+  explicit Capture(const Module& module) : module_(module) {}
+
   // A new instruction: of a shadow, or one output of a proposal.
   struct Node {
     int32_t pass;
@@ -123,12 +126,15 @@ class Capture {
     std::vector<const xla::HloInstruction*> instructions;
   };
 
-  int32_t num_originals() const { return base_->index.size(); }
+  int32_t num_originals() const {
+    return base_ == nullptr ? 0 : base_->index.size();
+  }
   bool IsOriginal(int32_t node) const { return node < num_originals(); }
   const Node& NewNode(int32_t node) const {
     return nodes_[node - num_originals()];
   }
 
+  const Base& MakeBase();
   absl::Status RunPasses(const std::vector<PipelineSpec>& passes);
   void CollectNodes();
   std::string CollectShadowNodes(int32_t pass);
@@ -146,7 +152,8 @@ class Capture {
   std::vector<std::string> MadeDead(const Alternative& alternative,
                                     int64_t choice) const;
 
-  std::unique_ptr<const Base> base_;
+  Module module_;
+  std::unique_ptr<const Base> base_;  // null while nothing needed it
   std::vector<std::string> pass_names_;
   std::vector<Pass> passes_;
   std::vector<Node> nodes_;

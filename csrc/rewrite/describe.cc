@@ -16,6 +16,7 @@ absl::StatusOr<std::vector<uint8_t>> Capture::Relevant(
   HLOENV_RETURN_IF_ERROR(CheckDecisions(decisions, /*partial=*/true));
   const size_t num_alternatives = alternatives_.size();
   std::vector<uint8_t> relevant(num_alternatives, 0);
+  if (num_alternatives == 0) return relevant;
   for (size_t a = 0; a < num_alternatives; ++a) {
     if (alternatives_[a].kind != AlternativeKind::kPass) continue;
     relevant[a] = 1;

@@ -19,7 +19,7 @@ using xla::HloModule;
 class Materializer {
  public:
   explicit Materializer(const Capture& capture) : capture_(capture) {
-    auto [clone, context] = capture.base_->hlo().CloneWithContext("");
+    auto [clone, context] = capture.module_.hlo().CloneWithContext("");
     hlo_ = std::move(clone);
     images_ = std::move(context);
     built_.assign(capture.nodes_.size(), nullptr);

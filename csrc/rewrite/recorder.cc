@@ -245,7 +245,10 @@ Recorder::Recorder(HloModule* module)
   current_recorder = this;
 }
 
-Recorder::~Recorder() { current_recorder = outer_; }
+void Recorder::Stop() {
+  if (is_recording_) current_recorder = outer_;
+  is_recording_ = false;
+}
 
 int32_t Recorder::TokenOf(const HloInstruction* instruction) {
   auto [it, is_new] = token_of_.try_emplace(

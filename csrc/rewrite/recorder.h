@@ -22,8 +22,8 @@ namespace hloenv {
 // patches.
 absl::Status InstallRecorderHooks();
 
-// Records, between construction and destruction, the changes that this thread
-// makes to `module`. Recorders on one thread may nest; each sees its own module
+// Records, between construction and Stop, the changes that this thread makes to
+// `module`. Recorders on one thread may nest; each sees its own module
 // only.
 //
 // Instructions are told apart by address, which is safe although freed memory is
@@ -32,9 +32,14 @@ absl::Status InstallRecorderHooks();
 class Recorder {
  public:
   explicit Recorder(xla::HloModule* module);
-  ~Recorder();
+  ~Recorder() { Stop(); }
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
+
+  // Ends the recording; what was recorded stays.
+  void Stop();
+  // Whether nothing was replaced or removed.
+  bool is_empty() const { return tokens_.empty() && removed_.empty(); }
 
   // For instructions that the module held at construction: whether one has been
   // removed since.
@@ -68,6 +73,7 @@ class Recorder {
 
   xla::HloModule* module_;
   Recorder* outer_;
+  bool is_recording_ = true;
   absl::flat_hash_set<const xla::HloComputation*> computations_;
   // First removal of each address: before it, the address meant the instruction
   // that was there at construction, or a newer one that nobody asks for.

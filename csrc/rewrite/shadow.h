@@ -8,11 +8,14 @@
 #include <tuple>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "passes/pipeline.h"
 #include "rewrite/base.h"
 
 namespace hloenv {
+
+class Recorder;
 
 // A use of a value: operand `operand` of instruction `user`, or the root of
 // `computation` when `user` is kRoot.
@@ -41,10 +44,12 @@ struct Frontier {
 
 class Shadow {
  public:
-  // Clones the module of `base`, runs `pass` on the clone and compares. `base`
-  // must outlive the result. PassError when the pass fails.
-  static absl::StatusOr<std::unique_ptr<Shadow>> Run(const Base& base,
-                                                     const PipelineSpec& pass);
+  // Clones `module`, runs `pass` on the clone and compares. `base` gives the
+  // module's Base, which must outlive the result; it is not asked for when the
+  // pass changed nothing. PassError when the pass fails.
+  static absl::StatusOr<std::unique_ptr<Shadow>> Run(
+      const Module& module, const PipelineSpec& pass,
+      absl::FunctionRef<const Base&()> base);
 
   const std::string& name() const { return name_; }
   bool changed() const { return changed_; }
@@ -75,13 +80,11 @@ class Shadow {
   void CollectFrontiers();
 
  private:
-  explicit Shadow(const Base& base) : base_(base) {}
+  Shadow() = default;
 
-  void Compare(class Recorder* recorder);
+  void Compare(Recorder* recorder);
   std::string ModuleLevelChange() const;
   bool CompareComputation(int32_t number, Recorder* recorder);
-  bool SameInstruction(const xla::HloInstruction& original,
-                       const xla::HloInstruction& image) const;
   bool SameControl(const xla::HloInstruction& original,
                    const xla::HloInstruction& image) const;
 
@@ -92,7 +95,7 @@ class Shadow {
     const xla::HloInstruction* replacement;
   };
 
-  const Base& base_;
+  const Base* base_ = nullptr;
   std::string name_;
   bool changed_ = false;
   std::string whole_reason_;
