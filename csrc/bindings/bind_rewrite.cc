@@ -62,6 +62,7 @@ void BindRewrite(py::module_& m) {
                              [](const Capture& self) {
                                return py::tuple(py::cast(self.WholeReasons()));
                              })
+      .def("module", &Capture::module)
       .def("__len__",
            [](const Capture& self) { return self.alternatives().size(); })
       .def("num_choices",

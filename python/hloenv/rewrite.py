@@ -134,6 +134,7 @@ class Alternatives(Sequence[Alternative]):
         self._capture = capture
         # The state of the environment that these belong to.
         self._owner = owner
+        self._pipelines: tuple[Any, ...] = ()
         self.num_choices: npt.NDArray[np.int64] = capture.num_choices()
         self.num_choices.setflags(write=False)
         self.pass_names: tuple[str, ...] = capture.pass_names

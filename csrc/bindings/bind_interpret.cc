@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <cstring>
+
+#include "bindings/bind.h"
+#include "bindings/errors.h"
+#include "rewrite/verify.h"
+#include "runtime/interpreter.h"
+
+namespace hloenv {
+
+namespace py = pybind11;
+
+namespace {
+
+// Arrays cross as bytes: numpy has no buffer for bfloat16 and its kin.
+using ByteArray = py::array_t<uint8_t, py::array::c_style>;
+
+std::vector<Bytes> Spans(const std::vector<ByteArray>& arrays) {
+  std::vector<Bytes> spans;
+  for (const ByteArray& array : arrays) {
+    spans.emplace_back(array.data(), static_cast<size_t>(array.size()));
+  }
+  return spans;
+}
+
+}  // namespace
+
+void BindInterpret(py::module_& m) {
+  m.def(
+      "interpret",
+      [](const Module& module, const std::vector<ByteArray>& inputs) {
+        const std::vector<Bytes> spans = Spans(inputs);
+        std::vector<std::string> outputs;
+        {
+          py::gil_scoped_release release;
+          outputs = ValueOrThrow(Interpret(module, spans));
+        }
+        py::list result;
+        for (const std::string& output : outputs) {
+          ByteArray array(static_cast<py::ssize_t>(output.size()));
+          std::memcpy(array.mutable_data(), output.data(), output.size());
+          result.append(array);
+        }
+        return result;
+      },
+      py::arg("module"), py::arg("inputs"));
+  m.def(
+      "verify_alternatives",
+      [](const Capture& capture, const std::vector<ByteArray>& inputs) {
+        const std::vector<Bytes> spans = Spans(inputs);
+        std::vector<std::vector<ChoiceError>> errors;
+        {
+          py::gil_scoped_release release;
+          errors = ValueOrThrow(VerifyAlternatives(capture, spans));
+        }
+        py::list result;
+        for (size_t a = 0; a < errors.size(); ++a) {
+          for (size_t c = 0; c < errors[a].size(); ++c) {
+            const ChoiceError& error = errors[a][c];
+            result.append(py::make_tuple(a, c + 1, error.absolute,
+                                         error.relative,
+                                         error.num_evaluations));
+          }
+        }
+        return result;
+      },
+      py::arg("capture"), py::arg("inputs"));
+}
+
+}  // namespace hloenv

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rewrite/verify.h"
+
+#include <cmath>
+#include <complex>
+#include <limits>
+#include <type_traits>
+
+#include "rewrite/alternative.h"
+#include "support/status.h"
+#include "xla/primitive_util.h"
+
+namespace hloenv {
+namespace {
+
+template <typename T>
+bool IsNan(const T& value) {
+  if constexpr (xla::is_complex_v<T>) {
+    return std::isnan(value.real()) || std::isnan(value.imag());
+  } else if constexpr (std::is_integral_v<T>) {
+    return false;
+  } else {
+    return std::isnan(static_cast<double>(value));
+  }
+}
+
+template <typename T>
+double Magnitude(const T& value) {
+  if constexpr (xla::is_complex_v<T>) {
+    return static_cast<double>(std::abs(value));
+  } else {
+    return std::abs(static_cast<double>(value));
+  }
+}
+
+template <typename T>
+double Distance(const T& a, const T& b) {
+  if (a == b) return 0;
+  if (IsNan(a) && IsNan(b)) return 0;
+  double distance;
+  if constexpr (xla::is_complex_v<T>) {
+    distance = static_cast<double>(std::abs(a - b));
+  } else {
+    distance = std::abs(static_cast<double>(a) - static_cast<double>(b));
+  }
+  // Integers beyond 2^53 may differ and look alike as doubles.
+  if (distance == 0) return std::numeric_limits<double>::min();
+  return std::isnan(distance) ? std::numeric_limits<double>::infinity()
+                              : distance;
+}
+
+void CompareArrays(const xla::LiteralBase& original,
+                   const xla::LiteralBase& choice, const xla::ShapeIndex& at,
+                   const xla::Shape& shape, ChoiceError* error) {
+  if (!xla::primitive_util::IsArrayType(shape.element_type())) return;
+  xla::primitive_util::ArrayTypeSwitch(
+      [&](auto type) {
+        using Native = xla::primitive_util::NativeTypeOf<type()>;
+        const auto left = original.data<Native>(at);
+        const auto right = choice.data<Native>(at);
+        double largest = 0;
+        double worst = 0;
+        for (size_t i = 0; i < left.size(); ++i) {
+          const double magnitude = Magnitude(left[i]);
+          if (std::isfinite(magnitude)) largest = std::max(largest, magnitude);
+          worst = std::max(worst, Distance(left[i], right[i]));
+        }
+        error->absolute = std::max(error->absolute, worst);
+        if (worst > 0) {
+          error->relative = std::max(
+              error->relative,
+              worst / std::max(largest, std::numeric_limits<double>::min()));
+        }
+      },
+      shape.element_type());
+}
+
+void Compare(const xla::LiteralBase& original, const xla::LiteralBase& choice,
+             ChoiceError* error) {
+  xla::ShapeUtil::ForEachSubshape(
+      original.shape(), [&](const xla::Shape& leaf, const xla::ShapeIndex& at) {
+        if (leaf.IsArray()) CompareArrays(original, choice, at, leaf, error);
+      });
+}
+
+// Row-major leaves, as Interpret gives them.
+void CompareOutputs(const xla::Shape& shape,
+                    absl::Span<const std::string> outputs,
+                    absl::Span<const std::string> other_outputs,
+                    ChoiceError* error) {
+  size_t next = 0;
+  xla::ShapeUtil::ForEachSubshape(
+      shape, [&](const xla::Shape& leaf, const xla::ShapeIndex&) {
+        if (leaf.IsTuple()) return;
+        const size_t i = next++;
+        if (!leaf.IsArray()) return;
+        xla::Shape rows = leaf;
+        xla::LayoutUtil::SetToDefaultLayout(&rows);
+        Compare(xla::BorrowingLiteral(outputs[i].data(), rows),
+                xla::BorrowingLiteral(other_outputs[i].data(), rows), error);
+      });
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::vector<ChoiceError>>> VerifyAlternatives(
+    const Capture& capture, absl::Span<const Bytes> inputs) {
+  std::vector<std::vector<ChoiceError>> errors;
+  for (const Alternative& alternative : capture.alternatives()) {
+    errors.emplace_back(alternative.num_choices() - 1);
+  }
+  HLOENV_ASSIGN_OR_RETURN(Module graph, capture.Graph());
+  absl::flat_hash_map<const xla::HloInstruction*, int64_t> alternative_of;
+  for (const AlternativeSite& site : FindAlternatives(graph.hlo())) {
+    alternative_of[site.instruction] = site.alternative;
+  }
+  auto on_custom_call =
+      [&](const xla::HloInstruction* call,
+          absl::Span<const xla::Literal*> operands)
+      -> absl::StatusOr<xla::Literal> {
+    auto it = alternative_of.find(call);
+    if (it == alternative_of.end()) {
+      return Error(kExecuteError,
+                   absl::StrCat("custom call '", call->name(), "' to '",
+                                call->custom_call_target(),
+                                "' cannot be evaluated"));
+    }
+    std::vector<ChoiceError>& choices = errors[it->second];
+    for (size_t i = 0; i < choices.size(); ++i) {
+      ++choices[i].num_evaluations;
+      if (operands[i + 1]->shape() == operands[0]->shape()) {
+        Compare(*operands[0], *operands[i + 1], &choices[i]);
+      } else {
+        Compare(*operands[0], operands[i + 1]->Relayout(operands[0]->shape()),
+                &choices[i]);
+      }
+    }
+    return operands[0]->Clone();
+  };
+  HLOENV_ASSIGN_OR_RETURN(std::vector<std::string> outputs,
+                          Interpret(graph, inputs, on_custom_call));
+  for (size_t a = 0; a < errors.size(); ++a) {
+    if (capture.alternatives()[a].kind != AlternativeKind::kPass) continue;
+    for (size_t c = 0; c < errors[a].size(); ++c) {
+      std::vector<int64_t> decisions(errors.size(), 0);
+      decisions[a] = static_cast<int64_t>(c) + 1;
+      HLOENV_ASSIGN_OR_RETURN(Module whole, capture.Apply(decisions));
+      HLOENV_ASSIGN_OR_RETURN(std::vector<std::string> whole_outputs,
+                              Interpret(whole, inputs));
+      errors[a][c] = ChoiceError();
+      errors[a][c].num_evaluations = 1;
+      CompareOutputs(capture.module().hlo().result_shape(), outputs,
+                     whole_outputs, &errors[a][c]);
+    }
+  }
+  return errors;
+}
+
+}  // namespace hloenv

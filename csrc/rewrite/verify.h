@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Does every choice compute what its original computes?
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "rewrite/capture.h"
+#include "runtime/interpreter.h"
+
+namespace hloenv {
+
+// How far one choice was from its original, over all elements, sites and, in
+// loops, iterations.
+struct ChoiceError {
+  double absolute = 0;  // largest |choice - original|; inf if only one is NaN
+  double relative = 0;  // the same over the largest |original| of that array
+  int64_t num_evaluations = 0;  // 0: nothing reached the alternative
+};
+
+// Runs the alternative graph once, all choices beside their originals, the
+// originals going on. By alternative and choice, choice 0 left out. An
+// alternative of kind "pass" has no value of its own: its outputs are compared.
+// Errors: those of Interpret.
+absl::StatusOr<std::vector<std::vector<ChoiceError>>> VerifyAlternatives(
+    const Capture& capture, absl::Span<const Bytes> inputs);
+
+}  // namespace hloenv

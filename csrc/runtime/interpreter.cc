@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/interpreter.h"
+
+#include <cstring>
+
+#include "support/status.h"
+#include "xla/hlo/evaluator/hlo_evaluator.h"
+
+namespace hloenv {
+namespace {
+
+// A copy of `shape` whose arrays are all row-major.
+xla::Shape RowMajor(const xla::Shape& shape) {
+  xla::Shape result = shape;
+  xla::LayoutUtil::SetToDefaultLayout(&result);
+  return result;
+}
+
+absl::Status FillLeaves(absl::Span<const Bytes> inputs, size_t* next,
+                        xla::Literal* literal) {
+  absl::Status status;
+  xla::ShapeUtil::ForEachSubshape(
+      literal->shape(), [&](const xla::Shape& leaf, const xla::ShapeIndex& at) {
+        if (leaf.IsTuple() || !status.ok()) return;
+        if (*next >= inputs.size()) {
+          status = Error(kArgumentError,
+                         absl::StrCat("the module takes more than the ",
+                                      inputs.size(), " arrays given"));
+          return;
+        }
+        const Bytes bytes = inputs[(*next)++];
+        if (!leaf.IsArray()) return;
+        const auto size = static_cast<size_t>(literal->size_bytes(at));
+        if (bytes.size() != size) {
+          status = Error(kArgumentError,
+                         absl::StrCat("input ", *next - 1, " has ",
+                                      bytes.size(), " bytes, but ",
+                                      leaf.ToString(), " takes ", size));
+          return;
+        }
+        std::memcpy(literal->untyped_data(at), bytes.data(), size);
+      });
+  return status;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> Interpret(
+    const Module& module, absl::Span<const Bytes> inputs,
+    OnCustomCall on_custom_call) {
+  const xla::HloComputation* entry = module.hlo().entry_computation();
+  std::vector<xla::Literal> literals;
+  size_t next = 0;
+  for (const xla::HloInstruction* parameter : entry->parameter_instructions()) {
+    xla::Literal literal(RowMajor(parameter->shape()));
+    HLOENV_RETURN_IF_ERROR(FillLeaves(inputs, &next, &literal));
+    literals.push_back(literal.Relayout(parameter->shape()));
+  }
+  if (next != inputs.size()) {
+    return Error(kArgumentError,
+                 absl::StrCat("the module takes ", next, " arrays, but ",
+                              inputs.size(), " were given"));
+  }
+  std::vector<const xla::Literal*> arguments;
+  for (const xla::Literal& literal : literals) arguments.push_back(&literal);
+
+  xla::HloEvaluator evaluator;
+  evaluator.set_use_fast_path(true);
+  if (on_custom_call != nullptr) {
+    evaluator.set_custom_call_handler(std::move(on_custom_call));
+  }
+  absl::StatusOr<xla::Literal> result = evaluator.Evaluate(*entry, arguments);
+  if (!result.ok()) {
+    return Annotate(result.status(), kExecuteError,
+                    absl::StrCat("XLA's evaluator cannot run module '",
+                                 module.name(), "'"));
+  }
+  std::vector<std::string> outputs;
+  const xla::Literal rows = result->Relayout(RowMajor(result->shape()));
+  xla::ShapeUtil::ForEachSubshape(
+      rows.shape(), [&](const xla::Shape& leaf, const xla::ShapeIndex& at) {
+        if (leaf.IsTuple()) return;
+        if (!leaf.IsArray()) {
+          outputs.emplace_back();
+          return;
+        }
+        outputs.emplace_back(static_cast<const char*>(rows.untyped_data(at)),
+                             rows.size_bytes(at));
+      });
+  return outputs;
+}
+
+}  // namespace hloenv

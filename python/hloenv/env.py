@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The environment: one module, rewritten step by step by decisions."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ._native import core
+from .errors import DecisionError, StaleAlternativesError, TraceError
+from .module import HloModule, as_module
+from .passes import Pass, Pipeline, as_pipeline, to_core
+from .rewrite import Alternatives, Decisions, as_decisions
+from .trace import ModuleId, Step, Trace
+
+if TYPE_CHECKING:
+    from .graph import HloGraph
+
+# Passes whose rewrites XLA's backend can use only once layouts are assigned.
+_AFTER_LAYOUT_ASSIGNMENT = frozenset(
+    {"fusion", "cpu_multi_output_fusion", "general-fusion"}
+)
+_LAYOUT_ASSIGNMENT = "layout-assignment"
+
+
+class PlaceWarning(UserWarning):
+    """Alternatives were asked for where XLA could not use them."""
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """A point of an episode. Cheap: it shares the module with the environment."""
+
+    module: HloModule
+    _parent: State | None
+    _step: Step | None
+
+
+class HloEnv:
+    """A module and the decisions that made it.
+
+    The loop of a heuristic, a search or a learned policy:
+
+        env = hloenv.HloEnv(module)
+        alternatives = env.get_alternatives("algsimp", "cse")
+        env.apply_alternatives(policy(alternatives))
+        executable = hloenv.compile(env.module)
+
+    Modules are immutable, so a snapshot costs nothing and `env.module` may be kept.
+    An environment has no lock: one thread at a time.
+
+    Args:
+        module: an HloModule, HLO text, or a path to text or proto.
+    """
+
+    def __init__(self, module: HloModule | str | os.PathLike[str]) -> None:
+        self._state = State(as_module(module), None, None)
+        self._latest: Alternatives | None = None
+
+    @property
+    def module(self) -> HloModule:
+        """The module as it stands."""
+        return self._state.module
+
+    def fingerprint(self) -> str:
+        """Fingerprint of the module as it stands."""
+        return self.module.fingerprint()
+
+    def graph(self) -> HloGraph:
+        """The module as arrays."""
+        from .graph import HloGraph
+
+        return HloGraph.from_module(self.module)
+
+    def run(self, *passes: str | Pass | Pipeline) -> bool:
+        """Runs passes on the module as XLA would, one after the other.
+
+        Returns:
+            Whether any of them changed the module.
+
+        Raises:
+            UnknownPassError, PassOptionError: no such pass or option.
+            PassError: a pass failed; the environment is as it was.
+        """
+        pipelines = [as_pipeline(each) for each in passes]
+        module = self.module._core
+        changed = False
+        for pipeline in pipelines:
+            module, step_changed, _ = core.run_passes(module, to_core(pipeline))
+            changed = changed or step_changed
+        self._advance(
+            HloModule._wrap(
+                module, place=self.module.place, decided=self.module.decided
+            ),
+            Step("run", tuple(each.to_json() for each in pipelines)),
+        )
+        return changed
+
+    def run_until(self, place: str) -> HloModule:
+        """Runs XLA's own CPU pipeline up to just before a pass.
+
+        From here on the module has a place in that pipeline: decisions made now are
+        made where XLA makes them, and `compile` goes on from there.
+
+        Args:
+            place: a pass ("fusion"), its n-th occurrence ("algsimp#2"), or a path
+                ("simplification/algsimp").
+
+        Returns:
+            The module at that point, which is also `self.module`.
+
+        Raises:
+            PlaceError: the pipeline has no such place, or the module is past it.
+        """
+        from .place import run_until
+
+        module = run_until(self.module, place)
+        self._advance(module, Step("run-until", place=place))
+        return module
+
+    def get_alternatives(self, *passes: str | Pass | Pipeline) -> Alternatives:
+        """Every rewrite that the passes would make now. Changes nothing.
+
+        Several passes are merged: what they would make of one value becomes
+        competing choices of one alternative.
+
+        Args:
+            passes: names, `Pass`es or `Pipeline`s, at least one.
+
+        Raises:
+            UnknownPassError, PassOptionError: no such pass or option.
+            PassError: a pass failed on this module.
+        """
+        pipelines = [as_pipeline(each) for each in passes]
+        self._check_place(pipelines)
+        state = self._state
+        alternatives = Alternatives(
+            core.capture(state.module._core, [to_core(each) for each in pipelines]),
+            owner=state,
+        )
+        alternatives._pipelines = tuple(pipelines)
+        self._latest = alternatives
+        return alternatives
+
+    def apply_alternatives(
+        self, decisions: Decisions, alternatives: Alternatives | None = None
+    ) -> HloModule:
+        """Takes one choice at each alternative.
+
+        Args:
+            decisions: [A] integers; 0 keeps the original.
+            alternatives: what the decisions are about; the latest capture by default.
+
+        Returns:
+            The new module, which is also `self.module`.
+
+        Raises:
+            DecisionError: wrong length, type or range; nothing is changed.
+            StaleAlternativesError: the environment has moved on since the capture.
+        """
+        if alternatives is None:
+            alternatives = self._latest
+        if alternatives is None:
+            raise DecisionError(
+                "there is nothing to decide: call get_alternatives(...) first"
+            )
+        if alternatives._owner is not self._state:
+            raise StaleAlternativesError(
+                f"{alternatives!r} were found on a module that this environment has "
+                "left; call get_alternatives again, or restore the state in which "
+                "they were found"
+            )
+        array = as_decisions(decisions)
+        module = HloModule._wrap(
+            alternatives._capture.apply(array),
+            place=self.module.place,
+            decided=self.module.decided | _pass_names(alternatives._pipelines),
+        )
+        self._advance(
+            module,
+            Step(
+                "decide",
+                tuple(each.to_json() for each in alternatives._pipelines),
+                tuple(array.tolist()),
+            ),
+        )
+        return module
+
+    def snapshot(self) -> State:
+        """The present state, for `restore`. Costs nothing and stays valid."""
+        return self._state
+
+    def restore(self, state: State) -> None:
+        """Goes back to a state; the trace is cut back to it.
+
+        Alternatives that were found in that state are valid again.
+        """
+        if not isinstance(state, State):
+            raise TypeError(
+                f"restore takes what snapshot() returned, not {type(state).__name__}"
+            )
+        self._state = state
+
+    @property
+    def trace(self) -> Trace:
+        """The episode so far, replayable."""
+        steps: list[Step] = []
+        state = self._state
+        while state._parent is not None and state._step is not None:
+            steps.append(state._step)
+            state = state._parent
+        return Trace(
+            start=ModuleId.of(state.module),
+            end=ModuleId.of(self.module),
+            steps=tuple(reversed(steps)),
+        )
+
+    def _advance(self, module: HloModule, step: Step) -> None:
+        self._state = State(module, self._state, step)
+
+    def _check_place(self, pipelines: list[Pipeline]) -> None:
+        early = _pass_names(pipelines) & _AFTER_LAYOUT_ASSIGNMENT
+        if early and not _is_after_layout_assignment(self.module):
+            name = min(early)
+            warnings.warn(
+                f"XLA decides {name!r} after layout assignment, and fusions made "
+                "before it do not compile; call env.run_until('fusion') first",
+                PlaceWarning,
+                stacklevel=3,
+            )
+
+    def __repr__(self) -> str:
+        return f"<HloEnv on {self.module!r}>"
+
+
+def _is_after_layout_assignment(module: HloModule) -> bool:
+    return module.place is not None and module.place.is_after(_LAYOUT_ASSIGNMENT)
+
+
+def _pass_names(pipelines: Any) -> frozenset[str]:
+    """Names of all passes in the pipelines, however deep."""
+    names: set[str] = set()
+    for each in pipelines:
+        if isinstance(each, Pipeline):
+            names |= _pass_names(each.passes)
+        else:
+            names.add(each.name)
+    return frozenset(names)
+
+
+def replay(trace: Trace | str | os.PathLike[str], module: HloModule | str | os.PathLike[str]) -> HloEnv:
+    """Repeats an episode.
+
+    Args:
+        trace: a Trace, or a path to a saved one.
+        module: the module that the episode started with.
+
+    Returns:
+        The environment at the end of the episode.
+
+    Raises:
+        TraceError: `module` is another one, or the steps lead elsewhere than they
+            did, as with another version of XLA.
+    """
+    if not isinstance(trace, Trace):
+        trace = Trace.load(trace)
+    env = HloEnv(module)
+    if ModuleId.of(env.module) != trace.start:
+        raise TraceError(
+            f"the trace starts from the module with fingerprint "
+            f"{trace.start.fingerprint} and text hash {trace.start.text_sha256[:12]}, "
+            f"but this one has {env.module.fingerprint()} and "
+            f"{ModuleId.of(env.module).text_sha256[:12]}"
+        )
+    for step in trace.steps:
+        pipelines = [Pipeline.from_json(each) for each in step.passes]
+        if step.kind == "run":
+            env.run(*pipelines)
+        elif step.kind == "run-until":
+            env.run_until(step.place)
+        elif step.kind == "decide":
+            env.get_alternatives(*pipelines)
+            env.apply_alternatives(step.decisions)
+        else:
+            raise TraceError(
+                f"unknown step {step.kind!r}; this version knows run, run-until and "
+                "decide"
+            )
+    if ModuleId.of(env.module) != trace.end:
+        raise TraceError(
+            f"the steps lead to a module with fingerprint {env.fingerprint()}, but the "
+            f"trace ended at {trace.end.fingerprint}; it was made with the XLA of "
+            f"TensorFlow {trace.tensorflow}, this is {core.tensorflow_version}"
+        )
+    return env

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Running modules exactly as written, and proving alternatives equal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ._native import core
+from .errors import ArgumentError
+from .module import ArraySpec, HloModule
+from .rewrite import Alternatives
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class ChoiceError:
+    """How far one choice of one alternative was from its original.
+
+    Attributes:
+        alternative: index of the alternative.
+        choice: from 1; choice 0 is the original itself.
+        absolute: largest |choice - original| over all elements and sites and, in
+            loops, iterations; inf where only one of them is NaN.
+        relative: the same over the largest |original| of that array.
+        num_evaluations: how often both were computed; 0 if nothing reached them, as
+            in a branch that was not taken.
+    """
+
+    alternative: int
+    choice: int
+    absolute: float
+    relative: float
+    num_evaluations: int
+
+
+def as_bytes(arrays: Sequence[Any], specs: Sequence[ArraySpec]) -> list[Array]:
+    """Each array as flat, row-major uint8.
+
+    Raises:
+        ArgumentError: the number of arrays, a shape or a dtype is wrong.
+    """
+    if len(arrays) != len(specs):
+        raise ArgumentError(
+            f"the module takes {len(specs)} arrays, but {len(arrays)} were given"
+        )
+    result = []
+    for position, (given, spec) in enumerate(zip(arrays, specs, strict=True)):
+        array = np.asarray(given)
+        if array.shape != spec.shape or array.dtype != spec.dtype:
+            raise ArgumentError(
+                f"input {position} has to be {spec.dtype}{list(spec.shape)}, not "
+                f"{array.dtype}{list(array.shape)}"
+            )
+        result.append(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    return result
+
+
+def interpret(module: HloModule, *arrays: Any) -> list[Array]:
+    """Runs `module` in XLA's evaluator: no pass, no code generation, slow.
+
+    Args:
+        module: what to run.
+        arrays: one for each of `module.input_specs()`.
+
+    Returns:
+        One array for each of `module.output_specs()`.
+
+    Raises:
+        ArgumentError: the arrays do not fit.
+        ExecuteError: the evaluator does not know an instruction.
+    """
+    outputs = core.interpret(module._core, as_bytes(arrays, module.input_specs()))
+    return [
+        output.view(spec.dtype).reshape(spec.shape)
+        for output, spec in zip(outputs, module.output_specs(), strict=True)
+    ]
+
+
+def verify_alternatives(
+    alternatives: Alternatives,
+    inputs: Sequence[Any] | None = None,
+    *,
+    seed: int = 0,
+) -> list[ChoiceError]:
+    """Computes every choice of every alternative beside its original.
+
+    One execution of the alternative graph by XLA's evaluator, nested computations
+    included; alternatives of kind "pass" take one more for each choice.
+
+    Args:
+        alternatives: what a dry run found.
+        inputs: one array for each input of the module; random ones by default.
+        seed: of the random inputs.
+
+    Returns:
+        One record for each choice above 0, by alternative, then choice.
+
+    Raises:
+        ArgumentError: the inputs do not fit.
+        ExecuteError: the evaluator does not know an instruction.
+    """
+    module = HloModule._wrap(alternatives._capture.module())
+    if inputs is None:
+        from .evaluate import random_inputs
+
+        inputs = random_inputs(module, seed=seed)
+    return [
+        ChoiceError(*record)
+        for record in core.verify_alternatives(
+            alternatives._capture, as_bytes(inputs, module.input_specs())
+        )
+    ]
