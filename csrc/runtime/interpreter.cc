@@ -64,12 +64,18 @@ absl::StatusOr<std::vector<std::string>> Interpret(
   std::vector<const xla::Literal*> arguments;
   for (const xla::Literal& literal : literals) arguments.push_back(&literal);
 
-  xla::HloEvaluator evaluator;
-  evaluator.set_use_fast_path(true);
-  if (on_custom_call != nullptr) {
-    evaluator.set_custom_call_handler(std::move(on_custom_call));
-  }
-  absl::StatusOr<xla::Literal> result = evaluator.Evaluate(*entry, arguments);
+  const auto evaluate = [&](bool use_fast_path) {
+    xla::HloEvaluator evaluator;
+    evaluator.set_use_fast_path(use_fast_path);
+    if (on_custom_call != nullptr) {
+      evaluator.set_custom_call_handler(on_custom_call);
+    }
+    return evaluator.Evaluate(*entry, arguments);
+  };
+  absl::StatusOr<xla::Literal> result = evaluate(/*use_fast_path=*/true);
+  // The fast path of dot may give its result in another layout, which a
+  // computation that is called with it then refuses.
+  if (!result.ok()) result = evaluate(/*use_fast_path=*/false);
   if (!result.ok()) {
     return Annotate(result.status(), kExecuteError,
                     absl::StrCat("XLA's evaluator cannot run module '",
