@@ -39,6 +39,30 @@ PassPtr Make(const Options&) {
   return std::make_unique<Pass>();
 }
 
+// XLA's own two classes do not look at batching dimensions and build wrong
+// shapes from them: the gather's fails, the scatter's dies on a CHECK. XLA's
+// CPU compiler never shows them any, because batched_gather_scatter_normalizer
+// runs first.
+class UnbatchedGatherSimplifier : public xla::GatherSimplifier {
+ protected:
+  bool InstructionMatchesPattern(xla::HloInstruction* instruction) override {
+    return xla::GatherSimplifier::InstructionMatchesPattern(instruction) &&
+           instruction->gather_dimension_numbers()
+               .operand_batching_dims()
+               .empty();
+  }
+};
+
+class UnbatchedScatterSimplifier : public xla::ScatterSimplifier {
+ protected:
+  bool InstructionMatchesPattern(xla::HloInstruction* instruction) override {
+    return xla::ScatterSimplifier::InstructionMatchesPattern(instruction) &&
+           instruction->scatter_dimension_numbers()
+               .input_batching_dims()
+               .empty();
+  }
+};
+
 PassPtr MakeInvariantCodeMotion(const Options& options) {
   std::optional<float> ratio;
   if (options.Float("hoist_size_inflation_ratio") > 0) {
@@ -159,9 +183,11 @@ std::vector<PassInfo> SimplifierPasses() {
        &Make<xla::FlattenCallGraph>},
       {"gather_simplifier",
        "GatherSimplifier",
-       "Writes gathers as transposes, reshapes and a gather of one form.",
+       "Writes gathers as transposes, reshapes and a gather of one form. Those "
+       "with batching dimensions stay: run batched_gather_scatter_normalizer "
+       "first.",
        {},
-       &Make<xla::GatherSimplifier>},
+       &Make<UnbatchedGatherSimplifier>},
       {"map-inline",
        "MapInliner",
        "Writes maps of a single operation as that operation.",
@@ -200,9 +226,11 @@ std::vector<PassInfo> SimplifierPasses() {
        }},
       {"scatter_simplifier",
        "ScatterSimplifier",
-       "Writes scatters as transposes, reshapes and a scatter of one form.",
+       "Writes scatters as transposes, reshapes and a scatter of one form. "
+       "Those with batching dimensions stay: run "
+       "batched_gather_scatter_normalizer first.",
        {},
-       &Make<xla::ScatterSimplifier>},
+       &Make<UnbatchedScatterSimplifier>},
       {"simplify-conditional",
        "ConditionalSimplifier",
        "Replaces conditionals whose predicate is constant, and those whose "
