@@ -8,14 +8,12 @@ TensorFlow's Python is never imported.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import importlib.metadata
 import importlib.util
 import os
 import platform
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 from .errors import TensorflowError
@@ -62,35 +60,15 @@ def _load() -> None:
     _check_platform()
     _check_version()
     folder = _tensorflow_folder()
-    # XLA logs INFO lines to stderr until told otherwise; what the libraries say
-    # while they are loaded heeds no level.
-    level = os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    with contextlib.nullcontext() if level == "0" else _without_stderr():
-        for name in ("libtensorflow_framework.so.2", "libtensorflow_cc.so.2"):
-            try:
-                ctypes.CDLL(str(folder / name), mode=os.RTLD_LOCAL | os.RTLD_NOW)
-            except OSError as error:
-                raise TensorflowError(
-                    f"cannot load {folder / name}: {error}; {_INSTALL_HINT}"
-                ) from error
-
-
-@contextlib.contextmanager
-def _without_stderr() -> Iterator[None]:
-    """Drops what native code writes to stderr."""
-    try:
-        saved = os.dup(2)
-    except OSError:  # the process has no stderr
-        yield
-        return
-    null = os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(null, 2)
-        yield
-    finally:
-        os.dup2(saved, 2)
-        os.close(saved)
-        os.close(null)
+    # XLA logs INFO lines to stderr until told otherwise.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    for name in ("libtensorflow_framework.so.2", "libtensorflow_cc.so.2"):
+        try:
+            ctypes.CDLL(str(folder / name), mode=os.RTLD_LOCAL | os.RTLD_NOW)
+        except OSError as error:
+            raise TensorflowError(
+                f"cannot load {folder / name}: {error}; {_INSTALL_HINT}"
+            ) from error
 
 
 _load()
