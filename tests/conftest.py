@@ -81,6 +81,47 @@ def real_module_path(request: pytest.FixtureRequest) -> Path:
     return path
 
 
+def _python(*arguments: str) -> None:
+    subprocess.run(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+
+
+@pytest.fixture(scope="session")
+def built_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel from the build that scripts/setup.sh left, so that nothing compiles."""
+    if not list((ROOT / "build").glob("cp*/build.ninja")):
+        pytest.skip("no build of the wheel here: bash scripts/setup.sh")
+    folder = tmp_path_factory.mktemp("wheel")
+    _python(
+        *("-m", "pip", "wheel", "--disable-pip-version-check", "--no-deps"),
+        *("--no-build-isolation", "--wheel-dir", str(folder), "."),
+    )
+    (path,) = folder.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="session")
+def built_sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A source archive of the tree as it is."""
+    if importlib.util.find_spec("scikit_build_core") is None:
+        pytest.skip("scikit-build-core is not installed: bash scripts/setup.sh")
+    folder = tmp_path_factory.mktemp("sdist")
+    _python(
+        "-c",
+        "import sys; from scikit_build_core.build import build_sdist;"
+        "build_sdist(sys.argv[1])",
+        str(folder),
+    )
+    (path,) = folder.glob("*.tar.gz")
+    return path
+
+
 class RunChild(Protocol):
     """See `run_child`."""
 
