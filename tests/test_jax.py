@@ -173,9 +173,9 @@ def test_inject_warns_when_nothing_was_compiled(jax, jnp):
     x = jnp.arange(4.0)
     module = jaxlib_module(fn.lower(x))
     fn(x)
-    with pytest.warns(InjectionWarning, match="may have been compiled before"):
-        with inject(module):
-            fn(x)
+    expected = pytest.warns(InjectionWarning, match="may have been compiled before")
+    with expected, inject(module):
+        fn(x)
 
 
 def test_two_blocks_in_two_threads_do_not_meet(jax, jnp):
@@ -210,7 +210,7 @@ def test_two_blocks_in_two_threads_do_not_meet(jax, jnp):
     np.testing.assert_allclose(results[multiply], np.arange(4.0) / 3, rtol=1e-6)
 
 
-def test_the_cache_on_disk_is_left_out_and_restored(jax, jnp, tmp_path, run_child):
+def test_the_cache_on_disk_is_left_out_and_restored(tmp_path, run_child):
     run_child(
         f"""
 import jax, jax.numpy as jnp, os
@@ -301,7 +301,7 @@ def test_import_error_names_the_extra(run_child):
     assert "pip install 'hloenv[jax]'" in child.stdout
 
 
-def test_plain_use_of_jax_sees_no_warning(jax, jnp):
+def test_plain_use_of_jax_sees_no_warning(jnp):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         from_jax(lambda x: x, jnp.ones(1))

@@ -30,12 +30,16 @@ def _imported(path: Path, package: Path) -> list[Path]:
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             continue
         if isinstance(node, ast.ImportFrom) and node.level:
-            base = path.parents[node.level - 1].joinpath(*(node.module or "").split("."))
+            base = path.parents[node.level - 1].joinpath(
+                *(node.module or "").split(".")
+            )
             names = [base / alias.name for alias in node.names]
             for target in [base, *names] if node.module else names:
                 found += [target.with_suffix(".py"), target / "__init__.py"]
         elif not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            pending += [n for n in ast.iter_child_nodes(node) if isinstance(n, ast.stmt)]
+            pending += [
+                n for n in ast.iter_child_nodes(node) if isinstance(n, ast.stmt)
+            ]
     return [file for file in found if file.is_file() and file.is_relative_to(package)]
 
 
@@ -89,6 +93,8 @@ def test_only_native_loads_the_extension(root):
         str(path.relative_to(package))
         for path in sorted(package.rglob("*.py"))
         if path.name != "_native.py"
-        and re.search(r"import _core\b|\._core import", path.read_text(encoding="utf-8"))
+        and re.search(
+            r"import _core\b|\._core import", path.read_text(encoding="utf-8")
+        )
     ]
     assert not wrong

@@ -3,29 +3,24 @@
 
 from __future__ import annotations
 
-import collections
-import contextlib
 import functools
-import hashlib
 import json
-import secrets
 import threading
 import warnings
-import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from .._native import core
 from ..env import HloEnv
 from ..errors import DecisionError, HloEnvError
 from ..evaluate import finish
 from ..module import HloModule
 from ..passes import Pass, Pipeline, as_pipeline
 from ..rewrite import Alternatives, Decisions, as_decisions
-from .injection import module_name, register, without_persistent_cache
+from .dispatch import Gate, Undecided, dispatcher, gated, unique_name
+from .injection import without_persistent_cache
 from .lowering import from_lowered, require_jax
 
 # Takes what a dry run found and returns one choice for each alternative.
@@ -34,10 +29,6 @@ Policy = Callable[[Alternatives], Decisions]
 
 class FallbackWarning(UserWarning):
     """A function of hloenv.jit runs as plain jax.jit would."""
-
-
-class _Undecided(Exception):  # noqa: N818 (never reaches a user)
-    """jax asks for a signature that has not been decided yet."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +120,7 @@ class JitFunction:
         self._policy = _as_policy(policy)
         self._passes = tuple(as_pipeline(each) for each in passes)
         self._lock = threading.RLock()
-        self._gate = _Gate()
+        self._gate = Gate()
         self._pending: _Pending | None = None
         # Fingerprint of what jaxlib has before scheduling -> what runs instead, or
         # None to leave it. jax compiles a signature again, without lowering it again,
@@ -137,7 +128,7 @@ class JitFunction:
         self._replacements: dict[str, bytes | None] = {}
         self._plain = jax.jit(fn, **jit_options)
         self._jitted = jax.jit(
-            _gated(fn, self._gate, _unique_name(fn, policy, self._passes)),
+            gated(fn, self._gate, name=_name(fn, policy, self._passes)),
             **jit_options,
         )
 
@@ -145,7 +136,7 @@ class JitFunction:
         """Calls the function; decides first when the signature is new."""
         try:
             return self._jitted(*args, **kwargs)
-        except _Undecided:
+        except Undecided:
             pass
         return self._first_call(args, kwargs)
 
@@ -209,7 +200,7 @@ class JitFunction:
         self._pending = pending = _Pending(
             decided.result.entry_layout, decided.result.to_proto()
         )
-        _dispatcher.add(module.name, self)
+        dispatcher.add(module.name, self)
         try:
             with without_persistent_cache():
                 lowered.compile()
@@ -242,7 +233,7 @@ class JitFunction:
             num_accepted += int(np.count_nonzero(decisions))
         return Decided(module, finish(env.module), num_alternatives, num_accepted)
 
-    def _replacement(self, proto: bytes) -> bytes | None:
+    def replacement(self, proto: bytes) -> bytes | None:
         """What runs in the place of a module that jaxlib is about to schedule."""
         pending = self._pending
         try:
@@ -282,98 +273,13 @@ class _Pending:
     refused: str = ""
 
 
-class _Gate(threading.local):
-    """Whether this thread may trace the function now."""
-
-    is_open = False
-
-    @contextlib.contextmanager
-    def open(self) -> Iterator[None]:
-        before = self.is_open
-        self.is_open = True
-        try:
-            yield
-        finally:
-            self.is_open = before
-
-
-def _gated(fn: Callable[..., Any], gate: _Gate, name: str) -> Callable[..., Any]:
-    """`fn`, which jax can only trace through an open gate.
-
-    So jax itself tells which signatures are new, and finds the others in its own
-    caches, at its own speed.
-    """
-
-    @functools.wraps(fn)
-    def gated(*args: Any, **kwargs: Any) -> Any:
-        if not gate.is_open:
-            raise _Undecided
-        return fn(*args, **kwargs)
-
-    gated.__name__ = gated.__qualname__ = name
-    return gated
-
-
-_names: collections.Counter[str] = collections.Counter()
-
-
-def _unique_name(
+def _name(
     fn: Callable[..., Any], policy: str | Policy, passes: tuple[Pipeline, ...]
 ) -> str:
-    """A name that no other function in the process has.
-
-    jax's cache on disk goes by names too: the same function, decided the same way by
-    the same version, has the same name in the next process, and any other has not.
-    """
-    from .. import __version__
-
-    name = getattr(fn, "__name__", type(fn).__name__)
-    if not isinstance(policy, str):
-        return f"{name}_hloenv_{secrets.token_hex(4)}"
-    plan = [each.to_json() for each in passes]
-    key = json.dumps(
-        [core.tensorflow_version, __version__, policy, plan], sort_keys=True
-    )
-    digest = hashlib.sha256(key.encode()).hexdigest()[:8]
-    stem = f"{name}_hloenv_{digest}"
-    _names[stem] += 1
-    return stem if _names[stem] == 1 else f"{stem}_{_names[stem]}"
-
-
-class _Dispatcher:
-    """The one registration with jaxlib, for all functions, while there are any."""
-
-    def __init__(self) -> None:
-        # Reentrant: a finalizer may run wherever memory is allocated.
-        self._lock = threading.RLock()
-        self._functions: weakref.WeakValueDictionary[str, JitFunction] = (
-            weakref.WeakValueDictionary()
-        )
-        self._unregister: Callable[[], None] | None = None
-
-    def add(self, name: str, function: JitFunction) -> None:
-        """From now on, asks `function` about jaxlib's modules of this name."""
-        with self._lock:
-            if self._functions.get(name) is function:
-                return
-            self._functions[name] = function
-            weakref.finalize(function, self._remove, name)
-            if self._unregister is None:
-                self._unregister = register(self._transform)
-
-    def _remove(self, name: str) -> None:
-        with self._lock:
-            self._functions.pop(name, None)
-            if not self._functions and self._unregister is not None:
-                self._unregister()
-                self._unregister = None
-
-    def _transform(self, proto: bytes) -> bytes | None:
-        function = self._functions.get(module_name(proto) or "")
-        return None if function is None else function._replacement(proto)
-
-
-_dispatcher = _Dispatcher()
+    plan = None
+    if isinstance(policy, str):
+        plan = json.dumps([policy, [each.to_json() for each in passes]], sort_keys=True)
+    return unique_name(fn, plan=plan)
 
 
 def _unsupported(jax: Any, lowered: Any, leaves: list[Any]) -> str | None:
@@ -381,7 +287,9 @@ def _unsupported(jax: Any, lowered: Any, leaves: list[Any]) -> str | None:
     attributes = lowered.compiler_ir("stablehlo").operation.attributes
     for name in ("mhlo.num_partitions", "mhlo.num_replicas"):
         if name in attributes and attributes[name].value != 1:
-            return f"it runs on {attributes[name].value} devices, and hloenv decides one"
+            return (
+                f"it runs on {attributes[name].value} devices; hloenv decides for one"
+            )
     committed = {
         device
         for leaf in leaves
@@ -394,7 +302,7 @@ def _unsupported(jax: Any, lowered: Any, leaves: list[Any]) -> str | None:
         for device in committed or {default}
     }
     if platforms != {"cpu"}:
-        return f"it runs on {', '.join(sorted(platforms))}, and hloenv decides for cpu"
+        return f"it runs on {', '.join(sorted(platforms))}; hloenv decides for cpu"
     return None
 
 

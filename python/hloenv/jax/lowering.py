@@ -61,9 +61,7 @@ def from_jax(
             raise TypeError("a Lowered has its arguments already; from_jax(lowered)")
         return from_lowered(fn)
     if not hasattr(fn, "trace"):
-        fn = jax.jit(
-            fn, static_argnums=static_argnums, static_argnames=static_argnames
-        )
+        fn = jax.jit(fn, static_argnums=static_argnums, static_argnames=static_argnames)
     elif static_argnums is not None or static_argnames is not None:
         raise TypeError(
             "the function is jitted already, so its static arguments are fixed; name "
