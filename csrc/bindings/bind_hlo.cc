@@ -74,6 +74,7 @@ void BindHlo(py::module_& m) {
              return py::make_tuple(cost.flops, cost.bytes_accessed,
                                    cost.transcendentals);
            })
+      .def_property_readonly("entry_layout", &Module::EntryLayout)
       .def("input_specs",
            [](const Module& self) { return ToTuples(self.InputSpecs()); })
       .def("output_specs",

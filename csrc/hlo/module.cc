@@ -154,4 +154,8 @@ std::vector<ArraySpec> Module::OutputSpecs() const {
   return FlatSpecs(hlo_->result_shape());
 }
 
+std::string Module::EntryLayout() const {
+  return hlo_->entry_computation_layout().ToString();
+}
+
 }  // namespace hloenv

@@ -68,6 +68,9 @@ class Module {
 
   std::vector<ArraySpec> InputSpecs() const;
   std::vector<ArraySpec> OutputSpecs() const;
+  // Types, shapes and layouts of all parameters and of the result, as in the
+  // module's text: what a caller of the compiled module relies on.
+  std::string EntryLayout() const;
 
  private:
   std::shared_ptr<const xla::HloModule> hlo_;

@@ -215,6 +215,14 @@ class HloModule:
         )
 
     @property
+    def entry_layout(self) -> str:
+        """Types, shapes and layouts of all parameters and of the result, as HLO text.
+
+        Two modules that differ here cannot stand in for each other.
+        """
+        return self._core.entry_layout
+
+    @property
     def name(self) -> str:
         """The module's name."""
         return self._core.name

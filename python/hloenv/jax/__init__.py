@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From JAX to hloenv and back.
+
+`from_jax` makes a module of a function; `inject` runs a module inside the user's own
+`jax.jit`; `jit` does both, with a policy between them.
+"""
+
+from __future__ import annotations
+
+from .injection import Injection, InjectionWarning, compile_injected, inject
+from .lowering import from_jax
+
+__all__ = [
+    "Injection",
+    "InjectionWarning",
+    "compile_injected",
+    "from_jax",
+    "inject",
+]

@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: Apache-2.0
+"""jax.jit with decisions: lower, decide, and let jaxlib compile the result."""
+
+from __future__ import annotations
+
+import functools
+import json
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..env import HloEnv
+from ..errors import DecisionError, HloEnvError
+from ..evaluate import finish
+from ..module import HloModule
+from ..passes import Pass, Pipeline, as_pipeline
+from ..rewrite import Alternatives, Decisions, as_decisions
+from .dispatch import Gate, Undecided, dispatcher, gated, unique_name
+from .injection import without_persistent_cache
+from .lowering import from_lowered, require_jax
+
+# Takes what a dry run found and returns one choice for each alternative.
+Policy = Callable[[Alternatives], Decisions]
+
+
+class FallbackWarning(UserWarning):
+    """A function of hloenv.jit runs as plain jax.jit would."""
+
+
+@dataclass(frozen=True)
+class Decided:
+    """One signature that was decided.
+
+    Attributes:
+        module: what jax lowered.
+        result: the module that runs, after XLA's passes.
+        num_alternatives: how many alternatives were decided.
+        num_accepted: how many of them took another choice than the original.
+    """
+
+    module: HloModule
+    result: HloModule
+    num_alternatives: int
+    num_accepted: int
+
+
+def jit(
+    fn: Callable[..., Any],
+    *,
+    policy: str | Policy = "accept-all",
+    passes: Sequence[str | Pass | Pipeline] = ("algsimp", "cse"),
+    static_argnums: int | Iterable[int] | None = None,
+    static_argnames: str | Iterable[str] | None = None,
+    donate_argnums: int | Iterable[int] | None = None,
+) -> JitFunction:
+    """jax.jit, with a policy that decides XLA's rewrites.
+
+    For each new signature the function is lowered, the policy decides what each pass
+    would rewrite, the rest of XLA's pipeline runs, and jaxlib compiles the result.
+    Later calls with this signature cost what those of `jax.jit` cost.
+
+    Where this cannot help (another device than one CPU, a policy or a pass that fails,
+    a module that jaxlib refuses) the function runs as under `jax.jit`, with a
+    `FallbackWarning` that says why. Inside another transformation (`jax.jit`, `grad`,
+    `vmap`) it is plain `jax.jit`: the outer function is the one to decide.
+
+    Args:
+        fn: as for `jax.jit`.
+        policy: a function from `Alternatives` to decisions, or the name of one:
+            "accept-all" takes what each pass itself would make, "reject-all" keeps
+            every original.
+        passes: decided one after the other, each on what the one before left. One
+            whose rewrites XLA's backend can only use after layout assignment
+            ("fusion", "general-fusion") is decided in front of XLA's own fusion.
+        static_argnums: as for `jax.jit`.
+        static_argnames: as for `jax.jit`.
+        donate_argnums: as for `jax.jit`.
+
+    Raises:
+        ImportError: jax is missing or too old.
+        UnknownPassError: a pass does not exist.
+        ValueError: a policy of this name does not exist.
+    """
+    return JitFunction(
+        fn,
+        policy=policy,
+        passes=passes,
+        jit_options={
+            "static_argnums": static_argnums,
+            "static_argnames": static_argnames,
+            "donate_argnums": donate_argnums,
+        },
+    )
+
+
+class JitFunction:
+    """What `jit` returns: call it as the function.
+
+    Attributes:
+        decided: what was decided so far, one entry for each signature.
+    """
+
+    decided: list[Decided]
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        *,
+        policy: str | Policy,
+        passes: Sequence[str | Pass | Pipeline],
+        jit_options: dict[str, Any],
+    ) -> None:
+        jax = require_jax("hloenv.jit")
+        functools.update_wrapper(self, fn)
+        self.decided = []
+        self._policy = _as_policy(policy)
+        self._passes = tuple(as_pipeline(each) for each in passes)
+        self._lock = threading.RLock()
+        self._gate = Gate()
+        self._pending: _Pending | None = None
+        # Fingerprint of what jaxlib has before scheduling -> what runs instead, or
+        # None to leave it. jax compiles a signature again, without lowering it again,
+        # for arguments that are tied to a device and so on.
+        self._replacements: dict[str, bytes | None] = {}
+        self._plain = jax.jit(fn, **jit_options)
+        self._jitted = jax.jit(
+            gated(fn, self._gate, name=_name(fn, policy, self._passes)),
+            **jit_options,
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the function; decides first when the signature is new."""
+        try:
+            return self._jitted(*args, **kwargs)
+        except Undecided:
+            pass
+        return self._first_call(args, kwargs)
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        """Binds as a method, as jax.jit's functions do."""
+        return self if instance is None else functools.partial(self, instance)
+
+    def lower(self, *args: Any, **kwargs: Any) -> Any:
+        """As on a function of `jax.jit`: without decisions."""
+        return self._plain.lower(*args, **kwargs)
+
+    def trace(self, *args: Any, **kwargs: Any) -> Any:
+        """As on a function of `jax.jit`: without decisions."""
+        return self._plain.trace(*args, **kwargs)
+
+    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+        """As on a function of `jax.jit`."""
+        return self._plain.eval_shape(*args, **kwargs)
+
+    def clear_cache(self) -> None:
+        """Forgets what was decided and compiled."""
+        with self._lock:
+            self._jitted.clear_cache()
+            self._plain.clear_cache()
+            self._replacements.clear()
+            self.decided.clear()
+
+    def _first_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        jax = require_jax("hloenv.jit")
+        leaves = jax.tree.leaves((args, kwargs))
+        if jax.config.jax_disable_jit or any(
+            isinstance(leaf, jax.core.Tracer) for leaf in leaves
+        ):
+            return self._plain(*args, **kwargs)
+        with self._gate.open():
+            with self._lock:
+                lowered = self._jitted.lower(*args, **kwargs)
+                reason = _unsupported(jax, lowered, leaves)
+                if reason is None:
+                    reason = self._decide_and_compile(jax, lowered)
+            if reason is not None:
+                warnings.warn(
+                    f"{self._name()} runs as plain jax.jit: {reason}",
+                    FallbackWarning,
+                    stacklevel=3,
+                )
+            return self._jitted(*args, **kwargs)
+
+    def _name(self) -> str:
+        return str(getattr(self, "__name__", "the function"))
+
+    def _decide_and_compile(self, jax: Any, lowered: Any) -> str | None:
+        """Leaves the decided module compiled in jax's caches, or says why not."""
+        module = from_lowered(lowered)
+        try:
+            decided = self._decide(module)
+        except DecisionError:
+            raise  # the policy's mistake, which a warning would hide
+        except HloEnvError as error:
+            return f"{type(error).__name__}: {error}"
+        self._pending = pending = _Pending(
+            decided.result.entry_layout, decided.result.to_proto()
+        )
+        dispatcher.add(module.name, self)
+        try:
+            with without_persistent_cache():
+                lowered.compile()
+        except jax.errors.JaxRuntimeError as error:
+            if pending.fingerprint is None:
+                raise  # jaxlib cannot compile the function in any case
+            self._replacements[pending.fingerprint] = None
+            return f"jaxlib refuses the decided module: {error}"
+        finally:
+            self._pending = None
+        if pending.fingerprint is None:
+            return pending.refused or "jaxlib compiled it without asking"
+        if self._replacements[pending.fingerprint] is None:
+            return "jaxlib refused what was decided for an equal module before"
+        self.decided.append(decided)
+        return None
+
+    def _decide(self, module: HloModule) -> Decided:
+        env = HloEnv(module)
+        num_alternatives = num_accepted = 0
+        at_fusion = False
+        for pipeline in self._passes:
+            if not at_fusion and is_decided_at_fusion(pipeline):
+                env.run_until("fusion")
+                at_fusion = True
+            alternatives = env.get_alternatives(pipeline)
+            decisions = as_decisions(self._policy(alternatives))
+            env.apply_alternatives(decisions, alternatives)
+            num_alternatives += len(alternatives)
+            num_accepted += int(np.count_nonzero(decisions))
+        return Decided(module, finish(env.module), num_alternatives, num_accepted)
+
+    def replacement(self, proto: bytes) -> bytes | None:
+        """What runs in the place of a module that jaxlib is about to schedule."""
+        pending = self._pending
+        try:
+            theirs = HloModule.from_proto(proto)
+        except HloEnvError as error:
+            if pending is not None:
+                pending.refused = f"jaxlib's module cannot be read: {error}"
+            return None
+        fingerprint = theirs.fingerprint()
+        if pending is not None and fingerprint not in self._replacements:
+            if theirs.entry_layout != pending.entry_layout:
+                pending.refused = (
+                    f"jaxlib compiles {theirs.entry_layout}, but the decided module "
+                    f"is {pending.entry_layout}"
+                )
+                return None
+            self._replacements[fingerprint] = pending.proto
+        if pending is not None:
+            pending.fingerprint = fingerprint
+        return self._replacements.get(fingerprint)
+
+
+@dataclass
+class _Pending:
+    """The module whose compilation has just been asked for.
+
+    Attributes:
+        entry_layout: of the decided module.
+        proto: the decided module.
+        fingerprint: of the module that it replaced, once it has.
+        refused: why it was not used.
+    """
+
+    entry_layout: str
+    proto: bytes
+    fingerprint: str | None = None
+    refused: str = ""
+
+
+def _name(
+    fn: Callable[..., Any], policy: str | Policy, passes: tuple[Pipeline, ...]
+) -> str:
+    plan = None
+    if isinstance(policy, str):
+        plan = json.dumps([policy, [each.to_json() for each in passes]], sort_keys=True)
+    return unique_name(fn, plan=plan)
+
+
+def _unsupported(jax: Any, lowered: Any, leaves: list[Any]) -> str | None:
+    """Why the module cannot run on one CPU device; None when it can."""
+    attributes = lowered.compiler_ir("stablehlo").operation.attributes
+    for name in ("mhlo.num_partitions", "mhlo.num_replicas"):
+        if name in attributes and attributes[name].value != 1:
+            return (
+                f"it runs on {attributes[name].value} devices; hloenv decides for one"
+            )
+    committed = {
+        device
+        for leaf in leaves
+        if isinstance(leaf, jax.Array) and leaf.committed
+        for device in leaf.devices()
+    }
+    default = jax.config.jax_default_device or jax.devices()[0]
+    platforms = {
+        device if isinstance(device, str) else device.platform
+        for device in committed or {default}
+    }
+    if platforms != {"cpu"}:
+        return f"it runs on {', '.join(sorted(platforms))}; hloenv decides for cpu"
+    return None
+
+
+def _accept_all(alternatives: Alternatives) -> Decisions:
+    return alternatives.decisions_for(alternatives.pass_names[0])
+
+
+def _reject_all(alternatives: Alternatives) -> Decisions:
+    return alternatives.reject_all()
+
+
+_POLICIES: dict[str, Policy] = {"accept-all": _accept_all, "reject-all": _reject_all}
+
+
+def _as_policy(policy: str | Policy) -> Policy:
+    if callable(policy):
+        return policy
+    if policy not in _POLICIES:
+        raise ValueError(
+            f"no policy is named {policy!r}; there are {', '.join(sorted(_POLICIES))}, "
+            "or give a function from alternatives to decisions"
+        )
+    return _POLICIES[policy]

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which function a compilation is for, and whether jax may trace it yet."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import functools
+import hashlib
+import secrets
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from .._native import core
+from .injection import module_name, register
+
+
+class Undecided(Exception):  # noqa: N818 (never reaches a user)
+    """jax asks for a signature that has not been decided yet."""
+
+
+class Decider(Protocol):
+    """What is asked about jaxlib's modules."""
+
+    def replacement(self, proto: bytes) -> bytes | None:
+        """What runs in the place of this serialized module; None leaves it."""
+
+
+class Gate(threading.local):
+    """Whether this thread may trace the function now."""
+
+    is_open = False
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[None]:
+        before = self.is_open
+        self.is_open = True
+        try:
+            yield
+        finally:
+            self.is_open = before
+
+
+def gated(fn: Callable[..., Any], gate: Gate, *, name: str) -> Callable[..., Any]:
+    """`fn`, which jax can only trace through an open gate.
+
+    So jax itself tells which signatures are new, and finds the others in its own
+    caches, at its own speed.
+    """
+
+    @functools.wraps(fn)
+    def gated(*args: Any, **kwargs: Any) -> Any:
+        if not gate.is_open:
+            raise Undecided
+        return fn(*args, **kwargs)
+
+    gated.__name__ = gated.__qualname__ = name
+    return gated
+
+
+_names: collections.Counter[str] = collections.Counter()
+
+
+def unique_name(fn: Callable[..., Any], *, plan: str | None) -> str:
+    """A name for `fn` that no other function in the process has.
+
+    jax's cache on disk goes by names too: the same function, decided the same way by
+    the same version, has the same name in the next process, and any other has not.
+
+    Args:
+        fn: the user's function.
+        plan: what is decided how; None when that cannot be said, as for a policy that
+            is a function.
+    """
+    from .. import __version__
+
+    name = getattr(fn, "__name__", type(fn).__name__)
+    if plan is None:
+        return f"{name}_hloenv_{secrets.token_hex(4)}"
+    key = f"{core.tensorflow_version}\n{__version__}\n{plan}"
+    stem = f"{name}_hloenv_{hashlib.sha256(key.encode()).hexdigest()[:8]}"
+    _names[stem] += 1
+    return stem if _names[stem] == 1 else f"{stem}_{_names[stem]}"
+
+
+class Dispatcher:
+    """The one registration with jaxlib, for all functions, while there are any."""
+
+    def __init__(self) -> None:
+        # Reentrant: a finalizer may run wherever memory is allocated.
+        self._lock = threading.RLock()
+        self._functions: weakref.WeakValueDictionary[str, Decider] = (
+            weakref.WeakValueDictionary()
+        )
+        self._unregister: Callable[[], None] | None = None
+
+    def add(self, name: str, function: Decider) -> None:
+        """From now on, asks `function` about jaxlib's modules of this name."""
+        with self._lock:
+            if self._functions.get(name) is function:
+                return
+            self._functions[name] = function
+            weakref.finalize(function, self._remove, name)
+            if self._unregister is None:
+                self._unregister = register(self._transform)
+
+    def _remove(self, name: str) -> None:
+        with self._lock:
+            self._functions.pop(name, None)
+            if not self._functions and self._unregister is not None:
+                self._unregister()
+                self._unregister = None
+
+    def _transform(self, proto: bytes) -> bytes | None:
+        function = self._functions.get(module_name(proto) or "")
+        return None if function is None else function.replacement(proto)
+
+
+dispatcher = Dispatcher()

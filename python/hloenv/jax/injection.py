@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A module of ours in the place of one that jaxlib compiles.
+
+jax lets a registered callback replace a module between XLA's passes and its scheduler.
+The registration holds for the whole process, and the callback runs on a thread of
+jaxlib's, so a module is recognised by what it is: its name and its entry layout. Every
+other module is left alone, and the callback is unregistered when its work is done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from ..errors import CompileError, HloEnvError
+from ..module import HloModule
+from .lowering import from_lowered, require_jax
+
+# Takes and returns a serialized module; None leaves it as it is.
+Transform = Callable[[bytes], bytes | None]
+
+_registrations = itertools.count()
+_fresh = itertools.count(1)
+_cache_lock = threading.Lock()
+_cache_users = 0
+_cache_was_on = True
+
+
+class InjectionWarning(UserWarning):
+    """An injected module did not run."""
+
+
+@dataclass
+class Injection:
+    """What became of an injected module.
+
+    Attributes:
+        module: the module that is injected.
+        name: jaxlib's module of this name is replaced.
+        replaced: how many modules were replaced so far.
+        refused: why modules of this name were left alone.
+    """
+
+    module: HloModule
+    name: str
+    replaced: int = 0
+    refused: list[str] = field(default_factory=list)
+
+    def _transform(self, proto: bytes) -> bytes | None:
+        if module_name(proto) != self.name:
+            return None
+        try:
+            theirs = HloModule.from_proto(proto)
+        except HloEnvError as error:
+            # An exception here would end the user's compilation.
+            self.refused.append(f"jaxlib's module cannot be read: {error}")
+            return None
+        if theirs.entry_layout != self.module.entry_layout:
+            self.refused.append(
+                f"jaxlib compiles {theirs.entry_layout}, the injected module is "
+                f"{self.module.entry_layout}"
+            )
+            return None
+        self.replaced += 1
+        return self.module.to_proto()
+
+    def _failure(self) -> str:
+        reason = "; ".join(self.refused) or (
+            f"jax compiled no module named {self.name!r}; it may have been compiled "
+            "before"
+        )
+        return f"the injected module did not run: {reason}"
+
+
+def module_name(proto: bytes) -> str | None:
+    """The name in a serialized HloModuleProto, without parsing the rest.
+
+    The name is field 1, which serializers write first; None when it is not there.
+    """
+    if proto[:1] != b"\x0a":
+        return None
+    size = shift = 0
+    for position in range(1, min(len(proto), 6)):
+        size |= (proto[position] & 0x7F) << shift
+        shift += 7
+        if proto[position] < 0x80:
+            name = proto[position + 1 : position + 1 + size]
+            return name.decode("utf-8", errors="replace")
+    return None
+
+
+def fresh_options() -> dict[str, int]:
+    """Compiler options that change nothing, and that jax has not seen before.
+
+    jax keeps what it compiled, for every user of the lowered function, by options.
+    Any negative number means the same here: no limit.
+    """
+    return {"xla_dump_max_hlo_modules": -1 - next(_fresh)}
+
+
+def register(transform: Transform) -> Callable[[], None]:
+    """Registers a callback for modules that jaxlib compiles for the CPU.
+
+    Returns:
+        The function that unregisters it.
+
+    Raises:
+        ImportError: jax is missing or too old.
+    """
+    jax = require_jax("hloenv.jax.inject")
+    try:
+        from jax.extend import xla
+
+        stage = xla.PipelineStage.PRE_SCHEDULER
+    except (ImportError, AttributeError) as error:
+        raise ImportError(
+            "hloenv.jax.inject needs jax 0.10.2 or later, which lets a module be "
+            f"replaced; this is jax {jax.__version__}: pip install -U 'hloenv[jax]'"
+        ) from error
+    name = f"hloenv-{next(_registrations)}"
+    xla.register_hlo_module_transformation(
+        transform, name=name, stage=stage, platforms="cpu"
+    )
+    return lambda: _unregister(xla, name, stage)
+
+
+def _unregister(xla: Any, name: str, stage: Any) -> None:
+    xla.clear_hlo_module_transformation(name, stage, "cpu")
+
+
+@contextlib.contextmanager
+def without_persistent_cache() -> Iterator[None]:
+    """Keeps jax's cache on disk out of compilations.
+
+    A cached executable would be used in the place of the injected module, and the
+    injected module's executable would be stored as if it were the plain function's.
+    """
+    global _cache_users, _cache_was_on
+    jax = require_jax("hloenv.jax.inject")
+    with _cache_lock:
+        if _cache_users == 0:
+            _cache_was_on = bool(jax.config.jax_enable_compilation_cache)
+            _enable_persistent_cache(jax, False)
+        _cache_users += 1
+    try:
+        yield
+    finally:
+        with _cache_lock:
+            _cache_users -= 1
+            if _cache_users == 0:
+                _enable_persistent_cache(jax, _cache_was_on)
+
+
+def _enable_persistent_cache(jax: Any, enable: bool) -> None:
+    if jax.config.jax_enable_compilation_cache == enable:
+        return
+    from jax.experimental.compilation_cache import compilation_cache
+
+    jax.config.update("jax_enable_compilation_cache", enable)
+    # jax looks at the setting once, until it is reset.
+    compilation_cache.reset_cache()  # type: ignore[no-untyped-call]
+
+
+@contextlib.contextmanager
+def _open(injection: Injection) -> Iterator[None]:
+    unregister = register(injection._transform)
+    try:
+        with without_persistent_cache():
+            yield
+    finally:
+        unregister()
+
+
+@contextlib.contextmanager
+def inject(module: HloModule, *, name: str | None = None) -> Iterator[Injection]:
+    """Runs a module in the place of the one that jax compiles.
+
+    Inside the block, a module that jax compiles for the CPU, with this name and with
+    the entry layout of `module`, is replaced by `module`:
+
+        with hloenv.jax.inject(module):
+            outputs = jax.jit(fn)(*args)
+
+    What jax has compiled before the block is not compiled again: start from a new
+    `jax.jit`, or call its `clear_cache()`. jax's cache on disk is off in the block.
+
+    Args:
+        module: a module that went through XLA's passes, up to the scheduler, from
+            what jax lowered; see `hloenv.jax.from_jax`. Not checked to compute the
+            same: that is what hloenv's decisions keep.
+        name: the name of the module to replace, when it is not the module's own;
+            jax calls the module of a function `jit_` and its name.
+
+    Yields:
+        An `Injection`, which counts.
+
+    Raises:
+        ImportError: jax is missing or too old.
+
+    Warns:
+        InjectionWarning: the block ended and nothing was replaced.
+    """
+    injection = Injection(module=module, name=name or module.name)
+    with _open(injection):
+        yield injection
+    if injection.replaced == 0:
+        warnings.warn(injection._failure(), InjectionWarning, stacklevel=3)
+
+
+def compile_injected(
+    module: HloModule, fn: Callable[..., Any], *args: Any, **kwargs: Any
+) -> Any:
+    """Compiles a function of the user's with `module` in the place of its own.
+
+    Args:
+        module: as for `inject`.
+        fn: a plain or jitted function, or a `jax.stages.Lowered`.
+        *args: arguments or `jax.ShapeDtypeStruct`s that say for what to compile.
+        **kwargs: the same by keyword.
+
+    Returns:
+        A `jax.stages.Compiled`: call it with arguments of these shapes. It takes and
+        returns the pytrees of `fn`.
+
+    Raises:
+        CompileError: jaxlib's compiler refuses the module, or it does not fit `fn`.
+        ImportError: jax is missing or too old.
+    """
+    jax = require_jax("hloenv.jax.compile_injected")
+    if not isinstance(fn, jax.stages.Lowered):
+        jitted = fn if hasattr(fn, "lower") else jax.jit(fn)
+        fn = jitted.lower(*args, **kwargs)
+    lowered = cast("Any", fn)
+    injection = Injection(module=module, name=from_lowered(lowered).name)
+    try:
+        with _open(injection):
+            compiled = lowered.compile(compiler_options=fresh_options())
+    except jax.errors.JaxRuntimeError as error:
+        raise CompileError(f"jaxlib refuses the injected module: {error}") from error
+    if injection.replaced == 0:
+        raise CompileError(injection._failure())
+    return compiled

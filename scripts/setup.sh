@@ -1,0 +1,132 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Makes .venv, builds hloenv into it and leaves it ready to use.
+#
+#   bash scripts/setup.sh        what running hloenv needs
+#   bash scripts/setup.sh dev    what the tests and the linters need, too
+#
+# Does only what is not done yet, so that a second call takes no time. Assumes Linux,
+# a Python 3.11 to 3.13 and g++; what else is missing comes from pip, or from apt
+# where only the system has it (Python's headers, venv). Variables:
+#   PYTHON            the interpreter to start from (default: the first that fits)
+#   HLOENV_VENV       where the environment lies (default: .venv)
+#   HLOENV_WERROR=ON  warnings in our own C++ are errors, as in CI
+#   CMAKE_BUILD_PARALLEL_LEVEL  compilers at a time (default: what memory allows)
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+level=${1:-run}
+if [[ $level != run && $level != dev ]]; then
+  echo "usage: bash scripts/setup.sh [run|dev]" >&2
+  exit 2
+fi
+venv=${HLOENV_VENV:-.venv}
+werror=${HLOENV_WERROR:-OFF}
+
+say() { printf '== %s\n' "$*"; }
+die() {
+  printf 'setup: %s\n' "$*" >&2
+  exit 1
+}
+
+# Installs system packages, as root or through sudo.
+apt_install() {
+  local as_root=()
+  if [[ $(id -u) -ne 0 ]]; then
+    command -v sudo >/dev/null ||
+      die "these system packages are missing, and there is no sudo: $*"
+    as_root=(sudo)
+  fi
+  command -v apt-get >/dev/null ||
+    die "install these with your system's package manager, then call me again: $*"
+  say "apt-get install $*"
+  "${as_root[@]}" apt-get update -qq
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+}
+
+is_supported_python() {
+  "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
+    2>/dev/null
+}
+
+find_python() {
+  local candidate
+  for candidate in ${PYTHON:-python3 python3.11 python3.12 python3.13}; do
+    if command -v "$candidate" >/dev/null && is_supported_python "$candidate"; then
+      command -v "$candidate"
+      return
+    fi
+  done
+  die "no Python 3.11 to 3.13 found; name one: PYTHON=/path/to/python bash $0"
+}
+
+# Runs a command with its output in a log; shows the lines that tell progress, and
+# the end of the log when the command fails.
+logged() {
+  local log=$1 pattern=$2
+  shift 2
+  if ! "$@" 2>&1 | tee "$log" | { grep --line-buffered -E "$pattern" || true; }; then
+    tail -n 60 "$log" >&2
+    die "failed: $*; the whole log is in $log"
+  fi
+}
+
+digest() { sha256sum "$@" | sha256sum | cut -d' ' -f1; }
+
+# --- the environment -----------------------------------------------------------
+if [[ ! -x $venv/bin/python ]]; then
+  python=$(find_python)
+  version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+  missing=()
+  command -v g++ >/dev/null || missing+=(g++)
+  "$python" -c 'import ensurepip, venv' 2>/dev/null ||
+    missing+=("python$version-venv")
+  "$python" - <<'END' 2>/dev/null || missing+=("python$version-dev")
+import os, sys, sysconfig
+sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))
+END
+  if ((${#missing[@]})); then apt_install "${missing[@]}"; fi
+  say "making $venv with Python $version ($python)"
+  "$python" -m venv --clear "$venv"
+fi
+bin=$PWD/$venv/bin
+[[ $venv == /* ]] && bin=$venv/bin
+is_supported_python "$bin/python" ||
+  die "$venv has a Python that hloenv does not support; remove it and call me again"
+# cmake and ninja come from pip, into the environment.
+export PATH="$bin:$PATH"
+mkdir -p build
+
+# --- packages ------------------------------------------------------------------
+requirements=scripts/requirements-$level.txt
+stamp=$venv/.hloenv-packages-$level
+wanted=$(digest scripts/requirements-*.txt)
+if [[ $(cat "$stamp" 2>/dev/null) != "$wanted" ]]; then
+  say "installing the packages of $requirements"
+  logged build/pip.log '^(Collecting|  Downloading|Installing|Successfully|ERROR)' \
+    "$bin/python" -m pip install --disable-pip-version-check -r "$requirements"
+  echo "$wanted" >"$stamp"
+fi
+
+# --- hloenv itself -------------------------------------------------------------
+# The Python sources are used where they lie; only C++ needs building.
+stamp=$venv/.hloenv-build
+wanted=$werror-$(find CMakeLists.txt pyproject.toml csrc -type f -print0 |
+  sort -z | xargs -0 sha256sum | sha256sum | cut -d' ' -f1)
+if [[ $(cat "$stamp" 2>/dev/null) != "$wanted" ]]; then
+  if [[ -z ${CMAKE_BUILD_PARALLEL_LEVEL:-} ]]; then
+    # A file that includes XLA's headers takes up to 2 GB to compile.
+    by_memory=$(awk '/^MemAvailable:/ {print int($2 / 2097152)}' /proc/meminfo)
+    jobs=$(nproc)
+    if ((by_memory < jobs)); then jobs=$((by_memory > 1 ? by_memory : 1)); fi
+    export CMAKE_BUILD_PARALLEL_LEVEL=$jobs
+  fi
+  say "building hloenv, $CMAKE_BUILD_PARALLEL_LEVEL file(s) at a time" \
+    "(some minutes the first time)"
+  logged build/build.log '^ *\[[0-9]+/[0-9]+\]|error:|Error|^Successfully' \
+    "$bin/python" -m pip install --disable-pip-version-check -v \
+    --no-build-isolation --no-deps --config-settings=cmake.define.HLOENV_WERROR="$werror" \
+    --editable .
+  echo "$wanted" >"$stamp"
+fi

@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Sets up what is missing and runs the tests; arguments go to pytest.
+#
+#   bash scripts/test.sh                      the default set
+#   bash scripts/test.sh tests/test_jax.py    one file
+#   bash scripts/test.sh -m slow              what the default leaves out
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+bash scripts/setup.sh dev
+echo "== pytest $*"
+exec "${HLOENV_VENV:-.venv}/bin/python" -m pytest "$@"
