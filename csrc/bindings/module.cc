@@ -12,4 +12,5 @@ PYBIND11_MODULE(_core, m) {
   hloenv::BindInterpret(m);
   hloenv::BindRewrite(m);
   hloenv::BindPasses(m);
+  hloenv::BindFeatures(m);
 }
