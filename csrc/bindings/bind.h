@@ -8,5 +8,6 @@ namespace hloenv {
 
 void BindHlo(pybind11::module_& m);
 void BindPasses(pybind11::module_& m);
+void BindRuntime(pybind11::module_& m);
 
 }  // namespace hloenv

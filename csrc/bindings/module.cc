@@ -10,4 +10,5 @@ PYBIND11_MODULE(_core, m) {
   hloenv::BindErrors(m);
   hloenv::BindHlo(m);
   hloenv::BindPasses(m);
+  hloenv::BindRuntime(m);
 }
