@@ -13,4 +13,5 @@ PYBIND11_MODULE(_core, m) {
   hloenv::BindRewrite(m);
   hloenv::BindPasses(m);
   hloenv::BindFeatures(m);
+  hloenv::BindRuntime(m);
 }
