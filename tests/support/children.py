@@ -83,7 +83,8 @@ def run_jobs(
         cwd=_TESTS,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env={"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ},
+        # The child finds what this process finds, however it got there.
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     ) as server:
         assert server.stdin is not None
         assert server.stdout is not None
