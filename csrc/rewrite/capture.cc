@@ -48,6 +48,7 @@ absl::Status Capture::RunPasses(const std::vector<PipelineSpec>& passes) {
                  "no pass was given; name at least one, as in "
                  "get_alternatives(\"algsimp\")");
   }
+  HLOENV_RETURN_IF_ERROR(CheckUnscheduled(module_.hlo()));
   for (const PipelineSpec& spec : passes) {
     if (std::find(pass_names_.begin(), pass_names_.end(), spec.name) !=
         pass_names_.end()) {

@@ -24,6 +24,7 @@ absl::StatusOr<std::unique_ptr<Shadow>> Shadow::Run(
   shadow->name_ = pass.name;
   auto [clone, images] = module.hlo().CloneWithContext(/*suffix=*/"");
   shadow->hlo_ = std::move(clone);
+  const int64_t num_instructions = shadow->hlo_->instruction_count();
   Recorder recorder(shadow->hlo_.get());
   absl::StatusOr<bool> changed = runnable->Run(shadow->hlo_.get());
   recorder.Stop();
@@ -32,9 +33,11 @@ absl::StatusOr<std::unique_ptr<Shadow>> Shadow::Run(
                     absl::StrCat("pass '", pass.name, "' failed on module '",
                                  module.name(), "'"));
   }
-  // A pass that says that it changed nothing is believed, if it did not replace
-  // or remove anything either; the law tests find those that lie.
-  shadow->changed_ = *changed || !recorder.is_empty();
+  // A pass that says that it changed nothing is believed, if it did not replace,
+  // remove or add anything either (float-normalization gives each all-reduce its
+  // own reducer and does not say so); the law tests find those that lie.
+  shadow->changed_ = *changed || !recorder.is_empty() ||
+                     shadow->hlo_->instruction_count() != num_instructions;
   if (!shadow->changed_) return shadow;
   // Frees what the pass removed and makes ids dense. Our own calls do not go
   // through the library's GOT, so the recorder has to be told.
