@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hlo/module.h"
 
+#include "hlo/analysis.h"
 #include "hlo/config.h"
 #include "support/status.h"
 #include "xla/hlo/ir/hlo_opcode.h"
@@ -13,7 +14,18 @@ namespace hloenv {
 
 Module::Module(std::unique_ptr<xla::HloModule> hlo) {
   hlo->Cleanup();
-  hlo_ = std::move(hlo);
+  state_ = std::make_shared<State>();
+  state_->hlo = std::move(hlo);
+}
+
+Module::State::State() = default;
+Module::State::~State() = default;
+
+const Analysis& Module::analysis() const {
+  std::call_once(state_->analysis_flag, [this] {
+    state_->analysis = std::make_unique<const Analysis>(*state_->hlo);
+  });
+  return *state_->analysis;
 }
 
 absl::StatusOr<Module> Module::FromText(absl::string_view text) {
@@ -64,7 +76,7 @@ absl::StatusOr<Module> Module::FromProto(absl::string_view bytes) {
 }
 
 std::unique_ptr<xla::HloModule> Module::CloneHlo() const {
-  return hlo_->Clone(/*suffix=*/"");
+  return hlo().Clone(/*suffix=*/"");
 }
 
 Module Module::Clone() const { return Module(CloneHlo()); }
@@ -72,11 +84,11 @@ Module Module::Clone() const { return Module(CloneHlo()); }
 std::string Module::ToText() const {
   xla::HloPrintOptions options;
   options.set_print_large_constants(true);
-  return hlo_->ToString(options);
+  return hlo().ToString(options);
 }
 
 std::string Module::ToProto() const {
-  return hlo_->ToProto().SerializeAsString();
+  return hlo().ToProto().SerializeAsString();
 }
 
 absl::Status Module::Verify() const {
@@ -84,18 +96,18 @@ absl::Status Module::Verify() const {
   xla::HloVerifier verifier(/*layout_sensitive=*/false,
                             /*allow_mixed_precision=*/true);
   return Annotate(verifier.Run(clone.get()).status(), kInvalidModuleError,
-                  absl::StrCat("module '", hlo_->name(), "' is not valid HLO"));
+                  absl::StrCat("module '", hlo().name(), "' is not valid HLO"));
 }
 
-std::string Module::name() const { return hlo_->name(); }
+std::string Module::name() const { return hlo().name(); }
 
-int64_t Module::instruction_count() const { return hlo_->instruction_count(); }
+int64_t Module::instruction_count() const { return hlo().instruction_count(); }
 
-int64_t Module::computation_count() const { return hlo_->computation_count(); }
+int64_t Module::computation_count() const { return hlo().computation_count(); }
 
 std::map<std::string, int64_t> Module::OpcodeCounts() const {
   std::map<std::string, int64_t> counts;
-  for (const xla::HloComputation* computation : hlo_->computations()) {
+  for (const xla::HloComputation* computation : hlo().computations()) {
     for (const xla::HloInstruction* instruction : computation->instructions()) {
       ++counts[std::string(xla::HloOpcodeString(instruction->opcode()))];
     }
@@ -108,7 +120,7 @@ absl::StatusOr<ModuleCost> Module::Cost() const {
     return xla::ShapeUtil::ByteSizeOf(shape, /*pointer_size=*/sizeof(void*));
   });
   HLOENV_RETURN_IF_ERROR(
-      Annotate(hlo_->entry_computation()->Accept(&analysis),
+      Annotate(hlo().entry_computation()->Accept(&analysis),
                kInvalidModuleError, "XLA's cost analysis refused the module"));
   ModuleCost cost;
   cost.flops = analysis.flop_count();
@@ -142,7 +154,7 @@ std::vector<ArraySpec> FlatSpecs(const xla::Shape& shape) {
 std::vector<ArraySpec> Module::InputSpecs() const {
   std::vector<ArraySpec> specs;
   for (const xla::HloInstruction* parameter :
-       hlo_->entry_computation()->parameter_instructions()) {
+       hlo().entry_computation()->parameter_instructions()) {
     for (ArraySpec& spec : FlatSpecs(parameter->shape())) {
       specs.push_back(std::move(spec));
     }
@@ -151,11 +163,11 @@ std::vector<ArraySpec> Module::InputSpecs() const {
 }
 
 std::vector<ArraySpec> Module::OutputSpecs() const {
-  return FlatSpecs(hlo_->result_shape());
+  return FlatSpecs(hlo().result_shape());
 }
 
 std::string Module::EntryLayout() const {
-  return hlo_->entry_computation_layout().ToString();
+  return hlo().entry_computation_layout().ToString();
 }
 
 }  // namespace hloenv

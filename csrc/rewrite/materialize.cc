@@ -61,11 +61,11 @@ class Materializer {
   }
 
   HloInstruction* Image(int32_t original) const {
-    return images_->GetInstruction(capture_.base_->index.at(original));
+    return images_->GetInstruction(capture_.analysis_->index.at(original));
   }
   // Null for a gap in the numbers and in computations that nothing calls.
   const HloInstruction* FindImage(int32_t original) const {
-    const HloInstruction* instruction = capture_.base_->index.at(original);
+    const HloInstruction* instruction = capture_.analysis_->index.at(original);
     return instruction == nullptr ? nullptr
                                   : images_->FindInstruction(instruction);
   }
@@ -75,7 +75,7 @@ class Materializer {
   }
   HloComputation* ComputationImage(int32_t number) const {
     return images_->GetComputation(
-        capture_.base_->index.computations()[number]);
+        capture_.analysis_->index.computations()[number]);
   }
 
   HloInstruction* Read(const Use& use) const {
