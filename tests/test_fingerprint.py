@@ -90,7 +90,7 @@ def test_blind_to(text: str) -> None:
         pytest.param(_changed(("sine(x)", "sine(y)")), id="operand"),
         pytest.param(_changed(("(c, select)", "(select, c)")), id="operand order"),
         pytest.param(_changed(("direction=LT", "direction=LE")), id="attribute"),
-        pytest.param(_changed(("constant(0)", "constant(-0)")), id="literal"),
+        pytest.param(_changed(("constant(0)", "constant(-0.0)")), id="literal"),
         pytest.param(
             _changed(("parameter(0)\n  y", "parameter(1)\n  y"),
                      ("y = f32[2,3]{1,0} parameter(1)", "y = f32[2,3]{1,0} parameter(0)")),

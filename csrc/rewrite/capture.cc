@@ -219,6 +219,12 @@ bool Capture::SameNewNode(const Pass& pass, const HloInstruction* instruction,
   const HloInstruction* other = NewNode(node).instruction;
   if (other == nullptr) return false;
   const Pass& other_pass = passes_[NewNode(node).pass];
+  // Without operands, as constants are, equal nodes may stand in different
+  // computations.
+  if (pass.shadow->OriginOf(instruction->parent()) !=
+      other_pass.shadow->OriginOf(other->parent())) {
+    return false;
+  }
   if (instruction->operand_count() != other->operand_count()) return false;
   for (int64_t i = 0; i < instruction->operand_count(); ++i) {
     if (NodeOf(pass, instruction->operand(i)) !=
