@@ -12,17 +12,17 @@ import pytest
 from hloenv.convert import to_dot, to_json, to_networkx, to_pyg
 from hloenv.graph import HloGraph, dtypes, opcodes
 
-HLO = Path(__file__).parent / "hlo"
+HLO = Path(__file__).parent / "graphs"
 
 
 @pytest.fixture(scope="module")
 def small() -> HloGraph:
-    return HloGraph.from_module((HLO / "graph_small.hlo").read_text())
+    return HloGraph.from_module((HLO / "small.hlo").read_text())
 
 
 @pytest.fixture(scope="module")
 def alternatives() -> HloGraph:
-    return HloGraph.from_module((HLO / "graph_alternatives.hlo").read_text())
+    return HloGraph.from_module((HLO / "alternatives.hlo").read_text())
 
 
 DOT = """\
@@ -53,7 +53,7 @@ digraph "fused" {
 
 
 def test_dot_of_a_fusion():
-    assert to_dot(HloGraph.from_module((HLO / "graph_fusion.hlo").read_text())) == DOT
+    assert to_dot(HloGraph.from_module((HLO / "fusion.hlo").read_text())) == DOT
 
 
 def test_dot_draws_alternatives_and_names_their_choices(alternatives):

@@ -20,15 +20,15 @@ from hloenv.graph import (
     opcodes,
 )
 
-HLO = Path(__file__).parent / "hlo"
-SMALL = (HLO / "graph_small.hlo").read_text()
+HLO = Path(__file__).parent / "graphs"
+SMALL = (HLO / "small.hlo").read_text()
 # In post order, the reducer first.
 SMALL_NAMES = (
     *("a", "b", "sum"),
     *("zero", "x", "y", "product", "power", "total", "wide", "share", "square", "out"),
 )
-FUSED = (HLO / "graph_fusion.hlo").read_text()
-ALTERNATIVES = (HLO / "graph_alternatives.hlo").read_text()
+FUSED = (HLO / "fusion.hlo").read_text()
+ALTERNATIVES = (HLO / "alternatives.hlo").read_text()
 
 
 def graph_of(*instructions: str, computations: str = "") -> HloGraph:
