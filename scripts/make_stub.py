@@ -39,14 +39,14 @@ _MODULES = ("collections.abc", "enum", "numpy.typing", "numpy", "typing")
 class _Bare(ast.NodeTransformer):
     """Gives bare containers their arguments."""
 
-    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:  # noqa: N802
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
         node.slice = self.visit(node.slice)
         return node
 
-    def visit_Name(self, node: ast.Name) -> ast.AST:  # noqa: N802
+    def visit_Name(self, node: ast.Name) -> ast.AST:
         return self._filled(node)
 
-    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:  # noqa: N802
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         return self._filled(node)
 
     def _filled(self, node: ast.expr) -> ast.AST:

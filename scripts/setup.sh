@@ -66,7 +66,8 @@ find_python() {
 logged() {
   local log=$1 pattern=$2
   shift 2
-  if ! "$@" 2>&1 | tee "$log" | { grep --line-buffered -E "$pattern" || true; }; then
+  if ! "$@" 2>&1 | tee "$log" |
+    sed -u -n -E "/$pattern/ s/^(.{0,100}).*/\\1/p"; then
     tail -n 60 "$log" >&2
     die "failed: $*; the whole log is in $log"
   fi
@@ -104,7 +105,7 @@ stamp=$venv/.hloenv-packages-$level
 wanted=$(digest scripts/requirements-*.txt)
 if [[ $(cat "$stamp" 2>/dev/null) != "$wanted" ]]; then
   say "installing the packages of $requirements"
-  logged build/pip.log '^(Collecting|  Downloading|Installing|Successfully|ERROR)' \
+  logged build/pip.log '^(Collecting|  Downloading|Installing|ERROR)' \
     "$bin/python" -m pip install --disable-pip-version-check -r "$requirements"
   echo "$wanted" >"$stamp"
 fi
@@ -124,7 +125,7 @@ if [[ $(cat "$stamp" 2>/dev/null) != "$wanted" ]]; then
   fi
   say "building hloenv, $CMAKE_BUILD_PARALLEL_LEVEL file(s) at a time" \
     "(some minutes the first time)"
-  logged build/build.log '^ *\[[0-9]+/[0-9]+\]|error:|Error|^Successfully' \
+  logged build/build.log '^ *\[[0-9]+\/[0-9]+\]|error:|Error' \
     "$bin/python" -m pip install --disable-pip-version-check -v \
     --no-build-isolation --no-deps --config-settings=cmake.define.HLOENV_WERROR="$werror" \
     --editable .

@@ -12,4 +12,6 @@ PYBIND11_MODULE(_core, m) {
   hloenv::BindInterpret(m);
   hloenv::BindRewrite(m);
   hloenv::BindPasses(m);
+  hloenv::BindFeatures(m);
+  hloenv::BindRuntime(m);
 }

@@ -8,6 +8,7 @@ TensorFlow's Python is never imported.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib.metadata
 import importlib.util
@@ -15,8 +16,12 @@ import os
 import platform
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .errors import TensorflowError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 BUILT_WITH = "2.21.0"
 _INSTALL_HINT = (
@@ -56,23 +61,65 @@ def _check_version() -> None:
     raise TensorflowError(f"hloenv needs TensorFlow's libraries: {_INSTALL_HINT}")
 
 
+# What the libraries write to stderr while they load, whatever the log level.
+_LOADING_CHATTER = (b"absl::InitializeLog()", b"oneDNN custom operations are on")
+
+
+def is_verbose() -> bool:
+    """Whether HLOENV_VERBOSE=1 asks for XLA's own log lines on stderr."""
+    return os.environ.get("HLOENV_VERBOSE", "0") not in ("", "0")
+
+
+@contextlib.contextmanager
+def _without_chatter() -> Iterator[None]:
+    """Holds stderr back and then passes on all but the known loading lines.
+
+    The lines come from static initializers, which run before any log level can be
+    set; the environment variables that would stop them change what TensorFlow does.
+    """
+    try:
+        sys.stderr.flush()
+        saved = os.dup(2)
+    except (AttributeError, OSError):  # no stderr to protect
+        yield
+        return
+    held = os.memfd_create("hloenv-stderr")
+    try:
+        os.dup2(held, 2)
+        try:
+            yield
+        finally:
+            os.dup2(saved, 2)
+            size = os.fstat(held).st_size
+            for line in os.pread(held, size, 0).splitlines(keepends=True):
+                if not any(known in line for known in _LOADING_CHATTER):
+                    os.write(2, line)
+    finally:
+        os.close(held)
+        os.close(saved)
+
+
 def _load() -> None:
     _check_platform()
     _check_version()
     folder = _tensorflow_folder()
-    # XLA logs INFO lines to stderr until told otherwise.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    for name in ("libtensorflow_framework.so.2", "libtensorflow_cc.so.2"):
-        try:
-            ctypes.CDLL(str(folder / name), mode=os.RTLD_LOCAL | os.RTLD_NOW)
-        except OSError as error:
-            raise TensorflowError(
-                f"cannot load {folder / name}: {error}; {_INSTALL_HINT}"
-            ) from error
+    with contextlib.nullcontext() if is_verbose() else _without_chatter():
+        for name in ("libtensorflow_framework.so.2", "libtensorflow_cc.so.2"):
+            try:
+                ctypes.CDLL(str(folder / name), mode=os.RTLD_LOCAL | os.RTLD_NOW)
+            except OSError as error:
+                raise TensorflowError(
+                    f"cannot load {folder / name}: {error}; {_INSTALL_HINT}"
+                ) from error
 
 
 _load()
 
 from . import _core as core  # noqa: E402 (the libraries come first)
+
+# XLA logs below FATAL say what no caller can act on, and errors come back as
+# exceptions. Where TensorFlow's own Python came first, its settings stay.
+if not is_verbose() and "tensorflow" not in sys.modules:
+    core.quieten_logs()
 
 __all__ = ["core"]

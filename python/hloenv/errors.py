@@ -60,6 +60,10 @@ class StaleAlternativesError(HloEnvError, RuntimeError):
     """The alternatives belong to a state that the environment has left."""
 
 
+class GraphError(HloEnvError, ValueError):
+    """The arrays of a graph do not fit together, or have no such column."""
+
+
 class TraceError(HloEnvError, ValueError):
     """A trace does not fit the module, or cannot be read."""
 

@@ -35,6 +35,7 @@ class Gate(threading.local):
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
+        """Lets this thread through inside the block."""
         before = self.is_open
         self.is_open = True
         try:

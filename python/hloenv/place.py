@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""XLA's own CPU pipeline: what it runs, and how to stop in it and go on.
+
+XLA rewrites a module in a fixed order, and some rewrites are only possible at their
+place: fusion, for one, after layout assignment. `run_until` runs XLA's pipeline up
+to such a place, and `finish` goes on from there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from ._native import core
+from .errors import PlaceError
+
+if TYPE_CHECKING:
+    from .module import HloModule
+
+
+@dataclass(frozen=True)
+class Place:
+    """In front of which pass a module stands; the earlier passes have run.
+
+    Attributes:
+        path: the pass or pipeline that comes next, with the pipelines around it,
+            outermost first, joined by "/".
+        occurrence: which arrival at this path it is, from 1; pipelines that run to a
+            fixed point come by several times.
+        changed: one "0" or "1" for each earlier pass, in order: whether it reported a
+            change. With these answers XLA takes the same way again.
+    """
+
+    path: str
+    occurrence: int
+    changed: str
+
+    @property
+    def name(self) -> str:
+        """The name of the pass or pipeline that comes next."""
+        return self.path.rsplit("/", 1)[-1]
+
+    def to_json(self) -> str:
+        """JSON text that `from_json` reads back."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Place:
+        """Reads what `to_json` wrote.
+
+        Raises:
+            PlaceError: this is not a place.
+        """
+        try:
+            data: dict[str, Any] = json.loads(text)
+            place = cls(**data)
+        except (TypeError, ValueError) as error:
+            raise PlaceError(f"this is not a place in JSON: {error}") from None
+        is_place = (
+            isinstance(place.path, str)
+            and isinstance(place.occurrence, int)
+            and isinstance(place.changed, str)
+            and set(place.changed) <= {"0", "1"}
+        )
+        if not is_place:
+            raise PlaceError(
+                "a place in JSON has a path (str), an occurrence (int) and changed "
+                f"('0' and '1' only), not {text[:80]!r}"
+            )
+        return place
+
+    def __str__(self) -> str:
+        return f"before {self.path} ({self.occurrence})"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One run of one pass by XLA's pipeline.
+
+    Attributes:
+        name: XLA's name of the pass.
+        path: its name behind those of the pipelines around it, joined by "/".
+        occurrence: which run of this name it is, from 1.
+        path_occurrence: which run of this path it is, from 1.
+        changed: whether the pass reported a change.
+        skipped: whether it did not run, because it had been decided.
+        duration_ns: how long it ran, in nanoseconds.
+    """
+
+    name: str
+    path: str
+    occurrence: int
+    path_occurrence: int
+    changed: bool
+    skipped: bool
+    duration_ns: int
+
+
+@dataclass(frozen=True)
+class SkipRule:
+    """A pass of XLA's pipeline that is skipped because another was decided."""
+
+    decided: str
+    skipped: str
+    reason: str
+
+
+def skip_rules() -> tuple[SkipRule, ...]:
+    """Which passes the rest of XLA's pipeline leaves out, beside decided ones."""
+    return tuple(SkipRule(*rule) for rule in core.skip_rules())
+
+
+def list_stages(module: HloModule) -> tuple[Stage, ...]:
+    """What XLA's pipeline runs on `module`, in order, from the module's place on.
+
+    Raises:
+        CompileError: a pass fails on the module.
+    """
+    stages = core.list_stages(module._core, as_tuple(module.place), decided_of(module))
+    return tuple(Stage(*stage) for stage in stages)
+
+
+def run_until(module: HloModule, where: str, *, occurrence: int = 1) -> HloModule:
+    """Runs XLA's pipeline on `module` up to just before a pass or pipeline.
+
+    What has been decided, and what would redo it, is skipped on the way.
+
+    Args:
+        module: at XLA's start, or at an earlier place.
+        where: name ("fusion"), or the end of a path ("simplification/algsimp"), of a
+            pass or of a pipeline.
+        occurrence: which arrival there, counted from XLA's start, from 1.
+
+    Returns:
+        The module at that point, with its `place`.
+
+    Raises:
+        PlaceError: the pipeline never arrives there, or is past it.
+        CompileError: a pass fails on the module.
+    """
+    stopped, place = core.run_until(
+        module._core, where, occurrence, as_tuple(module.place), decided_of(module)
+    )
+    return type(module)._wrap(stopped, place=Place(*place), decided=module.decided)
+
+
+def finish(module: HloModule, *, decided: Collection[str] = ()) -> HloModule:
+    """Runs the rest of XLA's pipeline, without what has been decided.
+
+    Args:
+        module: at XLA's start, or at a place.
+        decided: passes to leave out beside `module.decided`; see `skip_rules` for
+            what goes with them.
+
+    Returns:
+        A module that is ready for XLA's backend (`compile` with `finish="none"`).
+
+    Raises:
+        PlaceError: XLA does not come by the module's place again.
+        CompileError: a pass fails on the module.
+    """
+    names = sorted({*module.decided, *decided})
+    finished = core.finish(module._core, as_tuple(module.place), names)
+    return type(module)._wrap(finished, decided=module.decided)
+
+
+def as_tuple(place: Place | None) -> tuple[str, int, str] | None:
+    """A place as the C++ core takes it."""
+    return None if place is None else (place.path, place.occurrence, place.changed)
+
+
+def decided_of(module: HloModule) -> list[str]:
+    """The passes decided on a module, sorted, as the C++ core takes them."""
+    return sorted(module.decided)

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The core loop against XLA's own passes, in one process, as ratios.
+
+`scripts/bench.sh` runs these and makes the table of the README.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pytest_benchmark.fixture import BenchmarkFixture
+
+import hloenv
+
+from .modules import chain_module
+from .ratio import compare, geometric_mean
+
+pytestmark = pytest.mark.bench
+
+# Every 6th real module: small and large ones of most packages.
+_EVERY = 6
+
+
+def _xla_passes() -> list[str]:
+    return [
+        name for name in hloenv.list_passes() if not hloenv.describe_pass(name).candidate
+    ]
+
+
+def test_capture_costs_little_more_than_the_pass(
+    benchmark: BenchmarkFixture, real_module_paths: list[Path]
+) -> None:
+    """get_alternatives over native pass + one clone, by pass, on real modules."""
+    modules = [hloenv.HloModule.from_file(p) for p in real_module_paths[::_EVERY]]
+    by_pass: dict[str, list[float]] = {}
+    for name in _xla_passes():
+        for module in modules:
+            env = hloenv.HloEnv(module)
+            try:
+                hloenv.run_passes(module, name)
+            except hloenv.PassError:
+                continue  # the pass refuses the module; so does the capture
+            measured = compare(
+                lambda env=env, name=name: env.get_alternatives(name),
+                lambda module=module, name=name: hloenv.run_passes(module, name),
+                seconds=0.03,
+                min_rounds=7,
+            )
+            by_pass.setdefault(name, []).append(measured.ratio)
+    means = {name: geometric_mean(ratios) for name, ratios in by_pass.items()}
+    benchmark.extra_info["num_passes"] = len(means)
+    benchmark.extra_info["num_modules"] = len(modules)
+    benchmark.extra_info["ratio"] = geometric_mean(list(means.values()))
+    benchmark.extra_info["worst_pass"] = max(means, key=lambda name: means[name])
+    benchmark.extra_info["worst_ratio"] = max(means.values())
+    env = hloenv.HloEnv(modules[0])
+    benchmark(lambda: env.get_alternatives("algsimp"))
+
+
+@pytest.mark.parametrize("name", ["cse", "algsimp"])
+def test_whole_step(benchmark: BenchmarkFixture, name: str) -> None:
+    """get_alternatives, features, apply, on 2,500 instructions."""
+    env = hloenv.HloEnv(chain_module(2500))
+    state = env.snapshot()
+
+    def step() -> None:
+        alternatives = env.get_alternatives(name)
+        env.graph()
+        env.apply_alternatives(alternatives.decisions_for(name))
+        env.restore(state)
+
+    benchmark(step)
+    native = compare(step, lambda: hloenv.run_passes(state.module, name))
+    benchmark.extra_info["ratio_to_native_pass_and_clone"] = native.ratio
+    benchmark.extra_info["steps_per_second"] = 1e9 / native.ours_ns
+    benchmark.extra_info["instructions"] = state.module.instruction_count
+
+
+@pytest.mark.parametrize("name", ["cse", "algsimp"])
+def test_overhead_does_not_grow_with_the_module(
+    benchmark: BenchmarkFixture, name: str
+) -> None:
+    """A step over native pass + clone, 100,000 instructions against 1,000."""
+    ratios = {}
+    for size in (1_000, 100_000):
+        env = hloenv.HloEnv(chain_module(size))
+        state = env.snapshot()
+
+        def step(env: hloenv.HloEnv = env, state: hloenv.State = state) -> None:
+            alternatives = env.get_alternatives(name)
+            env.apply_alternatives(alternatives.decisions_for(name))
+            env.restore(state)
+
+        ratios[size] = compare(
+            step,
+            lambda state=state: hloenv.run_passes(state.module, name),
+            seconds=2,
+            min_rounds=3,
+        ).ratio
+    benchmark.extra_info["ratio_small"] = ratios[1_000]
+    benchmark.extra_info["ratio_large"] = ratios[100_000]
+    benchmark.extra_info["ratio"] = ratios[100_000] / ratios[1_000]
+    benchmark(lambda: None)
+
+
+def test_snapshot_and_restore_cost_less_than_a_clone(
+    benchmark: BenchmarkFixture,
+) -> None:
+    """Snapshot and restore over one clone."""
+    env = hloenv.HloEnv(chain_module(2500))
+
+    def both() -> None:
+        env.restore(env.snapshot())
+
+    benchmark(both)
+    benchmark.extra_info["ratio"] = compare(both, env.module.clone).ratio
+
+
+def test_import_costs_little_over_loading_the_libraries(
+    benchmark: BenchmarkFixture,
+) -> None:
+    """Seconds that `import hloenv` takes beyond loading TensorFlow's libraries."""
+    libraries = (
+        "import time; start = time.perf_counter();"
+        "import ctypes, importlib.util, pathlib;"
+        "folder = pathlib.Path(importlib.util.find_spec('tensorflow')"
+        ".submodule_search_locations[0]);"
+        "[ctypes.CDLL(str(folder / name)) for name in"
+        " ('libtensorflow_framework.so.2', 'libtensorflow_cc.so.2')];"
+        "print(time.perf_counter() - start)"
+    )
+    whole = (
+        "import time; start = time.perf_counter(); import hloenv;"
+        "print(time.perf_counter() - start)"
+    )
+
+    def seconds(code: str) -> float:
+        return float(
+            subprocess.run(
+                [sys.executable, "-c", code], capture_output=True, text=True, check=True
+            ).stdout
+        )
+
+    samples = [(seconds(libraries), seconds(whole)) for _ in range(5)]
+    benchmark.extra_info["libraries_s"] = float(np.median([a for a, _ in samples]))
+    benchmark.extra_info["import_s"] = float(np.median([b for _, b in samples]))
+    benchmark.extra_info["extra_s"] = float(np.median([b - a for a, b in samples]))
+    benchmark(time.perf_counter)
