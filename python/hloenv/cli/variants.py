@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The modules that `hloenv optimize` compares, and their table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ..errors import HloEnvError
+from ..graph import HloGraph
+from ..module import HloModule, ModuleCost
+from ..place import finish
+from . import output
+from .estimate import estimate_seconds
+
+XLA_DEFAULT = "XLA's default"
+
+
+@dataclass
+class Variant:
+    """One row of the table.
+
+    Attributes:
+        name: "original", the policy's name, or `XLA_DEFAULT`.
+        module: as it stands after the decisions, before the rest of XLA's passes.
+        is_decided: whether it is a result of decisions, all rejected included.
+        final: what XLA's backend gets; None where a pass failed.
+        estimate_s: static estimate of one run of `final`, in seconds.
+        measured_s: median of one run, in seconds.
+        speedup: median time of `XLA_DEFAULT` over this one's.
+        speedup_interval: of 95 % confidence, by bootstrap.
+        output_error: how far the outputs are from the original's.
+        error: why there are no figures, "" if nothing failed.
+    """
+
+    name: str
+    module: HloModule
+    is_decided: bool
+    final: HloModule | None = None
+    estimate_s: float = math.nan
+    measured_s: float = math.nan
+    speedup: float = math.nan
+    speedup_interval: tuple[float, float] = (math.nan, math.nan)
+    output_error: float = math.nan
+    error: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-able; "decided" and "final" are sizes and costs, null if unknown."""
+        return {
+            "name": self.name,
+            "decided": _sizes(self.module) if self.is_decided else None,
+            "final": None if self.final is None else _sizes(self.final),
+            "estimate_s": self.estimate_s,
+            "measured_s": self.measured_s,
+            "speedup": self.speedup,
+            "speedup_interval": list(self.speedup_interval),
+            "output_error": self.output_error,
+            "error": self.error or None,
+        }
+
+
+def make_variants(
+    module: HloModule, start: HloModule, decided: HloModule, *, name: str
+) -> list[Variant]:
+    """The original, what was decided, and XLA's default.
+
+    Args:
+        module: what was loaded.
+        start: the same at the place where it was decided.
+        decided: the result.
+        name: who decided.
+    """
+    # The same passes are left to the policy in both, so that they compare.
+    rejected = HloModule._wrap(start._core, place=start.place, decided=decided.decided)
+    return [
+        Variant("original", rejected, is_decided=True),
+        Variant(name, decided, is_decided=True),
+        Variant(XLA_DEFAULT, module, is_decided=False),
+    ]
+
+
+def compare(variants: list[Variant]) -> list[Variant]:
+    """Runs the rest of XLA's passes on each and fills in `final` and `estimate_s`."""
+    for variant in variants:
+        try:
+            variant.final = finish(variant.module)
+        except HloEnvError as error:
+            variant.error = str(error)
+        else:
+            variant.estimate_s = estimate_seconds(HloGraph.from_module(variant.final))
+    return variants
+
+
+def print_variants(
+    variants: Sequence[Variant], *, title: str, is_measured: bool
+) -> None:
+    """One row for each variant."""
+    columns = ["", "instructions", "flops", "bytes"]
+    columns += ["final instr.", "final flops", "final bytes", "estimated"]
+    if is_measured:
+        columns += ["measured", "vs XLA", "95 %", "output error"]
+    rows = [_row(variant, is_measured) for variant in variants]
+    output.print_table(columns, rows, title=title, right=columns[1:])
+    for variant in variants:
+        if variant.error:
+            output.print_line(f"{variant.name}: {' '.join(variant.error.split())}")
+    output.print_line(
+        "\nfinal: after the rest of XLA's passes; estimated: a static roofline of the "
+        "final module"
+    )
+
+
+def _row(variant: Variant, is_measured: bool) -> list[str]:
+    cells = [variant.name]
+    cells += _cells(variant.module if variant.is_decided else None)
+    cells += _cells(variant.final)
+    cells.append(output.format_seconds(variant.estimate_s))
+    if is_measured:
+        low, high = variant.speedup_interval
+        cells += [
+            output.format_seconds(variant.measured_s),
+            "-" if math.isnan(variant.speedup) else f"{variant.speedup:.3f}x",
+            "-" if math.isnan(low) else f"{low:.3f} to {high:.3f}",
+            "-" if math.isnan(variant.output_error) else f"{variant.output_error:.2g}",
+        ]
+    return cells
+
+
+def _cells(module: HloModule | None) -> list[str]:
+    if module is None:
+        return ["-"] * 3
+    cost = module.cost()
+    return [
+        output.format_count(module.instruction_count),
+        output.format_quantity(cost.flops),
+        output.format_quantity(cost.bytes, "B"),
+    ]
+
+
+def _sizes(module: HloModule) -> dict[str, Any]:
+    cost: ModuleCost = module.cost()
+    return {"instructions": module.instruction_count, **asdict(cost)}
