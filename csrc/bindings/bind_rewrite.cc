@@ -6,6 +6,8 @@
 #include "bindings/bind.h"
 #include "bindings/errors.h"
 #include "rewrite/capture.h"
+#include "rewrite/recorder.h"
+#include "support/hooks.h"
 
 namespace hloenv {
 
@@ -126,6 +128,9 @@ void BindRewrite(py::module_& m) {
           [](const Capture& self) { return ValueOrThrow(self.Graph()); },
           WithoutGil());
 
+  m.def("install_hooks", [] { ThrowIfError(InstallRecorderHooks()); });
+  m.def("remove_hooks", &RemoveHooks);
+  m.def("num_patched_slots", &NumPatchedSlots);
   m.def(
       "capture",
       [](const Module& module, const std::vector<PipelineSpec>& passes) {

@@ -235,7 +235,7 @@ absl::StatusOr<bool> RunOwned(HloPassInterface* pass,
   "13flat_hash_setISt17basic_string_viewIcSt11char_traitsIcEE"
 
 absl::Status InstallRunHooks() {
-  static const absl::Status* const status = new absl::Status(InstallHooks({
+  static auto* group = new HookGroup({
       {"_ZN3xla16HloPassInterface3RunEPNS_9HloModuleERKN4absl12lts_20250814"
        HLOENV_THREADS
        "NS4_18container_internal10StringHashENSA_8StringEqESaIS9_EEE",
@@ -246,8 +246,8 @@ absl::Status InstallRunHooks() {
        "NS8_18container_internal10StringHashENSE_8StringEqESaISD_EEE",
        reinterpret_cast<void*>(RunOwned),
        reinterpret_cast<void**>(&run_owned)},
-  }));
-  return *status;
+  });
+  return group->Install();
 }
 
 struct Outcome {

@@ -184,8 +184,8 @@ Hook MakeHook(const char* symbol, Function* replacement, Function** original) {
 #define HLOENV_SPAN "N4absl12lts_202508144SpanIKPS0_EE"
 #define HLOENV_STRING_VIEW "St17basic_string_viewIcSt11char_traitsIcEE"
 
-absl::Status InstallOnce() {
-  return InstallHooks({
+HookGroup& RecorderHooks() {
+  static auto* group = new HookGroup({
       MakeHook(
           "_ZN3xla14HloComputation18ReplaceInstructionEPNS_14HloInstructionE"
           "S2_bbb",
@@ -228,13 +228,13 @@ absl::Status InstallOnce() {
       MakeHook("_ZN3xla9HloModule19CleanupComputationsEv", CleanupComputations,
                &cleanup_computations),
   });
+  return *group;
 }
 
 }  // namespace
 
 absl::Status InstallRecorderHooks() {
-  static const absl::Status* const status = new absl::Status(InstallOnce());
-  return *status;
+  return RecorderHooks().Install();
 }
 
 Recorder::Recorder(HloModule* module)

@@ -18,8 +18,7 @@ class HloModule;
 
 namespace hloenv {
 
-// Installs the hooks that recorders need; any number of calls, the first one
-// patches.
+// Installs the hooks that recorders need; any number of calls.
 absl::Status InstallRecorderHooks();
 
 // Records, between construction and Stop, the changes that this thread makes to

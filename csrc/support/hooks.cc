@@ -63,6 +63,12 @@ absl::Status WriteSlot(void** slot, void* value, bool was_writable) {
   return absl::OkStatus();
 }
 
+// How often all hooks have been removed.
+std::atomic<int64_t>& Removals() {
+  static auto* removals = new std::atomic<int64_t>(0);
+  return *removals;
+}
+
 struct Search {
   const std::vector<Hook>* hooks;
   std::vector<Slot> found;
@@ -114,9 +120,15 @@ int CollectSlots(dl_phdr_info* info, size_t, void* data) {
     }
   }
   if (symbols == nullptr || strings == nullptr) return 0;
-  absl::flat_hash_map<absl::string_view, size_t> wanted;
+  // The library has nearly a million relocations: comparing addresses instead of
+  // names keeps the search to some milliseconds. Names decide where the symbol is
+  // defined in another library.
+  absl::flat_hash_map<absl::string_view, size_t> by_name;
+  absl::flat_hash_map<uintptr_t, size_t> by_address;
   for (size_t i = 0; i < search->hooks->size(); ++i) {
-    wanted[(*search->hooks)[i].symbol] = i;
+    const Hook& hook = (*search->hooks)[i];
+    by_name[hook.symbol] = i;
+    by_address[reinterpret_cast<uintptr_t>(*hook.original)] = i;
   }
   for (int table = 0; table < 2; ++table) {
     if (tables[table] == nullptr) continue;
@@ -124,14 +136,22 @@ int CollectSlots(dl_phdr_info* info, size_t, void* data) {
       const ElfW(Rela)& relocation = tables[table][i];
       const uint32_t type = ELF64_R_TYPE(relocation.r_info);
       if (type != kJumpSlot && type != kGlobDat) continue;
-      auto it = wanted.find(
-          strings + symbols[ELF64_R_SYM(relocation.r_info)].st_name);
-      if (it == wanted.end()) continue;
-      const Hook& hook = (*search->hooks)[it->second];
+      const ElfW(Sym)& symbol = symbols[ELF64_R_SYM(relocation.r_info)];
+      size_t index;
+      if (symbol.st_value != 0) {
+        auto it = by_address.find(info->dlpi_addr + symbol.st_value);
+        if (it == by_address.end()) continue;
+        index = it->second;
+      } else {
+        auto it = by_name.find(strings + symbol.st_name);
+        if (it == by_name.end()) continue;
+        index = it->second;
+      }
+      const Hook& hook = (*search->hooks)[index];
       auto** address =
           reinterpret_cast<void**>(info->dlpi_addr + relocation.r_offset);
       search->found.push_back({address, *hook.original, hook.replacement});
-      search->has_slot[it->second] = true;
+      search->has_slot[index] = true;
     }
   }
   return 0;
@@ -139,8 +159,12 @@ int CollectSlots(dl_phdr_info* info, size_t, void* data) {
 
 }  // namespace
 
-absl::Status InstallHooks(const std::vector<Hook>& hooks) {
+absl::Status HookGroup::Install() {
+  if (installed_at_.load(std::memory_order_acquire) == Removals().load()) {
+    return absl::OkStatus();
+  }
   std::lock_guard<std::mutex> lock(Mutex());
+  if (installed_at_.load() == Removals().load()) return absl::OkStatus();
   void* handles[2];
   for (int i = 0; i < 2; ++i) {
     handles[i] = dlopen(kLibraries[i], RTLD_NOLOAD | RTLD_NOW);
@@ -149,7 +173,7 @@ absl::Status InstallHooks(const std::vector<Hook>& hooks) {
                    absl::StrCat(kLibraries[i], " is not loaded: ", dlerror()));
     }
   }
-  for (const Hook& hook : hooks) {
+  for (const Hook& hook : hooks_) {
     *hook.original = dlsym(handles[0], hook.symbol);
     if (*hook.original == nullptr) {
       *hook.original = dlsym(handles[1], hook.symbol);
@@ -161,12 +185,12 @@ absl::Status InstallHooks(const std::vector<Hook>& hooks) {
                                 HLOENV_TENSORFLOW_VERSION));
     }
   }
-  Search search{&hooks, {}, std::vector<bool>(hooks.size(), false)};
+  Search search{&hooks_, {}, std::vector<bool>(hooks_.size(), false)};
   dl_iterate_phdr(CollectSlots, &search);
-  for (size_t i = 0; i < hooks.size(); ++i) {
+  for (size_t i = 0; i < hooks_.size(); ++i) {
     if (!search.has_slot[i]) {
       return Error(kHookError,
-                   absl::StrCat("no GOT slot for ", hooks[i].symbol,
+                   absl::StrCat("no GOT slot for ", hooks_[i].symbol,
                                 ": this build of TensorFlow binds its own "
                                 "calls, so hloenv cannot observe its passes"));
     }
@@ -185,6 +209,7 @@ absl::Status InstallHooks(const std::vector<Hook>& hooks) {
     }
   }
   Slots().insert(Slots().end(), search.found.begin(), search.found.end());
+  installed_at_.store(Removals().load(), std::memory_order_release);
   return absl::OkStatus();
 }
 
@@ -196,6 +221,7 @@ void RemoveHooks() {
         .IgnoreError();
   }
   Slots().clear();
+  ++Removals();
 }
 
 int NumPatchedSlots() {

@@ -7,11 +7,12 @@
 // users of the library in the process see no difference.
 #pragma once
 
-#include <string>
+#include <atomic>
+#include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 
 namespace hloenv {
 
@@ -21,12 +22,24 @@ struct Hook {
   void** original;  // set to the library's own function
 };
 
-// Patches every GOT slot of both TensorFlow libraries for each hook. All or
-// nothing: on error no slot is left changed. HookError when a library is not
-// loaded, a symbol is not exported, or nothing calls it through a slot.
-absl::Status InstallHooks(const std::vector<Hook>& hooks);
+// Hooks that are installed together, on first use.
+class HookGroup {
+ public:
+  explicit HookGroup(std::vector<Hook> hooks) : hooks_(std::move(hooks)) {}
 
-// Writes the original addresses back, for every slot that still holds ours.
+  // Patches every GOT slot of both TensorFlow libraries for each hook, unless
+  // that has been done. All or nothing: on error no slot is left changed.
+  // HookError when a library is not loaded, a symbol is not exported, or nothing
+  // calls it through a slot. Any thread, any number of times.
+  absl::Status Install();
+
+ private:
+  const std::vector<Hook> hooks_;
+  std::atomic<int64_t> installed_at_{-1};
+};
+
+// Writes the original addresses back, for every slot that still holds ours. No
+// thread may be inside a hooked function. A later Install patches again.
 void RemoveHooks();
 
 // Number of slots patched now.

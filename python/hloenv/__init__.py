@@ -1,6 +1,117 @@
 # SPDX-License-Identifier: Apache-2.0
-"""hloenv: XLA's graph rewrites as a decision game."""
+"""hloenv: XLA's graph rewrites as a decision game.
+
+A module goes in; every rewrite that an XLA pass would make comes out as an
+alternative that a policy accepts or rejects; the result is compiled, checked against
+the original, and timed.
+"""
 
 from __future__ import annotations
 
+import importlib
+from typing import Any
+
+from .env import HloEnv, PlaceWarning, State, replay
+from .errors import (
+    ArgumentError,
+    CompileError,
+    DecisionError,
+    ExecuteError,
+    FlagError,
+    GraphError,
+    HloEnvError,
+    HookError,
+    InvalidModuleError,
+    MeasureTimeout,
+    ModuleTooLargeError,
+    OutputMismatchError,
+    ParseError,
+    PassError,
+    PassOptionError,
+    PlaceError,
+    StaleAlternativesError,
+    TensorflowError,
+    TraceError,
+    UnknownPassError,
+    WorkerError,
+)
+from .graph import HloGraph, dtypes, opcodes
+from .interpret import ChoiceError, interpret, verify_alternatives
+from .module import ArraySpec, HloModule, ModuleCost, as_module
+from .passes import Pass, Pipeline, describe_pass, list_passes, run_passes
+from .place import Place, Stage, finish, list_stages, run_until
+from .rewrite import Alternative, Alternatives, Choice, Site, Use
+from .trace import Trace
+
 __version__ = "0.1.0"
+
+# Loaded on first use: they need optional packages, or few programs need them.
+_SUBMODULES = ("convert", "diff", "jax", "policies")
+_LAZY = {"jit": "jax", "to_networkx": "convert", "to_pyg": "convert"}
+
+__all__ = [
+    "Alternative",
+    "Alternatives",
+    "ArgumentError",
+    "ArraySpec",
+    "Choice",
+    "ChoiceError",
+    "CompileError",
+    "DecisionError",
+    "ExecuteError",
+    "FlagError",
+    "GraphError",
+    "HloEnv",
+    "HloEnvError",
+    "HloGraph",
+    "HloModule",
+    "HookError",
+    "InvalidModuleError",
+    "MeasureTimeout",
+    "ModuleCost",
+    "ModuleTooLargeError",
+    "OutputMismatchError",
+    "ParseError",
+    "Pass",
+    "PassError",
+    "PassOptionError",
+    "Pipeline",
+    "Place",
+    "PlaceError",
+    "PlaceWarning",
+    "Site",
+    "Stage",
+    "StaleAlternativesError",
+    "State",
+    "TensorflowError",
+    "Trace",
+    "TraceError",
+    "UnknownPassError",
+    "Use",
+    "WorkerError",
+    "__version__",
+    "as_module",
+    "describe_pass",
+    "dtypes",
+    "finish",
+    "interpret",
+    "list_passes",
+    "list_stages",
+    "opcodes",
+    "replay",
+    "run_passes",
+    "run_until",
+    "verify_alternatives",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _SUBMODULES:
+        return importlib.import_module(f".{name}", __name__)
+    if name in _LAZY:
+        return getattr(importlib.import_module(f".{_LAZY[name]}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *_SUBMODULES, *_LAZY})

@@ -122,4 +122,7 @@ from . import _core as core  # noqa: E402 (the libraries come first)
 if not is_verbose() and "tensorflow" not in sys.modules:
     core.quieten_logs()
 
+# Says at once, not in the middle of an episode, if XLA's passes cannot be observed.
+core.install_hooks()
+
 __all__ = ["core"]

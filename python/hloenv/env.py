@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from ._native import core
 from .errors import DecisionError, StaleAlternativesError, TraceError
 from .module import HloModule, as_module
-from .passes import Pass, Pipeline, as_pipeline, to_core
+from .passes import Pass, Pipeline, as_pipeline, describe_pass, to_core
+from .place import run_until
 from .rewrite import Alternatives, Decisions, as_decisions
 from .trace import ModuleId, Step, Trace
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 _AFTER_LAYOUT_ASSIGNMENT = frozenset(
     {"fusion", "cpu_multi_output_fusion", "general-fusion"}
 )
-_LAYOUT_ASSIGNMENT = "layout-assignment"
 
 
 class PlaceWarning(UserWarning):
@@ -88,7 +88,7 @@ class HloEnv:
         module = self.module._core
         changed = False
         for pipeline in pipelines:
-            module, step_changed, _ = core.run_passes(module, to_core(pipeline))
+            module, step_changed = _run(module, pipeline)
             changed = changed or step_changed
         self._advance(
             HloModule._wrap(
@@ -98,15 +98,16 @@ class HloEnv:
         )
         return changed
 
-    def run_until(self, place: str) -> HloModule:
+    def run_until(self, where: str, *, occurrence: int = 1) -> HloModule:
         """Runs XLA's own CPU pipeline up to just before a pass.
 
         From here on the module has a place in that pipeline: decisions made now are
         made where XLA makes them, and `compile` goes on from there.
 
         Args:
-            place: a pass ("fusion"), its n-th occurrence ("algsimp#2"), or a path
-                ("simplification/algsimp").
+            where: a pass or pipeline of XLA's, by name ("fusion") or by the end of
+                its path ("simplification/algsimp"); `hloenv.list_stages` lists them.
+            occurrence: which arrival there, counted from XLA's start, from 1.
 
         Returns:
             The module at that point, which is also `self.module`.
@@ -114,10 +115,8 @@ class HloEnv:
         Raises:
             PlaceError: the pipeline has no such place, or the module is past it.
         """
-        from .place import run_until
-
-        module = run_until(self.module, place)
-        self._advance(module, Step("run-until", place=place))
+        module = run_until(self.module, where, occurrence=occurrence)
+        self._advance(module, Step("run-until", place=(where, occurrence)))
         return module
 
     def get_alternatives(self, *passes: str | Pass | Pipeline) -> Alternatives:
@@ -222,7 +221,8 @@ class HloEnv:
 
     def _check_place(self, pipelines: list[Pipeline]) -> None:
         early = _pass_names(pipelines) & _AFTER_LAYOUT_ASSIGNMENT
-        if early and not _is_after_layout_assignment(self.module):
+        place = self.module.place
+        if early and (place is None or not place.has_layouts):
             name = min(early)
             warnings.warn(
                 f"XLA decides {name!r} after layout assignment, and fusions made "
@@ -235,8 +235,15 @@ class HloEnv:
         return f"<HloEnv on {self.module!r}>"
 
 
-def _is_after_layout_assignment(module: HloModule) -> bool:
-    return module.place is not None and module.place.is_after(_LAYOUT_ASSIGNMENT)
+def _run(module: core.Module, pipeline: Pipeline) -> tuple[core.Module, bool]:
+    spec = to_core(pipeline)
+    if len(pipeline.passes) == 1 and isinstance(pipeline.passes[0], Pass):
+        if describe_pass(pipeline.passes[0].name).candidate:
+            # A candidate pass has no run of its own: all that it proposes is taken.
+            capture = core.capture(module, [spec])
+            return capture.apply(capture.decisions_for(pipeline.name)), len(capture) > 0
+    changed_module, changed, _ = core.run_passes(module, spec)
+    return changed_module, changed
 
 
 def _pass_names(pipelines: Any) -> frozenset[str]:
@@ -250,7 +257,10 @@ def _pass_names(pipelines: Any) -> frozenset[str]:
     return frozenset(names)
 
 
-def replay(trace: Trace | str | os.PathLike[str], module: HloModule | str | os.PathLike[str]) -> HloEnv:
+def replay(
+    trace: Trace | str | os.PathLike[str],
+    module: HloModule | str | os.PathLike[str],
+) -> HloEnv:
     """Repeats an episode.
 
     Args:
@@ -279,7 +289,8 @@ def replay(trace: Trace | str | os.PathLike[str], module: HloModule | str | os.P
         if step.kind == "run":
             env.run(*pipelines)
         elif step.kind == "run-until":
-            env.run_until(step.place)
+            where, occurrence = step.place
+            env.run_until(where, occurrence=occurrence)
         elif step.kind == "decide":
             env.get_alternatives(*pipelines)
             env.apply_alternatives(step.decisions)

@@ -20,6 +20,12 @@ if TYPE_CHECKING:
     from .module import HloModule
 
 
+# The names of XLA's own pipelines, as `list_stages` shows them.
+_BEFORE_LAYOUT_ASSIGNMENT = frozenset({"sharding-removal", "SubbytePacker pipeline"})
+_THROUGH_LAYOUT_ASSIGNMENT = "HLO passes through layout assignment"
+_LAST_OF_LAYOUT_ASSIGNMENT = frozenset({"shape-canonicalizer", "literal-canonicalizer"})
+
+
 @dataclass(frozen=True)
 class Place:
     """In front of which pass a module stands; the earlier passes have run.
@@ -41,6 +47,14 @@ class Place:
     def name(self) -> str:
         """The name of the pass or pipeline that comes next."""
         return self.path.rsplit("/", 1)[-1]
+
+    @property
+    def has_layouts(self) -> bool:
+        """Whether XLA has assigned layouts by then, so that fusions can be decided."""
+        pipeline = self.path.split("/", 1)[0]
+        if pipeline == _THROUGH_LAYOUT_ASSIGNMENT:
+            return self.name in _LAST_OF_LAYOUT_ASSIGNMENT
+        return pipeline not in _BEFORE_LAYOUT_ASSIGNMENT
 
     def to_json(self) -> str:
         """JSON text that `from_json` reads back."""

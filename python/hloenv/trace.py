@@ -43,13 +43,13 @@ class Step:
         kind: "run", "decide" or "run-until".
         passes: the pipelines that ran or were captured, as JSON.
         decisions: of a "decide" step, one for each alternative.
-        place: of a "run-until" step, where it stopped, as JSON.
+        place: of a "run-until" step: where, and which arrival there.
     """
 
     kind: str
     passes: tuple[Any, ...] = ()
     decisions: tuple[int, ...] = ()
-    place: Any = None
+    place: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Trace:
                         step["kind"],
                         tuple(step["passes"]),
                         tuple(step["decisions"]),
-                        step["place"],
+                        None if step["place"] is None else tuple(step["place"]),
                     )
                     for step in data["steps"]
                 ),

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/arguments.h"
+
+#include <limits>
+
+#include "xla/hlo/ir/hlo_opcode.h"
+
+namespace hloenv {
+namespace {
+
+using xla::HloComputation;
+using xla::HloInstruction;
+using xla::HloOpcode;
+using xla::ShapeIndex;
+
+// One array inside the value of an instruction.
+using Value = std::pair<const HloInstruction*, ShapeIndex>;
+
+class BoundFinder {
+ public:
+  explicit BoundFinder(const xla::HloModule& module) : module_(module) {
+    for (const HloComputation* computation : module.computations()) {
+      for (const HloInstruction* caller : computation->instructions()) {
+        for (const HloComputation* callee : caller->called_computations()) {
+          callers_[callee].push_back(caller);
+        }
+      }
+    }
+    for (const HloInstruction* parameter :
+         module.entry_computation()->parameter_instructions()) {
+      xla::ShapeUtil::ForEachSubshape(
+          parameter->shape(),
+          [&](const xla::Shape& leaf, const ShapeIndex& index) {
+            if (leaf.IsTuple()) return;
+            leaves_[{parameter, index}] = leaves_.size();
+          });
+    }
+    bounds_.resize(leaves_.size());
+  }
+
+  std::vector<std::optional<int64_t>> Run() {
+    for (const HloComputation* computation : module_.computations()) {
+      for (const HloInstruction* instruction : computation->instructions()) {
+        Visit(*instruction);
+      }
+    }
+    return std::move(bounds_);
+  }
+
+ private:
+  void Visit(const HloInstruction& instruction) {
+    switch (instruction.opcode()) {
+      case HloOpcode::kGather: {
+        const auto& numbers = instruction.gather_dimension_numbers();
+        VisitIndices(instruction, /*indices=*/1, numbers.start_index_map(),
+                     [&](int64_t dimension) {
+                       return instruction.operand(0)->shape().dimensions(
+                                  dimension) -
+                              instruction.gather_slice_sizes()[dimension];
+                     });
+        break;
+      }
+      case HloOpcode::kScatter: {
+        const auto* scatter = xla::Cast<xla::HloScatterInstruction>(&instruction);
+        const auto& numbers = instruction.scatter_dimension_numbers();
+        VisitIndices(
+            instruction, /*indices=*/scatter->scatter_operand_count(),
+            numbers.scatter_dims_to_operand_dims(), [&](int64_t dimension) {
+              return instruction.operand(0)->shape().dimensions(dimension) - 1;
+            });
+        break;
+      }
+      case HloOpcode::kDynamicSlice:
+        for (int64_t i = 1; i < instruction.operand_count(); ++i) {
+          Bound({instruction.operand(i), {}},
+                instruction.operand(0)->shape().dimensions(i - 1) -
+                    instruction.dynamic_slice_sizes()[i - 1] + 1);
+        }
+        break;
+      case HloOpcode::kDynamicUpdateSlice:
+        for (int64_t i = 2; i < instruction.operand_count(); ++i) {
+          Bound({instruction.operand(i), {}},
+                instruction.operand(0)->shape().dimensions(i - 2) -
+                    instruction.operand(1)->shape().dimensions(i - 2) + 1);
+        }
+        break;
+      case HloOpcode::kCompare:
+        for (int64_t i = 0; i < 2; ++i) {
+          if (std::optional<int64_t> size = IotaSize(instruction.operand(i))) {
+            Bound({instruction.operand(1 - i), {}}, *size);
+          }
+        }
+        break;
+      default:
+        break;
+    }
+  }
+
+  // One bound for all index components, since one array holds them: the largest
+  // that suits each.
+  template <typename Dimensions, typename Largest>
+  void VisitIndices(const HloInstruction& instruction, int64_t indices,
+                    const Dimensions& dimensions, Largest largest) {
+    int64_t bound = std::numeric_limits<int64_t>::max();
+    for (int64_t dimension : dimensions) {
+      bound = std::min(bound, largest(dimension) + 1);
+    }
+    if (dimensions.size() > 0) Bound({instruction.operand(indices), {}}, bound);
+  }
+
+  // The length that an iota counts to, behind reshapes and broadcasts.
+  static std::optional<int64_t> IotaSize(const HloInstruction* instruction) {
+    while (instruction->opcode() == HloOpcode::kReshape ||
+           instruction->opcode() == HloOpcode::kBroadcast ||
+           instruction->opcode() == HloOpcode::kConvert) {
+      instruction = instruction->operand(0);
+    }
+    if (instruction->opcode() != HloOpcode::kIota) return std::nullopt;
+    const auto* iota = xla::Cast<xla::HloIotaInstruction>(instruction);
+    return iota->shape().dimensions(iota->iota_dimension());
+  }
+
+  // Follows `value` back to the leaves that it is made from, through what keeps
+  // values as they are or nearly so.
+  void Bound(Value value, int64_t bound) {
+    bound = std::max<int64_t>(bound, 1);
+    absl::flat_hash_set<Value> seen;
+    std::vector<Value> agenda = {std::move(value)};
+    auto push = [&](const HloInstruction* instruction, ShapeIndex index) {
+      Value next(instruction, std::move(index));
+      if (seen.insert(next).second) agenda.push_back(std::move(next));
+    };
+    while (!agenda.empty()) {
+      auto [instruction, index] = std::move(agenda.back());
+      agenda.pop_back();
+      switch (instruction->opcode()) {
+        case HloOpcode::kParameter:
+          if (instruction->parent() == module_.entry_computation()) {
+            auto leaf = leaves_.find({instruction, index});
+            if (leaf == leaves_.end()) break;
+            std::optional<int64_t>& known = bounds_[leaf->second];
+            known = std::min(known.value_or(bound), bound);
+          } else {
+            PushArguments(*instruction, index, push);
+          }
+          break;
+        case HloOpcode::kGetTupleElement: {
+          ShapeIndex inner = index;
+          inner.push_front(instruction->tuple_index());
+          push(instruction->operand(0), std::move(inner));
+          break;
+        }
+        case HloOpcode::kTuple: {
+          if (index.empty()) break;
+          ShapeIndex inner(index.begin() + 1, index.end());
+          push(instruction->operand(index.front()), std::move(inner));
+          break;
+        }
+        case HloOpcode::kWhile:
+          push(instruction->operand(0), index);
+          break;
+        case HloOpcode::kCall:
+        case HloOpcode::kFusion:
+          push(instruction->called_computations().front()->root_instruction(),
+               index);
+          break;
+        case HloOpcode::kSelect:
+          push(instruction->operand(1), index);
+          push(instruction->operand(2), index);
+          break;
+        case HloOpcode::kClamp:
+          push(instruction->operand(1), index);
+          break;
+        case HloOpcode::kDynamicSlice:
+        case HloOpcode::kGather:
+          push(instruction->operand(0), index);
+          break;
+        case HloOpcode::kAdd:
+        case HloOpcode::kBitcast:
+        case HloOpcode::kBroadcast:
+        case HloOpcode::kConcatenate:
+        case HloOpcode::kConvert:
+        case HloOpcode::kCopy:
+        case HloOpcode::kMaximum:
+        case HloOpcode::kMinimum:
+        case HloOpcode::kOptimizationBarrier:
+        case HloOpcode::kPad:
+        case HloOpcode::kReshape:
+        case HloOpcode::kReverse:
+        case HloOpcode::kSlice:
+        case HloOpcode::kTranspose:
+          for (const HloInstruction* operand : instruction->operands()) {
+            push(operand, index);
+          }
+          break;
+        default:
+          break;
+      }
+    }
+  }
+
+  template <typename Push>
+  void PushArguments(const HloInstruction& parameter, const ShapeIndex& index,
+                     Push& push) {
+    auto callers = callers_.find(parameter.parent());
+    if (callers == callers_.end()) return;
+    for (const HloInstruction* caller : callers->second) {
+      switch (caller->opcode()) {
+        case HloOpcode::kCall:
+        case HloOpcode::kFusion:
+          push(caller->operand(parameter.parameter_number()), index);
+          break;
+        case HloOpcode::kWhile:
+          push(caller->operand(0), index);
+          break;
+        case HloOpcode::kConditional:
+          for (int64_t i = 0; i < caller->branch_count(); ++i) {
+            if (caller->branch_computation(i) == parameter.parent()) {
+              push(caller->operand(i + 1), index);
+            }
+          }
+          break;
+        default:
+          break;
+      }
+    }
+  }
+
+  const xla::HloModule& module_;
+  absl::flat_hash_map<const HloComputation*, std::vector<const HloInstruction*>>
+      callers_;
+  absl::flat_hash_map<Value, size_t> leaves_;
+  std::vector<std::optional<int64_t>> bounds_;
+};
+
+}  // namespace
+
+std::vector<std::optional<int64_t>> IndexBounds(const xla::HloModule& module) {
+  return BoundFinder(module).Run();
+}
+
+}  // namespace hloenv

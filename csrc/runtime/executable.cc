@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/executable.h"
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "runtime/cpu_client.h"
+#include "runtime/custom_calls.h"
+#include "support/cpu_executable.h"
+#include "support/status.h"
+#include "tsl/platform/denormal.h"
+#include "tsl/platform/setround.h"
+#include "xla/executable_run_options.h"
+#include "xla/service/compiler.h"
+#include "xla/util.h"
+
+
+namespace hloenv {
+namespace {
+
+using xla::BufferAllocation;
+using xla::HloInstruction;
+using xla::Shape;
+using xla::ShapeIndex;
+using xla::cpu::CpuExecutable;
+
+size_t RoundUp(size_t bytes) {
+  return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
+}
+
+// Bytes of a leaf as XLA stores it.
+size_t StoredBytes(const BufferSpec& spec) {
+  if (spec.packed_bits == 0) return spec.buffer_bytes;
+  const size_t per_byte = 8 / spec.packed_bits;
+  return (spec.buffer_bytes + per_byte - 1) / per_byte;
+}
+
+bool IsAligned(const void* pointer) {
+  return reinterpret_cast<uintptr_t>(pointer) % kBufferAlignment == 0;
+}
+
+struct FreeDeleter {
+  void operator()(void* buffer) const { FreeBuffer(buffer); }
+};
+using OwnedBuffer = std::unique_ptr<void, FreeDeleter>;
+
+// Calls `visit(leaf, index)` for each leaf that is not a tuple, in XLA's order.
+template <typename Visit>
+void ForEachLeaf(const Shape& shape, Visit visit) {
+  xla::ShapeUtil::ForEachSubshape(
+      shape, [&](const Shape& leaf, const ShapeIndex& index) {
+        if (!leaf.IsTuple()) visit(leaf, index);
+      });
+}
+
+absl::StatusOr<std::vector<BufferSpec>> SpecsOf(const Shape& shape) {
+  std::vector<BufferSpec> specs;
+  absl::Status status;
+  const std::vector<ArraySpec> arrays = FlatSpecs(shape);
+  size_t i = 0;
+  ForEachLeaf(shape, [&](const Shape& leaf, const ShapeIndex&) {
+    BufferSpec spec;
+    spec.array = arrays[i++];
+    spec.is_token = leaf.IsToken();
+    if (!leaf.IsArray() && !leaf.IsToken()) {
+      status = Error(kCompileError,
+                     absl::StrCat("an input or output of type ",
+                                  leaf.ToString(), " cannot be a numpy array"));
+    } else if (leaf.IsArray()) {
+      if (!leaf.is_static()) {
+        status = Error(
+            kCompileError,
+            absl::StrCat("an input or output has the dynamic shape ",
+                         leaf.ToString(), "; only static shapes can run here"));
+      }
+      spec.buffer_bytes = xla::ShapeUtil::ByteSizeOf(leaf);
+      if (leaf.has_layout()) {
+        const int64_t bits = leaf.layout().element_size_in_bits();
+        if (bits > 0 && bits < 8) {
+          spec.packed_bits = static_cast<int>(bits);
+          spec.buffer_bytes = xla::ShapeUtil::ElementsIn(leaf);
+        }
+      }
+    }
+    specs.push_back(std::move(spec));
+  });
+  HLOENV_RETURN_IF_ERROR(status);
+  return specs;
+}
+
+absl::Status CheckRunnable(const xla::HloModule& module) {
+  if (module.config().replica_count() > 1 ||
+      module.config().num_partitions() > 1) {
+    return Error(
+        kCompileError,
+        absl::StrCat("module '", module.name(), "' is for ",
+                     module.config().replica_count(), " replicas and ",
+                     module.config().num_partitions(),
+                     " partitions; hloenv runs on one device"));
+  }
+  return CheckCustomCalls(module);
+}
+
+}  // namespace
+
+void* AllocateBuffer(size_t bytes) {
+  void* buffer =
+      std::aligned_alloc(kBufferAlignment, std::max(RoundUp(bytes),
+                                                    kBufferAlignment));
+  if (buffer == nullptr) throw std::bad_alloc();
+  return buffer;
+}
+
+void FreeBuffer(void* buffer) { std::free(buffer); }
+
+struct Executable::State {
+  std::unique_ptr<xla::Executable> owner;
+  CpuExecutable* cpu = nullptr;
+};
+
+// What one run needs; kept for the next one.
+struct Executable::Frame {
+  std::vector<xla::MaybeOwningDeviceAddress> table;
+  OwnedBuffer scratch;
+  std::vector<OwnedBuffer> input_copies;  // by input; null until needed
+  xla::ExecutableRunOptions options;
+};
+
+Executable::Executable() = default;
+Executable::~Executable() = default;
+
+absl::StatusOr<std::shared_ptr<Executable>> Executable::Compile(
+    const Module& module) {
+  HLOENV_ASSIGN_OR_RETURN(xla::Compiler * compiler, CpuCompiler());
+  HLOENV_RETURN_IF_ERROR(CheckRunnable(module.hlo()));
+  for (const HloInstruction* parameter :
+       module.hlo().entry_computation()->parameter_instructions()) {
+    HLOENV_RETURN_IF_ERROR(SpecsOf(parameter->shape()).status());
+  }
+  HLOENV_RETURN_IF_ERROR(SpecsOf(module.hlo().result_shape()).status());
+  absl::StatusOr<std::unique_ptr<xla::Executable>> compiled =
+      compiler->RunBackend(module.CloneHlo(), /*executor=*/nullptr,
+                           xla::Compiler::CompileOptions{});
+  if (!compiled.ok()) {
+    return Annotate(compiled.status(), kCompileError,
+                    absl::StrCat("XLA's backend refuses module '",
+                                 module.name(), "'"));
+  }
+  std::shared_ptr<Executable> executable(new Executable());
+  executable->state_ = std::make_unique<State>();
+  executable->state_->owner = *std::move(compiled);
+  executable->state_->cpu =
+      dynamic_cast<CpuExecutable*>(executable->state_->owner.get());
+  if (executable->state_->cpu == nullptr ||
+      !executable->state_->cpu->has_thunks()) {
+    return Error(kCompileError,
+                 "XLA's host compiler made no thunks, which hloenv runs");
+  }
+  HLOENV_RETURN_IF_ERROR(executable->PlaceBuffers());
+  return executable;
+}
+
+absl::Status Executable::PlaceBuffers() {
+  const CpuExecutable& cpu = *state_->cpu;
+  const xla::BufferAssignment& assignment = cpu.buffer_assignment();
+  const xla::HloComputation* entry =
+      state_->owner->module().entry_computation();
+  // Which leaf of the inputs an entry parameter's allocation is.
+  absl::flat_hash_map<std::pair<int64_t, ShapeIndex>, size_t> input_of;
+  for (const HloInstruction* parameter : entry->parameter_instructions()) {
+    ForEachLeaf(parameter->shape(), [&](const Shape&, const ShapeIndex& index) {
+      input_of[{parameter->parameter_number(), index}] = input_of.size();
+    });
+    HLOENV_ASSIGN_OR_RETURN(std::vector<BufferSpec> specs,
+                            SpecsOf(parameter->shape()));
+    for (BufferSpec& spec : specs) inputs_.push_back(std::move(spec));
+  }
+  input_places_.resize(inputs_.size());
+  const HloInstruction* root = entry->root_instruction();
+  HLOENV_ASSIGN_OR_RETURN(outputs_, SpecsOf(root->shape()));
+  output_places_.resize(outputs_.size());
+
+  // The leaf that each allocation's memory is handed out as; -1 for none.
+  std::vector<int64_t> output_of(assignment.Allocations().size(), -1);
+  absl::Status status;
+  size_t leaf_index = 0;
+  ForEachLeaf(root->shape(), [&](const Shape& leaf, const ShapeIndex& index) {
+    const size_t i = leaf_index++;
+    if (leaf.IsToken() || outputs_[i].buffer_bytes == 0) return;
+    OutputPlace& place = output_places_[i];
+    absl::StatusOr<BufferAllocation::Slice> slice =
+        assignment.GetUniqueSlice(root, index);
+    if (!slice.ok()) {
+      status = Annotate(slice.status(), kCompileError,
+                        absl::StrCat("output ", i, " has no unique buffer"));
+      return;
+    }
+    const BufferAllocation& allocation = *slice->allocation();
+    place.allocation = allocation.index();
+    place.offset = slice->offset();
+    place.bytes = StoredBytes(outputs_[i]);
+    if (allocation.is_constant()) {
+      const size_t number = static_cast<size_t>(allocation.index());
+      const bool has_buffer =
+          number < cpu.constants().size() &&
+          cpu.constants()[number].AsDeviceAddress().opaque() != nullptr;
+      if (has_buffer) return;
+      // XLA put the constant into the code: take its value from the module.
+      const auto& values = assignment.dataflow_analysis()
+                               .GetValueSet(root, index)
+                               .values();
+      const HloInstruction* source = values.front()->instruction();
+      if (source->opcode() != xla::HloOpcode::kConstant) {
+        status = Error(kCompileError,
+                       absl::StrCat("output ", i, " is a constant that '",
+                                    source->name(), "' does not hold"));
+        return;
+      }
+      const auto* data = static_cast<const char*>(
+          source->literal().untyped_data(values.front()->index()));
+      place.constant.assign(data, data + place.bytes);
+      return;
+    }
+    if (allocation.is_readonly() || allocation.is_thread_local()) return;
+    const bool is_taken = output_of[allocation.index()] >= 0;
+    if (place.offset != 0 || is_taken || outputs_[i].packed_bits != 0) return;
+    place.is_direct = true;
+    output_of[allocation.index()] = static_cast<int64_t>(i);
+    outputs_[i].buffer_bytes = std::max<size_t>(
+        outputs_[i].buffer_bytes, static_cast<size_t>(allocation.size()));
+  });
+  HLOENV_RETURN_IF_ERROR(status);
+
+  for (const BufferAllocation& allocation : assignment.Allocations()) {
+    const int64_t number = allocation.index();
+    if (allocation.is_entry_computation_parameter()) {
+      auto found = input_of.find(
+          {allocation.parameter_number(), allocation.param_shape_index()});
+      // A tuple's own buffer holds pointers, which thunks do not read.
+      if (found == input_of.end()) continue;
+      InputPlace& place = input_places_[found->second];
+      place.allocation = number;
+      place.output = output_of[number];
+      place.is_overwritten = place.output < 0 && !allocation.is_readonly();
+      const size_t bytes = StoredBytes(inputs_[found->second]);
+      if (static_cast<size_t>(allocation.size()) > bytes) {
+        return Error(kCompileError,
+                     absl::StrCat("XLA wants ", allocation.size(),
+                                  " bytes for input ", found->second,
+                                  ", which has ", bytes));
+      }
+      continue;
+    }
+    if (allocation.is_constant() || allocation.is_thread_local()) continue;
+    if (output_of[number] >= 0) continue;
+    const size_t bytes = static_cast<size_t>(allocation.size());
+    scratch_places_.push_back({number, scratch_bytes_, bytes});
+    scratch_bytes_ += RoundUp(bytes);
+  }
+  return absl::OkStatus();
+}
+
+std::unique_ptr<Executable::Frame> Executable::AcquireFrame() {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!free_frames_.empty()) {
+      std::unique_ptr<Frame> frame = std::move(free_frames_.back());
+      free_frames_.pop_back();
+      return frame;
+    }
+  }
+  auto frame = std::make_unique<Frame>();
+  const CpuExecutable& cpu = *state_->cpu;
+  frame->table.resize(cpu.buffer_assignment().Allocations().size());
+  for (size_t i = 0; i < cpu.constants().size(); ++i) {
+    frame->table[i] = cpu.constants()[i].AsDeviceAddress();
+  }
+  frame->scratch.reset(AllocateBuffer(scratch_bytes_));
+  for (const ScratchPlace& place : scratch_places_) {
+    frame->table[place.allocation] = stream_executor::DeviceAddressBase(
+        static_cast<char*>(frame->scratch.get()) + place.offset, place.bytes);
+  }
+  frame->input_copies.resize(inputs_.size());
+  frame->options.set_device_ordinal(0);
+  frame->options.set_intra_op_thread_pool(IntraOpThreads());
+  return frame;
+}
+
+void Executable::ReleaseFrame(std::unique_ptr<Frame> frame) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  free_frames_.push_back(std::move(frame));
+}
+
+absl::Status Executable::Run(absl::Span<const void* const> inputs,
+                             absl::Span<void* const> outputs) {
+  std::unique_ptr<Frame> frame = AcquireFrame();
+  auto set = [&](int64_t allocation, const void* memory, size_t bytes) {
+    frame->table[allocation] = stream_executor::DeviceAddressBase(
+        const_cast<void*>(memory), bytes);
+  };
+  for (size_t i = 0; i < output_places_.size(); ++i) {
+    if (!output_places_[i].is_direct) continue;
+    set(output_places_[i].allocation, outputs[i], outputs_[i].buffer_bytes);
+  }
+  for (size_t i = 0; i < input_places_.size(); ++i) {
+    const InputPlace& place = input_places_[i];
+    if (place.allocation < 0 || inputs_[i].is_token) continue;
+    const size_t bytes = StoredBytes(inputs_[i]);
+    if (place.output >= 0) {
+      std::memcpy(outputs[place.output], inputs[i], bytes);
+      continue;
+    }
+    const void* memory = inputs[i];
+    const bool is_packed = inputs_[i].packed_bits != 0;
+    if (place.is_overwritten || is_packed || !IsAligned(memory)) {
+      OwnedBuffer& copy = frame->input_copies[i];
+      if (copy == nullptr) copy.reset(AllocateBuffer(bytes));
+      if (is_packed) {
+        xla::PackIntN(
+            inputs_[i].packed_bits,
+            absl::MakeConstSpan(static_cast<const char*>(memory),
+                                inputs_[i].buffer_bytes),
+            absl::MakeSpan(static_cast<char*>(copy.get()), bytes));
+      } else {
+        std::memcpy(copy.get(), memory, bytes);
+      }
+      memory = copy.get();
+    }
+    set(place.allocation, memory, bytes);
+  }
+  absl::Status status;
+  {
+    // As XLA's own runtimes do, so that results do not depend on the caller.
+    tsl::port::ScopedFlushDenormal flush;
+    tsl::port::ScopedSetRound round(FE_TONEAREST);
+    status = state_->cpu->ExecuteThunks(&frame->options, frame->table);
+  }
+  if (status.ok()) {
+    for (size_t i = 0; i < output_places_.size(); ++i) {
+      const OutputPlace& place = output_places_[i];
+      if (place.is_direct || place.bytes == 0) continue;
+      const char* source = place.constant.data();
+      if (place.constant.empty()) {
+        source = static_cast<const char*>(
+                     frame->table[place.allocation].AsDeviceAddress().opaque()) +
+                 place.offset;
+      }
+      if (outputs_[i].packed_bits != 0) {
+        xla::UnpackIntN(outputs_[i].packed_bits,
+                        absl::MakeConstSpan(source, place.bytes),
+                        absl::MakeSpan(static_cast<char*>(outputs[i]),
+                                       outputs_[i].buffer_bytes));
+      } else {
+        std::memcpy(outputs[i], source, place.bytes);
+      }
+    }
+  }
+  ReleaseFrame(std::move(frame));
+  return Annotate(status, kExecuteError,
+                  absl::StrCat("running module '",
+                               state_->owner->module().name(), "' failed"));
+}
+
+absl::StatusOr<std::vector<std::vector<int64_t>>> TimeRuns(
+    absl::Span<Executable* const> executables,
+    absl::Span<const std::vector<const void*>> inputs, int64_t warmup,
+    int64_t repeats) {
+  std::vector<std::vector<OwnedBuffer>> buffers(executables.size());
+  std::vector<std::vector<void*>> outputs(executables.size());
+  std::vector<std::vector<int64_t>> durations_ns(executables.size());
+  for (size_t i = 0; i < executables.size(); ++i) {
+    for (const BufferSpec& spec : executables[i]->outputs()) {
+      buffers[i].emplace_back(AllocateBuffer(spec.buffer_bytes));
+      outputs[i].push_back(buffers[i].back().get());
+    }
+    durations_ns[i].reserve(repeats);
+  }
+  for (int64_t repeat = -warmup; repeat < repeats; ++repeat) {
+    for (size_t i = 0; i < executables.size(); ++i) {
+      const auto start = std::chrono::steady_clock::now();
+      HLOENV_RETURN_IF_ERROR(executables[i]->Run(inputs[i], outputs[i]));
+      const auto end = std::chrono::steady_clock::now();
+      if (repeat < 0) continue;
+      durations_ns[i].push_back(
+          std::chrono::duration_cast<std::chrono::nanoseconds>(end - start)
+              .count());
+    }
+  }
+  return durations_ns;
+}
+
+}  // namespace hloenv

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// A compiled module and its runs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "hlo/module.h"
+
+namespace hloenv {
+
+// XLA's generated code may assume this alignment of every buffer.
+inline constexpr size_t kBufferAlignment = 64;
+
+// One flat leaf of the inputs or outputs as the caller holds it: elements in the
+// order of `array.layout`, each at least a byte.
+struct BufferSpec {
+  ArraySpec array;
+  // What the caller has to provide; an output's memory may be larger than the
+  // array. 0 for tokens.
+  size_t buffer_bytes = 0;
+  bool is_token = false;
+  // 1, 2 or 4 when XLA puts several elements into a byte, else 0. Runs convert.
+  int packed_bits = 0;
+};
+
+// Memory aligned for XLA; freed with FreeBuffer. Never null, also for 0 bytes.
+void* AllocateBuffer(size_t bytes);
+void FreeBuffer(void* buffer);
+
+// A module that XLA's backend has compiled. Any number of threads may run it at
+// the same time.
+class Executable {
+ public:
+  // Compiles `module` as it is: no pass of XLA's pipeline runs, so it has to be
+  // the output of one. Errors: CompileError for what can be seen beforehand
+  // (custom calls that nobody implements, dynamic shapes, several devices) and
+  // for what XLA refuses. XLA does not refuse every module that is not legal for
+  // its backend: some end the process, so compile what is not known to be legal
+  // in a child process first.
+  static absl::StatusOr<std::shared_ptr<Executable>> Compile(
+      const Module& module);
+
+  ~Executable();
+  Executable(const Executable&) = delete;
+  Executable& operator=(const Executable&) = delete;
+
+  const std::vector<BufferSpec>& inputs() const { return inputs_; }
+  const std::vector<BufferSpec>& outputs() const { return outputs_; }
+  int64_t temp_bytes() const { return static_cast<int64_t>(scratch_bytes_); }
+
+  // One run. `inputs` and `outputs` hold one pointer for each spec, null for
+  // tokens. An input of `buffer_bytes` bytes is only read, and is used in place
+  // when it has kBufferAlignment, else copied. Outputs are memory from
+  // AllocateBuffer(buffer_bytes), which no input shares. Errors: ExecuteError.
+  absl::Status Run(absl::Span<const void* const> inputs,
+                   absl::Span<void* const> outputs);
+
+ private:
+  struct Frame;
+
+  Executable();
+
+  absl::Status PlaceBuffers();
+  std::unique_ptr<Frame> AcquireFrame();
+  void ReleaseFrame(std::unique_ptr<Frame> frame);
+
+  struct State;  // XLA's classes
+  std::unique_ptr<State> state_;
+
+  std::vector<BufferSpec> inputs_;
+  std::vector<BufferSpec> outputs_;
+
+  // Where an allocation of XLA's buffer assignment lives during a run.
+  struct InputPlace {
+    int64_t allocation = -1;  // -1: XLA has no buffer for it
+    // The output whose memory serves as this input's, because XLA writes the one
+    // over the other; -1 when XLA only reads the input.
+    int64_t output = -1;
+    // XLA writes over the input, but no output lives there.
+    bool is_overwritten = false;
+  };
+  struct OutputPlace {
+    int64_t allocation = -1;
+    size_t offset = 0;
+    size_t bytes = 0;  // as XLA stores it
+    // XLA writes straight into the output's memory; else the value is copied out
+    // after the run (constants, parameters, the same value twice).
+    bool is_direct = false;
+    std::vector<char> constant;  // the value, where XLA gives it no buffer
+  };
+  std::vector<InputPlace> input_places_;
+  std::vector<OutputPlace> output_places_;
+  struct ScratchPlace {
+    int64_t allocation;
+    size_t offset;
+    size_t bytes;
+  };
+  std::vector<ScratchPlace> scratch_places_;
+  size_t scratch_bytes_ = 0;
+
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Frame>> free_frames_;
+};
+
+// Runs several executables in turn, A B A B ..., `repeats` times each, and
+// returns every duration in ns, one vector for each executable. Before that, each
+// runs `warmup` times. `inputs[i]` are those of executable i. Outputs stay where
+// they are from run to run and are dropped at the end.
+absl::StatusOr<std::vector<std::vector<int64_t>>> TimeRuns(
+    absl::Span<Executable* const> executables,
+    absl::Span<const std::vector<const void*>> inputs, int64_t warmup,
+    int64_t repeats);
+
+}  // namespace hloenv

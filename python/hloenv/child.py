@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Child processes that compile and run modules, so that no module can end ours.
+
+The parent talks to `python -m hloenv.worker` in frames over its stdin and stdout: a
+JSON header and any number of binary blobs. Nothing is unpickled on either side.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import select
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+from typing import IO, Any
+
+from . import errors
+from .errors import CompileError, HloEnvError, MeasureTimeout, WorkerError
+
+_LENGTH = struct.Struct("<Q")
+_START_TIMEOUT_S = 120.0
+
+
+def write_frame(stream: IO[bytes], header: dict[str, Any], *blobs: bytes) -> None:
+    """Writes one frame and flushes."""
+    text = json.dumps({**header, "blobs": [len(blob) for blob in blobs]}).encode()
+    stream.write(b"".join((_LENGTH.pack(len(text)), text, *blobs)))
+    stream.flush()
+
+
+def read_frame(stream: IO[bytes]) -> tuple[dict[str, Any], list[bytes]]:
+    """Reads one frame.
+
+    Raises:
+        EOFError: the other side has gone.
+    """
+    (length,) = _LENGTH.unpack(_read_exactly(stream, _LENGTH.size))
+    header: dict[str, Any] = json.loads(_read_exactly(stream, length))
+    return header, [_read_exactly(stream, size) for size in header.pop("blobs")]
+
+
+def _read_exactly(stream: IO[bytes], size: int) -> bytes:
+    data = stream.read(size)
+    if len(data) < size:
+        raise EOFError("the other process has closed the connection")
+    return data
+
+
+class Child:
+    """One worker process. Not for several threads at the same time.
+
+    Args:
+        max_memory_bytes: how much memory the process may allocate; None for no limit.
+    """
+
+    def __init__(self, *, max_memory_bytes: int | None = None):
+        """Starts the process; the first request waits until it is up."""
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as self)
+        # The child imports this very package, wherever it came from.
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        limit = [] if max_memory_bytes is None else [str(max_memory_bytes)]
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "hloenv.worker", *limit],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            env=environment,
+            # Ctrl-C is for the parent, which then ends the child.
+            start_new_session=True,
+        )
+        self._is_up = False
+
+    def request(
+        self, header: dict[str, Any], *blobs: bytes, timeout_s: float | None = None
+    ) -> tuple[dict[str, Any], list[bytes]]:
+        """Sends one request and waits for its answer.
+
+        Raises:
+            MeasureTimeout: no answer in time; the process has been ended.
+            WorkerError: the process died; the message holds XLA's last words.
+            HloEnvError: what the request itself raised in the child, by its class.
+        """
+        if not self._is_up:
+            self._receive(_START_TIMEOUT_S)
+            self._is_up = True
+        assert self._process.stdin is not None
+        try:
+            write_frame(self._process.stdin, header, *blobs)
+        except (BrokenPipeError, OSError):
+            raise self._death() from None
+        answer, results = self._receive(timeout_s)
+        if "error" in answer:
+            raise make_error(answer["error"], answer["message"])
+        return answer, results
+
+    def _receive(self, timeout_s: float | None) -> tuple[dict[str, Any], list[bytes]]:
+        assert self._process.stdout is not None
+        try:
+            ready, _, _ = select.select([self._process.stdout], [], [], timeout_s)
+        except BaseException:  # Ctrl-C: what the child computes is for nobody
+            self.close()
+            raise
+        if not ready:
+            self.close()
+            raise MeasureTimeout(
+                f"no answer from the worker process after {timeout_s:.3g} s; "
+                "give it more time (timeout_s) or a smaller module"
+            )
+        try:
+            return read_frame(self._process.stdout)
+        except EOFError:
+            raise self._death() from None
+
+    def _death(self) -> WorkerError:
+        code = self._process.wait()
+        how = f"exit code {code}"
+        if code < 0:
+            with contextlib.suppress(ValueError):
+                how = f"signal {signal.Signals(-code).name}"
+        last = self._last_words()
+        self.close()
+        return WorkerError(
+            f"the worker process died ({how})" + (f": {last}" if last else "")
+        )
+
+    def _last_words(self) -> str:
+        """XLA's last message on stderr: its fatal line, or else the last lines."""
+        size = os.fstat(self._stderr.fileno()).st_size
+        start = max(0, size - 65536)
+        text = os.pread(self._stderr.fileno(), size - start, start).decode(
+            errors="replace"
+        )
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        fatal = [line for line in lines if line[0] == "F" and "] " in line]
+        chosen = fatal[-1].split("] ", 1)[1] if fatal else "; ".join(lines[-2:])
+        return chosen[-1000:]
+
+    def close(self) -> None:
+        """Ends the process; any number of calls."""
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout, self._stderr):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process can take a request."""
+        return self._process.poll() is None
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def make_error(kind: str, message: str) -> HloEnvError:
+    """An exception of `hloenv.errors` by its name."""
+    cls = getattr(errors, kind, HloEnvError)
+    if not (isinstance(cls, type) and issubclass(cls, HloEnvError)):
+        cls = HloEnvError
+    return cls(message)
+
+
+# One process waits for modules that have to be tried out, since starting one takes
+# a second.
+_lock = threading.Lock()
+_shared: Child | None = None
+
+
+def try_compile(proto: bytes, *, timeout_s: float | None = None) -> None:
+    """Compiles a final module in a child process and throws the result away.
+
+    Raises:
+        CompileError: XLA refuses the module, or dies of it.
+        MeasureTimeout: it took longer than `timeout_s`.
+    """
+    global _shared
+    with _lock:
+        if _shared is None or not _shared.is_alive:
+            _shared = Child()
+            atexit.register(_shared.close)
+        try:
+            _shared.request({"do": "compile"}, proto, timeout_s=timeout_s)
+        except WorkerError as error:
+            raise CompileError(
+                "XLA's backend cannot take this module, and ended the process in "
+                f"which it was tried: {error}; compile with finish='legalize' to let "
+                "XLA's pipeline make it legal"
+            ) from None
+

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compiling modules and running them."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+
+from . import child, ffi, place
+from ._native import core
+from .arrays import Array, place_array, random_inputs
+from .errors import CompileError
+from .module import as_module
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+    from .module import ArraySpec, HloModule
+
+Finish = Literal["legalize", "xla", "none"]
+
+
+def compile(  # noqa: A001 (a fixed name)
+    module: HloModule | str | os.PathLike[str],
+    *,
+    finish: Finish = "legalize",
+    isolate: bool | None = None,
+) -> Executable:
+    """Compiles a module for the CPU.
+
+    Args:
+        module: a module, HLO text or a path.
+        finish: what still runs before XLA's backend. "legalize": the rest of XLA's
+            pipeline from the module's place on, without the passes that have been
+            decided and those that would redo them (`skip_rules`). "xla": XLA's whole
+            pipeline, whatever has been decided. "none": nothing, the module is final.
+        isolate: whether to compile in a child process first. XLA ends the process
+            over some modules that its backend cannot take; the child takes that blow
+            and it comes back as a CompileError. By default only where the pipeline
+            has not made the module legal: `finish="none"`, and modules that hold
+            fusions before layouts are assigned.
+
+    Raises:
+        CompileError: XLA refuses the module, or dies of it, or nobody implements a
+            custom call in it.
+        PlaceError: XLA does not come by the module's place again.
+    """
+    module = as_module(module)
+    final = legalized(module, finish)
+    if isolate is None:
+        isolate = finish == "none" or _has_early_fusions(module)
+    started_ns = time.perf_counter_ns()
+    if isolate:
+        child.try_compile(final.to_proto())
+    compiled = core.compile(final._core)
+    return Executable(compiled, final, time.perf_counter_ns() - started_ns)
+
+
+def legalized(module: HloModule, finish: Finish) -> HloModule:
+    """The module that `compile` hands to XLA's backend.
+
+    Raises:
+        CompileError: as `compile`.
+        PlaceError: as `compile`.
+    """
+    if finish not in get_args(Finish):
+        raise CompileError(
+            f"finish is {finish!r}; it is one of {', '.join(get_args(Finish))}"
+        )
+    ffi.register_for(module)
+    core.check_custom_calls(module._core)
+    if finish == "none":
+        return module
+    if finish == "xla":
+        module = type(module)._wrap(module._core)
+    return place.finish(module)
+
+
+def _has_early_fusions(module: HloModule) -> bool:
+    return module.place is None and "fusion" in module.opcode_counts()
+
+
+class Executable:
+    """A compiled module as a function of arrays.
+
+    Any number of threads may call one executable at the same time; the GIL is free
+    while it runs.
+
+    Attributes:
+        module: what XLA's backend got.
+        input_specs: one for each flat leaf of the parameters.
+        output_specs: one for each flat leaf of the result.
+        compile_ns: how long XLA's backend took, in nanoseconds.
+    """
+
+    __slots__ = (
+        "_call",
+        "_core",
+        "_input_layouts",
+        "compile_ns",
+        "input_specs",
+        "module",
+        "output_specs",
+    )
+
+    def __init__(self, compiled: core.Executable, module: HloModule, compile_ns: int):
+        """Use `compile`."""
+        self._core = compiled
+        self.module = module
+        self.compile_ns = compile_ns
+        self.input_specs = module.input_specs()
+        self.output_specs = module.output_specs()
+        self._input_layouts = [leaf[2] for leaf in compiled.inputs]
+        self._call = core.Caller(
+            compiled,
+            [_dtype(spec) for spec in self.input_specs],
+            [_dtype(spec) for spec in self.output_specs],
+            self._place_input,
+        )
+
+    def _place_input(self, index: int, value: Any) -> Array:
+        return place_array(
+            value,
+            self.input_specs[index],
+            self._input_layouts[index],
+            f"argument {index}",
+        )
+
+    def __call__(self, *arrays: Any) -> tuple[Array | None, ...]:
+        """Runs once.
+
+        Args:
+            *arrays: one for each flat leaf of the parameters, in order: numpy arrays
+                or anything with `__dlpack__`; Python numbers for scalars; None for
+                tokens. Numpy arrays that are aligned to 64 bytes (what executables
+                return is) are used in place, all others are copied. None of them is
+                changed, also where the module says that it overwrites them.
+
+        Returns:
+            One new array for each flat leaf of the result, None for tokens.
+
+        Raises:
+            ArgumentError: an array of wrong shape or dtype, or a wrong number.
+            ExecuteError: the module failed while it ran.
+        """
+        return self._call(arrays)
+
+    def run(
+        self,
+        repeats: int = 100,
+        *,
+        inputs: Sequence[Any] | None = None,
+        warmup: int = 1,
+    ) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Times runs one after the other, without Python in between.
+
+        Args:
+            repeats: how many runs are timed.
+            inputs: the arguments of all runs; by default `random_inputs`.
+            warmup: runs before the first that is timed.
+
+        Returns:
+            [repeats] int64, the duration of each run in nanoseconds.
+        """
+        return time_runs([self], [inputs], repeats=repeats, warmup=warmup)[0]
+
+    def __repr__(self) -> str:
+        return (
+            f"<Executable {self.module.name!r}: {len(self.input_specs)} inputs, "
+            f"{len(self.output_specs)} outputs>"
+        )
+
+
+def time_runs(
+    executables: Sequence[Executable],
+    inputs: Sequence[Sequence[Any] | None],
+    *,
+    repeats: int,
+    warmup: int = 1,
+) -> list[np.ndarray[Any, np.dtype[np.int64]]]:
+    """Times several executables in turn: A B A B ...
+
+    What disturbs the machine for a while then disturbs all of them alike.
+
+    Args:
+        executables: what to time.
+        inputs: the arguments of each; None for `random_inputs`.
+        repeats: how many rounds are timed.
+        warmup: rounds before the first that is timed.
+
+    Returns:
+        For each executable [repeats] int64, the duration of each run in nanoseconds.
+    """
+    arguments = [
+        tuple(random_inputs(executable.module) if values is None else values)
+        for executable, values in zip(executables, inputs, strict=True)
+    ]
+    callers = [executable._call for executable in executables]
+    return core.time_callers(callers, arguments, warmup, repeats)
+
+
+def _dtype(spec: ArraySpec) -> np.dtype[Any] | None:
+    return None if spec.hlo_dtype == "token" else spec.dtype

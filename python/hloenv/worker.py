@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The child process behind `measure`: `python -m hloenv.worker [MAX_MEMORY_BYTES]`.
+
+It answers the requests of `hloenv.child.Child` one after the other, each with one
+frame. An exception becomes an error answer; what XLA dies of ends the process, which
+the parent sees.
+
+Requests, by "do":
+    compile: blob 0 is a final module; compiles it and forgets it.
+    baseline: blob 0 is a module; compiles it and runs it on seeded inputs.
+    load: blob 0 is a module; compiles it under "key", runs it once on the baseline's
+        inputs, and compares the outputs with the baseline's.
+    time: runs the baseline and all "keys" in turns; one blob of durations for each.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+from dataclasses import asdict
+from typing import IO, Any
+
+from .arrays import compare_outputs, perturbed, random_inputs
+from .child import read_frame, write_frame
+from .errors import ArgumentError, HloEnvError
+from .executable import Executable, compile, time_runs
+from .module import HloModule
+from .place import Place
+
+
+class Worker:
+    """What one process has loaded."""
+
+    def __init__(self) -> None:
+        """Holds nothing yet."""
+        self._baseline: Executable | None = None
+        self._inputs: list[Any] = []
+        self._expected: tuple[Any, ...] = ()
+        self._moved: tuple[Any, ...] = ()
+        self._loaded: dict[int, Executable] = {}
+
+    def answer(
+        self, request: dict[str, Any], blobs: list[bytes]
+    ) -> tuple[dict[str, Any], list[bytes]]:
+        """Does one request.
+
+        Raises:
+            HloEnvError: the request failed; the next one may come all the same.
+        """
+        match request["do"]:
+            case "compile":
+                module = HloModule.from_proto(blobs[0])
+                compile(module, finish="none", isolate=False)
+                return {}, []
+            case "baseline":
+                return self._load_baseline(request, blobs[0]), []
+            case "load":
+                return self._load(request, blobs[0]), []
+            case "time":
+                return self._time(request)
+            case other:
+                raise HloEnvError(f"no request is named {other!r}")
+
+    def _load_baseline(self, request: dict[str, Any], proto: bytes) -> dict[str, Any]:
+        module = _module(request, proto)
+        self._baseline = compile(module, finish=request["finish"], isolate=False)
+        self._inputs = random_inputs(module, seed=request["seed"])
+        self._expected = self._baseline(*self._inputs)
+        self._moved = self._baseline(*perturbed(self._inputs))
+        self._loaded = {}
+        return {"compile_ns": self._baseline.compile_ns}
+
+    def _load(self, request: dict[str, Any], proto: bytes) -> dict[str, Any]:
+        assert self._baseline is not None
+        module = _module(request, proto)
+        if module.input_specs() != self._baseline.input_specs:
+            raise ArgumentError(
+                "the module and its baseline take different inputs: "
+                f"{_listed(module)} and {_listed(self._baseline.module)}"
+            )
+        executable = compile(module, finish=request["finish"], isolate=False)
+        outputs = executable(*self._inputs)
+        comparison = compare_outputs(self._expected, outputs, also=self._moved)
+        self._loaded[request["key"]] = executable
+        return {"compile_ns": executable.compile_ns, "outputs": asdict(comparison)}
+
+    def _time(self, request: dict[str, Any]) -> tuple[dict[str, Any], list[bytes]]:
+        assert self._baseline is not None
+        executables = [self._baseline, *(self._loaded[key] for key in request["keys"])]
+        durations = time_runs(
+            executables,
+            [self._inputs] * len(executables),
+            repeats=request["repeats"],
+            warmup=max(3, request["repeats"] // 10),
+        )
+        answer = {"cpu": _cpu_model(), "num_threads": len(os.sched_getaffinity(0))}
+        return answer, [each.astype("<i8").tobytes() for each in durations]
+
+
+def _module(request: dict[str, Any], proto: bytes) -> HloModule:
+    place = None if request["place"] is None else Place(*request["place"])
+    module = HloModule.from_proto(proto)
+    return HloModule._wrap(
+        module._core, place=place, decided=frozenset(request["decided"])
+    )
+
+
+def _listed(module: HloModule) -> str:
+    return ", ".join(
+        f"{spec.hlo_dtype}{list(spec.shape)}" for spec in module.input_specs()
+    )
+
+
+def _cpu_model() -> str:
+    try:
+        with open("/proc/cpuinfo") as lines:
+            for line in lines:
+                if line.startswith("model name"):
+                    return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return os.uname().machine
+
+
+def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
+    """Answers requests until the other side closes."""
+    worker = Worker()
+    write_frame(answers, {"is_up": True})
+    while True:
+        try:
+            request, blobs = read_frame(requests)
+        except EOFError:
+            return
+        try:
+            answer, results = worker.answer(request, blobs)
+        except Exception as error:
+            # Whatever went wrong is an answer; only the process's death is not.
+            is_ours = isinstance(error, HloEnvError)
+            kind = type(error).__name__ if is_ours else "WorkerError"
+            message = str(error) if is_ours else f"{type(error).__name__}: {error}"
+            answer, results = {"error": kind, "message": message}, []
+        write_frame(answers, answer, *results)
+
+
+def main() -> None:
+    """Serves on stdin and stdout; what anyone prints goes to stderr."""
+    if len(sys.argv) > 1:
+        limit = int(sys.argv[1])
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    requests = os.fdopen(os.dup(0), "rb")
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)
+    serve(requests, answers)
+
+
+if __name__ == "__main__":
+    main()
