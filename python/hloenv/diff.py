@@ -9,23 +9,15 @@ linear in the modules' text.
 from __future__ import annotations
 
 import os
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
-from .errors import ParseError
+from .hlo_text import Computation, Instruction, ModuleText, parse_text, split_parts
 from .module import HloModule, as_module
 
-# `opcode(`: shapes hold no lower-case word in front of a parenthesis.
-_OPCODE = re.compile(r" ([a-z][a-z0-9-]*)\(")
-_NAME = re.compile(r"%([\w.\-]+)")
-_METADATA = re.compile(
-    r', (?:metadata|origin)=\{(?:[^{}"]|"(?:[^"\\]|\\.)*"|\{[^{}]*\})*\}'
-)
-_COMMENT = re.compile(r"/\*.*?\*/")
-_CONTROL = re.compile(r", control-predecessors=\{([^}]*)\}")
+Kind = Literal["added", "removed", "changed"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +33,7 @@ class InstructionChange:
         details: of a change, what differs, one sentence part each.
     """
 
-    kind: Literal["added", "removed", "changed"]
+    kind: Kind
     before: str
     after: str
     opcode: str
@@ -86,7 +78,7 @@ class ModuleDiff:
     computations: tuple[ComputationDiff, ...]
     num_same: int
 
-    def count(self, kind: Literal["added", "removed", "changed"]) -> int:
+    def count(self, kind: Kind) -> int:
         """Instructions of one kind, over all computations."""
         return sum(
             change.kind == kind
@@ -96,7 +88,8 @@ class ModuleDiff:
 
 
 def diff_modules(
-    before: HloModule | str | os.PathLike[str], after: HloModule | str | os.PathLike[str]
+    before: HloModule | str | os.PathLike[str],
+    after: HloModule | str | os.PathLike[str],
 ) -> ModuleDiff:
     """Compares two modules; dead instructions and computations count too.
 
@@ -108,7 +101,7 @@ def diff_modules(
         ParseError: one of them is not a module.
     """
     first, second = as_module(before), as_module(after)
-    old, new = _parse(first.to_text()), _parse(second.to_text())
+    old, new = parse_text(first.to_text()), parse_text(second.to_text())
     values: dict[object, int] = {}
     _number_values(old, values)
     _number_values(new, values)
@@ -140,118 +133,6 @@ def diff_modules(
     )
 
 
-@dataclass(slots=True)
-class _Instruction:
-    """One line of HLO text. Operands are indices within the computation."""
-
-    name: str
-    opcode: str
-    shape: str
-    operands: list[int]
-    controls: list[int]
-    # Literals, parameter numbers and attributes, computations' names cut out.
-    attributes: str
-    callees: list[str]
-    value: int = -1
-
-
-@dataclass(slots=True)
-class _Computation:
-    name: str
-    instructions: list[_Instruction] = field(default_factory=list)
-    root: int = -1
-    value: int = -1
-
-    def __len__(self) -> int:
-        return len(self.instructions)
-
-
-@dataclass(slots=True)
-class _Text:
-    header: list[str]
-    entry: str
-    computations: dict[str, _Computation]  # in the text's order, callees first
-
-
-def _parse(text: str) -> _Text:
-    """Reads what XLA printed, with names after '%' and one instruction a line."""
-    lines = text.splitlines()
-    result = _Text(_split_header(lines[0]), "", {})
-    computation: _Computation | None = None
-    numbers: dict[str, int] = {}
-    for line in lines[1:]:
-        if computation is not None and line.startswith("  "):
-            _parse_instruction(line, computation, numbers)
-        elif line.endswith("{") and (name := _NAME.search(line)):
-            computation, numbers = _Computation(name[1]), {}
-            result.computations[computation.name] = computation
-            if line.startswith("ENTRY"):
-                result.entry = computation.name
-    if not result.entry:
-        raise ParseError("the module's text has no ENTRY computation")
-    return result
-
-
-def _parse_instruction(
-    line: str, computation: _Computation, numbers: dict[str, int]
-) -> None:
-    left, _, right = line.partition(" = ")
-    opcode = _OPCODE.search(" " + right)
-    if opcode is None:
-        raise ParseError(f"this line of a module's text is no instruction: {line!r}")
-    is_root = left.lstrip().startswith("ROOT ")
-    name = left.rpartition("%")[2]
-    start = opcode.end() - 1
-    end = _closing(right, start) if opcode[1] == "constant" else right.index(")", start)
-    attributes = _METADATA.sub("", right[end + 1 :])
-    controls: list[int] = []
-    if control := _CONTROL.search(attributes):
-        controls = [numbers[each] for each in _NAME.findall(control[1])]
-        attributes = attributes.replace(control[0], "")
-    inside = right[start:end]
-    operands = [numbers[each] for each in _NAME.findall(inside)]
-    numbers[name] = len(computation)
-    if is_root:
-        computation.root = len(computation)
-    computation.instructions.append(
-        _Instruction(
-            name=name,
-            opcode=opcode[1],
-            shape=_COMMENT.sub("", right[: opcode.start() - 1].strip() or right),
-            operands=operands,
-            controls=controls,
-            attributes=("" if operands else inside) + _NAME.sub("%", attributes),
-            callees=_NAME.findall(attributes),
-        )
-    )
-
-
-def _closing(text: str, start: int) -> int:
-    """Index just before the parenthesis that closes the one before `start`."""
-    depth = 1
-    for index in range(start, len(text)):
-        if text[index] == "(":
-            depth += 1
-        elif text[index] == ")":
-            depth -= 1
-            if depth == 0:
-                return index
-    return len(text)
-
-
-def _split_header(line: str) -> list[str]:
-    """The header's parts but the name: "entry_computation_layout={...}", ..."""
-    parts: list[str] = []
-    depth = 0
-    for piece in _COMMENT.sub("", line).split(", "):
-        if depth == 0:
-            parts.append(piece)
-        else:
-            parts[-1] += ", " + piece
-        depth += sum(map(piece.count, "{([")) - sum(map(piece.count, "})]"))
-    return parts[1:]
-
-
 def _header_changes(
     before: Sequence[str], after: Sequence[str]
 ) -> tuple[tuple[str, str], ...]:
@@ -262,7 +143,7 @@ def _header_changes(
     return tuple(pair for pair in pairs if pair[0] != pair[1])
 
 
-def _number_values(text: _Text, values: dict[object, int]) -> None:
+def _number_values(text: ModuleText, values: dict[object, int]) -> None:
     """Gives what computes the same value the same number, in both modules."""
 
     def number(key: object) -> int:
@@ -295,7 +176,7 @@ def _number_values(text: _Text, values: dict[object, int]) -> None:
         computation.value = number((root, *unread))
 
 
-def _pair_computations(before: _Text, after: _Text) -> list[_Pair]:
+def _pair_computations(before: ModuleText, after: ModuleText) -> list[_Pair]:
     """Pairs entries, then what matched instructions call, then equals and namesakes."""
     used_before: set[str] = set()
     used_after: set[str] = set()
@@ -335,7 +216,7 @@ def _pair_computations(before: _Text, after: _Text) -> list[_Pair]:
 class _Pair:
     """Two computations and the matching of their instructions."""
 
-    def __init__(self, before: _Computation, after: _Computation) -> None:
+    def __init__(self, before: Computation, after: Computation) -> None:
         self.before = before
         self.after = after
         self._old = before.instructions
@@ -463,7 +344,7 @@ class _Pair:
                     self._link(i, candidates.pop())
 
     def _details(
-        self, old: _Instruction, new: _Instruction, partner: dict[str, str]
+        self, old: Instruction, new: Instruction, partner: dict[str, str]
     ) -> tuple[str, ...]:
         if old.value == new.value:
             return ()
@@ -488,13 +369,13 @@ class _Pair:
         if [partner.get(name, "") for name in old.callees] != new.callees and any(
             partner.get(name) for name in old.callees
         ):
-            details.append(f"calls {', '.join(old.callees)} -> {', '.join(new.callees)}")
+            details.append(
+                f"calls {', '.join(old.callees)} -> {', '.join(new.callees)}"
+            )
         return tuple(details)
 
     def _is_same_operand(self, old: int, new: int) -> bool:
-        return (
-            self._to_new[old] == new or self._old[old].value == self._new[new].value
-        )
+        return self._to_new[old] == new or self._old[old].value == self._new[new].value
 
     def _root_change(self) -> InstructionChange:
         old, new = self._old[self.before.root], self._new[self.after.root]
@@ -509,13 +390,13 @@ def _attribute_changes(before: str, after: str) -> list[str]:
     return [
         f"{old or 'nothing'} -> {new or 'nothing'}"
         for old, new in _header_changes(
-            _split_header(before or ","), _split_header(after or ",")
+            split_parts(before or ","), split_parts(after or ",")
         )
     ]
 
 
 def _alone(
-    kind: Literal["added", "removed"], instruction: _Instruction
+    kind: Literal["added", "removed"], instruction: Instruction
 ) -> InstructionChange:
     is_new = kind == "added"
     return InstructionChange(
@@ -528,7 +409,7 @@ def _alone(
 
 
 def _only(
-    kind: Literal["added", "removed"], computation: _Computation
+    kind: Literal["added", "removed"], computation: Computation
 ) -> ComputationDiff:
     is_new = kind == "added"
     size = len(computation)

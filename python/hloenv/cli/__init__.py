@@ -103,4 +103,8 @@ def _prompt_interrupts() -> Iterator[None]:
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    print(f"hloenv: warning: {' '.join(str(message).split())}", file=sys.stderr)
+    # The library names its own calls; here they are options.
+    text = str(message).replace(
+        "call env.run_until('fusion') first", "give --until fusion"
+    )
+    print(f"hloenv: warning: {' '.join(text.split())}", file=sys.stderr)

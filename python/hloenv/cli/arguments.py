@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 from collections.abc import Sequence
 
 from ..errors import PassOptionError
@@ -22,18 +23,19 @@ _BOOLS = {"true": True, "1": True, "false": False, "0": False}
 
 def positive(text: str) -> int:
     """An int above 0, for argparse."""
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0")
-    return value
+    return _int_of_at_least(1, text)
 
 
 def not_negative(text: str) -> int:
     """An int of at least 0, for argparse."""
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{text} is below 0")
-    return value
+    return _int_of_at_least(0, text)
+
+
+def _int_of_at_least(least: int, text: str) -> int:
+    with contextlib.suppress(ValueError):
+        if (value := int(text)) >= least:
+            return value
+    raise argparse.ArgumentTypeError(f"{text!r} is no integer of at least {least}")
 
 
 def add_module(parser: argparse.ArgumentParser, name: str = "module") -> None:
@@ -97,7 +99,7 @@ def _parse_step(text: str) -> Pass:
         key, equals, value = part.partition("=")
         if not equals:
             raise PassOptionError(
-                f"option {part!r} of pass {name!r} has no value; write {name}:{part}=..."
+                f"option {part!r} of pass {name!r} has no value: {name}:{part}=..."
             )
         # An unknown option goes on as it is: Pass says which ones there are.
         options[key.strip()] = _parse_value(
@@ -115,5 +117,7 @@ def _parse_value(text: str, type_: str, what: str) -> OptionValue:
         if type_ == "float":
             return float(text)
     except (KeyError, ValueError):
-        raise PassOptionError(f"{what} takes a value of type {type_}, not {text!r}") from None
+        raise PassOptionError(
+            f"{what} takes a value of type {type_}, not {text!r}"
+        ) from None
     return text

@@ -6,14 +6,14 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
-from ..diff import ComputationDiff, InstructionChange, ModuleDiff, diff_modules
+from ..diff import ComputationDiff, InstructionChange, Kind, ModuleDiff, diff_modules
 from . import output
 from .arguments import add_limit, not_negative
 from .inputs import load_module
 
 DESCRIPTION = (
-    "Compares two modules, computation by computation. Instructions are matched by what "
-    "they compute and where they stand, so that renaming alone is no difference. "
+    "Compares two modules, computation by computation. Instructions are matched by "
+    "what they compute and where they stand, so that renaming alone is no difference. "
     "The exit code is 0 whether or not they differ."
 )
 EXAMPLES = """\
@@ -22,7 +22,7 @@ examples:
   hloenv diff before.hlo after.hlo --summary
   hloenv diff model.hlo decided.hlo --json | jq .removed
 """
-_MARKS = {"added": "+", "removed": "-", "changed": "~"}
+_MARKS: dict[Kind, str] = {"added": "+", "removed": "-", "changed": "~"}
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> None:
     after = load_module(args.after, args.max_instructions)
     difference = diff_modules(before, after)
     if args.json:
-        counts = {kind: difference.count(kind) for kind in ("added", "removed", "changed")}
+        counts = {kind: difference.count(kind) for kind in _MARKS}
         output.print_json({**asdict(difference), **counts})
         return
     if difference.computations and args.summary:
@@ -57,7 +57,9 @@ def run(args: argparse.Namespace) -> None:
         for old, new in difference.header:
             output.print_line(f"- {old}\n+ {new}")
         for computation in difference.computations:
-            _print_computation(computation, args.limit)
+            if computation.after:
+                _print_computation(computation, args.limit)
+        _print_removed(difference)
     _print_totals(difference)
 
 
@@ -83,6 +85,13 @@ def _print_computation(computation: ComputationDiff, limit: int) -> None:
     if len(shown) < len(changes):
         output.print_line(f"  ... and {len(changes) - len(shown)} more (--limit 0)")
     output.print_line()
+
+
+def _print_removed(difference: ModuleDiff) -> None:
+    removed = [each for each in difference.computations if not each.after]
+    if removed:
+        names = ", ".join(f"{each.before} ({each.num_before})" for each in removed)
+        output.print_line(f"removed computations (instructions): {names}\n")
 
 
 def _print_totals(difference: ModuleDiff) -> None:

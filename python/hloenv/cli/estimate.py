@@ -38,8 +38,9 @@ def estimate_seconds(graph: HloGraph, machine: Machine | None = None) -> float:
     """Seconds for one run of a module that has been through XLA's passes.
 
     Each instruction takes the longer of its arithmetic and its memory traffic, and a
-    fixed time to start. Loops count as often as XLA knows that they run, once where it
-    does not; each branch of a conditional counts its share.
+    fixed time to start. A loop's body counts once, as in XLA's cost analysis, since XLA
+    knows how often it runs in some forms of a module and not in others; each branch of
+    a conditional counts its share.
     """
     machine = machine or Machine()
     names = np.array(opcodes())
@@ -72,8 +73,6 @@ def _num_runs(
         node = graph.call_nodes[call]
         if not is_caller[node]:
             continue
-        times = float(max(graph.trip_count[node], 1))
-        if graph.opcode[node] == conditional:
-            times = 1 / num_calls[node]
+        times = 1 / num_calls[node] if graph.opcode[node] == conditional else 1.0
         runs[graph.call_computations[call]] += times * runs[graph.computation[node]]
     return runs

@@ -65,7 +65,11 @@ class Expressions:
         opcode = opcodes()[graph.opcode[node]]
         operands = graph.operands(node)[: graph.operand_count[node]].tolist()
         if not operands:
-            return opcode if self._names[node] in added else f"{opcode} {self._names[node]}"
+            return (
+                opcode
+                if self._names[node] in added
+                else f"{opcode} {self._names[node]}"
+            )
         if depth >= _MAX_DEPTH:
             return f"{opcode}(...)"
         inside = ", ".join(self._spell(each, added, depth + 1) for each in operands)

@@ -35,7 +35,9 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         *("-o", "--output"), metavar="FILE", help="x.dot or x.json; stdout by default"
     )
     parser.add_argument(
-        "--format", choices=("dot", "json"), help="by default that of FILE's name, or dot"
+        "--format",
+        choices=("dot", "json"),
+        help="by default that of FILE's name, or dot",
     )
 
 

@@ -14,14 +14,21 @@ from ..env import HloEnv
 from ..passes import Pass, Pipeline
 from ..policies import Policy, describe_policy, get_policy, list_policies
 from . import output
-from .arguments import add_limit, add_module, add_passes, not_negative, parse_passes, positive
+from .arguments import (
+    add_limit,
+    add_module,
+    add_passes,
+    not_negative,
+    parse_passes,
+    positive,
+)
 from .inputs import load_module, save_module
 from .variants import Variant, compare, make_variants, print_variants
 
 DESCRIPTION = (
-    "Takes every rewrite that the passes would make as a decision, lets a policy decide, "
-    "and compares the result with the original (everything rejected) and with what XLA "
-    "makes by default: size and cost as decided, and after the rest of XLA's passes; "
+    "Takes every rewrite that the passes would make as a decision, lets a policy "
+    "decide, and compares the result with the original (everything rejected) and with "
+    "what XLA makes by default: size and cost as decided, and after the rest of XLA's passes; "
     "with --measure also running times and the difference of the outputs."
 )
 EXAMPLES = """\
@@ -73,6 +80,12 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         help="timed runs of each variant (default 100)",
     )
     parser.add_argument(
+        "--timeout",
+        metavar="SECONDS",
+        type=positive,
+        help="give up on a variant that takes longer to compile or to run",
+    )
+    parser.add_argument(
         *("-o", "--output"),
         metavar="FILE",
         help="save the decided module (.pb or text) and its trace (FILE.trace.json)",
@@ -117,7 +130,12 @@ def run(args: argparse.Namespace) -> None:
         from .measuring import measure_variants
 
         with output.progress("measuring", is_shown=not args.json):
-            measure_variants(results, repeats=args.repeats, seed=args.seed)
+            measure_variants(
+                results,
+                repeats=args.repeats,
+                seed=args.seed,
+                timeout_s=args.timeout,
+            )
     if args.json:
         output.print_json(_as_json(args, env, rounds, results))
     else:
@@ -184,12 +202,11 @@ def _print(
 ) -> None:
     for number, each in enumerate(rounds, start=1):
         output.print_line(
-            f"round {number}: {each.alternatives} alternatives, {each.accepted} accepted"
-            f" ({each.relevant} of them matter), {each.instructions} instructions left"
+            f"round {number}: {each.alternatives} alternatives, {each.accepted} "
+            f"accepted ({each.relevant} of them matter), {each.instructions} "
+            "instructions left"
         )
     output.print_line()
     print_variants(results, title=env.module.name, is_measured=args.measure)
     if args.output is not None:
         output.print_line(f"\nwrote {args.output} and {args.output}.trace.json")
-
-

@@ -75,7 +75,9 @@ def print_table(
             justify="right" if column in right else "left",
             no_wrap=not is_folded,
             overflow="fold" if is_folded else "ellipsis",
-            max_width=_FILE_FOLD_WIDTH if is_folded and not target.is_terminal else None,
+            max_width=_FILE_FOLD_WIDTH
+            if is_folded and not target.is_terminal
+            else None,
         )
     for row in rows:
         table.add_row(*(Text(str(cell)) for cell in row))

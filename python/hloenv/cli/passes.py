@@ -11,7 +11,9 @@ from typing import Any
 from ..passes import PassInfo, PassOption, describe_pass, list_passes
 from . import output
 
-DESCRIPTION = "Lists the passes that can be captured, or describes one with its options."
+DESCRIPTION = (
+    "Lists the passes that can be captured, or describes one with its options."
+)
 EXAMPLES = """\
 examples:
   hloenv passes
@@ -23,11 +25,17 @@ examples:
 _GROUPS = (
     ("Fusion", r"fusion"),
     ("Control flow and calls", r"while|loop|conditional|call|map-inline|barrier"),
-    ("Types and precision", r"bf16|fp-|caster|upcast|promotion|data-type|convert|bitcast"),
+    (
+        "Types and precision",
+        r"bf16|fp-|caster|upcast|promotion|data-type|convert|bitcast",
+    ),
     ("Linear algebra", r"dot|conv|transpose-folding|cholesky|eigh|qr_|triangular"),
     ("Random numbers", r"rng"),
     ("Gather, scatter, reduce and sort", r"gather|scatter|reduc|sort|topk|slice|index"),
-    ("Layout, memory and devices", r"reshape-decomposer|copy|buffer|sharding|all_to|dynamic"),
+    (
+        "Layout, memory and devices",
+        r"reshape-decomposer|copy|buffer|sharding|all_to|dynamic",
+    ),
     ("Expanders", r"expander|decomposer"),
     ("Simplification", r""),
 )

@@ -30,14 +30,18 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
     add_module(parser)
     add_limit(parser)
-    parser.add_argument("--text", action="store_true", help="print the module's HLO text")
+    parser.add_argument(
+        "--text", action="store_true", help="print the module's HLO text"
+    )
 
 
 def run(args: argparse.Namespace) -> None:
     """Shows `args.module`."""
     module = load_module(args.module, args.max_instructions)
     if args.json:
-        output.print_json(summary(module) | ({"text": module.to_text()} if args.text else {}))
+        output.print_json(
+            summary(module) | ({"text": module.to_text()} if args.text else {})
+        )
     elif args.text:
         output.print_line(module.to_text())
     else:
@@ -75,7 +79,9 @@ def _print(module: HloModule) -> None:
         fold=(module.name,),
     )
     output.print_line()
-    counts = sorted(module.opcode_counts().items(), key=lambda item: (-item[1], item[0]))
+    counts = sorted(
+        module.opcode_counts().items(), key=lambda item: (-item[1], item[0])
+    )
     output.print_table(
         ("opcode", "instructions", "share"),
         [
@@ -92,7 +98,8 @@ def _spec(spec: ArraySpec) -> dict[str, Any]:
 
 def _specs(specs: Sequence[ArraySpec]) -> str:
     shown = ", ".join(
-        f"{spec.hlo_dtype}[{','.join(map(str, spec.shape))}]" for spec in specs[:_MAX_SPECS]
+        f"{spec.hlo_dtype}[{','.join(map(str, spec.shape))}]"
+        for spec in specs[:_MAX_SPECS]
     )
     rest = len(specs) - _MAX_SPECS
     return f"{len(specs)}: {shown}" + (f", and {rest} more" if rest > 0 else "")

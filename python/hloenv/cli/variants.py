@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..errors import HloEnvError
+from ..executable import legalized
 from ..graph import HloGraph
 from ..module import HloModule, ModuleCost
-from ..place import finish
 from . import output
 from .estimate import estimate_seconds
 
@@ -31,7 +31,9 @@ class Variant:
         measured_s: median of one run, in seconds.
         speedup: median time of `XLA_DEFAULT` over this one's.
         speedup_interval: of 95 % confidence, by bootstrap.
-        output_error: how far the outputs are from the original's.
+        output_error: largest difference of an output from that of XLA's default, on
+            the same inputs, at the element that is worst for its tolerance.
+        output_excess: this over what rounding may make of it; above 1 is wrong.
         error: why there are no figures, "" if nothing failed.
     """
 
@@ -44,6 +46,7 @@ class Variant:
     speedup: float = math.nan
     speedup_interval: tuple[float, float] = (math.nan, math.nan)
     output_error: float = math.nan
+    output_excess: float = math.nan
     error: str = ""
 
     def to_json(self) -> dict[str, Any]:
@@ -57,6 +60,7 @@ class Variant:
             "speedup": self.speedup,
             "speedup_interval": list(self.speedup_interval),
             "output_error": self.output_error,
+            "output_excess": self.output_excess,
             "error": self.error or None,
         }
 
@@ -85,7 +89,7 @@ def compare(variants: list[Variant]) -> list[Variant]:
     """Runs the rest of XLA's passes on each and fills in `final` and `estimate_s`."""
     for variant in variants:
         try:
-            variant.final = finish(variant.module)
+            variant.final = legalized(variant.module, "legalize")
         except HloEnvError as error:
             variant.error = str(error)
         else:
@@ -108,8 +112,13 @@ def print_variants(
             output.print_line(f"{variant.name}: {' '.join(variant.error.split())}")
     output.print_line(
         "\nfinal: after the rest of XLA's passes; estimated: a static roofline of the "
-        "final module"
+        "final module, loops once"
     )
+    if is_measured:
+        output.print_line(
+            f"output error: against {XLA_DEFAULT} on the same random inputs; in "
+            "brackets how much of the tolerance it takes up"
+        )
 
 
 def _row(variant: Variant, is_measured: bool) -> list[str]:
@@ -123,9 +132,15 @@ def _row(variant: Variant, is_measured: bool) -> list[str]:
             output.format_seconds(variant.measured_s),
             "-" if math.isnan(variant.speedup) else f"{variant.speedup:.3f}x",
             "-" if math.isnan(low) else f"{low:.3f} to {high:.3f}",
-            "-" if math.isnan(variant.output_error) else f"{variant.output_error:.2g}",
+            _error(variant),
         ]
     return cells
+
+
+def _error(variant: Variant) -> str:
+    if math.isnan(variant.output_error):
+        return "-"
+    return f"{variant.output_error:.2g} ({variant.output_excess:.1%})"
 
 
 def _cells(module: HloModule | None) -> list[str]:

@@ -25,11 +25,11 @@ def count_weights(graph: HloGraph) -> Float64Array:
     A computation is shared by its callers; the body of a fusion counts nothing.
     """
     weights = np.ones(graph.num_nodes)
-    num_callers = np.bincount(
-        graph.call_computations, minlength=graph.num_computations
-    )
+    num_callers = np.bincount(graph.call_computations, minlength=graph.num_computations)
     totals = np.diff(graph.computation_offsets).astype(np.float64)
-    calls = zip(graph.call_nodes.tolist(), graph.call_computations.tolist(), strict=True)
+    calls = zip(
+        graph.call_nodes.tolist(), graph.call_computations.tolist(), strict=True
+    )
     # Callees come before callers, so a total is complete when it is read.
     for node, callee in calls:
         if not graph.computation_is_fusion[callee]:
@@ -78,9 +78,9 @@ def choice_effects(alternatives: Alternatives, weights: Weights) -> Float64Array
         effects += sign * np.bincount(owner, by_row[row], minlength=len(names))
     for index in whole:
         start = int(offsets[index])
-        for choice in range(1, int(alternatives.num_choices[index])):
-            effects[start + choice] = _whole_effect(
-                alternatives, index, choice, weights
+        for number in range(1, int(alternatives.num_choices[index])):
+            effects[start + number] = _whole_effect(
+                alternatives, index, number, weights
             )
     return effects
 

@@ -72,9 +72,11 @@ class FewestOps:
 
     A choice costs the instructions that it adds and gains the originals that it alone
     makes dead; the original wins a tie, then the lower choice. A call counts its share
-    of what it calls, but a fusion counts as one, whatever is inside. Greedy: each alternative is decided as if all
-    others were rejected, so what two of them make dead only together, or would add only
-    once, is not seen. Deciding again after applying makes up for a part of it.
+    of what it calls, but a fusion counts as one, whatever is inside.
+
+    Greedy: each alternative is decided as if all others were rejected, so what two of
+    them make dead only together, or would add only once, is not seen. Deciding again
+    after applying makes up for a part of it.
     """
 
     def __call__(self, alternatives: Alternatives, /) -> Int64Array:
