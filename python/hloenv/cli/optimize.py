@@ -28,8 +28,8 @@ from .variants import Variant, compare, make_variants, print_variants
 DESCRIPTION = (
     "Takes every rewrite that the passes would make as a decision, lets a policy "
     "decide, and compares the result with the original (everything rejected) and with "
-    "what XLA makes by default: size and cost as decided, and after the rest of XLA's passes; "
-    "with --measure also running times and the difference of the outputs."
+    "what XLA makes by default: size and cost as decided, and after the rest of XLA's "
+    "passes; with --measure also running times and the difference of the outputs."
 )
 EXAMPLES = """\
 examples:
