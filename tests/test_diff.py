@@ -114,10 +114,14 @@ def test_swapped_operands_are_a_change():
 def test_header_and_computations_that_only_one_module_has():
     after = (
         _BASE.replace("reducer", "other")
-        .replace("ROOT r = f32[] add(p, q)", "t = f32[] add(p, q)\n  ROOT r = f32[] abs(t)")
+        .replace(
+            "ROOT r = f32[] add(p, q)", "t = f32[] add(p, q)\n  ROOT r = f32[] abs(t)"
+        )
         .replace("f32[4]{0}", "f32[4]")
     )
-    before = _BASE + "\nunused {\n  u = f32[] parameter(0)\n  ROOT v = f32[] abs(u)\n}\n"
+    before = (
+        _BASE + "\nunused {\n  u = f32[] parameter(0)\n  ROOT v = f32[] abs(u)\n}\n"
+    )
     difference = diff_modules(before, after)
     removed = [each for each in difference.computations if not each.after]
     assert [(each.before, each.num_before) for each in removed] == [("unused", 2)]

@@ -80,9 +80,9 @@ def test_registry_lists_what_the_command_line_promises():
         "least-bytes",
     }
     assert all(policies.describe_policy(n).summary for n in policies.list_policies())
-    assert [n for n in policies.list_policies() if policies.describe_policy(n).is_random] == [
-        "random"
-    ]
+    assert [
+        n for n in policies.list_policies() if policies.describe_policy(n).is_random
+    ] == ["random"]
 
 
 def test_unknown_policy_names_those_there_are():
@@ -203,9 +203,7 @@ def test_effect_of_a_choice_is_what_it_does_to_its_computation(hlo_dir):
     assert num_checked > 50
 
 
-def _sizes(
-    alternatives: hloenv.Alternatives, decisions: np.ndarray
-) -> dict[str, int]:
+def _sizes(alternatives: hloenv.Alternatives, decisions: np.ndarray) -> dict[str, int]:
     """Instructions of each computation, once the decisions are applied."""
     graph = hloenv.HloGraph.from_module(alternatives.apply(decisions))
     sizes = np.diff(graph.computation_offsets).tolist()

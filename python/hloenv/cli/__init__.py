@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ..env import PlaceWarning
 from ..errors import HloEnvError
 from .parser import make_parser
 
@@ -39,6 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as exit_:  # argparse has printed help or a usage error
         return exit_.code if isinstance(exit_.code, int) else _EXIT_FAILURE
     with _prompt_interrupts(), warnings.catch_warnings():
+        warnings.simplefilter("always", PlaceWarning)
         warnings.showwarning = _show_warning
         return _run(args)
 
