@@ -56,7 +56,7 @@ def _run(args: argparse.Namespace) -> int:
         # Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _EXIT_BROKEN_PIPE
-    except (HloEnvError, OSError, ImportError) as error:
+    except Exception as error:
         if args.verbose:
             traceback.print_exc()
         print(f"hloenv: error: {_one_line(error)}", file=sys.stderr)
@@ -67,7 +67,10 @@ def _run(args: argparse.Namespace) -> int:
 def _one_line(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"{error.filename}: {error.strerror}"
-    return " ".join(str(error).split()) or type(error).__name__
+    text = " ".join(str(error).split())
+    if isinstance(error, (HloEnvError, OSError, ImportError)):
+        return text or type(error).__name__
+    return f"a fault in hloenv: {type(error).__name__}: {text} (--verbose shows where)"
 
 
 @contextlib.contextmanager

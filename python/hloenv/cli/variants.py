@@ -100,41 +100,55 @@ def compare(variants: list[Variant]) -> list[Variant]:
 def print_variants(
     variants: Sequence[Variant], *, title: str, is_measured: bool
 ) -> None:
-    """One row for each variant."""
-    columns = ["", "instructions", "flops", "bytes"]
-    columns += ["final instr.", "final flops", "final bytes", "estimated"]
+    """One column for each variant."""
+    decided = [_cells(each.module if each.is_decided else None) for each in variants]
+    final = [_cells(each.final) for each in variants]
+    names = ("instructions", "flops", "bytes moved")
+    rows = list(zip(names, *decided, strict=True))
+    rows += zip((f"final {name}" for name in names), *final, strict=True)
+    estimates = (output.format_seconds(each.estimate_s) for each in variants)
+    rows.append(("estimated time", *estimates))
     if is_measured:
-        columns += ["measured", "vs XLA", "95 %", "output error"]
-    rows = [_row(variant, is_measured) for variant in variants]
+        cells = [_measured_cells(each, variants[0]) for each in variants]
+        rows += zip(_MEASURED, *cells, strict=True)
+    columns = ("", *(each.name for each in variants))
     output.print_table(columns, rows, title=title, right=columns[1:])
     for variant in variants:
         if variant.error:
             output.print_line(f"{variant.name}: {' '.join(variant.error.split())}")
     output.print_line(
         "\nfinal: after the rest of XLA's passes; estimated: a static roofline of the "
-        "final module, loops once"
+        "final\nmodule, each loop once"
     )
     if is_measured:
         output.print_line(
-            f"output error: against {XLA_DEFAULT} on the same random inputs; in "
-            "brackets how much of the tolerance it takes up"
+            f"output error: against {XLA_DEFAULT} on the same random inputs; in\n"
+            "brackets its share of the tolerance, above 100 % is wrong"
         )
 
 
-def _row(variant: Variant, is_measured: bool) -> list[str]:
-    cells = [variant.name]
-    cells += _cells(variant.module if variant.is_decided else None)
-    cells += _cells(variant.final)
-    cells.append(output.format_seconds(variant.estimate_s))
-    if is_measured:
-        low, high = variant.speedup_interval
-        cells += [
-            output.format_seconds(variant.measured_s),
-            "-" if math.isnan(variant.speedup) else f"{variant.speedup:.3f}x",
-            "-" if math.isnan(low) else f"{low:.3f} to {high:.3f}",
-            _error(variant),
-        ]
-    return cells
+_MEASURED = (
+    "measured time",
+    "over the original",
+    f"over {XLA_DEFAULT}",
+    "95 % interval",
+    "output error",
+)
+
+
+def _measured_cells(variant: Variant, original: Variant) -> list[str]:
+    low, high = variant.speedup_interval
+    return [
+        output.format_seconds(variant.measured_s),
+        _ratio(original.measured_s / variant.measured_s),
+        _ratio(variant.speedup),
+        "-" if math.isnan(low) else f"{low:.3f} to {high:.3f}",
+        _error(variant),
+    ]
+
+
+def _ratio(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.3f}x"
 
 
 def _error(variant: Variant) -> str:
