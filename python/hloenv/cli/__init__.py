@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command `hloenv`: one file for each subcommand, `parser.py` for what they share.
+
+Exit codes: 0 done, 1 failed (one line on stderr says why), 2 wrong usage, 130 stopped
+by Ctrl-C, 141 the reader of the output went away.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ..env import PlaceWarning
+from ..errors import HloEnvError
+from .parser import make_parser
+
+_EXIT_FAILURE = 1
+_EXIT_INTERRUPT = 130
+_EXIT_BROKEN_PIPE = 141
+# How long XLA may go on after Ctrl-C before the process ends under it.
+_GRACE_S = 1.0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command line and returns its exit code.
+
+    Args:
+        argv: arguments without the program's name; those of the process by default.
+    """
+    try:
+        args = make_parser().parse_args(argv)
+    except SystemExit as exit_:  # argparse has printed help or a usage error
+        return exit_.code if isinstance(exit_.code, int) else _EXIT_FAILURE
+    with _prompt_interrupts(), warnings.catch_warnings():
+        warnings.simplefilter("always", PlaceWarning)
+        warnings.showwarning = _show_warning
+        return _run(args)
+
+
+def _run(args: argparse.Namespace) -> int:
+    try:
+        args.run(args)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        print("hloenv: interrupted", file=sys.stderr)
+        return _EXIT_INTERRUPT
+    except BrokenPipeError:
+        # Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _EXIT_BROKEN_PIPE
+    except Exception as error:
+        if args.verbose:
+            traceback.print_exc()
+        print(f"hloenv: error: {_one_line(error)}", file=sys.stderr)
+        return _EXIT_FAILURE
+    return 0
+
+
+def _one_line(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    text = " ".join(str(error).split())
+    if isinstance(error, (HloEnvError, OSError, ImportError)):
+        return text or type(error).__name__
+    return f"a fault in hloenv: {type(error).__name__}: {text} (--verbose shows where)"
+
+
+@contextlib.contextmanager
+def _prompt_interrupts() -> Iterator[None]:
+    """Ends the process soon after Ctrl-C, also while XLA computes.
+
+    Python raises KeyboardInterrupt only once XLA returns, which may take minutes. The
+    signal itself is noted at once, by another thread, which waits for the command to
+    end by itself and then ends the process.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    is_done = threading.Event()
+
+    def watch() -> None:
+        while received := os.read(reader, 1):
+            if received[0] == signal.SIGINT and not is_done.wait(_GRACE_S):
+                os.write(2, b"hloenv: interrupted\n")
+                os._exit(_EXIT_INTERRUPT)
+
+    watcher = threading.Thread(target=watch, name="hloenv-interrupts", daemon=True)
+    watcher.start()
+    before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        is_done.set()
+        signal.set_wakeup_fd(before)
+        os.close(writer)
+        watcher.join()
+        os.close(reader)
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    # The library names its own calls; here they are options.
+    text = str(message).replace(
+        "call env.run_until('fusion') first", "give --until fusion"
+    )
+    print(f"hloenv: warning: {' '.join(text.split())}", file=sys.stderr)

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""hloenv alternatives: every rewrite that passes would make on a module."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from typing import Any
+
+from ..env import HloEnv
+from ..rewrite import Alternative, Alternatives, Choice
+from . import output
+from .arguments import add_limit, add_module, add_passes, not_negative, parse_passes
+from .expressions import Expressions
+from .inputs import load_module
+
+DESCRIPTION = (
+    "Dry-runs passes on a module and lists every rewrite that they would make: where, "
+    "what becomes what, and by which pass. Nothing is changed."
+)
+EXAMPLES = """\
+examples:
+  hloenv alternatives model.hlo --pass algsimp
+  hloenv alternatives model.hlo --pass algsimp --pass cse --limit 0
+  hloenv alternatives model.hlo --pass 'algsimp+cse*'
+  hloenv alternatives model.hlo --until fusion --pass general-fusion:multi_output=false
+"""
+_DEFAULT_LIMIT = 50
+_MAX_EXPRESSION = 100
+
+
+def add_parser(parser: argparse.ArgumentParser) -> None:
+    """Declares the arguments."""
+    add_module(parser)
+    add_limit(parser)
+    add_passes(parser)
+    parser.add_argument(
+        "--limit",
+        metavar="N",
+        type=not_negative,
+        help=f"list N alternatives, 0 for all (default {_DEFAULT_LIMIT}; JSON: all)",
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    """Lists the alternatives of `args.passes` on `args.module`."""
+    env = HloEnv(load_module(args.module, args.max_instructions))
+    if args.until is not None:
+        env.run_until(args.until)
+    alternatives = env.get_alternatives(*parse_passes(args.passes))
+    default = 0 if args.json else _DEFAULT_LIMIT
+    limit = default if args.limit is None else args.limit
+    shown = alternatives[:limit] if limit else list(alternatives)
+    if args.json:
+        output.print_json(_as_json(env, alternatives, shown))
+    else:
+        _print(alternatives, shown)
+
+
+def _as_json(
+    env: HloEnv, alternatives: Alternatives, shown: list[Alternative]
+) -> dict[str, Any]:
+    expressions = Expressions(alternatives)
+    return {
+        "module": env.module.name,
+        "fingerprint": env.fingerprint(),
+        "passes": list(alternatives.pass_names),
+        "whole": alternatives.whole,
+        "count": len(alternatives),
+        "alternatives": [_one_as_json(each, expressions) for each in shown],
+    }
+
+
+def _one_as_json(alternative: Alternative, expressions: Expressions) -> dict[str, Any]:
+    return {
+        "index": alternative.index,
+        "kind": alternative.kind,
+        "sites": [asdict(site) for site in alternative.sites],
+        "choices": [
+            {**asdict(choice), "expression": text}
+            for choice, text in _choices(alternative, expressions)
+        ],
+    }
+
+
+def _choices(
+    alternative: Alternative, expressions: Expressions
+) -> list[tuple[Choice, str]]:
+    """Each choice with its expression, the original first."""
+    index, kind = alternative.index, alternative.kind
+    original, *others = alternative.choices
+    return [(original, expressions.original(index, kind))] + [
+        (each, expressions.choice(index, number, kind, each.instructions))
+        for number, each in enumerate(others, start=1)
+    ]
+
+
+def _print(alternatives: Alternatives, shown: list[Alternative]) -> None:
+    if shown:
+        expressions = Expressions(alternatives)
+        rows = [row for each in shown for row in _rows(each, expressions)]
+        folded = ("where", "original", "becomes")
+        numbers = ("#", "choice", "adds", "removes")
+        output.print_table(
+            ("#", "where", "original", "choice", "becomes", "by", "adds", "removes"),
+            rows,
+            right=numbers,
+            fold=folded,
+        )
+        output.print_line()
+    for name, reason in alternatives.whole.items():
+        output.print_line(f"{name} can only be taken or left as a whole: {reason}")
+    rest = len(alternatives) - len(shown)
+    output.print_line(
+        f"{len(alternatives)} alternatives of {', '.join(alternatives.pass_names)}"
+        + (f"; {rest} not shown (--limit 0 shows all)" if rest else "")
+    )
+
+
+def _rows(alternative: Alternative, expressions: Expressions) -> list[tuple[Any, ...]]:
+    first, *sites = alternative.sites
+    (_, original), *choices = _choices(alternative, expressions)
+    where = f"{first.computation}/{first.original}"
+    if sites:
+        where += f" and {len(sites)} more"
+    head: tuple[Any, ...] = (alternative.index, where, _cut(original))
+    rows = []
+    for number, (choice, text) in enumerate(choices, start=1):
+        passes = ", ".join(choice.passes)
+        sizes = (len(choice.instructions), len(choice.makes_dead))
+        rows.append((*head, number, _cut(text), passes, *sizes))
+        head = ("", "", "")
+    return rows
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MAX_EXPRESSION else text[: _MAX_EXPRESSION - 3] + "..."

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arguments that several commands share, and how passes are written as text."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from collections.abc import Sequence
+
+from ..errors import PassOptionError
+from ..passes import OptionValue, Pass, Pipeline, describe_pass
+
+MODULE_HELP = (
+    "HLO text or a serialized proto, '-' for standard input, or FILE.py:FUNCTION "
+    "(also package.module:FUNCTION) for JAX"
+)
+PASS_HELP = (
+    "a pass; repeat it to let passes compete. With options: NAME:OPTION=VALUE,...; "
+    "several in a row: NAME+NAME; until nothing changes: NAME+NAME* (quote the *)"
+)
+_BOOLS = {"true": True, "1": True, "false": False, "0": False}
+
+
+def positive(text: str) -> int:
+    """An int above 0, for argparse."""
+    return _int_of_at_least(1, text)
+
+
+def not_negative(text: str) -> int:
+    """An int of at least 0, for argparse."""
+    return _int_of_at_least(0, text)
+
+
+def _int_of_at_least(least: int, text: str) -> int:
+    with contextlib.suppress(ValueError):
+        if (value := int(text)) >= least:
+            return value
+    raise argparse.ArgumentTypeError(f"{text!r} is no integer of at least {least}")
+
+
+def add_module(parser: argparse.ArgumentParser, name: str = "module") -> None:
+    """Adds a MODULE."""
+    parser.add_argument(name, metavar=name.upper(), help=MODULE_HELP)
+
+
+def add_limit(parser: argparse.ArgumentParser) -> None:
+    """Adds --max-instructions."""
+    parser.add_argument(
+        "--max-instructions",
+        metavar="N",
+        type=positive,
+        help="refuse modules with more than N instructions",
+    )
+
+
+def add_passes(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
+    """Adds --pass and --until."""
+    parser.add_argument(
+        *("-p", "--pass"),
+        dest="passes",
+        metavar="PASS",
+        action="append",
+        required=required,
+        default=[] if not required else None,
+        help=PASS_HELP,
+    )
+    parser.add_argument(
+        "--until",
+        metavar="PLACE",
+        help="first run XLA's own pipeline up to just before this pass: 'fusion', "
+        "'simplification/algsimp', or 'algsimp#2' for its second run",
+    )
+
+
+def parse_passes(texts: Sequence[str]) -> list[Pass | Pipeline]:
+    """What --pass was given.
+
+    Raises:
+        UnknownPassError, PassOptionError: no such pass or option, or not the grammar
+            of `PASS_HELP`.
+    """
+    return [_parse_pass(text) for text in texts]
+
+
+def _parse_pass(text: str) -> Pass | Pipeline:
+    is_fixed_point = text.endswith("*")
+    steps = [_parse_step(step) for step in text.removesuffix("*").split("+")]
+    if len(steps) == 1 and not is_fixed_point:
+        return steps[0]
+    name = "+".join(step.name for step in steps) + "*" * is_fixed_point
+    return Pipeline(name, steps, fixed_point=is_fixed_point)
+
+
+def _parse_step(text: str) -> Pass:
+    name, _, rest = text.strip().partition(":")
+    types = {option.name: option.type for option in describe_pass(name).options}
+    options: dict[str, OptionValue] = {}
+    for part in filter(None, rest.split(",")):
+        key, equals, value = part.partition("=")
+        if not equals:
+            raise PassOptionError(
+                f"option {part!r} of pass {name!r} has no value: {name}:{part}=..."
+            )
+        # An unknown option goes on as it is: Pass says which ones there are.
+        options[key.strip()] = _parse_value(
+            value.strip(), types.get(key.strip(), "string"), f"{name}:{key}"
+        )
+    return Pass(name, **options)
+
+
+def _parse_value(text: str, type_: str, what: str) -> OptionValue:
+    try:
+        if type_ == "bool":
+            return _BOOLS[text.lower()]
+        if type_ == "int":
+            return int(text)
+        if type_ == "float":
+            return float(text)
+    except (KeyError, ValueError):
+        raise PassOptionError(
+            f"{what} takes a value of type {type_}, not {text!r}"
+        ) from None
+    return text

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Times the variants of `hloenv optimize` against XLA's default."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..evaluate import measure
+from .variants import XLA_DEFAULT, Variant
+
+
+def measure_variants(
+    variants: list[Variant], *, repeats: int, seed: int, timeout_s: float | None = None
+) -> None:
+    """Fills in times, speed-ups and output errors.
+
+    All take turns in one child process, on the same inputs. What fails has its error,
+    and the others their figures.
+
+    Raises:
+        HloEnvError: XLA's default itself cannot be compiled or run.
+    """
+    by_default = next(each for each in variants if each.name == XLA_DEFAULT)
+    others = [each for each in variants if each is not by_default]
+    results = measure(
+        [each.module for each in others],
+        baseline=by_default.module,
+        repeats=repeats,
+        seed=seed,
+        timeout_s=timeout_s,
+    )
+    for variant, result in zip(others, results, strict=True):
+        if result.error is not None:
+            variant.error = f"{result.error.kind}: {result.error.message}"
+        if result.durations_ns:
+            variant.measured_s = result.median_ns * 1e-9
+        if result.outputs is not None:
+            variant.output_error = result.outputs.error
+            variant.output_excess = result.outputs.excess
+        variant.speedup = result.speedup
+        variant.speedup_interval = result.speedup_interval
+    times = [each.baseline_ns for each in results if each.baseline_ns]
+    if times:
+        by_default.measured_s = float(np.median(times[0])) * 1e-9
+        by_default.speedup, by_default.speedup_interval = 1.0, (1.0, 1.0)
+        by_default.output_error = by_default.output_excess = 0.0

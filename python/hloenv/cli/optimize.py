@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""hloenv optimize: a policy decides, and the result is compared with XLA's own."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from ..env import HloEnv
+from ..passes import Pass, Pipeline
+from ..policies import Policy, describe_policy, get_policy, list_policies
+from . import output
+from .arguments import (
+    add_limit,
+    add_module,
+    add_passes,
+    not_negative,
+    parse_passes,
+    positive,
+)
+from .inputs import load_module, save_module
+from .variants import Variant, compare, make_variants, print_variants
+
+DESCRIPTION = (
+    "Takes every rewrite that the passes would make as a decision, lets a policy "
+    "decide, and compares the result with the original (everything rejected) and with "
+    "what XLA makes by default: size and cost as decided, and after the rest of XLA's "
+    "passes; with --measure also running times and the difference of the outputs."
+)
+EXAMPLES = """\
+examples:
+  hloenv optimize model.hlo --pass algsimp --pass cse --measure
+  hloenv optimize model.hlo --pass algsimp --pass cse --policy fewest-ops --rounds 10
+  hloenv optimize model.hlo --until fusion --pass general-fusion --policy least-bytes
+  hloenv optimize train.py:step --pass algsimp --policy random --seed 7 -o decided.hlo
+"""
+
+
+def add_parser(parser: argparse.ArgumentParser) -> None:
+    """Declares the arguments."""
+    add_module(parser)
+    add_limit(parser)
+    add_passes(parser)
+    policies = "; ".join(f"{n}: {describe_policy(n).summary}" for n in list_policies())
+    parser.add_argument(
+        "--policy",
+        metavar="NAME",
+        choices=list_policies(),
+        default="accept-all",
+        help=f"who decides (default accept-all). {policies}",
+    )
+    parser.add_argument(
+        "--rounds",
+        metavar="N",
+        type=positive,
+        default=1,
+        help="capture and decide up to N times, until nothing is accepted (default 1)",
+    )
+    parser.add_argument(
+        "--seed",
+        metavar="N",
+        type=not_negative,
+        default=0,
+        help="of the policy and of the inputs (default 0)",
+    )
+    parser.add_argument(
+        "--measure",
+        action="store_true",
+        help="compile and time the variants in turn, in a child process",
+    )
+    parser.add_argument(
+        "--repeats",
+        metavar="N",
+        type=positive,
+        default=100,
+        help="timed runs of each variant (default 100)",
+    )
+    parser.add_argument(
+        "--timeout",
+        metavar="SECONDS",
+        type=positive,
+        help="give up on a variant that takes longer to compile or to run",
+    )
+    parser.add_argument(
+        *("-o", "--output"),
+        metavar="FILE",
+        help="save the decided module (.pb or text) and its trace (FILE.trace.json)",
+    )
+
+
+@dataclass(frozen=True)
+class Round:
+    """One capture and what was decided.
+
+    Attributes:
+        alternatives: how many there were.
+        accepted: how many of them took another choice than the original.
+        relevant: how many of the accepted ones still made a difference.
+        instructions: of the module afterwards.
+    """
+
+    alternatives: int
+    accepted: int
+    relevant: int
+    instructions: int
+
+
+def run(args: argparse.Namespace) -> None:
+    """Decides on `args.module` and compares."""
+    passes = parse_passes(args.passes)
+    policy = get_policy(args.policy, seed=args.seed)
+    module = load_module(args.module, args.max_instructions)
+    env = HloEnv(module)
+    with output.progress("deciding", is_shown=not args.json):
+        if args.until is not None:
+            env.run_until(args.until)
+        start = env.module
+        rounds = decide(env, passes, policy, args.rounds)
+    if args.output is not None:
+        save_module(env.module, args.output)
+        env.trace.save(args.output + ".trace.json")
+    variants = make_variants(module, start, env.module, name=args.policy)
+    with output.progress("running XLA's passes", is_shown=not args.json):
+        results = compare(variants)
+    if args.measure:
+        from .measuring import measure_variants
+
+        with output.progress("measuring", is_shown=not args.json):
+            measure_variants(
+                results,
+                repeats=args.repeats,
+                seed=args.seed,
+                timeout_s=args.timeout,
+            )
+    if args.json:
+        output.print_json(_as_json(args, env, rounds, results))
+    else:
+        _print(args, env, rounds, results)
+
+
+def decide(
+    env: HloEnv, passes: Sequence[Pass | Pipeline], policy: Policy, max_rounds: int
+) -> list[Round]:
+    """Captures, decides and applies, until a round accepts nothing.
+
+    Returns:
+        The rounds, the last one that accepted nothing included.
+    """
+    rounds: list[Round] = []
+    for _ in range(max_rounds):
+        alternatives = env.get_alternatives(*passes)
+        decisions = np.asarray(policy(alternatives))
+        if len(alternatives) == 0:
+            rounds.append(Round(0, 0, 0, env.module.instruction_count))
+            break
+        is_accepted = decisions > 0
+        is_relevant = alternatives.relevant(decisions) & is_accepted
+        module = env.apply_alternatives(decisions, alternatives)
+        rounds.append(
+            Round(
+                len(alternatives),
+                int(is_accepted.sum()),
+                int(is_relevant.sum()),
+                module.instruction_count,
+            )
+        )
+        if not is_accepted.any():
+            break
+    return rounds
+
+
+def _as_json(
+    args: argparse.Namespace,
+    env: HloEnv,
+    rounds: list[Round],
+    results: list[Variant],
+) -> dict[str, Any]:
+    return {
+        "module": env.module.name,
+        "start_fingerprint": env.trace.start.fingerprint,
+        "fingerprint": env.fingerprint(),
+        "passes": args.passes,
+        "until": args.until,
+        "policy": args.policy,
+        "seed": args.seed,
+        "rounds": [asdict(each) for each in rounds],
+        "variants": [each.to_json() for each in results],
+        "output": args.output,
+        "trace": None if args.output is None else args.output + ".trace.json",
+    }
+
+
+def _print(
+    args: argparse.Namespace,
+    env: HloEnv,
+    rounds: list[Round],
+    results: list[Variant],
+) -> None:
+    for number, each in enumerate(rounds, start=1):
+        output.print_line(
+            f"round {number}: {each.alternatives} alternatives, {each.accepted} "
+            f"accepted ({each.relevant} of them matter), {each.instructions} "
+            "instructions left"
+        )
+    output.print_line()
+    print_variants(results, title=env.module.name, is_measured=args.measure)
+    if args.output is not None:
+        output.print_line(f"\nwrote {args.output} and {args.output}.trace.json")

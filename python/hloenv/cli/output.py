@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What commands print: tables for people, one JSON object for programs."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+# Of output that is no terminal: wide enough that nothing is cut.
+_FILE_WIDTH = 1000
+_FILE_FOLD_WIDTH = 100
+
+
+def console(*, to_stderr: bool = False) -> Console:
+    """A rich console that leaves HLO's brackets and numbers alone."""
+    from rich.console import Console
+
+    stream = sys.stderr if to_stderr else sys.stdout
+    width = None if stream.isatty() else _FILE_WIDTH
+    return Console(file=stream, width=width, markup=False, highlight=False, emoji=False)
+
+
+def print_json(value: Any) -> None:
+    """One JSON object on stdout. What is not finite becomes null."""
+    print(json.dumps(_finite(value), indent=1))
+
+
+def print_line(*texts: str) -> None:
+    """One line of text on stdout."""
+    print(*texts)
+
+
+def print_table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    title: str | None = None,
+    right: Sequence[str] = (),
+    fold: Sequence[str] = (),
+) -> None:
+    """A table on stdout.
+
+    Args:
+        columns: headings.
+        rows: cells, shown by `str`.
+        title: a line above.
+        right: headings of columns that hold numbers.
+        fold: headings of columns that are wrapped when the terminal is narrow; the
+            others keep their width.
+    """
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(
+        title=None if title is None else Text(title, style="bold"),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        show_edge=False,
+        header_style="bold",
+    )
+    target = console()
+    for column in columns:
+        is_folded = column in fold
+        table.add_column(
+            column,
+            justify="right" if column in right else "left",
+            no_wrap=not is_folded,
+            overflow="fold" if is_folded else "ellipsis",
+            max_width=_FILE_FOLD_WIDTH
+            if is_folded and not target.is_terminal
+            else None,
+        )
+    for row in rows:
+        table.add_row(*(Text(str(cell)) for cell in row))
+    if target.is_terminal:
+        target.print(table)
+        return
+    with target.capture() as captured:
+        target.print(table)
+    for line in captured.get().splitlines():
+        print(line.rstrip())
+
+
+@contextmanager
+def progress(text: str, *, is_shown: bool = True) -> Iterator[None]:
+    """Says on stderr what takes its time: a spinner on a terminal, else a line."""
+    if not is_shown:
+        yield
+        return
+    stderr = console(to_stderr=True)
+    if not stderr.is_terminal:
+        stderr.print(f"{text} ...")
+        yield
+        return
+    with stderr.status(text):
+        yield
+
+
+def format_count(value: float) -> str:
+    """Digits in groups of three: "12,345"; "-" for what is unknown."""
+    return "-" if math.isnan(value) else f"{value:,.0f}"
+
+
+def format_quantity(value: float, unit: str = "") -> str:
+    """Three or four digits and a prefix: "1.234 M"; "-" for what is unknown."""
+    if math.isnan(value):
+        return "-"
+    for prefix in ("", "k", "M", "G", "T"):
+        if abs(value) < 1000:
+            break
+        if prefix != "T":
+            value /= 1000
+    digits = f"{value:.4g}"
+    return f"{digits} {prefix}{unit}".rstrip()
+
+
+def format_seconds(value: float) -> str:
+    """A time in the unit that suits it: "63.2 us"."""
+    if math.isnan(value):
+        return "-"
+    for scale, unit in ((1, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if value >= scale:
+            return f"{value / scale:.3g} {unit}"
+    return f"{value / 1e-9:.3g} ns"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(each) for each in value]
+    return value

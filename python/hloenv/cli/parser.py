@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line's grammar; each command declares its own arguments."""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+
+from .. import __version__
+from . import alternatives, apply, diff, graph, optimize, passes, show
+
+_COMMANDS = {
+    "passes": (passes, "list the passes, or describe one"),
+    "show": (show, "what a module holds: size, cost, fingerprint, opcodes"),
+    "alternatives": (alternatives, "every rewrite that passes would make"),
+    "optimize": (optimize, "decide the rewrites with a policy, and time the result"),
+    "apply": (apply, "repeat a saved trace of decisions"),
+    "diff": (diff, "what changed between two modules"),
+    "graph": (graph, "a module as Graphviz or JSON"),
+}
+_DESCRIPTION = """\
+XLA's graph rewrites as a decision game: every rewrite that an XLA pass would make is an
+alternative, which a policy accepts or rejects; the result is checked and timed.
+"""
+_EPILOG = """\
+MODULE is one of
+  model.hlo, model.txt      HLO text, as XLA and JAX print it
+  model.pb                  a serialized HloModuleProto or HloProto
+  -                         either of them from standard input
+  train.py:step             JAX: the function is called without arguments, and returns
+                            (fn, *args) to lower, jax.jit(fn).lower(*args), or an
+                            HloModule; otherwise it is itself what is lowered
+  package.module:step       the same, for a module that Python can import
+
+examples:
+  hloenv alternatives model.hlo --pass algsimp --pass cse
+  hloenv optimize train.py:step --pass algsimp --pass cse --policy fewest-ops --measure
+  hloenv optimize model.hlo --pass general-fusion --until fusion --policy least-bytes
+
+Every command takes --json (one JSON object on stdout) and --verbose (tracebacks).
+Exit codes: 0 done, 1 failed (one line says why), 2 wrong usage, 130 Ctrl-C.
+"""
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of `hloenv`; `args.run(args)` then does the work."""
+    parser = argparse.ArgumentParser(
+        prog="hloenv",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"hloenv {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for name, (command, help_) in _COMMANDS.items():
+        child = commands.add_parser(
+            name,
+            help=help_,
+            description=textwrap.fill(command.DESCRIPTION, 80),
+            epilog=command.EXAMPLES,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        command.add_parser(child)
+        child.add_argument(
+            "--json", action="store_true", help="print one JSON object and nothing else"
+        )
+        child.add_argument(
+            *("-v", "--verbose"), action="store_true", help="show tracebacks of errors"
+        )
+        child.set_defaults(run=command.run)
+    return parser

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""hloenv passes: which passes there are, and the options of one."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from dataclasses import asdict
+from typing import Any
+
+from ..passes import PassInfo, PassOption, describe_pass, list_passes
+from . import output
+
+DESCRIPTION = (
+    "Lists the passes that can be captured, or describes one with its options."
+)
+EXAMPLES = """\
+examples:
+  hloenv passes
+  hloenv passes algsimp
+  hloenv passes --json | jq -r '.passes[].name'
+"""
+
+# The first group whose pattern a name has is the one that it is shown under.
+_GROUPS = (
+    ("Fusion", r"fusion"),
+    ("Control flow and calls", r"while|loop|conditional|call|map-inline|barrier"),
+    (
+        "Types and precision",
+        r"bf16|fp-|caster|upcast|promotion|data-type|convert|bitcast",
+    ),
+    ("Linear algebra", r"dot|conv|transpose-folding|cholesky|eigh|qr_|triangular"),
+    ("Random numbers", r"rng"),
+    ("Gather, scatter, reduce and sort", r"gather|scatter|reduc|sort|topk|slice|index"),
+    (
+        "Layout, memory and devices",
+        r"reshape-decomposer|copy|buffer|sharding|all_to|dynamic",
+    ),
+    ("Expanders", r"expander|decomposer"),
+    ("Simplification", r""),
+)
+
+
+def add_parser(parser: argparse.ArgumentParser) -> None:
+    """Declares the arguments."""
+    parser.add_argument("name", metavar="NAME", nargs="?", help="describe this pass")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Lists passes, or describes `args.name`."""
+    if args.name is not None:
+        info = describe_pass(args.name)
+        if args.json:
+            output.print_json(_as_json(info))
+        else:
+            _print_one(info)
+        return
+    infos = [describe_pass(name) for name in list_passes()]
+    if args.json:
+        output.print_json({"passes": [_as_json(info) for info in infos]})
+    else:
+        _print_all(infos)
+
+
+def group_of(name: str) -> str:
+    """The heading under which a pass is listed."""
+    return next(group for group, pattern in _GROUPS if re.search(pattern, name))
+
+
+def _as_json(info: PassInfo) -> dict[str, Any]:
+    return {**asdict(info), "group": group_of(info.name)}
+
+
+def _print_all(infos: list[PassInfo]) -> None:
+    for group, _ in _GROUPS:
+        members = [info for info in infos if group_of(info.name) == group]
+        if not members:
+            continue
+        output.print_table(
+            ("pass", "options", "what it does"),
+            [(i.name, len(i.options) or "", i.summary) for i in members],
+            title=group,
+            right=("options",),
+            fold=("what it does",),
+        )
+        output.print_line()
+    output.print_line(f"{len(infos)} passes; hloenv passes NAME describes one")
+
+
+def _print_one(info: PassInfo) -> None:
+    output.print_line(f"{info.name} ({info.class_name})")
+    output.print_line(info.summary)
+    if info.candidate:
+        output.print_line(
+            "It proposes rewrites one by one, so it gives alternatives but cannot run."
+        )
+    if info.options:
+        output.print_line()
+        output.print_table(
+            ("option", "type", "default", "meaning"),
+            [(o.name, _type_of(o), _value_of(o), o.doc) for o in info.options],
+            fold=("meaning",),
+        )
+        first = info.options[0]
+        output.print_line()
+        output.print_line(f"as in --pass {info.name}:{first.name}={_value_of(first)}")
+
+
+def _type_of(option: PassOption) -> str:
+    if option.allowed:
+        return "one of " + ", ".join(option.allowed)
+    if option.minimum is not None:
+        return f"{option.type}, at least {option.minimum}"
+    return option.type
+
+
+def _value_of(option: PassOption) -> str:
+    value = option.default
+    return str(value).lower() if isinstance(value, bool) else str(value)

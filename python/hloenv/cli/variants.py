@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The modules that `hloenv optimize` compares, and their table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ..errors import HloEnvError
+from ..executable import legalized
+from ..graph import HloGraph
+from ..module import HloModule, ModuleCost
+from . import output
+from .estimate import estimate_seconds
+
+XLA_DEFAULT = "XLA's default"
+
+
+@dataclass
+class Variant:
+    """One row of the table.
+
+    Attributes:
+        name: "original", the policy's name, or `XLA_DEFAULT`.
+        module: as it stands after the decisions, before the rest of XLA's passes.
+        is_decided: whether it is a result of decisions, all rejected included.
+        final: what XLA's backend gets; None where a pass failed.
+        estimate_s: static estimate of one run of `final`, in seconds.
+        measured_s: median of one run, in seconds.
+        speedup: median time of `XLA_DEFAULT` over this one's.
+        speedup_interval: of 95 % confidence, by bootstrap.
+        output_error: largest difference of an output from that of XLA's default, on
+            the same inputs, at the element that is worst for its tolerance.
+        output_excess: this over what rounding may make of it; above 1 is wrong.
+        error: why there are no figures, "" if nothing failed.
+    """
+
+    name: str
+    module: HloModule
+    is_decided: bool
+    final: HloModule | None = None
+    estimate_s: float = math.nan
+    measured_s: float = math.nan
+    speedup: float = math.nan
+    speedup_interval: tuple[float, float] = (math.nan, math.nan)
+    output_error: float = math.nan
+    output_excess: float = math.nan
+    error: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-able; "decided" and "final" are sizes and costs, null if unknown."""
+        return {
+            "name": self.name,
+            "decided": _sizes(self.module) if self.is_decided else None,
+            "final": None if self.final is None else _sizes(self.final),
+            "estimate_s": self.estimate_s,
+            "measured_s": self.measured_s,
+            "speedup": self.speedup,
+            "speedup_interval": list(self.speedup_interval),
+            "output_error": self.output_error,
+            "output_excess": self.output_excess,
+            "error": self.error or None,
+        }
+
+
+def make_variants(
+    module: HloModule, start: HloModule, decided: HloModule, *, name: str
+) -> list[Variant]:
+    """The original, what was decided, and XLA's default.
+
+    Args:
+        module: what was loaded.
+        start: the same at the place where it was decided.
+        decided: the result.
+        name: who decided.
+    """
+    # The same passes are left to the policy in both, so that they compare.
+    rejected = HloModule._wrap(start._core, place=start.place, decided=decided.decided)
+    return [
+        Variant("original", rejected, is_decided=True),
+        Variant(name, decided, is_decided=True),
+        Variant(XLA_DEFAULT, module, is_decided=False),
+    ]
+
+
+def compare(variants: list[Variant]) -> list[Variant]:
+    """Runs the rest of XLA's passes on each and fills in `final` and `estimate_s`."""
+    for variant in variants:
+        try:
+            variant.final = legalized(variant.module, "legalize")
+        except HloEnvError as error:
+            variant.error = str(error)
+        else:
+            variant.estimate_s = estimate_seconds(HloGraph.from_module(variant.final))
+    return variants
+
+
+def print_variants(
+    variants: Sequence[Variant], *, title: str, is_measured: bool
+) -> None:
+    """One column for each variant."""
+    decided = [_cells(each.module if each.is_decided else None) for each in variants]
+    final = [_cells(each.final) for each in variants]
+    names = ("instructions", "flops", "bytes moved")
+    rows = list(zip(names, *decided, strict=True))
+    rows += zip((f"final {name}" for name in names), *final, strict=True)
+    estimates = (output.format_seconds(each.estimate_s) for each in variants)
+    rows.append(("estimated time", *estimates))
+    if is_measured:
+        cells = [_measured_cells(each, variants[0]) for each in variants]
+        rows += zip(_MEASURED, *cells, strict=True)
+    columns = ("", *(each.name for each in variants))
+    output.print_table(columns, rows, title=title, right=columns[1:])
+    for variant in variants:
+        if variant.error:
+            output.print_line(f"{variant.name}: {' '.join(variant.error.split())}")
+    output.print_line(
+        "\nfinal: after the rest of XLA's passes; estimated: a static roofline of the "
+        "final\nmodule, each loop once"
+    )
+    if is_measured:
+        output.print_line(
+            f"output error: against {XLA_DEFAULT} on the same random inputs; in\n"
+            "brackets its share of the tolerance, above 100 % is wrong"
+        )
+
+
+_MEASURED = (
+    "measured time",
+    "over the original",
+    f"over {XLA_DEFAULT}",
+    "95 % interval",
+    "output error",
+)
+
+
+def _measured_cells(variant: Variant, original: Variant) -> list[str]:
+    low, high = variant.speedup_interval
+    return [
+        output.format_seconds(variant.measured_s),
+        _ratio(original.measured_s / variant.measured_s),
+        _ratio(variant.speedup),
+        "-" if math.isnan(low) else f"{low:.3f} to {high:.3f}",
+        _error(variant),
+    ]
+
+
+def _ratio(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.3f}x"
+
+
+def _error(variant: Variant) -> str:
+    if math.isnan(variant.output_error):
+        return "-"
+    return f"{variant.output_error:.2g} ({variant.output_excess:.1%})"
+
+
+def _cells(module: HloModule | None) -> list[str]:
+    if module is None:
+        return ["-"] * 3
+    cost = module.cost()
+    return [
+        output.format_count(module.instruction_count),
+        output.format_quantity(cost.flops),
+        output.format_quantity(cost.bytes, "B"),
+    ]
+
+
+def _sizes(module: HloModule) -> dict[str, Any]:
+    cost: ModuleCost = module.cost()
+    return {"instructions": module.instruction_count, **asdict(cost)}

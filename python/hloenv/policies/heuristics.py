@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Policies that need neither search nor learning: fixed rules and greedy ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from .base import register_policy
+from .effects import byte_weights, cheapest_choices, count_weights
+
+if TYPE_CHECKING:
+    from ..rewrite import Alternatives
+
+Int64Array = npt.NDArray[np.int64]
+
+
+class AcceptAll:
+    """Takes choice 1 everywhere: where passes compete, the first captured one wins.
+
+    For one captured pass this is exactly what the pass itself would make.
+    """
+
+    def __call__(self, alternatives: Alternatives, /) -> Int64Array:
+        """[A] ones."""
+        return np.ones(len(alternatives), np.int64)
+
+
+class RejectAll:
+    """Keeps every original."""
+
+    def __call__(self, alternatives: Alternatives, /) -> Int64Array:
+        """[A] zeros."""
+        return np.zeros(len(alternatives), np.int64)
+
+
+class RandomChoice:
+    """Takes each choice of an alternative, the original too, equally often.
+
+    Args:
+        seed: the decisions of the first call, of the second and so on follow from it.
+    """
+
+    def __init__(self, seed: int = 0) -> None:
+        self._rng = np.random.default_rng(seed)
+
+    def __call__(self, alternatives: Alternatives, /) -> Int64Array:
+        """[A] in the range of each alternative's choices."""
+        return self._rng.integers(0, alternatives.num_choices, dtype=np.int64)
+
+
+class FirstOnly:
+    """Takes choice 1 of the first alternative that matters and rejects the rest.
+
+    One rewrite at a time: asked again after each, it goes through what the passes
+    would make step by step.
+    """
+
+    def __call__(self, alternatives: Alternatives, /) -> Int64Array:
+        """[A] with a single 1."""
+        decisions = np.zeros(len(alternatives), np.int64)
+        relevant = np.flatnonzero(alternatives.relevant(decisions))
+        if relevant.size:
+            decisions[relevant[0]] = 1
+        return decisions
+
+
+class FewestOps:
+    """Takes, at each alternative, the choice that leaves the fewest instructions.
+
+    A choice costs the instructions that it adds and gains the originals that it alone
+    makes dead; the original wins a tie, then the lower choice. A call counts its share
+    of what it calls, but a fusion counts as one, whatever is inside.
+
+    Greedy: each alternative is decided as if all others were rejected, so what two of
+    them make dead only together, or would add only once, is not seen. Deciding again
+    after applying makes up for a part of it.
+    """
+
+    def __call__(self, alternatives: Alternatives, /) -> Int64Array:
+        """[A] choices."""
+        return cheapest_choices(alternatives, count_weights)
+
+
+class LeastBytes:
+    """Takes, at each alternative, the choice that moves the fewest bytes.
+
+    The bytes are those that XLA's cost analysis says an instruction reads and writes;
+    where it does not know (custom calls), the sizes of operands and output. A loop's
+    body counts once. Greedy as `FewestOps` is, with the same ties.
+    """
+
+    def __call__(self, alternatives: Alternatives, /) -> Int64Array:
+        """[A] choices."""
+        return cheapest_choices(alternatives, byte_weights)
+
+
+register_policy(
+    "accept-all",
+    "take choice 1 everywhere: what the first captured pass would make",
+    lambda _: AcceptAll(),
+)
+register_policy("reject-all", "keep every original", lambda _: RejectAll())
+register_policy(
+    "random", "take each choice equally often", RandomChoice, is_random=True
+)
+register_policy(
+    "first", "take the first rewrite that matters and no other", lambda _: FirstOnly()
+)
+register_policy(
+    "fewest-ops",
+    "greedily take the choice that leaves the fewest instructions",
+    lambda _: FewestOps(),
+)
+register_policy(
+    "least-bytes",
+    "greedily take the choice that moves the fewest bytes",
+    lambda _: LeastBytes(),
+)

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each example runs from a shell as its docstring says, and prints what it found."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import hloenv
+
+_EXPECTED = {
+    "01_load_and_run_pass.py": "simplify: ",
+    "02_decide.py": "outputs are equal",
+    "03_graph.py": "decisions [",
+    "04_fusion.py": "accept: ",
+    "05_search.py": "replayed 2 steps",
+}
+_EXPECTED_WITH_JAX = {"06_jax.py": "outputs equal"}
+
+
+def _run(root: Path, name: str, *arguments: str) -> str:
+    package = str(Path(hloenv.__file__).parent.parent)
+    child = subprocess.run(
+        [sys.executable, str(root / "scripts" / "examples" / name), *arguments],
+        env={**os.environ, "PYTHONPATH": package},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert child.returncode == 0, child.stderr
+    return child.stdout
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("name", _EXPECTED)
+def test_example(root, name):
+    assert _EXPECTED[name] in _run(root, name)
+
+
+@pytest.mark.jax
+@pytest.mark.compile
+@pytest.mark.parametrize("name", _EXPECTED_WITH_JAX)
+def test_example_with_jax(root, name):
+    assert _EXPECTED_WITH_JAX[name] in _run(root, name)
+
+
+def test_examples_take_a_real_module(root, hlo_dir):
+    path = str(hlo_dir / "numpyro" / "svi_iaf.txt")
+    assert "simplify: " in _run(root, "01_load_and_run_pass.py", path)
+
+
+def test_every_numbered_example_is_tested(root):
+    names = {path.name for path in (root / "scripts" / "examples").glob("[0-9]*.py")}
+    assert names == _EXPECTED.keys() | _EXPECTED_WITH_JAX.keys()
