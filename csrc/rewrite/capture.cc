@@ -64,8 +64,16 @@ absl::Status Capture::RunPasses(const std::vector<PipelineSpec>& passes) {
           auto candidate,
           MakeCandidatePass(std::get<PassSpec>(spec.steps.front())));
       HLOENV_ASSIGN_OR_RETURN(pass.proposals, candidate->Propose(module_.hlo()));
-      MakeBase();
-      pass.is_dropped.assign(pass.proposals.size(), 0);
+      const Base& base = MakeBase();
+      for (const Proposal& proposal : pass.proposals) {
+        // Nothing reads the values of dead code.
+        const bool is_live = std::all_of(
+            proposal.originals.begin(), proposal.originals.end(),
+            [&](const HloInstruction* original) {
+              return base.is_live[base.index.Of(original)] != 0;
+            });
+        pass.is_dropped.push_back(is_live ? 0 : 1);
+      }
     } else {
       HLOENV_ASSIGN_OR_RETURN(pass.shadow, Shadow::Run(module_, spec,
                               [this]() -> const Base& { return MakeBase(); }));
