@@ -114,9 +114,7 @@ def random_decisions(
     alternatives: Alternatives, rng: random.Random
 ) -> npt.NDArray[np.int64]:
     """[A] decisions, each choice as likely as any other."""
-    return np.array(
-        [rng.randrange(int(n)) for n in alternatives.num_choices], np.int64
-    )
+    return np.array([rng.randrange(int(n)) for n in alternatives.num_choices], np.int64)
 
 
 def check_structure(
@@ -408,9 +406,7 @@ def nudged(arrays: Sequence[Array], seed: int) -> list[Array]:
             result.append((parts[0] + 1j * parts[1]).astype(array.dtype))
         elif array.dtype.kind == "f":
             toward = np.where(rng.random(array.shape) < 0.5, -np.inf, np.inf)
-            result.append(
-                np.asarray(np.nextafter(array, toward.astype(array.dtype)))
-            )
+            result.append(np.asarray(np.nextafter(array, toward.astype(array.dtype))))
         else:
             result.append(array)
     return result
