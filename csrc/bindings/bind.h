@@ -7,8 +7,8 @@
 namespace hloenv {
 
 void BindHlo(pybind11::module_& m);
-void BindInterpret(pybind11::module_& m);
 void BindRewrite(pybind11::module_& m);
+void BindInterpret(pybind11::module_& m);
 void BindPasses(pybind11::module_& m);
 void BindFeatures(pybind11::module_& m);
 void BindRuntime(pybind11::module_& m);

@@ -39,7 +39,7 @@ const Alternative& At(const Capture& capture, int64_t index) {
 
 // (computation, original, ((user, operand), ...)); the root use has user "".
 py::tuple SiteTuple(const Capture& capture, const Site& site) {
-  const InstructionIndex& index = capture.base().index;
+  const InstructionIndex& index = capture.analysis().index;
   const xla::HloInstruction* original = index.at(site.original);
   py::list uses;
   for (const Use& use : site.uses) {

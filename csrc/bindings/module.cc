@@ -9,8 +9,8 @@ PYBIND11_MODULE(_core, m) {
   m.attr("tensorflow_version") = HLOENV_TENSORFLOW_VERSION;
   hloenv::BindErrors(m);
   hloenv::BindHlo(m);
-  hloenv::BindInterpret(m);
   hloenv::BindRewrite(m);
+  hloenv::BindInterpret(m);
   hloenv::BindPasses(m);
   hloenv::BindFeatures(m);
   hloenv::BindRuntime(m);

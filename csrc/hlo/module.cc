@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hlo/module.h"
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "hlo/analysis.h"
 #include "hlo/config.h"
 #include "support/status.h"
 #include "xla/hlo/ir/hlo_opcode.h"
@@ -11,14 +15,63 @@
 
 namespace hloenv {
 
+namespace {
+
+// XLA prints minus zero as "-0", which its parser takes for the integer 0: writes
+// "-0.0" into the constants of floats.
+std::string WithSignedZeros(absl::string_view text) {
+  constexpr absl::string_view kConstant = " constant(";
+  std::string result;
+  size_t copied = 0;
+  for (size_t at = text.find(kConstant); at != absl::string_view::npos;
+       at = text.find(kConstant, at + 1)) {
+    const size_t begin = at + kConstant.size();
+    const size_t equals = text.rfind("= ", at);
+    if (equals == absl::string_view::npos) continue;
+    const absl::string_view type = text.substr(equals + 2, 2);
+    const bool is_float = type == "bf" || (type.size() == 2 &&
+                          (type[0] == 'f' || type[0] == 'c') &&
+                          absl::ascii_isdigit(type[1]));
+    if (!is_float) continue;
+    int depth = 1;
+    for (size_t i = begin; i < text.size() && depth > 0; ++i) {
+      if (text[i] == '(') ++depth;
+      if (text[i] == ')') --depth;
+      if (text[i] != '-' || text.substr(i, 2) != "-0") continue;
+      const char next = i + 2 < text.size() ? text[i + 2] : ' ';
+      if (absl::StrContains(",)} \n", next)) {
+        absl::StrAppend(&result, text.substr(copied, i - copied), "-0.0");
+        copied = i + 2;
+      }
+    }
+  }
+  if (copied == 0) return std::string(text);
+  absl::StrAppend(&result, text.substr(copied));
+  return result;
+}
+
+}  // namespace
+
 Module::Module(std::unique_ptr<xla::HloModule> hlo) {
   hlo->Cleanup();
-  hlo_ = std::move(hlo);
+  state_ = std::make_shared<State>();
+  state_->hlo = std::move(hlo);
+}
+
+Module::State::State() = default;
+Module::State::~State() = default;
+
+const Analysis& Module::analysis() const {
+  std::call_once(state_->analysis_flag, [this] {
+    state_->analysis = std::make_unique<const Analysis>(*state_->hlo);
+  });
+  return *state_->analysis;
 }
 
 absl::StatusOr<Module> Module::FromText(absl::string_view text) {
   HLOENV_ASSIGN_OR_RETURN(xla::HloModuleConfig config, DefaultModuleConfig());
-  auto parsed = xla::ParseAndReturnUnverifiedModule(text, config);
+  auto parsed = xla::ParseAndReturnUnverifiedModule(
+      WithSignedZeros(text), config);
   if (!parsed.ok()) {
     return Annotate(parsed.status(), kParseError, "this is not HLO text");
   }
@@ -64,7 +117,7 @@ absl::StatusOr<Module> Module::FromProto(absl::string_view bytes) {
 }
 
 std::unique_ptr<xla::HloModule> Module::CloneHlo() const {
-  return hlo_->Clone(/*suffix=*/"");
+  return hlo().Clone(/*suffix=*/"");
 }
 
 Module Module::Clone() const { return Module(CloneHlo()); }
@@ -72,11 +125,11 @@ Module Module::Clone() const { return Module(CloneHlo()); }
 std::string Module::ToText() const {
   xla::HloPrintOptions options;
   options.set_print_large_constants(true);
-  return hlo_->ToString(options);
+  return hlo().ToString(options);
 }
 
 std::string Module::ToProto() const {
-  return hlo_->ToProto().SerializeAsString();
+  return hlo().ToProto().SerializeAsString();
 }
 
 absl::Status Module::Verify() const {
@@ -84,18 +137,18 @@ absl::Status Module::Verify() const {
   xla::HloVerifier verifier(/*layout_sensitive=*/false,
                             /*allow_mixed_precision=*/true);
   return Annotate(verifier.Run(clone.get()).status(), kInvalidModuleError,
-                  absl::StrCat("module '", hlo_->name(), "' is not valid HLO"));
+                  absl::StrCat("module '", hlo().name(), "' is not valid HLO"));
 }
 
-std::string Module::name() const { return hlo_->name(); }
+std::string Module::name() const { return hlo().name(); }
 
-int64_t Module::instruction_count() const { return hlo_->instruction_count(); }
+int64_t Module::instruction_count() const { return hlo().instruction_count(); }
 
-int64_t Module::computation_count() const { return hlo_->computation_count(); }
+int64_t Module::computation_count() const { return hlo().computation_count(); }
 
 std::map<std::string, int64_t> Module::OpcodeCounts() const {
   std::map<std::string, int64_t> counts;
-  for (const xla::HloComputation* computation : hlo_->computations()) {
+  for (const xla::HloComputation* computation : hlo().computations()) {
     for (const xla::HloInstruction* instruction : computation->instructions()) {
       ++counts[std::string(xla::HloOpcodeString(instruction->opcode()))];
     }
@@ -108,7 +161,7 @@ absl::StatusOr<ModuleCost> Module::Cost() const {
     return xla::ShapeUtil::ByteSizeOf(shape, /*pointer_size=*/sizeof(void*));
   });
   HLOENV_RETURN_IF_ERROR(
-      Annotate(hlo_->entry_computation()->Accept(&analysis),
+      Annotate(hlo().entry_computation()->Accept(&analysis),
                kInvalidModuleError, "XLA's cost analysis refused the module"));
   ModuleCost cost;
   cost.flops = analysis.flop_count();
@@ -142,7 +195,7 @@ std::vector<ArraySpec> FlatSpecs(const xla::Shape& shape) {
 std::vector<ArraySpec> Module::InputSpecs() const {
   std::vector<ArraySpec> specs;
   for (const xla::HloInstruction* parameter :
-       hlo_->entry_computation()->parameter_instructions()) {
+       hlo().entry_computation()->parameter_instructions()) {
     for (ArraySpec& spec : FlatSpecs(parameter->shape())) {
       specs.push_back(std::move(spec));
     }
@@ -151,11 +204,11 @@ std::vector<ArraySpec> Module::InputSpecs() const {
 }
 
 std::vector<ArraySpec> Module::OutputSpecs() const {
-  return FlatSpecs(hlo_->result_shape());
+  return FlatSpecs(hlo().result_shape());
 }
 
 std::string Module::EntryLayout() const {
-  return hlo_->entry_computation_layout().ToString();
+  return hlo().entry_computation_layout().ToString();
 }
 
 }  // namespace hloenv

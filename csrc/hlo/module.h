@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,8 @@ class Shape;
 }  // namespace xla
 
 namespace hloenv {
+
+struct Analysis;
 
 // One flat leaf of a module's inputs or outputs.
 struct ArraySpec {
@@ -38,8 +41,7 @@ struct ModuleCost {
 // changes a module takes `Clone()`, works on that, and makes a new Module.
 class Module {
  public:
-  // Takes `hlo` over. Dead instructions stay; ids are made dense, so that
-  // `Index` below is an array look-up.
+  // Takes `hlo` over. Dead instructions stay; ids are made dense.
   explicit Module(std::unique_ptr<xla::HloModule> hlo);
 
   // Parses HLO text. Does not verify: see `Verify`.
@@ -47,8 +49,11 @@ class Module {
   // Reads a serialized HloModuleProto (or the HloProto that XLA dumps).
   static absl::StatusOr<Module> FromProto(absl::string_view bytes);
 
-  const xla::HloModule& hlo() const { return *hlo_; }
-  std::shared_ptr<const xla::HloModule> shared() const { return hlo_; }
+  const xla::HloModule& hlo() const { return *state_->hlo; }
+
+  // Computed on first use, by whichever thread comes first, and shared by all
+  // copies.
+  const Analysis& analysis() const;
 
   // A deep copy with the same names.
   std::unique_ptr<xla::HloModule> CloneHlo() const;
@@ -73,7 +78,15 @@ class Module {
   std::string EntryLayout() const;
 
  private:
-  std::shared_ptr<const xla::HloModule> hlo_;
+  struct State {
+    std::unique_ptr<const xla::HloModule> hlo;
+    std::once_flag analysis_flag;
+    std::unique_ptr<const Analysis> analysis;
+
+    State();
+    ~State();
+  };
+  std::shared_ptr<State> state_;
 };
 
 // The flat leaves of `shape`, in XLA's order.

@@ -292,12 +292,18 @@ std::vector<PassInfo> ExpanderPasses() {
          "Write out custom calls of TopK too, which XLA's CPU compiler runs "
          "as they are."}},
        [](const Options& options) -> PassPtr {
-         xla::HloPredicate should_decompose;
-         if (!options.Bool("custom_calls")) {
-           should_decompose = [](const xla::HloInstruction* instruction) {
-             return instruction->opcode() == xla::HloOpcode::kTopK;
-           };
-         }
+         const bool custom_calls = options.Bool("custom_calls");
+         const auto should_decompose =
+             [custom_calls](const xla::HloInstruction* instruction) {
+               // XLA's pass dies where the result is used as a whole.
+               for (const xla::HloInstruction* user : instruction->users()) {
+                 if (user->opcode() != xla::HloOpcode::kGetTupleElement) {
+                   return false;
+                 }
+               }
+               return custom_calls ||
+                      instruction->opcode() == xla::HloOpcode::kTopK;
+             };
          return std::make_unique<xla::TopkDecomposer>(should_decompose);
        }},
       {"topk-rewriter",

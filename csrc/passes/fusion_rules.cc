@@ -168,6 +168,35 @@ bool KeepsInPlaceOperand(const HloInstruction& producer,
   return true;
 }
 
+// Operations that a simplifier may turn into a view of their first operand
+// when they keep all of its bytes.
+bool MayBeView(const HloInstruction& instruction) {
+  switch (instruction.opcode()) {
+    case HloOpcode::kBitcast:
+    case HloOpcode::kBitcastConvert:
+    case HloOpcode::kBroadcast:
+    case HloOpcode::kConcatenate:
+    case HloOpcode::kConvert:
+    case HloOpcode::kCopy:
+    case HloOpcode::kDynamicSlice:
+    case HloOpcode::kPad:
+    case HloOpcode::kReduce:
+    case HloOpcode::kReshape:
+    case HloOpcode::kReverse:
+    case HloOpcode::kSlice:
+    case HloOpcode::kTranspose: {
+      const Shape& operand = instruction.operand(0)->shape();
+      return instruction.shape().IsArray() && operand.IsArray() &&
+             ShapeUtil::ByteSizeOfElements(instruction.shape()) ==
+                 ShapeUtil::ByteSizeOfElements(operand);
+    }
+    case HloOpcode::kOptimizationBarrier:
+      return true;
+    default:
+      return false;
+  }
+}
+
 bool UpdatesInPlace(const HloInstruction& instruction) {
   return !CpuAliasInfo().GetInPlaceInputOutputPairs(&instruction).empty();
 }
@@ -229,6 +258,15 @@ bool CanShareLoop(const HloInstruction& first, const HloInstruction& second) {
     }
   }
   return first.shape() == second.shape();
+}
+
+bool MayReadOneBufferTwice(absl::Span<const HloInstruction* const> operands) {
+  absl::flat_hash_set<const HloInstruction*> sources;
+  for (const HloInstruction* source : operands) {
+    while (MayBeView(*source)) source = source->operand(0);
+    if (!sources.insert(source).second) return true;
+  }
+  return false;
 }
 
 int64_t FusedSize(const HloInstruction& instruction) {

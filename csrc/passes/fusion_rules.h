@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "absl/types/span.h"
 #include "xla/hlo/ir/hlo_computation.h"
 #include "xla/hlo/ir/hlo_instruction.h"
 
@@ -36,6 +37,13 @@ bool CanFuseIntoOutput(const xla::HloInstruction& producer,
 // the caller's business.
 bool CanShareLoop(const xla::HloInstruction& first,
                   const xla::HloInstruction& second);
+
+// Whether two of the operands that a fusion would have can be views of one
+// buffer, now or after later simplification. XLA's buffer assignment looks at
+// one operand at a time: where the fusion reads one elementwise, it may write
+// the result over it, though it still reads the other in another order.
+bool MayReadOneBufferTwice(
+    absl::Span<const xla::HloInstruction* const> operands);
 
 // Instructions that a fusion holds for `instruction`, without parameters and
 // constants: 1 unless it is a fusion itself.

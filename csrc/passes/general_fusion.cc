@@ -336,7 +336,9 @@ class GeneralFusion : public CandidatePass {
       Proposal proposal;
       proposal.reads = group.Reads();
       // Constants alone are constant_folding's business.
-      if (proposal.reads.empty()) continue;
+      if (proposal.reads.empty() || MayReadOneBufferTwice(proposal.reads)) {
+        continue;
+      }
       proposal.originals = {group.last};
       if (group.two_results) proposal.originals.push_back(group.first);
       proposal.build = [group, reads = proposal.reads](ImageOf image) {

@@ -185,6 +185,14 @@ absl::Status CheckPipeline(const PipelineSpec& spec) {
   return ForEachPass(spec, CheckPass);
 }
 
+absl::Status CheckUnscheduled(const xla::HloModule& module) {
+  if (!module.has_schedule()) return absl::OkStatus();
+  return Error(kPassError,
+               absl::StrCat("module '", module.name(),
+                            "' is scheduled, and passes do not keep a schedule; "
+                            "remove is_scheduled=true from its text"));
+}
+
 bool IsCandidatePipeline(const PipelineSpec& spec) {
   if (spec.steps.size() != 1) return false;
   const PassSpec* pass = AsPass(spec.steps.front());
@@ -216,6 +224,7 @@ absl::StatusOr<std::unique_ptr<xla::HloPassInterface>> MakeRunnable(
 absl::StatusOr<PipelineResult> RunPasses(const PipelineSpec& spec,
                                          xla::HloModule* module) {
   HLOENV_RETURN_IF_ERROR(CheckRunnable(spec));
+  HLOENV_RETURN_IF_ERROR(CheckUnscheduled(*module));
   const ExecutionThreads every_thread;
   std::vector<StepResult> record;
   HLOENV_ASSIGN_OR_RETURN(PipelineResult result,

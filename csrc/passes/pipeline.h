@@ -41,6 +41,10 @@ PipelineSpec SinglePass(PassSpec pass);
 // `max_iterations` below 1. Errors: UnknownPassError, PassOptionError.
 absl::Status CheckPipeline(const PipelineSpec& spec);
 
+// PassError for a scheduled module: passes remove and add instructions without
+// keeping the schedule, which then points at freed memory.
+absl::Status CheckUnscheduled(const xla::HloModule& module);
+
 // Whether `spec` is one candidate pass (candidate.h) and nothing else.
 bool IsCandidatePipeline(const PipelineSpec& spec);
 

@@ -29,17 +29,12 @@ absl::StatusOr<std::shared_ptr<const Capture>> Capture::Run(
     const Module& module, const std::vector<PipelineSpec>& passes) {
   std::shared_ptr<Capture> capture(new Capture(module));
   HLOENV_RETURN_IF_ERROR(capture->RunPasses(passes));
-  if (capture->base_ == nullptr) return capture;  // nothing changed
+  if (capture->analysis_ == nullptr) return capture;  // nothing changed
   do {
     capture->CollectNodes();
   } while (capture->BreakCycles());
   capture->MakeAlternatives();
   return capture;
-}
-
-const Base& Capture::MakeBase() {
-  if (base_ == nullptr) base_ = std::make_unique<const Base>(module_);
-  return *base_;
 }
 
 absl::Status Capture::RunPasses(const std::vector<PipelineSpec>& passes) {
@@ -48,6 +43,7 @@ absl::Status Capture::RunPasses(const std::vector<PipelineSpec>& passes) {
                  "no pass was given; name at least one, as in "
                  "get_alternatives(\"algsimp\")");
   }
+  HLOENV_RETURN_IF_ERROR(CheckUnscheduled(module_.hlo()));
   for (const PipelineSpec& spec : passes) {
     if (std::find(pass_names_.begin(), pass_names_.end(), spec.name) !=
         pass_names_.end()) {
@@ -63,11 +59,11 @@ absl::Status Capture::RunPasses(const std::vector<PipelineSpec>& passes) {
           auto candidate,
           MakeCandidatePass(std::get<PassSpec>(spec.steps.front())));
       HLOENV_ASSIGN_OR_RETURN(pass.proposals, candidate->Propose(module_.hlo()));
-      MakeBase();
+      analysis_ = &module_.analysis();
       pass.is_dropped.assign(pass.proposals.size(), 0);
     } else {
-      HLOENV_ASSIGN_OR_RETURN(pass.shadow, Shadow::Run(module_, spec,
-                              [this]() -> const Base& { return MakeBase(); }));
+      HLOENV_ASSIGN_OR_RETURN(pass.shadow, Shadow::Run(module_, spec));
+      if (pass.shadow->changed()) analysis_ = &module_.analysis();
       pass.whole_reason = pass.shadow->whole_reason();
     }
     passes_.push_back(std::move(pass));
@@ -87,7 +83,7 @@ std::vector<int32_t> Capture::OperandsOf(int32_t node) const {
   std::vector<int32_t> operands;
   if (entry.instruction == nullptr) {
     for (const HloInstruction* read : pass.proposals[entry.proposal].reads) {
-      operands.push_back(base_->index.Of(read));
+      operands.push_back(analysis_->index.Of(read));
     }
   } else {
     for (const HloInstruction* operand : entry.instruction->operands()) {
@@ -98,17 +94,17 @@ std::vector<int32_t> Capture::OperandsOf(int32_t node) const {
 }
 
 std::vector<Use> Capture::UsesOf(int32_t original) const {
-  const HloInstruction* instruction = base_->index.at(original);
+  const HloInstruction* instruction = analysis_->index.at(original);
   const HloComputation* computation = instruction->parent();
-  const int32_t number = base_->index.NumberOf(computation);
-  const int32_t first = base_->index.First(computation);
+  const int32_t number = analysis_->index.NumberOf(computation);
+  const int32_t first = analysis_->index.First(computation);
   std::vector<Use> uses;
   if (computation->root_instruction() == instruction) {
     uses.push_back({number, Use::kRoot, 0});
   }
   for (const HloInstruction* user : instruction->users()) {
     const int32_t u = first + user->local_id();
-    if (base_->is_live[u] == 0) continue;
+    if (analysis_->is_live[u] == 0) continue;
     for (int64_t k = 0; k < user->operand_count(); ++k) {
       if (user->operand(k) == instruction) {
         uses.push_back({number, u, static_cast<int32_t>(k)});
@@ -223,6 +219,12 @@ bool Capture::SameNewNode(const Pass& pass, const HloInstruction* instruction,
   const HloInstruction* other = NewNode(node).instruction;
   if (other == nullptr) return false;
   const Pass& other_pass = passes_[NewNode(node).pass];
+  // Without operands, as constants are, equal nodes may stand in different
+  // computations.
+  if (pass.shadow->OriginOf(instruction->parent()) !=
+      other_pass.shadow->OriginOf(other->parent())) {
+    return false;
+  }
   if (instruction->operand_count() != other->operand_count()) return false;
   for (int64_t i = 0; i < instruction->operand_count(); ++i) {
     if (NodeOf(pass, instruction->operand(i)) !=
@@ -237,7 +239,8 @@ bool Capture::SameNewNode(const Pass& pass, const HloInstruction* instruction,
     if (left != nullptr || right != nullptr) return left == right;
     return a->Equal(*b, /*is_layout_sensitive=*/true);
   };
-  return SameInstruction(*instruction, *other, same_computation);
+  return SameInstruction(*instruction, HasExtras(*instruction), *other,
+                         same_computation);
 }
 
 // Finds cycles that mixed decisions could close and removes their cause. Returns
@@ -257,7 +260,7 @@ bool Capture::BreakCycles() {
         for (size_t o = 0; o < pass.proposals[i].originals.size(); ++o) {
           const int32_t node = pass.first_node[i] + static_cast<int32_t>(o);
           for (const Use& use :
-               UsesOf(base_->index.Of(pass.proposals[i].originals[o]))) {
+               UsesOf(analysis_->index.Of(pass.proposals[i].originals[o]))) {
             add_use(use, node);
           }
         }
@@ -277,7 +280,7 @@ bool Capture::BreakCycles() {
           below->insert(below->end(), operands.begin(), operands.end());
           return;
         }
-        const HloInstruction* instruction = base_->index.at(node);
+        const HloInstruction* instruction = analysis_->index.at(node);
         const int32_t first = node - instruction->local_id();
         for (const HloInstruction* operand : instruction->operands()) {
           below->push_back(first + operand->local_id());
@@ -332,12 +335,12 @@ bool Capture::BreakCycles() {
     detach.erase(std::unique(detach.begin(), detach.end()), detach.end());
     for (int32_t original : detach) {
       changed = true;
-      if (std::binary_search(base_->effects.begin(), base_->effects.end(),
+      if (std::binary_search(analysis_->effects.begin(), analysis_->effects.end(),
                              original) ||
-          base_->index.at(original)->HasControlDependencies()) {
+          analysis_->index.at(original)->HasControlDependencies()) {
         pass.whole_reason = absl::StrCat(
             "parts of it would need a second copy of '",
-            base_->index.at(original)->name(),
+            analysis_->index.at(original)->name(),
             "', which has side effects or control dependencies");
         break;
       }
@@ -379,7 +382,7 @@ void Capture::MakeAlternatives() {
         if (pass.is_dropped[i] != 0) continue;
         const Proposal& proposal = pass.proposals[i];
         if (proposal.originals.size() == 1) {
-          const int32_t original = base_->index.Of(proposal.originals[0]);
+          const int32_t original = analysis_->index.Of(proposal.originals[0]);
           for (const Use& use : UsesOf(original)) {
             offers.push_back({use, original, pass.first_node[i], number});
           }
@@ -387,7 +390,7 @@ void Capture::MakeAlternatives() {
         }
         Alternative alternative{AlternativeKind::kSites, {}, {{number}}};
         for (size_t o = 0; o < proposal.originals.size(); ++o) {
-          const int32_t original = base_->index.Of(proposal.originals[o]);
+          const int32_t original = analysis_->index.Of(proposal.originals[o]);
           alternative.sites.push_back(
               {original,
                UsesOf(original),
@@ -453,11 +456,11 @@ void Capture::MakeAlternatives() {
     }
   }
   if (!whole.passes.empty()) {
-    const HloComputation* entry = base_->hlo().entry_computation();
-    const int32_t root = base_->index.Of(entry->root_instruction());
+    const HloComputation* entry = analysis_->hlo.entry_computation();
+    const int32_t root = analysis_->index.Of(entry->root_instruction());
     whole.sites.push_back(
         {root,
-         {{base_->index.NumberOf(entry), Use::kRoot, 0}},
+         {{analysis_->index.NumberOf(entry), Use::kRoot, 0}},
          std::vector<int32_t>(whole.passes.size(), root)});
     alternatives_.push_back(std::move(whole));
   }

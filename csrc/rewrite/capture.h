@@ -21,9 +21,10 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "hlo/analysis.h"
+#include "hlo/module.h"
 #include "passes/candidate.h"
 #include "passes/pipeline.h"
-#include "rewrite/base.h"
 #include "rewrite/shadow.h"
 
 namespace hloenv {
@@ -66,8 +67,8 @@ class Capture {
       const Module& module, const std::vector<PipelineSpec>& passes);
 
   const Module& module() const { return module_; }
-  // Only when there are alternatives.
-  const Base& base() const { return *base_; }
+  // Of the module; only when there are alternatives.
+  const Analysis& analysis() const { return *analysis_; }
   const std::vector<std::string>& pass_names() const { return pass_names_; }
   const std::vector<Alternative>& alternatives() const { return alternatives_; }
   std::vector<int64_t> NumChoices() const;
@@ -127,14 +128,13 @@ class Capture {
   };
 
   int32_t num_originals() const {
-    return base_ == nullptr ? 0 : base_->index.size();
+    return analysis_ == nullptr ? 0 : analysis_->index.size();
   }
   bool IsOriginal(int32_t node) const { return node < num_originals(); }
   const Node& NewNode(int32_t node) const {
     return nodes_[node - num_originals()];
   }
 
-  const Base& MakeBase();
   absl::Status RunPasses(const std::vector<PipelineSpec>& passes);
   void CollectNodes();
   std::string CollectShadowNodes(int32_t pass);
@@ -153,7 +153,7 @@ class Capture {
                                     int64_t choice) const;
 
   Module module_;
-  std::unique_ptr<const Base> base_;  // null while nothing needed it
+  const Analysis* analysis_ = nullptr;  // null if no pass changed anything
   std::vector<std::string> pass_names_;
   std::vector<Pass> passes_;
   std::vector<Node> nodes_;

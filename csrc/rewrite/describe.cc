@@ -46,7 +46,7 @@ absl::StatusOr<std::vector<uint8_t>> Capture::Relevant(
   });
 
   std::vector<uint8_t> seen(num_originals() + nodes_.size(), 0);
-  std::vector<uint8_t> seen_computation(base_->index.computations().size(), 0);
+  std::vector<uint8_t> seen_computation(analysis_->index.computations().size(), 0);
   absl::flat_hash_set<const HloComputation*> seen_new;
   std::vector<int32_t> stack;
   std::vector<int32_t> computations;
@@ -91,7 +91,7 @@ absl::StatusOr<std::vector<uint8_t>> Capture::Relevant(
       const HloComputation* called = todo.back();
       todo.pop_back();
       if (const HloComputation* origin = pass.shadow->OriginOf(called)) {
-        visit_computation(base_->index.NumberOf(origin));
+        visit_computation(analysis_->index.NumberOf(origin));
         continue;
       }
       if (!seen_new.insert(called).second) continue;
@@ -102,22 +102,22 @@ absl::StatusOr<std::vector<uint8_t>> Capture::Relevant(
     }
   };
 
-  visit_computation(base_->index.NumberOf(base_->hlo().entry_computation()));
+  visit_computation(analysis_->index.NumberOf(analysis_->hlo.entry_computation()));
   while (!computations.empty() || !stack.empty()) {
     if (!computations.empty()) {
       const int32_t number = computations.back();
       computations.pop_back();
-      const HloComputation* computation = base_->index.computations()[number];
+      const HloComputation* computation = analysis_->index.computations()[number];
       visit_use({number, Use::kRoot, 0},
-                base_->index.Of(computation->root_instruction()));
-      const int32_t first = base_->index.First(computation);
+                analysis_->index.Of(computation->root_instruction()));
+      const int32_t first = analysis_->index.First(computation);
       const int32_t last =
-          static_cast<size_t>(number) + 1 < base_->index.computations().size()
-              ? base_->index.First(base_->index.computations()[number + 1])
+          static_cast<size_t>(number) + 1 < analysis_->index.computations().size()
+              ? analysis_->index.First(analysis_->index.computations()[number + 1])
               : num_originals();
-      auto effect = std::lower_bound(base_->effects.begin(),
-                                     base_->effects.end(), first);
-      for (; effect != base_->effects.end() && *effect < last; ++effect) {
+      auto effect = std::lower_bound(analysis_->effects.begin(),
+                                     analysis_->effects.end(), first);
+      for (; effect != analysis_->effects.end() && *effect < last; ++effect) {
         visit(*effect);
       }
       continue;
@@ -132,9 +132,9 @@ absl::StatusOr<std::vector<uint8_t>> Capture::Relevant(
       }
       continue;
     }
-    const HloInstruction* instruction = base_->index.at(node);
+    const HloInstruction* instruction = analysis_->index.at(node);
     const int32_t first = node - instruction->local_id();
-    const int32_t number = base_->index.NumberOf(instruction->parent());
+    const int32_t number = analysis_->index.NumberOf(instruction->parent());
     for (int64_t k = 0; k < instruction->operand_count(); ++k) {
       visit_use({number, node, static_cast<int32_t>(k)},
                 first + instruction->operand(k)->local_id());
@@ -143,7 +143,7 @@ absl::StatusOr<std::vector<uint8_t>> Capture::Relevant(
       visit(first + before->local_id());
     }
     for (const HloComputation* called : instruction->called_computations()) {
-      visit_computation(base_->index.NumberOf(called));
+      visit_computation(analysis_->index.NumberOf(called));
     }
   }
   return relevant;
@@ -166,7 +166,7 @@ absl::StatusOr<ChoiceInfo> Capture::Describe(int64_t alternative_index,
   }
   ChoiceInfo info;
   const HloInstruction* original =
-      base_->index.at(alternative.sites[0].original);
+      analysis_->index.at(alternative.sites[0].original);
   if (choice == 0) {
     info.opcode = std::string(xla::HloOpcodeString(original->opcode()));
     return info;
@@ -229,11 +229,11 @@ std::vector<std::string> Capture::MadeDead(const Alternative& alternative,
   std::vector<int32_t> dead;
   const auto lose = [&](int32_t original, int64_t num_uses) {
     const int64_t lost = lost_uses[original] += num_uses;
-    const HloInstruction* instruction = base_->index.at(original);
+    const HloInstruction* instruction = analysis_->index.at(original);
     if (extra_reads.contains(original) ||
         lost < static_cast<int64_t>(UsesOf(original).size()) ||
         instruction->opcode() == xla::HloOpcode::kParameter ||
-        std::binary_search(base_->effects.begin(), base_->effects.end(),
+        std::binary_search(analysis_->effects.begin(), analysis_->effects.end(),
                            original)) {
       return;
     }
@@ -244,7 +244,7 @@ std::vector<std::string> Capture::MadeDead(const Alternative& alternative,
   }
   std::vector<std::string> names;
   for (size_t i = 0; i < dead.size(); ++i) {
-    const HloInstruction* instruction = base_->index.at(dead[i]);
+    const HloInstruction* instruction = analysis_->index.at(dead[i]);
     names.emplace_back(instruction->name());
     const int32_t first = dead[i] - instruction->local_id();
     for (const HloInstruction* operand : instruction->operands()) {

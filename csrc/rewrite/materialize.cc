@@ -61,7 +61,13 @@ class Materializer {
   }
 
   HloInstruction* Image(int32_t original) const {
-    return images_->GetInstruction(capture_.base_->index.at(original));
+    return images_->GetInstruction(capture_.analysis_->index.at(original));
+  }
+  // Null for a gap in the numbers and in computations that nothing calls.
+  const HloInstruction* FindImage(int32_t original) const {
+    const HloInstruction* instruction = capture_.analysis_->index.at(original);
+    return instruction == nullptr ? nullptr
+                                  : images_->FindInstruction(instruction);
   }
   HloInstruction* Get(int32_t node) const {
     return capture_.IsOriginal(node) ? Image(node)
@@ -69,7 +75,7 @@ class Materializer {
   }
   HloComputation* ComputationImage(int32_t number) const {
     return images_->GetComputation(
-        capture_.base_->index.computations()[number]);
+        capture_.analysis_->index.computations()[number]);
   }
 
   HloInstruction* Read(const Use& use) const {
@@ -212,8 +218,9 @@ absl::Status Capture::BuildGraph(BuiltGraph* graph) const {
   graph->instructions.assign(num_originals() + nodes_.size(), nullptr);
   for (int32_t node = 0;
        node < static_cast<int32_t>(graph->instructions.size()); ++node) {
-    if (IsOriginal(node) && base_->index.at(node) == nullptr) continue;
-    graph->instructions[node] = result.Get(node);
+    // A clone leaves out computations that nothing calls.
+    graph->instructions[node] =
+        IsOriginal(node) ? result.FindImage(node) : result.Get(node);
   }
   graph->module.emplace(result.Take());
   return absl::OkStatus();

@@ -40,6 +40,8 @@ class Recorder {
   // Whether nothing was replaced or removed.
   bool is_empty() const { return tokens_.empty() && removed_.empty(); }
 
+  bool removed_any() const { return !removed_.empty(); }
+
   // For instructions that the module held at construction: whether one has been
   // removed since.
   bool WasRemoved(const xla::HloInstruction* instruction) const {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rewrite/same.h"
 
+#include "hlo/analysis.h"
 #include "xla/hlo/ir/hlo_casting_utils.h"
 
 namespace hloenv {
@@ -66,13 +67,6 @@ bool HasNoAttributes(HloOpcode opcode) {
   }
 }
 
-bool HasNoCommonAttributes(const HloInstruction& instruction) {
-  return !instruction.has_sharding() &&
-         !instruction.has_frontend_attributes() &&
-         !instruction.has_result_accuracy() &&
-         !instruction.has_backend_config();
-}
-
 bool SameFrontendAttributes(const HloInstruction& a, const HloInstruction& b) {
   if (!a.has_frontend_attributes() && !b.has_frontend_attributes()) return true;
   if (a.has_frontend_attributes() != b.has_frontend_attributes()) return false;
@@ -111,14 +105,14 @@ bool SameShape(const xla::Shape& a, const xla::Shape& b) {
 }
 
 bool SameInstruction(
-    const HloInstruction& a, const HloInstruction& b,
+    const HloInstruction& a, bool a_has_extras, const HloInstruction& b,
     absl::FunctionRef<bool(const HloComputation*, const HloComputation*)>
         same_computation) {
   if (a.opcode() != b.opcode() || a.operand_count() != b.operand_count() ||
       !SameShape(a.shape(), b.shape())) {
     return false;
   }
-  if (HasNoCommonAttributes(a) && HasNoCommonAttributes(b)) {
+  if (!a_has_extras && !HasExtras(b)) {
     if (HasNoAttributes(a.opcode()) || SharesLiteral(a, b)) return true;
     if (a.opcode() == HloOpcode::kGetTupleElement) {
       return a.tuple_index() == b.tuple_index();

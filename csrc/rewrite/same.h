@@ -18,8 +18,10 @@ bool SameShape(const xla::Shape& a, const xla::Shape& b);
 
 // Opcode, number of operands, shape, every attribute and called computations;
 // not what the operands are, not control dependencies, names or metadata.
+// `a_has_extras`: see HasExtras in hlo/analysis.h.
 bool SameInstruction(
-    const xla::HloInstruction& a, const xla::HloInstruction& b,
+    const xla::HloInstruction& a, bool a_has_extras,
+    const xla::HloInstruction& b,
     absl::FunctionRef<bool(const xla::HloComputation*,
                            const xla::HloComputation*)>
         same_computation);

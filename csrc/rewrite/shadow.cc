@@ -16,14 +16,14 @@ using xla::HloModule;
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Shadow>> Shadow::Run(
-    const Module& module, const PipelineSpec& pass,
-    absl::FunctionRef<const Base&()> base) {
+    const Module& module, const PipelineSpec& pass) {
   HLOENV_RETURN_IF_ERROR(InstallRecorderHooks());
   HLOENV_ASSIGN_OR_RETURN(auto runnable, MakeRunnable(pass));
   std::unique_ptr<Shadow> shadow(new Shadow);
   shadow->name_ = pass.name;
   auto [clone, images] = module.hlo().CloneWithContext(/*suffix=*/"");
   shadow->hlo_ = std::move(clone);
+  const int64_t num_instructions = shadow->hlo_->instruction_count();
   Recorder recorder(shadow->hlo_.get());
   absl::StatusOr<bool> changed = runnable->Run(shadow->hlo_.get());
   recorder.Stop();
@@ -32,39 +32,51 @@ absl::StatusOr<std::unique_ptr<Shadow>> Shadow::Run(
                     absl::StrCat("pass '", pass.name, "' failed on module '",
                                  module.name(), "'"));
   }
-  // A pass that says that it changed nothing is believed, if it did not replace
-  // or remove anything either; the law tests find those that lie.
-  shadow->changed_ = *changed || !recorder.is_empty();
+  // A pass that says that it changed nothing is believed, if it did not replace,
+  // remove or add anything either (float-normalization gives each all-reduce its
+  // own reducer and does not say so); the law tests find those that lie.
+  shadow->changed_ = *changed || !recorder.is_empty() ||
+                     shadow->hlo_->instruction_count() != num_instructions;
   if (!shadow->changed_) return shadow;
   // Frees what the pass removed and makes ids dense. Our own calls do not go
   // through the library's GOT, so the recorder has to be told.
   shadow->hlo_->Cleanup();
   recorder.OnComputationsFreed();
-  shadow->base_ = &base();
-  shadow->image_.assign(shadow->base_->index.size(), nullptr);
-  for (const auto& [original, image] : images->cloned_instructions()) {
-    shadow->image_[shadow->base_->index.Of(original)] = image;
-  }
-  shadow->computation_image_.assign(shadow->base_->index.computations().size(),
-                                    nullptr);
-  for (const auto& [original, image] : images->cloned_computations()) {
-    shadow->computation_image_[shadow->base_->index.NumberOf(original)] = image;
-  }
+  shadow->analysis_ = &module.analysis();
+  shadow->MapImages(*images);
   shadow->Compare(&recorder);
   return shadow;
+}
+
+// Looks up the original's instructions one by one: their numbers are at hand,
+// while the context's own order is that of a hash table.
+void Shadow::MapImages(const xla::HloCloneContext& images) {
+  const InstructionIndex& index = analysis_->index;
+  image_.assign(index.size(), nullptr);
+  computation_image_.assign(index.computations().size(), nullptr);
+  for (size_t c = 0; c < index.computations().size(); ++c) {
+    const HloComputation* original = index.computations()[c];
+    computation_image_[c] = images.FindComputation(original);
+    if (computation_image_[c] == nullptr) continue;
+    const int32_t first = index.First(original);
+    for (const HloInstruction* instruction : original->instructions()) {
+      image_[first + instruction->local_id()] =
+          images.FindInstruction(instruction);
+    }
+  }
 }
 
 const HloComputation* Shadow::OriginOf(const HloComputation* computation) const {
   for (size_t i = 0; i < computation_image_.size(); ++i) {
     if (computation_image_[i] == computation) {
-      return base_->index.computations()[i];
+      return analysis_->index.computations()[i];
     }
   }
   return nullptr;
 }
 
 std::string Shadow::ModuleLevelChange() const {
-  const HloModule& before = base_->hlo();
+  const HloModule& before = analysis_->hlo;
   const HloModule& after = *hlo_;
   if (before.config().has_entry_computation_layout() !=
           after.config().has_entry_computation_layout() ||
@@ -105,7 +117,7 @@ bool Shadow::SameControl(const HloInstruction& original,
   if (before.empty() && after.empty()) return true;
   if (before.size() != after.size()) return false;
   for (const HloInstruction* predecessor : before) {
-    const HloInstruction* expected = image_[base_->index.Of(predecessor)];
+    const HloInstruction* expected = image_[analysis_->index.Of(predecessor)];
     if (std::find(after.begin(), after.end(), expected) == after.end()) {
       return false;
     }
@@ -117,10 +129,10 @@ bool Shadow::SameControl(const HloInstruction& original,
 // does not take and give the same as the original any more, so that its callers
 // have to change.
 bool Shadow::CompareComputation(int32_t number, Recorder* recorder) {
-  const HloComputation* original = base_->index.computations()[number];
+  const HloComputation* original = analysis_->index.computations()[number];
   const HloComputation* image = computation_image_[number];
-  const bool is_entry = original == base_->hlo().entry_computation();
-  const int32_t first = base_->index.First(original);
+  const bool is_entry = original == analysis_->hlo.entry_computation();
+  const int32_t first = analysis_->index.First(original);
   if (is_entry != (image == hlo_->entry_computation())) return false;
   if (original->num_parameters() != image->num_parameters()) return false;
   for (int64_t i = 0; i < original->num_parameters(); ++i) {
@@ -138,42 +150,58 @@ bool Shadow::CompareComputation(int32_t number, Recorder* recorder) {
 
   const auto same_computation = [this](const HloComputation* a,
                                        const HloComputation* b) {
-    return computation_image_[base_->index.NumberOf(a)] == b;
+    return computation_image_[analysis_->index.NumberOf(a)] == b;
   };
+  std::vector<int32_t> rewired;   // survivors with another operand
+  std::vector<int32_t> reshaped;  // still there, but of another shape
   for (const HloInstruction* instruction : original->instructions()) {
     const int32_t i = first + instruction->local_id();
+    const HloInstruction* now = image_[i];
     // Dead code counts as gone: a pass may bring it back to life, and then what
     // it reads is what the pass left there.
-    survives_[i] = base_->is_live[i] != 0 && image_[i] != nullptr &&
-                   SameInstruction(*instruction, *image_[i], same_computation) &&
-                   SameControl(*instruction, *image_[i]);
+    if (analysis_->is_live[i] == 0 || now == nullptr) continue;
+    if (!SameInstruction(*instruction, analysis_->has_extras[i] != 0, *now,
+                         same_computation) ||
+        !SameControl(*instruction, *now)) {
+      if (!SameShape(instruction->shape(), now->shape())) reshaped.push_back(i);
+      continue;
+    }
+    survives_[i] = 1;
+    for (int64_t k = 0; k < instruction->operand_count(); ++k) {
+      if (now->operand(k) != image_[first + instruction->operand(k)->local_id()]) {
+        rewired.push_back(i);
+        break;
+      }
+    }
   }
-  for (const HloInstruction* instruction : original->instructions()) {
-    const int32_t i = first + instruction->local_id();
+  // Users of what changed its shape in place mean something else now.
+  for (int32_t o : reshaped) {
+    for (const HloInstruction* user : analysis_->index.at(o)->users()) {
+      const int32_t u = first + user->local_id();
+      if (survives_[u] == 0) continue;
+      for (const HloInstruction* operand : image_[u]->operands()) {
+        if (operand == image_[o]) survives_[u] = 0;
+      }
+    }
+  }
+  for (int32_t i : rewired) {
     if (survives_[i] == 0) continue;
+    const HloInstruction* instruction = analysis_->index.at(i);
+    const size_t num_rewired = rewired_.size();
     for (int64_t k = 0; k < instruction->operand_count(); ++k) {
       const HloInstruction* before = instruction->operand(k);
       const HloInstruction* after = image_[i]->operand(k);
       const int32_t o = first + before->local_id();
-      if (after == image_[o]) {
-        if (survives_[o] != 0 ||
-            SameShape(before->shape(), after->shape())) {
-          continue;
-        }
-        // The operand changed its shape in place, so this user means something
-        // else now.
-        survives_[i] = 0;
-        break;
-      }
+      if (after == image_[o]) continue;
       if (!SameShape(before->shape(), after->shape()) ||
           !recorder->DeclaredEqual(original_image_[o], after)) {
         // Nobody said that the two operands are equal: the pass changed this
         // instruction in place, and only its own value is the same.
         survives_[i] = 0;
+        rewired_.resize(num_rewired);
         break;
       }
-      rewired_.push_back(
-          {Use{number, i, static_cast<int32_t>(k)}, o, after});
+      rewired_.push_back({Use{number, i, static_cast<int32_t>(k)}, o, after});
     }
   }
   const int32_t r = first + root->local_id();
@@ -196,56 +224,60 @@ void Shadow::Compare(Recorder* recorder) {
   whole_reason_ = ModuleLevelChange();
   if (is_whole()) return;
   original_image_ = image_;
-  survives_.assign(base_->index.size(), 0);
+  survives_.assign(analysis_->index.size(), 0);
+  const bool any_removed = recorder->removed_any();
   for (size_t c = 0; c < computation_image_.size(); ++c) {
     const HloComputation*& image = computation_image_[c];
-    if (base_->is_live_computation[c] == 0 ||
+    if (analysis_->is_live_computation[c] == 0 ||
         (image != nullptr && recorder->WasRemoved(image))) {
       image = nullptr;
     }
-    const HloComputation* original = base_->index.computations()[c];
-    const int32_t first = base_->index.First(original);
+    const HloComputation* original = analysis_->index.computations()[c];
+    const int32_t first = analysis_->index.First(original);
     for (const HloInstruction* instruction : original->instructions()) {
       const HloInstruction*& entry = image_[first + instruction->local_id()];
-      if (image == nullptr || recorder->WasRemoved(entry)) entry = nullptr;
+      if (image == nullptr || (any_removed && recorder->WasRemoved(entry))) {
+        entry = nullptr;
+      }
     }
   }
   // A computation that turns out unstable changes its callers, which may make
   // theirs unstable in turn. Callees first, so that one round is nearly always
   // enough.
-  std::vector<int32_t> order;
-  for (const HloComputation* computation :
-       base_->hlo().MakeComputationPostOrder()) {
-    const int32_t number = base_->index.NumberOf(computation);
-    if (base_->is_live_computation[number] != 0) order.push_back(number);
-  }
-  for (int32_t number : order) {
+  for (int32_t number : analysis_->post_order) {
     if (computation_image_[number] == nullptr) continue;
     const size_t num_rewired = rewired_.size();
     if (CompareComputation(number, recorder)) continue;
     rewired_.resize(num_rewired);
     computation_image_[number] = nullptr;
-    const HloComputation* original = base_->index.computations()[number];
-    const int32_t first = base_->index.First(original);
+    const HloComputation* original = analysis_->index.computations()[number];
+    const int32_t first = analysis_->index.First(original);
     for (const HloInstruction* instruction : original->instructions()) {
       survives_[first + instruction->local_id()] = 0;
     }
   }
-  if (computation_image_[base_->index.NumberOf(
-          base_->hlo().entry_computation())] == nullptr) {
+  if (computation_image_[analysis_->index.NumberOf(
+          analysis_->hlo.entry_computation())] == nullptr) {
     whole_reason_ = "it changes the parameters or the result of the entry";
     return;
   }
-  for (int32_t effect : base_->effects) {
+  for (int32_t effect : analysis_->effects) {
     if (survives_[effect] == 0) {
       whole_reason_ = absl::StrCat(
-          "it replaces '", base_->index.at(effect)->name(),
+          "it replaces '", analysis_->index.at(effect)->name(),
           "', which has side effects that must happen exactly once");
       return;
     }
   }
-  for (int32_t i = 0; i < base_->index.size(); ++i) {
-    if (survives_[i] != 0) origin_[index_->Of(image_[i])] = i;
+  for (size_t c = 0; c < computation_image_.size(); ++c) {
+    if (computation_image_[c] == nullptr) continue;
+    const HloComputation* original = analysis_->index.computations()[c];
+    const int32_t first = analysis_->index.First(original);
+    const int32_t image_first = index_->First(computation_image_[c]);
+    for (const HloInstruction* instruction : original->instructions()) {
+      const int32_t i = first + instruction->local_id();
+      if (survives_[i] != 0) origin_[image_first + image_[i]->local_id()] = i;
+    }
   }
   CollectFrontiers();
 }
@@ -264,8 +296,8 @@ void Shadow::CollectFrontiers() {
   // Operands that are still in place, but were rewritten there.
   for (size_t c = 0; c < computation_image_.size(); ++c) {
     if (computation_image_[c] == nullptr) continue;
-    const HloComputation* original = base_->index.computations()[c];
-    const int32_t first = base_->index.First(original);
+    const HloComputation* original = analysis_->index.computations()[c];
+    const int32_t first = analysis_->index.First(original);
     for (const HloInstruction* operand : original->instructions()) {
       const int32_t o = first + operand->local_id();
       if (survives_[o] != 0 || image_[o] == nullptr) continue;

@@ -8,10 +8,10 @@
 #include <tuple>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "hlo/analysis.h"
+#include "hlo/module.h"
 #include "passes/pipeline.h"
-#include "rewrite/base.h"
 
 namespace hloenv {
 
@@ -44,17 +44,14 @@ struct Frontier {
 
 class Shadow {
  public:
-  // Clones `module`, runs `pass` on the clone and compares. `base` gives the
-  // module's Base, which must outlive the result; it is not asked for when the
-  // pass changed nothing. PassError when the pass fails.
-  static absl::StatusOr<std::unique_ptr<Shadow>> Run(
-      const Module& module, const PipelineSpec& pass,
-      absl::FunctionRef<const Base&()> base);
+  // Clones `module`, which must outlive the result, runs `pass` on the clone and
+  // compares. PassError when the pass fails.
+  static absl::StatusOr<std::unique_ptr<Shadow>> Run(const Module& module,
+                                                     const PipelineSpec& pass);
 
   const std::string& name() const { return name_; }
   bool changed() const { return changed_; }
   const xla::HloModule& hlo() const { return *hlo_; }
-  std::shared_ptr<const xla::HloModule> shared() const { return hlo_; }
 
   // Why the changes of this pass cannot be taken apart; empty when they can.
   const std::string& whole_reason() const { return whole_reason_; }
@@ -82,6 +79,7 @@ class Shadow {
  private:
   Shadow() = default;
 
+  void MapImages(const xla::HloCloneContext& images);
   void Compare(Recorder* recorder);
   std::string ModuleLevelChange() const;
   bool CompareComputation(int32_t number, Recorder* recorder);
@@ -95,11 +93,11 @@ class Shadow {
     const xla::HloInstruction* replacement;
   };
 
-  const Base* base_ = nullptr;
+  const Analysis* analysis_ = nullptr;  // null if the pass changed nothing
   std::string name_;
   bool changed_ = false;
   std::string whole_reason_;
-  std::shared_ptr<xla::HloModule> hlo_;
+  std::unique_ptr<xla::HloModule> hlo_;
   std::unique_ptr<InstructionIndex> index_;  // of the shadow
   // By original instruction number: its image, null once that is removed.
   std::vector<const xla::HloInstruction*> image_;

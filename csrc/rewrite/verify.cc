@@ -75,12 +75,29 @@ void CompareArrays(const xla::LiteralBase& original,
       shape.element_type());
 }
 
+// `is_read` says which elements of a tuple count; empty for all.
 void Compare(const xla::LiteralBase& original, const xla::LiteralBase& choice,
-             ChoiceError* error) {
+             absl::Span<const uint8_t> is_read, ChoiceError* error) {
   xla::ShapeUtil::ForEachSubshape(
       original.shape(), [&](const xla::Shape& leaf, const xla::ShapeIndex& at) {
-        if (leaf.IsArray()) CompareArrays(original, choice, at, leaf, error);
+        if (!leaf.IsArray()) return;
+        if (!is_read.empty() && is_read[at.front()] == 0) return;
+        CompareArrays(original, choice, at, leaf, error);
       });
+}
+
+// A rewrite may put anything into tuple elements that nothing reads, as where a
+// loop loses a part of its state: which elements of `call` something reads, or
+// nothing if all may be read.
+std::vector<uint8_t> ReadElements(const xla::HloInstruction& call) {
+  std::vector<uint8_t> is_read;
+  if (!call.shape().IsTuple() || call.IsRoot()) return is_read;
+  is_read.assign(call.shape().tuple_shapes().size(), 0);
+  for (const xla::HloInstruction* user : call.users()) {
+    if (user->opcode() != xla::HloOpcode::kGetTupleElement) return {};
+    is_read[user->tuple_index()] = 1;
+  }
+  return is_read;
 }
 
 // Row-major leaves, as Interpret gives them.
@@ -97,7 +114,8 @@ void CompareOutputs(const xla::Shape& shape,
         xla::Shape rows = leaf;
         xla::LayoutUtil::SetToDefaultLayout(&rows);
         Compare(xla::BorrowingLiteral(outputs[i].data(), rows),
-                xla::BorrowingLiteral(other_outputs[i].data(), rows), error);
+                xla::BorrowingLiteral(other_outputs[i].data(), rows),
+                /*is_read=*/{}, error);
       });
 }
 
@@ -126,13 +144,14 @@ absl::StatusOr<std::vector<std::vector<ChoiceError>>> VerifyAlternatives(
                                 "' cannot be evaluated"));
     }
     std::vector<ChoiceError>& choices = errors[it->second];
+    const std::vector<uint8_t> is_read = ReadElements(*call);
     for (size_t i = 0; i < choices.size(); ++i) {
       ++choices[i].num_evaluations;
       if (operands[i + 1]->shape() == operands[0]->shape()) {
-        Compare(*operands[0], *operands[i + 1], &choices[i]);
+        Compare(*operands[0], *operands[i + 1], is_read, &choices[i]);
       } else {
         Compare(*operands[0], operands[i + 1]->Relayout(operands[0]->shape()),
-                &choices[i]);
+                is_read, &choices[i]);
       }
     }
     return operands[0]->Clone();

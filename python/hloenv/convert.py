@@ -338,13 +338,12 @@ def _dot_style(node: dict[str, Any]) -> str:
         label = f"alternative {node['alternative']}\n{node['name']} {node['shape']}"
         return f'label={_quoted(label)}, shape=hexagon, fillcolor="orange"'
     details = [
-        f"{key}={node[key]}"
+        str(node[key])
         for key in ("custom_call_target", "comparison_direction", "tuple_index")
         if key in node
     ]
-    label = "\n".join(
-        [f"{node['name']}", " ".join([node["opcode"], *details]), node["shape"]]
-    )
+    opcode = " ".join([node["opcode"], *details])
+    label = f"{node['name']}\n{opcode}\n{node['shape']}"
     colors = {"parameter": "lightblue", "constant": "lightgray", "fusion": "gray92"}
     color = colors.get(node["opcode"], "white")
     border = ", penwidth=2" if node.get("is_root") else ""

@@ -248,7 +248,8 @@ class HloGraph:
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"cannot set {name!r}: graphs are read-only")
 
-    __delattr__ = __setattr__  # type: ignore[assignment]
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"cannot delete {name!r}: graphs are read-only")
 
     @property
     def module_name(self) -> str:

@@ -22,17 +22,23 @@ from .graph import (
 
 
 def problems(g: HloGraph) -> Iterator[str]:
-    """What is wrong with a graph, one sentence each; nothing for a right one."""
-    yield from _shape_problems(g)
-    checks: dict[str, Any] = {
-        **_edge_checks(g),
-        **_node_checks(g),
-        **_computation_checks(g),
-        **_alternative_checks(g),
-    }
-    for name, is_right in checks.items():
-        if not np.all(is_right):
-            yield f"not so: {name}"
+    """What is wrong with a graph, one sentence each; nothing for a right one.
+
+    Later checks read the arrays as earlier ones allow, so the first stage with a
+    problem is the last.
+    """
+    found = list(_shape_problems(g))
+    stages = (
+        *(_index_checks, _edge_checks, _node_checks),
+        *(_computation_checks, _alternative_checks),
+    )
+    for stage in stages:
+        if found:
+            break
+        found = [
+            f"not so: {name}" for name, right in stage(g).items() if not np.all(right)
+        ]
+    yield from found
 
 
 def _shape_problems(g: HloGraph) -> Iterator[str]:
@@ -68,16 +74,63 @@ def _owners(offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 def _sums(
-    values: npt.NDArray[Any], owners: npt.NDArray[np.int64], count: int
+    values: npt.NDArray[Any], owners: npt.NDArray[Any], count: int
 ) -> npt.NDArray[Any]:
     sums = np.zeros(count, values.dtype)
     np.add.at(sums, owners, values)
     return sums
 
 
-def _is_index(values: npt.NDArray[Any], count: int, *, optional: bool = False) -> bool:
-    least = -1 if optional else 0
-    return bool(np.all((values >= least) & (values < count)))
+def _index_checks(g: HloGraph) -> dict[str, Any]:
+    """Offsets and indices point into what they are for."""
+    offsets = {
+        "in_offsets": g.num_edges,
+        "out_offsets": g.num_edges,
+        "attribute_offsets": len(g.attribute_keys),
+        "computation_offsets": g.num_nodes,
+        "parameter_offsets": len(g.parameter_nodes),
+        "site_offsets": len(g.site_nodes),
+        "choice_offsets": len(g.choice_pass_offsets) - 1,
+        "site_choice_offsets": len(g.site_choice_nodes),
+        "choice_pass_offsets": len(g.choice_passes),
+    }
+    nodes = (
+        *("edge_sources", "edge_targets", "out_targets", "computation_roots"),
+        *("parameter_nodes", "call_nodes", "site_nodes", "site_choice_nodes"),
+    )
+    required = {
+        **dict.fromkeys(nodes, g.num_nodes),
+        "out_edges": g.num_edges,
+        "opcode": len(opcodes()),
+        "dtype": len(dtypes()),
+        "computation": g.num_computations,
+        "call_computations": g.num_computations,
+        "attribute_keys": len(attribute_names()),
+        "choice_passes": len(g.pass_names),
+    }
+    optional = {
+        "fusion_node": g.num_nodes,
+        "computation_callers": g.num_nodes,
+        "comparison_direction": len(comparison_directions()),
+        "fusion_kind": len(fusion_kinds()),
+        "custom_call_target": len(g.custom_call_targets),
+        "alternative_kind": len(g.alternative_kinds),
+    }
+    return {
+        **{
+            f"{name} start at 0, do not fall, and end at {total}": _is_offsets(
+                getattr(g, name), total
+            )
+            for name, total in offsets.items()
+        },
+        **{
+            f"{name} is at least {least} and below {count}": np.all(
+                (getattr(g, name) >= least) & (getattr(g, name) < count)
+            )
+            for least, counts in ((0, required), (-1, optional))
+            for name, count in counts.items()
+        },
+    }
 
 
 def _edge_checks(g: HloGraph) -> dict[str, Any]:
@@ -87,8 +140,6 @@ def _edge_checks(g: HloGraph) -> dict[str, Any]:
     fusion = opcodes().index("fusion")
     touches_fusion = (g.opcode[source] == fusion) | (g.opcode[target] == fusion)
     return {
-        "in_offsets are offsets": _is_offsets(g.in_offsets, g.num_edges),
-        "out_offsets are offsets": _is_offsets(g.out_offsets, g.num_edges),
         "edges are sorted by target": target == _owners(g.in_offsets),
         "edges go upwards": (source >= 0) & (source < target),
         "edges stay in a computation": g.computation[source] == g.computation[target],
@@ -128,8 +179,6 @@ def _node_checks(g: HloGraph) -> dict[str, Any]:
     is_array = g.rank > 0
     costs = np.stack([g.flops, g.transcendentals, g.bytes_accessed])
     return {
-        "opcodes are known": _is_index(g.opcode, len(opcodes())),
-        "dtypes are known": _is_index(g.dtype, len(dtypes())),
         "ranks are not negative": g.rank >= 0,
         "dims end at the rank": (g.dims == -1) | is_dim,
         "a layout is a permutation": np.sort(
@@ -155,24 +204,11 @@ def _node_checks(g: HloGraph) -> dict[str, Any]:
         == (g.tuple_index >= 0),
         "compares have a direction": (g.opcode == code["compare"])
         == (g.comparison_direction >= 0),
-        "directions are known": _is_index(
-            g.comparison_direction, len(comparison_directions()), optional=True
-        ),
         "fusions have a kind": (g.opcode == code["fusion"]) == (g.fusion_kind >= 0),
-        "kinds of fusion are known": _is_index(
-            g.fusion_kind, len(fusion_kinds()), optional=True
-        ),
         "custom calls have a target": (g.opcode == code["custom-call"])
         == (g.custom_call_target >= 0),
-        "targets are known": _is_index(
-            g.custom_call_target, len(g.custom_call_targets), optional=True
-        ),
         "only whiles have trip counts": (g.trip_count == -1)
         | (g.opcode == code["while"]),
-        "attribute_offsets are offsets": _is_offsets(
-            g.attribute_offsets, len(g.attribute_keys)
-        ),
-        "attributes are known": _is_index(g.attribute_keys, len(attribute_names())),
         "attributes of a node ascend": np.diff(g.attribute_keys)[
             np.diff(_owners(g.attribute_offsets)) == 0
         ]
@@ -198,16 +234,13 @@ def _computation_checks(g: HloGraph) -> dict[str, Any]:
         for name in ("flops", "transcendentals", "bytes_accessed")
     }
     return {
-        "computation_offsets are offsets": _is_offsets(
-            g.computation_offsets, g.num_nodes
-        ),
         "nodes are sorted by computation": g.computation
         == _owners(g.computation_offsets),
         "num_instructions counts nodes": g.computation_num_instructions
         == np.diff(g.computation_offsets),
         "the entry is last": g.computation_is_entry == (np.arange(count) == count - 1),
         "roots lie in their computation": g.computation[roots] == np.arange(count),
-        "roots are marked": np.flatnonzero(g.is_root) == np.sort(roots),
+        "roots are marked": np.array_equal(np.flatnonzero(g.is_root), np.sort(roots)),
         "callees come before callers": callee < g.computation[caller],
         "calls ascend": np.diff(caller) >= 0,
         "computation_callers are the first": callers == first,
@@ -216,11 +249,9 @@ def _computation_checks(g: HloGraph) -> dict[str, Any]:
         "nodes in fusions are marked": g.is_in_fusion == by_fusion[g.computation],
         "nodes in fusions know theirs": g.fusion_node
         == np.where(by_fusion, callers, -1)[g.computation],
-        "parameter_offsets are offsets": _is_offsets(
-            g.parameter_offsets, len(g.parameter_nodes)
+        "parameters are listed": np.array_equal(
+            np.sort(g.parameter_nodes), np.flatnonzero(g.is_parameter)
         ),
-        "parameters are listed": np.sort(g.parameter_nodes)
-        == np.flatnonzero(g.is_parameter),
         "parameters lie in their computation": g.computation[g.parameter_nodes]
         == parameter_owner,
         "parameters are listed by number": g.parameter_number[g.parameter_nodes]
@@ -230,34 +261,23 @@ def _computation_checks(g: HloGraph) -> dict[str, Any]:
 
 
 def _alternative_checks(g: HloGraph) -> dict[str, Any]:
-    num_sites, num_choices = len(g.site_nodes), len(g.choice_pass_offsets) - 1
     alternative = _owners(g.site_offsets)
     site = _owners(g.site_choice_offsets)
     position = np.arange(len(site)) - g.site_choice_offsets[site]
-    edge = g.in_offsets[g.site_nodes[site]] + position
+    edge = np.minimum(g.in_offsets[g.site_nodes[site]] + position, g.num_edges - 1)
     return {
-        "site_offsets are offsets": _is_offsets(g.site_offsets, num_sites),
-        "choice_offsets are offsets": _is_offsets(g.choice_offsets, num_choices),
-        "site_choice_offsets are offsets": _is_offsets(
-            g.site_choice_offsets, len(g.site_choice_nodes)
+        "sites are marked": np.array_equal(
+            np.flatnonzero(g.is_alternative), np.sort(g.site_nodes)
         ),
-        "choice_pass_offsets are offsets": _is_offsets(
-            g.choice_pass_offsets, len(g.choice_passes)
-        ),
-        "sites are marked": np.flatnonzero(g.is_alternative) == np.sort(g.site_nodes),
         "sites of an alternative ascend": np.diff(g.site_nodes)[
             np.diff(alternative) == 0
         ]
         > 0,
-        "kinds of alternative are known": _is_index(
-            g.alternative_kind, len(g.alternative_kinds), optional=True
-        ),
         "alternatives with sites have a kind": (g.alternative_kind >= 0)
         == (np.diff(g.site_offsets) > 0),
         "sites have the choices of their alternative": np.diff(g.site_choice_offsets)
         == g.num_choices[alternative],
         "choices are operands": g.site_choice_nodes == g.edge_sources[edge],
-        "passes are known": _is_index(g.choice_passes, len(g.pass_names)),
         "originals have no pass": np.diff(g.choice_pass_offsets)[
             g.choice_offsets[:-1][g.num_choices > 0]
         ]

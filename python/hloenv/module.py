@@ -154,15 +154,16 @@ class HloModule:
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> HloModule:
-        """Reads text (.txt, .hlo) or a proto (.pb and all other content).
+        """Reads text (.hlo, .txt, or what starts like HLO), else a proto.
 
         Raises:
             FileNotFoundError: there is no such file.
             ParseError: the content is neither text nor proto.
         """
         data = Path(path).read_bytes()
+        is_text = data.lstrip().startswith((b"HloModule", b"//", b"/*"))
         try:
-            if data.lstrip()[:9] == b"HloModule":
+            if is_text or Path(path).suffix in (".hlo", ".txt"):
                 return cls.from_text(data.decode())
             return cls.from_proto(data)
         except (ParseError, UnicodeDecodeError) as error:

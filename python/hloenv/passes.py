@@ -129,10 +129,14 @@ class Pass:
             UnknownPassError, PassOptionError: as the constructor; PassOptionError
                 also where this is not what `to_json` writes.
         """
-        if not isinstance(value, Mapping) or set(value) != {"pass", "options"}:
+        if (
+            not isinstance(value, Mapping)
+            or set(value) != {"pass", "options"}
+            or not isinstance(value["options"], Mapping)
+        ):
             raise PassOptionError(
-                "a pass in JSON is an object with 'pass' and 'options', not "
-                f"{value!r}"
+                "a pass in JSON is an object with 'pass', a name, and 'options', an "
+                f"object, not {value!r}"
             )
         return cls(value["pass"], **value["options"])
 
@@ -166,7 +170,9 @@ class Pipeline:
         max_iterations: int = 25,
     ) -> None:
         _checked_name(name, "a pipeline")
-        if isinstance(passes, str | Pass | Pipeline) or not isinstance(passes, Iterable):
+        if isinstance(passes, str | Pass | Pipeline) or not isinstance(
+            passes, Iterable
+        ):
             raise PassOptionError(
                 f"pipeline {name!r} takes a list of passes, not {passes!r}; "
                 f"one pass goes in a list too: [{passes!r}]"
@@ -224,9 +230,14 @@ class Pipeline:
                 also where this is not what `to_json` writes.
         """
         keys = {"pipeline", "passes", "fixed_point", "max_iterations"}
-        if not isinstance(value, Mapping) or set(value) != keys:
+        if (
+            not isinstance(value, Mapping)
+            or set(value) != keys
+            or not isinstance(value["passes"], list)
+        ):
             raise PassOptionError(
-                f"a pipeline in JSON is an object with {sorted(keys)}, not {value!r}"
+                f"a pipeline in JSON is an object with {sorted(keys)}, of which "
+                f"'passes' is a list, not {value!r}"
             )
         return cls(
             value["pipeline"],

@@ -73,7 +73,7 @@ def computation_features() -> tuple[str, ...]:
     )
 
 
-class HloData(Data):
+class HloData(Data):  # type: ignore[misc] # torch-geometric has no types
     """One graph. Letters as in `HloGraph`; indices are int64, features float32.
 
     Batching shifts every index by what it points into: `edge_index` and `*_node` by
@@ -245,7 +245,8 @@ def _pair(sources: npt.NDArray[Any], targets: npt.NDArray[Any]) -> torch.Tensor:
 
 
 def _log(values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    return np.log1p(np.maximum(values, 0))
+    result: npt.NDArray[np.float64] = np.log1p(np.maximum(values, 0))
+    return result
 
 
 def _matrix(columns: list[npt.NDArray[Any]], rows: int) -> torch.Tensor:

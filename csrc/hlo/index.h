@@ -17,6 +17,7 @@ namespace hloenv {
 class InstructionIndex {
  public:
   explicit InstructionIndex(const xla::HloModule& module) {
+    instructions_.reserve(module.instruction_count());
     for (xla::HloComputation* computation : module.computations()) {
       first_[computation] = static_cast<int32_t>(instructions_.size());
       numbers_[computation] = static_cast<int32_t>(computations_.size());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rewrite/base.h"
+#include "hlo/analysis.h"
 
 namespace hloenv {
 namespace {
@@ -8,10 +8,10 @@ using xla::HloComputation;
 using xla::HloInstruction;
 
 // Marks what the roots of one computation reach.
-void MarkLive(const HloComputation& computation, const Base& base,
+void MarkLive(const HloComputation& computation, const InstructionIndex& index,
               absl::Span<const HloInstruction* const> roots,
               std::vector<uint8_t>* is_live) {
-  const int32_t first = base.index.First(&computation);
+  const int32_t first = index.First(&computation);
   std::vector<const HloInstruction*> stack(roots.begin(), roots.end());
   for (const HloInstruction* root : roots) {
     (*is_live)[first + root->local_id()] = 1;
@@ -35,18 +35,21 @@ void MarkLive(const HloComputation& computation, const Base& base,
 
 }  // namespace
 
-Base::Base(Module m) : module(std::move(m)), index(module.hlo()) {
+Analysis::Analysis(const xla::HloModule& module) : hlo(module), index(module) {
   is_live.assign(index.size(), 0);
   is_live_computation.assign(index.computations().size(), 0);
+  has_extras.assign(index.size(), 0);
 
   // Callees come before callers in post order.
-  const auto post_order = module.hlo().MakeComputationPostOrder();
+  const auto computations = module.MakeComputationPostOrder();
   std::vector<uint8_t> has_effect(index.computations().size(), 0);
   std::vector<std::vector<int32_t>> effects_of(index.computations().size());
-  for (const HloComputation* computation : post_order) {
+  for (const HloComputation* computation : computations) {
     const int32_t number = index.NumberOf(computation);
     const int32_t first = index.First(computation);
     for (const HloInstruction* instruction : computation->instructions()) {
+      has_extras[first + instruction->local_id()] =
+          static_cast<uint8_t>(HasExtras(*instruction));
       bool effect = instruction->HasSideEffectNoRecurse();
       for (const HloComputation* called : instruction->called_computations()) {
         effect = effect || has_effect[index.NumberOf(called)] != 0;
@@ -58,8 +61,8 @@ Base::Base(Module m) : module(std::move(m)), index(module.hlo()) {
     }
   }
 
-  is_live_computation[index.NumberOf(module.hlo().entry_computation())] = 1;
-  for (auto it = post_order.rbegin(); it != post_order.rend(); ++it) {
+  is_live_computation[index.NumberOf(module.entry_computation())] = 1;
+  for (auto it = computations.rbegin(); it != computations.rend(); ++it) {
     const HloComputation* computation = *it;
     const int32_t number = index.NumberOf(computation);
     if (is_live_computation[number] == 0) continue;
@@ -84,7 +87,7 @@ Base::Base(Module m) : module(std::move(m)), index(module.hlo()) {
       for (const HloInstruction* instruction : computation->instructions()) {
         is_live[first + instruction->local_id()] = 0;
       }
-      MarkLive(*computation, *this, roots, &is_live);
+      MarkLive(*computation, index, roots, &is_live);
     }
     for (const HloInstruction* instruction : computation->instructions()) {
       if (is_live[first + instruction->local_id()] == 0) continue;
@@ -95,6 +98,15 @@ Base::Base(Module m) : module(std::move(m)), index(module.hlo()) {
     for (int32_t effect : effects_of[number]) effects.push_back(effect);
   }
   std::sort(effects.begin(), effects.end());
+  for (const HloComputation* computation : computations) {
+    const int32_t number = index.NumberOf(computation);
+    if (is_live_computation[number] != 0) post_order.push_back(number);
+  }
+}
+
+bool HasExtras(const HloInstruction& instruction) {
+  return instruction.has_sharding() || instruction.has_frontend_attributes() ||
+         instruction.has_result_accuracy() || instruction.has_backend_config();
 }
 
 }  // namespace hloenv

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`relevant` against brute force over all decision vectors of small captures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from support.cases import assert_lawful, sources
+
+_PASSES = ["algsimp", "cse", "algsimp,cse", "general-fusion", "call-inliner,algsimp"]
+
+
+@pytest.fixture(scope="module")
+def brute_force(run_all: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+    return run_all("check_relevant_exactly", lambda source: (_PASSES,))
+
+
+@pytest.mark.parametrize("source", sources(40, with_real=False))
+def test_a_decision_that_matters_is_relevant(
+    brute_force: dict[str, Any], source: str
+) -> None:
+    assert_lawful(brute_force[source], len(_PASSES))

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Laws 1, 2, 3, 6, 7, 8: what fingerprints and the verifier can tell, exactly."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from support.cases import assert_lawful, sources
+from support.checks import VARIANTS, all_passes
+
+_PAIRS_PER_MODULE = 12
+# Passes that often rewrite the same values.
+_LIKELY_PAIRS = (
+    "algsimp,cse",
+    "algsimp,reshape-mover",
+    "cse,dce",
+    "algsimp,general-fusion",
+    "fusion,general-fusion",
+    "simplify-while-loops,while-loop-invariant-code-motion",
+)
+
+
+def _pairs(source: str) -> list[str]:
+    rng = random.Random(source)
+    names = all_passes()
+    drawn = [",".join(rng.sample(names, 2)) for _ in range(_PAIRS_PER_MODULE)]
+    return [*_LIKELY_PAIRS, *drawn]
+
+
+@pytest.fixture(scope="module")
+def single(run_all: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+    return run_all("check_structure", lambda source: ("raw", all_passes()))
+
+
+@pytest.fixture(scope="module")
+def inlined(run_all: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+    return run_all("check_structure", lambda source: ("inlined", all_passes()))
+
+
+@pytest.fixture(scope="module")
+def pairs(run_all: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+    return run_all("check_structure", lambda source: ("raw", _pairs(source)))
+
+
+@pytest.mark.parametrize("source", sources(60))
+def test_every_pass_alone(single: dict[str, Any], source: str) -> None:
+    assert_lawful(single[source], len(all_passes()))
+
+
+@pytest.mark.parametrize("source", sources(60))
+def test_every_pass_after_inlining(inlined: dict[str, Any], source: str) -> None:
+    assert_lawful(inlined[source], len(all_passes()))
+
+
+@pytest.mark.parametrize("source", sources(60))
+def test_pairs_of_passes(pairs: dict[str, Any], source: str) -> None:
+    assert_lawful(pairs[source], len(_pairs(source)))
+
+
+def test_the_variants_are_those_that_the_matrix_runs() -> None:
+    assert set(VARIANTS) == {"raw", "inlined", "flattened"}

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Laws 4 and 5: decided modules compute what the original computes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from support.cases import assert_lawful, sources
+from support.checks import all_passes
+
+
+def _jobs(source: str) -> tuple[str, list[str]]:
+    """Every pass, and some pairs, of the inlined module."""
+    rng = random.Random(source)
+    names = all_passes()
+    return "inlined", [*names, *(",".join(rng.sample(names, 2)) for _ in range(10))]
+
+
+@pytest.fixture(scope="module")
+def values(run_all: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+    return run_all("check_values", _jobs, timeout=100)
+
+
+@pytest.mark.parametrize("source", sources(80))
+def test_any_decisions_keep_the_outputs(values: dict[str, Any], source: str) -> None:
+    assert_lawful(values[source])
