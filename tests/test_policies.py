@@ -188,7 +188,7 @@ def test_effect_of_a_choice_is_what_it_does_to_its_computation(hlo_dir):
         alternatives = env.get_alternatives("algsimp", "cse")
         if not len(alternatives) or env.module.instruction_count > 600:
             continue
-        values = effects.choice_effects(alternatives, lambda g: np.ones(g.num_nodes))
+        values = effects.Effects(alternatives, lambda g: np.ones(g.num_nodes)).change
         first = np.cumsum(alternatives.num_choices) - alternatives.num_choices
         assert (values[first] == 0).all()
         before = _sizes(alternatives, alternatives.reject_all())
@@ -230,3 +230,35 @@ def test_greedy_policies_beat_accepting_all_on_their_own_figure(hlo_dir, name, f
         ratios.append(figures(greedy)[figure] / figures(taken)[figure])
     assert len(ratios) > 10
     assert np.exp(np.mean(np.log(ratios))) < 1
+
+
+@pytest.mark.parametrize("name", ["fewest-ops", "least-bytes"])
+@pytest.mark.parametrize(
+    ("place", "passes"), [(None, ("algsimp", "cse")), ("fusion", ("general-fusion",))]
+)
+def test_greedy_policies_never_make_it_worse(hlo_dir, name, place, passes):
+    num_better = 0
+    for path in sorted(hlo_dir.glob("*/*.txt")):
+        env = hloenv.HloEnv(path)
+        if not 100 < env.module.instruction_count < 500:
+            continue
+        if place is not None:
+            env.run_until(place)
+        figures = [_figure(env.module, name)]
+        for _ in range(2):
+            alternatives = env.get_alternatives(*passes)
+            decisions = policies.get_policy(name)(alternatives)
+            assert alternatives.relevant(decisions)[decisions > 0].all(), path
+            env.apply_alternatives(decisions)
+            figures.append(_figure(env.module, name))
+        assert figures == sorted(figures, reverse=True), path
+        num_better += figures[-1] < figures[0]
+    assert num_better > 10
+
+
+def _figure(module: hloenv.HloModule, name: str) -> float:
+    """What the policy lowers: instructions outside fusions, or bytes."""
+    if name == "least-bytes":
+        return module.cost().bytes
+    graph = hloenv.HloGraph.from_module(module)
+    return float((~graph.is_in_fusion).sum())

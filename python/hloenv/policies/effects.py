@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import chain, repeat
+from itertools import chain, pairwise, repeat
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ..rewrite import Alternatives
 
 Float64Array = npt.NDArray[np.float64]
+Int64Array = npt.NDArray[np.int64]
 # From a graph to what each of its nodes counts: [N].
 Weights = Callable[["HloGraph"], Float64Array]
 
@@ -48,68 +49,147 @@ def byte_weights(graph: HloGraph) -> Float64Array:
     return np.where(known >= 0, known, graph.input_bytes + graph.output_bytes)
 
 
-def choice_effects(alternatives: Alternatives, weights: Weights) -> Float64Array:
-    """[X] change of the sum of weights, if this choice alone is taken.
+class Effects:
+    """What each choice does if it alone is taken.
 
     X counts the choices of all alternatives, one alternative after the other, the
-    originals (0) included.
+    originals (0) included. A set of (choice, node) pairs is an array of
+    `choice * (N + 1) + node`; node N stands for computations that nothing calls.
+
+    Attributes:
+        first: [A] number of each alternative's choice 0.
+        change: [X] float64, change of the sum of weights.
+        is_whole: [A] whether the alternative replaces the whole module.
     """
-    offsets = np.cumsum(alternatives.num_choices) - alternatives.num_choices
-    effects = np.zeros(int(alternatives.num_choices.sum()))
-    added: list[tuple[str, ...]] = []
-    dead: list[tuple[str, ...]] = []
-    whole: list[int] = []
-    for alternative in alternatives:
-        if alternative.kind == "pass":
-            whole.append(alternative.index)
-        for choice in alternative.choices:
-            added.append(choice.instructions)
-            dead.append(choice.makes_dead)
-    graph = alternatives.graph
-    # The last row is for names in computations that nothing calls.
-    by_row = np.append(weights(graph), 0.0)
-    rows = {name: row for row, name in enumerate(graph.node_names)}
-    for names, sign in ((added, 1.0), (dead, -1.0)):
-        lengths = np.fromiter(map(len, names), np.int64, len(names))
-        owner = np.repeat(np.arange(len(names)), lengths)
-        row = np.fromiter(
-            map(rows.get, chain.from_iterable(names), repeat(graph.num_nodes)), np.int64
+
+    def __init__(self, alternatives: Alternatives, weights: Weights) -> None:
+        self._graph = graph = alternatives.graph
+        self._base = graph.num_nodes + 1
+        counts = alternatives.num_choices
+        self.first = np.cumsum(counts) - counts
+        kinds = [alternative.kind for alternative in alternatives]
+        self.is_whole = np.fromiter((kind == "pass" for kind in kinds), np.bool_)
+        self._size = int(counts.sum())
+        self._added, self._reads = self._below(_is_original(alternatives))
+        self._dead = self._made_dead(alternatives)
+        by_node = np.append(weights(graph), 0.0)
+        self.change = self._sum(self._added, by_node) - self._sum(self._dead, by_node)
+        for index in np.flatnonzero(self.is_whole):
+            for choice in range(1, int(counts[index])):
+                self.change[self.first[index] + choice] = _whole_effect(
+                    alternatives, int(index), choice, weights
+                )
+
+    def dead(self) -> list[frozenset[int]]:
+        """[X] originals that each choice makes dead."""
+        return self._as_sets(self._dead)
+
+    def reads(self) -> list[frozenset[int]]:
+        """[X] originals that each choice reads, or is."""
+        return self._as_sets(self._reads)
+
+    def _made_dead(self, alternatives: Alternatives) -> Int64Array:
+        rows = {name: row for row, name in enumerate(self._graph.node_names)}
+        names = [choice.makes_dead for each in alternatives for choice in each.choices]
+        choice = np.repeat(np.arange(len(names)), list(map(len, names)))
+        node = map(rows.get, chain.from_iterable(names), repeat(self._graph.num_nodes))
+        return choice * self._base + np.fromiter(node, np.int64, len(choice))
+
+    def _below(
+        self, is_original: npt.NDArray[np.bool_]
+    ) -> tuple[Int64Array, Int64Array]:
+        """What each choice adds, and the originals that this reads."""
+        graph = self._graph
+        alternative = np.repeat(np.arange(len(self.first)), np.diff(graph.site_offsets))
+        num_choices = np.diff(graph.site_choice_offsets)
+        start = self.first[alternative] - graph.site_choice_offsets[:-1]
+        choice = np.repeat(start, num_choices) + np.arange(num_choices.sum())
+        is_new = ~np.isin(choice, self.first)
+        choice, node = choice[is_new], graph.site_choice_nodes[is_new]
+        seen = added = reads = np.zeros(0, np.int64)
+        while len(node):
+            # What stands at a site is read as what was there originally.
+            while (at_site := graph.is_alternative[node]).any():
+                node = node.copy()
+                node[at_site] = graph.edge_sources[graph.in_offsets[node[at_site]]]
+            pairs = np.setdiff1d(choice * self._base + node, seen)
+            seen = np.append(seen, pairs)
+            is_read = is_original[pairs % self._base]
+            reads = np.append(reads, pairs[is_read])
+            added = np.append(added, pairs[~is_read])
+            choice, node = self._operands(pairs[~is_read])
+        return added, reads
+
+    def _operands(self, pairs: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """(choice, node) of what the nodes of some pairs read."""
+        choice, node = np.divmod(pairs, self._base)
+        begin = self._graph.in_offsets[node]
+        lengths = self._graph.in_offsets[node + 1] - begin
+        within = np.arange(lengths.sum()) - np.repeat(
+            np.cumsum(lengths) - lengths, lengths
         )
-        effects += sign * np.bincount(owner, by_row[row], minlength=len(names))
-    for index in whole:
-        start = int(offsets[index])
-        for number in range(1, int(alternatives.num_choices[index])):
-            effects[start + number] = _whole_effect(
-                alternatives, index, number, weights
-            )
-    return effects
+        edges = np.repeat(begin, lengths) + within
+        return np.repeat(choice, lengths), self._graph.edge_sources[edges]
+
+    def _sum(self, pairs: Int64Array, by_node: Float64Array) -> Float64Array:
+        choice, node = np.divmod(pairs, self._base)
+        return np.bincount(choice, by_node[node], minlength=self._size)
+
+    def _as_sets(self, pairs: Int64Array) -> list[frozenset[int]]:
+        choice, node = np.divmod(np.sort(pairs), self._base)
+        bounds = np.searchsorted(choice, np.arange(self._size + 1)).tolist()
+        nodes = node.tolist()
+        return [frozenset(nodes[begin:end]) for begin, end in pairwise(bounds)]
 
 
-def cheapest_choices(
-    alternatives: Alternatives, weights: Weights
-) -> npt.NDArray[np.int64]:
-    """[A] the choice with the least effect; the lowest one of several.
+def _is_original(alternatives: Alternatives) -> npt.NDArray[np.bool_]:
+    """[N] whether a node of the alternative graph is one of the module's."""
+    from ..graph import HloGraph
+    from ..module import HloModule
 
-    Where a pass can only be taken as a whole, it is taken if that alone gains more
-    than all other alternatives together, whose decisions then do not matter.
+    module = HloModule._wrap(alternatives._capture.module())
+    names = frozenset(HloGraph.from_module(module).node_names)
+    return np.fromiter(map(names.__contains__, alternatives.graph.node_names), np.bool_)
+
+
+def cheapest_choices(alternatives: Alternatives, weights: Weights) -> Int64Array:
+    """[A] choices that lower the sum of weights, best first, none spoiling another.
+
+    A choice is taken if it gains, and no better one makes dead what it makes dead (the
+    gain would count twice) or what it reads (which would have to stay), nor reads what
+    it makes dead. So the gains add up, and the result is no worse than the original.
+    Where a pass can only be taken as a whole, it is taken if that alone gains more than
+    all others together.
     """
+    decisions = np.zeros(len(alternatives), np.int64)
     if len(alternatives) == 0:
-        return np.zeros(0, np.int64)
-    num_choices = alternatives.num_choices
-    offsets = np.cumsum(num_choices) - num_choices
-    effects = choice_effects(alternatives, weights)
-    least = np.minimum.reduceat(effects, offsets)
-    is_least = np.flatnonzero(effects == np.repeat(least, num_choices))
-    decisions: npt.NDArray[np.int64] = (
-        is_least[np.searchsorted(is_least, offsets)] - offsets
-    )
-    is_whole = np.fromiter((each.kind == "pass" for each in alternatives), np.bool_)
-    if is_whole.any():
-        best = int(np.argmin(np.where(is_whole, least, np.inf)))
-        keep = decisions[best]
-        decisions[is_whole] = 0
-        if least[best] < least[~is_whole].sum():
-            decisions[best] = keep
+        return decisions
+    effects = Effects(alternatives, weights)
+    owner = np.repeat(np.arange(len(alternatives)), alternatives.num_choices)
+    is_candidate = (effects.change < 0) & ~effects.is_whole[owner]
+    candidates = np.flatnonzero(is_candidate)
+    candidates = candidates[np.argsort(effects.change[candidates], kind="stable")]
+    dead, reads = effects.dead(), effects.reads()
+    all_dead: set[int] = set()
+    all_reads: set[int] = set()
+    gain = 0.0
+    for choice in candidates.tolist():
+        index = owner[choice]
+        is_free = all_dead.isdisjoint(dead[choice]) and not decisions[index]
+        if (
+            is_free
+            and all_dead.isdisjoint(reads[choice])
+            and all_reads.isdisjoint(dead[choice])
+        ):
+            decisions[index] = choice - effects.first[index]
+            all_dead |= dead[choice]
+            all_reads |= reads[choice]
+            gain += effects.change[choice]
+    whole = np.where(effects.is_whole[owner], effects.change, np.inf)
+    best = int(np.argmin(whole))
+    if whole[best] < gain:
+        decisions[:] = 0
+        decisions[owner[best]] = best - effects.first[owner[best]]
     return decisions
 
 

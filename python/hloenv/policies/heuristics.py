@@ -74,9 +74,10 @@ class FewestOps:
     makes dead; the original wins a tie, then the lower choice. A call counts its share
     of what it calls, but a fusion counts as one, whatever is inside.
 
-    Greedy: each alternative is decided as if all others were rejected, so what two of
-    them make dead only together, or would add only once, is not seen. Deciding again
-    after applying makes up for a part of it.
+    Greedy: the choice that gains most goes first, and those that would spoil a gain
+    already counted are left out, so the result is never worse than the original. What
+    two choices gain only together is not seen; deciding again after applying finds
+    much of what was left.
     """
 
     def __call__(self, alternatives: Alternatives, /) -> Int64Array:
