@@ -7,13 +7,19 @@
 
 from __future__ import annotations
 
+from .decide import Decided, FallbackWarning, JitFunction, Policy, jit
 from .injection import Injection, InjectionWarning, compile_injected, inject
 from .lowering import from_jax
 
 __all__ = [
+    "Decided",
+    "FallbackWarning",
     "Injection",
     "InjectionWarning",
+    "JitFunction",
+    "Policy",
     "compile_injected",
     "from_jax",
     "inject",
+    "jit",
 ]

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from ..env import HloEnv
+from ..env import HloEnv, needs_layouts
 from ..errors import DecisionError, HloEnvError
-from ..evaluate import finish
 from ..module import HloModule
 from ..passes import Pass, Pipeline, as_pipeline
+from ..place import finish
 from ..rewrite import Alternatives, Decisions, as_decisions
 from .dispatch import Gate, Undecided, dispatcher, gated, unique_name
 from .injection import without_persistent_cache
@@ -102,9 +102,12 @@ class JitFunction:
 
     Attributes:
         decided: what was decided so far, one entry for each signature.
+        num_injected: compilations in which a decided module ran. jax compiles one
+            signature several times, for arguments that are tied to a device and so on.
     """
 
     decided: list[Decided]
+    num_injected: int
 
     def __init__(
         self,
@@ -117,14 +120,14 @@ class JitFunction:
         jax = require_jax("hloenv.jit")
         functools.update_wrapper(self, fn)
         self.decided = []
+        self.num_injected = 0
         self._policy = _as_policy(policy)
         self._passes = tuple(as_pipeline(each) for each in passes)
         self._lock = threading.RLock()
         self._gate = Gate()
         self._pending: _Pending | None = None
         # Fingerprint of what jaxlib has before scheduling -> what runs instead, or
-        # None to leave it. jax compiles a signature again, without lowering it again,
-        # for arguments that are tied to a device and so on.
+        # None to leave it.
         self._replacements: dict[str, bytes | None] = {}
         self._plain = jax.jit(fn, **jit_options)
         self._jitted = jax.jit(
@@ -171,22 +174,29 @@ class JitFunction:
             isinstance(leaf, jax.core.Tracer) for leaf in leaves
         ):
             return self._plain(*args, **kwargs)
-        with self._gate.open():
-            with self._lock:
-                lowered = self._jitted.lower(*args, **kwargs)
+        reason = None
+        with self._lock:
+            if not self._is_traced(args, kwargs):
+                with self._gate.open():
+                    lowered = self._jitted.lower(*args, **kwargs)
                 reason = _unsupported(jax, lowered, leaves)
                 if reason is None:
                     reason = self._decide_and_compile(jax, lowered)
-            if reason is not None:
-                warnings.warn(
-                    f"{self._name()} runs as plain jax.jit: {reason}",
-                    FallbackWarning,
-                    stacklevel=3,
-                )
+        if reason is not None:
+            name = getattr(self, "__name__", "the function")
+            warnings.warn(
+                f"{name} runs as plain jax.jit: {reason}", FallbackWarning, stacklevel=3
+            )
+        with self._gate.open():
             return self._jitted(*args, **kwargs)
 
-    def _name(self) -> str:
-        return str(getattr(self, "__name__", "the function"))
+    def _is_traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether another thread has decided this signature in the meantime."""
+        try:
+            self._jitted.lower(*args, **kwargs)
+        except Undecided:
+            return False
+        return True
 
     def _decide_and_compile(self, jax: Any, lowered: Any) -> str | None:
         """Leaves the decided module compiled in jax's caches, or says why not."""
@@ -223,7 +233,7 @@ class JitFunction:
         num_alternatives = num_accepted = 0
         at_fusion = False
         for pipeline in self._passes:
-            if not at_fusion and is_decided_at_fusion(pipeline):
+            if not at_fusion and needs_layouts(pipeline):
                 env.run_until("fusion")
                 at_fusion = True
             alternatives = env.get_alternatives(pipeline)
@@ -253,7 +263,10 @@ class JitFunction:
             self._replacements[fingerprint] = pending.proto
         if pending is not None:
             pending.fingerprint = fingerprint
-        return self._replacements.get(fingerprint)
+        replacement = self._replacements.get(fingerprint)
+        if replacement is not None:
+            self.num_injected += 1
+        return replacement
 
 
 @dataclass
