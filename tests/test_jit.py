@@ -12,7 +12,7 @@ import pytest
 
 from hloenv import HloModule
 from hloenv.errors import DecisionError, PassError
-from hloenv.jax import FallbackWarning, from_jax, injection, jit
+from hloenv.jax import DonationWarning, FallbackWarning, from_jax, injection, jit
 
 pytestmark = [pytest.mark.jax, pytest.mark.compile]
 
@@ -171,8 +171,9 @@ def test_decisions_reach_the_executable():
         counts.append(found)
         executable = decided._jitted.lower(x).compile().as_text()
         assert executable.count(" fusion(") == found
-    assert counts[0] > 0
-    assert counts[1] == 0
+    # XLA wraps what stays alone in fusions of one.
+    assert counts[0] == 1
+    assert counts[1] > 1
 
 
 def test_several_shapes_are_decided_one_by_one():
@@ -190,10 +191,10 @@ def test_a_second_call_decides_nothing():
         calls.append(len(alternatives))
         return alternatives.reject_all()
 
-    decided = jit(lambda x: x * 1 + 0, policy=policy, passes=("algsimp",))
+    decided = jit(lambda x: x / 2, policy=policy, passes=("algsimp",))
     x = normal(4)
     for _ in range(3):
-        np.testing.assert_array_equal(decided(x), x)
+        np.testing.assert_allclose(decided(x), x / 2)
     assert len(calls) == 1
     assert calls[0] > 0
 
@@ -232,14 +233,22 @@ def test_equal_entry_layouts_with_other_static_arguments_do_not_mix():
             np.testing.assert_allclose(decided(x, n), np.asarray(x) * n, rtol=1e-6)
 
 
-def test_donated_arguments_are_used_up():
-    decided = jit(lambda x, y: x * 2 + y, donate_argnums=0, passes=("fusion",))
-    x, y = normal(128), normal(128, seed=1)
-    expected = np.asarray(x) * 2 + np.asarray(y)
-    result = decided(x, y)
-    np.testing.assert_allclose(result, expected, rtol=1e-6)
-    assert x.is_deleted()
-    assert not y.is_deleted()
+def test_donated_arguments_stay_as_they_were():
+    """XLA would update a donated argument in place; jaxlib forgets that it may."""
+
+    def fn(cache, row):
+        return cache.at[3].set(row), row.sum()
+
+    decided = jit(fn, donate_argnums=0, passes=("algsimp", "fusion"))
+    cache, row = normal(64, 32), normal(32, seed=1)
+    before = np.array(cache)
+    with pytest.warns(DonationWarning) as caught:
+        result, _ = decided(cache, row)
+    assert [warning.filename for warning in caught] == [__file__]
+    np.testing.assert_array_equal(result[3], row)
+    np.testing.assert_array_equal(result[4], before[4])
+    np.testing.assert_array_equal(cache, before)
+    assert len(decided.decided) == 1
 
 
 def test_inside_other_transformations_it_is_plain_jax():
@@ -315,7 +324,7 @@ def test_a_pass_that_fails_falls_back_with_a_warning():
 
 
 def test_a_wrong_policy_is_an_error():
-    decided = jit(lambda x: x * 1 + 0, policy=lambda _: [7])
+    decided = jit(lambda x: x / 2, policy=lambda _: [7])
     with pytest.raises(DecisionError):
         decided(jnp.float32(1))
 
@@ -342,7 +351,7 @@ assert decided.decided == []
 
 
 def test_unknown_policies_and_passes_are_refused_at_once():
-    with pytest.raises(ValueError, match="accept-all, reject-all"):
+    with pytest.raises(LookupError, match="reject-all"):
         jit(jnp.tanh, policy="accept-some")
     with pytest.raises(LookupError, match="algsimp"):
         jit(jnp.tanh, passes=("algsim",))

@@ -7,17 +7,17 @@
 
 from __future__ import annotations
 
-from .decide import Decided, FallbackWarning, JitFunction, Policy, jit
+from .decide import Decided, DonationWarning, FallbackWarning, JitFunction, jit
 from .injection import Injection, InjectionWarning, compile_injected, inject
 from .lowering import from_jax
 
 __all__ = [
     "Decided",
+    "DonationWarning",
     "FallbackWarning",
     "Injection",
     "InjectionWarning",
     "JitFunction",
-    "Policy",
     "compile_injected",
     "from_jax",
     "inject",
