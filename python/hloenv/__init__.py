@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from .arrays import OutputComparison, compare_outputs, random_inputs
 from .env import HloEnv, PlaceWarning, State, replay
 from .errors import (
     ArgumentError,
@@ -35,6 +36,9 @@ from .errors import (
     UnknownPassError,
     WorkerError,
 )
+from .evaluate import Measurement, measure
+from .executable import Executable, compile
+from .ffi import register_target
 from .graph import HloGraph, dtypes, opcodes
 from .interpret import ChoiceError, interpret, verify_alternatives
 from .module import ArraySpec, HloModule, ModuleCost, as_module
@@ -58,6 +62,7 @@ __all__ = [
     "ChoiceError",
     "CompileError",
     "DecisionError",
+    "Executable",
     "ExecuteError",
     "FlagError",
     "GraphError",
@@ -68,8 +73,10 @@ __all__ = [
     "HookError",
     "InvalidModuleError",
     "MeasureTimeout",
+    "Measurement",
     "ModuleCost",
     "ModuleTooLargeError",
+    "OutputComparison",
     "OutputMismatchError",
     "ParseError",
     "Pass",
@@ -91,13 +98,18 @@ __all__ = [
     "WorkerError",
     "__version__",
     "as_module",
+    "compare_outputs",
+    "compile",
     "describe_pass",
     "dtypes",
     "finish",
     "interpret",
     "list_passes",
     "list_stages",
+    "measure",
     "opcodes",
+    "random_inputs",
+    "register_target",
     "replay",
     "run_passes",
     "run_until",
