@@ -290,7 +290,7 @@ def _skips(records: list[dict[str, Any]]) -> list[str]:
             reason = reason.replace(f"'{record['module'].split('/')[1]}'", "…")
             parts = reason.split("'")
             counts[
-                "'".join(parts[:2] + ["…"] + parts[4:])[:160]
+                "'".join([*parts[:2], "…", *parts[4:]])[:160]
                 if len(parts) > 4
                 else reason[:160]
             ] += 1

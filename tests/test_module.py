@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from hloenv.errors import InvalidModuleError, ModuleTooLargeError, ParseError
+from hloenv.interpret import interpret
 from hloenv.module import HloModule, as_module, check_size
 from support.cases import WRITTEN
 from support.hlo_gen import random_module
@@ -127,6 +128,29 @@ def test_pickle_keeps_the_module() -> None:
     assert pickle.loads(pickle.dumps(module)).fingerprint() == module.fingerprint()
 
 
+def test_text_keeps_the_sign_of_zero() -> None:
+    module = HloModule.from_text(
+        """HloModule signs
+
+ENTRY main {
+  a = f32[] constant(-0)
+  b = f32[2,2] constant({ { -0, 0 }, { -0.0, -0e1 } })
+  c = c64[] constant((-0, 1))
+  d = bf16[3] constant({-0, -0.5, -01})
+  e = s32[2] constant({-0, 0})
+  ROOT out = (f32[], f32[2,2], c64[], bf16[3], s32[2]) tuple(a, b, c, d, e)
+}
+"""
+    )
+    for each in (module, HloModule.from_text(module.to_text())):
+        a, b, c, d, e = interpret(each)
+        assert np.signbit(a)
+        assert np.signbit(b).tolist() == [[True, False], [True, True]]
+        assert np.signbit(c.real)
+        assert np.signbit(d).tolist() == [True, True, True]
+        assert e.tolist() == [0, 0]
+
+
 def test_invalid_modules_parse_and_fail_to_verify() -> None:
     module = HloModule.from_text(
         """HloModule invalid
@@ -155,5 +179,5 @@ def test_what_is_no_module_is_refused() -> None:
 def test_a_limit_on_the_size() -> None:
     module = HloModule.from_text(TEXT)
     check_size(module, 5)
-    with pytest.raises(ModuleTooLargeError, match="5 instructions.*4"):
+    with pytest.raises(ModuleTooLargeError, match=r"5 instructions.*4"):
         check_size(module, 4)

@@ -98,6 +98,32 @@ ENTRY main {
     ]
 
 
+def test_equal_constants_of_two_computations_stay_where_they_are() -> None:
+    text = """HloModule m
+
+helper {
+  x = s32[] parameter(0)
+  two = s32[] constant(2)
+  four = s32[] add(two, two)
+  ROOT out = s32[] maximum(four, x)
+}
+
+ENTRY main {
+  x = s32[] parameter(0)
+  two = s32[] constant(2)
+  four = s32[] add(two, two)
+  sum = s32[] add(four, x)
+  ROOT out = s32[] call(sum), to_apply=helper
+}
+"""
+    again = Pipeline("again", ["constant_folding"])
+    alternatives = _capture(text, "constant_folding", again)
+    assert alternatives.num_choices.tolist() == [2, 2]
+    alternatives.module.verify()
+    text = alternatives.module.to_text()
+    assert HloModule.from_text(text).fingerprint() == alternatives.module.fingerprint()
+
+
 def test_decisions_for_a_pass_are_its_native_run() -> None:
     env = HloEnv(NESTED)
     alternatives = env.get_alternatives("algsimp", "cse", "dce")
@@ -109,7 +135,9 @@ def test_decisions_for_a_pass_are_its_native_run() -> None:
 
 
 def test_decisions_for_a_pass_that_was_not_captured() -> None:
-    with pytest.raises(UnknownPassError, match="'dce'.*'logistic-expander', 'algsimp'"):
+    with pytest.raises(
+        UnknownPassError, match=r"'dce'.*'logistic-expander', 'algsimp'"
+    ):
         _capture(NESTED, *BOTH).decisions_for("dce")
 
 

@@ -127,7 +127,8 @@ absl::StatusOr<std::vector<std::vector<ChoiceError>>> VerifyAlternatives(
   for (const Alternative& alternative : capture.alternatives()) {
     errors.emplace_back(alternative.num_choices() - 1);
   }
-  HLOENV_ASSIGN_OR_RETURN(Module graph, capture.Graph());
+  HLOENV_ASSIGN_OR_RETURN(Module alternatives, capture.Graph());
+  HLOENV_ASSIGN_OR_RETURN(Module graph, ForEvaluator(alternatives));
   absl::flat_hash_map<const xla::HloInstruction*, int64_t> alternative_of;
   for (const AlternativeSite& site : FindAlternatives(graph.hlo())) {
     alternative_of[site.instruction] = site.alternative;

@@ -5,6 +5,8 @@
 
 #include "support/status.h"
 #include "xla/hlo/evaluator/hlo_evaluator.h"
+#include "xla/hlo/ir/hlo_instructions.h"
+#include "xla/service/batched_gather_scatter_normalizer.h"
 
 namespace hloenv {
 namespace {
@@ -43,11 +45,44 @@ absl::Status FillLeaves(absl::Span<const Bytes> inputs, size_t* next,
   return status;
 }
 
+bool HasBatchedIndexing(const xla::HloModule& module) {
+  for (const xla::HloComputation* computation : module.computations()) {
+    for (const xla::HloInstruction* instruction : computation->instructions()) {
+      if (instruction->opcode() == xla::HloOpcode::kGather &&
+          !instruction->gather_dimension_numbers()
+               .operand_batching_dims()
+               .empty()) {
+        return true;
+      }
+      if (instruction->opcode() == xla::HloOpcode::kScatter &&
+          !instruction->scatter_dimension_numbers()
+               .input_batching_dims()
+               .empty()) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
+absl::StatusOr<Module> ForEvaluator(const Module& module) {
+  if (!HasBatchedIndexing(module.hlo())) return module;
+  std::unique_ptr<xla::HloModule> clone = module.CloneHlo();
+  absl::StatusOr<bool> changed =
+      xla::BatchedGatherScatterNormalizer().Run(clone.get());
+  if (!changed.ok()) {
+    return Annotate(changed.status(), kExecuteError,
+                    "batched gathers and scatters cannot be written out");
+  }
+  return Module(std::move(clone));
+}
+
 absl::StatusOr<std::vector<std::string>> Interpret(
-    const Module& module, absl::Span<const Bytes> inputs,
+    const Module& given, absl::Span<const Bytes> inputs,
     OnCustomCall on_custom_call) {
+  HLOENV_ASSIGN_OR_RETURN(const Module module, ForEvaluator(given));
   const xla::HloComputation* entry = module.hlo().entry_computation();
   std::vector<xla::Literal> literals;
   size_t next = 0;

@@ -33,12 +33,12 @@ def _pairs(source: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def single(run_all: Callable[..., dict[str, Any]]) -> dict[str, Any]:
-    return run_all("check_structure", lambda source: ("raw", all_passes()))
+    return run_all("check_structure", lambda _: ("raw", all_passes()))
 
 
 @pytest.fixture(scope="module")
 def inlined(run_all: Callable[..., dict[str, Any]]) -> dict[str, Any]:
-    return run_all("check_structure", lambda source: ("inlined", all_passes()))
+    return run_all("check_structure", lambda _: ("inlined", all_passes()))
 
 
 @pytest.fixture(scope="module")

@@ -154,7 +154,7 @@ class _Running:
 
 def _start(function: Callable[..., Any], index: int, job: tuple[Any, ...]) -> _Running:
     reader, writer = os.pipe()
-    stderr = tempfile.TemporaryFile()
+    stderr = tempfile.TemporaryFile()  # noqa: SIM115 (closed by _finish)
     pid = os.fork()
     if pid == 0:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
