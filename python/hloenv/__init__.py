@@ -35,6 +35,8 @@ from .errors import (
     UnknownPassError,
     WorkerError,
 )
+from .evaluate import Measurement, measure
+from .executable import Executable, compile
 from .graph import HloGraph, dtypes, opcodes
 from .interpret import ChoiceError, interpret, verify_alternatives
 from .module import ArraySpec, HloModule, ModuleCost, as_module
@@ -58,6 +60,7 @@ __all__ = [
     "ChoiceError",
     "CompileError",
     "DecisionError",
+    "Executable",
     "ExecuteError",
     "FlagError",
     "GraphError",
@@ -68,6 +71,7 @@ __all__ = [
     "HookError",
     "InvalidModuleError",
     "MeasureTimeout",
+    "Measurement",
     "ModuleCost",
     "ModuleTooLargeError",
     "OutputMismatchError",
@@ -91,12 +95,14 @@ __all__ = [
     "WorkerError",
     "__version__",
     "as_module",
+    "compile",
     "describe_pass",
     "dtypes",
     "finish",
     "interpret",
     "list_passes",
     "list_stages",
+    "measure",
     "opcodes",
     "replay",
     "run_passes",
