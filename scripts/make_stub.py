@@ -57,6 +57,8 @@ class _Bare(ast.NodeTransformer):
 def _clean(signature: str) -> str:
     """One recorded signature as the head of a function definition."""
     signature = signature.replace("hloenv._core.", "")
+    # A class that is bound after its first use goes by its C++ name.
+    signature = re.sub(r"\bhloenv::(?:\w+::)*(\w+)", r"\1", signature)
     # A default that is not a literal prints as <...>.
     signature = re.sub(r"= <[^<>]*>", "= ...", signature)
     tree = ast.parse(f"def {signature}: ...")

@@ -334,3 +334,18 @@ def test_real_modules_convert(real_module_path):
     content = json.loads(to_json(graph))
     assert len(content["nodes"]) == graph.num_nodes
     assert to_dot(graph).count(" -> ") == graph.num_edges + len(graph.call_nodes)
+
+
+@pytest.mark.learn
+@pytest.mark.parametrize("hetero", [False, True])
+def test_a_module_of_one_parameter_converts_and_batches(hetero):
+    from torch_geometric.data import Batch
+
+    graph = HloGraph.from_module(
+        "HloModule one\nENTRY e { ROOT p = f32[] parameter(0) }"
+    )
+    data = to_pyg(graph, hetero=hetero)
+    data.validate()
+    batch = Batch.from_data_list([data, data])
+    assert batch.num_nodes == (4 if hetero else 2)
+    assert to_networkx(graph).number_of_nodes() == 1

@@ -52,10 +52,14 @@ def _changed(*pairs: tuple[str, str]) -> str:
     "text",
     [
         pytest.param(_changed(("HloModule base", "HloModule other")), id="module name"),
-        pytest.param(_changed((" e = ", " q = "), ("(e, ", "(q, "), (" e, y", " q, y")),
-                     id="instruction name"),
-        pytest.param(_changed(("add {", "plus {"), ("to_apply=add", "to_apply=plus")),
-                     id="computation name"),
+        pytest.param(
+            _changed((" e = ", " q = "), ("(e, ", "(q, "), (" e, y", " q, y")),
+            id="instruction name",
+        ),
+        pytest.param(
+            _changed(("add {", "plus {"), ("to_apply=add", "to_apply=plus")),
+            id="computation name",
+        ),
         pytest.param(
             _changed(("sine(x)", 'sine(x), metadata={op_name="s" source_line=3}')),
             id="metadata",
@@ -73,7 +77,10 @@ def _changed(*pairs: tuple[str, str]) -> str:
         ),
         pytest.param(
             _changed(
-                ("ENTRY main", "unused {\n  ROOT v = f32[] parameter(0)\n}\n\nENTRY main")
+                (
+                    "ENTRY main",
+                    "unused {\n  ROOT v = f32[] parameter(0)\n}\n\nENTRY main",
+                )
             ),
             id="dead computation",
         ),
@@ -92,8 +99,10 @@ def test_blind_to(text: str) -> None:
         pytest.param(_changed(("direction=LT", "direction=LE")), id="attribute"),
         pytest.param(_changed(("constant(0)", "constant(-0.0)")), id="literal"),
         pytest.param(
-            _changed(("parameter(0)\n  y", "parameter(1)\n  y"),
-                     ("y = f32[2,3]{1,0} parameter(1)", "y = f32[2,3]{1,0} parameter(0)")),
+            _changed(
+                ("parameter(0)\n  y", "parameter(1)\n  y"),
+                ("y = f32[2,3]{1,0} parameter(1)", "y = f32[2,3]{1,0} parameter(0)"),
+            ),
             id="parameter numbers",
         ),
         pytest.param(_changed(('"f"', '"g"')), id="custom call target"),
@@ -102,15 +111,20 @@ def test_blind_to(text: str) -> None:
             _changed(('"f"', '"f", custom_call_has_side_effect=true')),
             id="side effect",
         ),
-        pytest.param(_changed(("sum = f32[] add", "sum = f32[] multiply")),
-                     id="called computation"),
+        pytest.param(
+            _changed(("sum = f32[] add", "sum = f32[] multiply")),
+            id="called computation",
+        ),
         pytest.param(_changed(("e = f32[2,3]{1,0}", "e = f32[2,3]{0,1}")), id="layout"),
         pytest.param(
             _changed(("->f32[2,3]{1,0}}", "->f32[2,3]{0,1}}")), id="entry layout"
         ),
         pytest.param(
             _changed(
-                ("->f32[2,3]{1,0}}", "->f32[2,3]{1,0}}, input_output_alias={ {}: (0, {}, may-alias) }")
+                (
+                    "->f32[2,3]{1,0}}",
+                    "->f32[2,3]{1,0}}, input_output_alias={ {}: (0, {}, may-alias) }",
+                )
             ),
             id="aliasing",
         ),

@@ -529,6 +529,66 @@ def test_alternatives_that_do_not_fit_together_are_refused(before, after, messag
         HloGraph.from_module(ALTERNATIVES.replace(before, after))
 
 
+# Instructions that break the rules of HLO.
+UNSOUND = [
+    "f32[2,2]{1,0} dot(p, p), lhs_contracting_dims={7}, rhs_contracting_dims={9}",
+    "f32[2,2]{1,0} dot(t, t), lhs_contracting_dims={0}, rhs_contracting_dims={0}",
+    "f32[2,2]{1,0} convolution(p, p), window={size=3x3}, dim_labels=b01f_01io->b01f",
+    "f32[2,3,4,5]{3,2,1,0} convolution(q, q), window={size=3x3}, "
+    "dim_labels=b01f_01io->b01f, feature_group_count=0",
+    "f32[2,3]{1,0} transpose(t), dimensions={0,1}",
+    "f32[2,3]{1,0} transpose(p), dimensions={7,8}",
+    "f32[2]{0} reduce(t, p), dimensions={5}, to_apply=add",
+    "() reduce(t, p), dimensions={5}, to_apply=add",
+    "f32[2]{0} get-tuple-element(t), index=9",
+    "f32[2]{0} slice(p), slice={[0:9]}",
+    "f32[2,3]{1,0} fusion(), kind=kLoop, calls=add",
+    "f32[2,3]{1,0} fusion(p, p, p), kind=kLoop, calls=add",
+    "f32[2]{0} sort(t), dimensions={0}, to_apply=add",
+    "c64[] fft(c), fft_type=FFT, fft_length={0}",
+    "f32[] cholesky(s), lower=true",
+    "f32[2,3]{1,0} while(p), condition=add, body=add",
+    "f32[?,3]{1,0} negate(p)",
+]
+
+
+def test_modules_that_no_verifier_has_seen_do_not_end_the_process(run_child):
+    head = SMALL.split("ENTRY")[0]
+    texts = [
+        f"""{head} ENTRY unsound {{
+          p = f32[2,3]{{1,0}} parameter(0)
+          q = f32[2,3,4,5]{{3,2,1,0}} parameter(1)
+          t = (f32[2,3]{{1,0}}) parameter(2)
+          c = c64[] parameter(3)
+          s = f32[] parameter(4)
+          ROOT result = {instruction}
+        }}"""
+        for instruction in UNSOUND
+    ]
+    child = run_child(f"""
+from hloenv.errors import HloEnvError
+from hloenv.graph import HloGraph
+for instruction, text in zip({UNSOUND!r}, {texts!r}):
+    print(instruction, flush=True)
+    try:
+        HloGraph.from_module(text).validate()
+        print("made")
+    except HloEnvError as error:
+        print("refused:", error)
+""")
+    # XLA's parser refuses few of them by itself.
+    assert child.stdout.count("\nmade") > len(UNSOUND) / 2
+
+
+def test_sizes_of_int64_limits_fit_together():
+    graph = graph_of(
+        "p = f32[4000000000,4000000000]{1,0} parameter(0)",
+        "ROOT sum = f32[4000000000,4000000000]{1,0} add(p, p)",
+    )
+    assert graph.input_bytes[1] == 2**63 - 1
+    graph.validate()
+
+
 def analysed_by_xla(graph: HloGraph) -> np.ndarray:
     """Nodes whose computation XLA's analysis visits: not what a sort applies."""
     visited = graph.computation_is_entry.copy()

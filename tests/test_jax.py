@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import hloenv
-from hloenv import HloModule
+from hloenv import HloModule, InvalidModuleError
 from hloenv.jax import InjectionWarning, compile_injected, from_jax, inject, injection
 
 pytestmark = pytest.mark.jax
@@ -178,6 +178,31 @@ def test_inject_warns_when_nothing_was_compiled(jax, jnp):
         fn(x)
 
 
+def test_a_module_with_donations_is_refused(jax, jnp):
+    fn = jax.jit(lambda x, y: x + y, donate_argnums=0)
+    x = jnp.arange(4.0)
+    module = hloenv.finish(from_jax(fn, x, x))
+    with pytest.raises(InvalidModuleError, match="donations=False"), inject(module):
+        fn(x, x)
+    module = hloenv.finish(from_jax(fn, x, x, donations=False))
+    with inject(module) as injected:
+        np.testing.assert_array_equal(fn(x, x + 1), [1, 3, 5, 7])
+    assert injected.replaced == 1
+
+
+def test_a_module_finished_by_the_other_xla_runs(jnp):
+    """Transposed results keep the layout that jax expects."""
+
+    def fn(x, w):
+        return (x @ w).T, jnp.tanh(w).T @ x.T
+
+    x, w = jnp.arange(6.0).reshape(2, 3), jnp.arange(12.0).reshape(3, 4)
+    module = hloenv.finish(from_jax(fn, x, w))
+    compiled = compile_injected(module, fn, x, w)
+    for actual, expected in zip(compiled(x, w), fn(x, w), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-6)
+
+
 def test_two_blocks_in_two_threads_do_not_meet(jax, jnp):
     def add(x):
         return x + 1
@@ -217,7 +242,7 @@ import jax, jax.numpy as jnp, os
 jax.config.update("jax_compilation_cache_dir", {str(tmp_path)!r})
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-from hloenv import HloModule
+from hloenv import HloModule, InvalidModuleError
 from hloenv.jax import inject, injection
 x = jnp.arange(4.0)
 def fn(x): return x + 1

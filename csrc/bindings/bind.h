@@ -7,6 +7,7 @@
 namespace hloenv {
 
 void BindHlo(pybind11::module_& m);
+void BindJax(pybind11::module_& m);
 void BindRewrite(pybind11::module_& m);
 void BindInterpret(pybind11::module_& m);
 void BindPasses(pybind11::module_& m);

@@ -9,6 +9,7 @@ PYBIND11_MODULE(_core, m) {
   m.attr("tensorflow_version") = HLOENV_TENSORFLOW_VERSION;
   hloenv::BindErrors(m);
   hloenv::BindHlo(m);
+  hloenv::BindJax(m);
   hloenv::BindRewrite(m);
   hloenv::BindInterpret(m);
   hloenv::BindPasses(m);

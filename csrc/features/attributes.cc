@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "features/attributes.h"
 
+#include "features/shapes.h"
 #include "xla/hlo/ir/hlo_instructions.h"
 #include "xla/xla_data.pb.h"
 
@@ -99,15 +100,16 @@ void AddDot(const HloInstruction& dot, AttributeList* list) {
   const xla::Shape& rhs = dot.operand(1)->shape();
   int64_t batch = 1;
   for (int64_t dim : numbers.lhs_batch_dimensions()) {
-    batch *= lhs.dimensions(dim);
+    batch = SaturatingProduct(batch, DimensionOf(lhs, dim));
   }
   int64_t contracting = 1;
   for (int64_t dim : numbers.lhs_contracting_dimensions()) {
-    contracting *= lhs.dimensions(dim);
+    contracting = SaturatingProduct(contracting, DimensionOf(lhs, dim));
   }
-  const int64_t shared = batch * contracting;
-  const auto rest = [shared](const xla::Shape& shape) {
-    return shared == 0 ? 0 : xla::ShapeUtil::ElementsIn(shape) / shared;
+  const int64_t shared = SaturatingProduct(batch, contracting);
+  const auto rest = [shared](const xla::Shape& shape) -> int64_t {
+    if (shared == 0 || !shape.IsArray()) return 0;
+    return ElementCount(shape.dimensions()) / shared;
   };
   list->Add(kBatchSize, batch);
   list->Add(kLhsSize, rest(lhs));

@@ -4,9 +4,11 @@
 #include <array>
 
 #include "absl/container/flat_hash_map.h"
+#include "features/bytes.h"
+#include "features/shapes.h"
 #include "rewrite/alternative.h"
 #include "support/status.h"
-#include "xla/layout_util.h"
+#include "xla/permutation_util.h"
 #include "xla/service/hlo_cost_analysis.h"
 
 namespace hloenv {
@@ -16,8 +18,6 @@ using xla::HloInstruction;
 using xla::HloOpcode;
 using xla::Shape;
 using xla::ShapeUtil;
-
-constexpr int64_t kPointerBytes = sizeof(void*);
 
 // How the cost of an opcode is found. Bytes accessed are those of all operands
 // and the output but for kFree and kOwn.
@@ -99,99 +99,42 @@ Rule RuleOf(HloOpcode opcode) {
   return (*rules)[static_cast<int>(opcode)];
 }
 
-int64_t SizeOf(const Shape& shape) {
-  return xla::LayoutUtil::HasLayout(shape)
-             ? ShapeUtil::ByteSizeOf(shape, kPointerBytes)
-             : 0;
-}
-
-// Bytes that an instruction writes by default: the leaves of a tuple, where
-// SizeOf counts the table of pointers to them.
-int64_t LeafSizeOf(const Shape& shape) {
-  if (!shape.IsTuple()) return SizeOf(shape);
-  int64_t bytes = 0;
-  for (const Shape& element : shape.tuple_shapes()) {
-    bytes += LeafSizeOf(element);
-  }
-  return bytes;
-}
-
-// What a fusion reads of one of its parameters: an instruction that slices it
-// reads the slice, those that read all of it share one reading.
-int64_t BytesReadOf(const HloInstruction& parameter) {
-  int64_t bytes = 0;
-  bool is_read_whole = false;
-  const auto read_whole = [&] {
-    if (!is_read_whole) bytes += SizeOf(parameter.shape());
-    is_read_whole = true;
+// Whether the dimension numbers point at dimensions, which XLA's count of a
+// convolution's operations takes for granted.
+bool IsSoundConvolution(const HloInstruction& convolution) {
+  const xla::ConvolutionDimensionNumbers& numbers =
+      convolution.convolution_dimension_numbers();
+  const Shape& input = convolution.operand(0)->shape();
+  const Shape& kernel = convolution.operand(1)->shape();
+  const Shape& output = convolution.shape();
+  const auto have = [](const Shape& shape, const auto& dimensions) {
+    return std::all_of(
+        dimensions.begin(), dimensions.end(),
+        [&shape](int64_t dim) { return HasDimension(shape, dim); });
   };
-  for (const HloInstruction* user : parameter.users()) {
-    switch (user->opcode()) {
-      case HloOpcode::kFusion:
-        for (int64_t index : user->OperandIndices(&parameter)) {
-          bytes += BytesReadOf(*user->fused_parameter(index));
-        }
-        break;
-      case HloOpcode::kSlice:
-        bytes += SizeOf(user->shape());
-        break;
-      case HloOpcode::kDynamicSlice:
-        if (user->operand(0) == &parameter) {
-          bytes += SizeOf(user->shape());
-        } else {
-          read_whole();
-        }
-        break;
-      case HloOpcode::kDynamicUpdateSlice:
-        if (user->operand(0) != &parameter) read_whole();
-        break;
-      case HloOpcode::kBroadcast:
-      case HloOpcode::kReshape:
-        bytes += SizeOf(parameter.shape());
-        break;
-      default:
-        read_whole();
-    }
-  }
-  return bytes;
+  const int rank = convolution.window().dimensions_size();
+  return convolution.feature_group_count() > 0 &&
+         convolution.batch_group_count() > 0 &&
+         HasDimension(input, numbers.input_batch_dimension()) &&
+         HasDimension(input, numbers.input_feature_dimension()) &&
+         HasDimension(output, numbers.output_feature_dimension()) &&
+         have(input, numbers.input_spatial_dimensions()) &&
+         have(kernel, numbers.kernel_spatial_dimensions()) &&
+         have(output, numbers.output_spatial_dimensions()) &&
+         numbers.input_spatial_dimensions_size() >= rank &&
+         numbers.kernel_spatial_dimensions_size() >= rank &&
+         numbers.output_spatial_dimensions_size() >= rank;
 }
 
-// What a fusion writes: a dynamic-update-slice at the root writes its update.
-int64_t BytesWrittenOf(const Shape& shape, const HloInstruction* producer) {
-  if (shape.IsTuple()) {
-    const bool is_tuple =
-        producer != nullptr && producer->opcode() == HloOpcode::kTuple;
-    int64_t bytes = 0;
-    for (size_t i = 0; i < shape.tuple_shapes().size(); ++i) {
-      bytes += BytesWrittenOf(shape.tuple_shapes(i),
-                              is_tuple && shape.tuple_shapes(i).IsArray()
-                                  ? producer->operand(i)
-                                  : nullptr);
-    }
-    return bytes;
-  }
-  if (!shape.IsArray()) return 0;
-  if (producer != nullptr &&
-      producer->opcode() == HloOpcode::kDynamicUpdateSlice) {
-    return SizeOf(producer->operand(1)->shape());
-  }
-  return SizeOf(shape);
-}
-
-int64_t BytesAccessedByFusion(const HloInstruction& fusion) {
-  int64_t bytes =
-      BytesWrittenOf(fusion.shape(), fusion.fused_expression_root());
-  for (const HloInstruction* instruction :
-       fusion.fused_instructions_computation()->instructions()) {
-    if (instruction->opcode() == HloOpcode::kConstant &&
-        ShapeUtil::ElementsIn(instruction->shape()) > 1) {
-      bytes += SizeOf(instruction->shape());
-    }
-  }
-  for (const HloInstruction* parameter : fusion.fused_parameters()) {
-    bytes += BytesReadOf(*parameter);
-  }
-  return bytes;
+// A transpose that moves nothing. XLA's test is fatal for other shapes.
+bool IsBitcast(const HloInstruction& transpose) {
+  const Shape& input = transpose.operand(0)->shape();
+  const Shape& output = transpose.shape();
+  const auto dimensions = transpose.dimensions();
+  return input.IsArray() && output.IsArray() &&
+         input.dimensions().size() == dimensions.size() &&
+         output.dimensions().size() == dimensions.size() &&
+         xla::IsPermutation(dimensions) && transpose.IsEffectiveBitcast();
 }
 
 // Fusions whose cost follows rules of its own.
@@ -210,7 +153,7 @@ void Raise(double value, double* maximum) {
 
 int CeilLog2(int64_t value) {
   int log = 0;
-  while ((int64_t{1} << log) < value && log < 62) ++log;
+  while (log < 63 && (uint64_t{1} << log) < static_cast<uint64_t>(value)) ++log;
   return log;
 }
 
@@ -271,11 +214,16 @@ absl::Status CostModel::Add(int64_t node, Cost* cost) {
 
 absl::Status CostModel::AddOwn(int64_t node, Cost* cost) {
   const HloInstruction& instruction = *topology_.nodes[node];
+  const int64_t num_operands = instruction.operand_count();
   const auto size = [&](int64_t operand) {
-    return static_cast<double>(sizes_[OperandOf(node, operand)]);
+    return operand < num_operands
+               ? static_cast<double>(sizes_[OperandOf(node, operand)])
+               : 0;
   };
   const auto elements = [&](int64_t operand) {
-    return static_cast<double>(element_counts_[OperandOf(node, operand)]);
+    return operand < num_operands
+               ? static_cast<double>(element_counts_[OperandOf(node, operand)])
+               : 0;
   };
   const double output_size = static_cast<double>(sizes_[node]);
   switch (instruction.opcode()) {
@@ -284,39 +232,43 @@ absl::Status CostModel::AddOwn(int64_t node, Cost* cost) {
       break;
     case HloOpcode::kDynamicSlice:
     case HloOpcode::kGather:
-      cost->bytes_accessed = 2 * output_size;
-      if (instruction.operand_count() > 1) cost->bytes_accessed += size(1);
+      cost->bytes_accessed = 2 * output_size + size(1);
       break;
     case HloOpcode::kDynamicUpdateSlice:
-      cost->bytes_accessed = 2 * size(1);
-      if (instruction.operand_count() > 2) cost->bytes_accessed += size(2);
+      cost->bytes_accessed = 2 * size(1) + size(2);
       break;
     case HloOpcode::kTuple:
       cost->bytes_accessed = output_size;
       break;
     case HloOpcode::kTranspose:
-      if (instruction.IsEffectiveBitcast()) cost->bytes_accessed = 0;
+      if (IsBitcast(instruction)) cost->bytes_accessed = 0;
       break;
     case HloOpcode::kDot: {
       double depth = 1;
       const Shape& lhs = instruction.operand(0)->shape();
       for (int64_t dim :
            instruction.dot_dimension_numbers().lhs_contracting_dimensions()) {
-        depth *= static_cast<double>(lhs.dimensions(dim));
+        depth *= static_cast<double>(DimensionOf(lhs, dim));
       }
       cost->flops = 2 * depth * static_cast<double>(element_counts_[node]);
       break;
     }
     case HloOpcode::kConvolution:
+      if (!IsSoundConvolution(instruction)) break;
       cost->flops =
           static_cast<double>(xla::HloCostAnalysis::GetConvolutionFlops(
               &instruction, instruction.operand(0)->shape(),
               instruction.operand(1)->shape(), instruction.shape()));
       break;
     case HloOpcode::kReduce: {
-      const Shape& shape = instruction.shape();
-      const double kept = static_cast<double>(ShapeUtil::ElementsIn(
-          shape.IsTuple() ? shape.tuple_shapes(0) : shape));
+      const Shape* shape = &instruction.shape();
+      if (shape->IsTuple() && !shape->tuple_shapes().empty()) {
+        shape = &shape->tuple_shapes(0);
+      }
+      const double kept =
+          shape->IsArray()
+              ? static_cast<double>(ElementCount(shape->dimensions()))
+              : 0;
       AddCallee(node, 0, elements(0) - kept, cost);
       break;
     }
@@ -324,7 +276,7 @@ absl::Status CostModel::AddOwn(int64_t node, Cost* cost) {
       AddCallee(node, 0, static_cast<double>(element_counts_[node]), cost);
       break;
     case HloOpcode::kScatter: {
-      const int64_t num_arrays = (instruction.operand_count() - 1) / 2;
+      const int64_t num_arrays = (num_operands - 1) / 2;
       double updates = 0;
       for (int64_t i = 0; i < num_arrays; ++i) {
         updates += size(num_arrays + 1 + i);
@@ -411,11 +363,13 @@ absl::Status CostModel::AskXla(int64_t node, Cost* cost) {
       Annotate(analysis_->RevisitInstruction(instruction), kInvalidModuleError,
                absl::StrCat("XLA's cost analysis refused instruction '",
                             instruction->name(), "'")));
-  cost->flops = static_cast<double>(analysis_->flop_count(*instruction));
-  cost->transcendentals =
-      static_cast<double>(analysis_->transcendental_count(*instruction));
-  cost->bytes_accessed =
-      static_cast<double>(analysis_->bytes_accessed(*instruction));
+  // Below -1 is overflow.
+  const auto read = [](int64_t value) {
+    return static_cast<double>(std::max<int64_t>(value, -1));
+  };
+  cost->flops = read(analysis_->flop_count(*instruction));
+  cost->transcendentals = read(analysis_->transcendental_count(*instruction));
+  cost->bytes_accessed = read(analysis_->bytes_accessed(*instruction));
   return absl::OkStatus();
 }
 

@@ -60,7 +60,15 @@ absl::Status Capture::RunPasses(const std::vector<PipelineSpec>& passes) {
           MakeCandidatePass(std::get<PassSpec>(spec.steps.front())));
       HLOENV_ASSIGN_OR_RETURN(pass.proposals, candidate->Propose(module_.hlo()));
       analysis_ = &module_.analysis();
-      pass.is_dropped.assign(pass.proposals.size(), 0);
+      for (const Proposal& proposal : pass.proposals) {
+        // Nothing reads the values of dead code.
+        const bool is_live = std::all_of(
+            proposal.originals.begin(), proposal.originals.end(),
+            [this](const HloInstruction* original) {
+              return analysis_->is_live[analysis_->index.Of(original)] != 0;
+            });
+        pass.is_dropped.push_back(is_live ? 0 : 1);
+      }
     } else {
       HLOENV_ASSIGN_OR_RETURN(pass.shadow, Shadow::Run(module_, spec));
       if (pass.shadow->changed()) analysis_ = &module_.analysis();

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/custom_calls.h"
 
+#include <array>
 #include <map>
+#include <mutex>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "support/status.h"
@@ -71,6 +74,117 @@ std::string Advice(absl::string_view target) {
          "lower the function without it";
 }
 
+absl::Status TakeStatus(const XLA_FFI_Api& api, XLA_FFI_Error* error,
+                        absl::string_view context) {
+  if (error == nullptr) return absl::OkStatus();
+  XLA_FFI_Error_GetMessage_Args message = {};
+  message.struct_size = XLA_FFI_Error_GetMessage_Args_STRUCT_SIZE;
+  message.error = error;
+  api.XLA_FFI_Error_GetMessage(&message);
+  absl::Status status =
+      Error(kArgumentError, absl::StrCat(context, ": ", message.message));
+  XLA_FFI_Error_Destroy_Args destroy = {};
+  destroy.struct_size = XLA_FFI_Error_Destroy_Args_STRUCT_SIZE;
+  destroy.error = error;
+  api.XLA_FFI_Error_Destroy(&destroy);
+  return status;
+}
+
+// What the handler says of itself, above all the version of the FFI's headers
+// that it was built with.
+absl::StatusOr<XLA_FFI_Metadata> MetadataOf(const XLA_FFI_Api& api,
+                                            const FfiHandler& handler) {
+  XLA_FFI_Metadata metadata = {};
+  metadata.struct_size = XLA_FFI_Metadata_STRUCT_SIZE;
+  metadata.api_version.struct_size = XLA_FFI_Api_Version_STRUCT_SIZE;
+  XLA_FFI_Metadata_Extension extension = {};
+  extension.extension_base.struct_size = XLA_FFI_Metadata_Extension_STRUCT_SIZE;
+  extension.extension_base.type = XLA_FFI_Extension_Metadata;
+  extension.metadata = &metadata;
+  XLA_FFI_CallFrame frame = {};
+  frame.struct_size = XLA_FFI_CallFrame_STRUCT_SIZE;
+  frame.extension_start = &extension.extension_base;
+  frame.api = &api;
+  XLA_FFI_Error* error =
+      reinterpret_cast<XLA_FFI_Handler*>(handler.execute)(&frame);
+  HLOENV_RETURN_IF_ERROR(TakeStatus(api, error, "it gives no metadata"));
+  return metadata;
+}
+
+// XLA refuses handlers that were built with a later minor version of the FFI than
+// its own. Version 0.3 changed the calls that hold state and nothing else, so a
+// handler without state is the same in 0.2 and 0.3.
+bool IsNewerButEqual(const XLA_FFI_Api& api, const XLA_FFI_Metadata& metadata,
+                     const FfiHandler& handler) {
+  constexpr int kLastEqualMinor = 3;
+  const bool is_newer =
+      metadata.api_version.major_version == api.api_version.major_version &&
+      metadata.api_version.minor_version > api.api_version.minor_version;
+  const bool has_state = handler.instantiate != nullptr ||
+                         handler.prepare != nullptr ||
+                         handler.initialize != nullptr ||
+                         metadata.state_type_id.type_id !=
+                             XLA_FFI_UNKNOWN_TYPE_ID.type_id;
+  return is_newer && !has_state &&
+         metadata.api_version.minor_version <= kLastEqualMinor;
+}
+
+// Functions that stand in front of such handlers and give the version that XLA
+// knows. A handler is a plain function, so each needs a function of its own.
+class Trampolines {
+ public:
+  static Trampolines& Get() {
+    static auto* trampolines = new Trampolines();
+    return *trampolines;
+  }
+
+  // The same one for the same handler. ArgumentError when all are taken.
+  absl::StatusOr<XLA_FFI_Handler*> For(XLA_FFI_Handler* handler) {
+    static const auto kFunctions =
+        MakeFunctions(std::make_index_sequence<kCount>());
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (size_t i = 0; i < used_; ++i) {
+      if (handlers_[i] == handler) return kFunctions[i];
+    }
+    if (used_ == kCount) {
+      return Error(kArgumentError,
+                   absl::StrCat("more than ", kCount,
+                                " FFI handlers of a newer jaxlib"));
+    }
+    handlers_[used_] = handler;
+    return kFunctions[used_++];
+  }
+
+ private:
+  static constexpr size_t kCount = 256;
+
+  template <size_t kIndex>
+  static XLA_FFI_Error* Call(XLA_FFI_CallFrame* frame) {
+    XLA_FFI_Error* error = handlers_[kIndex](frame);
+    XLA_FFI_Extension_Base* extension = frame->extension_start;
+    if (error == nullptr && extension != nullptr &&
+        extension->type == XLA_FFI_Extension_Metadata) {
+      reinterpret_cast<XLA_FFI_Metadata_Extension*>(extension)
+          ->metadata->api_version.minor_version =
+          frame->api->api_version.minor_version;
+    }
+    return error;
+  }
+
+  template <size_t... kIndices>
+  static std::array<XLA_FFI_Handler*, kCount> MakeFunctions(
+      std::index_sequence<kIndices...>) {
+    return {Call<kIndices>...};
+  }
+
+  // Static, because a trampoline knows nothing but its index.
+  static XLA_FFI_Handler* handlers_[kCount];
+  std::mutex mutex_;
+  size_t used_ = 0;
+};
+
+XLA_FFI_Handler* Trampolines::handlers_[Trampolines::kCount];
+
 }  // namespace
 
 std::vector<CustomCallTarget> CustomCallTargets(const xla::HloModule& module) {
@@ -128,21 +242,17 @@ absl::Status RegisterFfiHandler(absl::string_view name,
   args.bundle.prepare = stage(handler.prepare);
   args.bundle.initialize = stage(handler.initialize);
   args.bundle.execute = stage(handler.execute);
-  if (XLA_FFI_Error* error = api->XLA_FFI_Handler_Register(&args)) {
-    XLA_FFI_Error_GetMessage_Args message = {};
-    message.struct_size = XLA_FFI_Error_GetMessage_Args_STRUCT_SIZE;
-    message.error = error;
-    api->XLA_FFI_Error_GetMessage(&message);
-    absl::Status status = Error(
-        kArgumentError, absl::StrCat("XLA does not take the FFI handler for '",
-                                     name, "': ", message.message));
-    XLA_FFI_Error_Destroy_Args destroy = {};
-    destroy.struct_size = XLA_FFI_Error_Destroy_Args_STRUCT_SIZE;
-    destroy.error = error;
-    api->XLA_FFI_Error_Destroy(&destroy);
-    return status;
+  absl::StatusOr<XLA_FFI_Metadata> metadata = MetadataOf(*api, handler);
+  HLOENV_RETURN_IF_ERROR(
+      Annotate(metadata.status(), kArgumentError,
+               absl::StrCat("the FFI handler for '", name, "' is not one")));
+  if (IsNewerButEqual(*api, *metadata, handler)) {
+    HLOENV_ASSIGN_OR_RETURN(args.bundle.execute,
+                            Trampolines::Get().For(args.bundle.execute));
   }
-  return absl::OkStatus();
+  return TakeStatus(*api, api->XLA_FFI_Handler_Register(&args),
+                    absl::StrCat("XLA does not take the FFI handler for '",
+                                 name, "'"));
 }
 
 absl::Status RegisterUntypedTarget(const std::string& name, void* function) {

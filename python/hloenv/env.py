@@ -246,6 +246,11 @@ def _run(module: core.Module, pipeline: Pipeline) -> tuple[core.Module, bool]:
     return changed_module, changed
 
 
+def needs_layouts(pipeline: Pipeline) -> bool:
+    """Whether XLA can use what `pipeline` makes only after layout assignment."""
+    return bool(_pass_names([pipeline]) & _AFTER_LAYOUT_ASSIGNMENT)
+
+
 def _pass_names(pipelines: Any) -> frozenset[str]:
     """Names of all passes in the pipelines, however deep."""
     names: set[str] = set()

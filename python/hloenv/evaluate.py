@@ -10,12 +10,25 @@ from typing import Any, cast, overload
 
 import numpy as np
 
-from .arrays import OutputComparison
+from .arrays import OutputComparison, compare_outputs, random_inputs
 from .child import Child, make_error
 from .errors import ArgumentError, HloEnvError, MeasureTimeout, WorkerError
-from .executable import Finish
+from .executable import Executable, Finish, compile
 from .module import HloModule, as_module
 from .place import as_tuple, decided_of
+
+__all__ = [
+    "Executable",
+    "Finish",
+    "MeasureFailure",
+    "Measurement",
+    "OutputComparison",
+    "bootstrap_ratio",
+    "compare_outputs",
+    "compile",
+    "measure",
+    "random_inputs",
+]
 
 ModuleLike = HloModule | str | os.PathLike[str]
 

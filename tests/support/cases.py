@@ -45,9 +45,7 @@ def sources(num_random: int, *, with_real: bool = True) -> list[Any]:
     params = [pytest.param(str(path), id=path.stem) for path in WRITTEN]
     params += [pytest.param(f"seed:{n}", id=f"seed{n}") for n in range(num_random)]
     if with_real:
-        params += [
-            pytest.param(f"real:{name}", id=name) for name in SMALL_REAL_MODULES
-        ]
+        params += [pytest.param(f"real:{name}", id=name) for name in SMALL_REAL_MODULES]
     return params
 
 

@@ -287,9 +287,7 @@ class _Generator:
             size = math.exp(value.magnitude) if "exp" in opcode else 1.0
             if opcode == "cbrt":
                 size = max(1.0, value.magnitude)
-            result = self._emit(
-                c, t, opcode, [value], magnitude=size, is_exact=False
-            )
+            result = self._emit(c, t, opcode, [value], magnitude=size, is_exact=False)
             if rng.random() < 0.2:
                 # Positive and away from 0, for what needs that.
                 one = self._constant(c, t, "1")
@@ -383,9 +381,7 @@ class _Generator:
         elif kind == 6:
             pair = self._name("tuple")
             other = self._like(c, value)
-            c.lines.append(
-                f"  {pair} = ({t}, {t}) tuple({value.name}, {other.name})"
-            )
+            c.lines.append(f"  {pair} = ({t}, {t}) tuple({value.name}, {other.name})")
             chosen, index = rng.choice([(value, 0), (other, 1)])
             name = self._name("element")
             c.lines.append(f"  {name} = {t} get-tuple-element({pair}), index={index}")
@@ -627,9 +623,7 @@ class _Generator:
         self._bounded(c, result)
 
     def _dot(self, c: _Computation) -> None:
-        left = self._pick(
-            c, lambda v: v.type.is_float and 0 < len(v.type.dims) < 4
-        )
+        left = self._pick(c, lambda v: v.type.is_float and 0 < len(v.type.dims) < 4)
         if left is None:
             return
         left = self._bounded(c, left)
@@ -645,9 +639,7 @@ class _Generator:
         out = [left.type.dims[i] for i in batch] + kept + [free]
         if math.prod(out) > _MAX_ELEMENTS or len(out) > 5:
             return
-        right = self._like(
-            c, _Value("", left.type.with_dims(tuple(right_dims)), 1.0)
-        )
+        right = self._like(c, _Value("", left.type.with_dims(tuple(right_dims)), 1.0))
         right = self._bounded(c, right)
         count = math.prod(left.type.dims[i] for i in contracting)
         attributes = [
@@ -774,9 +766,7 @@ class _Generator:
 
     def _rows(self, c: _Computation) -> tuple[_Value, _Value] | None:
         """A matrix, and indices of some of its rows."""
-        value = self._pick(
-            c, lambda v: len(v.type.dims) == 2 and 0 not in v.type.dims
-        )
+        value = self._pick(c, lambda v: len(v.type.dims) == 2 and 0 not in v.type.dims)
         if value is None or value.type.dtype == "c64":
             return None
         t = _Type("s32", (self.rng.randint(1, 4), 1))
@@ -839,9 +829,7 @@ class _Generator:
                 f"  b = {dtype}[] parameter(1)\n"
                 "  ROOT r = pred[] compare(a, b), direction=LT\n}\n"
             )
-            self._emit(
-                c, t, "sort", [value], f"dimensions={{{axis}}}, to_apply={name}"
-            )
+            self._emit(c, t, "sort", [value], f"dimensions={{{axis}}}, to_apply={name}")
             return
         self.texts.append(
             f"{name} {{\n  a = {dtype}[] parameter(0)\n  b = {dtype}[] parameter(1)\n"
@@ -951,7 +939,9 @@ class _Generator:
     def _arguments(self, c: _Computation) -> list[_Value]:
         values = [self._pick(c) for _ in range(self.rng.randint(1, 3))]
         return [
-            self._settled(c, v) for v in values if v is not None and v.type.dtype != "c64"
+            self._settled(c, v)
+            for v in values
+            if v is not None and v.type.dtype != "c64"
         ]
 
     def _call(self, c: _Computation) -> None:
@@ -972,9 +962,7 @@ class _Generator:
         predicate = self._pick(c, lambda v: v.type == _Type("pred", ()))
         if predicate is None or self.rng.random() < 0.3:
             predicate = self._constant(c, _Type("pred", ()))
-        branches = [
-            self._callee([argument.type], argument.type)[0] for _ in range(2)
-        ]
+        branches = [self._callee([argument.type], argument.type)[0] for _ in range(2)]
         self._emit(
             c,
             argument.type,

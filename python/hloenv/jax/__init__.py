@@ -7,13 +7,19 @@
 
 from __future__ import annotations
 
+from .decide import Decided, DonationWarning, FallbackWarning, JitFunction, jit
 from .injection import Injection, InjectionWarning, compile_injected, inject
 from .lowering import from_jax
 
 __all__ = [
+    "Decided",
+    "DonationWarning",
+    "FallbackWarning",
     "Injection",
     "InjectionWarning",
+    "JitFunction",
     "compile_injected",
     "from_jax",
     "inject",
+    "jit",
 ]

@@ -13,22 +13,25 @@ from typing import Any
 
 import numpy as np
 
-from ..env import HloEnv
+from .._native import core
+from ..env import HloEnv, needs_layouts
 from ..errors import DecisionError, HloEnvError
-from ..evaluate import finish
 from ..module import HloModule
 from ..passes import Pass, Pipeline, as_pipeline
-from ..rewrite import Alternatives, Decisions, as_decisions
+from ..place import finish
+from ..policies import Policy, get_policy
+from ..rewrite import as_decisions
 from .dispatch import Gate, Undecided, dispatcher, gated, unique_name
-from .injection import without_persistent_cache
+from .injection import to_jaxlib, without_persistent_cache
 from .lowering import from_lowered, require_jax
-
-# Takes what a dry run found and returns one choice for each alternative.
-Policy = Callable[[Alternatives], Decisions]
 
 
 class FallbackWarning(UserWarning):
     """A function of hloenv.jit runs as plain jax.jit would."""
+
+
+class DonationWarning(UserWarning):
+    """Donated arguments of a function of hloenv.jit stay alive."""
 
 
 @dataclass(frozen=True)
@@ -70,20 +73,20 @@ def jit(
 
     Args:
         fn: as for `jax.jit`.
-        policy: a function from `Alternatives` to decisions, or the name of one:
-            "accept-all" takes what each pass itself would make, "reject-all" keeps
-            every original.
+        policy: a name in `hloenv.policies.list_policies()`, or any function from
+            `Alternatives` to decisions.
         passes: decided one after the other, each on what the one before left. One
             whose rewrites XLA's backend can only use after layout assignment
             ("fusion", "general-fusion") is decided in front of XLA's own fusion.
         static_argnums: as for `jax.jit`.
         static_argnames: as for `jax.jit`.
-        donate_argnums: as for `jax.jit`.
+        donate_argnums: as for `jax.jit`, but while a decided module runs, jaxlib keeps
+            the arguments all the same (`DonationWarning`).
 
     Raises:
         ImportError: jax is missing or too old.
-        UnknownPassError: a pass does not exist.
-        ValueError: a policy of this name does not exist.
+        UnknownPassError: no pass has this name.
+        UnknownPolicyError: no policy has this name.
     """
     return JitFunction(
         fn,
@@ -102,9 +105,12 @@ class JitFunction:
 
     Attributes:
         decided: what was decided so far, one entry for each signature.
+        num_injected: compilations in which a decided module ran. jax compiles one
+            signature several times, for arguments that are tied to a device and so on.
     """
 
     decided: list[Decided]
+    num_injected: int
 
     def __init__(
         self,
@@ -117,14 +123,14 @@ class JitFunction:
         jax = require_jax("hloenv.jit")
         functools.update_wrapper(self, fn)
         self.decided = []
-        self._policy = _as_policy(policy)
+        self.num_injected = 0
+        self._policy = get_policy(policy) if isinstance(policy, str) else policy
         self._passes = tuple(as_pipeline(each) for each in passes)
         self._lock = threading.RLock()
         self._gate = Gate()
         self._pending: _Pending | None = None
         # Fingerprint of what jaxlib has before scheduling -> what runs instead, or
-        # None to leave it. jax compiles a signature again, without lowering it again,
-        # for arguments that are tied to a device and so on.
+        # None to leave it.
         self._replacements: dict[str, bytes | None] = {}
         self._plain = jax.jit(fn, **jit_options)
         self._jitted = jax.jit(
@@ -171,26 +177,38 @@ class JitFunction:
             isinstance(leaf, jax.core.Tracer) for leaf in leaves
         ):
             return self._plain(*args, **kwargs)
-        with self._gate.open():
-            with self._lock:
-                lowered = self._jitted.lower(*args, **kwargs)
+        reason = None
+        has_donations = False
+        with self._lock:
+            if not self._is_traced(args, kwargs):
+                with self._gate.open():
+                    lowered = self._jitted.lower(*args, **kwargs)
                 reason = _unsupported(jax, lowered, leaves)
                 if reason is None:
+                    has_donations = core.has_donations(from_lowered(lowered)._core)
                     reason = self._decide_and_compile(jax, lowered)
-            if reason is not None:
-                warnings.warn(
-                    f"{self._name()} runs as plain jax.jit: {reason}",
-                    FallbackWarning,
-                    stacklevel=3,
-                )
+        if reason is not None:
+            self._warn(FallbackWarning, f"runs as plain jax.jit: {reason}")
+        elif has_donations:
+            self._warn(
+                DonationWarning,
+                "keeps its donated arguments: jaxlib forgets the donations of a module "
+                "that is replaced",
+            )
+        with self._gate.open():
             return self._jitted(*args, **kwargs)
 
-    def _name(self) -> str:
-        return str(getattr(self, "__name__", "the function"))
+    def _is_traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether another thread has decided this signature in the meantime."""
+        try:
+            self._jitted.lower(*args, **kwargs)
+        except Undecided:
+            return False
+        return True
 
     def _decide_and_compile(self, jax: Any, lowered: Any) -> str | None:
         """Leaves the decided module compiled in jax's caches, or says why not."""
-        module = from_lowered(lowered)
+        module = from_lowered(lowered, donations=False)
         try:
             decided = self._decide(module)
         except DecisionError:
@@ -198,7 +216,7 @@ class JitFunction:
         except HloEnvError as error:
             return f"{type(error).__name__}: {error}"
         self._pending = pending = _Pending(
-            decided.result.entry_layout, decided.result.to_proto()
+            decided.result.entry_layout, to_jaxlib(decided.result)
         )
         dispatcher.add(module.name, self)
         try:
@@ -218,12 +236,17 @@ class JitFunction:
         self.decided.append(decided)
         return None
 
+    def _warn(self, category: type[Warning], message: str) -> None:
+        name = getattr(self, "__name__", "the function")
+        # Points at the user's call, above __call__ and _first_call.
+        warnings.warn(f"{name} {message}", category, stacklevel=4)
+
     def _decide(self, module: HloModule) -> Decided:
         env = HloEnv(module)
         num_alternatives = num_accepted = 0
         at_fusion = False
         for pipeline in self._passes:
-            if not at_fusion and is_decided_at_fusion(pipeline):
+            if not at_fusion and needs_layouts(pipeline):
                 env.run_until("fusion")
                 at_fusion = True
             alternatives = env.get_alternatives(pipeline)
@@ -242,7 +265,7 @@ class JitFunction:
             if pending is not None:
                 pending.refused = f"jaxlib's module cannot be read: {error}"
             return None
-        fingerprint = theirs.fingerprint()
+        fingerprint = core.without_shardings(theirs._core).fingerprint()
         if pending is not None and fingerprint not in self._replacements:
             if theirs.entry_layout != pending.entry_layout:
                 pending.refused = (
@@ -253,7 +276,10 @@ class JitFunction:
             self._replacements[fingerprint] = pending.proto
         if pending is not None:
             pending.fingerprint = fingerprint
-        return self._replacements.get(fingerprint)
+        replacement = self._replacements.get(fingerprint)
+        if replacement is not None:
+            self.num_injected += 1
+        return replacement
 
 
 @dataclass
@@ -304,25 +330,3 @@ def _unsupported(jax: Any, lowered: Any, leaves: list[Any]) -> str | None:
     if platforms != {"cpu"}:
         return f"it runs on {', '.join(sorted(platforms))}; hloenv decides for cpu"
     return None
-
-
-def _accept_all(alternatives: Alternatives) -> Decisions:
-    return alternatives.decisions_for(alternatives.pass_names[0])
-
-
-def _reject_all(alternatives: Alternatives) -> Decisions:
-    return alternatives.reject_all()
-
-
-_POLICIES: dict[str, Policy] = {"accept-all": _accept_all, "reject-all": _reject_all}
-
-
-def _as_policy(policy: str | Policy) -> Policy:
-    if callable(policy):
-        return policy
-    if policy not in _POLICIES:
-        raise ValueError(
-            f"no policy is named {policy!r}; there are {', '.join(sorted(_POLICIES))}, "
-            "or give a function from alternatives to decisions"
-        )
-    return _POLICIES[policy]

@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from ..errors import CompileError, HloEnvError
+from .._native import core
+from ..errors import CompileError, HloEnvError, InvalidModuleError
 from ..module import HloModule
 from .lowering import from_lowered, require_jax
 
@@ -67,7 +68,7 @@ class Injection:
             )
             return None
         self.replaced += 1
-        return self.module.to_proto()
+        return to_jaxlib(self.module)
 
     def _failure(self) -> str:
         reason = "; ".join(self.refused) or (
@@ -75,6 +76,11 @@ class Injection:
             "before"
         )
         return f"the injected module did not run: {reason}"
+
+
+def to_jaxlib(module: HloModule) -> bytes:
+    """Serializes a module for jaxlib's XLA."""
+    return core.readable_by_jaxlib(module._core).to_proto()
 
 
 def module_name(proto: bytes) -> str | None:
@@ -168,6 +174,13 @@ def _enable_persistent_cache(jax: Any, enable: bool) -> None:
 
 @contextlib.contextmanager
 def _open(injection: Injection) -> Iterator[None]:
+    if core.has_donations(injection.module._core):
+        raise InvalidModuleError(
+            f"module {injection.name!r} lets outputs reuse the memory of donated "
+            "parameters, but jaxlib forgets that of a module that is replaced, and the "
+            "module would write to memory that is not its own; lower it without: "
+            "from_jax(fn, *args, donations=False)"
+        )
     unregister = register(injection._transform)
     try:
         with without_persistent_cache():
@@ -190,9 +203,9 @@ def inject(module: HloModule, *, name: str | None = None) -> Iterator[Injection]
     `jax.jit`, or call its `clear_cache()`. jax's cache on disk is off in the block.
 
     Args:
-        module: a module that went through XLA's passes, up to the scheduler, from
-            what jax lowered; see `hloenv.jax.from_jax`. Not checked to compute the
-            same: that is what hloenv's decisions keep.
+        module: a module that went through XLA's passes (`hloenv.finish`), from what
+            jax lowered, without donations: `from_jax(fn, *args, donations=False)`. Not
+            checked to compute the same: that is what hloenv's decisions keep.
         name: the name of the module to replace, when it is not the module's own;
             jax calls the module of a function `jit_` and its name.
 
@@ -201,6 +214,7 @@ def inject(module: HloModule, *, name: str | None = None) -> Iterator[Injection]
 
     Raises:
         ImportError: jax is missing or too old.
+        InvalidModuleError: the module donates parameters.
 
     Warns:
         InjectionWarning: the block ended and nothing was replaced.

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
 
+from .._native import core
 from ..module import HloModule
 
 
@@ -32,6 +33,7 @@ def from_jax(
     static_argnums: int | Iterable[int] | None = None,
     static_argnames: str | Iterable[str] | None = None,
     platform: str = "cpu",
+    donations: bool = True,
     **kwargs: Any,
 ) -> HloModule:
     """Lowers a JAX function for these arguments.
@@ -45,6 +47,8 @@ def from_jax(
         static_argnames: as for `jax.jit`; for a plain function only.
         platform: lower for this platform, whatever the default device is. "tpu"
             avoids the custom calls that jax uses for linear algebra on CPUs.
+        donations: whether outputs may reuse the memory of donated arguments; a module
+            for `inject` may not.
         **kwargs: keyword arguments of `fn`.
 
     Returns:
@@ -59,7 +63,7 @@ def from_jax(
     if isinstance(fn, jax.stages.Lowered):
         if args or kwargs:
             raise TypeError("a Lowered has its arguments already; from_jax(lowered)")
-        return from_lowered(fn)
+        return from_lowered(fn, donations=donations)
     if not hasattr(fn, "trace"):
         fn = jax.jit(fn, static_argnums=static_argnums, static_argnames=static_argnames)
     elif static_argnums is not None or static_argnames is not None:
@@ -68,13 +72,18 @@ def from_jax(
             "them where it is jitted, or give from_jax the plain function"
         )
     traced = fn.trace(*args, **kwargs)  # type: ignore[attr-defined]
-    return from_lowered(traced.lower(lowering_platforms=(platform,)))
+    lowered = traced.lower(lowering_platforms=(platform,))
+    return from_lowered(lowered, donations=donations)
 
 
-def from_lowered(lowered: Any) -> HloModule:
-    """The module of a `jax.stages.Lowered`.
+def from_lowered(lowered: Any, *, donations: bool = True) -> HloModule:
+    """The module of a `jax.stages.Lowered`; see `from_jax`.
 
     jaxlib has an XLA of its own in the process, so a serialized proto is what crosses.
     """
     computation = lowered.compiler_ir("hlo")
-    return HloModule.from_proto(computation.as_serialized_hlo_module_proto())
+    module = core.Module.from_proto(computation.as_serialized_hlo_module_proto())
+    module = core.with_default_entry_layout(module)
+    if not donations and core.has_donations(module):
+        module = core.without_donations(module)
+    return HloModule._wrap(module)

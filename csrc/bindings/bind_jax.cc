@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <pybind11/pybind11.h>
+
+#include "bindings/bind.h"
+#include "hlo/jax_compat.h"
+
+namespace hloenv {
+
+namespace py = pybind11;
+
+void BindJax(py::module_& m) {
+  using WithoutGil = py::call_guard<py::gil_scoped_release>;
+  m.def("with_default_entry_layout", &WithDefaultEntryLayout, py::arg("module"),
+        WithoutGil());
+  m.def("has_donations", &HasDonations, py::arg("module"), WithoutGil());
+  m.def("without_donations", &WithoutDonations, py::arg("module"),
+        WithoutGil());
+  m.def("without_shardings", &WithoutShardings, py::arg("module"),
+        WithoutGil());
+  m.def("readable_by_jaxlib", &ReadableByJaxlib, py::arg("module"),
+        WithoutGil());
+}
+
+}  // namespace hloenv
