@@ -107,7 +107,7 @@ def verify_alternatives(
     """
     module = HloModule._wrap(alternatives._capture.module())
     if inputs is None:
-        from .evaluate import random_inputs
+        from .arrays import random_inputs
 
         inputs = random_inputs(module, seed=seed)
     return [
