@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import RunChild
 
 import hloenv
+from conftest import RunChild
 from hloenv import evaluate
 from hloenv.arrays import empty_aligned, perturbed
 from hloenv.evaluate import compare_outputs, compile, measure, random_inputs

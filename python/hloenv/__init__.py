@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from .arrays import OutputComparison, compare_outputs, random_inputs
 from .env import HloEnv, PlaceWarning, State, replay
 from .errors import (
     ArgumentError,
@@ -37,6 +38,7 @@ from .errors import (
 )
 from .evaluate import Measurement, measure
 from .executable import Executable, compile
+from .ffi import register_target
 from .graph import HloGraph, dtypes, opcodes
 from .interpret import ChoiceError, interpret, verify_alternatives
 from .module import ArraySpec, HloModule, ModuleCost, as_module
@@ -74,6 +76,7 @@ __all__ = [
     "Measurement",
     "ModuleCost",
     "ModuleTooLargeError",
+    "OutputComparison",
     "OutputMismatchError",
     "ParseError",
     "Pass",
@@ -95,6 +98,7 @@ __all__ = [
     "WorkerError",
     "__version__",
     "as_module",
+    "compare_outputs",
     "compile",
     "describe_pass",
     "dtypes",
@@ -104,6 +108,8 @@ __all__ = [
     "list_stages",
     "measure",
     "opcodes",
+    "random_inputs",
+    "register_target",
     "replay",
     "run_passes",
     "run_until",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Finish = Literal["legalize", "xla", "none"]
 
 
-def compile(  # noqa: A001 (a fixed name)
+def compile(
     module: HloModule | str | os.PathLike[str],
     *,
     finish: Finish = "legalize",

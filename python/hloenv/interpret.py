@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ._native import core
+from .arrays import random_inputs
 from .errors import ArgumentError
 from .module import ArraySpec, HloModule
 from .rewrite import Alternatives
@@ -107,8 +108,6 @@ def verify_alternatives(
     """
     module = HloModule._wrap(alternatives._capture.module())
     if inputs is None:
-        from .arrays import random_inputs
-
         inputs = random_inputs(module, seed=seed)
     return [
         ChoiceError(*record)
