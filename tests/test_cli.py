@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -507,6 +508,27 @@ def test_ctrl_c_is_exit_code_130(tmp_path, where):
     out, err = child.communicate(timeout=30)
     assert child.returncode == 130
     assert (out, err) == ("", "hloenv: interrupted\n")
+
+
+@pytest.mark.compile
+def test_ctrl_c_while_measuring_ends_the_worker(model):
+    argv = ("optimize", model, "-p", "cse", "--measure", "--repeats", "1000000000")
+    child = _child(*argv)
+    assert child.stderr is not None
+    while child.stderr.readline() != "measuring ...\n":
+        assert child.poll() is None
+    children = Path(f"/proc/{child.pid}/task/{child.pid}/children")
+    deadline = time.monotonic() + 60
+    while not (workers := children.read_text().split()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    child.send_signal(signal.SIGINT)
+    out, err = child.communicate(timeout=30)
+    assert child.returncode == 130
+    assert (out, err) == ("", "hloenv: interrupted\n")
+    while any(Path(f"/proc/{worker}").exists() for worker in workers):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_formats():

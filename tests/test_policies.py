@@ -248,7 +248,6 @@ def test_greedy_policies_never_make_it_worse(hlo_dir, name, place, passes):
         for _ in range(2):
             alternatives = env.get_alternatives(*passes)
             decisions = policies.get_policy(name)(alternatives)
-            assert alternatives.relevant(decisions)[decisions > 0].all(), path
             env.apply_alternatives(decisions)
             figures.append(_figure(env.module, name))
         assert figures == sorted(figures, reverse=True), path

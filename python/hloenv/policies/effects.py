@@ -133,7 +133,8 @@ class Effects:
 
     def _sum(self, pairs: Int64Array, by_node: Float64Array) -> Float64Array:
         choice, node = np.divmod(pairs, self._base)
-        return np.bincount(choice, by_node[node], minlength=self._size)
+        sums = np.bincount(choice, by_node[node], minlength=self._size)
+        return sums.astype(np.float64, copy=False)
 
     def _as_sets(self, pairs: Int64Array) -> list[frozenset[int]]:
         choice, node = np.divmod(np.sort(pairs), self._base)
