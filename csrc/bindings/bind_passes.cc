@@ -117,6 +117,10 @@ void BindPasses(py::module_& m) {
       },
       py::arg("name"));
   m.def(
+      "xla_pass_name",
+      [](const std::string& name) { return ValueOrThrow(XlaPassName(name)); },
+      py::arg("name"));
+  m.def(
       "check_pass",
       [](const std::string& name, const py::dict& options) {
         ThrowIfError(CheckPass(ToPassSpec(name, options)));

@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "absl/log/check.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
 #include "passes/catalog.h"
 #include "support/status.h"
@@ -43,13 +44,11 @@ std::optional<size_t> Distance(absl::string_view given,
   if (given.empty() || candidate.empty()) return std::nullopt;
   const size_t distance = EditDistance(given, candidate);
   if (distance <= std::max<size_t>(1, given.size() / 4)) return distance;
-  if (given.size() >= 3 && candidate.find(given) != absl::string_view::npos) {
-    return given.size();
-  }
-  if (candidate.size() >= 3 &&
-      given.find(candidate) != absl::string_view::npos) {
-    return given.size();
-  }
+  const bool is_part = given.size() >= 3 && absl::StrContains(candidate, given);
+  const bool is_start = given.size() >= 2 && absl::StartsWith(candidate, given);
+  const bool holds_it =
+      candidate.size() >= 3 && absl::StrContains(given, candidate);
+  if (is_part || is_start || holds_it) return given.size();
   return std::nullopt;
 }
 
@@ -263,6 +262,14 @@ absl::StatusOr<std::unique_ptr<xla::HloPassInterface>> MakePass(
                               "on a module; capture its alternatives instead"));
   }
   return info->make(options);
+}
+
+absl::StatusOr<std::string> XlaPassName(absl::string_view name) {
+  PassSpec spec;
+  spec.name = std::string(name);
+  HLOENV_ASSIGN_OR_RETURN(std::unique_ptr<xla::HloPassInterface> pass,
+                          MakePass(spec));
+  return std::string(pass->name());
 }
 
 bool IsCandidatePass(absl::string_view name) {

@@ -103,6 +103,9 @@ absl::Status CheckPass(const PassSpec& spec);
 absl::StatusOr<std::unique_ptr<xla::HloPassInterface>> MakePass(
     const PassSpec& spec);
 
+// What the pass object says its name is. Errors as MakePass.
+absl::StatusOr<std::string> XlaPassName(absl::string_view name);
+
 // Whether `name` is one of our own passes that propose rewrites one by one.
 // False for unknown names.
 bool IsCandidatePass(absl::string_view name);
