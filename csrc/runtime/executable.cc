@@ -378,7 +378,8 @@ absl::StatusOr<std::vector<std::vector<int64_t>>> TimeRuns(
     durations_ns[i].reserve(repeats);
   }
   for (int64_t repeat = -warmup; repeat < repeats; ++repeat) {
-    for (size_t i = 0; i < executables.size(); ++i) {
+    for (size_t turn = 0; turn < executables.size(); ++turn) {
+      const size_t i = (turn + repeat + warmup) % executables.size();
       const auto start = std::chrono::steady_clock::now();
       HLOENV_RETURN_IF_ERROR(executables[i]->Run(inputs[i], outputs[i]));
       const auto end = std::chrono::steady_clock::now();

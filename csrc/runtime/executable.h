@@ -110,9 +110,10 @@ class Executable {
   std::vector<std::unique_ptr<Frame>> free_frames_;
 };
 
-// Runs several executables in turn, A B A B ..., `repeats` times each, and
-// returns every duration in ns, one vector for each executable. Before that, each
-// runs `warmup` times. `inputs[i]` are those of executable i. Outputs stay where
+// Runs several executables in turn, `repeats` times each, and returns every
+// duration in ns, one vector for each executable. Each round starts with another
+// one, A B, B A, ..., so that none always follows the same. Before that, each runs
+// `warmup` times. `inputs[i]` are those of executable i. Outputs stay where
 // they are from run to run and are dropped at the end.
 absl::StatusOr<std::vector<std::vector<int64_t>>> TimeRuns(
     absl::Span<Executable* const> executables,

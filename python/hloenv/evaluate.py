@@ -191,7 +191,7 @@ def measure(
 ) -> Measurement | list[Measurement]:
     """Times modules against a baseline in a child process.
 
-    The baseline and the modules run in turns (A B C A B C ...) on the same seeded
+    The baseline and the modules run in turns (A B C, B C A, ...) on the same seeded
     inputs, and the outputs of each module are compared with the baseline's. What goes
     wrong with a module is in its record, and never stops the others.
 

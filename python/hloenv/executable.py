@@ -181,9 +181,10 @@ def time_runs(
     repeats: int,
     warmup: int = 1,
 ) -> list[np.ndarray[Any, np.dtype[np.int64]]]:
-    """Times several executables in turn: A B A B ...
+    """Times several executables in turn: A B, B A, ...
 
-    What disturbs the machine for a while then disturbs all of them alike.
+    What disturbs the machine for a while then disturbs all of them alike, and none of
+    them always follows the same.
 
     Args:
         executables: what to time.
