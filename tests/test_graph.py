@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import threading
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from hloenv._native import core
+from hloenv.env import HloEnv
 from hloenv.errors import GraphError, InvalidModuleError
 from hloenv.graph import (
     Array,
@@ -805,3 +807,22 @@ def test_paths_and_text_make_graphs(tmp_path: Path):
     path.write_text(SMALL.split("\n", 1)[1])
     assert HloGraph.from_module(path).node_names == SMALL_NAMES
     assert HloGraph.from_module(str(path)).node_names == SMALL_NAMES
+
+
+def test_the_graph_of_a_capture_has_its_alternatives(hlo_dir):
+    env = HloEnv(hlo_dir / "flax" / "rnn_simple_fwd.txt")
+    alternatives = env.get_alternatives("algsimp", "cse")
+    graph = alternatives.graph
+    graph.validate()
+    assert graph.num_alternatives == len(alternatives) > 0
+    assert graph.num_choices.tolist() == list(alternatives.num_choices)
+    for index, alternative in enumerate(alternatives):
+        node = graph.alternative_nodes[index]
+        assert graph.is_alternative[node]
+        choices = slice(*graph.choice_offsets[index : index + 2])
+        offsets = graph.choice_pass_offsets[choices.start : choices.stop + 1]
+        passes = [
+            tuple(graph.pass_names[i] for i in graph.choice_passes[a:b])
+            for a, b in itertools.pairwise(offsets)
+        ]
+        assert passes == [choice.passes for choice in alternative.choices]
