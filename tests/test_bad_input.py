@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: E501 (HLO text)
+
 """Whatever comes in, a specific exception comes out and the process lives.
 
 Everything here runs in child processes that have to end normally: an abort inside XLA

@@ -129,9 +129,12 @@ def test_tuples_go_in_and_come_out_flat():
 
 
 def test_a_module_without_outputs_runs():
-    assert compile(hlo("a = f32[2] parameter(0)", "ROOT r = () tuple()"))(
-        np.zeros(2, np.float32)
-    ) == ()
+    assert (
+        compile(hlo("a = f32[2] parameter(0)", "ROOT r = () tuple()"))(
+            np.zeros(2, np.float32)
+        )
+        == ()
+    )
 
 
 def test_empty_arrays_go_in_and_come_out():
@@ -585,9 +588,7 @@ def test_what_fails_is_a_record_and_stops_nobody():
 def test_a_module_that_dies_takes_no_other_along(hlo_dir: Path):
     path = hlo_dir / "brax" / "sac_actor_grad.txt"
     raw = hloenv.HloModule.from_file(path)
-    results = measure(
-        [raw, hloenv.finish(raw)], baseline=raw, finish="none", repeats=3
-    )
+    results = measure([raw, hloenv.finish(raw)], baseline=raw, finish="none", repeats=3)
     assert results[0].error.kind == "WorkerError"
     assert "SIGABRT" in results[0].error.message
     assert "Check failed" in results[0].error.message

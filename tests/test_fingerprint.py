@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: E501 (HLO text)
+
 """What a fingerprint sees and what it is blind to."""
 
 from __future__ import annotations

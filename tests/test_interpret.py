@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: E501 (HLO text)
+
 """Modules in XLA's evaluator."""
 
 from __future__ import annotations

@@ -59,8 +59,8 @@ void BindHlo(py::module_& m) {
           "fingerprint",
           [](const Module& self) { return Fingerprint(self.hlo()); },
           WithoutGil())
-      .def_property_readonly(
-          "name", [](const Module& self) { return self.name(); })
+      .def_property_readonly("name",
+                             [](const Module& self) { return self.name(); })
       .def_property_readonly("instruction_count", &Module::instruction_count)
       .def_property_readonly("computation_count", &Module::computation_count)
       .def("opcode_counts", &Module::OpcodeCounts, WithoutGil())

@@ -43,10 +43,10 @@ py::tuple SiteTuple(const Capture& capture, const Site& site) {
   const xla::HloInstruction* original = index.at(site.original);
   py::list uses;
   for (const Use& use : site.uses) {
-    uses.append(py::make_tuple(
-        use.user == Use::kRoot ? std::string()
-                               : std::string(index.at(use.user)->name()),
-        use.operand));
+    uses.append(py::make_tuple(use.user == Use::kRoot
+                                   ? std::string()
+                                   : std::string(index.at(use.user)->name()),
+                               use.operand));
   }
   return py::make_tuple(std::string(original->parent()->name()),
                         std::string(original->name()), py::tuple(uses));
@@ -69,20 +69,22 @@ void BindRewrite(py::module_& m) {
            [](const Capture& self) { return self.alternatives().size(); })
       .def("num_choices",
            [](const Capture& self) { return ToNumpy(self.NumChoices()); })
-      .def("kind",
-           [](const Capture& self, int64_t index) {
-             return std::string(AlternativeKindName(At(self, index).kind));
-           },
-           py::arg("index"))
-      .def("sites",
-           [](const Capture& self, int64_t index) {
-             py::list sites;
-             for (const Site& site : At(self, index).sites) {
-               sites.append(SiteTuple(self, site));
-             }
-             return py::tuple(sites);
-           },
-           py::arg("index"))
+      .def(
+          "kind",
+          [](const Capture& self, int64_t index) {
+            return std::string(AlternativeKindName(At(self, index).kind));
+          },
+          py::arg("index"))
+      .def(
+          "sites",
+          [](const Capture& self, int64_t index) {
+            py::list sites;
+            for (const Site& site : At(self, index).sites) {
+              sites.append(SiteTuple(self, site));
+            }
+            return py::tuple(sites);
+          },
+          py::arg("index"))
       .def(
           "describe",
           [](const Capture& self, int64_t index, int64_t choice) {
@@ -96,33 +98,34 @@ void BindRewrite(py::module_& m) {
                                   py::tuple(py::cast(info.makes_dead)));
           },
           py::arg("index"), py::arg("choice"))
-      .def("decisions_for",
-           [](const Capture& self, const std::string& name) {
-             return ToNumpy(ValueOrThrow(self.DecisionsFor(name)));
-           },
-           py::arg("name"))
-      .def("relevant",
-           [](const Capture& self, const Int64Array& decisions) {
-             const absl::Span<const int64_t> span = AsSpan(decisions);
-             std::vector<uint8_t> relevant;
-             {
-               py::gil_scoped_release release;
-               relevant = ValueOrThrow(self.Relevant(span));
-             }
-             py::array_t<bool> result(
-                 static_cast<py::ssize_t>(relevant.size()));
-             std::copy(relevant.begin(), relevant.end(),
-                       result.mutable_data());
-             return result;
-           },
-           py::arg("decisions"))
-      .def("apply",
-           [](const Capture& self, const Int64Array& decisions) {
-             const absl::Span<const int64_t> span = AsSpan(decisions);
-             py::gil_scoped_release release;
-             return ValueOrThrow(self.Apply(span));
-           },
-           py::arg("decisions"))
+      .def(
+          "decisions_for",
+          [](const Capture& self, const std::string& name) {
+            return ToNumpy(ValueOrThrow(self.DecisionsFor(name)));
+          },
+          py::arg("name"))
+      .def(
+          "relevant",
+          [](const Capture& self, const Int64Array& decisions) {
+            const absl::Span<const int64_t> span = AsSpan(decisions);
+            std::vector<uint8_t> relevant;
+            {
+              py::gil_scoped_release release;
+              relevant = ValueOrThrow(self.Relevant(span));
+            }
+            py::array_t<bool> result(static_cast<py::ssize_t>(relevant.size()));
+            std::copy(relevant.begin(), relevant.end(), result.mutable_data());
+            return result;
+          },
+          py::arg("decisions"))
+      .def(
+          "apply",
+          [](const Capture& self, const Int64Array& decisions) {
+            const absl::Span<const int64_t> span = AsSpan(decisions);
+            py::gil_scoped_release release;
+            return ValueOrThrow(self.Apply(span));
+          },
+          py::arg("decisions"))
       .def(
           "graph",
           [](const Capture& self) { return ValueOrThrow(self.Graph()); },

@@ -25,8 +25,8 @@ PipelineRun MakeRun(const std::optional<PlaceTuple>& place,
                     std::vector<std::string> decided) {
   PipelineRun run;
   if (place.has_value()) {
-    run.place = Place{std::get<0>(*place), std::get<1>(*place),
-                      std::get<2>(*place)};
+    run.place =
+        Place{std::get<0>(*place), std::get<1>(*place), std::get<2>(*place)};
   }
   run.decided = std::move(decided);
   return run;
@@ -79,7 +79,8 @@ void BindRuntime(py::module_& m) {
         std::vector<Stage> stages;
         {
           py::gil_scoped_release release;
-          stages = ValueOrInterrupt(ListStages(module, MakeRun(place, decided)));
+          stages =
+              ValueOrInterrupt(ListStages(module, MakeRun(place, decided)));
         }
         py::list result;
         for (const Stage& stage : stages) {
@@ -97,9 +98,8 @@ void BindRuntime(py::module_& m) {
          const std::vector<std::string>& decided) {
         auto [stopped, at] = ValueOrInterrupt(
             RunUntil(module, Stop{where, occurrence}, MakeRun(place, decided)));
-        return std::make_pair(
-            std::move(stopped),
-            PlaceTuple{at.path, at.occurrence, at.changed});
+        return std::make_pair(std::move(stopped),
+                              PlaceTuple{at.path, at.occurrence, at.changed});
       },
       py::arg("module"), py::arg("where"), py::arg("occurrence"),
       py::arg("place"), py::arg("decided"), WithoutGil());
@@ -120,7 +120,8 @@ void BindRuntime(py::module_& m) {
   m.def(
       "index_bounds",
       [](const Module& module) { return IndexBounds(module.hlo()); },
-      py::arg("module"), "One exclusive bound or None for each flat input leaf.");
+      py::arg("module"),
+      "One exclusive bound or None for each flat input leaf.");
   m.def("custom_call_targets", [](const Module& module) {
     py::list result;
     for (const CustomCallTarget& target : CustomCallTargets(module.hlo())) {

@@ -69,8 +69,8 @@ bool Caller::Fits(const Leaf& leaf, py::handle object) {
   return is_placed || is_empty;
 }
 
-std::vector<const void*> Caller::Pointers(
-    const py::tuple& arguments, std::vector<py::object>* keep_alive) {
+std::vector<const void*> Caller::Pointers(const py::tuple& arguments,
+                                          std::vector<py::object>* keep_alive) {
   if (arguments.size() != inputs_.size()) {
     ThrowIfError(
         Error(kArgumentError,
@@ -84,8 +84,9 @@ std::vector<const void*> Caller::Pointers(
     py::handle argument = PyTuple_GET_ITEM(arguments.ptr(), i);
     if (inputs_[i].is_token) {
       if (argument.is_none()) continue;
-      ThrowIfError(Error(kArgumentError,
-                         absl::StrCat("argument ", i, " is a token: pass None")));
+      ThrowIfError(
+          Error(kArgumentError,
+                absl::StrCat("argument ", i, " is a token: pass None")));
     }
     py::object placed;
     if (!Fits(inputs_[i], argument)) {
@@ -126,9 +127,8 @@ py::tuple Caller::Call(const py::tuple& arguments) {
     }
     py::capsule owner(buffers[i].get(), FreeBuffer);
     void* data = buffers[i].release();
-    results[i] = py::array(
-        py::reinterpret_borrow<py::dtype>(outputs_[i].dtype), outputs_[i].shape,
-        outputs_[i].strides, data, owner);
+    results[i] = py::array(py::reinterpret_borrow<py::dtype>(outputs_[i].dtype),
+                           outputs_[i].shape, outputs_[i].strides, data, owner);
   }
   return results;
 }

@@ -13,15 +13,15 @@
 
 namespace hloenv {
 
-// Arrays in, arrays out. An array of the right dtype, shape and strides is passed
-// on as it is; every other object goes through `place_input(index, object)`, which
-// returns such an array or raises.
+// Arrays in, arrays out. An array of the right dtype, shape and strides is
+// passed on as it is; every other object goes through `place_input(index,
+// object)`, which returns such an array or raises.
 class Caller {
  public:
   // One dtype for each flat leaf; None for tokens.
   Caller(std::shared_ptr<Executable> executable,
-         const pybind11::list& input_dtypes, const pybind11::list& output_dtypes,
-         pybind11::object place_input);
+         const pybind11::list& input_dtypes,
+         const pybind11::list& output_dtypes, pybind11::object place_input);
 
   // One array for each output, None for tokens.
   pybind11::tuple Call(const pybind11::tuple& arguments);

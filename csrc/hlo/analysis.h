@@ -9,8 +9,8 @@
 
 namespace hloenv {
 
-// The module's numbering and what is live in it: reachable from the entry's root,
-// or with an effect that happens whether or not anything reads it.
+// The module's numbering and what is live in it: reachable from the entry's
+// root, or with an effect that happens whether or not anything reads it.
 struct Analysis {
   // `module` must outlive this and not change.
   explicit Analysis(const xla::HloModule& module);

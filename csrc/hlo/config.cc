@@ -106,8 +106,8 @@ absl::StatusOr<xla::DebugOptions> ReadFlags() {
     return Error(
         kFlagError,
         absl::StrCat(kVariable, " holds ", absl::StrJoin(sorted.unknown, ", "),
-                     ", which the XLA of TensorFlow ", HLOENV_TENSORFLOW_VERSION,
-                     " does not know; remove ",
+                     ", which the XLA of TensorFlow ",
+                     HLOENV_TENSORFLOW_VERSION, " does not know; remove ",
                      sorted.unknown.size() == 1 ? "it" : "them", ", or set ",
                      kIgnoreVariable,
                      "=1 to run hloenv's XLA with the flags that it knows"));

@@ -13,16 +13,17 @@ namespace hloenv {
 
 // XLA's default options changed by XLA_FLAGS.
 //
-// XLA ends the process on first use when XLA_FLAGS holds a flag that it does not
-// know, so the flags are checked here before XLA reads them. Flags that this XLA
-// does not know, or values that it refuses: FlagError, which names them. With
-// HLOENV_IGNORE_UNKNOWN_XLA_FLAGS=1, XLA reads only those it knows; the
-// environment is afterwards as it was. The first success is kept for the rest of
-// the process, as XLA keeps it; after an error the next call reads again.
+// XLA ends the process on first use when XLA_FLAGS holds a flag that it does
+// not know, so the flags are checked here before XLA reads them. Flags that
+// this XLA does not know, or values that it refuses: FlagError, which names
+// them. With HLOENV_IGNORE_UNKNOWN_XLA_FLAGS=1, XLA reads only those it knows;
+// the environment is afterwards as it was. The first success is kept for the
+// rest of the process, as XLA keeps it; after an error the next call reads
+// again.
 absl::StatusOr<xla::HloModuleConfig> DefaultModuleConfig();
 
-// The flags of an XLA_FLAGS value as XLA splits it: words that start with '-', a
-// value may be quoted; what follows the first word that is not a flag is not
+// The flags of an XLA_FLAGS value as XLA splits it: words that start with '-',
+// a value may be quoted; what follows the first word that is not a flag is not
 // read. Exposed for tests.
 struct FlagWord {
   std::string raw;   // as written, quotes included

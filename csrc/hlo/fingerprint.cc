@@ -68,7 +68,8 @@ class Writer {
 std::string LiteralBytes(const xla::Literal& literal) {
   Writer writer;
   xla::ShapeUtil::ForEachSubshape(
-      literal.shape(), [&](const xla::Shape& leaf, const xla::ShapeIndex& index) {
+      literal.shape(),
+      [&](const xla::Shape& leaf, const xla::ShapeIndex& index) {
         if (!leaf.IsArray()) return;
         writer.String(absl::string_view(
             static_cast<const char*>(literal.untyped_data(index)),
@@ -143,9 +144,8 @@ class Fingerprinter {
     writer_.Int(config.replica_count());
     writer_.Int(config.num_partitions());
     const auto& attributes = module.frontend_attributes().map();
-    for (const auto& [key, value] :
-         std::map<std::string, std::string>(attributes.begin(),
-                                            attributes.end())) {
+    for (const auto& [key, value] : std::map<std::string, std::string>(
+             attributes.begin(), attributes.end())) {
       writer_.String(key);
       writer_.String(value);
     }
@@ -255,7 +255,8 @@ class Fingerprinter {
                    top->control_predecessors().end());
       SortByTreeHash(&below);
       // Pushed last, visited first: operands before control predecessors.
-      for (auto it = below.rbegin(); it != below.rend(); ++it) Push(*it, &stack);
+      for (auto it = below.rbegin(); it != below.rend(); ++it)
+        Push(*it, &stack);
       for (int64_t i = top->operand_count() - 1; i >= 0; --i) {
         Push(top->operand(i), &stack);
       }
@@ -283,8 +284,7 @@ class Fingerprinter {
     std::vector<int32_t> predecessors;
     for (const HloInstruction* predecessor :
          instruction.control_predecessors()) {
-      predecessors.push_back(
-          numbers_in_computation_[predecessor->local_id()]);
+      predecessors.push_back(numbers_in_computation_[predecessor->local_id()]);
     }
     std::sort(predecessors.begin(), predecessors.end());
     for (int32_t predecessor : predecessors) writer_.Int(predecessor);

@@ -11,12 +11,12 @@ class HloModule;
 namespace hloenv {
 
 // 32 hex digits. Equal for two modules if and only if their live graphs are the
-// same (but for hash collisions): opcodes, shapes with layouts, every attribute,
-// constants, parameter numbers, which uses share one instruction and which calls
-// share one computation, control dependencies, side-effecting instructions
-// without users, entry layout, input/output aliasing, and the schedule if there
-// is one. Blind to names, ids, metadata, dead code and the order of instructions.
-// Stable over processes and machines.
+// same (but for hash collisions): opcodes, shapes with layouts, every
+// attribute, constants, parameter numbers, which uses share one instruction and
+// which calls share one computation, control dependencies, side-effecting
+// instructions without users, entry layout, input/output aliasing, and the
+// schedule if there is one. Blind to names, ids, metadata, dead code and the
+// order of instructions. Stable over processes and machines.
 std::string Fingerprint(const xla::HloModule& module);
 
 }  // namespace hloenv

@@ -17,7 +17,8 @@ namespace hloenv {
 
 namespace {
 
-// XLA prints minus zero as "-0", which its parser takes for the integer 0: writes
+// XLA prints minus zero as "-0", which its parser takes for the integer 0:
+// writes
 // "-0.0" into the constants of floats.
 std::string WithSignedZeros(absl::string_view text) {
   constexpr absl::string_view kConstant = " constant(";
@@ -30,8 +31,8 @@ std::string WithSignedZeros(absl::string_view text) {
     if (equals == absl::string_view::npos) continue;
     const absl::string_view type = text.substr(equals + 2, 2);
     const bool is_float = type == "bf" || (type.size() == 2 &&
-                          (type[0] == 'f' || type[0] == 'c') &&
-                          absl::ascii_isdigit(type[1]));
+                                           (type[0] == 'f' || type[0] == 'c') &&
+                                           absl::ascii_isdigit(type[1]));
     if (!is_float) continue;
     int depth = 1;
     for (size_t i = begin; i < text.size() && depth > 0; ++i) {
@@ -70,8 +71,8 @@ const Analysis& Module::analysis() const {
 
 absl::StatusOr<Module> Module::FromText(absl::string_view text) {
   HLOENV_ASSIGN_OR_RETURN(xla::HloModuleConfig config, DefaultModuleConfig());
-  auto parsed = xla::ParseAndReturnUnverifiedModule(
-      WithSignedZeros(text), config);
+  auto parsed =
+      xla::ParseAndReturnUnverifiedModule(WithSignedZeros(text), config);
   if (!parsed.ok()) {
     return Annotate(parsed.status(), kParseError, "this is not HLO text");
   }
@@ -160,9 +161,9 @@ absl::StatusOr<ModuleCost> Module::Cost() const {
   xla::HloCostAnalysis analysis([](const xla::Shape& shape) {
     return xla::ShapeUtil::ByteSizeOf(shape, /*pointer_size=*/sizeof(void*));
   });
-  HLOENV_RETURN_IF_ERROR(
-      Annotate(hlo().entry_computation()->Accept(&analysis),
-               kInvalidModuleError, "XLA's cost analysis refused the module"));
+  HLOENV_RETURN_IF_ERROR(Annotate(hlo().entry_computation()->Accept(&analysis),
+                                  kInvalidModuleError,
+                                  "XLA's cost analysis refused the module"));
   ModuleCost cost;
   cost.flops = analysis.flop_count();
   cost.bytes_accessed = analysis.bytes_accessed();
@@ -177,8 +178,7 @@ std::vector<ArraySpec> FlatSpecs(const xla::Shape& shape) {
         if (leaf.IsTuple()) return;
         ArraySpec spec;
         spec.dtype = xla::PrimitiveType_Name(leaf.element_type());
-        std::transform(spec.dtype.begin(), spec.dtype.end(),
-                       spec.dtype.begin(),
+        std::transform(spec.dtype.begin(), spec.dtype.end(), spec.dtype.begin(),
                        [](unsigned char c) { return std::tolower(c); });
         if (leaf.IsArray()) {
           spec.dims.assign(leaf.dimensions().begin(), leaf.dimensions().end());

@@ -187,10 +187,11 @@ absl::Status CheckPipeline(const PipelineSpec& spec) {
 
 absl::Status CheckUnscheduled(const xla::HloModule& module) {
   if (!module.has_schedule()) return absl::OkStatus();
-  return Error(kPassError,
-               absl::StrCat("module '", module.name(),
-                            "' is scheduled, and passes do not keep a schedule; "
-                            "remove is_scheduled=true from its text"));
+  return Error(
+      kPassError,
+      absl::StrCat("module '", module.name(),
+                   "' is scheduled, and passes do not keep a schedule; "
+                   "remove is_scheduled=true from its text"));
 }
 
 bool IsCandidatePipeline(const PipelineSpec& spec) {

@@ -79,8 +79,7 @@ class Driver {
     return true;
   }
   bool replaying() const {
-    return place_.has_value() &&
-           changed_.size() < place_->changed.size();
+    return place_.has_value() && changed_.size() < place_->changed.size();
   }
   bool Matches(absl::string_view path) const {
     return path == stop_->where ||
@@ -141,8 +140,8 @@ absl::Status Driver::Arrive(const std::string& path) {
     } else if (!absl::StartsWith(place_->path, absl::StrCat(path, "/"))) {
       return Error(
           kPlaceError,
-          absl::StrCat("XLA's pipeline comes by '", path, "' where it came by '",
-                       place_->path,
+          absl::StrCat("XLA's pipeline comes by '", path,
+                       "' where it came by '", place_->path,
                        "' when the place was taken; the module or the flags "
                        "have changed what XLA runs"));
     }
@@ -213,8 +212,7 @@ absl::StatusOr<bool> RunModule(HloPassInterface* pass, HloModule* module,
                                const Threads& threads) {
   Driver* driver = Driver::For(module);
   if (driver == nullptr) return run_module(pass, module, threads);
-  return driver->OnRun(pass,
-                       [&] { return run_module(pass, module, threads); });
+  return driver->OnRun(pass, [&] { return run_module(pass, module, threads); });
 }
 
 absl::StatusOr<bool> (*run_owned)(HloPassInterface*,
@@ -236,16 +234,16 @@ absl::StatusOr<bool> RunOwned(HloPassInterface* pass,
 
 absl::Status InstallRunHooks() {
   static auto* group = new HookGroup({
-      {"_ZN3xla16HloPassInterface3RunEPNS_9HloModuleERKN4absl12lts_20250814"
-       HLOENV_THREADS
+      {"_ZN3xla16HloPassInterface3RunEPNS_9HloModuleERKN4absl12lts_"
+       "20250814" HLOENV_THREADS
        "NS4_18container_internal10StringHashENSA_8StringEqESaIS9_EEE",
        reinterpret_cast<void*>(RunModule),
        reinterpret_cast<void**>(&run_module)},
-      {"_ZN3xla16HloPassInterface3RunERSt10unique_ptrINS_9HloModuleESt14default_"
+      {"_ZN3xla16HloPassInterface3RunERSt10unique_ptrINS_"
+       "9HloModuleESt14default_"
        "deleteIS2_EERKN4absl12lts_20250814" HLOENV_THREADS
        "NS8_18container_internal10StringHashENSE_8StringEqESaISD_EEE",
-       reinterpret_cast<void*>(RunOwned),
-       reinterpret_cast<void**>(&run_owned)},
+       reinterpret_cast<void*>(RunOwned), reinterpret_cast<void**>(&run_owned)},
   });
   return group->Install();
 }
@@ -266,8 +264,7 @@ absl::StatusOr<Outcome> Drive(const Module& module, const PipelineRun& run,
   // XLA's compiler reads its flags on its own: check them first.
   HLOENV_RETURN_IF_ERROR(DefaultModuleConfig().status());
   absl::StatusOr<std::unique_ptr<xla::Compiler>> compiler =
-      xla::Compiler::GetForPlatform(
-          stream_executor::host::kHostPlatformId);
+      xla::Compiler::GetForPlatform(stream_executor::host::kHostPlatformId);
   if (!compiler.ok()) {
     return Annotate(compiler.status(), kCompileError,
                     "this TensorFlow has no compiler for the host");
@@ -275,9 +272,8 @@ absl::StatusOr<Outcome> Drive(const Module& module, const PipelineRun& run,
   std::unique_ptr<HloModule> clone = module.CloneHlo();
   Outcome outcome;
   Driver driver(clone.get(), run, stop);
-  absl::StatusOr<std::unique_ptr<HloModule>> result =
-      (*compiler)->RunHloPasses(std::move(clone), /*executor=*/nullptr,
-                                xla::Compiler::CompileOptions{});
+  absl::StatusOr<std::unique_ptr<HloModule>> result = (*compiler)->RunHloPasses(
+      std::move(clone), /*executor=*/nullptr, xla::Compiler::CompileOptions{});
   outcome.stages = std::move(driver.stages());
   outcome.stopped_module = std::move(driver.stopped_module());
   outcome.stopped_place = std::move(driver.stopped_place());
@@ -293,10 +289,10 @@ absl::StatusOr<Outcome> Drive(const Module& module, const PipelineRun& run,
     return Annotate(result.status(), kCompileError, "XLA's pipeline failed");
   }
   if (!driver.arrived()) {
-    return Error(kPlaceError,
-                 absl::StrCat("XLA's pipeline did not come by '",
-                              run.place->path, "' again, where the module was "
-                              "taken out of it"));
+    return Error(kPlaceError, absl::StrCat("XLA's pipeline did not come by '",
+                                           run.place->path,
+                                           "' again, where the module was "
+                                           "taken out of it"));
   }
   outcome.module = *std::move(result);
   return outcome;
@@ -344,21 +340,21 @@ std::string NotReached(const Stop& stop, const Outcome& outcome) {
   std::vector<std::pair<size_t, std::string>> ranked;
   for (const std::string& name : names) {
     const std::string normal = Normalize(name);
-    const bool holds = absl::StrContains(normal, wanted) ||
-                       absl::StrContains(wanted, normal);
+    const bool holds =
+        absl::StrContains(normal, wanted) || absl::StrContains(wanted, normal);
     ranked.push_back({holds ? 0 : EditDistance(wanted, normal), name});
   }
   std::sort(ranked.begin(), ranked.end());
   constexpr size_t kNumShown = 5;
   if (ranked.size() > kNumShown) ranked.resize(kNumShown);
-  return absl::StrCat(
-      "XLA's pipeline for this module never comes by '", stop.where,
-      "'; nearest: ",
-      absl::StrJoin(ranked, ", ",
-                    [](std::string* out, const auto& entry) {
-                      absl::StrAppend(out, "'", entry.second, "'");
-                    }),
-      "; list_stages has all");
+  return absl::StrCat("XLA's pipeline for this module never comes by '",
+                      stop.where, "'; nearest: ",
+                      absl::StrJoin(ranked, ", ",
+                                    [](std::string* out, const auto& entry) {
+                                      absl::StrAppend(out, "'", entry.second,
+                                                      "'");
+                                    }),
+                      "; list_stages has all");
 }
 
 }  // namespace
@@ -394,8 +390,8 @@ absl::StatusOr<std::pair<Module, Place>> RunUntil(const Module& module,
   if (stop.where.empty() || stop.occurrence < 1) {
     return Error(kPlaceError,
                  absl::StrCat("a stop is the name or path of a pass and an "
-                              "occurrence from 1, not '", stop.where, "' and ",
-                              stop.occurrence));
+                              "occurrence from 1, not '",
+                              stop.where, "' and ", stop.occurrence));
   }
   HLOENV_ASSIGN_OR_RETURN(Outcome outcome, Drive(module, run, &stop));
   if (outcome.stopped_module == nullptr) {

@@ -2,9 +2,10 @@
 // XLA's own CPU pipeline, driven from outside: listed, stopped in front of a
 // pass, gone on with from there.
 //
-// Every pass of the pipeline goes through HloPassInterface::Run, which is hooked.
-// A hooked run does what the driver of its thread says, and only for the module
-// that this driver compiles; all other runs in the process pass through.
+// Every pass of the pipeline goes through HloPassInterface::Run, which is
+// hooked. A hooked run does what the driver of its thread says, and only for
+// the module that this driver compiles; all other runs in the process pass
+// through.
 #pragma once
 
 #include <cstdint>
@@ -27,18 +28,18 @@ struct Stage {
   std::string name;
   // The pipelines that hold it, outermost first, and its name: "a/b/algsimp".
   std::string path;
-  int64_t occurrence = 1;  // which run of this name, from 1
+  int64_t occurrence = 1;       // which run of this name, from 1
   int64_t path_occurrence = 1;  // which run of this path, from 1
-  bool changed = false;    // as the pass reported
-  bool skipped = false;    // did not run, because it had been decided
+  bool changed = false;         // as the pass reported
+  bool skipped = false;         // did not run, because it had been decided
   int64_t duration_ns = 0;
 };
 
 // In front of which pass a module stands: XLA's pipeline has run up to there.
 //
-// To go on, the pipeline is started again and each earlier pass is answered with
-// what it reported the first time, without running, so that pipelines that repeat
-// until nothing changes take the same way again, to the same iteration.
+// To go on, the pipeline is started again and each earlier pass is answered
+// with what it reported the first time, without running, so that pipelines that
+// repeat until nothing changes take the same way again, to the same iteration.
 struct Place {
   std::string path;        // of the stage, or of the pipeline, that comes next
   int64_t occurrence = 1;  // which arrival at this path, from 1
@@ -50,9 +51,9 @@ struct Place {
   }
 };
 
-// Where to stop: the `occurrence`-th arrival (from 1, counted from the pipeline's
-// start) at a pass or pipeline whose path ends with `where` ("fusion",
-// "simplification/algsimp").
+// Where to stop: the `occurrence`-th arrival (from 1, counted from the
+// pipeline's start) at a pass or pipeline whose path ends with `where`
+// ("fusion", "simplification/algsimp").
 struct Stop {
   std::string where;
   int64_t occurrence = 1;
@@ -60,8 +61,8 @@ struct Stop {
 
 // The rest of XLA's pipeline, as asked for.
 struct PipelineRun {
-  std::optional<Place> place;          // go on from here; else from the start
-  std::vector<std::string> decided;    // passes whose rewrites were decided
+  std::optional<Place> place;        // go on from here; else from the start
+  std::vector<std::string> decided;  // passes whose rewrites were decided
 };
 
 // A pass of XLA's pipeline that is skipped because another was decided.
@@ -77,8 +78,8 @@ const std::vector<SkipRule>& SkipRules();
 absl::flat_hash_set<std::string> SkippedPasses(
     const std::vector<std::string>& decided);
 
-// Called now and then between passes, on the thread that compiles; true ends the
-// compile with a Cancelled status. One for the process; null by default.
+// Called now and then between passes, on the thread that compiles; true ends
+// the compile with a Cancelled status. One for the process; null by default.
 using InterruptCheck = bool (*)();
 void SetInterruptCheck(InterruptCheck check);
 
@@ -88,8 +89,8 @@ absl::StatusOr<std::vector<Stage>> ListStages(const Module& module,
                                               const PipelineRun& run = {});
 
 // Runs the pipeline on a clone up to `stop`. Skips what was decided, and what
-// would redo it, on the way. PlaceError when the pipeline never arrives there, or
-// is past it already; the message lists near names.
+// would redo it, on the way. PlaceError when the pipeline never arrives there,
+// or is past it already; the message lists near names.
 absl::StatusOr<std::pair<Module, Place>> RunUntil(const Module& module,
                                                   const Stop& stop,
                                                   const PipelineRun& run = {});

@@ -27,8 +27,7 @@ bool IsAlternative(const xla::HloInstruction& instruction) {
 
 std::unique_ptr<xla::HloInstruction> MakeAlternative(
     absl::Span<xla::HloInstruction* const> choices, int64_t alternative,
-    absl::string_view kind,
-    absl::Span<const std::vector<std::string>> passes) {
+    absl::string_view kind, absl::Span<const std::vector<std::string>> passes) {
   std::string names = absl::StrJoin(
       passes, "|", [](std::string* out, const std::vector<std::string>& list) {
         absl::StrAppend(out, absl::StrJoin(list, ","));
@@ -57,8 +56,7 @@ std::vector<AlternativeSite> FindAlternatives(const xla::HloModule& module) {
       site.kind = std::string(JsonField(config, "kind"));
       for (absl::string_view list :
            absl::StrSplit(JsonField(config, "passes"), '|')) {
-        site.passes.push_back(
-            absl::StrSplit(list, ',', absl::SkipEmpty()));
+        site.passes.push_back(absl::StrSplit(list, ',', absl::SkipEmpty()));
       }
       sites.push_back(std::move(site));
     }

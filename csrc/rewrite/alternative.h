@@ -41,8 +41,7 @@ bool IsAlternative(const xla::HloInstruction& instruction);
 // A site that is not in a computation yet.
 std::unique_ptr<xla::HloInstruction> MakeAlternative(
     absl::Span<xla::HloInstruction* const> choices, int64_t alternative,
-    absl::string_view kind,
-    absl::Span<const std::vector<std::string>> passes);
+    absl::string_view kind, absl::Span<const std::vector<std::string>> passes);
 
 // Every site of `module`, by alternative, then in the order of the module.
 std::vector<AlternativeSite> FindAlternatives(const xla::HloModule& module);

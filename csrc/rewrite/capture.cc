@@ -58,7 +58,8 @@ absl::Status Capture::RunPasses(const std::vector<PipelineSpec>& passes) {
       HLOENV_ASSIGN_OR_RETURN(
           auto candidate,
           MakeCandidatePass(std::get<PassSpec>(spec.steps.front())));
-      HLOENV_ASSIGN_OR_RETURN(pass.proposals, candidate->Propose(module_.hlo()));
+      HLOENV_ASSIGN_OR_RETURN(pass.proposals,
+                              candidate->Propose(module_.hlo()));
       analysis_ = &module_.analysis();
       for (const Proposal& proposal : pass.proposals) {
         // Nothing reads the values of dead code.
@@ -133,7 +134,8 @@ void Capture::CollectNodes() {
       pass.first_node.assign(pass.proposals.size(), -1);
       for (size_t i = 0; i < pass.proposals.size(); ++i) {
         if (pass.is_dropped[i] != 0) continue;
-        pass.first_node[i] = num_originals() + static_cast<int32_t>(nodes_.size());
+        pass.first_node[i] =
+            num_originals() + static_cast<int32_t>(nodes_.size());
         for (size_t o = 0; o < pass.proposals[i].originals.size(); ++o) {
           nodes_.push_back({static_cast<int32_t>(p), nullptr,
                             static_cast<int32_t>(i), static_cast<int32_t>(o)});
@@ -195,7 +197,8 @@ std::string Capture::CollectShadowNodes(int32_t p) {
         for (const HloInstruction* operand : top->operands()) {
           operands.push_back(NodeOf(pass, operand));
         }
-        const uint64_t hash = absl::HashOf(top->opcode(), top->shape(), operands);
+        const uint64_t hash =
+            absl::HashOf(top->opcode(), top->shape(), operands);
         std::vector<int32_t>& same_hash = equal_nodes_[hash];
         for (int32_t node : same_hash) {
           if (node < num_originals() + static_cast<int32_t>(num_nodes_before) &&
@@ -251,8 +254,8 @@ bool Capture::SameNewNode(const Pass& pass, const HloInstruction* instruction,
                          same_computation);
 }
 
-// Finds cycles that mixed decisions could close and removes their cause. Returns
-// whether anything changed.
+// Finds cycles that mixed decisions could close and removes their cause.
+// Returns whether anything changed.
 bool Capture::BreakCycles() {
   // Every use that some pass rewires, with what it may read instead.
   DependencyGraph graph(num_originals() + static_cast<int32_t>(nodes_.size()));
@@ -343,13 +346,13 @@ bool Capture::BreakCycles() {
     detach.erase(std::unique(detach.begin(), detach.end()), detach.end());
     for (int32_t original : detach) {
       changed = true;
-      if (std::binary_search(analysis_->effects.begin(), analysis_->effects.end(),
-                             original) ||
+      if (std::binary_search(analysis_->effects.begin(),
+                             analysis_->effects.end(), original) ||
           analysis_->index.at(original)->HasControlDependencies()) {
-        pass.whole_reason = absl::StrCat(
-            "parts of it would need a second copy of '",
-            analysis_->index.at(original)->name(),
-            "', which has side effects or control dependencies");
+        pass.whole_reason =
+            absl::StrCat("parts of it would need a second copy of '",
+                         analysis_->index.at(original)->name(),
+                         "', which has side effects or control dependencies");
         break;
       }
       pass.shadow->Detach(original);
@@ -413,8 +416,9 @@ void Capture::MakeAlternatives() {
       }
     }
   }
-  std::stable_sort(offers.begin(), offers.end(),
-                   [](const Offer& a, const Offer& b) { return a.use < b.use; });
+  std::stable_sort(
+      offers.begin(), offers.end(),
+      [](const Offer& a, const Offer& b) { return a.use < b.use; });
 
   // Uses of one value with the same offers share one alternative.
   std::map<std::pair<int32_t, std::vector<std::pair<int32_t, int32_t>>>, size_t>
@@ -466,10 +470,9 @@ void Capture::MakeAlternatives() {
   if (!whole.passes.empty()) {
     const HloComputation* entry = analysis_->hlo.entry_computation();
     const int32_t root = analysis_->index.Of(entry->root_instruction());
-    whole.sites.push_back(
-        {root,
-         {{analysis_->index.NumberOf(entry), Use::kRoot, 0}},
-         std::vector<int32_t>(whole.passes.size(), root)});
+    whole.sites.push_back({root,
+                           {{analysis_->index.NumberOf(entry), Use::kRoot, 0}},
+                           std::vector<int32_t>(whole.passes.size(), root)});
     alternatives_.push_back(std::move(whole));
   }
 }
@@ -497,10 +500,10 @@ absl::StatusOr<std::vector<int64_t>> Capture::DecisionsFor(
     for (const std::string& pass : pass_names_) {
       absl::StrAppend(&given, given.empty() ? "'" : ", '", pass, "'");
     }
-    return Error(kUnknownPassError,
-                 absl::StrCat("pass '", name,
-                              "' is not among those that were captured: ",
-                              given));
+    return Error(
+        kUnknownPassError,
+        absl::StrCat("pass '", name,
+                     "' is not among those that were captured: ", given));
   }
   const auto pass = static_cast<int32_t>(it - pass_names_.begin());
   std::vector<int64_t> decisions(alternatives_.size(), 0);
@@ -528,12 +531,13 @@ absl::Status Capture::CheckDecisions(absl::Span<const int64_t> decisions,
   for (size_t a = 0; a < decisions.size(); ++a) {
     const int64_t num_choices = alternatives_[a].num_choices();
     if (decisions[a] >= num_choices || decisions[a] < (partial ? -1 : 0)) {
-      return Error(
-          kDecisionError,
-          absl::StrCat("decision ", a, " is ", decisions[a],
-                       ", but alternative ", a, " has choices 0 (the original) "
-                       "to ", num_choices - 1,
-                       partial ? ", or -1 for undecided" : ""));
+      return Error(kDecisionError,
+                   absl::StrCat("decision ", a, " is ", decisions[a],
+                                ", but alternative ", a,
+                                " has choices 0 (the original) "
+                                "to ",
+                                num_choices - 1,
+                                partial ? ", or -1 for undecided" : ""));
     }
   }
   return absl::OkStatus();

@@ -4,8 +4,8 @@
 // Each XLA pass runs for real on its own clone (shadow.h). What differs becomes
 // alternatives: a use that the pass rewired is a place to decide, and the new
 // instructions below it, down to originals, are the replacement. Several passes
-// are merged by use, so that what they would make of one value becomes competing
-// choices of one alternative.
+// are merged by use, so that what they would make of one value becomes
+// competing choices of one alternative.
 //
 // Nothing is built until it is asked for: a capture is a list of uses and
 // replacements over the original module and the shadows.
@@ -38,8 +38,8 @@ absl::string_view AlternativeKindName(AlternativeKind kind);
 
 // One value that an alternative may replace, at some or all of its uses.
 struct Site {
-  int32_t original;       // instruction number
-  std::vector<Use> uses;  // ascending
+  int32_t original;            // instruction number
+  std::vector<Use> uses;       // ascending
   std::vector<int32_t> nodes;  // of each choice above 0: node number
 };
 
@@ -49,7 +49,9 @@ struct Alternative {
   // Of each choice above 0: numbers of the passes that propose it, ascending.
   std::vector<std::vector<int32_t>> passes;
 
-  int64_t num_choices() const { return static_cast<int64_t>(passes.size()) + 1; }
+  int64_t num_choices() const {
+    return static_cast<int64_t>(passes.size()) + 1;
+  }
 };
 
 // What one choice does.
@@ -72,7 +74,8 @@ class Capture {
   const std::vector<std::string>& pass_names() const { return pass_names_; }
   const std::vector<Alternative>& alternatives() const { return alternatives_; }
   std::vector<int64_t> NumChoices() const;
-  // Why a pass can only be taken or left as a whole; empty if it is taken apart.
+  // Why a pass can only be taken or left as a whole; empty if it is taken
+  // apart.
   std::vector<std::string> WholeReasons() const;
 
   // [A] the choice of pass `name` at each alternative, 0 where it has none.
@@ -89,8 +92,8 @@ class Capture {
   absl::StatusOr<std::vector<uint8_t>> Relevant(
       absl::Span<const int64_t> decisions) const;
 
-  // A new module with one choice taken at each alternative and nothing left that
-  // no choice reaches.
+  // A new module with one choice taken at each alternative and nothing left
+  // that no choice reaches.
   absl::StatusOr<Module> Apply(absl::Span<const int64_t> decisions) const;
 
   // The alternative graph. Built on first use; thread-safe.
@@ -143,7 +146,8 @@ class Capture {
   bool BreakCycles();
   void MakeAlternatives();
   // Node that a shadow instruction of `pass` is: an original or a new node.
-  int32_t NodeOf(const Pass& pass, const xla::HloInstruction* instruction) const;
+  int32_t NodeOf(const Pass& pass,
+                 const xla::HloInstruction* instruction) const;
   // Nodes that a new node reads.
   std::vector<int32_t> OperandsOf(int32_t node) const;
   std::vector<Use> UsesOf(int32_t original) const;

@@ -5,7 +5,8 @@
 
 namespace hloenv {
 
-// Tarjan's algorithm without recursion: graphs are as deep as programs are long.
+// Tarjan's algorithm without recursion: graphs are as deep as programs are
+// long.
 std::vector<int32_t> DependencyGraph::CyclicComponents(
     absl::FunctionRef<void(int32_t, std::vector<int32_t>*)> below) {
   std::sort(extra_.begin(), extra_.end());

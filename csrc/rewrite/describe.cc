@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a capture says of its alternatives: which decisions matter, what a choice
-// adds and what it makes dead.
+// What a capture says of its alternatives: which decisions matter, what a
+// choice adds and what it makes dead.
 #include "rewrite/capture.h"
 #include "support/status.h"
 #include "xla/hlo/ir/hlo_opcode.h"
@@ -46,7 +46,8 @@ absl::StatusOr<std::vector<uint8_t>> Capture::Relevant(
   });
 
   std::vector<uint8_t> seen(num_originals() + nodes_.size(), 0);
-  std::vector<uint8_t> seen_computation(analysis_->index.computations().size(), 0);
+  std::vector<uint8_t> seen_computation(analysis_->index.computations().size(),
+                                        0);
   absl::flat_hash_set<const HloComputation*> seen_new;
   std::vector<int32_t> stack;
   std::vector<int32_t> computations;
@@ -64,9 +65,10 @@ absl::StatusOr<std::vector<uint8_t>> Capture::Relevant(
   };
   // What a use reads, given the decisions.
   const auto visit_use = [&](const Use& use, int32_t original) {
-    auto it = std::lower_bound(
-        offers.begin(), offers.end(), use,
-        [](const Offer& offer, const Use& wanted) { return offer.use < wanted; });
+    auto it = std::lower_bound(offers.begin(), offers.end(), use,
+                               [](const Offer& offer, const Use& wanted) {
+                                 return offer.use < wanted;
+                               });
     for (; it != offers.end() && it->use == use; ++it) {
       relevant[it->alternative] = 1;
       const Site& site = alternatives_[it->alternative].sites[it->site];
@@ -102,18 +104,22 @@ absl::StatusOr<std::vector<uint8_t>> Capture::Relevant(
     }
   };
 
-  visit_computation(analysis_->index.NumberOf(analysis_->hlo.entry_computation()));
+  visit_computation(
+      analysis_->index.NumberOf(analysis_->hlo.entry_computation()));
   while (!computations.empty() || !stack.empty()) {
     if (!computations.empty()) {
       const int32_t number = computations.back();
       computations.pop_back();
-      const HloComputation* computation = analysis_->index.computations()[number];
+      const HloComputation* computation =
+          analysis_->index.computations()[number];
       visit_use({number, Use::kRoot, 0},
                 analysis_->index.Of(computation->root_instruction()));
       const int32_t first = analysis_->index.First(computation);
       const int32_t last =
-          static_cast<size_t>(number) + 1 < analysis_->index.computations().size()
-              ? analysis_->index.First(analysis_->index.computations()[number + 1])
+          static_cast<size_t>(number) + 1 <
+                  analysis_->index.computations().size()
+              ? analysis_->index.First(
+                    analysis_->index.computations()[number + 1])
               : num_originals();
       auto effect = std::lower_bound(analysis_->effects.begin(),
                                      analysis_->effects.end(), first);
@@ -159,10 +165,10 @@ absl::StatusOr<ChoiceInfo> Capture::Describe(int64_t alternative_index,
   }
   const Alternative& alternative = alternatives_[alternative_index];
   if (choice < 0 || choice >= alternative.num_choices()) {
-    return Error(kDecisionError,
-                 absl::StrCat("alternative ", alternative_index,
-                              " has choices 0 to ",
-                              alternative.num_choices() - 1, ", not ", choice));
+    return Error(
+        kDecisionError,
+        absl::StrCat("alternative ", alternative_index, " has choices 0 to ",
+                     alternative.num_choices() - 1, ", not ", choice));
   }
   ChoiceInfo info;
   const HloInstruction* original =

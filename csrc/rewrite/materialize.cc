@@ -49,8 +49,7 @@ class Materializer {
   absl::Status BuildNeeded() {
     for (size_t i = 0; i < needed_.size(); ++i) {
       if (needed_[i] == 0 || built_[i] != nullptr) continue;
-      const auto node =
-          static_cast<int32_t>(capture_.num_originals() + i);
+      const auto node = static_cast<int32_t>(capture_.num_originals() + i);
       if (capture_.NewNode(node).instruction != nullptr) {
         built_[i] = BuildFromShadow(node);
       } else {
@@ -139,8 +138,8 @@ class Materializer {
   const Capture& capture_;
   std::unique_ptr<HloModule> hlo_;
   std::unique_ptr<HloCloneContext> images_;
-  std::vector<HloInstruction*> built_;  // by new node
-  std::vector<uint8_t> needed_;         // by new node
+  std::vector<HloInstruction*> built_;                      // by new node
+  std::vector<uint8_t> needed_;                             // by new node
   std::vector<std::unique_ptr<HloCloneContext>> contexts_;  // by pass
 };
 

@@ -133,9 +133,8 @@ absl::Status ReplaceUseDifferent(HloInstruction* before, HloInstruction* user,
 
 absl::Status (*replace_use_different_at)(HloInstruction*, HloInstruction*, int,
                                          HloInstruction*);
-absl::Status ReplaceUseDifferentAt(HloInstruction* before,
-                                   HloInstruction* user, int index,
-                                   HloInstruction* after) {
+absl::Status ReplaceUseDifferentAt(HloInstruction* before, HloInstruction* user,
+                                   int index, HloInstruction* after) {
   NoteReplace(before, after);
   return replace_use_different_at(before, user, index, after);
 }
@@ -200,27 +199,24 @@ HookGroup& RecorderHooks() {
       MakeHook("_ZN3xla14HloComputation36ReplaceInstructionWithDifferentShapeE"
                "PNS_14HloInstructionES2_",
                ReplaceDifferent2, &replace_different_2),
-      MakeHook("_ZN3xla14HloInstruction18ReplaceAllUsesWithEPS0_"
-               HLOENV_STRING_VIEW,
-               ReplaceAllUses, &replace_all_uses),
       MakeHook(
-          "_ZN3xla14HloInstruction32ReplaceAllUsesWithDifferentShapeEPS0_",
-          ReplaceAllUsesDifferent, &replace_all_uses_different),
+          "_ZN3xla14HloInstruction18ReplaceAllUsesWithEPS0_" HLOENV_STRING_VIEW,
+          ReplaceAllUses, &replace_all_uses),
+      MakeHook("_ZN3xla14HloInstruction32ReplaceAllUsesWithDifferentShapeEPS0_",
+               ReplaceAllUsesDifferent, &replace_all_uses_different),
       MakeHook("_ZN3xla14HloInstruction15ReplaceUsesWithE" HLOENV_SPAN "S4_",
                ReplaceUses, &replace_uses),
-      MakeHook("_ZN3xla14HloInstruction32ReplaceAllUsesWithDifferentShapeE"
-               HLOENV_SPAN "S4_",
+      MakeHook("_ZN3xla14HloInstruction32ReplaceAllUsesWithDifferentShape"
+               "E" HLOENV_SPAN "S4_",
                ReplaceUsesDifferent, &replace_uses_different),
       MakeHook("_ZN3xla14HloInstruction14ReplaceUseWithEPS0_S1_", ReplaceUse,
                &replace_use),
-      MakeHook("_ZN3xla14HloInstruction14ReplaceUseWithEPS0_iS1_",
-               ReplaceUseAt, &replace_use_at),
-      MakeHook(
-          "_ZN3xla14HloInstruction28ReplaceUseWithDifferentShapeEPS0_S1_",
-          ReplaceUseDifferent, &replace_use_different),
-      MakeHook(
-          "_ZN3xla14HloInstruction28ReplaceUseWithDifferentShapeEPS0_iS1_",
-          ReplaceUseDifferentAt, &replace_use_different_at),
+      MakeHook("_ZN3xla14HloInstruction14ReplaceUseWithEPS0_iS1_", ReplaceUseAt,
+               &replace_use_at),
+      MakeHook("_ZN3xla14HloInstruction28ReplaceUseWithDifferentShapeEPS0_S1_",
+               ReplaceUseDifferent, &replace_use_different),
+      MakeHook("_ZN3xla14HloInstruction28ReplaceUseWithDifferentShapeEPS0_iS1_",
+               ReplaceUseDifferentAt, &replace_use_different_at),
       MakeHook("_ZN3xla14HloComputation21RemoveInstructionImplEPNS_"
                "14HloInstructionEb",
                RemoveInstruction, &remove_instruction),
@@ -233,9 +229,7 @@ HookGroup& RecorderHooks() {
 
 }  // namespace
 
-absl::Status InstallRecorderHooks() {
-  return RecorderHooks().Install();
-}
+absl::Status InstallRecorderHooks() { return RecorderHooks().Install(); }
 
 Recorder::Recorder(HloModule* module)
     : module_(module), outer_(current_recorder) {
@@ -251,8 +245,8 @@ void Recorder::Stop() {
 }
 
 int32_t Recorder::TokenOf(const HloInstruction* instruction) {
-  auto [it, is_new] = token_of_.try_emplace(
-      instruction, static_cast<int32_t>(tokens_.size()));
+  auto [it, is_new] =
+      token_of_.try_emplace(instruction, static_cast<int32_t>(tokens_.size()));
   if (is_new) tokens_.push_back({it->second, instruction->parent()});
   return it->second;
 }

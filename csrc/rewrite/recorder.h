@@ -25,8 +25,8 @@ absl::Status InstallRecorderHooks();
 // `module`. Recorders on one thread may nest; each sees its own module
 // only.
 //
-// Instructions are told apart by address, which is safe although freed memory is
-// used again: `module->Cleanup()` is observed, and an address that it frees
+// Instructions are told apart by address, which is safe although freed memory
+// is used again: `module->Cleanup()` is observed, and an address that it frees
 // stands for another instruction afterwards.
 class Recorder {
  public:
@@ -51,9 +51,9 @@ class Recorder {
   bool WasRemoved(const xla::HloComputation* computation) const {
     return removed_computations_.contains(computation);
   }
-  // Whether the pass declared the two values equal, directly or through a chain:
-  // `before` was in the module at construction (it may be gone now), `after` is
-  // in it now.
+  // Whether the pass declared the two values equal, directly or through a
+  // chain: `before` was in the module at construction (it may be gone now),
+  // `after` is in it now.
   bool DeclaredEqual(const xla::HloInstruction* before,
                      const xla::HloInstruction* after);
 

@@ -15,8 +15,8 @@ using xla::HloInstruction;
 using xla::HloModule;
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Shadow>> Shadow::Run(
-    const Module& module, const PipelineSpec& pass) {
+absl::StatusOr<std::unique_ptr<Shadow>> Shadow::Run(const Module& module,
+                                                    const PipelineSpec& pass) {
   HLOENV_RETURN_IF_ERROR(InstallRecorderHooks());
   HLOENV_ASSIGN_OR_RETURN(auto runnable, MakeRunnable(pass));
   std::unique_ptr<Shadow> shadow(new Shadow);
@@ -32,9 +32,10 @@ absl::StatusOr<std::unique_ptr<Shadow>> Shadow::Run(
                     absl::StrCat("pass '", pass.name, "' failed on module '",
                                  module.name(), "'"));
   }
-  // A pass that says that it changed nothing is believed, if it did not replace,
-  // remove or add anything either (float-normalization gives each all-reduce its
-  // own reducer and does not say so); the law tests find those that lie.
+  // A pass that says that it changed nothing is believed, if it did not
+  // replace, remove or add anything either (float-normalization gives each
+  // all-reduce its own reducer and does not say so); the law tests find those
+  // that lie.
   shadow->changed_ = *changed || !recorder.is_empty() ||
                      shadow->hlo_->instruction_count() != num_instructions;
   if (!shadow->changed_) return shadow;
@@ -66,7 +67,8 @@ void Shadow::MapImages(const xla::HloCloneContext& images) {
   }
 }
 
-const HloComputation* Shadow::OriginOf(const HloComputation* computation) const {
+const HloComputation* Shadow::OriginOf(
+    const HloComputation* computation) const {
   for (size_t i = 0; i < computation_image_.size(); ++i) {
     if (computation_image_[i] == computation) {
       return analysis_->index.computations()[i];
@@ -125,9 +127,9 @@ bool Shadow::SameControl(const HloInstruction& original,
   return true;
 }
 
-// Fills survives_ and rewired_ for one computation. Returns false when the image
-// does not take and give the same as the original any more, so that its callers
-// have to change.
+// Fills survives_ and rewired_ for one computation. Returns false when the
+// image does not take and give the same as the original any more, so that its
+// callers have to change.
 bool Shadow::CompareComputation(int32_t number, Recorder* recorder) {
   const HloComputation* original = analysis_->index.computations()[number];
   const HloComputation* image = computation_image_[number];
@@ -140,7 +142,7 @@ bool Shadow::CompareComputation(int32_t number, Recorder* recorder) {
     if (image->parameter_instruction(i) !=
             image_[first + parameter->local_id()] ||
         !SameShape(parameter->shape(),
-                             image->parameter_instruction(i)->shape())) {
+                   image->parameter_instruction(i)->shape())) {
       return false;
     }
   }
@@ -168,7 +170,8 @@ bool Shadow::CompareComputation(int32_t number, Recorder* recorder) {
     }
     survives_[i] = 1;
     for (int64_t k = 0; k < instruction->operand_count(); ++k) {
-      if (now->operand(k) != image_[first + instruction->operand(k)->local_id()]) {
+      if (now->operand(k) !=
+          image_[first + instruction->operand(k)->local_id()]) {
         rewired.push_back(i);
         break;
       }
@@ -210,7 +213,8 @@ bool Shadow::CompareComputation(int32_t number, Recorder* recorder) {
       return false;
     }
     rewired_.push_back({Use{number, Use::kRoot, 0}, r, image_root});
-  } else if (survives_[r] == 0 && !is_entry && !original->IsFusionComputation()) {
+  } else if (survives_[r] == 0 && !is_entry &&
+             !original->IsFusionComputation()) {
     // A loop body whose result changed in place may be right only together with
     // its condition or its caller.
     return false;

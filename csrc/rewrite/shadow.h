@@ -44,8 +44,8 @@ struct Frontier {
 
 class Shadow {
  public:
-  // Clones `module`, which must outlive the result, runs `pass` on the clone and
-  // compares. PassError when the pass fails.
+  // Clones `module`, which must outlive the result, runs `pass` on the clone
+  // and compares. PassError when the pass fails.
   static absl::StatusOr<std::unique_ptr<Shadow>> Run(const Module& module,
                                                      const PipelineSpec& pass);
 

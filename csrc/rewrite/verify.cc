@@ -133,16 +133,15 @@ absl::StatusOr<std::vector<std::vector<ChoiceError>>> VerifyAlternatives(
   for (const AlternativeSite& site : FindAlternatives(graph.hlo())) {
     alternative_of[site.instruction] = site.alternative;
   }
-  auto on_custom_call =
-      [&](const xla::HloInstruction* call,
-          absl::Span<const xla::Literal*> operands)
+  auto on_custom_call = [&](const xla::HloInstruction* call,
+                            absl::Span<const xla::Literal*> operands)
       -> absl::StatusOr<xla::Literal> {
     auto it = alternative_of.find(call);
     if (it == alternative_of.end()) {
-      return Error(kExecuteError,
-                   absl::StrCat("custom call '", call->name(), "' to '",
-                                call->custom_call_target(),
-                                "' cannot be evaluated"));
+      return Error(
+          kExecuteError,
+          absl::StrCat("custom call '", call->name(), "' to '",
+                       call->custom_call_target(), "' cannot be evaluated"));
     }
     std::vector<ChoiceError>& choices = errors[it->second];
     const std::vector<uint8_t> is_read = ReadElements(*call);

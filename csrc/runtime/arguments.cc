@@ -52,16 +52,17 @@ class BoundFinder {
     switch (instruction.opcode()) {
       case HloOpcode::kGather: {
         const auto& numbers = instruction.gather_dimension_numbers();
-        VisitIndices(instruction, /*indices=*/1, numbers.start_index_map(),
-                     [&](int64_t dimension) {
-                       return instruction.operand(0)->shape().dimensions(
-                                  dimension) -
-                              instruction.gather_slice_sizes()[dimension];
-                     });
+        VisitIndices(
+            instruction, /*indices=*/1, numbers.start_index_map(),
+            [&](int64_t dimension) {
+              return instruction.operand(0)->shape().dimensions(dimension) -
+                     instruction.gather_slice_sizes()[dimension];
+            });
         break;
       }
       case HloOpcode::kScatter: {
-        const auto* scatter = xla::Cast<xla::HloScatterInstruction>(&instruction);
+        const auto* scatter =
+            xla::Cast<xla::HloScatterInstruction>(&instruction);
         const auto& numbers = instruction.scatter_dimension_numbers();
         VisitIndices(
             instruction, /*indices=*/scatter->scatter_operand_count(),

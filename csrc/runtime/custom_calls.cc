@@ -11,7 +11,8 @@
 #include "xla/ffi/api/c_api.h"
 #include "xla/service/custom_call_target_registry.h"
 
-// From xla/ffi/ffi_api.h, which needs MLIR headers that the wheel does not have.
+// From xla/ffi/ffi_api.h, which needs MLIR headers that the wheel does not
+// have.
 namespace xla::ffi {
 struct HandlerRegistration {
   XLA_FFI_Metadata metadata;
@@ -27,16 +28,25 @@ namespace {
 
 constexpr char kPlatform[] = "Host";
 
-// What the CPU backend's emitter handles itself, or what XLA's pipeline takes out
-// before it.
+// What the CPU backend's emitter handles itself, or what XLA's pipeline takes
+// out before it.
 bool IsXlaOwn(absl::string_view target) {
   static constexpr absl::string_view kTargets[] = {
-      "AllocateBuffer", "Cholesky",       "Eigh",
-      "PadToStatic",    "ProductOfElementaryHouseholderReflectors",
-      "Qr",             "SPMDFullToShardShape",
-      "SPMDShardToFullShape",             "Sharding",
-      "SliceToDynamic", "TopK",           "X64Combine",
-      "X64SplitHigh",   "X64SplitLow",    "annotate_device_placement",
+      "AllocateBuffer",
+      "Cholesky",
+      "Eigh",
+      "PadToStatic",
+      "ProductOfElementaryHouseholderReflectors",
+      "Qr",
+      "SPMDFullToShardShape",
+      "SPMDShardToFullShape",
+      "Sharding",
+      "SliceToDynamic",
+      "TopK",
+      "X64Combine",
+      "X64SplitHigh",
+      "X64SplitLow",
+      "annotate_device_placement",
   };
   return std::binary_search(std::begin(kTargets), std::end(kTargets), target) ||
          absl::StartsWith(target, "__onednn$");
@@ -65,9 +75,11 @@ std::string Advice(absl::string_view target) {
            "CPU instead of the TPU (with jax.jit(f).lower(...) on a CPU "
            "backend it becomes LAPACK's getrf, which jaxlib implements)";
   }
-  if (absl::StartsWith(target, "lapack_") || absl::StartsWith(target, "blas_") ||
+  if (absl::StartsWith(target, "lapack_") ||
+      absl::StartsWith(target, "blas_") ||
       absl::StartsWith(target, "cpu_csr_")) {
-    return "jaxlib implements it: install jaxlib (pip install 'hloenv[jax]') of "
+    return "jaxlib implements it: install jaxlib (pip install 'hloenv[jax]') "
+           "of "
            "about the version that lowered the module";
   }
   return "register an implementation with hloenv.ffi.register_target, or "
@@ -111,20 +123,19 @@ absl::StatusOr<XLA_FFI_Metadata> MetadataOf(const XLA_FFI_Api& api,
   return metadata;
 }
 
-// XLA refuses handlers that were built with a later minor version of the FFI than
-// its own. Version 0.3 changed the calls that hold state and nothing else, so a
-// handler without state is the same in 0.2 and 0.3.
+// XLA refuses handlers that were built with a later minor version of the FFI
+// than its own. Version 0.3 changed the calls that hold state and nothing else,
+// so a handler without state is the same in 0.2 and 0.3.
 bool IsNewerButEqual(const XLA_FFI_Api& api, const XLA_FFI_Metadata& metadata,
                      const FfiHandler& handler) {
   constexpr int kLastEqualMinor = 3;
   const bool is_newer =
       metadata.api_version.major_version == api.api_version.major_version &&
       metadata.api_version.minor_version > api.api_version.minor_version;
-  const bool has_state = handler.instantiate != nullptr ||
-                         handler.prepare != nullptr ||
-                         handler.initialize != nullptr ||
-                         metadata.state_type_id.type_id !=
-                             XLA_FFI_UNKNOWN_TYPE_ID.type_id;
+  const bool has_state =
+      handler.instantiate != nullptr || handler.prepare != nullptr ||
+      handler.initialize != nullptr ||
+      metadata.state_type_id.type_id != XLA_FFI_UNKNOWN_TYPE_ID.type_id;
   return is_newer && !has_state &&
          metadata.api_version.minor_version <= kLastEqualMinor;
 }
@@ -214,12 +225,12 @@ std::vector<CustomCallTarget> CustomCallTargets(const xla::HloModule& module) {
 absl::Status CheckCustomCalls(const xla::HloModule& module) {
   for (const CustomCallTarget& target : CustomCallTargets(module)) {
     if (target.is_registered) continue;
-    return Error(kCompileError,
-                 absl::StrCat("nobody implements the custom call '",
-                              target.name, "' (%", target.instruction, ", ",
-                              target.num_calls,
-                              target.num_calls == 1 ? " call" : " calls",
-                              ") on the CPU; ", Advice(target.name)));
+    return Error(
+        kCompileError,
+        absl::StrCat("nobody implements the custom call '", target.name, "' (%",
+                     target.instruction, ", ", target.num_calls,
+                     target.num_calls == 1 ? " call" : " calls",
+                     ") on the CPU; ", Advice(target.name)));
   }
   return absl::OkStatus();
 }
@@ -250,9 +261,9 @@ absl::Status RegisterFfiHandler(absl::string_view name,
     HLOENV_ASSIGN_OR_RETURN(args.bundle.execute,
                             Trampolines::Get().For(args.bundle.execute));
   }
-  return TakeStatus(*api, api->XLA_FFI_Handler_Register(&args),
-                    absl::StrCat("XLA does not take the FFI handler for '",
-                                 name, "'"));
+  return TakeStatus(
+      *api, api->XLA_FFI_Handler_Register(&args),
+      absl::StrCat("XLA does not take the FFI handler for '", name, "'"));
 }
 
 absl::Status RegisterUntypedTarget(const std::string& name, void* function) {

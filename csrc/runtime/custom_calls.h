@@ -18,21 +18,22 @@ namespace hloenv {
 // One target that a module calls.
 struct CustomCallTarget {
   std::string name;
-  bool is_typed = false;       // XLA's typed FFI, else an older calling convention
+  bool is_typed = false;  // XLA's typed FFI, else an older calling convention
   bool is_registered = false;  // somebody implements it on the CPU
   std::string instruction;     // the first that calls it
   int64_t num_calls = 0;
 };
 
-// The targets that live code of `module` calls and that neither XLA's CPU pipeline
-// nor its backend implements by itself, sorted by name.
+// The targets that live code of `module` calls and that neither XLA's CPU
+// pipeline nor its backend implements by itself, sorted by name.
 std::vector<CustomCallTarget> CustomCallTargets(const xla::HloModule& module);
 
-// CompileError, naming the target and what to do, when the module makes a custom
-// call that nobody implements.
+// CompileError, naming the target and what to do, when the module makes a
+// custom call that nobody implements.
 absl::Status CheckCustomCalls(const xla::HloModule& module);
 
-// The stages of a typed FFI handler; null where it has none. `execute` is needed.
+// The stages of a typed FFI handler; null where it has none. `execute` is
+// needed.
 struct FfiHandler {
   void* instantiate = nullptr;
   void* prepare = nullptr;

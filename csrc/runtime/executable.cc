@@ -16,7 +16,6 @@
 #include "xla/service/compiler.h"
 #include "xla/util.h"
 
-
 namespace hloenv {
 namespace {
 
@@ -93,12 +92,11 @@ absl::StatusOr<std::vector<BufferSpec>> SpecsOf(const Shape& shape) {
 absl::Status CheckRunnable(const xla::HloModule& module) {
   if (module.config().replica_count() > 1 ||
       module.config().num_partitions() > 1) {
-    return Error(
-        kCompileError,
-        absl::StrCat("module '", module.name(), "' is for ",
-                     module.config().replica_count(), " replicas and ",
-                     module.config().num_partitions(),
-                     " partitions; hloenv runs on one device"));
+    return Error(kCompileError,
+                 absl::StrCat("module '", module.name(), "' is for ",
+                              module.config().replica_count(), " replicas and ",
+                              module.config().num_partitions(),
+                              " partitions; hloenv runs on one device"));
   }
   return CheckCustomCalls(module);
 }
@@ -106,9 +104,8 @@ absl::Status CheckRunnable(const xla::HloModule& module) {
 }  // namespace
 
 void* AllocateBuffer(size_t bytes) {
-  void* buffer =
-      std::aligned_alloc(kBufferAlignment, std::max(RoundUp(bytes),
-                                                    kBufferAlignment));
+  void* buffer = std::aligned_alloc(kBufferAlignment,
+                                    std::max(RoundUp(bytes), kBufferAlignment));
   if (buffer == nullptr) throw std::bad_alloc();
   return buffer;
 }
@@ -144,9 +141,9 @@ absl::StatusOr<std::shared_ptr<Executable>> Executable::Compile(
       compiler->RunBackend(module.CloneHlo(), /*executor=*/nullptr,
                            xla::Compiler::CompileOptions{});
   if (!compiled.ok()) {
-    return Annotate(compiled.status(), kCompileError,
-                    absl::StrCat("XLA's backend refuses module '",
-                                 module.name(), "'"));
+    return Annotate(
+        compiled.status(), kCompileError,
+        absl::StrCat("XLA's backend refuses module '", module.name(), "'"));
   }
   std::shared_ptr<Executable> executable(new Executable());
   executable->state_ = std::make_unique<State>();
@@ -208,9 +205,8 @@ absl::Status Executable::PlaceBuffers() {
           cpu.constants()[number].AsDeviceAddress().opaque() != nullptr;
       if (has_buffer) return;
       // XLA put the constant into the code: take its value from the module.
-      const auto& values = assignment.dataflow_analysis()
-                               .GetValueSet(root, index)
-                               .values();
+      const auto& values =
+          assignment.dataflow_analysis().GetValueSet(root, index).values();
       const HloInstruction* source = values.front()->instruction();
       if (source->opcode() != xla::HloOpcode::kConstant) {
         status = Error(kCompileError,
@@ -246,10 +242,10 @@ absl::Status Executable::PlaceBuffers() {
       place.is_overwritten = place.output < 0 && !allocation.is_readonly();
       const size_t bytes = StoredBytes(inputs_[found->second]);
       if (static_cast<size_t>(allocation.size()) > bytes) {
-        return Error(kCompileError,
-                     absl::StrCat("XLA wants ", allocation.size(),
-                                  " bytes for input ", found->second,
-                                  ", which has ", bytes));
+        return Error(
+            kCompileError,
+            absl::StrCat("XLA wants ", allocation.size(), " bytes for input ",
+                         found->second, ", which has ", bytes));
       }
       continue;
     }
@@ -297,8 +293,8 @@ absl::Status Executable::Run(absl::Span<const void* const> inputs,
                              absl::Span<void* const> outputs) {
   std::unique_ptr<Frame> frame = AcquireFrame();
   auto set = [&](int64_t allocation, const void* memory, size_t bytes) {
-    frame->table[allocation] = stream_executor::DeviceAddressBase(
-        const_cast<void*>(memory), bytes);
+    frame->table[allocation] =
+        stream_executor::DeviceAddressBase(const_cast<void*>(memory), bytes);
   };
   for (size_t i = 0; i < output_places_.size(); ++i) {
     if (!output_places_[i].is_direct) continue;
@@ -318,11 +314,10 @@ absl::Status Executable::Run(absl::Span<const void* const> inputs,
       OwnedBuffer& copy = frame->input_copies[i];
       if (copy == nullptr) copy.reset(AllocateBuffer(bytes));
       if (is_packed) {
-        xla::PackIntN(
-            inputs_[i].packed_bits,
-            absl::MakeConstSpan(static_cast<const char*>(memory),
-                                inputs_[i].buffer_bytes),
-            absl::MakeSpan(static_cast<char*>(copy.get()), bytes));
+        xla::PackIntN(inputs_[i].packed_bits,
+                      absl::MakeConstSpan(static_cast<const char*>(memory),
+                                          inputs_[i].buffer_bytes),
+                      absl::MakeSpan(static_cast<char*>(copy.get()), bytes));
       } else {
         std::memcpy(copy.get(), memory, bytes);
       }
@@ -343,9 +338,10 @@ absl::Status Executable::Run(absl::Span<const void* const> inputs,
       if (place.is_direct || place.bytes == 0) continue;
       const char* source = place.constant.data();
       if (place.constant.empty()) {
-        source = static_cast<const char*>(
-                     frame->table[place.allocation].AsDeviceAddress().opaque()) +
-                 place.offset;
+        source =
+            static_cast<const char*>(
+                frame->table[place.allocation].AsDeviceAddress().opaque()) +
+            place.offset;
       }
       if (outputs_[i].packed_bits != 0) {
         xla::UnpackIntN(outputs_[i].packed_bits,

@@ -19,8 +19,8 @@ namespace hloenv {
 // XLA's generated code may assume this alignment of every buffer.
 inline constexpr size_t kBufferAlignment = 64;
 
-// One flat leaf of the inputs or outputs as the caller holds it: elements in the
-// order of `array.layout`, each at least a byte.
+// One flat leaf of the inputs or outputs as the caller holds it: elements in
+// the order of `array.layout`, each at least a byte.
 struct BufferSpec {
   ArraySpec array;
   // What the caller has to provide; an output's memory may be larger than the
@@ -42,9 +42,9 @@ class Executable {
   // Compiles `module` as it is: no pass of XLA's pipeline runs, so it has to be
   // the output of one. Errors: CompileError for what can be seen beforehand
   // (custom calls that nobody implements, dynamic shapes, several devices) and
-  // for what XLA refuses. XLA does not refuse every module that is not legal for
-  // its backend: some end the process, so compile what is not known to be legal
-  // in a child process first.
+  // for what XLA refuses. XLA does not refuse every module that is not legal
+  // for its backend: some end the process, so compile what is not known to be
+  // legal in a child process first.
   static absl::StatusOr<std::shared_ptr<Executable>> Compile(
       const Module& module);
 
@@ -81,8 +81,8 @@ class Executable {
   // Where an allocation of XLA's buffer assignment lives during a run.
   struct InputPlace {
     int64_t allocation = -1;  // -1: XLA has no buffer for it
-    // The output whose memory serves as this input's, because XLA writes the one
-    // over the other; -1 when XLA only reads the input.
+    // The output whose memory serves as this input's, because XLA writes the
+    // one over the other; -1 when XLA only reads the input.
     int64_t output = -1;
     // XLA writes over the input, but no output lives there.
     bool is_overwritten = false;
@@ -91,8 +91,8 @@ class Executable {
     int64_t allocation = -1;
     size_t offset = 0;
     size_t bytes = 0;  // as XLA stores it
-    // XLA writes straight into the output's memory; else the value is copied out
-    // after the run (constants, parameters, the same value twice).
+    // XLA writes straight into the output's memory; else the value is copied
+    // out after the run (constants, parameters, the same value twice).
     bool is_direct = false;
     std::vector<char> constant;  // the value, where XLA gives it no buffer
   };
@@ -111,10 +111,10 @@ class Executable {
 };
 
 // Runs several executables in turn, `repeats` times each, and returns every
-// duration in ns, one vector for each executable. Each round starts with another
-// one, A B, B A, ..., so that none always follows the same. Before that, each runs
-// `warmup` times. `inputs[i]` are those of executable i. Outputs stay where
-// they are from run to run and are dropped at the end.
+// duration in ns, one vector for each executable. Each round starts with
+// another one, A B, B A, ..., so that none always follows the same. Before
+// that, each runs `warmup` times. `inputs[i]` are those of executable i.
+// Outputs stay where they are from run to run and are dropped at the end.
 absl::StatusOr<std::vector<std::vector<int64_t>>> TimeRuns(
     absl::Span<Executable* const> executables,
     absl::Span<const std::vector<const void*>> inputs, int64_t warmup,

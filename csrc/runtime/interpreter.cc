@@ -34,10 +34,10 @@ absl::Status FillLeaves(absl::Span<const Bytes> inputs, size_t* next,
         if (!leaf.IsArray()) return;
         const auto size = static_cast<size_t>(literal->size_bytes(at));
         if (bytes.size() != size) {
-          status = Error(kArgumentError,
-                         absl::StrCat("input ", *next - 1, " has ",
-                                      bytes.size(), " bytes, but ",
-                                      leaf.ToString(), " takes ", size));
+          status = Error(
+              kArgumentError,
+              absl::StrCat("input ", *next - 1, " has ", bytes.size(),
+                           " bytes, but ", leaf.ToString(), " takes ", size));
           return;
         }
         std::memcpy(literal->untyped_data(at), bytes.data(), size);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Includes xla/service/cpu/cpu_executable.h, which cannot be included alone: it
-// reaches YNNPACK's headers, which the wheel does not ship. Of those it needs one
-// type, by name.
+// reaches YNNPACK's headers, which the wheel does not ship. Of those it needs
+// one type, by name.
 #pragma once
 
 #include <memory>

@@ -87,7 +87,7 @@ int CollectSlots(dl_phdr_info* info, size_t, void* data) {
   auto* search = static_cast<Search*>(data);
   const ElfW(Sym)* symbols = nullptr;
   const char* strings = nullptr;
-  const ElfW(Rela)* tables[2] = {nullptr, nullptr};
+  const ElfW(Rela) * tables[2] = {nullptr, nullptr};
   size_t sizes[2] = {0, 0};
   for (int i = 0; i < info->dlpi_phnum; ++i) {
     if (info->dlpi_phdr[i].p_type != PT_DYNAMIC) continue;
@@ -120,9 +120,9 @@ int CollectSlots(dl_phdr_info* info, size_t, void* data) {
     }
   }
   if (symbols == nullptr || strings == nullptr) return 0;
-  // The library has nearly a million relocations: comparing addresses instead of
-  // names keeps the search to some milliseconds. Names decide where the symbol is
-  // defined in another library.
+  // The library has nearly a million relocations: comparing addresses instead
+  // of names keeps the search to some milliseconds. Names decide where the
+  // symbol is defined in another library.
   absl::flat_hash_map<absl::string_view, size_t> by_name;
   absl::flat_hash_map<uintptr_t, size_t> by_address;
   for (size_t i = 0; i < search->hooks->size(); ++i) {
@@ -133,10 +133,10 @@ int CollectSlots(dl_phdr_info* info, size_t, void* data) {
   for (int table = 0; table < 2; ++table) {
     if (tables[table] == nullptr) continue;
     for (size_t i = 0; i < sizes[table]; ++i) {
-      const ElfW(Rela)& relocation = tables[table][i];
+      const ElfW(Rela) & relocation = tables[table][i];
       const uint32_t type = ELF64_R_TYPE(relocation.r_info);
       if (type != kJumpSlot && type != kGlobDat) continue;
-      const ElfW(Sym)& symbol = symbols[ELF64_R_SYM(relocation.r_info)];
+      const ElfW(Sym) & symbol = symbols[ELF64_R_SYM(relocation.r_info)];
       size_t index;
       if (symbol.st_value != 0) {
         auto it = by_address.find(info->dlpi_addr + symbol.st_value);

@@ -29,8 +29,8 @@ class HookGroup {
 
   // Patches every GOT slot of both TensorFlow libraries for each hook, unless
   // that has been done. All or nothing: on error no slot is left changed.
-  // HookError when a library is not loaded, a symbol is not exported, or nothing
-  // calls it through a slot. Any thread, any number of times.
+  // HookError when a library is not loaded, a symbol is not exported, or
+  // nothing calls it through a slot. Any thread, any number of times.
   absl::Status Install();
 
  private:

@@ -39,8 +39,8 @@ inline absl::Status Error(absl::string_view kind, absl::string_view message) {
 inline absl::Status Annotate(const absl::Status& status, absl::string_view kind,
                              absl::string_view context) {
   if (status.ok()) return status;
-  absl::Status result(status.code(),
-                      std::string(context) + ": " + std::string(status.message()));
+  absl::Status result(status.code(), std::string(context) + ": " +
+                                         std::string(status.message()));
   result.SetPayload(kErrorKindUrl, absl::Cord(kind));
   return result;
 }
@@ -50,15 +50,15 @@ inline absl::Status Annotate(const absl::Status& status, absl::string_view kind,
 #define HLOENV_CONCAT_INNER_(a, b) a##b
 #define HLOENV_CONCAT_(a, b) HLOENV_CONCAT_INNER_(a, b)
 
-#define HLOENV_RETURN_IF_ERROR(expression)            \
-  do {                                                \
-    absl::Status hloenv_status_ = (expression);       \
-    if (!hloenv_status_.ok()) return hloenv_status_;  \
+#define HLOENV_RETURN_IF_ERROR(expression)           \
+  do {                                               \
+    absl::Status hloenv_status_ = (expression);      \
+    if (!hloenv_status_.ok()) return hloenv_status_; \
   } while (false)
 
-#define HLOENV_ASSIGN_OR_RETURN(lhs, expression) \
-  HLOENV_ASSIGN_OR_RETURN_IMPL_(                 \
-      HLOENV_CONCAT_(hloenv_statusor_, __LINE__), lhs, expression)
+#define HLOENV_ASSIGN_OR_RETURN(lhs, expression)                            \
+  HLOENV_ASSIGN_OR_RETURN_IMPL_(HLOENV_CONCAT_(hloenv_statusor_, __LINE__), \
+                                lhs, expression)
 
 #define HLOENV_ASSIGN_OR_RETURN_IMPL_(statusor, lhs, expression) \
   auto statusor = (expression);                                  \

@@ -63,7 +63,9 @@ class Child:
         """Starts the process; the first request waits until it is up."""
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as self)
         # The child imports this very package, wherever it came from.
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path))
+        }
         limit = [] if max_memory_bytes is None else [str(max_memory_bytes)]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "hloenv.worker", *limit],
@@ -197,4 +199,3 @@ def try_compile(proto: bytes, *, timeout_s: float | None = None) -> None:
                 f"which it was tried: {error}; compile with finish='legalize' to let "
                 "XLA's pipeline make it legal"
             ) from None
-

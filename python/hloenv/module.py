@@ -207,7 +207,9 @@ class HloModule:
 
     def input_specs(self) -> tuple[ArraySpec, ...]:
         """One for each flat leaf of the parameters, in order."""
-        return tuple(ArraySpec(shape, dtype) for dtype, shape in self._core.input_specs())
+        return tuple(
+            ArraySpec(shape, dtype) for dtype, shape in self._core.input_specs()
+        )
 
     def output_specs(self) -> tuple[ArraySpec, ...]:
         """One for each flat leaf of the result, in order."""
@@ -265,9 +267,7 @@ class HloModule:
 
 
 def _unpickle(proto: bytes, place: Any, decided: frozenset[str]) -> HloModule:
-    return HloModule._wrap(
-        core.Module.from_proto(proto), place=place, decided=decided
-    )
+    return HloModule._wrap(core.Module.from_proto(proto), place=place, decided=decided)
 
 
 def as_module(module: HloModule | str | os.PathLike[str]) -> HloModule:

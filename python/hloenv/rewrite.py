@@ -227,7 +227,9 @@ def as_decisions(decisions: Decisions) -> npt.NDArray[np.int64]:
     try:
         array = np.asarray(decisions)
     except ValueError as error:
-        raise DecisionError(f"decisions have to be a flat list of integers: {error}") from None
+        raise DecisionError(
+            f"decisions have to be a flat list of integers: {error}"
+        ) from None
     if array.ndim != 1:
         raise DecisionError(
             f"decisions have to be one-dimensional, one integer per alternative, not "

@@ -28,7 +28,9 @@ _EVERY = 6
 
 def _xla_passes() -> list[str]:
     return [
-        name for name in hloenv.list_passes() if not hloenv.describe_pass(name).candidate
+        name
+        for name in hloenv.list_passes()
+        if not hloenv.describe_pass(name).candidate
     ]
 
 
