@@ -11,7 +11,7 @@ import functools
 import itertools
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,8 @@ VARIANTS: dict[str, tuple[str, ...]] = {
 }
 
 # Opcodes that happen even if nothing reads them.
-_EFFECTS = ("rng", "infeed", "outfeed", "send", "recv", "all-reduce", "custom-call")
+_EFFECTS = ("rng", "infeed", "outfeed", "send", "recv", "all-reduce")
+_EFFECTFUL_CALL = "custom_call_has_side_effect=true"
 
 # Passes that drop roundings to narrower types on purpose: values may change by
 # as much as the narrowest type of the module rounds.
@@ -268,14 +269,12 @@ class _StructureChecker:
         self, alternatives: Alternatives, decided: HloModule
     ) -> Iterator[str]:
         """Effects that no pass adds or removes happen as often as before."""
-        limits = [self.module, *(native for native, _ in self.natives.values())]
-        for opcode in _EFFECTS:
-            counts = [module.opcode_counts().get(opcode, 0) for module in limits]
-            count = decided.opcode_counts().get(opcode, 0)
-            if len(set(counts)) == 1 and count != counts[0]:
-                kept = alternatives.apply(alternatives.reject_all())
-                if count != kept.opcode_counts().get(opcode, 0):
-                    yield f"law 4: {counts[0]} {opcode} became {count}"
+        modules = [self.module, *(native for native, _ in self.natives.values())]
+        kept = _effects(alternatives.apply(alternatives.reject_all()))
+        found = _effects(decided)
+        for what, counts in _merged(map(_effects, modules)).items():
+            if len(counts) == 1 and found[what] not in (*counts, kept[what]):
+                yield f"law 4: {what}: {counts} became {found[what]}"
 
     def _check_relevant(
         self,
@@ -297,6 +296,24 @@ class _StructureChecker:
                 f"relevant: {irrelevant.tolist()} of {decisions.tolist()} are said not "
                 f"to matter, but {other.tolist()} gives another module"
             )
+
+
+def _effects(module: HloModule) -> dict[str, int]:
+    """How often each kind of effect stands in a module."""
+    counts = module.opcode_counts()
+    effects = {opcode: counts.get(opcode, 0) for opcode in _EFFECTS}
+    if "custom-call" in counts:
+        effects[_EFFECTFUL_CALL] = module.to_text().count(_EFFECTFUL_CALL)
+    return {_EFFECTFUL_CALL: 0, **effects}
+
+
+def _merged(counts: Iterable[dict[str, int]]) -> dict[str, set[int]]:
+    """All the values of each key."""
+    merged: dict[str, set[int]] = {}
+    for each in counts:
+        for what, count in each.items():
+            merged.setdefault(what, set()).add(count)
+    return merged
 
 
 def _difference(a: HloModule, b: HloModule) -> str:
