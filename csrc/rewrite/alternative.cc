@@ -25,6 +25,17 @@ bool IsAlternative(const xla::HloInstruction& instruction) {
          instruction.custom_call_target() == kAlternativeTarget;
 }
 
+std::optional<int64_t> AlternativeOf(const xla::HloInstruction& instruction) {
+  int64_t alternative;
+  if (!IsAlternative(instruction) ||
+      !absl::SimpleAtoi(
+          JsonField(instruction.raw_backend_config_string(), "alternative"),
+          &alternative)) {
+    return std::nullopt;
+  }
+  return alternative;
+}
+
 std::unique_ptr<xla::HloInstruction> MakeAlternative(
     absl::Span<xla::HloInstruction* const> choices, int64_t alternative,
     absl::string_view kind, absl::Span<const std::vector<std::string>> passes) {
@@ -45,14 +56,12 @@ std::vector<AlternativeSite> FindAlternatives(const xla::HloModule& module) {
   std::vector<AlternativeSite> sites;
   for (xla::HloComputation* computation : module.computations()) {
     for (xla::HloInstruction* instruction : computation->instructions()) {
-      if (!IsAlternative(*instruction)) continue;
+      const std::optional<int64_t> alternative = AlternativeOf(*instruction);
+      if (!alternative.has_value()) continue;
       const std::string& config = instruction->raw_backend_config_string();
       AlternativeSite site;
       site.instruction = instruction;
-      if (!absl::SimpleAtoi(JsonField(config, "alternative"),
-                            &site.alternative)) {
-        continue;
-      }
+      site.alternative = *alternative;
       site.kind = std::string(JsonField(config, "kind"));
       for (absl::string_view list :
            absl::StrSplit(JsonField(config, "passes"), '|')) {

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,9 @@ struct AlternativeSite {
 };
 
 bool IsAlternative(const xla::HloInstruction& instruction);
+
+// The alternative whose site `instruction` is; nothing for all else.
+std::optional<int64_t> AlternativeOf(const xla::HloInstruction& instruction);
 
 // A site that is not in a computation yet.
 std::unique_ptr<xla::HloInstruction> MakeAlternative(

@@ -128,6 +128,8 @@ class Capture {
     std::optional<Module> module;
     // By node number: its instruction in `module`; null if not built.
     std::vector<const xla::HloInstruction*> instructions;
+    // Those of them that stand for originals.
+    absl::flat_hash_set<const xla::HloInstruction*> originals;
   };
 
   int32_t num_originals() const {

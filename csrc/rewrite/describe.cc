@@ -188,22 +188,29 @@ absl::StatusOr<ChoiceInfo> Capture::Describe(int64_t alternative_index,
   const HloInstruction* value =
       graph->instructions[alternative.sites[0].nodes[choice - 1]];
   info.opcode = std::string(xla::HloOpcodeString(value->opcode()));
-  std::vector<int32_t> below;
-  absl::flat_hash_set<int32_t> seen;
+  // What the choice adds: down to originals, operands first.
+  absl::flat_hash_set<const HloInstruction*> seen;
   for (const Site& site : alternative.sites) {
-    below.push_back(site.nodes[choice - 1]);
-  }
-  std::vector<int32_t> added;
-  while (!below.empty()) {
-    const int32_t node = below.back();
-    below.pop_back();
-    if (IsOriginal(node) || !seen.insert(node).second) continue;
-    added.push_back(node);
-    for (int32_t operand : OperandsOf(node)) below.push_back(operand);
-  }
-  std::sort(added.begin(), added.end());
-  for (int32_t node : added) {
-    info.instructions.emplace_back(graph->instructions[node]->name());
+    std::vector<const HloInstruction*> stack = {
+        graph->instructions[site.nodes[choice - 1]]};
+    while (!stack.empty()) {
+      const HloInstruction* top = stack.back();
+      if (graph->originals.contains(top) || seen.contains(top)) {
+        stack.pop_back();
+        continue;
+      }
+      const size_t depth = stack.size();
+      for (int64_t k = top->operand_count() - 1; k >= 0; --k) {
+        const HloInstruction* operand = top->operand(k);
+        if (!graph->originals.contains(operand) && !seen.contains(operand)) {
+          stack.push_back(operand);
+        }
+      }
+      if (stack.size() != depth) continue;
+      stack.pop_back();
+      seen.insert(top);
+      info.instructions.emplace_back(top->name());
+    }
   }
   info.makes_dead = MadeDead(alternative, choice);
   return info;

@@ -220,6 +220,7 @@ absl::Status Capture::BuildGraph(BuiltGraph* graph) const {
     // A clone leaves out computations that nothing calls.
     graph->instructions[node] =
         IsOriginal(node) ? result.FindImage(node) : result.Get(node);
+    if (IsOriginal(node)) graph->originals.insert(graph->instructions[node]);
   }
   graph->module.emplace(result.Take());
   return absl::OkStatus();

@@ -129,21 +129,18 @@ absl::StatusOr<std::vector<std::vector<ChoiceError>>> VerifyAlternatives(
   }
   HLOENV_ASSIGN_OR_RETURN(Module alternatives, capture.Graph());
   HLOENV_ASSIGN_OR_RETURN(Module graph, ForEvaluator(alternatives));
-  absl::flat_hash_map<const xla::HloInstruction*, int64_t> alternative_of;
-  for (const AlternativeSite& site : FindAlternatives(graph.hlo())) {
-    alternative_of[site.instruction] = site.alternative;
-  }
   auto on_custom_call = [&](const xla::HloInstruction* call,
                             absl::Span<const xla::Literal*> operands)
       -> absl::StatusOr<xla::Literal> {
-    auto it = alternative_of.find(call);
-    if (it == alternative_of.end()) {
+    // By what the site says, not by address: the evaluator clones computations.
+    const std::optional<int64_t> alternative = AlternativeOf(*call);
+    if (!alternative.has_value()) {
       return Error(
           kExecuteError,
           absl::StrCat("custom call '", call->name(), "' to '",
                        call->custom_call_target(), "' cannot be evaluated"));
     }
-    std::vector<ChoiceError>& choices = errors[it->second];
+    std::vector<ChoiceError>& choices = errors[*alternative];
     const std::vector<uint8_t> is_read = ReadElements(*call);
     for (size_t i = 0; i < choices.size(); ++i) {
       ++choices[i].num_evaluations;

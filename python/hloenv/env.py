@@ -293,7 +293,7 @@ def replay(
         pipelines = [Pipeline.from_json(each) for each in step.passes]
         if step.kind == "run":
             env.run(*pipelines)
-        elif step.kind == "run-until":
+        elif step.kind == "run-until" and step.place is not None:
             where, occurrence = step.place
             env.run_until(where, occurrence=occurrence)
         elif step.kind == "decide":

@@ -154,7 +154,7 @@ def _median(values: Sequence[int]) -> float:
 
 
 @overload
-def measure(
+def measure(  # type: ignore[overload-overlap]  # a str is a sequence of str
     module: ModuleLike,
     *,
     baseline: ModuleLike | None = ...,

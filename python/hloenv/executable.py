@@ -114,7 +114,9 @@ class Executable:
         self.input_specs = module.input_specs()
         self.output_specs = module.output_specs()
         self._input_layouts = [leaf[2] for leaf in compiled.inputs]
-        self._call = core.Caller(
+        # Called without going through Python's attribute look-up of a method, which
+        # its stub does not show.
+        self._call: Any = core.Caller(
             compiled,
             [_dtype(spec) for spec in self.input_specs],
             [_dtype(spec) for spec in self.output_specs],
@@ -146,7 +148,8 @@ class Executable:
             ArgumentError: an array of wrong shape or dtype, or a wrong number.
             ExecuteError: the module failed while it ran.
         """
-        return self._call(arrays)
+        outputs: tuple[Array | None, ...] = self._call(arrays)
+        return outputs
 
     def run(
         self,

@@ -65,7 +65,8 @@ class ArraySpec:
             raise TypeError(f"numpy has no dtype for HLO type {self.hlo_dtype!r}")
         import ml_dtypes
 
-        return np.dtype(getattr(ml_dtypes, name))
+        dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+        return dtype
 
     @property
     def nbytes(self) -> int:
