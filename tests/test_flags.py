@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from conftest import RunChild
 
 # Loads a module, which is the first thing that reads the flags, and runs XLA's
@@ -96,7 +97,8 @@ def test_a_missing_file_of_flags_is_named(run_child: RunChild):
 
 def test_flags_can_be_corrected_in_the_same_process(run_child: RunChild):
     code = LOAD + LOAD.replace(
-        "before =", "os.environ['XLA_FLAGS'] = '--xla_cpu_enable_fast_math=false'\nbefore ="
+        "before =",
+        "os.environ['XLA_FLAGS'] = '--xla_cpu_enable_fast_math=false'\nbefore =",
     )
     child = run_child(code, env={"XLA_FLAGS": "--xla_nobody_knows"})
     assert child.stdout.splitlines()[-1] == "fine"

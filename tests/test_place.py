@@ -58,7 +58,9 @@ def test_stages_are_xlas_passes_in_order(module: hloenv.HloModule):
     assert not any("verifier" in path for path in paths)
     algsimp = [stage for stage in stages if stage.name == "algsimp"]
     assert [stage.occurrence for stage in algsimp] == list(range(1, len(algsimp) + 1))
-    in_loop = [s for s in algsimp if s.path == f"{BEFORE_LAYOUTS}/simplification/algsimp"]
+    in_loop = [
+        s for s in algsimp if s.path == f"{BEFORE_LAYOUTS}/simplification/algsimp"
+    ]
     assert [stage.path_occurrence for stage in in_loop] == list(
         range(1, len(in_loop) + 1)
     )

@@ -118,8 +118,8 @@ absl::StatusOr<xla::DebugOptions> ReadFlags() {
     return Error(
         kFlagError,
         absl::StrCat(kVariable, " holds ", absl::StrJoin(sorted.unknown, ", "),
-                     ", which the XLA of TensorFlow ", HLOENV_TENSORFLOW_VERSION,
-                     " does not take; remove ",
+                     ", which the XLA of TensorFlow ",
+                     HLOENV_TENSORFLOW_VERSION, " does not take; remove ",
                      sorted.unknown.size() == 1 ? "it" : "them", ", or set ",
                      kIgnoreVariable,
                      "=1 to run hloenv's XLA with the flags that it knows"));
