@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import threading
 from pathlib import Path
@@ -660,15 +661,17 @@ def test_the_bootstrap_interval_holds_the_ratio():
 
 def test_real_modules_run_twice_alike(real_module_path: Path):
     module = hloenv.HloModule.from_file(real_module_path)
+    opcodes = module.opcode_counts()
     if module.instruction_count > 300:
         return
-    try:
-        executable = compile(module)
-    except hloenv.CompileError as error:
-        assert "nobody implements" in str(error)
+    if "custom-call" in opcodes:
+        # Some call what jaxlib or nobody implements; other tests are about those.
+        with contextlib.suppress(hloenv.CompileError):
+            compile(module)
         return
+    executable = compile(module)
     inputs = random_inputs(module)
     one, other = executable(*inputs), executable(*inputs)
     assert [each.shape for each in one] == [s.shape for s in module.output_specs()]
-    if "rng" not in str(sorted(module.opcode_counts())):
+    if not any(name.startswith("rng") for name in opcodes):
         compare_outputs(one, other).check()

@@ -117,6 +117,13 @@ void BindRuntime(py::module_& m) {
     }
     return rules;
   });
+  m.def("needed_passes", [] {
+    py::list passes;
+    for (const NeededPass& pass : NeededPasses()) {
+      passes.append(py::make_tuple(pass.name, pass.reason));
+    }
+    return passes;
+  });
   m.def(
       "index_bounds",
       [](const Module& module) { return IndexBounds(module.hlo()); },

@@ -22,16 +22,26 @@ constexpr char kVariable[] = "XLA_FLAGS";
 constexpr char kIgnoreVariable[] = "HLOENV_IGNORE_UNKNOWN_XLA_FLAGS";
 constexpr absl::string_view kSpace = " \t\r\n";
 
+// XLA's options, read with `text` as XLA_FLAGS, which is `original` afterwards.
+// XLA splits the variable once, on first use, and keeps the words.
+xla::DebugOptions ReadWith(const std::string& text,
+                           const std::string& original) {
+  setenv(kVariable, text.c_str(), /*replace=*/1);
+  xla::DebugOptions options = xla::GetDebugOptionsFromFlags();
+  setenv(kVariable, original.c_str(), /*replace=*/1);
+  return options;
+}
+
 // The text of XLA_FLAGS, or of the file that it names.
 absl::StatusOr<std::string> FlagText(absl::string_view variable) {
   const absl::string_view text = absl::StripAsciiWhitespace(variable);
   if (text.empty() || text[0] == '-') return std::string(text);
-  std::ifstream file{std::string(text)};
+  std::ifstream file{std::string(variable)};
   std::stringstream content;
   if (file) content << file.rdbuf();
   if (!file) {
     return Error(kFlagError,
-                 absl::StrCat(kVariable, "='", text,
+                 absl::StrCat(kVariable, "='", variable,
                               "' does not start with '-', so it has to name a "
                               "file of flags, which cannot be read"));
   }
@@ -93,6 +103,8 @@ absl::StatusOr<xla::DebugOptions> ReadFlags() {
   if (value == nullptr) return xla::GetDebugOptionsFromFlags();
   const std::string original = value;
   HLOENV_ASSIGN_OR_RETURN(std::string text, FlagText(original));
+  // XLA takes blanks for the name of a file.
+  if (text.empty()) return ReadWith("", original);
   const Sorted sorted = Sort(text);
   if (!sorted.bad_value.empty()) {
     return Error(kFlagError,
@@ -107,16 +119,12 @@ absl::StatusOr<xla::DebugOptions> ReadFlags() {
         kFlagError,
         absl::StrCat(kVariable, " holds ", absl::StrJoin(sorted.unknown, ", "),
                      ", which the XLA of TensorFlow ",
-                     HLOENV_TENSORFLOW_VERSION, " does not know; remove ",
+                     HLOENV_TENSORFLOW_VERSION, " does not take; remove ",
                      sorted.unknown.size() == 1 ? "it" : "them", ", or set ",
                      kIgnoreVariable,
                      "=1 to run hloenv's XLA with the flags that it knows"));
   }
-  // XLA splits the variable once, on first use, and keeps the words.
-  setenv(kVariable, absl::StrJoin(sorted.known, " ").c_str(), /*replace=*/1);
-  xla::DebugOptions options = xla::GetDebugOptionsFromFlags();
-  setenv(kVariable, original.c_str(), /*replace=*/1);
-  return options;
+  return ReadWith(absl::StrJoin(sorted.known, " "), original);
 }
 
 }  // namespace

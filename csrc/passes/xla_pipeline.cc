@@ -359,23 +359,6 @@ std::string NotReached(const Stop& stop, const Outcome& outcome) {
 
 }  // namespace
 
-const std::vector<SkipRule>& SkipRules() {
-  static const auto* rules = new std::vector<SkipRule>();
-  return *rules;
-}
-
-absl::flat_hash_set<std::string> SkippedPasses(
-    const std::vector<std::string>& decided) {
-  absl::flat_hash_set<std::string> skipped(decided.begin(), decided.end());
-  for (const SkipRule& rule : SkipRules()) {
-    if (std::find(decided.begin(), decided.end(), rule.decided) !=
-        decided.end()) {
-      skipped.insert(std::string(rule.skipped));
-    }
-  }
-  return skipped;
-}
-
 void SetInterruptCheck(InterruptCheck check) { interrupt_check = check; }
 
 absl::StatusOr<std::vector<Stage>> ListStages(const Module& module,

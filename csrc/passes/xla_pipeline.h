@@ -71,10 +71,20 @@ struct SkipRule {
   absl::string_view skipped;  // a pass of XLA's pipeline
   absl::string_view reason;
 };
-// Every rule beside "a decided pass is skipped itself". Sorted by `decided`.
+// Every rule beside "a decided pass is skipped itself", sorted by `decided`.
 const std::vector<SkipRule>& SkipRules();
 
-// The names of the passes of XLA's pipeline that `decided` rules out.
+// A pass that XLA's pipeline always runs, also when it was decided, because the
+// backend cannot take what it leaves.
+struct NeededPass {
+  absl::string_view name;  // a final '*' stands for any ending
+  absl::string_view reason;
+};
+// Sorted by name.
+const std::vector<NeededPass>& NeededPasses();
+
+// The names of the passes that XLA's pipeline leaves out when `decided` were
+// decided.
 absl::flat_hash_set<std::string> SkippedPasses(
     const std::vector<std::string>& decided);
 

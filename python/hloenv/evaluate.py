@@ -123,9 +123,10 @@ class Measurement:
         if self.error is not None:
             return f"{self.error.kind}: {self.error.message}"
         low, high = self.speedup_interval
+        ours_us, theirs_us = self.median_ns / 1e3, self.baseline_median_ns / 1e3
         return (
-            f"{self.median_ns / 1e3:.1f} us against {self.baseline_median_ns / 1e3:.1f} "
-            f"us: {self.speedup:.3f}x ({low:.3f} to {high:.3f})"
+            f"{ours_us:.1f} us against {theirs_us:.1f} us: {self.speedup:.3f}x "
+            f"({low:.3f} to {high:.3f})"
         )
 
 
@@ -153,8 +154,9 @@ def _median(values: Sequence[int]) -> float:
     return float(np.median(values)) if values else float("nan")
 
 
+# A string is a sequence of strings to the type checker; the first overload takes it.
 @overload
-def measure(  # type: ignore[overload-overlap]  # a str is a sequence of str
+def measure(  # type: ignore[overload-overlap]
     module: ModuleLike,
     *,
     baseline: ModuleLike | None = ...,

@@ -126,6 +126,24 @@ def skip_rules() -> tuple[SkipRule, ...]:
     return tuple(SkipRule(*rule) for rule in core.skip_rules())
 
 
+@dataclass(frozen=True)
+class NeededPass:
+    """A pass of XLA's pipeline that always runs, also when it has been decided.
+
+    Attributes:
+        name: of the pass; a final "*" stands for any ending.
+        reason: what the backend cannot do without it.
+    """
+
+    name: str
+    reason: str
+
+
+def needed_passes() -> tuple[NeededPass, ...]:
+    """The passes that the rest of XLA's pipeline never leaves out."""
+    return tuple(NeededPass(*each) for each in core.needed_passes())
+
+
 def list_stages(module: HloModule) -> tuple[Stage, ...]:
     """What XLA's pipeline runs on `module`, in order, from the module's place on.
 

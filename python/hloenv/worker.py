@@ -19,6 +19,7 @@ import os
 import resource
 import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import IO, Any
 
 from .arrays import compare_outputs, perturbed, random_inputs
@@ -113,14 +114,10 @@ def _listed(module: HloModule) -> str:
 
 
 def _cpu_model() -> str:
-    try:
-        with open("/proc/cpuinfo") as lines:
-            for line in lines:
-                if line.startswith("model name"):
-                    return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return os.uname().machine
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text().splitlines() if path.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if "model name" in line]
+    return names[0] if names else os.uname().machine
 
 
 def serve(requests: IO[bytes], answers: IO[bytes]) -> None:

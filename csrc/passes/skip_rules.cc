@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the rest of XLA's pipeline leaves out after decisions, and what it never
+// leaves out. Found by leaving out each pass on real and on small modules, and
+// compiling and running the result.
+#include "absl/strings/match.h"
+#include "absl/strings/strip.h"
+#include "passes/xla_pipeline.h"
+
+namespace hloenv {
+namespace {
+
+bool IsNeeded(absl::string_view name) {
+  for (const NeededPass& pass : NeededPasses()) {
+    absl::string_view stem = pass.name;
+    const bool is_prefix = absl::ConsumeSuffix(&stem, "*");
+    if (is_prefix ? absl::StartsWith(name, stem) : name == stem) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+const std::vector<SkipRule>& SkipRules() {
+  static const auto* rules = new std::vector<SkipRule>({
+      {"algsimp", "batch-dot-simplification",
+       "takes degenerate batch dimensions off dots, as algsimp does"},
+      {"algsimp", "tuple-simplifier", "looks through tuples, as algsimp does"},
+      {"algsimp", "zero_sized_hlo_elimination",
+       "replaces arrays without elements, as algsimp does"},
+      {"fusion", "cpu_multi_output_fusion",
+       "would fuse what was left apart, with several outputs"},
+      {"general-fusion", "cpu_multi_output_fusion",
+       "would fuse what was left apart, with several outputs"},
+      {"general-fusion", "fusion", "would fuse what was left apart"},
+      {"simplify-conditional", "conditional-to-select",
+       "also replaces conditionals by selects"},
+  });
+  return *rules;
+}
+
+const std::vector<NeededPass>& NeededPasses() {
+  static constexpr absl::string_view kNoEmitter =
+      "the backend has no code for what it expands";
+  static const auto* passes = new std::vector<NeededPass>({
+      {"all_to_all_decomposer", kNoEmitter},
+      {"batchnorm_expander", kNoEmitter},
+      {"bitcast_dtypes_expander",
+       "the backend dies of casts that change the number of elements"},
+      {"cholesky_expander", kNoEmitter},
+      {"convolution-group-converter",
+       "the backend has no convolutions with batch groups"},
+      {"copy-insertion", "without its copies, buffers are overwritten in use"},
+      {"dce",
+       "the backend would run dead code, and copy insertion needs it gone"},
+      {"dot_decomposer", "the backend takes canonical dots only"},
+      {"dynamic-index-splitter",
+       "the backend dies of dynamic slices with one array of indices"},
+      {"dynamic_padder", "the backend has no dynamic shapes"},
+      {"eigh_expander", kNoEmitter},
+      {"flatten-call-graph", "copy insertion needs a flat call graph"},
+      {"float-normalization-*",
+       "the backend does not compute in the types that it takes out"},
+      {"fusion-wrapper",
+       "the backend has code for some operations in fusions only"},
+      {"gather_simplifier", "the backend dies of gathers that are not simple"},
+      {"layout-assignment", "the backend needs layouts"},
+      {"logistic-expander", kNoEmitter},
+      {"qr_expander", kNoEmitter},
+      {"rng-bit-generator-expander", kNoEmitter},
+      {"rng-expander", kNoEmitter},
+      {"scatter_simplifier",
+       "the backend dies of scatters that are not simple"},
+      {"select_and_scatter_expander", kNoEmitter},
+      {"sharding-remover", kNoEmitter},
+      {"stochastic_convert_decomposer", kNoEmitter},
+      {"sub-byte-size-setter",
+       "the backend packs elements smaller than a byte"},
+      {"topk-decomposer", kNoEmitter},
+      {"triangular_solve_expander", kNoEmitter},
+  });
+  return *passes;
+}
+
+absl::flat_hash_set<std::string> SkippedPasses(
+    const std::vector<std::string>& decided) {
+  absl::flat_hash_set<std::string> skipped(decided.begin(), decided.end());
+  for (const SkipRule& rule : SkipRules()) {
+    for (const std::string& name : decided) {
+      if (name == rule.decided) skipped.insert(std::string(rule.skipped));
+    }
+  }
+  for (auto name = skipped.begin(); name != skipped.end();) {
+    if (IsNeeded(*name)) {
+      skipped.erase(name++);
+    } else {
+      ++name;
+    }
+  }
+  return skipped;
+}
+
+}  // namespace hloenv
