@@ -25,8 +25,13 @@ const xla::AliasInfo& CpuAliasInfo() {
   return *info;
 }
 
-// Packed types of fewer than eight bits are left to XLA's own passes.
+// Packed types of fewer than eight bits, and memory other than the device's,
+// are left to XLA's own passes.
 bool IsStaticArray(const Shape& shape) {
+  if (shape.has_layout() &&
+      shape.layout().memory_space() != xla::Layout::kDefaultMemorySpace) {
+    return false;
+  }
   return shape.IsArray() && shape.is_static() &&
          !ShapeUtil::IsZeroElementArray(shape) &&
          (shape.element_type() == xla::PRED ||

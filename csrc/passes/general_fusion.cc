@@ -267,7 +267,7 @@ class GroupFinder {
     for (const HloInstruction* operand : to.operands()) {
       if (operand != &from && DependsOn(operand, from)) return true;
     }
-    return to.HasControlDependencies();
+    return false;
   }
 
   bool Reaches(const HloInstruction& from, const HloInstruction& to) {
