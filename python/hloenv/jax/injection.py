@@ -169,7 +169,7 @@ def _enable_persistent_cache(jax: Any, enable: bool) -> None:
 
     jax.config.update("jax_enable_compilation_cache", enable)
     # jax looks at the setting once, until it is reset.
-    compilation_cache.reset_cache()  # type: ignore[no-untyped-call]
+    compilation_cache.reset_cache()
 
 
 @contextlib.contextmanager
