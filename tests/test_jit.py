@@ -184,6 +184,19 @@ def test_several_shapes_are_decided_one_by_one():
     assert len(decided.decided) == 2
 
 
+def test_the_function_is_traced_once():
+    traces = []
+
+    @jit
+    def fn(tree, scale):
+        traces.append(scale)
+        return jax.tree.map(lambda leaf: leaf * scale, tree)
+
+    for _ in range(3):
+        fn({"a": normal(3), "b": [normal(2)]}, 2.0)
+    assert len(traces) == 1
+
+
 def test_a_second_call_decides_nothing():
     calls = []
 
@@ -325,8 +338,9 @@ def test_a_pass_that_fails_falls_back_with_a_warning():
 
 def test_a_wrong_policy_is_an_error():
     decided = jit(lambda x: x / 2, policy=lambda _: [7])
-    with pytest.raises(DecisionError):
-        decided(jnp.float32(1))
+    for _ in range(2):
+        with pytest.raises(DecisionError):
+            decided(jnp.float32(1))
 
 
 def test_two_devices_fall_back(run_child):

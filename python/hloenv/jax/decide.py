@@ -133,9 +133,13 @@ class JitFunction:
         # None to leave it.
         self._replacements: dict[str, bytes | None] = {}
         self._plain = jax.jit(fn, **jit_options)
+        # What is decided is lowered from here, before the gate opens; inlined, so that
+        # jax finds its trace again when it traces the gated function around it.
+        inner = jax.jit(fn, inline=True, **jit_options)
+        self._inner = inner
+        name = _name(fn, policy, self._passes)
         self._jitted = jax.jit(
-            gated(fn, self._gate, name=_name(fn, policy, self._passes)),
-            **jit_options,
+            gated(fn, inner, gate=self._gate, name=name), **jit_options
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -181,12 +185,12 @@ class JitFunction:
         has_donations = False
         with self._lock:
             if not self._is_traced(args, kwargs):
-                with self._gate.open():
-                    lowered = self._jitted.lower(*args, **kwargs)
-                reason = _unsupported(jax, lowered, leaves)
+                to_decide = self._inner.lower(*args, **kwargs)
+                has_donations = core.has_donations(from_lowered(to_decide)._core)
+                reason = _unsupported(jax, to_decide, leaves)
                 if reason is None:
-                    has_donations = core.has_donations(from_lowered(lowered)._core)
-                    reason = self._decide_and_compile(jax, lowered)
+                    reason = self._decide_and_compile(jax, to_decide, args, kwargs)
+                self._traced(args, kwargs)
         if reason is not None:
             self._warn(FallbackWarning, f"runs as plain jax.jit: {reason}")
         elif has_donations:
@@ -206,22 +210,34 @@ class JitFunction:
             return False
         return True
 
-    def _decide_and_compile(self, jax: Any, lowered: Any) -> str | None:
+    def _traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Lowers the gated function; from now on, jax knows the signature."""
+        with self._gate.open():
+            while True:
+                try:
+                    return self._jitted.lower(*args, **kwargs)
+                except Undecided:
+                    # Another thread, before its closed gate, traced the same signature
+                    # at the same time, and jax gave its exception to both.
+                    continue
+
+    def _decide_and_compile(
+        self, jax: Any, to_decide: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> str | None:
         """Leaves the decided module compiled in jax's caches, or says why not."""
-        module = from_lowered(lowered, donations=False)
         try:
-            decided = self._decide(module)
+            decided = self._decide(from_lowered(to_decide, donations=False))
         except DecisionError:
             raise  # the policy's mistake, which a warning would hide
         except HloEnvError as error:
             return f"{type(error).__name__}: {error}"
-        self._pending = pending = _Pending(
-            decided.result.entry_layout, to_jaxlib(decided.result)
-        )
-        dispatcher.add(module.name, self)
+        pending = _Pending(decided.result.entry_layout, to_jaxlib(decided.result))
+        # Before the trace: as soon as jax has that, any thread may compile it.
+        self._pending = pending
+        dispatcher.add(f"jit_{self._jitted.__name__}", self)
         try:
             with without_persistent_cache():
-                lowered.compile()
+                self._traced(args, kwargs).compile()
         except jax.errors.JaxRuntimeError as error:
             if pending.fingerprint is None:
                 raise  # jaxlib cannot compile the function in any case

@@ -7,6 +7,7 @@ import collections
 import contextlib
 import functools
 import hashlib
+import re
 import secrets
 import threading
 import weakref
@@ -44,21 +45,29 @@ class Gate(threading.local):
             self.is_open = before
 
 
-def gated(fn: Callable[..., Any], gate: Gate, *, name: str) -> Callable[..., Any]:
-    """`fn`, which jax can only trace through an open gate.
+def gated(
+    fn: Callable[..., Any], inner: Callable[..., Any], *, gate: Gate, name: str
+) -> Callable[..., Any]:
+    """A function that calls `inner`, and that jax can only trace through an open gate.
 
     So jax itself tells which signatures are new, and finds the others in its own
     caches, at its own speed.
+
+    Args:
+        fn: what it looks like to jax, signature included.
+        inner: what it calls.
+        gate: may be open in some threads only.
+        name: its name.
     """
 
     @functools.wraps(fn)
-    def gated(*args: Any, **kwargs: Any) -> Any:
+    def function(*args: Any, **kwargs: Any) -> Any:
         if not gate.is_open:
             raise Undecided
-        return fn(*args, **kwargs)
+        return inner(*args, **kwargs)
 
-    gated.__name__ = gated.__qualname__ = name
-    return gated
+    function.__name__ = function.__qualname__ = name
+    return function
 
 
 _names: collections.Counter[str] = collections.Counter()
@@ -77,7 +86,8 @@ def unique_name(fn: Callable[..., Any], *, plan: str | None) -> str:
     """
     from .. import __version__
 
-    name = getattr(fn, "__name__", type(fn).__name__)
+    # jax calls the module "jit_" and this, with "_" for what HLO names cannot hold.
+    name = re.sub(r"[^\w.-]", "_", getattr(fn, "__name__", type(fn).__name__))
     if plan is None:
         return f"{name}_hloenv_{secrets.token_hex(4)}"
     key = f"{core.tensorflow_version}\n{__version__}\n{plan}"

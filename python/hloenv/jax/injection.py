@@ -169,8 +169,7 @@ def _enable_persistent_cache(jax: Any, enable: bool) -> None:
 
     jax.config.update("jax_enable_compilation_cache", enable)
     # jax looks at the setting once, until it is reset.
-    untyped: Any = compilation_cache
-    untyped.reset_cache()
+    compilation_cache.reset_cache()
 
 
 @contextlib.contextmanager
