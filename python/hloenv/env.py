@@ -237,11 +237,15 @@ class HloEnv:
 
 def _run(module: core.Module, pipeline: Pipeline) -> tuple[core.Module, bool]:
     spec = to_core(pipeline)
-    if len(pipeline.passes) == 1 and isinstance(pipeline.passes[0], Pass):
-        if describe_pass(pipeline.passes[0].name).candidate:
-            # A candidate pass has no run of its own: all that it proposes is taken.
-            capture = core.capture(module, [spec])
-            return capture.apply(capture.decisions_for(pipeline.name)), len(capture) > 0
+    first = pipeline.passes[0]
+    if (
+        len(pipeline.passes) == 1
+        and isinstance(first, Pass)
+        and describe_pass(first.name).candidate
+    ):
+        # A candidate pass has no run of its own: all that it proposes is taken.
+        capture = core.capture(module, [spec])
+        return capture.apply(capture.decisions_for(pipeline.name)), len(capture) > 0
     changed_module, changed, _ = core.run_passes(module, spec)
     return changed_module, changed
 
