@@ -198,7 +198,7 @@ CASES = {
 def run_case(code: str) -> tuple[str, str]:
     """Runs in a child: the exception's name, and its message."""
     import hloenv.env
-    import hloenv.interpret
+    import hloenv.interpreter
     import hloenv.module
     import hloenv.passes
 
@@ -206,7 +206,7 @@ def run_case(code: str) -> tuple[str, str]:
     before = env.module
     names = {
         **vars(hloenv.env),
-        **vars(hloenv.interpret),
+        **vars(hloenv.interpreter),
         **vars(hloenv.module),
         **vars(hloenv.passes),
         "TEXT": TEXT,

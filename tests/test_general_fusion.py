@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hloenv.interpret import interpret
+from hloenv.interpreter import interpret
 from hloenv.module import HloModule
 from hloenv.passes import Pass, as_pipeline, core, to_core
 from hloenv.rewrite import Alternatives

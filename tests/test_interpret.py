@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hloenv.env import HloEnv
-from hloenv.interpret import interpret, verify_alternatives
+from hloenv.interpreter import interpret, verify_alternatives
 from hloenv.module import HloModule
 
 BATCHED_GATHER = """HloModule batched_gather

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hloenv.errors import InvalidModuleError, ModuleTooLargeError, ParseError
-from hloenv.interpret import interpret
+from hloenv.interpreter import interpret
 from hloenv.module import HloModule, as_module, check_size
 from support.cases import WRITTEN
 from support.hlo_gen import random_module

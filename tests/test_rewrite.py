@@ -11,7 +11,7 @@ import pytest
 
 from hloenv.env import HloEnv
 from hloenv.errors import DecisionError, UnknownPassError
-from hloenv.interpret import interpret, verify_alternatives
+from hloenv.interpreter import interpret, verify_alternatives
 from hloenv.module import HloModule
 from hloenv.passes import Pass, Pipeline
 from hloenv.rewrite import Alternatives

@@ -40,7 +40,7 @@ from .evaluate import Measurement, measure
 from .executable import Executable, compile
 from .ffi import register_target
 from .graph import HloGraph, dtypes, opcodes
-from .interpret import ChoiceError, interpret, verify_alternatives
+from .interpreter import ChoiceError, interpret, verify_alternatives
 from .module import ArraySpec, HloModule, ModuleCost, as_module
 from .passes import Pass, Pipeline, describe_pass, list_passes, run_passes
 from .place import Place, Stage, finish, list_stages, run_until

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from hloenv import errors
 from hloenv._native import core
-from hloenv.interpret import interpret, verify_alternatives
+from hloenv.interpreter import interpret, verify_alternatives
 from hloenv.module import HloModule
 from hloenv.rewrite import Alternatives
 
