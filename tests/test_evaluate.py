@@ -317,6 +317,30 @@ except hloenv.CompileError as error:
     assert "finish='legalize'" in child.stdout
 
 
+def test_fusions_before_layout_assignment_are_tried_out_first(run_child: RunChild):
+    child = run_child(
+        """
+import hloenv
+text = '''HloModule m
+ENTRY e {
+  a = f32[64,32] parameter(0)
+  b = f32[32,64] parameter(1)
+  t = f32[32,64] transpose(a), dimensions={1,0}
+  s = f32[32,64] add(t, b)
+  n = f32[32,64] negate(s)
+  ROOT r = f32[64,32] transpose(n), dimensions={1,0}
+}'''
+module = hloenv.run_passes(hloenv.HloModule.from_text(text), "fusion").module
+assert "fusion" in module.opcode_counts()
+try:
+    hloenv.compile(module)(*hloenv.evaluate.random_inputs(module))
+except hloenv.CompileError as error:
+    print(error)
+"""
+    )
+    assert child.stderr == ""
+
+
 @pytest.mark.parametrize(
     ("target", "version", "advice"),
     [

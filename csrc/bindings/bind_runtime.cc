@@ -180,7 +180,7 @@ void BindRuntime(py::module_& m) {
                     py::object>(),
            py::arg("executable"), py::arg("input_dtypes"),
            py::arg("output_dtypes"), py::arg("place_input"))
-      .def("__call__", &Caller::Call, py::arg("arguments"));
+      .def("call", &Caller::Call, py::arg("arguments"));
   m.def("time_callers", &TimeCallers, py::arg("callers"), py::arg("arguments"),
         py::arg("warmup"), py::arg("repeats"));
   m.attr("BUFFER_ALIGNMENT") = kBufferAlignment;

@@ -176,11 +176,18 @@ def make_error(kind: str, message: str) -> HloEnvError:
 # One process waits for modules that have to be tried out, since starting one takes
 # a second.
 _lock = threading.Lock()
-_shared: Child | None = None
+_shared: tuple[int, Child] | None = None
 
 
-def try_compile(proto: bytes, *, timeout_s: float | None = None) -> None:
-    """Compiles a final module in a child process and throws the result away.
+def try_compile(
+    proto: bytes, how: dict[str, Any], *, timeout_s: float | None = None
+) -> None:
+    """Compiles a module in a child process and throws the result away.
+
+    Args:
+        proto: the module.
+        how: its place, what has been decided, and the finish.
+        timeout_s: how long the child may take, in seconds.
 
     Raises:
         CompileError: XLA refuses the module, or dies of it.
@@ -188,14 +195,16 @@ def try_compile(proto: bytes, *, timeout_s: float | None = None) -> None:
     """
     global _shared
     with _lock:
-        if _shared is None or not _shared.is_alive:
-            _shared = Child()
-            atexit.register(_shared.close)
+        # A process that was forked off does not share its parent's child.
+        if _shared is None or _shared[0] != os.getpid() or not _shared[1].is_alive:
+            _shared = os.getpid(), Child()
+            atexit.register(_shared[1].close)
         try:
-            _shared.request({"do": "compile"}, proto, timeout_s=timeout_s)
+            _shared[1].request({"do": "compile", **how}, proto, timeout_s=timeout_s)
         except WorkerError as error:
             raise CompileError(
-                "XLA's backend cannot take this module, and ended the process in "
-                f"which it was tried: {error}; compile with finish='legalize' to let "
-                "XLA's pipeline make it legal"
+                "XLA cannot take this module, and ended the process in which it was "
+                f"tried: {error}; compile with finish='legalize', and decide fusions "
+                "after layout assignment (run_until('fusion')), so that XLA's "
+                "pipeline makes the module legal"
             ) from None

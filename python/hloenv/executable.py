@@ -49,12 +49,20 @@ def compile(
         PlaceError: XLA does not come by the module's place again.
     """
     module = as_module(module)
-    final = legalized(module, finish)
+    _check_finish(finish)
     if isolate is None:
         isolate = finish == "none" or _has_early_fusions(module)
-    started_ns = time.perf_counter_ns()
     if isolate:
-        child.try_compile(final.to_proto())
+        child.try_compile(
+            module.to_proto(),
+            {
+                "place": place.as_tuple(module.place),
+                "decided": place.decided_of(module),
+                "finish": finish,
+            },
+        )
+    final = legalized(module, finish)
+    started_ns = time.perf_counter_ns()
     compiled = core.compile(final._core)
     return Executable(compiled, final, time.perf_counter_ns() - started_ns)
 
@@ -66,10 +74,7 @@ def legalized(module: HloModule, finish: Finish) -> HloModule:
         CompileError: as `compile`.
         PlaceError: as `compile`.
     """
-    if finish not in get_args(Finish):
-        raise CompileError(
-            f"finish is {finish!r}; it is one of {', '.join(get_args(Finish))}"
-        )
+    _check_finish(finish)
     ffi.register_for(module)
     core.check_custom_calls(module._core)
     if finish == "none":
@@ -77,6 +82,13 @@ def legalized(module: HloModule, finish: Finish) -> HloModule:
     if finish == "xla":
         module = type(module)._wrap(module._core)
     return place.finish(module)
+
+
+def _check_finish(finish: str) -> None:
+    if finish not in get_args(Finish):
+        raise CompileError(
+            f"finish is {finish!r}; it is one of {', '.join(get_args(Finish))}"
+        )
 
 
 def _has_early_fusions(module: HloModule) -> bool:
@@ -97,7 +109,7 @@ class Executable:
     """
 
     __slots__ = (
-        "_call",
+        "_caller",
         "_core",
         "_input_layouts",
         "compile_ns",
@@ -114,9 +126,13 @@ class Executable:
         self.input_specs = module.input_specs()
         self.output_specs = module.output_specs()
         self._input_layouts = [leaf[2] for leaf in compiled.inputs]
+<<<<<<< HEAD
         # Called without going through Python's attribute look-up of a method, which
         # its stub does not show.
         self._call: Any = core.Caller(
+=======
+        self._caller = core.Caller(
+>>>>>>> e8af804 (runtime: modules that may end the process are tried whole in the child; stub)
             compiled,
             [_dtype(spec) for spec in self.input_specs],
             [_dtype(spec) for spec in self.output_specs],
@@ -148,8 +164,12 @@ class Executable:
             ArgumentError: an array of wrong shape or dtype, or a wrong number.
             ExecuteError: the module failed while it ran.
         """
+<<<<<<< HEAD
         outputs: tuple[Array | None, ...] = self._call(arrays)
         return outputs
+=======
+        return self._caller.call(arrays)
+>>>>>>> e8af804 (runtime: modules that may end the process are tried whole in the child; stub)
 
     def run(
         self,
@@ -202,7 +222,7 @@ def time_runs(
         tuple(random_inputs(executable.module) if values is None else values)
         for executable, values in zip(executables, inputs, strict=True)
     ]
-    callers = [executable._call for executable in executables]
+    callers = [executable._caller for executable in executables]
     return core.time_callers(callers, arguments, warmup, repeats)
 
 

@@ -6,11 +6,13 @@ frame. An exception becomes an error answer; what XLA dies of ends the process, 
 the parent sees.
 
 Requests, by "do":
-    compile: blob 0 is a final module; compiles it and forgets it.
-    baseline: blob 0 is a module; compiles it and runs it on seeded inputs.
-    load: blob 0 is a module; compiles it under "key", runs it once on the baseline's
-        inputs, and compares the outputs with the baseline's.
+    compile: compiles a module and forgets it.
+    baseline: compiles a module and runs it on seeded inputs.
+    load: compiles a module under "key", runs it once on the baseline's inputs, and
+        compares the outputs with the baseline's.
     time: runs the baseline and all "keys" in turns; one blob of durations for each.
+
+A module is blob 0, with its "place", what has been "decided", and its "finish".
 """
 
 from __future__ import annotations
@@ -51,8 +53,8 @@ class Worker:
         """
         match request["do"]:
             case "compile":
-                module = HloModule.from_proto(blobs[0])
-                compile(module, finish="none", isolate=False)
+                module = _module(request, blobs[0])
+                compile(module, finish=request["finish"], isolate=False)
                 return {}, []
             case "baseline":
                 return self._load_baseline(request, blobs[0]), []
