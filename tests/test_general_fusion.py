@@ -387,6 +387,36 @@ def test_operands_that_may_be_one_buffer_are_kept_apart():
     assert "negate(" in fused
 
 
+@pytest.mark.parametrize(
+    "view",
+    [
+        "f32[8] bitcast(x)",
+        "f32[8] opt-barrier(x)",
+        "f32[8] get-tuple-element(pair), index=0",
+        "f32[8] call(x), to_apply=same",
+    ],
+)
+def test_view_of_another_operand_is_no_operand_of_its_own(view: str):
+    text = _entry(
+        f"""
+  x = f32[8] parameter(0)
+  y = f32[8] parameter(1)
+  pair = (f32[8], f32[8]) tuple(x, y)
+  v = {view}
+  r = f32[8] reverse(v), dimensions={{0}}
+  a = f32[8] add(x, r)
+  b = f32[8] add(y, r)
+  ROOT t = (f32[8], f32[8]) tuple(a, b)""",
+        before="""same {
+  p = f32[8] parameter(0)
+  ROOT q = f32[8] bitcast(p)
+}""",
+    )
+    proposals = _proposals(text)
+    assert ("b",) in proposals
+    assert ("a",) not in proposals
+
+
 def test_in_place_update_keeps_its_operand_from_other_readers():
     text = _entry("""
   x = f32[8] parameter(0)

@@ -202,6 +202,27 @@ bool MayBeView(const HloInstruction& instruction) {
   }
 }
 
+// The instruction whose buffer `instruction` may be a view of: itself, or one
+// that it takes its value from through views, tuples and calls.
+const HloInstruction* BufferSource(const HloInstruction* instruction) {
+  while (true) {
+    if (MayBeView(*instruction)) {
+      instruction = instruction->operand(0);
+    } else if (instruction->opcode() == HloOpcode::kGetTupleElement) {
+      const HloInstruction* tuple = BufferSource(instruction->operand(0));
+      if (tuple->opcode() != HloOpcode::kTuple) return instruction;
+      instruction = tuple->operand(instruction->tuple_index());
+    } else if (instruction->opcode() == HloOpcode::kCall) {
+      const HloInstruction* result =
+          BufferSource(instruction->to_apply()->root_instruction());
+      if (result->opcode() != HloOpcode::kParameter) return instruction;
+      instruction = instruction->operand(result->parameter_number());
+    } else {
+      return instruction;
+    }
+  }
+}
+
 bool UpdatesInPlace(const HloInstruction& instruction) {
   return !CpuAliasInfo().GetInPlaceInputOutputPairs(&instruction).empty();
 }
@@ -267,9 +288,8 @@ bool CanShareLoop(const HloInstruction& first, const HloInstruction& second) {
 
 bool MayReadOneBufferTwice(absl::Span<const HloInstruction* const> operands) {
   absl::flat_hash_set<const HloInstruction*> sources;
-  for (const HloInstruction* source : operands) {
-    while (MayBeView(*source)) source = source->operand(0);
-    if (!sources.insert(source).second) return true;
+  for (const HloInstruction* operand : operands) {
+    if (!sources.insert(BufferSource(operand)).second) return true;
   }
   return false;
 }
