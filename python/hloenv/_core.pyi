@@ -11,6 +11,7 @@ BUFFER_ALIGNMENT: typing.Final[int]
 
 class Caller:
     def __init__(self, executable: Executable, input_dtypes: list[Any], output_dtypes: list[Any], place_input: object) -> None: ...
+    def call(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]: ...
 
 class Capture:
     @property

@@ -126,13 +126,7 @@ class Executable:
         self.input_specs = module.input_specs()
         self.output_specs = module.output_specs()
         self._input_layouts = [leaf[2] for leaf in compiled.inputs]
-<<<<<<< HEAD
-        # Called without going through Python's attribute look-up of a method, which
-        # its stub does not show.
-        self._call: Any = core.Caller(
-=======
         self._caller = core.Caller(
->>>>>>> e8af804 (runtime: modules that may end the process are tried whole in the child; stub)
             compiled,
             [_dtype(spec) for spec in self.input_specs],
             [_dtype(spec) for spec in self.output_specs],
@@ -164,12 +158,7 @@ class Executable:
             ArgumentError: an array of wrong shape or dtype, or a wrong number.
             ExecuteError: the module failed while it ran.
         """
-<<<<<<< HEAD
-        outputs: tuple[Array | None, ...] = self._call(arrays)
-        return outputs
-=======
         return self._caller.call(arrays)
->>>>>>> e8af804 (runtime: modules that may end the process are tried whole in the child; stub)
 
     def run(
         self,
