@@ -8,9 +8,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Protocol
 
 import pytest
+
+from support.run_child import RunChild
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -120,19 +121,6 @@ def built_sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     (path,) = folder.glob("*.tar.gz")
     return path
-
-
-class RunChild(Protocol):
-    """See `run_child`."""
-
-    def __call__(
-        self,
-        code: str,
-        *,
-        exit_code: int = 0,
-        env: dict[str, str] | None = None,
-        timeout: float = 120,
-    ) -> subprocess.CompletedProcess[str]: ...
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from conftest import RunChild
 from support.cases import WRITTEN
 from support.children import map_jobs, run_jobs
+from support.run_child import RunChild
 
 TEXT = """HloModule small
 

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 import hloenv
-from conftest import RunChild
 from hloenv import evaluate
 from hloenv.arrays import empty_aligned, perturbed
 from hloenv.evaluate import compare_outputs, compile, measure, random_inputs
 from hloenv.executable import Executable, time_runs
+from support.run_child import RunChild
 
 pytestmark = pytest.mark.compile
 

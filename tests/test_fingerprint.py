@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from conftest import RunChild
 from hloenv.module import HloModule
+from support.run_child import RunChild
 
 HLO = Path(__file__).parent / "hlo"
 

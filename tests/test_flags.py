@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import RunChild
+from support.run_child import RunChild
 
 # Loads a module, which is the first thing that reads the flags, and runs XLA's
 # pipeline, in which XLA reads them on its own.

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from conftest import RunChild
 from hloenv.env import HloEnv, replay
 from hloenv.errors import TraceError
 from hloenv.passes import Pass, Pipeline
 from hloenv.trace import Step, Trace
 from support.checks import random_decisions
+from support.run_child import RunChild
 
 HLO = Path(__file__).parent / "hlo"
 START = HLO / "simplifications.hlo"
