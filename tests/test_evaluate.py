@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiling, running and measuring modules."""
+"""Compiling modules and running them."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ import contextlib
 import gc
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 import hloenv
-from hloenv import evaluate
-from hloenv.arrays import empty_aligned, perturbed
-from hloenv.evaluate import compare_outputs, compile, measure, random_inputs
-from hloenv.executable import Executable, time_runs
-from support.run_child import RunChild
+from hloenv.arrays import compare_outputs, empty_aligned, random_inputs
+from hloenv.executable import Executable, compile
+
+if TYPE_CHECKING:
+    from conftest import RunChild
 
 pytestmark = pytest.mark.compile
 
@@ -341,65 +342,10 @@ except hloenv.CompileError as error:
     assert child.stderr == ""
 
 
-@pytest.mark.parametrize(
-    ("target", "version", "advice"),
-    [
-        ("nobody.knows", "API_VERSION_TYPED_FFI", "hloenv.ffi.register_target"),
-        ("nobody.knows", "API_VERSION_STATUS_RETURNING", "register_target"),
-        ("xla_ffi_python_cpu_callback", "API_VERSION_TYPED_FFI", "calls back into"),
-        ("LuDecomposition", "API_VERSION_ORIGINAL", "getrf"),
-        ("hloenv.alternative", "API_VERSION_ORIGINAL", "undecided alternatives"),
-    ],
-)
-def test_custom_calls_that_nobody_implements(target: str, version: str, advice: str):
-    text = hlo(
-        "a = f32[2] parameter(0)",
-        f'ROOT r = f32[2] custom-call(a), custom_call_target="{target}", '
-        f"api_version={version}",
-    )
-    with pytest.raises(hloenv.CompileError, match=advice) as error:
-        compile(text)
-    assert f"'{target}' (%r, 1 call)" in str(error.value)
-
-
-def test_dead_custom_calls_do_not_matter():
-    text = hlo(
-        "a = f32[2] parameter(0)",
-        """dead = f32[2] custom-call(a), custom_call_target="nobody.knows"
-        ROOT r = f32[2] negate(a)""",
-    )
-    compile(text)
-
-
 def test_modules_for_several_devices_are_refused():
     text = ADD.replace("HloModule add", "HloModule add, replica_count=2")
     with pytest.raises(hloenv.CompileError, match="2 replicas"):
         compile(text)
-
-
-@pytest.mark.parametrize("name", ["gpjax/rbf_predict", "lineax/tri"])
-def test_modules_that_call_lapack_run(hlo_dir: Path, name: str):
-    pytest.importorskip("jaxlib")
-    path = hlo_dir / f"{name}.txt"
-    outputs = compile(path)(*random_inputs(path))
-    assert all(np.isfinite(each).all() for each in outputs)
-
-
-@pytest.mark.jax
-def test_lapack_computes_what_jax_computes():
-    import jax
-    import jax.numpy as jnp
-
-    def fn(a):
-        q, r = jnp.linalg.qr(a)
-        chol = jnp.linalg.cholesky(a @ a.T + jnp.eye(5))
-        return q @ r, chol, jnp.linalg.solve(a, chol), jnp.linalg.eigvalsh(a + a.T)
-
-    a = np.random.default_rng(0).normal(size=(5, 5)).astype(np.float32)
-    text = jax.jit(fn).lower(a).compiler_ir("hlo").as_hlo_text()
-    outputs = compile(text)(a)
-    wanted = [np.asarray(each) for each in jax.jit(fn)(a)]
-    compare_outputs(wanted, outputs, rtol=1e-3).check()
 
 
 def test_four_threads_share_an_executable():
@@ -461,226 +407,6 @@ compile({ADD!r})(*random_inputs({ADD!r}))
 def test_verbose_lets_xla_speak(run_child: RunChild):
     child = run_child("import hloenv", env={"HLOENV_VERBOSE": "1"})
     assert "oneDNN" in child.stderr
-
-
-# Inputs
-
-
-def test_random_inputs_are_the_same_in_every_process(run_child: RunChild):
-    code = f"""
-from hloenv.evaluate import random_inputs
-print([each.tobytes().hex() for each in random_inputs({ADD!r}, seed=5)])
-"""
-    here = [each.tobytes().hex() for each in random_inputs(ADD, seed=5)]
-    assert run_child(code).stdout.strip() == str(here)
-    assert random_inputs(ADD, seed=6)[0].tobytes() != random_inputs(ADD)[0].tobytes()
-
-
-def test_integers_that_index_are_valid_indices():
-    text = hlo(
-        "table = f32[3,50] parameter(0)\n  i = s32[200] parameter(1)\n"
-        "  j = s32[] parameter(2)\n  label = s32[200] parameter(3)\n"
-        "  free = s32[200] parameter(4)",
-        """k = s32[200,1] reshape(i)
-        rows = f32[200,50] gather(table, k), offset_dims={1}, \
-collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, \
-slice_sizes={1,50}
-        zero = s32[] constant(0)
-        cut = f32[3,10] dynamic-slice(table, zero, j), dynamic_slice_sizes={3,10}
-        iota = s32[200,100] iota(), iota_dimension=1
-        wide = s32[200,100] broadcast(label), dimensions={0}
-        hot = pred[200,100] compare(wide, iota), direction=EQ
-        ROOT r = (f32[200,50], f32[3,10], pred[200,100], s32[200]) \
-tuple(rows, cut, hot, free)""",
-    )
-    _, i, j, label, free = random_inputs(text)
-    assert (i.min(), i.max()) == (0, 2)
-    assert 0 <= j <= 40
-    assert 50 < label.max() < 100
-    assert (free.min(), free.max()) == (0, 7)
-
-
-# Comparing
-
-
-def test_nan_equals_nan_and_nothing_else():
-    nan, one = np.array([1, np.nan]), np.array([1.0, 1.0])
-    assert compare_outputs([nan], [nan.copy()])
-    result = compare_outputs([nan, one], [nan, nan])
-    assert not result.is_equal
-    assert (result.leaf, result.index, result.expected) == (1, (1,), "1.0")
-    with pytest.raises(hloenv.OutputMismatchError, match=r"output 1 at \[1\]: nan"):
-        result.check()
-
-
-@pytest.mark.parametrize(
-    ("dtype", "small", "large"),
-    [("f8", 1e-12, 1e-8), ("f4", 1e-6, 1e-2), ("f2", 1e-3, 0.1)],
-)
-def test_tolerance_depends_on_the_dtype(dtype: str, small: float, large: float):
-    base = np.linspace(-1, 1, 7).astype(dtype)
-    assert compare_outputs([base], [(base * (1 + small)).astype(dtype)])
-    assert not compare_outputs([base], [(base * (1 + large)).astype(dtype)])
-
-
-def test_cancelling_sums_are_held_to_the_leafs_scale():
-    base = np.array([1000, 1e-6], np.float32)
-    assert compare_outputs([base], [base + np.float32(1e-3)])
-
-
-def test_integers_have_to_be_the_same():
-    assert not compare_outputs([np.array([1, 2])], [np.array([1, 3])])
-    assert not compare_outputs([np.array([True])], [np.array([False])])
-
-
-def test_what_rounding_moves_is_allowed_to_move():
-    base, moved = np.array([1.0, 2.0]), np.array([1.1, 2.0])
-    assert not compare_outputs([base], [np.array([1.0, 2.2])])
-    assert compare_outputs([base], [np.array([1.0, 2.2])], also=[moved])
-
-
-def test_infinities_compare():
-    inf = np.array([np.inf, -np.inf, 1.0])
-    assert compare_outputs([inf], [inf.copy()])
-    assert not compare_outputs([inf], [-inf])
-
-
-def test_outputs_of_other_shapes_cannot_be_compared():
-    with pytest.raises(hloenv.ArgumentError, match=r"float64\[2\], expected"):
-        compare_outputs([np.zeros(3)], [np.zeros(2)])
-    with pytest.raises(hloenv.ArgumentError, match="2 outputs"):
-        compare_outputs([np.zeros(3)], [np.zeros(3), np.zeros(3)])
-
-
-def test_perturbed_inputs_are_one_unit_away():
-    (a, _) = random_inputs(ADD)
-    (moved, _) = perturbed(random_inputs(ADD))
-    np.testing.assert_array_max_ulp(a, moved, maxulp=1)
-    assert (a != moved).all()
-
-
-# Timing and measuring
-
-
-def test_run_times_every_run():
-    durations = compile(ADD).run(repeats=7)
-    assert durations.shape == (7,)
-    assert durations.dtype == np.int64
-    assert (durations > 0).all()
-
-
-def test_executables_are_timed_in_turns():
-    executable = compile(ADD)
-    times = time_runs([executable, executable], [None, None], repeats=4)
-    assert [len(each) for each in times] == [4, 4]
-
-
-WRONG = ADD.replace("add(a, b)", "subtract(a, b)")
-OTHER_INPUTS = ADD.replace("f32[3,4]", "f32[4,3]")
-UNKNOWN_CALL = ADD.replace("add(a, b)", 'custom-call(a, b), custom_call_target="x"')
-
-
-def test_measure_keeps_every_duration():
-    result = measure(ADD, repeats=20)
-    assert result.is_ok
-    assert len(result.durations_ns) == len(result.baseline_ns) == 20
-    low, high = result.speedup_interval
-    assert low <= result.speedup <= high
-    assert result.outputs is not None
-    assert result.outputs.is_equal
-    assert result.check() is result
-    assert result.num_threads >= 1
-
-
-def test_what_fails_is_a_record_and_stops_nobody():
-    results = measure(
-        [ADD, WRONG, OTHER_INPUTS, UNKNOWN_CALL, ADD], baseline=ADD, repeats=5
-    )
-    kinds = [None if each.error is None else each.error.kind for each in results]
-    assert kinds == [
-        None,
-        "OutputMismatchError",
-        "ArgumentError",
-        "CompileError",
-        None,
-    ]
-    assert "f32[4, 3]" in results[2].error.message
-    with pytest.raises(hloenv.OutputMismatchError, match="worst is output 0"):
-        results[1].check()
-    assert np.isnan(results[3].speedup)
-
-
-def test_a_module_that_dies_takes_no_other_along(hlo_dir: Path):
-    path = hlo_dir / "brax" / "sac_actor_grad.txt"
-    raw = hloenv.HloModule.from_file(path)
-    results = measure([raw, hloenv.finish(raw)], baseline=raw, finish="none", repeats=3)
-    assert results[0].error.kind == "WorkerError"
-    assert "SIGABRT" in results[0].error.message
-    assert "Check failed" in results[0].error.message
-    assert results[1].is_ok
-
-
-LOOP = """
-HloModule loop
-cond { p = (s32[], f32[]) parameter(0)
-  i = s32[] get-tuple-element(p), index=0
-  n = s32[] constant(2000000000)
-  ROOT lt = pred[] compare(i, n), direction=LT }
-body { p = (s32[], f32[]) parameter(0)
-  i = s32[] get-tuple-element(p), index=0
-  x = f32[] get-tuple-element(p), index=1
-  one = s32[] constant(1)
-  j = s32[] add(i, one)
-  y = f32[] cosine(x)
-  ROOT t = (s32[], f32[]) tuple(j, y) }
-ENTRY e { x = f32[] parameter(0)
-  zero = s32[] constant(0)
-  t = (s32[], f32[]) tuple(zero, x)
-  w = (s32[], f32[]) while(t), condition=cond, body=body
-  ROOT r = f32[] get-tuple-element(w), index=1 }
-"""
-QUICK = LOOP.replace("2000000000", "3")
-
-
-def test_what_takes_too_long_is_a_record():
-    results = measure([LOOP, QUICK], baseline=QUICK, repeats=3, timeout_s=5)
-    assert results[0].error.kind == "MeasureTimeout"
-    with pytest.raises(TimeoutError):
-        results[0].check()
-    assert results[1].is_ok
-
-
-def test_a_baseline_that_fails_is_an_exception():
-    with pytest.raises(hloenv.CompileError, match="nobody implements"):
-        measure(ADD, baseline=UNKNOWN_CALL)
-
-
-def test_the_memory_of_a_measurement_can_be_limited():
-    text = hlo(
-        "a = f32[] parameter(0)",
-        """b = f32[40000,40000] broadcast(a), dimensions={}
-        ROOT r = f32[40000,40000] cosine(b)""",
-    )
-    results = measure(
-        [text.replace("40000,40000", "40,40")], max_memory_bytes=2**31, repeats=2
-    )
-    assert results[0].is_ok
-    with pytest.raises(hloenv.HloEnvError):
-        measure(text, max_memory_bytes=2**31, repeats=2)
-
-
-def test_repeats_are_checked():
-    with pytest.raises(hloenv.ArgumentError, match="repeats is 0"):
-        measure(ADD, repeats=0)
-
-
-def test_the_bootstrap_interval_holds_the_ratio():
-    rng = np.random.default_rng(0)
-    base = (1000 + 50 * rng.standard_normal(200)).astype(int).tolist()
-    half = (500 + 25 * rng.standard_normal(200)).astype(int).tolist()
-    low, high = evaluate.bootstrap_ratio(base, half)
-    assert 1.9 < low < 2 < high < 2.1
-    assert (low, high) == evaluate.bootstrap_ratio(base, half)
 
 
 def test_real_modules_run_twice_alike(real_module_path: Path):

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from support.run_child import RunChild
+if TYPE_CHECKING:
+    from conftest import RunChild
 
 # Loads a module, which is the first thing that reads the flags, and runs XLA's
 # pipeline, in which XLA reads them on its own.

@@ -2,7 +2,6 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include "absl/log/globals.h"
 #include "bindings/bind.h"
 #include "bindings/caller.h"
 #include "bindings/errors.h"
@@ -10,6 +9,7 @@
 #include "runtime/arguments.h"
 #include "runtime/custom_calls.h"
 #include "runtime/executable.h"
+#include "support/quiet.h"
 
 namespace hloenv {
 
@@ -68,10 +68,8 @@ void* PointerOf(const py::object& capsule) {
 
 void BindRuntime(py::module_& m) {
   SetInterruptCheck(IsInterrupted);
-  m.def(
-      "quieten_logs",
-      [] { absl::SetMinLogLevel(absl::LogSeverityAtLeast::kFatal); },
-      "Drops every log line of XLA below FATAL.");
+  m.def("set_quiet", SetQuiet, py::arg("is_quiet"),
+        "Whether XLA's log lines below FATAL are dropped while hloenv works.");
   m.def(
       "list_stages",
       [](const Module& module, const std::optional<PlaceTuple>& place,

@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "support/quiet.h"
 #include "support/status.h"
 #include "xla/debug_options_flags.h"
 #include "xla/tsl/util/command_line_flags.h"
@@ -77,6 +78,7 @@ struct Sorted {
 };
 
 Sorted Sort(absl::string_view text) {
+  QuietLogs quiet;  // the parser also logs what Check returns
   xla::DebugOptions scratch = xla::DefaultDebugOptionsIgnoringFlags();
   std::vector<tsl::Flag> flags;
   xla::MakeDebugOptionsFlags(&flags, &scratch);

@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "hlo/config.h"
 #include "support/hooks.h"
+#include "support/quiet.h"
 #include "support/status.h"
 #include "xla/hlo/pass/hlo_pass_pipeline.h"
 #include "xla/service/compiler.h"
@@ -260,6 +261,7 @@ struct Outcome {
 
 absl::StatusOr<Outcome> Drive(const Module& module, const PipelineRun& run,
                               const Stop* stop) {
+  QuietLogs quiet;
   HLOENV_RETURN_IF_ERROR(InstallRunHooks());
   // XLA's compiler reads its flags on its own: check them first.
   HLOENV_RETURN_IF_ERROR(DefaultModuleConfig().status());

@@ -5,6 +5,7 @@
 
 #include "rewrite/recorder.h"
 #include "rewrite/same.h"
+#include "support/quiet.h"
 #include "support/status.h"
 
 namespace hloenv {
@@ -17,6 +18,7 @@ using xla::HloModule;
 
 absl::StatusOr<std::unique_ptr<Shadow>> Shadow::Run(const Module& module,
                                                     const PipelineSpec& pass) {
+  QuietLogs quiet;
   HLOENV_RETURN_IF_ERROR(InstallRecorderHooks());
   HLOENV_ASSIGN_OR_RETURN(auto runnable, MakeRunnable(pass));
   std::unique_ptr<Shadow> shadow(new Shadow);

@@ -9,6 +9,7 @@
 #include "runtime/cpu_client.h"
 #include "runtime/custom_calls.h"
 #include "support/cpu_executable.h"
+#include "support/quiet.h"
 #include "support/status.h"
 #include "tsl/platform/denormal.h"
 #include "tsl/platform/setround.h"
@@ -130,6 +131,7 @@ Executable::~Executable() = default;
 
 absl::StatusOr<std::shared_ptr<Executable>> Executable::Compile(
     const Module& module) {
+  QuietLogs quiet;
   HLOENV_ASSIGN_OR_RETURN(xla::Compiler * compiler, CpuCompiler());
   HLOENV_RETURN_IF_ERROR(CheckRunnable(module.hlo()));
   for (const HloInstruction* parameter :

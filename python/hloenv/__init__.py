@@ -50,7 +50,7 @@ from .trace import Trace
 __version__ = "0.1.0"
 
 # Loaded on first use: they need optional packages, or few programs need them.
-_SUBMODULES = ("convert", "diff", "jax", "policies")
+_SUBMODULES = ("convert", "diff", "ffi", "jax", "policies")
 _LAZY = {"jit": "jax", "to_networkx": "convert", "to_pyg": "convert"}
 
 __all__ = [

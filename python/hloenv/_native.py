@@ -118,9 +118,8 @@ _load()
 from . import _core as core  # noqa: E402 (the libraries come first)
 
 # XLA logs below FATAL say what no caller can act on, and errors come back as
-# exceptions. Where TensorFlow's own Python came first, its settings stay.
-if not is_verbose() and "tensorflow" not in sys.modules:
-    core.quieten_logs()
+# exceptions. What TensorFlow logs between calls of hloenv stays.
+core.set_quiet(not is_verbose())
 
 # Says at once, not in the middle of an episode, if XLA's passes cannot be observed.
 core.install_hooks()

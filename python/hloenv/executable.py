@@ -158,7 +158,8 @@ class Executable:
             ArgumentError: an array of wrong shape or dtype, or a wrong number.
             ExecuteError: the module failed while it ran.
         """
-        return self._caller.call(arrays)
+        outputs: tuple[Array | None, ...] = self._caller.call(arrays)
+        return outputs
 
     def run(
         self,
