@@ -7,9 +7,9 @@ namespace hloenv {
 // Whether QuietLogs does anything; off at first.
 void SetQuiet(bool is_quiet);
 
-// While one lives, XLA logs FATAL lines only. The level is the process's, so what
-// TensorFlow logs meanwhile in another thread is dropped too; between calls of
-// hloenv it is as the process set it. Any thread, nested or not.
+// While one lives, XLA logs FATAL lines only. The level is the process's, so
+// what TensorFlow logs meanwhile in another thread is dropped too; between
+// calls of hloenv it is as the process set it. Any thread, nested or not.
 class QuietLogs {
  public:
   QuietLogs();
