@@ -326,6 +326,18 @@ def test_import_error_names_the_extra(run_child):
     assert "pip install 'hloenv[jax]'" in child.stdout
 
 
+def test_an_old_jax_is_named(jax, monkeypatch):
+    from jax.extend import xla
+
+    monkeypatch.delattr(xla, "PipelineStage")
+    with pytest.raises(ImportError, match=r"hloenv\.jit needs jax 0\.10\.2 or later"):
+        hloenv.jit(abs)
+    module = from_jax(jax.numpy.sin, 1.0)
+    expected = pytest.raises(ImportError, match=jax.__version__)
+    with expected, inject(module):
+        pass
+
+
 def test_plain_use_of_jax_sees_no_warning(jnp):
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -22,7 +22,7 @@ from ..place import finish
 from ..policies import Policy, get_policy
 from ..rewrite import as_decisions
 from .dispatch import Gate, Undecided, dispatcher, gated, unique_name
-from .injection import to_jaxlib, without_persistent_cache
+from .injection import require_injection, to_jaxlib, without_persistent_cache
 from .lowering import from_lowered, require_jax
 
 
@@ -121,6 +121,7 @@ class JitFunction:
         jit_options: dict[str, Any],
     ) -> None:
         jax = require_jax("hloenv.jit")
+        require_injection("hloenv.jit")
         functools.update_wrapper(self, fn)
         self.decided = []
         self.num_injected = 0
@@ -171,6 +172,7 @@ class JitFunction:
         with self._lock:
             self._jitted.clear_cache()
             self._plain.clear_cache()
+            self._inner.clear_cache()
             self._replacements.clear()
             self.decided.clear()
 

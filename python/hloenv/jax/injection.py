@@ -15,6 +15,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any, cast
 
 from .._native import core
@@ -109,6 +110,28 @@ def fresh_options() -> dict[str, int]:
     return {"xla_dump_max_hlo_modules": -1 - next(_fresh)}
 
 
+def require_injection(user: str) -> ModuleType:
+    """The module jax.extend.xla, which lets a module be replaced.
+
+    Args:
+        user: what needs it, for the message.
+
+    Raises:
+        ImportError: jax is missing or too old.
+    """
+    jax = require_jax(user)
+    try:
+        from jax.extend import xla
+    except ImportError:
+        xla = None  # type: ignore[assignment]
+    if not hasattr(xla, "PipelineStage"):
+        raise ImportError(
+            f"{user} needs jax 0.10.2 or later, which lets a module be replaced; this "
+            f"is jax {jax.__version__}: pip install -U 'hloenv[jax]'"
+        )
+    return xla
+
+
 def register(transform: Transform) -> Callable[[], None]:
     """Registers a callback for modules that jaxlib compiles for the CPU.
 
@@ -118,16 +141,8 @@ def register(transform: Transform) -> Callable[[], None]:
     Raises:
         ImportError: jax is missing or too old.
     """
-    jax = require_jax("hloenv.jax.inject")
-    try:
-        from jax.extend import xla
-
-        stage = xla.PipelineStage.PRE_SCHEDULER
-    except (ImportError, AttributeError) as error:
-        raise ImportError(
-            "hloenv.jax.inject needs jax 0.10.2 or later, which lets a module be "
-            f"replaced; this is jax {jax.__version__}: pip install -U 'hloenv[jax]'"
-        ) from error
+    xla = require_injection("hloenv.jax.inject")
+    stage = xla.PipelineStage.PRE_SCHEDULER
     name = f"hloenv-{next(_registrations)}"
     xla.register_hlo_module_transformation(
         transform, name=name, stage=stage, platforms="cpu"
