@@ -12,7 +12,7 @@ import hloenv
 from hloenv.arrays import compare_outputs, perturbed, random_inputs
 
 if TYPE_CHECKING:
-    from conftest import RunChild
+    from support.run_child import RunChild
 
 
 ADD = """

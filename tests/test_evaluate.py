@@ -17,7 +17,7 @@ from hloenv.arrays import compare_outputs, empty_aligned, random_inputs
 from hloenv.executable import Executable, compile
 
 if TYPE_CHECKING:
-    from conftest import RunChild
+    from support.run_child import RunChild
 
 pytestmark = pytest.mark.compile
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from conftest import RunChild
+    from support.run_child import RunChild
 
 # Loads a module, which is the first thing that reads the flags, and runs XLA's
 # pipeline, in which XLA reads them on its own.
