@@ -87,7 +87,12 @@ absl::StatusOr<std::vector<std::string>> Interpret(
   std::vector<xla::Literal> literals;
   size_t next = 0;
   for (const xla::HloInstruction* parameter : entry->parameter_instructions()) {
-    xla::Literal literal(RowMajor(parameter->shape()));
+    absl::StatusOr<xla::Literal> made =
+        xla::Literal::Make(RowMajor(parameter->shape()));
+    if (!made.ok()) {
+      return Annotate(made.status(), kExecuteError, "no room for an argument");
+    }
+    xla::Literal literal = *std::move(made);
     HLOENV_RETURN_IF_ERROR(FillLeaves(inputs, &next, &literal));
     literals.push_back(literal.Relayout(parameter->shape()));
   }

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Speed of graph features, beside a clone of the same module in the same run.
-
-`extra_info` of each result has nodes a second, and the time of a clone over that of
-the graph.
-"""
+"""Speed of graph features, beside a clone of the same module in the same run."""
 
 from __future__ import annotations
 
@@ -14,6 +10,8 @@ import pytest
 
 from hloenv.graph import HloGraph
 from hloenv.module import HloModule
+
+from .ratio import report
 
 REDUCER = """\
 add {
@@ -68,28 +66,32 @@ def fastest_ns(function: Callable[[], object], rounds: int) -> int:
     return min(durations)
 
 
-def measure(benchmark, module: HloModule) -> None:
+def measure(benchmark, name: str, module: HloModule) -> None:
     rounds = 10 if module.instruction_count > 50_000 else 100
     graph = benchmark.pedantic(
         HloGraph.from_module, args=(module,), rounds=rounds, warmup_rounds=2
     )
     clone_ns = fastest_ns(module.clone, 3)
     graph_ns = benchmark.stats.stats.min * 1e9
-    benchmark.extra_info["nodes"] = graph.num_nodes
-    benchmark.extra_info["million_nodes_per_s"] = graph.num_nodes / graph_ns * 1e3
-    benchmark.extra_info["clone_over_graph"] = clone_ns / graph_ns
+    report(
+        benchmark,
+        f"graph features of {name}, {graph.num_nodes:,} nodes",
+        "at least 2 M nodes/s",
+        f"{graph.num_nodes / graph_ns * 1e3:.1f} M nodes/s "
+        f"({graph_ns / clone_ns:.2f} of a clone)",
+    )
 
 
 @pytest.mark.bench
 @pytest.mark.parametrize("size", [2500, 7000, 100_000])
 def test_graph_of_softmax_layers(benchmark, size):
-    measure(benchmark, HloModule.from_text(softmax_layers(size)))
+    measure(benchmark, "softmax layers", HloModule.from_text(softmax_layers(size)))
 
 
 @pytest.mark.bench
 @pytest.mark.parametrize("path", REAL)
 def test_graph_of_real_modules(benchmark, hlo_dir, path):
-    measure(benchmark, HloModule.from_file(hlo_dir / path))
+    measure(benchmark, path.removesuffix(".txt"), HloModule.from_file(hlo_dir / path))
 
 
 @pytest.mark.bench

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the rows that the benchmarks reported into the README's table.
+
+usage: python scripts/bench_table.py build/bench.json
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+README = Path(__file__).resolve().parent.parent / "README.md"
+BEGIN, END = "<!-- benchmarks: begin -->", "<!-- benchmarks: end -->"
+
+
+def table(report: dict) -> str:
+    """The table and the line that says where its figures are from."""
+    machine, commit = report["machine_info"], report["commit_info"]
+    cpu = machine["cpu"].get("brand_raw", machine["machine"])
+    lines = [
+        f"`bash scripts/bench.sh`, {report['datetime'][:10]}, one core of {cpu}, "
+        f"Python {machine['python_version']}, sources {commit.get('id', 'unknown')[:7]}"
+        + (" with changes" if commit.get("dirty") else "")
+        + ":",
+        "",
+        "| what | wanted | measured |",
+        "| --- | --- | --- |",
+    ]
+    for benchmark in report["benchmarks"]:
+        for row in benchmark["extra_info"].get("rows", []):
+            lines.append("| " + " | ".join(row) + " |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Replaces what lies between the two marks."""
+    text = README.read_text()
+    before, rest = text.split(BEGIN)
+    after = rest.split(END)[1]
+    body = table(json.loads(Path(sys.argv[1]).read_text()))
+    README.write_text(f"{before}{BEGIN}\n{body}\n{END}{after}")
+    print(body)
+
+
+if __name__ == "__main__":
+    main()
