@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,11 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Packages that a marker stands for.
 _NEEDS = {"jax": ("jax",), "learn": ("torch", "torch_geometric")}
+
+# A shell starts what it puts into the background with Ctrl-C ignored, which children
+# inherit; what the tests send must arrive.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -12,6 +12,7 @@ void BindRewrite(pybind11::module_& m);
 void BindInterpret(pybind11::module_& m);
 void BindPasses(pybind11::module_& m);
 void BindFeatures(pybind11::module_& m);
+void BindPipeline(pybind11::module_& m);
 void BindRuntime(pybind11::module_& m);
 
 }  // namespace hloenv

@@ -14,5 +14,6 @@ PYBIND11_MODULE(_core, m) {
   hloenv::BindInterpret(m);
   hloenv::BindPasses(m);
   hloenv::BindFeatures(m);
+  hloenv::BindPipeline(m);
   hloenv::BindRuntime(m);
 }

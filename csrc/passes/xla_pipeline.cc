@@ -5,16 +5,14 @@
 #include <chrono>
 
 #include "absl/container/btree_set.h"
-#include "absl/functional/function_ref.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "hlo/config.h"
-#include "support/hooks.h"
+#include "passes/run_hook.h"
 #include "support/quiet.h"
 #include "support/status.h"
-#include "xla/hlo/pass/hlo_pass_pipeline.h"
 #include "xla/service/compiler.h"
 #include "xla/stream_executor/host/host_platform_id.h"
 
@@ -22,43 +20,18 @@ namespace hloenv {
 namespace {
 
 using xla::HloModule;
-using xla::HloPassInterface;
-using xla::HloPassPipeline;
-using Threads = absl::flat_hash_set<absl::string_view>;
 
 std::atomic<InterruptCheck> interrupt_check{nullptr};
 constexpr std::chrono::milliseconds kInterruptInterval(50);
 
 // Decides, for each pass run of one compile, whether it runs.
-class Driver {
+class Driver : public CompileWatch {
  public:
-  using RunFn = absl::FunctionRef<absl::StatusOr<bool>()>;
-
-  Driver(const HloModule* module, const PipelineRun& run, const Stop* stop)
-      : module_(module),
+  Driver(HloModule* module, const PipelineRun& run, const Stop* stop)
+      : CompileWatch(module),
         place_(run.place),
         skipped_(SkippedPasses(run.decided)),
-        stop_(stop),
-        outer_(current) {
-    current = this;
-  }
-  ~Driver() { current = outer_; }
-  Driver(const Driver&) = delete;
-  Driver& operator=(const Driver&) = delete;
-
-  // The driver that a run on `module` belongs to, if any.
-  static Driver* For(const HloModule* module) {
-    Driver* driver = current;
-    if (driver == nullptr || driver->module_ != module || driver->in_pass_) {
-      return nullptr;
-    }
-    return driver;
-  }
-
-  absl::StatusOr<bool> OnRun(HloPassInterface* pass, RunFn run);
-
-  // A pass may put another module in the place of the one it was given.
-  void set_module(const HloModule* module) { module_ = module; }
+        stop_(stop) {}
 
   std::vector<Stage>& stages() { return stages_; }
   std::unique_ptr<HloModule>& stopped_module() { return stopped_module_; }
@@ -69,51 +42,38 @@ class Driver {
   int64_t stop_arrivals() const { return stop_arrivals_; }
   bool stop_was_earlier() const { return stop_was_earlier_; }
 
- private:
-  static thread_local Driver* current;
-
-  bool IsInvariantCheck(const HloPassInterface* pass) const {
-    if (pipelines_.empty() || pipelines_.back() == nullptr) return false;
-    for (int i = 0; i < pipelines_.back()->PassesSize(); ++i) {
-      if (&pipelines_.back()->GetPass(i) == pass) return false;
-    }
-    return true;
+ protected:
+  absl::Status OnPipeline(const Arrival& arrival) override {
+    return Arrive(arrival);
   }
+  absl::StatusOr<bool> OnPass(const Arrival& arrival, RunFn run) override;
+  absl::StatusOr<bool> OnInvariantCheck(RunFn run) override {
+    if (replaying()) return false;
+    return run();
+  }
+
+ private:
   bool replaying() const {
     return place_.has_value() && changed_.size() < place_->changed.size();
   }
-  bool Matches(absl::string_view path) const {
-    return path == stop_->where ||
-           absl::EndsWith(path, absl::StrCat("/", stop_->where));
-  }
-  // Counts an arrival at `path`; an error status when the compile ends here.
-  absl::Status Arrive(const std::string& path);
+  // Notes the arrival; an error status when the compile ends here.
+  absl::Status Arrive(const Arrival& arrival);
   absl::Status CheckInterrupt();
 
-  const HloModule* module_;
   const std::optional<Place> place_;
   const absl::flat_hash_set<std::string> skipped_;
   const Stop* const stop_;
-  Driver* const outer_;
 
-  bool in_pass_ = false;
   bool arrived_ = false;
-  std::vector<HloPassPipeline*> pipelines_;
-  std::vector<std::string> names_;  // of pipelines_
-  std::string changed_;             // as Place::changed
+  std::string changed_;  // as Place::changed
   int64_t stop_arrivals_ = 0;
   bool stop_was_earlier_ = false;
-  absl::flat_hash_map<std::string, int64_t> path_arrivals_;
-  absl::flat_hash_map<std::string, int64_t> name_arrivals_;
   absl::btree_set<std::string> paths_;
   std::vector<Stage> stages_;
   std::unique_ptr<HloModule> stopped_module_;
   Place stopped_place_;
-  std::chrono::steady_clock::time_point last_check_ =
-      std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point last_check_;
 };
-
-thread_local Driver* Driver::current = nullptr;
 
 absl::Status Driver::CheckInterrupt() {
   const InterruptCheck check = interrupt_check;
@@ -125,10 +85,10 @@ absl::Status Driver::CheckInterrupt() {
   return check() ? absl::CancelledError("interrupted") : absl::OkStatus();
 }
 
-absl::Status Driver::Arrive(const std::string& path) {
-  const int64_t path_arrivals = ++path_arrivals_[path];
+absl::Status Driver::Arrive(const Arrival& arrival) {
+  const std::string& path = arrival.path;
   paths_.insert(path);
-  const bool is_stop = stop_ != nullptr && Matches(path) &&
+  const bool is_stop = stop_ != nullptr && stop_->Matches(path) &&
                        ++stop_arrivals_ == stop_->occurrence;
   if (replaying()) {
     stop_was_earlier_ |= is_stop;
@@ -136,7 +96,7 @@ absl::Status Driver::Arrive(const std::string& path) {
   }
   if (place_.has_value() && !arrived_) {
     // The first arrival after the replay may be at a pipeline around the place.
-    if (path == place_->path && path_arrivals == place_->occurrence) {
+    if (path == place_->path && arrival.path_occurrence == place_->occurrence) {
       arrived_ = true;
     } else if (!absl::StartsWith(place_->path, absl::StrCat(path, "/"))) {
       return Error(
@@ -148,33 +108,13 @@ absl::Status Driver::Arrive(const std::string& path) {
     }
   }
   if (!is_stop) return absl::OkStatus();
-  stopped_module_ = module_->Clone(/*suffix=*/"");
-  stopped_place_ = {path, path_arrivals, changed_};
+  stopped_module_ = module()->Clone(/*suffix=*/"");
+  stopped_place_ = {path, arrival.path_occurrence, changed_};
   return absl::CancelledError("hloenv stopped XLA's pipeline here");
 }
 
-absl::StatusOr<bool> Driver::OnRun(HloPassInterface* pass, RunFn run) {
-  if (IsInvariantCheck(pass)) {
-    if (replaying()) return false;
-    in_pass_ = true;
-    absl::StatusOr<bool> result = run();
-    in_pass_ = false;
-    return result;
-  }
-  const std::string name(pass->name());
-  names_.push_back(name);
-  const std::string path = absl::StrJoin(names_, "/");
-  if (pass->IsPassPipeline()) {
-    HLOENV_RETURN_IF_ERROR(Arrive(path));
-    pipelines_.push_back(dynamic_cast<HloPassPipeline*>(pass));
-    absl::StatusOr<bool> result = run();
-    pipelines_.pop_back();
-    names_.pop_back();
-    return result;
-  }
-  names_.pop_back();
-  HLOENV_RETURN_IF_ERROR(Arrive(path));
-  const int64_t occurrence = ++name_arrivals_[name];
+absl::StatusOr<bool> Driver::OnPass(const Arrival& arrival, RunFn run) {
+  HLOENV_RETURN_IF_ERROR(Arrive(arrival));
   if (replaying()) {
     const char changed = place_->changed[changed_.size()];
     changed_ += changed;
@@ -182,71 +122,24 @@ absl::StatusOr<bool> Driver::OnRun(HloPassInterface* pass, RunFn run) {
   }
   HLOENV_RETURN_IF_ERROR(CheckInterrupt());
   Stage stage;
-  stage.name = name;
-  stage.path = path;
-  stage.occurrence = occurrence;
-  stage.path_occurrence = path_arrivals_[path];
-  stage.skipped = skipped_.contains(name);
+  stage.name = arrival.name;
+  stage.path = arrival.path;
+  stage.occurrence = arrival.occurrence;
+  stage.path_occurrence = arrival.path_occurrence;
+  stage.skipped = skipped_.contains(arrival.name);
   absl::StatusOr<bool> result = false;
   if (!stage.skipped) {
-    in_pass_ = true;
     const auto start = std::chrono::steady_clock::now();
     result = run();
     stage.duration_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(
                             std::chrono::steady_clock::now() - start)
                             .count();
-    in_pass_ = false;
-    if (!result.ok()) {
-      return Annotate(result.status(), kCompileError,
-                      absl::StrCat("XLA's pass '", path, "' failed"));
-    }
+    if (!result.ok()) return result;
     stage.changed = *result;
   }
   changed_ += stage.changed ? '1' : '0';
   stages_.push_back(std::move(stage));
   return result;
-}
-
-absl::StatusOr<bool> (*run_module)(HloPassInterface*, HloModule*,
-                                   const Threads&);
-absl::StatusOr<bool> RunModule(HloPassInterface* pass, HloModule* module,
-                               const Threads& threads) {
-  Driver* driver = Driver::For(module);
-  if (driver == nullptr) return run_module(pass, module, threads);
-  return driver->OnRun(pass, [&] { return run_module(pass, module, threads); });
-}
-
-absl::StatusOr<bool> (*run_owned)(HloPassInterface*,
-                                  std::unique_ptr<HloModule>&, const Threads&);
-absl::StatusOr<bool> RunOwned(HloPassInterface* pass,
-                              std::unique_ptr<HloModule>& module,
-                              const Threads& threads) {
-  Driver* driver = Driver::For(module.get());
-  if (driver == nullptr) return run_owned(pass, module, threads);
-  return driver->OnRun(pass, [&] {
-    absl::StatusOr<bool> result = run_owned(pass, module, threads);
-    driver->set_module(module.get());
-    return result;
-  });
-}
-
-#define HLOENV_THREADS \
-  "13flat_hash_setISt17basic_string_viewIcSt11char_traitsIcEE"
-
-absl::Status InstallRunHooks() {
-  static auto* group = new HookGroup({
-      {"_ZN3xla16HloPassInterface3RunEPNS_9HloModuleERKN4absl12lts_"
-       "20250814" HLOENV_THREADS
-       "NS4_18container_internal10StringHashENSA_8StringEqESaIS9_EEE",
-       reinterpret_cast<void*>(RunModule),
-       reinterpret_cast<void**>(&run_module)},
-      {"_ZN3xla16HloPassInterface3RunERSt10unique_ptrINS_"
-       "9HloModuleESt14default_"
-       "deleteIS2_EERKN4absl12lts_20250814" HLOENV_THREADS
-       "NS8_18container_internal10StringHashENSE_8StringEqESaISD_EEE",
-       reinterpret_cast<void*>(RunOwned), reinterpret_cast<void**>(&run_owned)},
-  });
-  return group->Install();
 }
 
 struct Outcome {
@@ -360,6 +253,10 @@ std::string NotReached(const Stop& stop, const Outcome& outcome) {
 }
 
 }  // namespace
+
+bool Stop::Matches(absl::string_view path) const {
+  return path == where || absl::EndsWith(path, absl::StrCat("/", where));
+}
 
 void SetInterruptCheck(InterruptCheck check) { interrupt_check = check; }
 

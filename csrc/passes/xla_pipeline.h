@@ -2,10 +2,7 @@
 // XLA's own CPU pipeline, driven from outside: listed, stopped in front of a
 // pass, gone on with from there.
 //
-// Every pass of the pipeline goes through HloPassInterface::Run, which is
-// hooked. A hooked run does what the driver of its thread says, and only for
-// the module that this driver compiles; all other runs in the process pass
-// through.
+// Compiles on the caller's thread, with a say over every pass (run_hook.h).
 #pragma once
 
 #include <cstdint>
@@ -57,6 +54,8 @@ struct Place {
 struct Stop {
   std::string where;
   int64_t occurrence = 1;
+
+  bool Matches(absl::string_view path) const;
 };
 
 // The rest of XLA's pipeline, as asked for.

@@ -26,9 +26,10 @@ absl::string_view AlternativeKindName(AlternativeKind kind) {
 }
 
 absl::StatusOr<std::shared_ptr<const Capture>> Capture::Run(
-    const Module& module, const std::vector<PipelineSpec>& passes) {
+    const Module& module, const std::vector<PipelineSpec>& passes,
+    const ShadowPass* first) {
   std::shared_ptr<Capture> capture(new Capture(module));
-  HLOENV_RETURN_IF_ERROR(capture->RunPasses(passes));
+  HLOENV_RETURN_IF_ERROR(capture->RunPasses(passes, first));
   if (capture->analysis_ == nullptr) return capture;  // nothing changed
   do {
     capture->CollectNodes();
@@ -37,46 +38,65 @@ absl::StatusOr<std::shared_ptr<const Capture>> Capture::Run(
   return capture;
 }
 
-absl::Status Capture::RunPasses(const std::vector<PipelineSpec>& passes) {
-  if (passes.empty()) {
+absl::Status Capture::RunPasses(const std::vector<PipelineSpec>& passes,
+                                const ShadowPass* first) {
+  if (first != nullptr) HLOENV_RETURN_IF_ERROR(AddShadow(*first));
+  if (passes.empty() && first == nullptr) {
     return Error(kUnknownPassError,
                  "no pass was given; name at least one, as in "
                  "get_alternatives(\"algsimp\")");
   }
-  HLOENV_RETURN_IF_ERROR(CheckUnscheduled(module_.hlo()));
+  if (!passes.empty()) HLOENV_RETURN_IF_ERROR(CheckUnscheduled(module_.hlo()));
   for (const PipelineSpec& spec : passes) {
-    if (std::find(pass_names_.begin(), pass_names_.end(), spec.name) !=
-        pass_names_.end()) {
-      return Error(kUnknownPassError,
-                   absl::StrCat("'", spec.name,
-                                "' was given twice; put passes with other "
-                                "options into pipelines with their own names"));
-    }
-    pass_names_.push_back(spec.name);
-    Pass pass;
     if (IsCandidatePipeline(spec)) {
-      HLOENV_ASSIGN_OR_RETURN(
-          auto candidate,
-          MakeCandidatePass(std::get<PassSpec>(spec.steps.front())));
-      HLOENV_ASSIGN_OR_RETURN(pass.proposals,
-                              candidate->Propose(module_.hlo()));
-      analysis_ = &module_.analysis();
-      for (const Proposal& proposal : pass.proposals) {
-        // Nothing reads the values of dead code.
-        const bool is_live = std::all_of(
-            proposal.originals.begin(), proposal.originals.end(),
-            [this](const HloInstruction* original) {
-              return analysis_->is_live[analysis_->index.Of(original)] != 0;
-            });
-        pass.is_dropped.push_back(is_live ? 0 : 1);
-      }
+      HLOENV_RETURN_IF_ERROR(AddName(spec.name));
+      HLOENV_RETURN_IF_ERROR(
+          AddProposals(std::get<PassSpec>(spec.steps.front())));
     } else {
-      HLOENV_ASSIGN_OR_RETURN(pass.shadow, Shadow::Run(module_, spec));
-      if (pass.shadow->changed()) analysis_ = &module_.analysis();
-      pass.whole_reason = pass.shadow->whole_reason();
+      HLOENV_ASSIGN_OR_RETURN(const ShadowPass pass, MakeShadowPass(spec));
+      HLOENV_RETURN_IF_ERROR(AddShadow(pass));
     }
-    passes_.push_back(std::move(pass));
   }
+  return absl::OkStatus();
+}
+
+absl::Status Capture::AddName(const std::string& name) {
+  if (std::find(pass_names_.begin(), pass_names_.end(), name) !=
+      pass_names_.end()) {
+    return Error(kUnknownPassError,
+                 absl::StrCat("'", name,
+                              "' was given twice; put passes with other "
+                              "options into pipelines with their own names"));
+  }
+  pass_names_.push_back(name);
+  return absl::OkStatus();
+}
+
+absl::Status Capture::AddShadow(const ShadowPass& shadow_pass) {
+  HLOENV_RETURN_IF_ERROR(AddName(shadow_pass.name));
+  Pass pass;
+  HLOENV_ASSIGN_OR_RETURN(pass.shadow, Shadow::Run(module_, shadow_pass));
+  if (pass.shadow->changed()) analysis_ = &module_.analysis();
+  pass.whole_reason = pass.shadow->whole_reason();
+  passes_.push_back(std::move(pass));
+  return absl::OkStatus();
+}
+
+absl::Status Capture::AddProposals(const PassSpec& spec) {
+  Pass pass;
+  HLOENV_ASSIGN_OR_RETURN(auto candidate, MakeCandidatePass(spec));
+  HLOENV_ASSIGN_OR_RETURN(pass.proposals, candidate->Propose(module_.hlo()));
+  analysis_ = &module_.analysis();
+  for (const Proposal& proposal : pass.proposals) {
+    // Nothing reads the values of dead code.
+    const bool is_live = std::all_of(
+        proposal.originals.begin(), proposal.originals.end(),
+        [this](const HloInstruction* original) {
+          return analysis_->is_live[analysis_->index.Of(original)] != 0;
+        });
+    pass.is_dropped.push_back(is_live ? 0 : 1);
+  }
+  passes_.push_back(std::move(pass));
   return absl::OkStatus();
 }
 

@@ -64,9 +64,11 @@ struct ChoiceInfo {
 
 class Capture {
  public:
-  // Errors: those of making the passes, and PassError when one fails.
+  // Captures `first`, a pass object that somebody else made, if given, and then
+  // `passes`. Errors: those of making the passes, and PassError when one fails.
   static absl::StatusOr<std::shared_ptr<const Capture>> Run(
-      const Module& module, const std::vector<PipelineSpec>& passes);
+      const Module& module, const std::vector<PipelineSpec>& passes,
+      const ShadowPass* first = nullptr);
 
   const Module& module() const { return module_; }
   // Of the module; only when there are alternatives.
@@ -95,6 +97,13 @@ class Capture {
   // A new module with one choice taken at each alternative and nothing left
   // that no choice reaches.
   absl::StatusOr<Module> Apply(absl::Span<const int64_t> decisions) const;
+
+  // The same on `module`, of which the captured one is a clone; `images` leads
+  // from that clone back to it, and is left alone when the decisions are at
+  // fault. DecisionError when a whole pass is accepted.
+  absl::Status ApplyInPlace(
+      absl::Span<const int64_t> decisions, xla::HloModule* module,
+      std::unique_ptr<xla::HloCloneContext>&& images) const;
 
   // The alternative graph. Built on first use; thread-safe.
   absl::StatusOr<Module> Graph() const;
@@ -140,7 +149,13 @@ class Capture {
     return nodes_[node - num_originals()];
   }
 
-  absl::Status RunPasses(const std::vector<PipelineSpec>& passes);
+  absl::Status RunPasses(const std::vector<PipelineSpec>& passes,
+                         const ShadowPass* first);
+  absl::Status AddName(const std::string& name);
+  absl::Status AddShadow(const ShadowPass& pass);
+  absl::Status AddProposals(const PassSpec& spec);
+  absl::Status Rewrite(absl::Span<const int64_t> decisions,
+                       class Materializer* result) const;
   void CollectNodes();
   std::string CollectShadowNodes(int32_t pass);
   bool SameNewNode(const Pass& pass, const xla::HloInstruction* instruction,

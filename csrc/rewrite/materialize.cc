@@ -18,17 +18,21 @@ using xla::HloModule;
 // Adds replacements to a clone of the original module.
 class Materializer {
  public:
-  explicit Materializer(const Capture& capture) : capture_(capture) {
+  explicit Materializer(const Capture& capture) : Materializer(capture, {}) {
     auto [clone, context] = capture.module_.hlo().CloneWithContext("");
-    hlo_ = std::move(clone);
+    owned_ = std::move(clone);
+    hlo_ = owned_.get();
     images_ = std::move(context);
-    built_.assign(capture.nodes_.size(), nullptr);
-    needed_.assign(capture.nodes_.size(), 0);
-    contexts_.resize(capture.passes_.size());
+  }
+  // In place: `images` leads to instructions of `module`.
+  Materializer(const Capture& capture, HloModule* module,
+               std::unique_ptr<HloCloneContext> images)
+      : Materializer(capture, std::move(images)) {
+    hlo_ = module;
   }
 
-  HloModule* hlo() { return hlo_.get(); }
-  std::unique_ptr<HloModule> Take() { return std::move(hlo_); }
+  HloModule* hlo() { return hlo_; }
+  std::unique_ptr<HloModule> Take() { return std::move(owned_); }
 
   // Marks `node` and all new nodes below it for BuildNeeded.
   void Need(int32_t node) {
@@ -91,12 +95,19 @@ class Materializer {
   }
 
  private:
+  Materializer(const Capture& capture, std::unique_ptr<HloCloneContext> images)
+      : capture_(capture),
+        images_(std::move(images)),
+        built_(capture.nodes_.size(), nullptr),
+        needed_(capture.nodes_.size(), 0),
+        contexts_(capture.passes_.size()) {}
+
   // Maps the shadow's computations to their images, so that new instructions
   // call those and bring only new computations along, each of them once.
   HloCloneContext* ContextOf(int32_t number) {
     std::unique_ptr<HloCloneContext>& context = contexts_[number];
     if (context == nullptr) {
-      context = std::make_unique<HloCloneContext>(hlo_.get(), /*suffix=*/"");
+      context = std::make_unique<HloCloneContext>(hlo_, /*suffix=*/"");
       const Shadow& shadow = *capture_.passes_[number].shadow;
       for (const HloComputation* computation : shadow.hlo().computations()) {
         if (const HloComputation* origin = shadow.OriginOf(computation)) {
@@ -136,7 +147,8 @@ class Materializer {
   }
 
   const Capture& capture_;
-  std::unique_ptr<HloModule> hlo_;
+  std::unique_ptr<HloModule> owned_;  // null in place
+  HloModule* hlo_ = nullptr;
   std::unique_ptr<HloCloneContext> images_;
   std::vector<HloInstruction*> built_;                      // by new node
   std::vector<uint8_t> needed_;                             // by new node
@@ -156,25 +168,47 @@ absl::StatusOr<Module> Capture::Apply(
     }
   }
   Materializer result(*this);
+  HLOENV_RETURN_IF_ERROR(Rewrite(decisions, &result));
+  return Module(result.Take());
+}
+
+absl::Status Capture::ApplyInPlace(
+    absl::Span<const int64_t> decisions, HloModule* module,
+    std::unique_ptr<HloCloneContext>&& images) const {
+  HLOENV_RETURN_IF_ERROR(CheckDecisions(decisions, /*partial=*/false));
+  for (size_t a = 0; a < alternatives_.size(); ++a) {
+    if (alternatives_[a].kind == AlternativeKind::kPass && decisions[a] > 0) {
+      return Error(kDecisionError,
+                   absl::StrCat("alternative ", a,
+                                " is a whole pass: accept that alone and take "
+                                "just what the pass does elsewhere, or reject "
+                                "it"));
+    }
+  }
+  Materializer result(*this, module, std::move(images));
+  return Rewrite(decisions, &result);
+}
+
+absl::Status Capture::Rewrite(absl::Span<const int64_t> decisions,
+                              Materializer* result) const {
   for (size_t a = 0; a < alternatives_.size(); ++a) {
     if (decisions[a] == 0) continue;
     for (const Site& site : alternatives_[a].sites) {
-      result.Need(site.nodes[decisions[a] - 1]);
+      result->Need(site.nodes[decisions[a] - 1]);
     }
   }
-  HLOENV_RETURN_IF_ERROR(result.BuildNeeded());
+  HLOENV_RETURN_IF_ERROR(result->BuildNeeded());
   // Later alternatives are the outer ones where two replace one value.
   for (size_t a = 0; a < alternatives_.size(); ++a) {
     if (decisions[a] == 0) continue;
     for (const Site& site : alternatives_[a].sites) {
-      HloInstruction* value = result.Get(site.nodes[decisions[a] - 1]);
+      HloInstruction* value = result->Get(site.nodes[decisions[a] - 1]);
       for (const Use& use : site.uses) {
-        HLOENV_RETURN_IF_ERROR(result.Rewire(use, value));
+        HLOENV_RETURN_IF_ERROR(result->Rewire(use, value));
       }
     }
   }
-  HLOENV_RETURN_IF_ERROR(Prune(result.hlo()));
-  return Module(result.Take());
+  return Prune(result->hlo());
 }
 
 absl::Status Capture::BuildGraph(BuiltGraph* graph) const {

@@ -16,18 +16,24 @@ using xla::HloInstruction;
 using xla::HloModule;
 }  // namespace
 
+absl::StatusOr<ShadowPass> MakeShadowPass(const PipelineSpec& spec) {
+  HLOENV_ASSIGN_OR_RETURN(std::shared_ptr<xla::HloPassInterface> pass,
+                          MakeRunnable(spec));
+  return ShadowPass{spec.name,
+                    [pass](HloModule* module) { return pass->Run(module); }};
+}
+
 absl::StatusOr<std::unique_ptr<Shadow>> Shadow::Run(const Module& module,
-                                                    const PipelineSpec& pass) {
+                                                    const ShadowPass& pass) {
   QuietLogs quiet;
   HLOENV_RETURN_IF_ERROR(InstallRecorderHooks());
-  HLOENV_ASSIGN_OR_RETURN(auto runnable, MakeRunnable(pass));
   std::unique_ptr<Shadow> shadow(new Shadow);
   shadow->name_ = pass.name;
   auto [clone, images] = module.hlo().CloneWithContext(/*suffix=*/"");
   shadow->hlo_ = std::move(clone);
   const int64_t num_instructions = shadow->hlo_->instruction_count();
   Recorder recorder(shadow->hlo_.get());
-  absl::StatusOr<bool> changed = runnable->Run(shadow->hlo_.get());
+  absl::StatusOr<bool> changed = pass.run(shadow->hlo_.get());
   recorder.Stop();
   if (!changed.ok()) {
     return Annotate(changed.status(), kPassError,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -16,6 +17,15 @@
 namespace hloenv {
 
 class Recorder;
+
+// What a shadow runs, under the name that choices show for it.
+struct ShadowPass {
+  std::string name;
+  std::function<absl::StatusOr<bool>(xla::HloModule* module)> run;
+};
+
+// New pass objects for `spec`. The errors of MakeRunnable.
+absl::StatusOr<ShadowPass> MakeShadowPass(const PipelineSpec& spec);
 
 // A use of a value: operand `operand` of instruction `user`, or the root of
 // `computation` when `user` is kRoot.
@@ -47,7 +57,7 @@ class Shadow {
   // Clones `module`, which must outlive the result, runs `pass` on the clone
   // and compares. PassError when the pass fails.
   static absl::StatusOr<std::unique_ptr<Shadow>> Run(const Module& module,
-                                                     const PipelineSpec& pass);
+                                                     const ShadowPass& pass);
 
   const std::string& name() const { return name_; }
   bool changed() const { return changed_; }

@@ -24,6 +24,8 @@ inline constexpr absl::string_view kExecuteError = "ExecuteError";
 inline constexpr absl::string_view kArgumentError = "ArgumentError";
 inline constexpr absl::string_view kHookError = "HookError";
 inline constexpr absl::string_view kFlagError = "FlagError";
+inline constexpr absl::string_view kTargetError = "TargetError";
+inline constexpr absl::string_view kInterceptError = "InterceptError";
 
 inline constexpr char kErrorKindUrl[] = "hloenv.error_kind";
 

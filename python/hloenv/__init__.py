@@ -22,6 +22,7 @@ from .errors import (
     GraphError,
     HloEnvError,
     HookError,
+    InterceptError,
     InvalidModuleError,
     MeasureTimeout,
     ModuleTooLargeError,
@@ -31,6 +32,7 @@ from .errors import (
     PassOptionError,
     PlaceError,
     StaleAlternativesError,
+    TargetError,
     TensorflowError,
     TraceError,
     UnknownPassError,
@@ -40,12 +42,14 @@ from .evaluate import Measurement, measure
 from .executable import Executable, compile
 from .ffi import register_target
 from .graph import HloGraph, dtypes, opcodes
+from .intercept import Interception, LiveStage, gpu_targets, intercept
 from .interpreter import ChoiceError, interpret, verify_alternatives
 from .module import ArraySpec, HloModule, ModuleCost, as_module
 from .passes import Pass, Pipeline, describe_pass, list_passes, run_passes
 from .place import Place, Stage, finish, list_stages, run_until
 from .rewrite import Alternative, Alternatives, Choice, Site, Use
 from .trace import Trace
+from .widen import widened
 
 __version__ = "0.1.0"
 
@@ -71,7 +75,10 @@ __all__ = [
     "HloGraph",
     "HloModule",
     "HookError",
+    "InterceptError",
+    "Interception",
     "InvalidModuleError",
+    "LiveStage",
     "MeasureTimeout",
     "Measurement",
     "ModuleCost",
@@ -90,6 +97,7 @@ __all__ = [
     "Stage",
     "StaleAlternativesError",
     "State",
+    "TargetError",
     "TensorflowError",
     "Trace",
     "TraceError",
@@ -103,6 +111,8 @@ __all__ = [
     "describe_pass",
     "dtypes",
     "finish",
+    "gpu_targets",
+    "intercept",
     "interpret",
     "list_passes",
     "list_stages",
@@ -114,6 +124,7 @@ __all__ = [
     "run_passes",
     "run_until",
     "verify_alternatives",
+    "widened",
 ]
 
 

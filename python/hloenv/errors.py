@@ -16,6 +16,14 @@ class TensorflowError(HloEnvError, ImportError):
     """TensorFlow's libraries are missing or of another version."""
 
 
+class InterceptError(HloEnvError, RuntimeError):
+    """An intercepted compile is not where the call needs it to be."""
+
+
+class TargetError(HloEnvError, ValueError):
+    """XLA cannot compile for this target."""
+
+
 class HookError(HloEnvError, RuntimeError):
     """XLA's passes cannot be observed in this process."""
 

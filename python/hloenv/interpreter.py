@@ -14,7 +14,9 @@ from ._native import core
 from .arrays import random_inputs
 from .errors import ArgumentError
 from .module import ArraySpec, HloModule
+from .passes import to_core
 from .rewrite import Alternatives
+from .widen import widened, widened_inputs
 
 Array = npt.NDArray[Any]
 
@@ -88,6 +90,7 @@ def verify_alternatives(
     inputs: Sequence[Any] | None = None,
     *,
     seed: int = 0,
+    float64: bool = False,
 ) -> list[ChoiceError]:
     """Computes every choice of every alternative beside its original.
 
@@ -98,15 +101,30 @@ def verify_alternatives(
         alternatives: what a dry run found.
         inputs: one array for each input of the module; random ones by default.
         seed: of the random inputs.
+        float64: capture and compute in float64 instead, where a choice that only
+            rounds differently agrees to some 1e-14, and a wrong one still does not.
 
     Returns:
         One record for each choice above 0, by alternative, then choice.
 
     Raises:
-        ArgumentError: the inputs do not fit.
+        ArgumentError: the inputs do not fit; or the module cannot be written in
+            float64, or the passes find other rewrites there.
         ExecuteError: the evaluator does not know an instruction.
     """
     module = HloModule._wrap(alternatives._capture.module())
+    if float64:
+        if inputs is None:
+            inputs = random_inputs(module, seed=seed)
+        wide = widened(module)
+        specs = [to_core(each) for each in alternatives._pipelines]
+        again = Alternatives(core.capture(wide._core, specs), owner=None)
+        if not np.array_equal(again.num_choices, alternatives.num_choices):
+            raise ArgumentError(
+                "the passes find other rewrites in float64, which therefore says "
+                "nothing about these"
+            )
+        return verify_alternatives(again, widened_inputs(wide, inputs))
     if inputs is None:
         inputs = random_inputs(module, seed=seed)
     return [

@@ -24,6 +24,7 @@ from hloenv._native import core
 from hloenv.interpreter import interpret, verify_alternatives
 from hloenv.module import HloModule
 from hloenv.rewrite import Alternatives
+from hloenv.widen import widened
 
 from .hlo_gen import random_module
 
@@ -543,7 +544,26 @@ def check_values(
         return
     rng = random.Random(seed)
     for each in passes:
-        yield _check_values(module, each, expected, rng, num_decisions)
+        yield _check_values(module, each, expected, rng, num_decisions, seed)
+
+
+def _holds_in_float64(
+    module: HloModule,
+    passes: str,
+    alternatives: Alternatives,
+    decisions: npt.NDArray[np.int64],
+    seed: int,
+) -> bool:
+    """Whether the same decisions change nothing where rounding is no excuse."""
+    try:
+        wide = widened(module)
+        again = capture(wide, passes)
+        if not np.array_equal(again.num_choices, alternatives.num_choices):
+            return False
+        outputs = interpret(again.apply(decisions), *random_inputs(wide, seed))
+        return not list(Expected.of(wide, seed).differences(outputs))
+    except errors.HloEnvError:
+        return False
 
 
 def _check_values(
@@ -552,6 +572,7 @@ def _check_values(
     expected: Expected,
     rng: random.Random,
     num_decisions: int,
+    seed: int,
 ) -> Report:
     try:
         alternatives = capture(module, passes)
@@ -571,10 +592,10 @@ def _check_values(
         except errors.ExecuteError as error:
             skipped = str(error)
             continue
-        violations += [
-            f"law 4: {decisions.tolist()}: {line}"
-            for line in expected.differences(outputs, narrow=narrow)
-        ]
+        lines = list(expected.differences(outputs, narrow=narrow))
+        if lines and _holds_in_float64(module, passes, alternatives, decisions, seed):
+            continue
+        violations += [f"law 4: {decisions.tolist()}: {line}" for line in lines]
     try:
         records = verify_alternatives(alternatives, expected.inputs)
     except errors.ExecuteError as error:

@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "intercept/interception.h"
+
+#include <chrono>
+#include <utility>
+
+#include "support/quiet.h"
+#include "support/status.h"
+
+namespace hloenv {
+
+using xla::HloComputation;
+using xla::HloInstruction;
+using xla::HloModule;
+
+namespace {
+
+constexpr std::chrono::milliseconds kInterruptInterval(50);
+
+}  // namespace
+
+class Interception::Watch : public CompileWatch {
+ public:
+  Watch(HloModule* module, Interception* owner)
+      : CompileWatch(module), owner_(owner) {}
+
+ protected:
+  absl::Status OnPipeline(const Arrival& arrival) override {
+    std::lock_guard<std::mutex> lock(owner_->mutex_);
+    owner_->CountArrival(arrival);
+    return absl::OkStatus();
+  }
+  absl::StatusOr<bool> OnPass(const Arrival& arrival, RunFn run) override {
+    return owner_->OnPass(arrival, module(), run);
+  }
+
+ private:
+  Interception* const owner_;
+};
+
+Interception::Interception(const Module& module, Target target)
+    : given_(module),
+      target_(std::move(target)),
+      compiled_(absl::InternalError("the compile has not ended")) {}
+
+absl::StatusOr<std::shared_ptr<Interception>> Interception::Start(
+    const Module& module, Target target) {
+  HLOENV_RETURN_IF_ERROR(InstallRunHooks());
+  std::shared_ptr<Interception> result(
+      new Interception(module, std::move(target)));
+  result->thread_ = std::thread([self = result.get()] { self->Compile(); });
+  return result;
+}
+
+void Interception::Compile() {
+  QuietLogs quiet;
+  std::unique_ptr<HloModule> clone = given_.CloneHlo();
+  absl::StatusOr<std::unique_ptr<HloModule>> compiled = [&] {
+    Watch watch(clone.get(), this);
+    return target_.RunHloPasses(std::move(clone));
+  }();
+  std::lock_guard<std::mutex> lock(mutex_);
+  compiled_ = std::move(compiled);
+  state_ = State::kEnded;
+  changed_.notify_all();
+}
+
+// --- on the thread that compiles
+// -----------------------------------------------
+
+void Interception::CountArrival(const Arrival& arrival) {
+  if (run_until_.has_value() && run_until_->Matches(arrival.path) &&
+      ++stop_arrivals_ >= run_until_->occurrence) {
+    run_until_.reset();
+  }
+}
+
+absl::StatusOr<bool> Interception::OnPass(const Arrival& arrival,
+                                          HloModule* live,
+                                          CompileWatch::RunFn run) {
+  Answer answer = Answer::kRun;
+  {
+    std::unique_lock<std::mutex> lock(mutex_);
+    CountArrival(arrival);
+    if (is_cancelled_) return absl::CancelledError("interception closed");
+    if (!run_until_.has_value()) {
+      arrival_ = arrival;
+      live_ = live;
+      state_ = State::kPaused;
+      changed_.notify_all();
+      changed_.wait(lock, [this] { return answer_ != Answer::kNone; });
+      answer = std::exchange(answer_, Answer::kNone);
+    }
+  }
+  absl::StatusOr<bool> changed = false;
+  switch (answer) {
+    case Answer::kRun:
+      changed = run();
+      break;
+    case Answer::kChanged:
+      changed = true;
+      break;
+    case Answer::kSkip:
+    case Answer::kSame:
+    case Answer::kNone:
+      break;
+    case Answer::kCancel:
+      return absl::CancelledError("interception closed");
+  }
+  std::lock_guard<std::mutex> lock(mutex_);
+  last_changed_ = changed.ok() && *changed;
+  return changed;
+}
+
+// --- on the caller's thread
+// ----------------------------------------------------
+
+absl::StatusOr<std::optional<Arrival>> Interception::Wait(
+    InterruptCheck is_interrupted) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (state_ == State::kRunning) {
+    changed_.wait_for(lock, kInterruptInterval);
+    if (state_ != State::kRunning || is_interrupted == nullptr) continue;
+    lock.unlock();
+    const bool interrupted = is_interrupted();
+    lock.lock();
+    if (interrupted) return absl::CancelledError("interrupted");
+  }
+  if (state_ == State::kPaused) return arrival_;
+  if (compiled_.ok() || is_cancelled_) return std::nullopt;
+  if (compiled_.status().GetPayload(kErrorKindUrl)) return compiled_.status();
+  return Annotate(compiled_.status(), kCompileError, "XLA's pipeline failed");
+}
+
+absl::Status Interception::CheckPaused() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (state_ == State::kPaused) return absl::OkStatus();
+  return Error(kInterceptError,
+               state_ == State::kEnded
+                   ? "XLA's pipeline has ended; there is no pass to answer for"
+                   : "XLA is running a pass; wait for the next stage");
+}
+
+absl::Status Interception::CopyHere() {
+  HLOENV_RETURN_IF_ERROR(CheckPaused());
+  if (copy_.has_value()) return absl::OkStatus();
+  // With a config of its own: one that is shared moves on the next write, and
+  // passes hold pointers into it (layout-assignment into the entry layout).
+  auto [clone, copies] =
+      live_->CloneWithContext(/*suffix=*/"", live_->config());
+  live_of_ = std::make_unique<xla::HloCloneContext>(live_);
+  for (HloComputation* computation : live_->computations()) {
+    // A clone leaves out computations that nothing calls.
+    HloComputation* copy = copies->FindComputation(computation);
+    if (copy == nullptr) continue;
+    live_of_->MapComputation(copy, computation);
+    for (HloInstruction* instruction : computation->instructions()) {
+      if (HloInstruction* image = copies->FindInstruction(instruction)) {
+        live_of_->MapInstruction(image, instruction);
+      }
+    }
+  }
+  copy_.emplace(std::move(clone));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Module> Interception::ModuleHere() {
+  std::lock_guard<std::mutex> call(call_mutex_);
+  HLOENV_RETURN_IF_ERROR(CopyHere());
+  return *copy_;
+}
+
+absl::StatusOr<std::shared_ptr<const Capture>> Interception::CaptureHere(
+    const std::vector<PipelineSpec>& others) {
+  std::lock_guard<std::mutex> call(call_mutex_);
+  HLOENV_RETURN_IF_ERROR(CopyHere());
+  ShadowPass pass;
+  pass.name = arrival_.name;
+  pass.run = [this](HloModule* shadow) {
+    // A pass object that XLA made may write into the entry layout of the module
+    // that it was made for (layout-assignment): what it wrote there belongs to
+    // the shadow.
+    xla::ComputationLayout* entry = live_->mutable_entry_computation_layout();
+    const xla::ComputationLayout before = *entry;
+    absl::StatusOr<bool> changed = arrival_.pass->Run(shadow);
+    if (*entry != before) {
+      *shadow->mutable_entry_computation_layout() = *entry;
+      *entry = before;
+      if (changed.ok()) changed = true;
+    }
+    return changed;
+  };
+  HLOENV_ASSIGN_OR_RETURN(capture_, Capture::Run(*copy_, others, &pass));
+  return capture_;
+}
+
+void Interception::GiveAnswer(Answer answer) {
+  // The copy belongs to the place that is left now.
+  copy_.reset();
+  live_of_.reset();
+  capture_.reset();
+  std::lock_guard<std::mutex> lock(mutex_);
+  answer_ = answer;
+  state_ = State::kRunning;
+  live_ = nullptr;
+  changed_.notify_all();
+}
+
+absl::Status Interception::Run() {
+  std::lock_guard<std::mutex> call(call_mutex_);
+  HLOENV_RETURN_IF_ERROR(CheckPaused());
+  GiveAnswer(Answer::kRun);
+  return absl::OkStatus();
+}
+
+absl::Status Interception::Skip() {
+  std::lock_guard<std::mutex> call(call_mutex_);
+  HLOENV_RETURN_IF_ERROR(CheckPaused());
+  GiveAnswer(Answer::kSkip);
+  return absl::OkStatus();
+}
+
+absl::Status Interception::RunToTheEnd() {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (state_ == State::kEnded) return absl::OkStatus();
+  }
+  return RunUntil(Stop{/*where=*/"", /*occurrence=*/1});
+}
+
+bool Interception::last_changed() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return last_changed_;
+}
+
+absl::Status Interception::RunUntil(const Stop& stop) {
+  std::lock_guard<std::mutex> call(call_mutex_);
+  HLOENV_RETURN_IF_ERROR(CheckPaused());
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    run_until_ = stop;
+    stop_arrivals_ = 0;
+  }
+  GiveAnswer(Answer::kRun);
+  return absl::OkStatus();
+}
+
+absl::Status Interception::Apply(const Capture* given,
+                                 const std::vector<int64_t>& decisions) {
+  std::lock_guard<std::mutex> call(call_mutex_);
+  HLOENV_RETURN_IF_ERROR(CheckPaused());
+  if (capture_ == nullptr) {
+    return Error(kDecisionError,
+                 "there is nothing to decide: call get_alternatives() at this "
+                 "stage first");
+  }
+  if (given != nullptr && given != capture_.get()) {
+    return Error(kStaleAlternativesError,
+                 "these alternatives are not the last ones that were captured "
+                 "at this stage; call get_alternatives again");
+  }
+  const Capture& capture = *capture_;
+  HLOENV_RETURN_IF_ERROR(capture.CheckDecisions(decisions, /*partial=*/false));
+  HLOENV_ASSIGN_OR_RETURN(const std::vector<int64_t> of_pass,
+                          capture.DecisionsFor(arrival_.name));
+  if (decisions == of_pass) {
+    GiveAnswer(Answer::kRun);
+    return absl::OkStatus();
+  }
+  const bool accepts_any =
+      std::any_of(decisions.begin(), decisions.end(),
+                  [](int64_t decision) { return decision > 0; });
+  if (accepts_any) {
+    const absl::Status status =
+        capture.ApplyInPlace(decisions, live_, std::move(live_of_));
+    // The decisions may be at fault; anything else has left a broken module.
+    if (!status.ok()) {
+      if (live_of_ == nullptr) Cancel();
+      return status;
+    }
+  }
+  GiveAnswer(accepts_any ? Answer::kChanged : Answer::kSame);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Module> Interception::Result() {
+  std::lock_guard<std::mutex> call(call_mutex_);
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (result_.has_value()) return *result_;
+  if (state_ != State::kEnded) {
+    return Error(
+        kInterceptError,
+        "XLA's pipeline has not ended: go through its stages first, or "
+        "call finish()");
+  }
+  if (is_cancelled_ && !compiled_.ok()) {
+    return Error(kInterceptError,
+                 "the interception was closed before XLA's pipeline ended");
+  }
+  if (!compiled_.ok()) {
+    return Annotate(compiled_.status(), kCompileError, "XLA's pipeline failed");
+  }
+  result_.emplace(*std::move(compiled_));
+  return *result_;
+}
+
+void Interception::Cancel() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  is_cancelled_ = true;
+  run_until_.reset();
+  if (state_ == State::kPaused) {
+    answer_ = Answer::kCancel;
+    state_ = State::kRunning;
+    live_ = nullptr;
+  }
+  changed_.notify_all();
+}
+
+void Interception::Close() {
+  std::lock_guard<std::mutex> call(call_mutex_);
+  if (!thread_.joinable()) return;
+  Cancel();
+  thread_.join();
+  copy_.reset();
+  live_of_.reset();
+}
+
+}  // namespace hloenv

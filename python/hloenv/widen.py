@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same program in double precision, to tell rounding from a wrong rewrite.
+
+Two programs that are equal but for rounding agree far better in float64; two that
+compute different things do not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .errors import ArgumentError, HloEnvError
+from .module import HloModule
+
+Array = npt.NDArray[Any]
+
+_FLOAT = r"(?:f8e[0-9a-z]+|f4e[0-9a-z]+|bf16|f16|f32)"
+_ARRAY = re.compile(rf"\b({_FLOAT}|c64)\[")
+_DEFINITION = re.compile(r"^\s*(?:ROOT )?%([\w.\-]+) = ([a-z0-9]+)\[")
+_CAST = re.compile(
+    r"^(\s*)(ROOT )?%([\w.\-]+) = ([a-z0-9]+)(\[\S*) bitcast-convert\(%([\w.\-]+)\)"
+)
+# Strings and constants that look like shapes are not.
+_QUOTED = re.compile(r'("(?:[^"\\]|\\.)*")')
+# What has to keep its bits, or the meaning of its types is not ours to know.
+_FIXED = ("custom-call", "infeed", "outfeed", "send", "recv")
+
+
+def widened(module: HloModule) -> HloModule:
+    """The module with float64 in the place of every narrower float.
+
+    Casts between the bits of floats and integers, as random numbers are made with,
+    still see the original's type.
+
+    Returns:
+        A module that takes float64 (complex128) arrays where `module` takes narrower
+        ones, and gives them likewise.
+
+    Raises:
+        ArgumentError: the module calls code that is bound to a type.
+    """
+    text = module.to_text()
+    fixed = sorted(set(_FIXED) & module.opcode_counts().keys())
+    if fixed:
+        raise ArgumentError(
+            f"module {module.name!r} holds {', '.join(fixed)}, which cannot take "
+            "another type"
+        )
+    dtypes = dict(
+        match.groups()
+        for line in text.splitlines()
+        if (match := _DEFINITION.match(line))
+    )
+    lines: list[str] = []
+    for line in text.splitlines():
+        cast = _CAST.match(line)
+        lines += [_widen(line)] if cast is None else _widen_cast(line, cast, dtypes)
+    try:
+        wide = HloModule.from_text("\n".join(lines))
+        wide.verify()
+    except HloEnvError as error:
+        raise ArgumentError(
+            f"module {module.name!r} cannot be written in float64: {error}"
+        ) from error
+    return wide
+
+
+def _widen(line: str) -> str:
+    parts = _QUOTED.split(line)
+    parts[::2] = [
+        _ARRAY.sub(lambda m: "c128[" if m[1] == "c64" else "f64[", part)
+        for part in parts[::2]
+    ]
+    return "".join(parts)
+
+
+def _widen_cast(line: str, cast: re.Match[str], dtypes: dict[str, str]) -> list[str]:
+    """The lines in the place of a bitcast-convert."""
+    indent, root, name, dtype, shape, operand = cast.groups()
+    result_is_float = _ARRAY.match(f"{dtype}[") is not None
+    operand_dtype = dtypes.get(operand, "")
+    if _ARRAY.match(f"{operand_dtype}["):
+        if result_is_float:
+            return [_widen(line)]
+        # Of equal width, or the dimensions differ and the verifier says so.
+        narrow = f"%{name}.narrow = {operand_dtype}{shape} convert(%{operand})"
+        return [indent + narrow, line.replace(f"(%{operand})", f"(%{name}.narrow)")]
+    if not result_is_float:
+        return [line]
+    narrow = line.replace(f"%{name} = ", f"%{name}.narrow = ").replace("ROOT ", "", 1)
+    wide = f"{indent}{root or ''}%{name} = {dtype}{shape} convert(%{name}.narrow)"
+    return [narrow, _widen(wide)]
+
+
+def widened_inputs(module: HloModule, inputs: Sequence[Array | None]) -> list[Any]:
+    """`inputs` of a module as inputs of `widened` of it, a module given here.
+
+    Args:
+        module: the widened one.
+        inputs: one array for each input leaf; None for tokens.
+    """
+    return [
+        None if array is None else np.ascontiguousarray(array, spec.dtype)
+        for array, spec in zip(inputs, module.input_specs(), strict=True)
+    ]
