@@ -165,6 +165,7 @@ void BindPipeline(py::module_& m) {
           WithoutGil())
       .def("close", &Interception::Close, WithoutGil());
   m.def("gpu_target_names", &GpuTargetNames);
+  m.def("has_gpu_compiler", &HasGpuCompiler, WithoutGil());
 }
 
 }  // namespace hloenv

@@ -17,6 +17,21 @@ namespace {
 
 constexpr std::chrono::milliseconds kInterruptInterval(50);
 
+// These remember, from run to run, computations that they added to the module:
+// after a run on a shadow they would call those of the shadow. XLA's compilers
+// make them with the options that are our defaults, so that a new object does
+// what theirs would.
+bool RemembersComputations(absl::string_view name) {
+  static constexpr absl::string_view kNames[] = {"bitcast_dtypes_expander",
+                                                 "cholesky_expander",
+                                                 "eigh_expander",
+                                                 "qr_expander",
+                                                 "rng-bit-generator-expander",
+                                                 "triangular_solve_expander"};
+  return std::find(std::begin(kNames), std::end(kNames), name) !=
+         std::end(kNames);
+}
+
 }  // namespace
 
 class Interception::Watch : public CompileWatch {
@@ -127,7 +142,9 @@ absl::StatusOr<std::optional<Arrival>> Interception::Wait(
     if (interrupted) return absl::CancelledError("interrupted");
   }
   if (state_ == State::kPaused) return arrival_;
-  if (compiled_.ok() || is_cancelled_) return std::nullopt;
+  if (compiled_.ok() || absl::IsCancelled(compiled_.status())) {
+    return std::nullopt;
+  }
   if (compiled_.status().GetPayload(kErrorKindUrl)) return compiled_.status();
   return Annotate(compiled_.status(), kCompileError, "XLA's pipeline failed");
 }
@@ -170,26 +187,34 @@ absl::StatusOr<Module> Interception::ModuleHere() {
   return *copy_;
 }
 
+// The pass that the compile waits in front of, for a shadow.
+absl::StatusOr<ShadowPass> Interception::WaitingPass() {
+  if (RemembersComputations(arrival_.name)) {
+    return MakeShadowPass(SinglePass({arrival_.name, {}}));
+  }
+  return ShadowPass{arrival_.name, [this](HloModule* shadow) {
+                      // A pass object that XLA made may write into the entry
+                      // layout of the module that it was made for
+                      // (layout-assignment): what it wrote there belongs to the
+                      // shadow.
+                      xla::ComputationLayout* entry =
+                          live_->mutable_entry_computation_layout();
+                      const xla::ComputationLayout before = *entry;
+                      absl::StatusOr<bool> changed = arrival_.pass->Run(shadow);
+                      if (*entry != before) {
+                        *shadow->mutable_entry_computation_layout() = *entry;
+                        *entry = before;
+                        if (changed.ok()) changed = true;
+                      }
+                      return changed;
+                    }};
+}
+
 absl::StatusOr<std::shared_ptr<const Capture>> Interception::CaptureHere(
     const std::vector<PipelineSpec>& others) {
   std::lock_guard<std::mutex> call(call_mutex_);
   HLOENV_RETURN_IF_ERROR(CopyHere());
-  ShadowPass pass;
-  pass.name = arrival_.name;
-  pass.run = [this](HloModule* shadow) {
-    // A pass object that XLA made may write into the entry layout of the module
-    // that it was made for (layout-assignment): what it wrote there belongs to
-    // the shadow.
-    xla::ComputationLayout* entry = live_->mutable_entry_computation_layout();
-    const xla::ComputationLayout before = *entry;
-    absl::StatusOr<bool> changed = arrival_.pass->Run(shadow);
-    if (*entry != before) {
-      *shadow->mutable_entry_computation_layout() = *entry;
-      *entry = before;
-      if (changed.ok()) changed = true;
-    }
-    return changed;
-  };
+  HLOENV_ASSIGN_OR_RETURN(const ShadowPass pass, WaitingPass());
   HLOENV_ASSIGN_OR_RETURN(capture_, Capture::Run(*copy_, others, &pass));
   return capture_;
 }
@@ -293,7 +318,7 @@ absl::StatusOr<Module> Interception::Result() {
         "XLA's pipeline has not ended: go through its stages first, or "
         "call finish()");
   }
-  if (is_cancelled_ && !compiled_.ok()) {
+  if (absl::IsCancelled(compiled_.status())) {
     return Error(kInterceptError,
                  "the interception was closed before XLA's pipeline ended");
   }

@@ -87,6 +87,7 @@ class Interception {
   absl::Status CheckPaused();
   // A copy of the paused module with the way from it to the original.
   absl::Status CopyHere();
+  absl::StatusOr<ShadowPass> WaitingPass();
   void GiveAnswer(Answer answer);
   void Cancel();
 

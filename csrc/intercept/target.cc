@@ -4,10 +4,12 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_join.h"
 #include "google/protobuf/io/tokenizer.h"
 #include "google/protobuf/text_format.h"
 #include "hlo/config.h"
+#include "support/quiet.h"
 #include "support/status.h"
 #include "xla/backends/gpu/target_config/target_config.h"
 #include "xla/service/compiler.h"
@@ -58,7 +60,14 @@ std::vector<std::string> GpuTargetNames() {
   return names;
 }
 
+bool HasGpuCompiler() {
+  QuietLogs quiet;
+  return xla::Compiler::GetForPlatform(stream_executor::cuda::kCudaPlatformId)
+      .ok();
+}
+
 absl::StatusOr<Target> Target::Parse(absl::string_view given) {
+  QuietLogs quiet;
   Target target;
   target.name_ = std::string(given);
   if (given == "cpu") return target;
@@ -83,15 +92,15 @@ absl::StatusOr<Target> Target::Parse(absl::string_view given) {
       return Error(
           kTargetError,
           absl::StrCat(
-              "'", given.substr(0, kNumShown),
+              "'", absl::CHexEscape(given.substr(0, kNumShown)),
               given.size() > kNumShown ? "..." : "", "' is no target: 'cpu', ",
               absl::StrJoin(GpuTargetNames(), ", ",
                             [](std::string* out, const auto& name) {
                               absl::StrAppend(out, "'", name, "'");
                             }),
               ", or the text of a GpuTargetConfigProto",
-              errors.first.empty() ? "" : " (read as one: ", errors.first,
-              errors.first.empty() ? "" : ")"));
+              errors.first.empty() ? "" : " (read as one: ",
+              absl::CHexEscape(errors.first), errors.first.empty() ? "" : ")"));
     }
     target.name_ = proto->device_description_str();
   }

@@ -36,6 +36,9 @@ class Target {
   std::shared_ptr<const Gpu> gpu_;  // null for the host
 };
 
+// Whether the XLA that is installed can compile for GPUs.
+bool HasGpuCompiler();
+
 // Models that XLA knows, sorted: "a100", "h100", ...
 std::vector<std::string> GpuTargetNames();
 

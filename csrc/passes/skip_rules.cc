@@ -5,6 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/strip.h"
 #include "passes/xla_pipeline.h"
+#include "support/status.h"
 
 namespace hloenv {
 namespace {
@@ -43,6 +44,8 @@ const std::vector<NeededPass>& NeededPasses() {
       "the backend has no code for what it expands";
   static const auto* passes = new std::vector<NeededPass>({
       {"all_to_all_decomposer", kNoEmitter},
+      {"batched_gather_scatter_normalizer",
+       "XLA's simplifiers of gathers and scatters cannot take batch dimensions"},
       {"batchnorm_expander", kNoEmitter},
       {"bitcast_dtypes_expander",
        "the backend dies of casts that change the number of elements"},
@@ -79,6 +82,22 @@ const std::vector<NeededPass>& NeededPasses() {
       {"triangular_solve_expander", kNoEmitter},
   });
   return *passes;
+}
+
+// algsimp removes transposes of scalars; the emitter of fusions dies of the
+// empty permutation.
+absl::Status MendForBackend(xla::HloModule* module) {
+  for (xla::HloComputation* computation : module->computations()) {
+    for (xla::HloInstruction* instruction :
+         computation->MakeInstructionPostOrder()) {
+      if (instruction->opcode() == xla::HloOpcode::kTranspose &&
+          instruction->dimensions().empty()) {
+        HLOENV_RETURN_IF_ERROR(computation->ReplaceInstruction(
+            instruction, instruction->mutable_operand(0)));
+      }
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::flat_hash_set<std::string> SkippedPasses(

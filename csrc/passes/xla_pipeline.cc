@@ -114,6 +114,9 @@ absl::Status Driver::Arrive(const Arrival& arrival) {
 }
 
 absl::StatusOr<bool> Driver::OnPass(const Arrival& arrival, RunFn run) {
+  if (arrival.name == "fusion" && !replaying() && !skipped_.empty()) {
+    HLOENV_RETURN_IF_ERROR(MendForBackend(module()));
+  }
   HLOENV_RETURN_IF_ERROR(Arrive(arrival));
   if (replaying()) {
     const char changed = place_->changed[changed_.size()];

@@ -82,6 +82,10 @@ struct NeededPass {
 // Sorted by name.
 const std::vector<NeededPass>& NeededPasses();
 
+// Removes what the backend dies of and only a pass that was left out would have
+// removed. Called in front of fusion, which hides it from sight.
+absl::Status MendForBackend(xla::HloModule* module);
+
 // The names of the passes that XLA's pipeline leaves out when `decided` were
 // decided.
 absl::flat_hash_set<std::string> SkippedPasses(

@@ -39,9 +39,10 @@ def compile(
             pipeline, whatever has been decided. "none": nothing, the module is final.
         isolate: whether to compile in a child process first. XLA ends the process
             over some modules that its backend cannot take; the child takes that blow
-            and it comes back as a CompileError. By default only where the pipeline
-            has not made the module legal: `finish="none"`, and modules that hold
-            fusions before layouts are assigned.
+            and it comes back as a CompileError. It takes the time of a second
+            compile. By default wherever this is not just what XLA does by itself:
+            `finish="none"`, modules on which passes have been decided, and modules
+            that hold fusions before layouts are assigned.
 
     Raises:
         CompileError: XLA refuses the module, or dies of it, or nobody implements a
@@ -51,7 +52,8 @@ def compile(
     module = as_module(module)
     _check_finish(finish)
     if isolate is None:
-        isolate = finish == "none" or _has_early_fusions(module)
+        is_xlas_own = finish == "xla" or (finish == "legalize" and not module.decided)
+        isolate = not is_xlas_own or _has_early_fusions(module)
     if isolate:
         child.try_compile(
             module.to_proto(),

@@ -105,6 +105,6 @@ def widened_inputs(module: HloModule, inputs: Sequence[Array | None]) -> list[An
         inputs: one array for each input leaf; None for tokens.
     """
     return [
-        None if array is None else np.ascontiguousarray(array, spec.dtype)
+        None if array is None else np.asarray(array, spec.dtype, order="C")
         for array, spec in zip(inputs, module.input_specs(), strict=True)
     ]

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import child
 from .._native import core
 from ..env import HloEnv, needs_layouts
 from ..errors import DecisionError, HloEnvError
@@ -229,6 +230,11 @@ class JitFunction:
         """Leaves the decided module compiled in jax's caches, or says why not."""
         try:
             decided = self._decide(from_lowered(to_decide, donations=False))
+            # XLA ends the process over some modules: not this one.
+            child.try_compile(
+                decided.result.to_proto(),
+                {"place": None, "decided": [], "finish": "none"},
+            )
         except DecisionError:
             raise  # the policy's mistake, which a warning would hide
         except HloEnvError as error:

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One module through an intercepted pipeline in several ways; runs in a child."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from hloenv.errors import HloEnvError
+from hloenv.intercept import LiveStage, intercept
+from hloenv.module import HloModule
+
+
+@dataclass(frozen=True)
+class Report:
+    """What came out.
+
+    Attributes:
+        stages: passes that the compiler ran.
+        alternatives: found at all of them.
+        whole: passes that could only be taken as a whole, with the reason.
+        plain_s, run_s, accept_s: seconds of an uninterrupted compile's passes, of
+            answering run() at every stage, of accepting everything.
+        violations: what should have been equal and was not; crashes too.
+    """
+
+    stages: int = 0
+    alternatives: int = 0
+    whole: tuple[tuple[str, str], ...] = ()
+    plain_s: float = 0.0
+    run_s: float = 0.0
+    accept_s: float = 0.0
+    violations: tuple[str, ...] = ()
+
+
+def check(source: str, target: str) -> Iterator[Report]:
+    """Runs, accepts everything, and decides at random; yields one report."""
+    module = HloModule.from_file(source)
+    stages = alternatives = 0
+    whole: dict[str, str] = {}
+
+    def timed(answer: Callable[[LiveStage], object]) -> tuple[float, HloModule]:
+        nonlocal stages
+        started = time.perf_counter()
+        with intercept(module, target=target) as pipeline:
+            stages = sum(answer(stage) is None or True for stage in pipeline)
+        return time.perf_counter() - started, pipeline.module
+
+    def accept(stage: LiveStage) -> None:
+        nonlocal alternatives
+        found = stage.get_alternatives()
+        alternatives += len(found)
+        whole.update(found.whole)
+        stage.apply_alternatives(found.decisions_for(stage.name))
+
+    plain_s = float("inf")
+    for _ in range(3):
+        started = time.perf_counter()
+        with intercept(module, target=target) as pipeline:
+            wanted = pipeline.finish().fingerprint()
+        plain_s = min(plain_s, time.perf_counter() - started)
+    run_s, ran = min((timed(LiveStage.run) for _ in range(3)), key=lambda pair: pair[0])
+    accept_s, accepted = timed(accept)
+    violations = []
+    if ran.fingerprint() != wanted:
+        violations.append("run() at every stage gives another module")
+    if accepted.fingerprint() != wanted:
+        violations.append("accepting everything gives another module")
+    violations += _decide_at_random(module, target)
+    yield Report(
+        stages,
+        alternatives,
+        tuple(sorted(whole.items())),
+        plain_s,
+        run_s,
+        accept_s,
+        tuple(violations),
+    )
+
+
+def _decide_at_random(module: HloModule, target: str) -> list[str]:
+    """Mixed decisions at three stages: each module that follows is valid."""
+    rng = random.Random(module.fingerprint())
+    at = set(rng.sample(range(60), 3))
+    violations = []
+    try:
+        with intercept(module, target=target) as pipeline:
+            for stage in pipeline:
+                if stage.index not in at:
+                    continue
+                found = stage.get_alternatives()
+                decisions = found.reject_all()
+                for index, alternative in enumerate(found):
+                    if alternative.kind != "pass":
+                        decisions[index] = rng.randrange(found.num_choices[index])
+                wanted = found.apply(decisions).fingerprint()
+                stage.apply_alternatives(decisions)
+                if pipeline.stage is None:
+                    break
+                now = pipeline.stage.module
+                now.verify()
+                if now.fingerprint() != wanted:
+                    violations.append(
+                        f"decisions in place at {stage.path} give another module"
+                    )
+    except HloEnvError as error:
+        violations.append(f"random decisions: {type(error).__name__}: {error}")
+    return violations

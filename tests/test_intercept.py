@@ -1,0 +1,375 @@
+# SPDX-License-Identifier: Apache-2.0
+"""XLA's own compiler, paused in front of its passes."""
+
+from __future__ import annotations
+
+import gc
+import random
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+import hloenv
+from hloenv._native import core
+
+if TYPE_CHECKING:
+    from support.run_child import RunChild
+
+TEXT = """
+HloModule small
+
+body {
+  p = (s32[], f32[8,8]{1,0}) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  x = f32[8,8]{1,0} get-tuple-element(p), index=1
+  one = s32[] constant(1)
+  next = s32[] add(i, one)
+  t = f32[8,8]{1,0} transpose(x), dimensions={1,0}
+  u = f32[8,8]{1,0} transpose(t), dimensions={1,0}
+  y = f32[8,8]{1,0} dot(u, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  z = f32[8,8]{1,0} tanh(y)
+  ROOT r = (s32[], f32[8,8]{1,0}) tuple(next, z)
+}
+
+condition {
+  p = (s32[], f32[8,8]{1,0}) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  n = s32[] constant(3)
+  ROOT less = pred[] compare(i, n), direction=LT
+}
+
+ENTRY main {
+  a = f32[8,8]{1,0} parameter(0)
+  zero = f32[] constant(0)
+  zeros = f32[8,8]{1,0} broadcast(zero), dimensions={}
+  b = f32[8,8]{1,0} add(a, zeros)
+  e1 = f32[8,8]{1,0} exponential(b)
+  e2 = f32[8,8]{1,0} exponential(b)
+  s = f32[8,8]{1,0} subtract(e1, e2)
+  q = f32[8,8]{1,0} add(s, b)
+  start = s32[] constant(0)
+  init = (s32[], f32[8,8]{1,0}) tuple(start, q)
+  loop = (s32[], f32[8,8]{1,0}) while(init), condition=condition, body=body
+  ROOT out = f32[8,8]{1,0} get-tuple-element(loop), index=1
+}
+"""
+
+
+@pytest.fixture
+def module() -> hloenv.HloModule:
+    return hloenv.HloModule.from_text(TEXT)
+
+
+@pytest.fixture(scope="module")
+def finished() -> str:
+    return hloenv.finish(hloenv.HloModule.from_text(TEXT)).fingerprint()
+
+
+def run_all(module: hloenv.HloModule) -> hloenv.HloModule:
+    with hloenv.intercept(module) as pipeline:
+        for stage in pipeline:
+            stage.run()
+    return pipeline.module
+
+
+def accept_all(module: hloenv.HloModule) -> hloenv.HloModule:
+    with hloenv.intercept(module) as pipeline:
+        for stage in pipeline:
+            alternatives = stage.get_alternatives()
+            stage.apply_alternatives(alternatives.decisions_for(stage.name))
+    return pipeline.module
+
+
+def test_stages_are_those_of_the_pipeline(module):
+    listed = hloenv.list_stages(module)
+    with hloenv.intercept(module) as pipeline:
+        seen = [(stage.path, stage.path_occurrence) for stage in pipeline]
+    assert seen == [(stage.path, stage.path_occurrence) for stage in listed]
+
+
+def test_running_and_accepting_everything_is_an_uninterrupted_compile(module, finished):
+    before = module.to_text()
+    assert run_all(module).fingerprint() == finished
+    assert accept_all(module).fingerprint() == finished
+    assert module.to_text() == before
+
+
+def test_stages_report_what_the_pass_said(module):
+    listed = hloenv.list_stages(module)
+    with hloenv.intercept(module) as pipeline:
+        for index, stage in enumerate(pipeline):
+            assert stage.index == index
+            assert stage.changed is None
+            stage.run()
+    with hloenv.intercept(module) as pipeline:
+        changed = [stage.run() for stage in pipeline]
+    assert changed == [stage.changed for stage in listed]
+
+
+def test_real_modules(real_module_path: Path):
+    module = hloenv.HloModule.from_file(real_module_path)
+    if module.instruction_count > 300:
+        return
+    wanted = hloenv.finish(module).fingerprint()
+    assert run_all(module).fingerprint() == wanted
+    assert accept_all(module).fingerprint() == wanted
+
+
+def test_a_stage_that_nobody_answers_runs(module, finished):
+    with hloenv.intercept(module) as pipeline:
+        for stage in pipeline:
+            if stage.name == "fusion":
+                stage.get_alternatives()
+    assert pipeline.module.fingerprint() == finished
+
+
+def test_looking_changes_nothing(module, finished):
+    with hloenv.intercept(module) as pipeline:
+        for stage in pipeline:
+            first = stage.get_alternatives()
+            again = stage.get_alternatives()
+            assert first.module.fingerprint() == again.module.fingerprint()
+            assert stage.module is stage.module
+            stage.module.verify()
+    assert pipeline.module.fingerprint() == finished
+
+
+def test_rejecting_a_pass_is_leaving_it_out(module):
+    def without(name: str, *, by_skip: bool) -> str:
+        with hloenv.intercept(module) as pipeline:
+            for stage in pipeline:
+                if stage.name != name:
+                    stage.run()
+                elif by_skip:
+                    stage.skip()
+                else:
+                    alternatives = stage.get_alternatives()
+                    assert not stage.apply_alternatives(alternatives.reject_all())
+        return pipeline.module.fingerprint()
+
+    for name in ("algsimp", "cse", "fusion"):
+        assert without(name, by_skip=True) == without(name, by_skip=False)
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("seed", range(4))
+def test_random_decisions_give_equal_outputs(module, seed):
+    rng = random.Random(seed)
+    num_mixed = 0
+    with hloenv.intercept(module) as pipeline:
+        for stage in pipeline:
+            if stage.name not in ("algsimp", "cse", "fusion", "reshape-mover"):
+                continue
+            alternatives = stage.get_alternatives()
+            decisions = [rng.randrange(n) for n in alternatives.num_choices]
+            changed = stage.apply_alternatives(decisions)
+            assert changed == any(decisions)
+            num_mixed += 0 < np.count_nonzero(decisions) < len(decisions)
+    x = np.random.default_rng(seed).normal(size=(8, 8)).astype(np.float32)
+    decided = hloenv.compile(pipeline.module, finish="none")
+    default = hloenv.compile(module)
+    np.testing.assert_allclose(decided(x)[0], default(x)[0], rtol=1e-5, atol=1e-6)
+
+
+def test_mixed_decisions_at_one_stage_keep_the_entry(hlo_dir: Path):
+    module = hloenv.HloModule.from_file(hlo_dir / "numpyro" / "svi_iaf.txt")
+    with hloenv.intercept(module) as pipeline:
+        stage = pipeline.run_until("simplification/algsimp")
+        alternatives = stage.get_alternatives("cse")
+        assert stage.name in alternatives.pass_names
+        assert len(alternatives) > 10
+        decisions = alternatives.decisions_for("algsimp")
+        decisions[::2] = 0
+        wanted = alternatives.apply(decisions).fingerprint()
+        stage.apply_alternatives(decisions)
+        assert pipeline.stage is not None
+        assert pipeline.stage.module.fingerprint() == wanted
+        pipeline.finish()
+    pipeline.module.verify()
+    assert pipeline.module.input_specs() == module.input_specs()
+
+
+def test_other_passes_join_in(module):
+    with hloenv.intercept(module) as pipeline:
+        stage = pipeline.run_until("fusion")
+        alternatives = stage.get_alternatives("general-fusion")
+        assert alternatives.pass_names == ("fusion", "general-fusion")
+        decisions = alternatives.decisions_for("general-fusion")
+        assert decisions.any()
+        assert stage.apply_alternatives(decisions)
+        pipeline.finish()
+    assert "fusion" in pipeline.module.opcode_counts()
+
+
+def test_run_until(module, finished):
+    with hloenv.intercept(module) as pipeline:
+        stage = pipeline.run_until("layout-assignment")
+        assert stage.name == "layout-assignment"
+        assert stage.path.endswith("/layout-assignment")
+        stopped = hloenv.run_until(module, "layout-assignment")
+        assert stage.module.fingerprint() == stopped.fingerprint()
+        with pytest.raises(hloenv.PlaceError, match="nonesuch"):
+            pipeline.run_until("nonesuch")
+        assert pipeline.stage is None
+    assert pipeline.module.fingerprint() == finished
+
+
+def test_layout_assignment_is_a_whole_pass(module, finished):
+    with hloenv.intercept(module) as pipeline:
+        stage = pipeline.run_until("layout-assignment")
+        alternatives = stage.get_alternatives()
+        if len(alternatives):
+            stage.apply_alternatives(alternatives.decisions_for("layout-assignment"))
+        pipeline.finish()
+    assert pipeline.module.fingerprint() == finished
+
+
+def test_mistakes_are_told_and_change_nothing(module, finished):
+    with hloenv.intercept(module) as pipeline:
+        with pytest.raises(hloenv.InterceptError, match="has not ended"):
+            _ = pipeline.module
+        stage = pipeline.run_until("cse")
+        with pytest.raises(hloenv.DecisionError, match="get_alternatives"):
+            stage.apply_alternatives([])
+        alternatives = stage.get_alternatives()
+        with pytest.raises(hloenv.DecisionError, match="decisions were given"):
+            stage.apply_alternatives([0] * (len(alternatives) + 1))
+        with pytest.raises(hloenv.UnknownPassError):
+            stage.get_alternatives("nonesuch")
+        stage.get_alternatives()
+        with pytest.raises(hloenv.StaleAlternativesError):
+            stage.apply_alternatives(alternatives.reject_all(), alternatives)
+        stage.run()
+        for late in (stage.run, stage.skip, stage.get_alternatives):
+            with pytest.raises(hloenv.InterceptError, match="gone on"):
+                late()
+        with pytest.raises(hloenv.InterceptError, match="gone on"):
+            _ = stage.module
+        pipeline.finish()
+        with pytest.raises(hloenv.InterceptError, match="ended"):
+            pipeline.run_until("cse")
+    assert pipeline.module.fingerprint() == finished
+
+
+@pytest.mark.parametrize("target", ["", "tpu", "h1000", "cpu {", "name: 3", "\x00"])
+def test_unknown_targets_are_named(module, target):
+    with pytest.raises(hloenv.TargetError, match="'h100'"):
+        hloenv.intercept(module, target=target)
+
+
+def test_gpu_targets_say_which_wheel_they_need(module):
+    assert {"a100", "h100", "v100"} <= set(hloenv.gpu_targets())
+    if core.has_gpu_compiler():
+        return
+    with pytest.raises(hloenv.TargetError, match=r"hloenv\[cuda\]"):
+        hloenv.intercept(module, target="h100")
+
+
+def test_a_failing_pass_is_an_error_at_its_stage(hlo_dir: Path):
+    module = hloenv.HloModule.from_file(hlo_dir / "rlax" / "transformed_n_step_q.txt")
+    with hloenv.intercept(module) as pipeline:
+        for stage in pipeline:
+            # The simplifier of gathers relies on it.
+            if stage.name == "batched_gather_scatter_normalizer":
+                stage.skip()
+            elif stage.name == "gather_simplifier":
+                with pytest.raises(hloenv.CompileError, match="gather_simplifier"):
+                    stage.run()
+                break
+    with pytest.raises(hloenv.CompileError, match="gather_simplifier"):
+        _ = pipeline.module
+    assert run_all(module).fingerprint() == hloenv.finish(module).fingerprint()
+
+
+def num_threads() -> int:
+    return len(list(Path("/proc/self/task").iterdir()))
+
+
+def test_leaving_early_ends_the_compile(module):
+    run_all(module)
+    before = num_threads()
+    with hloenv.intercept(module) as pipeline:
+        pipeline.run_until("algsimp")
+    with pytest.raises(hloenv.InterceptError, match="closed"):
+        _ = pipeline.module
+
+    def fail() -> None:
+        with hloenv.intercept(module) as pipeline:
+            for stage in pipeline:
+                stage.get_alternatives()
+                raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    for _ in range(3):
+        hloenv.intercept(module).run_until("cse")  # and forgotten
+    gc.collect()
+    assert num_threads() <= before
+
+
+def test_several_at_once_in_several_threads(module, finished):
+    results: dict[int, str] = {}
+
+    def work(number: int) -> None:
+        with hloenv.intercept(module) as pipeline:
+            for stage in pipeline:
+                if number % 2:
+                    stage.get_alternatives()
+                stage.run()
+        results[number] = pipeline.module.fingerprint()
+
+    with hloenv.intercept(module) as outer:
+        outer.run_until("cse")
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        outer.finish()
+    assert set(results.values()) == {finished}
+    assert outer.module.fingerprint() == finished
+
+
+def test_one_inside_another(module, finished):
+    with hloenv.intercept(module) as outer:
+        for stage in outer:
+            if stage.name == "fusion":
+                with hloenv.intercept(module) as inner:
+                    inner.run_until("cse").skip()
+                assert hloenv.finish(module).fingerprint() == finished
+            stage.run()
+    assert outer.module.fingerprint() == finished
+
+
+def test_ctrl_c_while_xla_runs(hlo_dir: Path):
+    largest = max(hlo_dir.glob("*/*.txt"), key=lambda path: path.stat().st_size)
+    module = hloenv.HloModule.from_file(largest)
+    started = time.perf_counter()
+    hloenv.finish(module)
+    whole_s = time.perf_counter() - started
+    timer = threading.Timer(whole_s / 3, signal.raise_signal, [signal.SIGINT])
+    timer.start()
+
+    def finish_and_wait() -> None:
+        with hloenv.intercept(module) as pipeline:
+            pipeline.finish()
+        time.sleep(60)
+
+    with pytest.raises(KeyboardInterrupt):
+        finish_and_wait()
+    timer.join()
+
+
+def test_the_process_ends_with_one_open(run_child: RunChild):
+    code = f"""
+import hloenv
+pipeline = hloenv.intercept(hloenv.HloModule.from_text({TEXT!r}))
+pipeline.run_until("cse").get_alternatives()
+print("leaving")
+"""
+    assert run_child(code).stdout == "leaving\n"

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the backend dies of when a pass that would have removed it was decided."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import hloenv
+
+pytestmark = pytest.mark.compile
+
+SCALAR_TRANSPOSE = """
+HloModule scalar_transpose
+
+ENTRY main {
+  x = f32[4]{0} parameter(0)
+  s = f32[1]{0} slice(x), slice={[1:2]}
+  scalar = f32[] reshape(s)
+  same = f32[] transpose(scalar), dimensions={}
+  root = f32[] sqrt(same)
+  all = f32[4]{0} broadcast(root), dimensions={}
+  ROOT out = f32[4]{0} multiply(all, x)
+}
+"""
+
+
+@pytest.mark.parametrize("decided", [("algsimp",), ("algsimp", "cse", "reshape-mover")])
+def test_transposes_of_scalars_do_not_reach_the_backend(decided: tuple[str, ...]):
+    env = hloenv.HloEnv(hloenv.HloModule.from_text(SCALAR_TRANSPOSE))
+    alternatives = env.get_alternatives(*decided)
+    env.apply_alternatives(alternatives.reject_all())
+    x = np.array([1.0, 4.0, 2.0, 3.0], np.float32)
+    (out,) = hloenv.compile(env.module)(x)
+    np.testing.assert_allclose(out, 2 * x, rtol=1e-6)
+
+
+def test_nothing_is_mended_where_nothing_was_decided():
+    module = hloenv.HloModule.from_text(SCALAR_TRANSPOSE)
+    stopped = hloenv.run_until(module, "layout-assignment")
+    assert hloenv.finish(stopped).fingerprint() == hloenv.finish(module).fingerprint()
