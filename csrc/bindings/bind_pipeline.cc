@@ -45,10 +45,11 @@ T ValueOrInterrupt(absl::StatusOr<T> value) {
 }
 
 // name, path, occurrence, path_occurrence; None at the pipeline's end
-py::object ToTuple(const std::optional<Arrival>& arrival) {
-  if (!arrival.has_value()) return py::none();
-  return py::make_tuple(arrival->name, arrival->path, arrival->occurrence,
-                        arrival->path_occurrence);
+using ArrivalTuple = std::tuple<std::string, std::string, int64_t, int64_t>;
+std::optional<ArrivalTuple> ToTuple(const std::optional<Arrival>& arrival) {
+  if (!arrival.has_value()) return std::nullopt;
+  return ArrivalTuple{arrival->name, arrival->path, arrival->occurrence,
+                      arrival->path_occurrence};
 }
 
 }  // namespace
@@ -143,9 +144,11 @@ void BindPipeline(py::module_& m) {
           WithoutGil())
       .def(
           "apply",
-          [](Interception& self, const Capture* capture,
+          [](Interception& self,
+             const std::optional<std::shared_ptr<Capture>>& capture,
              const std::vector<int64_t>& decisions) {
-            ThrowIfError(self.Apply(capture, decisions));
+            ThrowIfError(self.Apply(
+                capture.has_value() ? capture->get() : nullptr, decisions));
           },
           py::arg("capture"), py::arg("decisions"), WithoutGil())
       .def(

@@ -136,7 +136,7 @@ class LiveStage:
         self._check_open("nothing can be decided any more")
         array = as_decisions(decisions)
         capture = None if alternatives is None else alternatives._capture
-        self._pipeline._core.apply(capture, array)
+        self._pipeline._core.apply(capture, array.tolist())
         return self._answered()
 
     def run(self) -> bool:

@@ -51,11 +51,10 @@ def widened(module: HloModule) -> HloModule:
             f"module {module.name!r} holds {', '.join(fixed)}, which cannot take "
             "another type"
         )
-    dtypes = dict(
-        match.groups()
-        for line in text.splitlines()
-        if (match := _DEFINITION.match(line))
-    )
+    dtypes: dict[str, str] = {}
+    for line in text.splitlines():
+        if (match := _DEFINITION.match(line)) is not None:
+            dtypes[match[1]] = match[2]
     lines: list[str] = []
     for line in text.splitlines():
         cast = _CAST.match(line)

@@ -102,7 +102,9 @@ class Worker:
         executable = compile(wide)
         outputs = executable(*widened_inputs(wide, self._inputs))
         return tuple(
-            wide_output if output is None else wide_output.astype(output.dtype)
+            wide_output
+            if output is None or wide_output is None
+            else wide_output.astype(output.dtype)
             for output, wide_output in zip(self._expected, outputs, strict=True)
         )
 
