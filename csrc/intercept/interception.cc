@@ -17,6 +17,18 @@ namespace {
 
 constexpr std::chrono::milliseconds kInterruptInterval(50);
 
+// Most passes take some microseconds, as does waking a thread: both sides look
+// for a while before they sleep.
+constexpr std::chrono::microseconds kSpinTime(50);
+
+template <typename Condition>
+void SpinUntil(Condition condition) {
+  const auto end = std::chrono::steady_clock::now() + kSpinTime;
+  while (!condition() && std::chrono::steady_clock::now() < end) {
+    std::this_thread::yield();
+  }
+}
+
 // These remember, from run to run, computations that they added to the module:
 // after a run on a shadow they would call those of the shadow. XLA's compilers
 // make them with the options that are our defaults, so that a new object does
@@ -103,8 +115,12 @@ absl::StatusOr<bool> Interception::OnPass(const Arrival& arrival,
       live_ = live;
       state_ = State::kPaused;
       changed_.notify_all();
-      changed_.wait(lock, [this] { return answer_ != Answer::kNone; });
-      answer = std::exchange(answer_, Answer::kNone);
+      const auto is_answered = [this] { return answer_ != Answer::kNone; };
+      lock.unlock();
+      SpinUntil(is_answered);
+      lock.lock();
+      changed_.wait(lock, is_answered);
+      answer = answer_.exchange(Answer::kNone);
     }
   }
   absl::StatusOr<bool> changed = false;
@@ -132,6 +148,7 @@ absl::StatusOr<bool> Interception::OnPass(const Arrival& arrival,
 
 absl::StatusOr<std::optional<Arrival>> Interception::Wait(
     InterruptCheck is_interrupted) {
+  SpinUntil([this] { return state_ != State::kRunning; });
   std::unique_lock<std::mutex> lock(mutex_);
   while (state_ == State::kRunning) {
     changed_.wait_for(lock, kInterruptInterval);

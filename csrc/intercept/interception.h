@@ -7,6 +7,7 @@
 // the caller's instead. Only one of the two threads moves at any time.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -105,8 +106,9 @@ class Interception {
   // Guards what follows, which both threads use.
   std::mutex mutex_;
   std::condition_variable changed_;
-  State state_ = State::kRunning;
-  Answer answer_ = Answer::kNone;
+  // Written under the lock; read without it by who spins.
+  std::atomic<State> state_ = State::kRunning;
+  std::atomic<Answer> answer_ = Answer::kNone;
   bool is_cancelled_ = false;
   Arrival arrival_;                 // while paused
   xla::HloModule* live_ = nullptr;  // while paused

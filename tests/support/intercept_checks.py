@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from hloenv.errors import HloEnvError
 from hloenv.intercept import LiveStage, intercept
 from hloenv.module import HloModule
+from hloenv.place import needed_passes
 
 
 @dataclass(frozen=True)
@@ -84,11 +85,12 @@ def _decide_at_random(module: HloModule, target: str) -> list[str]:
     """Mixed decisions at three stages: each module that follows is valid."""
     rng = random.Random(module.fingerprint())
     at = set(rng.sample(range(60), 3))
+    needed = {each.name for each in needed_passes()}
     violations = []
     try:
         with intercept(module, target=target) as pipeline:
             for stage in pipeline:
-                if stage.index not in at:
+                if stage.index not in at or stage.name in needed:
                     continue
                 found = stage.get_alternatives()
                 decisions = found.reject_all()
