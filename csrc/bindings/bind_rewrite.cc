@@ -95,7 +95,8 @@ void BindRewrite(py::module_& m) {
             }
             return py::make_tuple(py::tuple(py::cast(info.passes)), info.opcode,
                                   py::tuple(py::cast(info.instructions)),
-                                  py::tuple(py::cast(info.makes_dead)));
+                                  py::tuple(py::cast(info.makes_dead)),
+                                  info.rule);
           },
           py::arg("index"), py::arg("choice"))
       .def(

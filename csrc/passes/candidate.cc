@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/candidate.h"
 
-#include "passes/general_fusion.h"
 #include "support/status.h"
 
 namespace hloenv {
 
-absl::StatusOr<std::unique_ptr<CandidatePass>> MakeCandidatePass(
-    const PassSpec& spec) {
+absl::StatusOr<Candidates> MakeCandidates(const PassSpec& spec) {
   HLOENV_ASSIGN_OR_RETURN(const PassInfo* info, FindPass(spec.name));
   HLOENV_ASSIGN_OR_RETURN(Options options, ResolveOptions(*info, spec));
   if (!info->is_candidate()) {
@@ -15,7 +13,13 @@ absl::StatusOr<std::unique_ptr<CandidatePass>> MakeCandidatePass(
                                           "' is XLA's own: it runs on a module "
                                           "and proposes nothing"));
   }
-  return MakeGeneralFusion(options);
+  Candidates result;
+  if (info->union_of != nullptr) {
+    result.union_of = info->union_of(options);
+  } else {
+    result.pass = info->make_candidate(options);
+  }
+  return result;
 }
 
 }  // namespace hloenv

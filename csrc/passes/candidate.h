@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -29,6 +30,7 @@ using ImageOf =
     absl::FunctionRef<xla::HloInstruction*(const xla::HloInstruction*)>;
 
 struct Proposal {
+  std::string rule;  // which of the pass's rules; empty where it has none
   // Instructions of the module that the proposal replaces together, all in one
   // computation. Each proposal is right alone; two that share an instruction
   // exclude each other.
@@ -56,9 +58,14 @@ class CandidatePass {
       const xla::HloModule& module) const = 0;
 };
 
+// What a candidate pass is made of: its object, or the passes that it unites.
+struct Candidates {
+  std::unique_ptr<CandidatePass> pass;
+  std::vector<PassSpec> union_of;
+};
+
 // Errors: UnknownPassError, PassOptionError; PassError when `spec` names an
 // XLA pass.
-absl::StatusOr<std::unique_ptr<CandidatePass>> MakeCandidatePass(
-    const PassSpec& spec);
+absl::StatusOr<Candidates> MakeCandidates(const PassSpec& spec);
 
 }  // namespace hloenv

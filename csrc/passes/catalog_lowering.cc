@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/catalog.h"
-#include "passes/general_fusion.h"
+#include "passes/general_passes.h"
 #include "xla/hlo/analysis/alias_info.h"
 #include "xla/hlo/transforms/simplifiers/optimize_input_output_buffer_alias.h"
 #include "xla/hlo/transforms/while_loop_trip_count_annotator.h"
@@ -86,6 +86,7 @@ std::vector<PassInfo> LoweringPasses() {
              CpuAliasInfo(), options.Bool("may_duplicate"));
        }},
       GeneralFusionPass(),
+      GeneralLayoutPass(),
       {"optimize_input_output_buffer_alias",
        "OptimizeInputOutputBufferAlias",
        "Lets outputs use the buffers of donated inputs; changes the module's "

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/catalog.h"
+#include "passes/general_passes.h"
 #include "xla/hlo/transforms/simplifiers/batch_dot_simplification.h"
 #include "xla/hlo/transforms/simplifiers/broadcast_canonicalizer.h"
 #include "xla/hlo/transforms/simplifiers/conditional_canonicalizer.h"
@@ -181,6 +182,7 @@ std::vector<PassInfo> SimplifierPasses() {
        "buffers need.",
        {},
        &Make<xla::FlattenCallGraph>},
+      GeneralSimplifyPass(),
       {"gather_simplifier",
        "GatherSimplifier",
        "Writes gathers as transposes, reshapes and a gather of one form. Those "
@@ -193,6 +195,8 @@ std::vector<PassInfo> SimplifierPasses() {
        "Writes maps of a single operation as that operation.",
        {},
        &Make<xla::MapInliner>},
+      MergeDotsPass(),
+      ReassociatePass(),
       {"reduce-window-resizer",
        "ReduceWindowResizer",
        "Gives one-dimensional reduce-windows a second dimension.",

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "passes/general_fusion.h"
-
 #include <optional>
 
 #include "passes/fusion_rules.h"
+#include "passes/general_passes.h"
+#include "passes/rules.h"
 #include "support/status.h"
 #include "xla/service/call_graph.h"
 
@@ -168,14 +168,7 @@ class GroupFinder {
  public:
   GroupFinder(const HloComputation& computation, int64_t max_size,
               bool duplicate)
-      : max_size_(max_size), duplicate_(duplicate) {
-    for (const HloInstruction* instruction :
-         computation.MakeInstructionPostOrder()) {
-      position_[instruction] = post_order_.size();
-      post_order_.push_back(instruction);
-    }
-    visited_.resize(post_order_.size(), 0);
-  }
+      : max_size_(max_size), duplicate_(duplicate), dependence_(computation) {}
 
   void AddPairs(std::vector<Group>* groups) {
     ForEachPair(
@@ -211,23 +204,20 @@ class GroupFinder {
   void AddSiblings(std::vector<Group>* groups) {
     absl::flat_hash_set<std::pair<const HloInstruction*, const HloInstruction*>>
         seen;
-    for (const HloInstruction* operand : post_order_) {
+    for (const HloInstruction* operand : dependence_.post_order()) {
       if (operand->user_count() < 2 || !operand->shape().IsArray() ||
           IsScalarConstant(*operand)) {
         continue;
       }
-      std::vector<const HloInstruction*> users(operand->users().begin(),
-                                               operand->users().end());
-      std::sort(users.begin(), users.end(),
-                [&](const HloInstruction* a, const HloInstruction* b) {
-                  return position_.at(a) < position_.at(b);
-                });
+      const std::vector<const HloInstruction*> users =
+          dependence_.UsersInOrder(*operand);
       for (size_t j = 1; j < users.size(); ++j) {
         for (size_t i = j - std::min(j, kMaxSiblingDistance); i < j; ++i) {
           const HloInstruction& first = *users[i];
           const HloInstruction& last = *users[j];
           if (CanShareLoop(first, last) && IsSmallEnough(first, last) &&
-              seen.insert({&first, &last}).second && !Reaches(first, last)) {
+              seen.insert({&first, &last}).second &&
+              !dependence_.Reaches(first, last)) {
             groups->push_back({&first, &last, HloInstruction::FusionKind::kLoop,
                                /*two_results=*/true});
           }
@@ -241,7 +231,7 @@ class GroupFinder {
   void ForEachPair(absl::FunctionRef<void(const HloInstruction& producer,
                                           const HloInstruction& consumer)>
                        visit) {
-    for (const HloInstruction* consumer : post_order_) {
+    for (const HloInstruction* consumer : dependence_.post_order()) {
       if (consumer->opcode() == HloOpcode::kTuple) continue;
       absl::flat_hash_set<const HloInstruction*> seen;
       for (const HloInstruction* producer : consumer->operands()) {
@@ -263,42 +253,15 @@ class GroupFinder {
 
   // Whether `to` depends on `from` by another way than the edge between them.
   bool ReachesAroundEdge(const HloInstruction& from, const HloInstruction& to) {
-    ++stamp_;
     for (const HloInstruction* operand : to.operands()) {
-      if (operand != &from && DependsOn(operand, from)) return true;
-    }
-    return false;
-  }
-
-  bool Reaches(const HloInstruction& from, const HloInstruction& to) {
-    ++stamp_;
-    return DependsOn(&to, from);
-  }
-
-  bool DependsOn(const HloInstruction* to, const HloInstruction& from) {
-    std::vector<const HloInstruction*> stack = {to};
-    const size_t target = position_.at(&from);
-    while (!stack.empty()) {
-      const HloInstruction* top = stack.back();
-      stack.pop_back();
-      const size_t position = position_.at(top);
-      if (position == target) return true;
-      // Post order: what comes before `from` cannot depend on it.
-      if (position < target || visited_[position] == stamp_) continue;
-      visited_[position] = stamp_;
-      stack.insert(stack.end(), top->operands().begin(), top->operands().end());
-      stack.insert(stack.end(), top->control_predecessors().begin(),
-                   top->control_predecessors().end());
+      if (operand != &from && dependence_.Reaches(from, *operand)) return true;
     }
     return false;
   }
 
   const int64_t max_size_;
   const bool duplicate_;
-  std::vector<const HloInstruction*> post_order_;
-  absl::flat_hash_map<const HloInstruction*, size_t> position_;
-  std::vector<uint64_t> visited_;  // by position: the search that came by last
-  uint64_t stamp_ = 0;
+  Dependence dependence_;
 };
 
 class GeneralFusion : public CandidatePass {
@@ -381,11 +344,10 @@ PassInfo GeneralFusionPass() {
        {"siblings", false,
         "Also propose pairs of equal shape that read the same array, with both "
         "as results."}},
-      /*make=*/nullptr};
-}
-
-std::unique_ptr<CandidatePass> MakeGeneralFusion(const Options& options) {
-  return std::make_unique<GeneralFusion>(options);
+      /*make=*/nullptr,
+      [](const Options& options) -> std::unique_ptr<CandidatePass> {
+        return std::make_unique<GeneralFusion>(options);
+      }};
 }
 
 }  // namespace hloenv

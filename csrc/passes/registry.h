@@ -48,6 +48,7 @@ struct OptionInfo {
   OptionType type() const { return TypeOf(default_value); }
 };
 
+class CandidatePass;
 struct PassInfo;
 
 // A value for every option of one pass, all of the declared type. Reading an
@@ -76,6 +77,11 @@ struct PassInfo {
   // A new pass object. Null for our own candidate passes, which propose
   // rewrites one by one (candidate.h) instead of running on a module.
   std::unique_ptr<xla::HloPassInterface> (*make)(const Options& options);
+  // Of a candidate pass, one of the two: its object, or XLA passes each of
+  // whose rewrites it proposes, most usual first.
+  std::unique_ptr<CandidatePass> (*make_candidate)(const Options& options) =
+      nullptr;
+  std::vector<PassSpec> (*union_of)(const Options& options) = nullptr;
 
   bool is_candidate() const { return make == nullptr; }
 };

@@ -45,7 +45,8 @@ const std::vector<NeededPass>& NeededPasses() {
   static const auto* passes = new std::vector<NeededPass>({
       {"all_to_all_decomposer", kNoEmitter},
       {"batched_gather_scatter_normalizer",
-       "XLA's simplifiers of gathers and scatters cannot take batch dimensions"},
+       "XLA's simplifiers of gathers and scatters cannot take batch "
+       "dimensions"},
       {"batchnorm_expander", kNoEmitter},
       {"bitcast_dtypes_expander",
        "the backend dies of casts that change the number of elements"},

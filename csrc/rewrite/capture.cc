@@ -40,7 +40,10 @@ absl::StatusOr<std::shared_ptr<const Capture>> Capture::Run(
 
 absl::Status Capture::RunPasses(const std::vector<PipelineSpec>& passes,
                                 const ShadowPass* first) {
-  if (first != nullptr) HLOENV_RETURN_IF_ERROR(AddShadow(*first));
+  if (first != nullptr) {
+    HLOENV_RETURN_IF_ERROR(AddName(first->name));
+    HLOENV_RETURN_IF_ERROR(AddShadow(*first));
+  }
   if (passes.empty() && first == nullptr) {
     return Error(kUnknownPassError,
                  "no pass was given; name at least one, as in "
@@ -51,9 +54,10 @@ absl::Status Capture::RunPasses(const std::vector<PipelineSpec>& passes,
     if (IsCandidatePipeline(spec)) {
       HLOENV_RETURN_IF_ERROR(AddName(spec.name));
       HLOENV_RETURN_IF_ERROR(
-          AddProposals(std::get<PassSpec>(spec.steps.front())));
+          AddCandidates(std::get<PassSpec>(spec.steps.front())));
     } else {
       HLOENV_ASSIGN_OR_RETURN(const ShadowPass pass, MakeShadowPass(spec));
+      HLOENV_RETURN_IF_ERROR(AddName(spec.name));
       HLOENV_RETURN_IF_ERROR(AddShadow(pass));
     }
   }
@@ -72,9 +76,10 @@ absl::Status Capture::AddName(const std::string& name) {
   return absl::OkStatus();
 }
 
+// Under the name that was added last.
 absl::Status Capture::AddShadow(const ShadowPass& shadow_pass) {
-  HLOENV_RETURN_IF_ERROR(AddName(shadow_pass.name));
   Pass pass;
+  pass.name = static_cast<int32_t>(pass_names_.size()) - 1;
   HLOENV_ASSIGN_OR_RETURN(pass.shadow, Shadow::Run(module_, shadow_pass));
   if (pass.shadow->changed()) analysis_ = &module_.analysis();
   pass.whole_reason = pass.shadow->whole_reason();
@@ -82,10 +87,20 @@ absl::Status Capture::AddShadow(const ShadowPass& shadow_pass) {
   return absl::OkStatus();
 }
 
-absl::Status Capture::AddProposals(const PassSpec& spec) {
+absl::Status Capture::AddCandidates(const PassSpec& spec) {
+  HLOENV_ASSIGN_OR_RETURN(const Candidates candidates, MakeCandidates(spec));
+  for (const PassSpec& part : candidates.union_of) {
+    HLOENV_ASSIGN_OR_RETURN(const ShadowPass pass,
+                            MakeShadowPass(SinglePass(part)));
+    HLOENV_RETURN_IF_ERROR(AddShadow(pass));
+    // A whole module is no choice beside others.
+    if (!passes_.back().whole_reason.empty()) passes_.pop_back();
+  }
+  if (candidates.pass == nullptr) return absl::OkStatus();
   Pass pass;
-  HLOENV_ASSIGN_OR_RETURN(auto candidate, MakeCandidatePass(spec));
-  HLOENV_ASSIGN_OR_RETURN(pass.proposals, candidate->Propose(module_.hlo()));
+  pass.name = static_cast<int32_t>(pass_names_.size()) - 1;
+  HLOENV_ASSIGN_OR_RETURN(pass.proposals,
+                          candidates.pass->Propose(module_.hlo()));
   analysis_ = &module_.analysis();
   for (const Proposal& proposal : pass.proposals) {
     // Nothing reads the values of dead code.
@@ -508,7 +523,10 @@ std::vector<int64_t> Capture::NumChoices() const {
 
 std::vector<std::string> Capture::WholeReasons() const {
   std::vector<std::string> result;
-  for (const Pass& pass : passes_) result.push_back(pass.whole_reason);
+  result.resize(pass_names_.size());
+  for (const Pass& pass : passes_) {
+    if (!pass.whole_reason.empty()) result[pass.name] = pass.whole_reason;
+  }
   return result;
 }
 
@@ -525,13 +543,15 @@ absl::StatusOr<std::vector<int64_t>> Capture::DecisionsFor(
         absl::StrCat("pass '", name,
                      "' is not among those that were captured: ", given));
   }
-  const auto pass = static_cast<int32_t>(it - pass_names_.begin());
+  const auto wanted = static_cast<int32_t>(it - pass_names_.begin());
+  const auto is_wanted = [&](int32_t pass) {
+    return passes_[pass].name == wanted;
+  };
   std::vector<int64_t> decisions(alternatives_.size(), 0);
   for (size_t a = 0; a < alternatives_.size(); ++a) {
     const auto& passes = alternatives_[a].passes;
     for (size_t c = 0; c < passes.size(); ++c) {
-      if (std::find(passes[c].begin(), passes[c].end(), pass) !=
-          passes[c].end()) {
+      if (std::any_of(passes[c].begin(), passes[c].end(), is_wanted)) {
         decisions[a] = static_cast<int64_t>(c) + 1;
         break;
       }

@@ -57,6 +57,7 @@ struct Alternative {
 // What one choice does.
 struct ChoiceInfo {
   std::vector<std::string> passes;
+  std::string rule;                       // of a candidate pass, where known
   std::string opcode;                     // of the value that users then read
   std::vector<std::string> instructions;  // names in the alternative graph
   std::vector<std::string> makes_dead;    // names of originals
@@ -125,6 +126,7 @@ class Capture {
     int32_t output;
   };
   struct Pass {
+    int32_t name = 0;  // in pass_names_; the parts of a union share theirs
     std::unique_ptr<Shadow> shadow;  // null for a candidate pass
     std::vector<Proposal> proposals;
     std::vector<uint8_t> is_dropped;  // by proposal: it would close a cycle
@@ -153,7 +155,7 @@ class Capture {
                          const ShadowPass* first);
   absl::Status AddName(const std::string& name);
   absl::Status AddShadow(const ShadowPass& pass);
-  absl::Status AddProposals(const PassSpec& spec);
+  absl::Status AddCandidates(const PassSpec& spec);
   absl::Status Rewrite(absl::Span<const int64_t> decisions,
                        class Materializer* result) const;
   void CollectNodes();
@@ -170,6 +172,7 @@ class Capture {
   std::vector<Use> UsesOf(int32_t original) const;
   absl::Status BuildGraph(BuiltGraph* graph) const;
   absl::StatusOr<const BuiltGraph*> GetGraph() const;
+  std::vector<std::string> PassNames(const std::vector<int32_t>& passes) const;
   std::vector<std::string> MadeDead(const Alternative& alternative,
                                     int64_t choice) const;
 

@@ -177,8 +177,13 @@ absl::StatusOr<ChoiceInfo> Capture::Describe(int64_t alternative_index,
     info.opcode = std::string(xla::HloOpcodeString(original->opcode()));
     return info;
   }
-  for (int32_t pass : alternative.passes[choice - 1]) {
-    info.passes.push_back(pass_names_[pass]);
+  info.passes = PassNames(alternative.passes[choice - 1]);
+  for (const Site& site : alternative.sites) {
+    if (IsOriginal(site.nodes[choice - 1])) continue;
+    const Node& node = NewNode(site.nodes[choice - 1]);
+    if (node.instruction != nullptr) continue;
+    const std::string& rule = passes_[node.pass].proposals[node.proposal].rule;
+    if (!rule.empty() && info.rule.empty()) info.rule = rule;
   }
   if (alternative.kind == AlternativeKind::kPass) {
     info.opcode = "module";
@@ -214,6 +219,17 @@ absl::StatusOr<ChoiceInfo> Capture::Describe(int64_t alternative_index,
   }
   info.makes_dead = MadeDead(alternative, choice);
   return info;
+}
+
+// Each name once, in the order of the passes.
+std::vector<std::string> Capture::PassNames(
+    const std::vector<int32_t>& passes) const {
+  std::vector<std::string> names;
+  for (int32_t pass : passes) {
+    const std::string& name = pass_names_[passes_[pass].name];
+    if (names.empty() || names.back() != name) names.push_back(name);
+  }
+  return names;
 }
 
 // Originals that nothing reads any more when this choice alone is taken.

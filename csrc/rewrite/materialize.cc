@@ -223,9 +223,7 @@ absl::Status Capture::BuildGraph(BuiltGraph* graph) const {
     const Alternative& alternative = alternatives_[a];
     std::vector<std::vector<std::string>> passes;
     for (const std::vector<int32_t>& list : alternative.passes) {
-      std::vector<std::string> names;
-      for (int32_t pass : list) names.push_back(pass_names_[pass]);
-      passes.push_back(std::move(names));
+      passes.push_back(PassNames(list));
     }
     for (const Site& site : alternative.sites) {
       // Uses may read different inner alternatives of the same value by now:

@@ -54,12 +54,14 @@ class Choice:
             choice adds.
         makes_dead: names of originals that nothing reads any more if this choice
             alone is taken.
+        rule: which rule of a candidate pass proposes it; "" where it has none.
     """
 
     passes: tuple[str, ...]
     opcode: str
     instructions: tuple[str, ...]
     makes_dead: tuple[str, ...]
+    rule: str = ""
 
 
 class Alternative:

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// Candidate passes made of local rules.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "passes/candidate.h"
+#include "passes/registry.h"
+#include "xla/hlo/ir/hlo_instruction.h"
+
+namespace hloenv {
+
+class Dependence;
+
+// One way to rewrite. Its name is a bool option of its pass, which turns it on.
+struct Rule {
+  absl::string_view name;
+  // When it applies, what it makes, and whether floats round differently.
+  absl::string_view doc;
+  // Appends what it would do with `instruction` as the (last) original.
+  void (*propose)(const xla::HloInstruction& instruction,
+                  Dependence& dependence, std::vector<Proposal>& proposals);
+};
+
+// What depends on what in one computation.
+class Dependence {
+ public:
+  explicit Dependence(const xla::HloComputation& computation);
+
+  const std::vector<const xla::HloInstruction*>& post_order() const {
+    return post_order_;
+  }
+  // Whether `to` depends on `from`.
+  bool Reaches(const xla::HloInstruction& from, const xla::HloInstruction& to);
+  // The users of `instruction`, in post order.
+  std::vector<const xla::HloInstruction*> UsersInOrder(
+      const xla::HloInstruction& instruction) const;
+
+ private:
+  std::vector<const xla::HloInstruction*> post_order_;
+  absl::flat_hash_map<const xla::HloInstruction*, size_t> position_;
+  std::vector<uint64_t> visited_;  // by position: the search that came by last
+  uint64_t stamp_ = 0;
+};
+
+// The entry of a pass of these rules in the catalog, all of them on by default.
+PassInfo RulePass(std::string name, std::string class_name, std::string summary,
+                  absl::Span<const Rule> rules,
+                  std::unique_ptr<CandidatePass> (*make)(const Options&));
+std::unique_ptr<CandidatePass> MakeRulePass(absl::string_view name,
+                                            absl::Span<const Rule> rules,
+                                            const Options& options);
+
+inline int64_t RankOf(const xla::Shape& shape) {
+  return static_cast<int64_t>(shape.dimensions().size());
+}
+
+// Whether a rule may take `instruction` apart: an array of static shape with
+// the layout that JAX gives, without effects, control dependencies or sharding.
+bool IsPlain(const xla::HloInstruction& instruction);
+
+// Adds a proposal that replaces `original` by what `build` makes of the images
+// of `reads`, in their order. Repeated reads are allowed.
+using BuildFn = std::function<absl::StatusOr<xla::HloInstruction*>(
+    absl::Span<xla::HloInstruction* const> reads)>;
+void Propose(const Rule& rule, const xla::HloInstruction& original,
+             std::vector<const xla::HloInstruction*> reads, BuildFn build,
+             std::vector<Proposal>& proposals);
+// The same for several originals that are replaced together.
+using BuildManyFn =
+    std::function<absl::StatusOr<std::vector<xla::HloInstruction*>>(
+        absl::Span<xla::HloInstruction* const> reads)>;
+void ProposeMany(const Rule& rule,
+                 std::vector<const xla::HloInstruction*> originals,
+                 std::vector<const xla::HloInstruction*> reads,
+                 BuildManyFn build, std::vector<Proposal>& proposals);
+
+}  // namespace hloenv
