@@ -110,6 +110,13 @@ void BindPasses(py::module_& m) {
     for (const PassInfo& pass : AllPasses()) names.push_back(pass.name);
     return names;
   });
+  m.def("excluded_passes", [] {
+    std::vector<std::pair<std::string, std::string>> passes;
+    for (const ExcludedPass& pass : ExcludedPasses()) {
+      passes.emplace_back(pass.name, pass.reason);
+    }
+    return passes;
+  });
   m.def(
       "describe_pass",
       [](const std::string& name) {

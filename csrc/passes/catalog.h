@@ -14,5 +14,6 @@ PassInfo AlgebraicSimplifierPass();
 std::vector<PassInfo> SimplifierPasses();  // make a module smaller or simpler
 std::vector<PassInfo> ExpanderPasses();    // write an operation with others
 std::vector<PassInfo> LoweringPasses();    // what a backend needs; fusion
+std::vector<PassInfo> BackendPasses();     // what XLA's CPU compiler needs
 
 }  // namespace hloenv

@@ -63,6 +63,22 @@ std::vector<Layout> OtherLayouts(const Shape& shape) {
   return layouts;
 }
 
+// The backend wants the batch dimensions of a dot outermost, everywhere.
+bool KeepsBatchOutermost(const HloInstruction& instruction, int64_t operand,
+                         const Layout& layout) {
+  if (instruction.opcode() != HloOpcode::kDot) return true;
+  const xla::DotDimensionNumbers& numbers = instruction.dot_dimension_numbers();
+  const int64_t num_batch = numbers.lhs_batch_dimensions_size();
+  const Layout& now = operand < 0
+                          ? instruction.shape().layout()
+                          : instruction.operand(operand)->shape().layout();
+  const int64_t rank = layout.minor_to_major().size();
+  for (int64_t i = rank - num_batch; i < rank; ++i) {
+    if (layout.minor_to_major(i) != now.minor_to_major(i)) return false;
+  }
+  return true;
+}
+
 bool IsCandidate(const HloInstruction& instruction) {
   if (!IsArrayWithLayout(instruction.shape()) || instruction.HasSideEffect() ||
       instruction.HasControlDependencies() || instruction.has_sharding()) {
@@ -110,6 +126,7 @@ void ProposeResult(const HloInstruction& root, Dependence&,
                    std::vector<Proposal>& proposals) {
   if (!IsCandidate(root)) return;
   for (const Layout& layout : OtherLayouts(root.shape())) {
+    if (!KeepsBatchOutermost(root, /*operand=*/-1, layout)) continue;
     Propose(
         ResultRule(), root, Operands(root),
         [&root, layout](Images x) -> absl::StatusOr<HloInstruction*> {
@@ -140,6 +157,7 @@ void ProposeOperand(const HloInstruction& root, Dependence&,
     const Shape& operand = root.operand(i)->shape();
     if (!IsArrayWithLayout(operand)) continue;
     for (const Layout& layout : OtherLayouts(operand)) {
+      if (!KeepsBatchOutermost(root, i, layout)) continue;
       Propose(
           OperandRule(), root, Operands(root),
           [&root, i, layout](Images x) -> absl::StatusOr<HloInstruction*> {

@@ -178,7 +178,8 @@ const std::string& Options::String(absl::string_view name) const {
 const std::vector<PassInfo>& AllPasses() {
   static const auto* passes = [] {
     auto* all = new std::vector<PassInfo>();
-    for (auto* part : {&SimplifierPasses, &ExpanderPasses, &LoweringPasses}) {
+    for (auto* part : {&SimplifierPasses, &ExpanderPasses, &LoweringPasses,
+                       &BackendPasses}) {
       for (PassInfo& pass : part()) all->push_back(std::move(pass));
     }
     std::sort(
@@ -195,6 +196,13 @@ absl::StatusOr<const PassInfo*> FindPass(absl::string_view name) {
       passes.begin(), passes.end(), name,
       [](const PassInfo& pass, absl::string_view n) { return pass.name < n; });
   if (found != passes.end() && found->name == name) return &*found;
+  for (const ExcludedPass& excluded : ExcludedPasses()) {
+    if (excluded.name == name) {
+      return Error(kUnknownPassError,
+                   absl::StrCat("XLA's pass '", name,
+                                "' is left out: ", excluded.reason));
+    }
+  }
   std::vector<std::pair<std::string, std::vector<std::string>>> names;
   for (const PassInfo& pass : passes) {
     names.push_back({pass.name, {pass.name, pass.class_name}});

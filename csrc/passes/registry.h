@@ -89,6 +89,14 @@ struct PassInfo {
 // Every pass, sorted by name. The objects live as long as the process.
 const std::vector<PassInfo>& AllPasses();
 
+// A pass of XLA's that is not in AllPasses.
+struct ExcludedPass {
+  std::string name;
+  std::string reason;
+};
+// Sorted by name.
+const std::vector<ExcludedPass>& ExcludedPasses();
+
 // UnknownPassError, with the nearest name, when there is none.
 absl::StatusOr<const PassInfo*> FindPass(absl::string_view name);
 

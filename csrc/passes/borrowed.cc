@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/borrowed.h"
+
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "passes/run_hook.h"
+#include "support/quiet.h"
+#include "support/status.h"
+#include "xla/hlo/pass/hlo_pass_interface.h"
+#include "xla/service/compiler.h"
+#include "xla/stream_executor/host/host_platform_id.h"
+
+namespace hloenv {
+namespace {
+
+using xla::HloModule;
+using xla::HloPassInterface;
+
+// A compile that waits in front of one pass for good. Never destroyed: its
+// thread sleeps until the process ends.
+class Lender {
+ public:
+  explicit Lender(std::string name) : name_(std::move(name)) {
+    std::thread([this] { Compile(); }).detach();
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [this] { return is_ready_; });
+  }
+
+  // The objects may hold caches: one run at a time.
+  absl::StatusOr<bool> Run(HloModule* module) {
+    std::lock_guard<std::mutex> lock(run_mutex_);
+    if (pass_ == nullptr) {
+      return Error(kPassError,
+                   absl::StrCat("XLA's CPU compiler makes no pass '", name_,
+                                "' on this machine"));
+    }
+    return pass_->Run(module);
+  }
+
+ private:
+  class Watch : public CompileWatch {
+   public:
+    Watch(HloModule* module, Lender* owner)
+        : CompileWatch(module), owner_(owner) {}
+
+   protected:
+    absl::Status OnPipeline(const Arrival&) override {
+      return absl::OkStatus();
+    }
+    absl::StatusOr<bool> OnPass(const Arrival& arrival, RunFn run) override {
+      if (arrival.name != owner_->name_) return run();
+      owner_->Publish(arrival.pass);
+      std::unique_lock<std::mutex> lock(owner_->mutex_);
+      owner_->changed_.wait(lock, [] { return false; });
+      return false;
+    }
+
+   private:
+    Lender* const owner_;
+  };
+
+  void Publish(HloPassInterface* pass) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    pass_ = pass;
+    is_ready_ = true;
+    changed_.notify_all();
+  }
+
+  void Compile() {
+    QuietLogs quiet;
+    if (InstallRunHooks().ok()) {
+      auto builder = xla::HloComputation::Builder("main");
+      xla::HloInstruction* x =
+          builder.AddInstruction(xla::HloInstruction::CreateParameter(
+              0, xla::ShapeUtil::MakeShape(xla::F32, {2, 2}), "x"));
+      builder.AddInstruction(xla::HloInstruction::CreateUnary(
+          x->shape(), xla::HloOpcode::kNegate, x));
+      auto module =
+          std::make_unique<HloModule>("lender", xla::HloModuleConfig());
+      module->AddEntryComputation(builder.Build());
+      auto compiler =
+          xla::Compiler::GetForPlatform(stream_executor::host::kHostPlatformId);
+      if (compiler.ok()) {
+        Watch watch(module.get(), this);
+        (*compiler)
+            ->RunHloPasses(std::move(module), /*executor=*/nullptr,
+                           xla::Compiler::CompileOptions{})
+            .IgnoreError();
+      }
+    }
+    Publish(nullptr);
+  }
+
+  const std::string name_;
+  std::mutex run_mutex_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool is_ready_ = false;
+  HloPassInterface* pass_ = nullptr;
+};
+
+Lender& LenderOf(const std::string& name) {
+  static auto* mutex = new std::mutex();
+  static auto* lenders = new std::map<std::string, std::unique_ptr<Lender>>();
+  std::lock_guard<std::mutex> lock(*mutex);
+  std::unique_ptr<Lender>& lender = (*lenders)[name];
+  if (lender == nullptr) lender = std::make_unique<Lender>(name);
+  return *lender;
+}
+
+class BorrowedPass : public xla::HloModulePass {
+ public:
+  explicit BorrowedPass(std::string name) : name_(std::move(name)) {}
+  absl::string_view name() const override { return name_; }
+
+ protected:
+  absl::StatusOr<bool> RunImpl(
+      HloModule* module,
+      const absl::flat_hash_set<absl::string_view>&) override {
+    return LenderOf(name_).Run(module);
+  }
+
+ private:
+  const std::string name_;
+};
+
+}  // namespace
+
+std::unique_ptr<HloPassInterface> BorrowPass(std::string name) {
+  return std::make_unique<BorrowedPass>(std::move(name));
+}
+
+}  // namespace hloenv
