@@ -100,8 +100,8 @@ std::vector<PassInfo> BackendPasses() {
        "FusionWrapper",
        "Puts operations that the CPU backend has code for in fusions only "
        "into fusions of their own. It belongs after fusion.",
-       {{"tiled_emitter", false, "Wrap what the tiled emitter takes."},
-        {"loop_fusion", false, "Wrap for the experimental loop fusion."}},
+       {{"loop_fusion", false, "Wrap for the experimental loop fusion."},
+        {"tiled_emitter", false, "Wrap what the tiled emitter takes."}},
        [](const Options& options) -> PassPtr {
          return std::make_unique<xla::cpu::FusionWrapper>(
              options.Bool("loop_fusion"), options.Bool("tiled_emitter"));

@@ -45,7 +45,14 @@ from .graph import HloGraph, dtypes, opcodes
 from .intercept import Interception, LiveStage, gpu_targets, intercept
 from .interpreter import ChoiceError, interpret, verify_alternatives
 from .module import ArraySpec, HloModule, ModuleCost, as_module
-from .passes import Pass, Pipeline, describe_pass, list_passes, run_passes
+from .passes import (
+    Pass,
+    Pipeline,
+    describe_pass,
+    excluded_passes,
+    list_passes,
+    run_passes,
+)
 from .place import Place, Stage, finish, list_stages, run_until
 from .rewrite import Alternative, Alternatives, Choice, Site, Use
 from .trace import Trace
@@ -110,6 +117,7 @@ __all__ = [
     "compile",
     "describe_pass",
     "dtypes",
+    "excluded_passes",
     "finish",
     "gpu_targets",
     "intercept",

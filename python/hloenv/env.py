@@ -21,7 +21,13 @@ if TYPE_CHECKING:
 
 # Passes whose rewrites XLA's backend can use only once layouts are assigned.
 _AFTER_LAYOUT_ASSIGNMENT = frozenset(
-    {"fusion", "cpu_multi_output_fusion", "general-fusion"}
+    {
+        "cpu_multi_output_fusion",
+        "fusion",
+        "fusion-wrapper",
+        "general-fusion",
+        "general-layout",
+    }
 )
 
 

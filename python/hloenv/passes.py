@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from importlib import resources
 from typing import Any, Literal
 
 import numpy as np
@@ -52,6 +54,9 @@ class PassInfo:
         candidate: whether it only proposes rewrites one by one, so that it gives
             alternatives but cannot run.
         class_name: XLA's C++ class.
+        kinds: what its alternatives have been seen to be (`Alternative.kind`) on real
+            modules, sorted; empty if none of them gave it anything to do.
+        whole_reasons: why it was taken or left as a whole where it was.
     """
 
     name: str
@@ -59,11 +64,25 @@ class PassInfo:
     options: tuple[PassOption, ...]
     candidate: bool
     class_name: str
+    kinds: tuple[str, ...] = ()
+    whole_reasons: tuple[str, ...] = ()
 
 
 def list_passes() -> tuple[str, ...]:
     """Names of all passes, sorted."""
     return tuple(core.list_passes())
+
+
+def excluded_passes() -> dict[str, str]:
+    """XLA's passes that are left out, sorted, each with the reason."""
+    return dict(core.excluded_passes())
+
+
+@functools.cache
+def _pass_table() -> dict[str, dict[str, Any]]:
+    path = resources.files(__package__) / "pass_table.json"
+    table: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+    return table
 
 
 @functools.cache
@@ -80,6 +99,8 @@ def describe_pass(name: str) -> PassInfo:
         options=tuple(PassOption(**option) for option in info["options"]),
         candidate=info["candidate"],
         class_name=info["class_name"],
+        kinds=tuple(sorted(_pass_table().get(name, {}).get("kinds", ()))),
+        whole_reasons=tuple(_pass_table().get(name, {}).get("reasons", ())),
     )
 
 

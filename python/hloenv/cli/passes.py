@@ -8,7 +8,13 @@ import re
 from dataclasses import asdict
 from typing import Any
 
-from ..passes import PassInfo, PassOption, describe_pass, list_passes
+from ..passes import (
+    PassInfo,
+    PassOption,
+    describe_pass,
+    excluded_passes,
+    list_passes,
+)
 from . import output
 
 DESCRIPTION = (
@@ -23,18 +29,19 @@ examples:
 
 # The first group whose pattern a name has is the one that it is shown under.
 _GROUPS = (
+    ("hloenv's own, each rewrite a choice", r"^general-|^reassociate$|^merge-dots$"),
     ("Fusion", r"fusion"),
     ("Control flow and calls", r"while|loop|conditional|call|map-inline|barrier"),
     (
         "Types and precision",
-        r"bf16|fp-|caster|upcast|promotion|data-type|convert|bitcast",
+        r"bf16|float-norm|sub-byte|fp-|caster|upcast|promotion|data-type|convert|bitcast",
     ),
     ("Linear algebra", r"dot|conv|transpose-folding|cholesky|eigh|qr_|triangular"),
     ("Random numbers", r"rng"),
     ("Gather, scatter, reduce and sort", r"gather|scatter|reduc|sort|topk|slice|index"),
     (
         "Layout, memory and devices",
-        r"reshape-decomposer|copy|buffer|sharding|all_to|dynamic",
+        r"reshape-decomposer|canonicalizer$|memory|parallel|combiner|library|copy|buffer|sharding|all_to|dynamic",
     ),
     ("Expanders", r"expander|decomposer"),
     ("Simplification", r""),
@@ -57,7 +64,12 @@ def run(args: argparse.Namespace) -> None:
         return
     infos = [describe_pass(name) for name in list_passes()]
     if args.json:
-        output.print_json({"passes": [_as_json(info) for info in infos]})
+        output.print_json(
+            {
+                "passes": [_as_json(info) for info in infos],
+                "excluded": excluded_passes(),
+            }
+        )
     else:
         _print_all(infos)
 
@@ -77,14 +89,31 @@ def _print_all(infos: list[PassInfo]) -> None:
         if not members:
             continue
         output.print_table(
-            ("pass", "options", "what it does"),
-            [(i.name, len(i.options) or "", i.summary) for i in members],
+            ("pass", "options", "decided by", "what it does"),
+            [
+                (i.name, len(i.options) or "", _decided_by(i), i.summary)
+                for i in members
+            ],
             title=group,
             right=("options",),
             fold=("what it does",),
         )
         output.print_line()
-    output.print_line(f"{len(infos)} passes; hloenv passes NAME describes one")
+    output.print_line(
+        f"{len(infos)} passes; hloenv passes NAME describes one. Decided by: what the "
+        "alternatives of a pass were on real modules (- where it had nothing to do)."
+    )
+    output.print_line()
+    output.print_table(
+        ("left out", "because"), list(excluded_passes().items()), fold=("because",)
+    )
+
+
+_KINDS = {"instruction": "node", "sites": "sites", "pass": "whole"}
+
+
+def _decided_by(info: PassInfo) -> str:
+    return ", ".join(_KINDS[kind] for kind in info.kinds) or "-"
 
 
 def _print_one(info: PassInfo) -> None:
@@ -94,6 +123,8 @@ def _print_one(info: PassInfo) -> None:
         output.print_line(
             "It proposes rewrites one by one, so it gives alternatives but cannot run."
         )
+    for reason in info.whole_reasons:
+        output.print_line(f"Where it can only be taken or left as a whole: {reason}.")
     if info.options:
         output.print_line()
         output.print_table(

@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Captures every pass on a folder of modules and writes what came of it.
+
+    python scripts/make_pass_table.py            # ../shared/hlo, some minutes
+
+Each module as JAX lowers it, with calls inlined, and in front of XLA's fusion. Writes
+docs/passes.md, and python/hloenv/pass_table.json, from which `hloenv passes` says how
+the rewrites of a pass are decided.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import random
+import sys
+import time
+import warnings
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import hloenv
+from hloenv.cli.passes import group_of
+
+ROOT = Path(__file__).resolve().parent.parent
+_MIN_TIME_S = 2e-4  # shorter runs say nothing of overhead
+
+
+@dataclass
+class Row:
+    """What one pass did."""
+
+    captures: int = 0
+    refused: int = 0
+    kinds: Counter[str] = field(default_factory=Counter)
+    choices: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+    broken: list[str] = field(default_factory=list)
+    ratios: list[float] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """What the command line shows."""
+        return {"kinds": dict(self.kinds), "reasons": sorted(self.reasons)}
+
+
+def variants(path: Path) -> list[tuple[str, hloenv.HloModule]]:
+    """The module in its three forms."""
+    module = hloenv.HloModule.from_file(path)
+    inlined = hloenv.run_passes(module, "call-inliner", "dce").module
+    placed = hloenv.run_until(module, "fusion")
+    return [("raw", module), ("inlined", inlined), ("before fusion", placed)]
+
+
+def capture(name: str, module: hloenv.HloModule, where: str, row: Row) -> None:
+    """Captures, and checks laws 2 and 3."""
+    env = hloenv.HloEnv(module)
+    started = time.perf_counter()
+    try:
+        alternatives = env.get_alternatives(name)
+    except hloenv.PassError:
+        row.refused += 1
+        return
+    seconds = time.perf_counter() - started
+    row.captures += 1
+    row.choices += int(alternatives.num_choices.sum()) - len(alternatives)
+    for alternative in alternatives:
+        row.kinds[alternative.kind] += 1
+    for reason in alternatives.whole.values():
+        row.reasons[_without_names(reason)] += 1
+    rejected = alternatives.apply(alternatives.reject_all())
+    if rejected.fingerprint() != module.fingerprint():
+        row.broken.append(f"law 2 on {where}")
+    if hloenv.describe_pass(name).candidate:
+        return
+    started = time.perf_counter()
+    native = hloenv.run_passes(module, name).module
+    native_s = time.perf_counter() - started
+    if seconds > _MIN_TIME_S:
+        row.ratios.append(seconds / native_s)
+    accepted = alternatives.apply(alternatives.decisions_for(name))
+    # It draws seeds of its own each time.
+    if name != "rng-expander" and accepted.fingerprint() != native.fingerprint():
+        row.broken.append(f"law 3 on {where}")
+
+
+def _without_names(reason: str) -> str:
+    return "'...'".join(reason.split("'")[::2])
+
+
+def measure(arguments: argparse.Namespace) -> tuple[dict[str, Row], int]:
+    """A row for each pass, and the number of modules."""
+    paths = sorted(Path(arguments.folder).glob("**/*.txt"))
+    paths = [path for path in paths if path.stat().st_size <= arguments.max_kb * 1024]
+    random.Random(0).shuffle(paths)
+    rows = {name: Row() for name in hloenv.list_passes()}
+    deadline = time.monotonic() + arguments.seconds
+    for number, path in enumerate(paths):
+        if time.monotonic() > deadline:
+            return rows, number
+        for variant, module in variants(path):
+            for name, row in rows.items():
+                capture(name, module, f"{path.parent.name}/{path.stem} {variant}", row)
+        print(f"\r{number + 1}/{len(paths)}", end="", file=sys.stderr, flush=True)
+    return rows, len(paths)
+
+
+def document(rows: dict[str, Row], num_modules: int) -> str:
+    """Markdown."""
+    broken = {name: row.broken for name, row in rows.items() if row.broken}
+    lines = [
+        "# Passes",
+        "",
+        "Written by `scripts/make_pass_table.py`; do not edit. "
+        f"{datetime.date.today()}, {num_modules} modules, each raw, inlined and in "
+        "front of XLA's fusion; XLA of TensorFlow "
+        f"{hloenv._native.core.tensorflow_version}.",
+        "",
+        "*nodes*: alternatives of one value; *sites*: of several together; *whole*: "
+        "of the whole module. *overhead*: geometric mean of get_alternatives over "
+        "native pass and clone (one cold run each). *laws 2, 3*: reject all and "
+        "accept all, by fingerprint.",
+        "",
+        "| pass | group | nodes | sites | whole | choices | overhead | laws 2, 3 |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | --- |",
+    ]
+    for name, row in rows.items():
+        ratio = f"{np.exp(np.mean(np.log(row.ratios))):.2f}" if row.ratios else "-"
+        laws = f"{row.captures} hold"
+        if row.broken:
+            laws = f"{len(row.broken)} of {row.captures} broken"
+        kinds = [str(row.kinds[kind]) for kind in ("instruction", "sites", "pass")]
+        cells = [f"`{name}`", group_of(name), *kinds, str(row.choices), ratio, laws]
+        lines.append("| " + " | ".join(cells) + " |")
+    lines += ["", f"{len(rows)} passes.", "", "## Whole modules", ""]
+    for name, row in rows.items():
+        lines += [f"* `{name}`: {reason} ({n})" for reason, n in row.reasons.items()]
+    lines += ["", "## Left out", ""]
+    lines += [f"* `{name}`: {why}" for name, why in hloenv.excluded_passes().items()]
+    if broken:
+        lines += ["", "## Broken laws", ""]
+        lines += [
+            f"* `{name}`: {', '.join(where[:5])}" for name, where in broken.items()
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """See the module's docstring."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", nargs="?", default=ROOT.parent / "shared" / "hlo")
+    parser.add_argument("--max-kb", type=int, default=100)
+    parser.add_argument("--seconds", type=float, default=600)
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore", hloenv.PlaceWarning)
+    rows, num_modules = measure(arguments)
+    (ROOT / "docs" / "passes.md").write_text(document(rows, num_modules))
+    table = {name: row.to_json() for name, row in rows.items()}
+    path = ROOT / "python" / "hloenv" / "pass_table.json"
+    path.write_text(json.dumps(table, indent=1, sort_keys=True) + "\n")
+    sys.exit(any(row.broken for row in rows.values()))
+
+
+if __name__ == "__main__":
+    main()
