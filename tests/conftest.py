@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from hloenv._native import core
 from support.run_child import RunChild
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -32,6 +33,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         for package in packages:
             if importlib.util.find_spec(package) is None:
                 pytest.skip(f"{package} is not installed: pip install hloenv[{marker}]")
+    if item.get_closest_marker("gpu_compiler") and not core.has_gpu_compiler():
+        pytest.skip("there is no GPU compiler in tensorflow-cpu: scripts/test_gpu.sh")
 
 
 def _hlo_dir() -> Path | None:

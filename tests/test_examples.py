@@ -18,6 +18,7 @@ _EXPECTED = {
     "03_graph.py": "decisions [",
     "04_fusion.py": "accept: ",
     "05_search.py": "replayed 2 steps",
+    "07_intercept.py": "cpu: ",
 }
 _EXPECTED_WITH_JAX = {"06_jax.py": "outputs equal"}
 
