@@ -66,6 +66,12 @@ def summary(reports: dict[str, Report], arguments: argparse.Namespace) -> str:
     ratios = [report.run_s / report.plain_s for report in good]
     accepts = [report.accept_s / report.plain_s for report in good]
     violated = {name: each for name, each in reports.items() if each.violations}
+    refused = {name: each.refused for name, each in reports.items() if each.refused}
+    slowest = max(
+        (name for name, each in reports.items() if each.stages),
+        key=lambda name: reports[name].run_s / reports[name].plain_s,
+        default="",
+    )
     whole = {name: reason for report in good for name, reason in report.whole}
     lines = [
         f"## Target {arguments.target}",
@@ -76,11 +82,12 @@ def summary(reports: dict[str, Report], arguments: argparse.Namespace) -> str:
         "| | |",
         "| --- | ---: |",
         f"| modules | {len(reports)} |",
+        f"| of these, XLA cannot compile | {len(refused)} |",
         f"| of these with a violation | {len(violated)} |",
         f"| stages | {sum(report.stages for report in good)} |",
         f"| alternatives | {sum(report.alternatives for report in good)} |",
         f"| run() at every stage over plain, geometric mean | {_mean(ratios):.2f} |",
-        f"| the same, worst | {max(ratios, default=0):.2f} |",
+        f"| the same, worst ({slowest}) | {max(ratios, default=0):.2f} |",
         "| capturing and accepting at every stage over plain, geometric mean | "
         f"{_mean(accepts):.2f} |",
         "",
