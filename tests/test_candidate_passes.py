@@ -242,6 +242,25 @@ def test_general_simplify_offers_what_algsimp_does_and_more():
     assert not extra.whole
 
 
+def test_costs_are_what_each_choice_alone_changes():
+    module = hloenv.HloModule.from_text(DOTS)
+    alternatives = capture(DOTS, "reassociate", "merge-dots")
+    before, costs = module.cost(), alternatives.costs
+    num_checked = 0
+    for alternative in alternatives:
+        for choice in range(alternative.num_choices):
+            decisions = alternatives.reject_all()
+            decisions[alternative.index] = choice
+            after = alternatives.apply(decisions)
+            at = costs.first[alternative.index] + choice
+            assert costs.flops[at] == after.cost().flops - before.flops
+            if "reduce" not in alternative.choices[choice].opcode:
+                grown = after.instruction_count - module.instruction_count
+                assert costs.instructions[at] == grown
+            num_checked += 1
+    assert num_checked == int(alternatives.num_choices.sum())
+
+
 def test_passes_say_where_they_belong():
     with pytest.warns(hloenv.PlaceWarning, match="general-layout"):
         capture(DOTS, "general-layout")

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import hloenv
-from hloenv import policies
-from hloenv.policies import base, effects
+from hloenv import effects, policies
+from hloenv.policies import base
 
 # `sin` is computed twice (cse saves one), and `x + 0` is just `x` (algsimp).
 _TWO_REWRITES = """HloModule two_rewrites

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ._native import core
+from .effects import ChoiceCosts
 from .errors import DecisionError
 from .module import HloModule
 
@@ -215,6 +216,11 @@ class Alternatives(Sequence[Alternative]):
         from .graph import HloGraph
 
         return HloGraph.from_module(self.module)
+
+    @cached_property
+    def costs(self) -> ChoiceCosts:
+        """Static cost differences of all choices, as arrays."""
+        return ChoiceCosts.of(self)
 
     def __repr__(self) -> str:
         return f"<{len(self)} alternatives of {', '.join(self.pass_names)}>"

@@ -74,6 +74,49 @@ def test_capture_costs_little_more_than_the_pass(
     benchmark(lambda: env.get_alternatives("algsimp"))
 
 
+_TEN = (
+    "algsimp",
+    "cse",
+    "constant_folding",
+    "reshape-mover",
+    "tuple-simplifier",
+    "transpose-folding",
+    "dot_decomposer",
+    "call-inliner",
+    "zero_sized_hlo_elimination",
+    "broadcast_canonicalizer",
+)
+
+
+def test_joint_capture_costs_what_its_parts_cost(
+    benchmark: BenchmarkFixture, real_module_paths: list[Path]
+) -> None:
+    """get_alternatives of ten passes at once over ten calls with one each."""
+    ratios = []
+    for path in real_module_paths[::_EVERY]:
+        env = hloenv.HloEnv(path)
+
+        def apart(env: hloenv.HloEnv = env) -> None:
+            for name in _TEN:
+                env.get_alternatives(name)
+
+        together = compare(
+            lambda env=env: env.get_alternatives(*_TEN),
+            apart,
+            seconds=0.3,
+            max_rounds=50,
+        )
+        ratios.append(together.ratio)
+    report(
+        benchmark,
+        f"capturing {len(_TEN)} passes jointly over one by one, {len(ratios)} modules: "
+        "geometric mean",
+        "at most 1.1",
+        f"{geometric_mean(ratios):.2f} (worst {max(ratios):.2f})",
+    )
+    benchmark(lambda: None)
+
+
 @pytest.mark.parametrize("name", ["cse", "algsimp"])
 def test_whole_step(benchmark: BenchmarkFixture, name: str) -> None:
     """get_alternatives, features, apply, on 2,500 instructions."""

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from ..effects import byte_weights, count_weights
 from .base import register_policy
-from .effects import byte_weights, cheapest_choices, count_weights
+from .cheapest import cheapest_choices
 
 if TYPE_CHECKING:
     from ..rewrite import Alternatives

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import chain, pairwise, repeat
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from ..graph import HloGraph
-    from ..rewrite import Alternatives
+    from .graph import HloGraph
+    from .rewrite import Alternatives
 
 Float64Array = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
@@ -49,6 +50,48 @@ def byte_weights(graph: HloGraph) -> Float64Array:
     return np.where(known >= 0, known, graph.input_bytes + graph.output_bytes)
 
 
+def flop_weights(graph: HloGraph) -> Float64Array:
+    """[N] floating-point operations, as XLA's cost analysis has them; 0 if unknown."""
+    return np.maximum(graph.flops, 0).astype(np.float64)
+
+
+def transcendental_weights(graph: HloGraph) -> Float64Array:
+    """[N] transcendental operations, likewise."""
+    return np.maximum(graph.transcendentals, 0).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class ChoiceCosts:
+    """What each choice changes if it alone is taken: added minus made dead.
+
+    X counts the choices of all alternatives, one alternative after the other, the
+    originals (0, which change nothing) included.
+
+    Attributes:
+        first: [A] int64, the position of each alternative's choice 0 in the others.
+        instructions: [X] float64; a computation counts by its share of callers.
+        flops: [X] float64.
+        transcendentals: [X] float64.
+        bytes_accessed: [X] float64, bytes read and written.
+    """
+
+    first: Int64Array
+    instructions: Float64Array
+    flops: Float64Array
+    transcendentals: Float64Array
+    bytes_accessed: Float64Array
+
+    @classmethod
+    def of(cls, alternatives: Alternatives) -> ChoiceCosts:
+        """The static cost differences of a capture."""
+        effects = Effects(alternatives, count_weights)
+        changes = [
+            effects.change_of(weights)
+            for weights in (flop_weights, transcendental_weights, byte_weights)
+        ]
+        return cls(effects.first, effects.change, *changes)
+
+
 class Effects:
     """What each choice does if it alone is taken.
 
@@ -63,6 +106,7 @@ class Effects:
     """
 
     def __init__(self, alternatives: Alternatives, weights: Weights) -> None:
+        self._alternatives = alternatives
         self._graph = graph = alternatives.graph
         self._base = graph.num_nodes + 1
         counts = alternatives.num_choices
@@ -72,13 +116,18 @@ class Effects:
         self._size = int(counts.sum())
         self._added, self._reads = self._below(_is_original(alternatives))
         self._dead = self._made_dead(alternatives)
-        by_node = np.append(weights(graph), 0.0)
-        self.change = self._sum(self._added, by_node) - self._sum(self._dead, by_node)
+        self.change = self.change_of(weights)
+
+    def change_of(self, weights: Weights) -> Float64Array:
+        """[X] what each choice changes in the sum of these weights."""
+        by_node = np.append(weights(self._graph), 0.0)
+        change = self._sum(self._added, by_node) - self._sum(self._dead, by_node)
         for index in np.flatnonzero(self.is_whole):
-            for choice in range(1, int(counts[index])):
-                self.change[self.first[index] + choice] = _whole_effect(
-                    alternatives, int(index), choice, weights
+            for choice in range(1, int(self._alternatives.num_choices[index])):
+                change[self.first[index] + choice] = _whole_effect(
+                    self._alternatives, int(index), choice, weights
                 )
+        return change
 
     def dead(self) -> list[frozenset[int]]:
         """[X] originals that each choice makes dead."""
@@ -145,59 +194,18 @@ class Effects:
 
 def _is_original(alternatives: Alternatives) -> npt.NDArray[np.bool_]:
     """[N] whether a node of the alternative graph is one of the module's."""
-    from ..graph import HloGraph
-    from ..module import HloModule
+    from .graph import HloGraph
+    from .module import HloModule
 
     module = HloModule._wrap(alternatives._capture.module())
     names = frozenset(HloGraph.from_module(module).node_names)
     return np.fromiter(map(names.__contains__, alternatives.graph.node_names), np.bool_)
 
 
-def cheapest_choices(alternatives: Alternatives, weights: Weights) -> Int64Array:
-    """[A] choices that lower the sum of weights, best first, none spoiling another.
-
-    A choice is taken if it gains, and no better one makes dead what it makes dead (the
-    gain would count twice) or what it reads (which would have to stay), nor reads what
-    it makes dead. So the gains add up, and the result is no worse than the original.
-    Where a pass can only be taken as a whole, it is taken if that alone gains more than
-    all others together.
-    """
-    decisions = np.zeros(len(alternatives), np.int64)
-    if len(alternatives) == 0:
-        return decisions
-    effects = Effects(alternatives, weights)
-    owner = np.repeat(np.arange(len(alternatives)), alternatives.num_choices)
-    is_candidate = (effects.change < 0) & ~effects.is_whole[owner]
-    candidates = np.flatnonzero(is_candidate)
-    candidates = candidates[np.argsort(effects.change[candidates], kind="stable")]
-    dead, reads = effects.dead(), effects.reads()
-    all_dead: set[int] = set()
-    all_reads: set[int] = set()
-    gain = 0.0
-    for choice in candidates.tolist():
-        index = owner[choice]
-        is_free = all_dead.isdisjoint(dead[choice]) and not decisions[index]
-        if (
-            is_free
-            and all_dead.isdisjoint(reads[choice])
-            and all_reads.isdisjoint(dead[choice])
-        ):
-            decisions[index] = choice - effects.first[index]
-            all_dead |= dead[choice]
-            all_reads |= reads[choice]
-            gain += effects.change[choice]
-    whole = np.where(effects.is_whole[owner], effects.change, np.inf)
-    best = int(np.argmin(whole))
-    if whole[best] < gain:
-        decisions[:] = 0
-        decisions[owner[best]] = best - effects.first[owner[best]]
-    return decisions
-
-
 def _whole_effect(
     alternatives: Alternatives, index: int, choice: int, weights: Weights
 ) -> float:
-    from ..graph import HloGraph
+    from .graph import HloGraph
 
     decisions = alternatives.reject_all()
     before = HloGraph.from_module(alternatives.apply(decisions))
