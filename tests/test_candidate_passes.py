@@ -264,33 +264,3 @@ def test_costs_are_what_each_choice_alone_changes():
 def test_passes_say_where_they_belong():
     with pytest.warns(hloenv.PlaceWarning, match="general-layout"):
         capture(DOTS, "general-layout")
-
-
-def test_names_of_passes_that_are_left_out_come_with_the_reason():
-    excluded = hloenv.excluded_passes()
-    assert list(excluded) == sorted(excluded)
-    assert not set(excluded) & set(hloenv.list_passes())
-    for name, reason in excluded.items():
-        with pytest.raises(hloenv.UnknownPassError) as caught:
-            hloenv.Pass(name)
-        assert reason in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "convolution-canonicalization",
-        "cpu-parallel-task-assigner",
-        "dot-library-rewriter",
-    ],
-)
-def test_borrowed_passes_do_what_the_compiler_does(name, hlo_dir):
-    path = hlo_dir / "dm-haiku" / "resnet18_train.txt"
-    stopped = hloenv.run_until(hloenv.HloModule.from_file(path), name)
-    with hloenv.intercept(hloenv.HloModule.from_file(path)) as pipeline:
-        stage = pipeline.run_until(name)
-        assert stage.module.fingerprint() == stopped.fingerprint()
-        changed = stage.run()
-        wanted = pipeline.stage.module.fingerprint()
-    result = hloenv.run_passes(stopped, name)
-    assert (result.changed, result.module.fingerprint()) == (changed, wanted)

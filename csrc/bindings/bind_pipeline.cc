@@ -166,6 +166,7 @@ void BindPipeline(py::module_& m) {
           "result",
           [](Interception& self) { return ValueOrThrow(self.Result()); },
           WithoutGil())
+      .def("is_paused", &Interception::is_paused)
       .def("close", &Interception::Close, WithoutGil());
   m.def("gpu_target_names", &GpuTargetNames);
   m.def("has_gpu_compiler", &HasGpuCompiler, WithoutGil());

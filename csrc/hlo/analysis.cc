@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hlo/analysis.h"
 
+#include "hlo/order.h"
+
 namespace hloenv {
 namespace {
 
@@ -40,8 +42,7 @@ Analysis::Analysis(const xla::HloModule& module) : hlo(module), index(module) {
   is_live_computation.assign(index.computations().size(), 0);
   has_extras.assign(index.size(), 0);
 
-  // Callees come before callers in post order.
-  const auto computations = module.MakeComputationPostOrder();
+  const auto computations = CalleesFirst(module);
   std::vector<uint8_t> has_effect(index.computations().size(), 0);
   std::vector<std::vector<int32_t>> effects_of(index.computations().size());
   for (const HloComputation* computation : computations) {

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "hlo/analysis.h"
 #include "hlo/config.h"
+#include "hlo/order.h"
 #include "support/status.h"
 #include "xla/hlo/ir/hlo_opcode.h"
 #include "xla/hlo/parser/hlo_parser.h"
@@ -126,7 +127,18 @@ Module Module::Clone() const { return Module(CloneHlo()); }
 std::string Module::ToText() const {
   xla::HloPrintOptions options;
   options.set_print_large_constants(true);
-  return hlo().ToString(options);
+  const std::vector<xla::HloComputation*> order = CalleesFirst(hlo());
+  if (order == hlo().MakeComputationPostOrder()) return hlo().ToString(options);
+  // XLA would print a caller before its callee, which its parser refuses.
+  const std::string whole = hlo().ToString(options);
+  std::string text = whole.substr(0, whole.find("\n\n") + 2);
+  for (const xla::HloComputation* computation : order) {
+    if (computation->IsAsyncComputation()) continue;  // printed at its caller
+    absl::StrAppend(&text,
+                    computation == hlo().entry_computation() ? "ENTRY " : "",
+                    computation->ToString(options), "\n\n");
+  }
+  return text;
 }
 
 std::string Module::ToProto() const {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "intercept/interception.h"
 
+#include <unistd.h>
+
 #include <chrono>
 #include <utility>
 
@@ -16,6 +18,9 @@ using xla::HloModule;
 namespace {
 
 constexpr std::chrono::milliseconds kInterruptInterval(50);
+
+// How long a pass may take to end once nobody waits for it any more.
+constexpr std::chrono::seconds kCloseTime(20);
 
 // Most passes take some microseconds, as does waking a thread: both sides look
 // for a while before they sleep.
@@ -39,7 +44,7 @@ bool RemembersComputations(absl::string_view name) {
                                                  "eigh_expander",
                                                  "qr_expander",
                                                  "rng-bit-generator-expander",
-                                                 "triangular_solve_expander"};
+                                                 "rng-expander", "triangular_solve_expander"};
   return std::find(std::begin(kNames), std::end(kNames), name) !=
          std::end(kNames);
 }
@@ -68,10 +73,12 @@ class Interception::Watch : public CompileWatch {
 Interception::Interception(const Module& module, Target target)
     : given_(module),
       target_(std::move(target)),
+      pid_(getpid()),
       compiled_(absl::InternalError("the compile has not ended")) {}
 
 absl::StatusOr<std::shared_ptr<Interception>> Interception::Start(
     const Module& module, Target target) {
+  HLOENV_RETURN_IF_ERROR(CheckUnscheduled(module.hlo()));
   HLOENV_RETURN_IF_ERROR(InstallRunHooks());
   std::shared_ptr<Interception> result(
       new Interception(module, std::move(target)));
@@ -233,6 +240,8 @@ absl::StatusOr<std::shared_ptr<const Capture>> Interception::CaptureHere(
   HLOENV_RETURN_IF_ERROR(CopyHere());
   HLOENV_ASSIGN_OR_RETURN(const ShadowPass pass, WaitingPass());
   HLOENV_ASSIGN_OR_RETURN(capture_, Capture::Run(*copy_, others, &pass));
+  (arrival_.name == "layout-assignment" ? kept_to_the_end_ : shadows_)
+      .push_back(capture_);
   return capture_;
 }
 
@@ -241,6 +250,8 @@ void Interception::GiveAnswer(Answer answer) {
   copy_.reset();
   live_of_.reset();
   capture_.reset();
+  kept_.swap(shadows_);
+  shadows_.clear();
   std::lock_guard<std::mutex> lock(mutex_);
   answer_ = answer;
   state_ = State::kRunning;
@@ -361,7 +372,24 @@ void Interception::Cancel() {
 void Interception::Close() {
   std::lock_guard<std::mutex> call(call_mutex_);
   if (!thread_.joinable()) return;
+  // What a sleeping thread waits on must never be destroyed.
+  static auto* abandoned = new std::vector<std::shared_ptr<Interception>>();
+  if (getpid() != pid_) {
+    thread_.detach();
+    abandoned->push_back(shared_from_this());
+    return;
+  }
   Cancel();
+  {
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (!changed_.wait_for(lock, kCloseTime,
+                           [this] { return state_ == State::kEnded; })) {
+      // The thread goes on in a pass that does not end, with this object.
+      abandoned->push_back(shared_from_this());
+      thread_.detach();
+      return;
+    }
+  }
   thread_.join();
   copy_.reset();
   live_of_.reset();

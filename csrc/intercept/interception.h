@@ -8,6 +8,8 @@
 #pragma once
 
 #include <atomic>
+#include <sys/types.h>
+
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -28,7 +30,7 @@
 
 namespace hloenv {
 
-class Interception {
+class Interception : public std::enable_shared_from_this<Interception> {
  public:
   // Starts to compile a clone of `module`. Errors: HookError.
   static absl::StatusOr<std::shared_ptr<Interception>> Start(
@@ -71,7 +73,11 @@ class Interception {
   bool last_changed();
   // The optimized module, once the compile has ended.
   absl::StatusOr<Module> Result();
-  // Ends the compile in front of the next pass, and waits for that.
+  // Whether the compile waits in front of a pass.
+  bool is_paused() const { return state_ == State::kPaused; }
+  // Ends the compile in front of the next pass, and waits for that, for some
+  // seconds: a pass that never ends keeps its thread and its memory. Does
+  // nothing in a process that was forked off, which has no such thread.
   void Close();
 
  private:
@@ -94,6 +100,7 @@ class Interception {
 
   const Module given_;
   const Target target_;
+  const pid_t pid_;
   std::thread thread_;
 
   // Calls of the public functions one by one.
@@ -102,6 +109,12 @@ class Interception {
   std::optional<Module> copy_;
   std::unique_ptr<xla::HloCloneContext> live_of_;  // from copy_ to live_
   std::shared_ptr<const Capture> capture_;
+  // A pass object may remember instructions of the shadows that it ran on, and
+  // compare addresses with those: shadows live until the next pass is answered
+  // for, those of layout-assignment to the end.
+  std::vector<std::shared_ptr<const Capture>> shadows_;  // of this pass
+  std::vector<std::shared_ptr<const Capture>> kept_;     // of the last one
+  std::vector<std::shared_ptr<const Capture>> kept_to_the_end_;
 
   // Guards what follows, which both threads use.
   std::mutex mutex_;

@@ -20,8 +20,20 @@ namespace {
 using xla::HloModule;
 using xla::HloPassInterface;
 
-// A compile that waits in front of one pass for good. Never destroyed: its
-// thread sleeps until the process ends.
+// Lets the passes inside a pipeline run under the watch's own guards.
+class Guard : public CompileWatch {
+ public:
+  using CompileWatch::CompileWatch;
+
+ protected:
+  absl::Status OnPipeline(const Arrival&) override { return absl::OkStatus(); }
+  absl::StatusOr<bool> OnPass(const Arrival&, RunFn run) override {
+    return run();
+  }
+};
+
+// A compile that waits in front of one pass or pipeline for good. Never
+// destroyed: its thread sleeps until the process ends.
 class Lender {
  public:
   explicit Lender(std::string name) : name_(std::move(name)) {
@@ -38,6 +50,7 @@ class Lender {
                    absl::StrCat("XLA's CPU compiler makes no pass '", name_,
                                 "' on this machine"));
     }
+    Guard guard(module);
     return pass_->Run(module);
   }
 
@@ -48,18 +61,22 @@ class Lender {
         : CompileWatch(module), owner_(owner) {}
 
    protected:
-    absl::Status OnPipeline(const Arrival&) override {
+    absl::Status OnPipeline(const Arrival& arrival) override {
+      if (arrival.name == owner_->name_) LendForever(arrival.pass);
       return absl::OkStatus();
     }
     absl::StatusOr<bool> OnPass(const Arrival& arrival, RunFn run) override {
-      if (arrival.name != owner_->name_) return run();
-      owner_->Publish(arrival.pass);
-      std::unique_lock<std::mutex> lock(owner_->mutex_);
-      owner_->changed_.wait(lock, [] { return false; });
-      return false;
+      if (arrival.name == owner_->name_) LendForever(arrival.pass);
+      return run();
     }
 
    private:
+    void LendForever(HloPassInterface* pass) {
+      owner_->Publish(pass);
+      std::unique_lock<std::mutex> lock(owner_->mutex_);
+      owner_->changed_.wait(lock, [] { return false; });
+    }
+
     Lender* const owner_;
   };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pass objects that only XLA's own compiler can make.
+// Pass objects, and whole pipelines, that only XLA's own compiler can make.
 //
 // Some passes hold objects of the compiler (LLVM's description of the machine,
 // above all) and their headers need LLVM's. XLA's compiler makes one of each
@@ -16,8 +16,8 @@ class HloPassInterface;
 
 namespace hloenv {
 
-// A pass that runs XLA's own object of this name. Its run fails with a
-// PassError when XLA's CPU compiler makes none on this machine.
+// A pass that runs XLA's own pass or pipeline of this name. Its run fails with
+// a PassError when XLA's CPU compiler makes none on this machine.
 std::unique_ptr<xla::HloPassInterface> BorrowPass(std::string name);
 
 }  // namespace hloenv

@@ -14,6 +14,7 @@ PassInfo AlgebraicSimplifierPass();
 std::vector<PassInfo> SimplifierPasses();  // make a module smaller or simpler
 std::vector<PassInfo> ExpanderPasses();    // write an operation with others
 std::vector<PassInfo> LoweringPasses();    // what a backend needs; fusion
+std::vector<PassInfo> PipelinePasses();    // whole pipelines of its
 std::vector<PassInfo> BackendPasses();     // what XLA's CPU compiler needs
 
 }  // namespace hloenv

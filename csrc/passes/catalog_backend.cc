@@ -153,6 +153,39 @@ std::vector<PassInfo> BackendPasses() {
   };
 }
 
+#define HLOENV_PIPELINE(name, summary)                                   \
+  {name, "HloPassPipeline", summary, {}, [](const Options&) -> PassPtr { \
+     return BorrowPass(name);                                            \
+   }}
+
+std::vector<PassInfo> PipelinePasses() {
+  return {
+      HLOENV_PIPELINE("SubbytePacker pipeline",
+                      "A pipeline of XLA's CPU compiler: writes the element "
+                      "sizes of types smaller than a byte."),
+      HLOENV_PIPELINE("dot-library-passes",
+                      "A pipeline of XLA's CPU compiler: gives dots to a "
+                      "library where that is faster."),
+      HLOENV_PIPELINE("hlo normalization",
+                      "A pipeline of XLA's CPU compiler: writes reshapes and "
+                      "reduces of assigned layouts in simpler forms."),
+      HLOENV_PIPELINE("post_scatter_expansion_simplification",
+                      "A pipeline of XLA's CPU compiler: simplifies to a fixed "
+                      "point what expanding scatters left."),
+      HLOENV_PIPELINE("sharding-removal",
+                      "A pipeline of XLA's CPU compiler: removes what only "
+                      "annotates shardings."),
+      HLOENV_PIPELINE("simplification",
+                      "A pipeline of XLA's CPU compiler: its simplifiers to a "
+                      "fixed point, as it runs them before layouts."),
+      HLOENV_PIPELINE("simplification after layout assignment",
+                      "A pipeline of XLA's CPU compiler: its simplifiers that "
+                      "keep layouts, to a fixed point."),
+  };
+}
+
+#undef HLOENV_PIPELINE
+
 const std::vector<ExcludedPass>& ExcludedPasses() {
   static const auto* passes = new std::vector<ExcludedPass>({
       {"domain_isolator",

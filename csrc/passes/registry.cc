@@ -179,7 +179,7 @@ const std::vector<PassInfo>& AllPasses() {
   static const auto* passes = [] {
     auto* all = new std::vector<PassInfo>();
     for (auto* part : {&SimplifierPasses, &ExpanderPasses, &LoweringPasses,
-                       &BackendPasses}) {
+                       &BackendPasses, &PipelinePasses}) {
       for (PassInfo& pass : part()) all->push_back(std::move(pass));
     }
     std::sort(

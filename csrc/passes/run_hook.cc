@@ -3,6 +3,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_join.h"
+#include "hlo/indexing.h"
 #include "support/hooks.h"
 #include "support/status.h"
 #include "xla/hlo/pass/hlo_pass_pipeline.h"
@@ -115,7 +116,17 @@ absl::StatusOr<bool> CompileWatch::OnRun(HloPassInterface* pass, RunFn run) {
     return result;
   }
   arrival.occurrence = ++name_arrivals_[name];
-  absl::StatusOr<bool> result = OnPass(arrival, run_inside);
+  const auto run_guarded = [&]() -> absl::StatusOr<bool> {
+    // Where the normalizer was left out, these fail or die of what it removes.
+    if ((name == "gather_simplifier" || name == "scatter_simplifier") &&
+        HasBatchedIndexing(*module_)) {
+      return absl::FailedPreconditionError(
+          "it cannot take batching dimensions, which "
+          "batched_gather_scatter_normalizer writes out");
+    }
+    return run_inside();
+  };
+  absl::StatusOr<bool> result = OnPass(arrival, run_guarded);
   if (!result.ok() && !result.status().GetPayload(kErrorKindUrl) &&
       !absl::IsCancelled(result.status())) {
     return Annotate(result.status(), kCompileError,

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "hlo/config.h"
+#include "passes/pipeline.h"
 #include "passes/run_hook.h"
 #include "support/quiet.h"
 #include "support/status.h"
@@ -158,6 +159,7 @@ struct Outcome {
 absl::StatusOr<Outcome> Drive(const Module& module, const PipelineRun& run,
                               const Stop* stop) {
   QuietLogs quiet;
+  HLOENV_RETURN_IF_ERROR(CheckUnscheduled(module.hlo()));
   HLOENV_RETURN_IF_ERROR(InstallRunHooks());
   // XLA's compiler reads its flags on its own: check them first.
   HLOENV_RETURN_IF_ERROR(DefaultModuleConfig().status());

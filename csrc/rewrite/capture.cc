@@ -115,6 +115,14 @@ absl::Status Capture::AddCandidates(const PassSpec& spec) {
   return absl::OkStatus();
 }
 
+const HloComputation* Capture::CalledOrigin(const Pass& pass,
+                                            const HloComputation* computation) {
+  if (computation->IsFusionComputation() || computation->IsAsyncComputation()) {
+    return nullptr;
+  }
+  return pass.shadow->OriginOf(computation);
+}
+
 int32_t Capture::NodeOf(const Pass& pass,
                         const HloInstruction* instruction) const {
   const int32_t origin = pass.shadow->OriginOf(instruction);
@@ -280,8 +288,8 @@ bool Capture::SameNewNode(const Pass& pass, const HloInstruction* instruction,
   }
   const auto same_computation = [&](const HloComputation* a,
                                     const HloComputation* b) {
-    const HloComputation* left = pass.shadow->OriginOf(a);
-    const HloComputation* right = other_pass.shadow->OriginOf(b);
+    const HloComputation* left = CalledOrigin(pass, a);
+    const HloComputation* right = CalledOrigin(other_pass, b);
     if (left != nullptr || right != nullptr) return left == right;
     return a->Equal(*b, /*is_layout_sensitive=*/true);
   };

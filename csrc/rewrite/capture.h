@@ -164,6 +164,11 @@ class Capture {
                    int32_t node) const;
   bool BreakCycles();
   void MakeAlternatives();
+  // The original that a new instruction of `pass` may call in the place of
+  // `computation` of its shadow. None for the bodies of fusions and async
+  // operations, which have one caller each.
+  static const xla::HloComputation* CalledOrigin(
+      const Pass& pass, const xla::HloComputation* computation);
   // Node that a shadow instruction of `pass` is: an original or a new node.
   int32_t NodeOf(const Pass& pass,
                  const xla::HloInstruction* instruction) const;

@@ -92,7 +92,7 @@ absl::StatusOr<std::vector<uint8_t>> Capture::Relevant(
     while (!todo.empty()) {
       const HloComputation* called = todo.back();
       todo.pop_back();
-      if (const HloComputation* origin = pass.shadow->OriginOf(called)) {
+      if (const HloComputation* origin = CalledOrigin(pass, called)) {
         visit_computation(analysis_->index.NumberOf(origin));
         continue;
       }

@@ -110,7 +110,8 @@ class Materializer {
       context = std::make_unique<HloCloneContext>(hlo_, /*suffix=*/"");
       const Shadow& shadow = *capture_.passes_[number].shadow;
       for (const HloComputation* computation : shadow.hlo().computations()) {
-        if (const HloComputation* origin = shadow.OriginOf(computation)) {
+        if (const HloComputation* origin =
+                Capture::CalledOrigin(capture_.passes_[number], computation)) {
           context->MapComputation(computation, images_->GetComputation(origin));
         }
       }

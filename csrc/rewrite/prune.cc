@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rewrite/prune.h"
 
+#include "hlo/order.h"
 #include "support/status.h"
 
 namespace hloenv {
@@ -10,7 +11,7 @@ using xla::HloInstruction;
 
 absl::Status Prune(xla::HloModule* module) {
   // Callers first: when a call goes, its computation may follow.
-  std::vector<HloComputation*> order = module->MakeComputationPostOrder();
+  std::vector<HloComputation*> order = CalleesFirst(*module);
   std::vector<HloInstruction*> dead;
   for (auto it = order.rbegin(); it != order.rend(); ++it) {
     HloComputation* computation = *it;

@@ -118,6 +118,11 @@ bool SameInstruction(
       return a.tuple_index() == b.tuple_index();
     }
   }
+  // `Identical` compares shardings only where both have one.
+  if (a.has_sharding() != b.has_sharding() ||
+      a.has_result_accuracy() != b.has_result_accuracy()) {
+    return false;
+  }
   const auto any = [](const HloInstruction*, const HloInstruction*) {
     return true;
   };

@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "hlo/indexing.h"
 #include "support/status.h"
 #include "xla/hlo/evaluator/hlo_evaluator.h"
 #include "xla/hlo/ir/hlo_instructions.h"
@@ -43,26 +44,6 @@ absl::Status FillLeaves(absl::Span<const Bytes> inputs, size_t* next,
         std::memcpy(literal->untyped_data(at), bytes.data(), size);
       });
   return status;
-}
-
-bool HasBatchedIndexing(const xla::HloModule& module) {
-  for (const xla::HloComputation* computation : module.computations()) {
-    for (const xla::HloInstruction* instruction : computation->instructions()) {
-      if (instruction->opcode() == xla::HloOpcode::kGather &&
-          !instruction->gather_dimension_numbers()
-               .operand_batching_dims()
-               .empty()) {
-        return true;
-      }
-      if (instruction->opcode() == xla::HloOpcode::kScatter &&
-          !instruction->scatter_dimension_numbers()
-               .input_batching_dims()
-               .empty()) {
-        return true;
-      }
-    }
-  }
-  return false;
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ import importlib
 from typing import Any
 
 from .arrays import OutputComparison, compare_outputs, random_inputs
-from .env import HloEnv, PlaceWarning, State, replay
+from .env import HloEnv, State, replay
 from .errors import (
     ArgumentError,
     CompileError,
@@ -31,6 +31,7 @@ from .errors import (
     PassError,
     PassOptionError,
     PlaceError,
+    PlaceWarning,
     StaleAlternativesError,
     TargetError,
     TensorflowError,

@@ -3,16 +3,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ._native import core
-from .errors import DecisionError, StaleAlternativesError, TraceError
+from .errors import (
+    DecisionError,
+    PlaceWarning,
+    StaleAlternativesError,
+    TraceError,
+)
 from .module import HloModule, as_module
 from .passes import Pass, Pipeline, as_pipeline, describe_pass, to_core
-from .place import run_until
+from .place import Place, run_until
 from .rewrite import Alternatives, Decisions, as_decisions
 from .trace import ModuleId, Step, Trace
 
@@ -29,10 +35,6 @@ _AFTER_LAYOUT_ASSIGNMENT = frozenset(
         "general-layout",
     }
 )
-
-
-class PlaceWarning(UserWarning):
-    """Alternatives were asked for where XLA could not use them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +92,8 @@ class HloEnv:
             UnknownPassError, PassOptionError: no such pass or option.
             PassError: a pass failed; the environment is as it was.
         """
-        pipelines = [as_pipeline(each) for each in passes]
+        place = self.module.place
+        pipelines = [at_place(as_pipeline(each), place) for each in passes]
         module = self.module._core
         changed = False
         for pipeline in pipelines:
@@ -128,6 +131,9 @@ class HloEnv:
     def get_alternatives(self, *passes: str | Pass | Pipeline) -> Alternatives:
         """Every rewrite that the passes would make now. Changes nothing.
 
+        Once layouts are assigned, passes that have a choice respect them
+        (`is_layout_sensitive`), as XLA's own then do.
+
         Several passes are merged: what they would make of one value becomes
         competing choices of one alternative.
 
@@ -138,7 +144,7 @@ class HloEnv:
             UnknownPassError, PassOptionError: no such pass or option.
             PassError: a pass failed on this module.
         """
-        pipelines = [as_pipeline(each) for each in passes]
+        pipelines = [at_place(as_pipeline(each), self.module.place) for each in passes]
         self._check_place(pipelines)
         state = self._state
         alternatives = Alternatives(
@@ -254,6 +260,23 @@ def _run(module: core.Module, pipeline: Pipeline) -> tuple[core.Module, bool]:
         return capture.apply(capture.decisions_for(pipeline.name)), len(capture) > 0
     changed_module, changed, _ = core.run_passes(module, spec)
     return changed_module, changed
+
+
+def at_place(pipeline: Pipeline, place: Place | None) -> Pipeline:
+    """The pipeline with passes that respect layouts, once those are assigned."""
+    if place is None or not place.has_layouts:
+        return pipeline
+    passes: list[Pass | Pipeline] = []
+    for each in pipeline.passes:
+        if isinstance(each, Pipeline):
+            passes.append(at_place(each, place))
+            continue
+        given = dict(each.options)
+        for option in describe_pass(each.name).options:
+            if option.name in ("is_layout_sensitive", "layout_sensitive"):
+                given.setdefault(option.name, True)
+        passes.append(Pass(each.name, **given))
+    return dataclasses.replace(pipeline, passes=tuple(passes))
 
 
 def needs_layouts(pipeline: Pipeline) -> bool:

@@ -98,3 +98,7 @@ class WorkerError(HloEnvError, RuntimeError):
 
 class MeasureTimeout(HloEnvError, TimeoutError):  # noqa: N818 (a fixed name)
     """A measurement took longer than its limit."""
+
+
+class PlaceWarning(UserWarning):
+    """Alternatives were asked for where XLA could not use them."""

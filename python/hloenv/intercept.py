@@ -14,15 +14,17 @@ it: passes that no catalog holds, too, and those of XLA's GPU compiler without a
 from __future__ import annotations
 
 import os
+import warnings
 import weakref
 from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from ._native import core
-from .errors import InterceptError, PlaceError
+from .errors import HloEnvError, InterceptError, PlaceError, PlaceWarning
 from .module import HloModule, as_module
 from .passes import as_pipeline, to_core
+from .place import needed_passes
 from .rewrite import Alternatives, Decisions, as_decisions
 
 if TYPE_CHECKING:
@@ -60,7 +62,8 @@ class LiveStage:
     Attributes:
         name: XLA's name of the pass.
         path: its name behind those of the pipelines around it, joined by "/".
-        index: how many stages the loop saw before it.
+        index: how many stages the caller saw before it; those that `run_until` ran
+            do not count.
         occurrence: which run of this name it is, from 1.
         path_occurrence: which run of this path it is, from 1.
         changed: what the pass said when it ran (or whether anything was accepted);
@@ -135,8 +138,18 @@ class LiveStage:
         """
         self._check_open("nothing can be decided any more")
         array = as_decisions(decisions)
+        if not isinstance(alternatives, Alternatives | None):
+            raise TypeError(
+                "alternatives are what get_alternatives() returned, not "
+                f"{type(alternatives).__name__}"
+            )
         capture = None if alternatives is None else alternatives._capture
-        self._pipeline._core.apply(capture, array.tolist())
+        try:
+            self._pipeline._core.apply(capture, array.tolist())
+        except HloEnvError:
+            if not self._pipeline._core.is_paused():
+                self._pipeline._stage = None  # the module was lost half-way
+            raise
         return self._answered()
 
     def run(self) -> bool:
@@ -153,12 +166,19 @@ class LiveStage:
     def skip(self) -> None:
         """Leaves the pass out; the compiler is told that nothing changed.
 
-        What comes later may rely on it: not every pass can be left out.
+        What comes later may rely on it: XLA may fail, and in rare cases never end,
+        without a pass that `needed_passes()` lists; a PlaceWarning says so.
 
         Raises:
             InterceptError: the compiler has gone on.
         """
         self._check_open("it cannot be skipped any more")
+        if self.name in {each.name for each in needed_passes()}:
+            warnings.warn(
+                f"XLA cannot do without {self.name!r}, and may fail or never end",
+                PlaceWarning,
+                stacklevel=2,
+            )
         self._pipeline._core.skip()
         self._answered()
 
@@ -191,6 +211,7 @@ class Interception:
         self._core = core.Interception(module._core, target)
         self._module: HloModule | None = None
         self._num_stages = 0
+        self._is_waiting = False
         self._stage: LiveStage | None = None
         # Also at exit: a thread must not outlive what it works with.
         self._finalizer = weakref.finalize(self, self._core.close)
@@ -203,6 +224,7 @@ class Interception:
     @property
     def stage(self) -> LiveStage | None:
         """The stage that waits; None when the pipeline has ended."""
+        self._catch_up()
         return self._stage
 
     @property
@@ -228,6 +250,12 @@ class Interception:
         Raises:
             PlaceError: the pipeline ended without coming by.
         """
+        if not where.strip("/") or occurrence < 1:
+            raise PlaceError(
+                "run_until takes the name or path of a pass and an occurrence from 1, "
+                f"not {where!r} and {occurrence}"
+            )
+        self._catch_up()
         if self._stage is None:
             raise InterceptError("XLA's pipeline has ended; there is nothing to run")
         self._core.run_until(where, occurrence)
@@ -245,6 +273,7 @@ class Interception:
         Raises:
             CompileError: a pass failed.
         """
+        self._catch_up()
         if self._stage is not None:
             self._core.finish()
             self._advance()
@@ -253,19 +282,27 @@ class Interception:
     def close(self) -> None:
         """Ends the compile in front of its next pass, if it has not ended."""
         self._stage = None
+        self._is_waiting = False
         self._finalizer()
 
     def _advance(self) -> None:
         """Waits for the next stage."""
         self._stage = None
+        self._is_waiting = True
+        self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Waits, unless that has been done; Ctrl-C may have ended an earlier wait."""
+        if not self._is_waiting:
+            return
         arrival = self._core.wait()
+        self._is_waiting = False
         if arrival is not None:
             self._stage = LiveStage(self, self._num_stages, arrival)
             self._num_stages += 1
 
     def __iter__(self) -> Iterator[LiveStage]:
-        while self._stage is not None:
-            stage = self._stage
+        while (stage := self.stage) is not None:
             yield stage
             if stage.is_open:
                 stage.run()

@@ -18,8 +18,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ..env import PlaceWarning
-from ..errors import HloEnvError
+from ..errors import HloEnvError, PlaceWarning
 from .parser import make_parser
 
 _EXIT_FAILURE = 1

@@ -30,6 +30,10 @@ examples:
 # The first group whose pattern a name has is the one that it is shown under.
 _GROUPS = (
     ("hloenv's own, each rewrite a choice", r"^general-|^reassociate$|^merge-dots$"),
+    (
+        "Pipelines of XLA's CPU compiler",
+        r" |^simplification$|^post_|-passes$|^sharding-removal$",
+    ),
     ("Fusion", r"fusion"),
     ("Control flow and calls", r"while|loop|conditional|call|map-inline|barrier"),
     (

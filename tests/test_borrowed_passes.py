@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Passes and pipelines that only XLA's compiler can make, and what is left out."""
+
+from __future__ import annotations
+
+import pytest
+
+import hloenv
+
+
+def test_names_of_passes_that_are_left_out_come_with_the_reason():
+    excluded = hloenv.excluded_passes()
+    assert list(excluded) == sorted(excluded)
+    assert not set(excluded) & set(hloenv.list_passes())
+    for name, reason in excluded.items():
+        with pytest.raises(hloenv.UnknownPassError) as caught:
+            hloenv.Pass(name)
+        assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "convolution-canonicalization",
+        "cpu-parallel-task-assigner",
+        "dot-library-rewriter",
+    ],
+)
+def test_borrowed_passes_do_what_the_compiler_does(name, hlo_dir):
+    path = hlo_dir / "dm-haiku" / "resnet18_train.txt"
+    stopped = hloenv.run_until(hloenv.HloModule.from_file(path), name)
+    with hloenv.intercept(hloenv.HloModule.from_file(path)) as pipeline:
+        stage = pipeline.run_until(name)
+        assert stage.module.fingerprint() == stopped.fingerprint()
+        changed = stage.run()
+        wanted = pipeline.stage.module.fingerprint()
+    result = hloenv.run_passes(stopped, name)
+    assert (result.changed, result.module.fingerprint()) == (changed, wanted)
+
+
+@pytest.mark.parametrize(
+    "name", ["simplification", "simplification after layout assignment"]
+)
+def test_borrowed_pipelines_do_what_the_compiler_does(name, hlo_dir):
+    module = hloenv.HloModule.from_file(hlo_dir / "dm-haiku" / "resnet18_train.txt")
+    with hloenv.intercept(module) as pipeline:
+        stage = pipeline.run_until(name)
+        before = stage.module
+        inside = stage.path.rsplit("/", 1)[0]
+        for each in pipeline:
+            if not each.path.startswith(f"{inside}/"):
+                wanted = each.module.fingerprint()
+                break
+    result = hloenv.run_passes(before, name)
+    assert result.changed
+    assert result.module.fingerprint() == wanted
