@@ -13,7 +13,7 @@ from .errors import DecisionError, StaleAlternativesError, TraceError
 from .module import HloModule, as_module
 from .passes import Pass, Pipeline, as_pipeline, describe_pass, to_core
 from .place import run_until
-from .rewrite import Alternatives, Decisions, as_decisions
+from .rewrite import Alternatives, Decisions, as_decisions, capture
 from .trace import ModuleId, Step, Trace
 
 if TYPE_CHECKING:
@@ -141,11 +141,7 @@ class HloEnv:
         pipelines = [as_pipeline(each) for each in passes]
         self._check_place(pipelines)
         state = self._state
-        alternatives = Alternatives(
-            core.capture(state.module._core, [to_core(each) for each in pipelines]),
-            owner=state,
-        )
-        alternatives._pipelines = tuple(pipelines)
+        alternatives = capture(state.module, pipelines, owner=state)
         self._latest = alternatives
         return alternatives
 
@@ -250,8 +246,8 @@ def _run(module: core.Module, pipeline: Pipeline) -> tuple[core.Module, bool]:
         and describe_pass(first.name).candidate
     ):
         # A candidate pass has no run of its own: all that it proposes is taken.
-        capture = core.capture(module, [spec])
-        return capture.apply(capture.decisions_for(pipeline.name)), len(capture) > 0
+        found = core.capture(module, [spec])
+        return found.apply(found.decisions_for(pipeline.name)), len(found) > 0
     changed_module, changed, _ = core.run_passes(module, spec)
     return changed_module, changed
 
