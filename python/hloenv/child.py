@@ -53,7 +53,7 @@ def _read_exactly(stream: IO[bytes], size: int) -> bytes:
 
 
 def signal_name(number: int) -> str:
-    """"SIGABRT" for 6; the number where it has no name."""
+    """A signal's name, as SIGABRT; its number where it has none."""
     try:
         return signal.Signals(number).name
     except ValueError:

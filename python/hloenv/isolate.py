@@ -69,8 +69,8 @@ class Lab:
         try:
             self._call(_probe, content)
         except WorkerError as error:
-            if self._child is not None:  # it lives: something else is wrong
-                raise
+            if self._child is not None or self._is_closed:
+                raise  # XLA lives: something else is wrong
             raise InvalidModuleError(f"XLA dies of this module: {error}") from error
         except ParseError as error:
             raise ParseError(f"{_named(source)}{error}") from None
@@ -135,9 +135,7 @@ class Lab:
         request = {"do": "call", "function": function}
         data = pickle.dumps((args, kwargs))
         try:
-            _, (result,) = self._child.request(
-                request, data, timeout_s=self._timeout_s
-            )
+            _, (result,) = self._child.request(request, data, timeout_s=self._timeout_s)
         finally:
             if not self._child.is_alive:
                 self._child.close()
@@ -203,9 +201,7 @@ def _named(source: Source) -> str:
 
 def _probe(content: HloModule | str | bytes) -> None:
     """Whatever any caller does first with a module."""
-    module = (
-        content if isinstance(content, HloModule) else read_text_or_proto(content)
-    )
+    module = content if isinstance(content, HloModule) else read_text_or_proto(content)
     module.verify()
     module.fingerprint()
     module.cost()

@@ -13,7 +13,8 @@ Requests, by "do":
     time: runs the baseline and all "keys" in turns; one blob of durations for each.
     call: calls a "function"; blob 0 pickles its arguments, the answer's its result.
 
-In the first four a module is blob 0, with its "place", what has been "decided", and its "finish".
+In the first three a module is blob 0, with its "place", what has been "decided", and
+its "finish".
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ def _end_with(parent: int) -> None:
 def _listen(heard: IO[bytes]) -> None:
     """What XLA writes to stderr goes to a file; what Python writes does not."""
     stream = os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace")
-    sys.stderr = sys.__stderr__ = stream
+    sys.stderr = stream
     os.dup2(heard.fileno(), 2)
 
 
@@ -170,7 +170,9 @@ def _exit_code(code: int, heard: IO[bytes]) -> int:
     said = last_words(heard)
     if -code == signal.SIGKILL and not said:
         said = "it was killed, as by a system that is short of memory"
-    return _fail(f"XLA died of this ({signal_name(-code)})" + (f": {said}" * bool(said)))
+    return _fail(
+        f"XLA died of this ({signal_name(-code)})" + (f": {said}" * bool(said))
+    )
 
 
 def _fail(message: str) -> int:
