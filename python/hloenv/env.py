@@ -6,12 +6,12 @@ from __future__ import annotations
 import os
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ._native import core
 from .errors import DecisionError, StaleAlternativesError, TraceError
 from .module import HloModule, as_module
-from .passes import Pass, Pipeline, as_pipeline, describe_pass, to_core
+from .passes import Pass, Pipeline, as_pipeline, describe_pass, pass_names, to_core
 from .place import run_until
 from .rewrite import Alternatives, Decisions, as_decisions, capture
 from .trace import ModuleId, Step, Trace
@@ -177,7 +177,7 @@ class HloEnv:
         module = HloModule._wrap(
             alternatives._capture.apply(array),
             place=self.module.place,
-            decided=self.module.decided | _pass_names(alternatives._pipelines),
+            decided=self.module.decided | pass_names(alternatives._pipelines),
         )
         self._advance(
             module,
@@ -222,7 +222,7 @@ class HloEnv:
         self._state = State(module, self._state, step)
 
     def _check_place(self, pipelines: list[Pipeline]) -> None:
-        early = _pass_names(pipelines) & _AFTER_LAYOUT_ASSIGNMENT
+        early = pass_names(pipelines) & _AFTER_LAYOUT_ASSIGNMENT
         place = self.module.place
         if early and (place is None or not place.has_layouts):
             name = min(early)
@@ -254,18 +254,7 @@ def _run(module: core.Module, pipeline: Pipeline) -> tuple[core.Module, bool]:
 
 def needs_layouts(pipeline: Pipeline) -> bool:
     """Whether XLA can use what `pipeline` makes only after layout assignment."""
-    return bool(_pass_names([pipeline]) & _AFTER_LAYOUT_ASSIGNMENT)
-
-
-def _pass_names(pipelines: Any) -> frozenset[str]:
-    """Names of all passes in the pipelines, however deep."""
-    names: set[str] = set()
-    for each in pipelines:
-        if isinstance(each, Pipeline):
-            names |= _pass_names(each.passes)
-        else:
-            names.add(each.name)
-    return frozenset(names)
+    return bool(pass_names([pipeline]) & _AFTER_LAYOUT_ASSIGNMENT)
 
 
 def replay(

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import random
 
-from .hlo_builder import ArrayType, Computation, Value
-from .hlo_elements import ElementSteps
-from .hlo_shapes import ShapeSteps
+from .builder import ArrayType, Computation, Value
+from .elements import ElementSteps
+from .shapes import ShapeSteps
 
 
 def random_module(seed: int, size: int = 40) -> str:
