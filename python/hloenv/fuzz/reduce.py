@@ -12,6 +12,7 @@ import random
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -22,8 +23,11 @@ from ..rewrite import Alternatives
 from .children import Job, Pool, note
 from .draw import draw_decisions, is_unsafe
 from .laws import StructureChecker, Vectors
-from .sketch import smaller_texts
+from .sketch import apply, edits
 from .values import Expected, check_decisions, is_stateful
+
+# Pipelines as JSON.
+Passes = tuple[dict[str, Any], ...]
 
 _INPUT_SEED = 0
 _MAX_SINGLE = 24
@@ -41,14 +45,9 @@ class Suspect:
     """
 
     text: str
-    passes: tuple[dict[str, object], ...]
+    passes: Passes
     decisions: tuple[int, ...]
     law: str
-
-    @property
-    def size(self) -> int:
-        """What a reduction makes smaller."""
-        return len(self.text)
 
 
 def find_breaking(suspect: Suspect) -> tuple[int, ...] | None:
@@ -174,15 +173,22 @@ def reduce(
     if best is None:
         return suspect, False
     is_smaller = True
-    while is_smaller and time.monotonic() < deadline:
+    while is_smaller:
         is_smaller = False
-        for candidate in _smaller(best):
+        for simpler in _simpler_passes(best.passes):
             if time.monotonic() > deadline:
                 break
-            found = attempt(candidate)
-            if found is not None:
+            if (found := attempt(replace(best, passes=simpler))) is not None:
                 best, is_smaller = found, True
                 break
+        if is_smaller:
+            continue
+        for edit in edits(best.text):
+            if time.monotonic() > deadline:
+                break
+            text = apply(best.text, edit)
+            if text is not None and (found := attempt(replace(best, text=text))):
+                best, is_smaller = found, True
     return best, True
 
 
@@ -191,25 +197,18 @@ def stage_of(text: str) -> str:
     return text.partition(" ")[0]
 
 
-def _smaller(suspect: Suspect) -> Iterator[Suspect]:
-    """Fewer passes first, then simpler ones, then smaller modules."""
-    passes = [Pipeline.from_json(each) for each in suspect.passes]
-    for simpler in _simpler_passes(passes):
-        as_json = tuple(each.to_json() for each in simpler)
-        yield replace(suspect, passes=as_json)
-    for text in smaller_texts(suspect.text):
-        yield replace(suspect, text=text)
-
-
-def _simpler_passes(passes: list[Pipeline]) -> Iterator[list[Pipeline]]:
+def _simpler_passes(passes: Passes) -> Iterator[Passes]:
+    """Fewer pipelines, then fewer steps and options."""
+    pipelines = [Pipeline.from_json(each) for each in passes]
     if len(passes) > 1:
         for each in passes:
-            yield [each]
+            yield (each,)
         for position in range(len(passes)):
             yield passes[:position] + passes[position + 1 :]
-    for position, pipeline in enumerate(passes):
+    for position, pipeline in enumerate(pipelines):
         for simpler in _simpler_pipelines(pipeline):
-            yield [*passes[:position], simpler, *passes[position + 1 :]]
+            as_json = simpler.to_json()
+            yield (*passes[:position], as_json, *passes[position + 1 :])
 
 
 def _simpler_pipelines(pipeline: Pipeline) -> Iterator[Pipeline]:

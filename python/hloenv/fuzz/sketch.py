@@ -8,7 +8,7 @@ smaller texts are modules.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 _OPCODE = re.compile(r" ([a-z][a-z0-9-]*)\(")
@@ -49,19 +49,12 @@ class _Body:
     lines: dict[str, _Line] = field(default_factory=dict)
     root: str = ""
 
-    def copy(self) -> _Body:
-        return _Body(self.name, dict(self.lines), self.root)
-
 
 @dataclass
 class _Sketch:
     header: str
     bodies: dict[str, _Body]
     entry: str
-
-    def copy(self) -> _Sketch:
-        bodies = {name: body.copy() for name, body in self.bodies.items()}
-        return _Sketch(self.header, bodies, self.entry)
 
 
 def _read(text: str) -> _Sketch:
@@ -136,124 +129,180 @@ def _cleaned(sketch: _Sketch) -> _Sketch:
     return sketch
 
 
-def smaller_texts(text: str) -> Iterator[str]:
-    """Texts of smaller modules, the boldest cuts first; not all of them are valid."""
+@dataclass(frozen=True)
+class Edit:
+    """One way to make a module smaller.
+
+    Attributes:
+        kind: a key of `_EDITORS`.
+        body: name of the computation.
+        names: instructions that it is about.
+        other: an instruction that takes their place.
+    """
+
+    kind: str
+    body: str = ""
+    names: tuple[str, ...] = ()
+    other: str = ""
+
+
+def edits(text: str) -> list[Edit]:
+    """What could be cut, the boldest first; not every result is a module."""
     sketch = _read(text)
-    if not sketch.entry or sketch.entry not in sketch.bodies:
-        return
-    seen = {text}
-    for candidate in _smaller(sketch):
-        if (result := _write(_cleaned(candidate))) not in seen:
-            seen.add(result)
-            # Never larger: or reducing would not end.
-            if len(result) < len(text):
-                yield result
+    entry = sketch.bodies.get(sketch.entry)
+    if entry is None:
+        return []
+    found = [Edit("bare_header"), Edit("no_metadata")]
+    found += [Edit("root", entry.name, (name,)) for name in _other_roots(entry)]
+    root = entry.lines[entry.root]
+    if root.opcode == "tuple" and len(root.operands) > 1:
+        found += [Edit("outputs", entry.name, keep) for keep in _kept(root.operands)]
+    for name, body in reversed(sketch.bodies.items()):
+        found += _edits_of(body, is_entry=name == sketch.entry)
+    return found
 
 
-def _smaller(sketch: _Sketch) -> Iterator[_Sketch]:
-    yield from _plainer(sketch)
-    entry = sketch.bodies[sketch.entry]
-    base = sketch.copy()
-    base.header = _LAYOUT.sub("", sketch.header)
-    for root in _other_roots(entry):
-        candidate = base.copy()
-        candidate.bodies[sketch.entry].root = root
-        yield candidate
-    yield from _fewer_outputs(base)
-    yield from _without(base)
+def apply(text: str, edit: Edit) -> str | None:
+    """The smaller text; None where the edit no longer fits, or makes it no smaller."""
+    sketch = _read(text)
+    if edit.kind != "no_metadata":
+        sketch.header = _LAYOUT.sub("", sketch.header)
+    body = sketch.bodies.get(edit.body)
+    if edit.body and (
+        body is None
+        or not body.lines.keys() >= {*edit.names, *[edit.other] * bool(edit.other)}
+    ):
+        return None
+    if not _EDITORS[edit.kind](sketch, edit):
+        return None
+    result = _write(_cleaned(sketch))
+    return result if len(result) < len(text) else None
 
 
-def _plainer(sketch: _Sketch) -> Iterator[_Sketch]:
-    """Without metadata, and with an empty header."""
-    candidate = sketch.copy()
-    candidate.header = _LAYOUT.sub("", sketch.header).partition(",")[0]
-    yield candidate
-    candidate = sketch.copy()
-    for body in candidate.bodies.values():
-        for key, line in body.lines.items():
-            body.lines[key] = replace(line, rest=_METADATA.sub("", line.rest))
-    yield candidate
+def _edits_of(body: _Body, *, is_entry: bool) -> Iterator[Edit]:
+    lines = [line for line in body.lines.values() if line.opcode != "parameter"]
+    if is_entry and len(lines) > 8:
+        for parts in (2, 4, 8):
+            size = -(-len(lines) // parts)
+            for start in range(0, len(lines), size):
+                names = tuple(line.name for line in lines[start : start + size])
+                yield Edit("parameters", body.name, names)
+    for line in reversed(lines):
+        if is_entry and line.name != body.root:
+            yield Edit("parameters", body.name, (line.name,))
+        for operand in dict.fromkeys(line.operands):
+            if operand in body.lines and body.lines[operand].shape == line.shape:
+                yield Edit("operand", body.name, (line.name,), operand)
+        if line.opcode not in ("constant", "broadcast"):
+            yield Edit("constant", body.name, (line.name,))
 
 
 def _other_roots(entry: _Body) -> list[str]:
     """Instructions that could be the root, in order of how much they need."""
-    size: dict[str, set[str]] = {}
+    needs: dict[str, set[str]] = {}
     for key, line in entry.lines.items():
-        size[key] = {key}.union(*(size.get(ref, set()) for ref in line.refs))
+        needs[key] = {key}.union(*(needs.get(ref, set()) for ref in line.refs))
     names = [
         key
         for key, line in entry.lines.items()
         if line.opcode not in ("parameter", "constant") and key != entry.root
     ]
-    names.sort(key=lambda key: len(size[key]))
-    # A bisection's steps first, then all.
+    names.sort(key=lambda key: len(needs[key]))
+    # A few of all sizes first.
     sparse = names[:: max(1, len(names) // 8)]
-    return sparse + names
+    return list(dict.fromkeys([*sparse, *names]))
 
 
-def _fewer_outputs(sketch: _Sketch) -> Iterator[_Sketch]:
-    """A root tuple with some of its operands."""
-    root = sketch.bodies[sketch.entry].lines[sketch.bodies[sketch.entry].root]
-    if root.opcode != "tuple" or len(root.operands) < 2:
-        return
-    operands = root.operands
+def _kept(operands: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     half = len(operands) // 2
-    keeps = [operands[:half], operands[half:]]
+    yield operands[:half]
+    yield operands[half:]
     if len(operands) > 2:
-        keeps += [operands[:i] + operands[i + 1 :] for i in range(len(operands))]
-    for keep in keeps:
-        candidate = sketch.copy()
-        body = candidate.bodies[sketch.entry]
-        shapes = ", ".join(body.lines[name].shape for name in keep)
-        names = ", ".join(f"%{name}" for name in keep)
-        body.lines[root.name] = replace(
-            root, shape=f"({shapes})", rest=f"tuple({names})"
-        )
-        yield candidate
+        for position in range(len(operands)):
+            yield operands[:position] + operands[position + 1 :]
 
 
-def _without(sketch: _Sketch) -> Iterator[_Sketch]:
-    """With instructions replaced by parameters, operands or constants."""
-    for name, body in sketch.bodies.items():
-        lines = [line for line in body.lines.values() if line.opcode != "parameter"]
-        chunks = [lines[: len(lines) // 2], lines[len(lines) // 2 :]]
-        if name == sketch.entry:
-            for chunk in chunks if len(lines) > 8 else []:
-                candidate = sketch.copy()
-                for line in chunk:
-                    if line.name != body.root:
-                        _to_parameter(candidate.bodies[name], line)
-                yield candidate
-        for line in reversed(lines):
-            for operand in dict.fromkeys(line.operands):
-                if operand in body.lines and body.lines[operand].shape == line.shape:
-                    candidate = sketch.copy()
-                    _rename(candidate.bodies[name], line.name, operand)
-                    yield candidate
-            if name == sketch.entry and line.name != body.root:
-                candidate = sketch.copy()
-                _to_parameter(candidate.bodies[name], line)
-                yield candidate
-            elif line.opcode != "constant" and re.fullmatch(r"\w+\[\]", line.shape):
-                candidate = sketch.copy()
-                value = "false" if line.shape.startswith("pred") else "1"
-                candidate.bodies[name].lines[line.name] = _Line(
-                    line.name, line.shape, "constant", f"constant({value})"
-                )
-                yield candidate
+def _bare_header(sketch: _Sketch, _: Edit) -> bool:
+    sketch.header = sketch.header.partition(",")[0]
+    return True
 
 
-def _to_parameter(body: _Body, line: _Line) -> None:
-    body.lines[line.name] = _Line(
-        line.name, line.shape, "parameter", "parameter(999999)"
-    )
+def _no_metadata(sketch: _Sketch, _: Edit) -> bool:
+    for body in sketch.bodies.values():
+        for key, line in body.lines.items():
+            body.lines[key] = replace(line, rest=_METADATA.sub("", line.rest))
+    return True
 
 
-def _rename(body: _Body, old: str, new: str) -> None:
-    """Everything that reads `old` reads `new`."""
+def _root(sketch: _Sketch, edit: Edit) -> bool:
+    sketch.bodies[edit.body].root = edit.names[0]
+    return True
+
+
+def _outputs(sketch: _Sketch, edit: Edit) -> bool:
+    body = sketch.bodies[edit.body]
+    root = body.lines[body.root]
+    if root.opcode != "tuple":
+        return False
+    shapes = ", ".join(body.lines[name].shape for name in edit.names)
+    names = ", ".join(f"%{name}" for name in edit.names)
+    body.lines[root.name] = replace(root, shape=f"({shapes})", rest=f"tuple({names})")
+    return True
+
+
+def _parameters(sketch: _Sketch, edit: Edit) -> bool:
+    body = sketch.bodies[edit.body]
+    for name in edit.names:
+        if name != body.root:
+            line = body.lines[name]
+            # Renumbered when it is known which ones stay.
+            body.lines[name] = replace(line, opcode="parameter", rest="parameter(0)")
+    return True
+
+
+def _operand(sketch: _Sketch, edit: Edit) -> bool:
+    """Everything that reads an instruction reads one of its operands."""
+    body = sketch.bodies[edit.body]
+    (old,) = edit.names
     pattern = re.compile(rf"%{re.escape(old)}(?![\w.\-])")
     for key, line in body.lines.items():
-        body.lines[key] = replace(line, rest=pattern.sub(f"%{new}", line.rest))
+        body.lines[key] = replace(line, rest=pattern.sub(f"%{edit.other}", line.rest))
     if body.root == old:
-        body.root = new
-    body.lines.pop(old, None)
+        body.root = edit.other
+    del body.lines[old]
+    return True
+
+
+def _constant(sketch: _Sketch, edit: Edit) -> bool:
+    """An array becomes a broadcast one, or false."""
+    body = sketch.bodies[edit.body]
+    (name,) = edit.names
+    line = body.lines[name]
+    array = re.match(r"(\w+)\[([\d,]*)\]", line.shape)
+    if array is None:
+        return False
+    text = "constant(false)" if array[1] == "pred" else "constant(1)"
+    if not array[2]:
+        body.lines[name] = replace(line, opcode="constant", rest=text)
+        return True
+    lines: dict[str, _Line] = {}
+    for key, each in body.lines.items():
+        if key == name:
+            scalar = f"{name}.one"
+            lines[scalar] = _Line(scalar, f"{array[1]}[]", "constant", text)
+            rest = f"broadcast(%{scalar}), dimensions={{}}"
+            each = replace(line, opcode="broadcast", rest=rest)
+        lines[key] = each
+    body.lines = lines
+    return True
+
+
+_EDITORS: dict[str, Callable[[_Sketch, Edit], bool]] = {
+    "bare_header": _bare_header,
+    "no_metadata": _no_metadata,
+    "root": _root,
+    "outputs": _outputs,
+    "parameters": _parameters,
+    "operand": _operand,
+    "constant": _constant,
+}
