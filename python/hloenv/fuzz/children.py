@@ -388,7 +388,10 @@ def main() -> None:
     sys.modules["hloenv.fuzz.children"] = sys.modules["__main__"]
     server = _Server(workers)
     signal.signal(signal.SIGTERM, server.stop)
-    server.serve()
+    try:
+        server.serve()
+    except BrokenPipeError:  # nobody waits for outcomes any more
+        server.stop()
 
 
 if __name__ == "__main__":
