@@ -47,7 +47,7 @@ class Case:
     """One episode.
 
     Attributes:
-        source: "seed:N:SIZE", a path, or HLO text; see `matrix.load`.
+        source: "seed:N:SIZE", "wide:N:SIZE", a path, or HLO text; see `matrix.load`.
         variant: of `matrix.VARIANTS`.
         seed: of inputs and of all that is drawn.
         steps: what to do; None draws it.
@@ -78,7 +78,9 @@ def random_case(
         source = rng.choice(paths)
         variant = rng.choice(["raw", "raw", "inlined", "flattened"])
     else:
-        source = f"seed:{rng.randrange(2**40)}:{rng.choice([4, 8, 16, 16, 32, 48])}"
+        kind = rng.choice(["seed", "wide"])
+        size = rng.choice([4, 8, 16, 16, 32, 48])
+        source = f"{kind}:{rng.randrange(2**40)}:{size}"
         variant = rng.choice(["raw", "raw", "raw", "inlined", "flattened"])
     return Case(source, variant, key, names=tuple(names))
 

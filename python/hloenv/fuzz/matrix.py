@@ -37,11 +37,12 @@ def all_passes() -> list[str]:
 def load(source: str, variant: str = "raw") -> HloModule:
     """A module from a path, from text, or from "seed:N", prepared as `variant`.
 
-    "seed:N:SIZE" gives the generator another size.
+    "seed:N:SIZE" gives the generator another size, "wide:N:SIZE" rare opcodes too.
     """
-    if source.startswith("seed:"):
-        seed, *size = (int(each) for each in source[5:].split(":"))
-        module = HloModule.from_text(random_module(seed, *size))
+    if source.startswith(("seed:", "wide:")):
+        kind, *numbers = source.split(":")
+        text = random_module(*map(int, numbers), is_wide=kind == "wide")
+        module = HloModule.from_text(text)
     elif "\n" in source:
         module = HloModule.from_text(source)
     else:
