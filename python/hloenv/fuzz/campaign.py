@@ -174,10 +174,10 @@ class Campaign:
         with Pool(workers=1, nice=self.nice) as pool:
             self._submit(pool, case)
             self._count(outcome := pool.next())
-            for violation in violations_of(outcome):
-                self.summary.broken[law_of(violation)] += 1
+            for each in violations_of(outcome):
+                self.summary.broken[each.law] += 1
                 self.summary.failures.append(
-                    Failure(law_of(violation), violation, case.seed, False)
+                    Failure(each.law, each.text, case.seed, False)
                 )
         self.summary.seconds = time.monotonic() - start
         return self.summary
@@ -210,22 +210,18 @@ class Campaign:
                     summary.checked.update(laws)
                 case Skipped(reason):
                     summary.skipped[_general(reason)] += 1
-        if outcome.error and not violations_of(outcome, with_events=False):
+        if outcome.error and not _is_ours(outcome):
             what = f"{stage_of(outcome.note)}: {_last_line(outcome.error)}"
             summary.died[what[:160]] += 1
 
     def _take(self, pool: Pool, case: Case, outcome: Outcome) -> None:
         self._count(outcome)
-        for violation in violations_of(outcome):
-            law = law_of(violation)
-            if law == "crash":
-                law = f"crash: {stage_of(outcome.note)}"
-            self.summary.broken[law] += 1
-            steps = steps_of(outcome)
-            kind = f"{law} {_blamed(violation, steps)}"
+        for each in violations_of(outcome):
+            self.summary.broken[each.law] += 1
+            kind = f"{each.law} {_blamed(each)}"
             self._kinds[kind] += 1
             if self._kinds[kind] <= _MAX_OF_A_KIND:
-                self._keep(pool, replace(case, steps=steps), law, violation)
+                self._keep(pool, replace(case, steps=each.steps), each.law, each.text)
 
     def _keep(self, pool: Pool, case: Case, law: str, violation: str) -> None:
         """Reduces a failure and saves it."""
@@ -259,40 +255,55 @@ class Campaign:
         self.summary.failures.append(failure)
 
 
-def violations_of(outcome: Outcome, *, with_events: bool = True) -> list[str]:
+@dataclass(frozen=True)
+class Violation:
+    """What a case broke.
+
+    Attributes:
+        law: see `Failure`.
+        text: what the check said.
+        steps: of the episode up to the one that broke it.
+    """
+
+    law: str
+    text: str
+    steps: tuple[Step, ...]
+
+
+def violations_of(outcome: Outcome) -> list[Violation]:
     """What a case broke; a death counts where our own code was at work."""
-    found = [
-        event.violation
-        for event in outcome.values
-        if with_events and isinstance(event, Broken)
-    ]
-    stage = stage_of(outcome.note)
-    if outcome.error == TIMEOUT:
-        if stage not in _SLOW:
-            found.append(f"crash: timeout in {outcome.note}")
-    elif outcome.error and (stage in _OURS or outcome.error.startswith("Traceback")):
-        found.append(f"crash: {outcome.note}: {_last_line(outcome.error)}")
-    return found
-
-
-def steps_of(outcome: Outcome) -> tuple[Step, ...]:
-    """The steps of an episode, with the decisions that were taken."""
+    found: list[Violation] = []
     steps: list[Step] = []
     for event in outcome.values:
         if isinstance(event, Tried):
             steps.append(event.step)
         elif isinstance(event, Decided):
             steps[-1] = replace(steps[-1], decisions=event.decisions)
-    return tuple(steps)
+        elif isinstance(event, Broken):
+            law = law_of(event.violation)
+            found.append(Violation(law, event.violation, tuple(steps)))
+    if outcome.error and _is_ours(outcome):
+        law = f"crash: {stage_of(outcome.note)}"
+        text = f"crash: {outcome.note}: {_last_line(outcome.error)}"
+        found.append(Violation(law, text, tuple(steps)))
+    return found
 
 
-def _blamed(violation: str, steps: Sequence[Step]) -> str:
+def _is_ours(outcome: Outcome) -> bool:
+    stage = stage_of(outcome.note)
+    if outcome.error == TIMEOUT:
+        return stage not in _SLOW
+    return stage in _OURS or outcome.error.startswith("Traceback")
+
+
+def _blamed(violation: Violation) -> str:
     """Passes that a violation names, or else those of the last step."""
-    if "'" in violation and "#" in violation:
-        return violation.split("'")[1].partition("#")[0]
-    if not steps:
+    quoted = violation.text.split("'")[1:2]
+    if quoted and "#" in quoted[0]:
+        return quoted[0].partition("#")[0]
+    if not violation.steps:
         return ""
-    pipelines = [Pipeline.from_json(each) for each in steps[-1].passes]
+    pipelines = [Pipeline.from_json(each) for each in violation.steps[-1].passes]
     return ",".join(sorted(pass_names(pipelines)))
 
 
