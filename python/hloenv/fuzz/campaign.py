@@ -99,6 +99,10 @@ class Summary:
         }
 
 
+# Checks a case, in a child.
+_RUN_CASE = "hloenv.fuzz.episode:run_case"
+
+
 class Campaign:
     """Runs cases until a budget is spent.
 
@@ -131,6 +135,7 @@ class Campaign:
         self.jobs = jobs
         self.nice = nice
         self.summary = Summary()
+        self._function = _RUN_CASE
         self._kinds: Counter[str] = Counter()
 
     def run(
@@ -185,7 +190,7 @@ class Campaign:
     def _submit(self, pool: Pool, case: Case) -> int:
         return pool.submit(
             Job(
-                "hloenv.fuzz.episode:run_case",
+                self._function,
                 (case,),
                 self.limits.timeout_s,
                 self.limits.max_memory_bytes,

@@ -142,6 +142,7 @@ def reduce(
     seconds: float,
     timeout_s: float = 20.0,
     max_memory_bytes: int | None = None,
+    function: str = f"{__name__}:find_breaking",
 ) -> tuple[Suspect, bool]:
     """Makes a suspect smaller as long as it breaks the same law.
 
@@ -151,6 +152,7 @@ def reduce(
         seconds: when to stop.
         timeout_s: of one try.
         max_memory_bytes: of one try.
+        function: tries a suspect, see `find_breaking`.
 
     Returns:
         The smallest suspect found, and whether even the given one could be repeated;
@@ -159,9 +161,7 @@ def reduce(
     deadline = time.monotonic() + seconds
 
     def attempt(candidate: Suspect) -> Suspect | None:
-        outcome = pool.run(
-            Job(f"{__name__}:find_breaking", (candidate,), timeout_s, max_memory_bytes)
-        )
+        outcome = pool.run(Job(function, (candidate,), timeout_s, max_memory_bytes))
         if candidate.law.startswith("crash: "):
             died = outcome.error and f"crash: {stage_of(outcome.note)}"
             return candidate if died == candidate.law else None
