@@ -93,8 +93,21 @@ def _write(sketch: _Sketch) -> str:
     return "\n".join(parts) + "\n"
 
 
-def _cleaned(sketch: _Sketch) -> _Sketch:
-    """Without what nothing reads; entry parameters numbered from 0."""
+def _ends(sketch: _Sketch) -> dict[str, set[str]]:
+    """Instructions that nothing reads, roots and parameters aside, by computation."""
+    return {
+        name: {line.name for line in body.lines.values() if line.opcode != "parameter"}
+        - {ref for line in body.lines.values() for ref in line.refs}
+        - {body.root}
+        for name, body in sketch.bodies.items()
+    }
+
+
+def _cleaned(sketch: _Sketch, kept: dict[str, set[str]]) -> _Sketch:
+    """Without what nothing reads, `kept` aside, which may have effects.
+
+    Entry parameters are numbered from 0.
+    """
     live: set[str] = set()
     pending = [sketch.entry]
     while pending:
@@ -104,18 +117,15 @@ def _cleaned(sketch: _Sketch) -> _Sketch:
         live.add(name)
         body = sketch.bodies[name]
         needed: set[str] = set()
-        todo = [body.root]
-        todo += [
-            line.name
-            for line in body.lines.values()
-            if line.opcode == "parameter" and name != sketch.entry
-        ]
+        todo = [body.root, *kept.get(name, ())]
+        if name != sketch.entry:
+            lines = body.lines.values()
+            todo += [line.name for line in lines if line.opcode == "parameter"]
         while todo:
             each = todo.pop()
-            if each in needed or each not in body.lines:
-                continue
-            needed.add(each)
-            todo += body.lines[each].refs
+            if each not in needed and each in body.lines:
+                needed.add(each)
+                todo += body.lines[each].refs
         body.lines = {key: line for key, line in body.lines.items() if key in needed}
         pending += [ref for line in body.lines.values() for ref in line.refs]
     sketch.bodies = {n: body for n, body in sketch.bodies.items() if n in live}
@@ -134,7 +144,7 @@ class Edit:
     """One way to make a module smaller.
 
     Attributes:
-        kind: a key of `_EDITORS`.
+        kind: "drop", for what nothing reads, or a key of `_EDITORS`.
         body: name of the computation.
         names: instructions that it is about.
         other: an instruction that takes their place.
@@ -153,6 +163,9 @@ def edits(text: str) -> list[Edit]:
     if entry is None:
         return []
     found = [Edit("bare_header"), Edit("no_metadata")]
+    for name, ends in _ends(sketch).items():
+        if ends:
+            found.append(Edit("drop", name, tuple(sorted(ends))))
     found += [Edit("root", entry.name, (name,)) for name in _other_roots(entry)]
     root = entry.lines[entry.root]
     if root.opcode == "tuple" and len(root.operands) > 1:
@@ -173,9 +186,12 @@ def apply(text: str, edit: Edit) -> str | None:
         or not body.lines.keys() >= {*edit.names, *[edit.other] * bool(edit.other)}
     ):
         return None
-    if not _EDITORS[edit.kind](sketch, edit):
+    kept = _ends(sketch)
+    if edit.kind == "drop":
+        kept[edit.body] -= set(edit.names)
+    elif not _EDITORS[edit.kind](sketch, edit):
         return None
-    result = _write(_cleaned(sketch))
+    result = _write(_cleaned(sketch, kept))
     return result if len(result) < len(text) else None
 
 
@@ -188,6 +204,8 @@ def _edits_of(body: _Body, *, is_entry: bool) -> Iterator[Edit]:
                 names = tuple(line.name for line in lines[start : start + size])
                 yield Edit("parameters", body.name, names)
     for line in reversed(lines):
+        if line.name != body.root:
+            yield Edit("drop", body.name, (line.name,))
         if is_entry and line.name != body.root:
             yield Edit("parameters", body.name, (line.name,))
         for operand in dict.fromkeys(line.operands):
