@@ -217,8 +217,10 @@ def _print(summary: Summary) -> None:
             )
             output.print_line()
     for failure in summary.failures:
-        size = "" if failure.is_reduced else " (not reduced)"
-        output.print_line(f"{failure.violation[:300]}\n  {failure.path}{size}")
+        output.print_line(failure.violation[:300])
+        if failure.path:
+            size = "" if failure.is_reduced else " (could not be reduced)"
+            output.print_line(f"  {failure.path}{size}")
     output.print_line(
         f"{summary.cases} cases in {summary.seconds:.0f} s: {summary.steps} captures "
         f"of {len(summary.passes)} passes, {summary.alternatives} alternatives, "
