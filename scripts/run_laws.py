@@ -28,14 +28,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "tests")]
+from hloenv._native import core
+from hloenv.errors import HloEnvError
+from hloenv.fuzz import matrix as checks
+from hloenv.fuzz.children import Outcome, run_jobs
+from hloenv.module import HloModule
 
-from hloenv._native import core  # noqa: E402
-from hloenv.errors import HloEnvError  # noqa: E402
-from hloenv.module import HloModule  # noqa: E402
-from support import checks  # noqa: E402
-from support.children import Outcome, run_jobs  # noqa: E402
+ROOT = Path(__file__).resolve().parent.parent
 
 Key = tuple[str, str, str, str, str]  # law set, fingerprint, variant, passes, version
 
@@ -178,7 +177,7 @@ def run(matrix: Matrix) -> bool:
                 for _, (path, _), variant, passes in of_laws
             ]
             outcomes = run_jobs(
-                f"support.checks:check_{laws}",
+                f"hloenv.fuzz.matrix:check_{laws}",
                 arguments,
                 workers=matrix.arguments.workers,
                 timeout=matrix.arguments.timeout,

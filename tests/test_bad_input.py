@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hloenv.fuzz.children import map_jobs, run_jobs
 from support.cases import WRITTEN
-from support.children import map_jobs, run_jobs
 from support.run_child import RunChild
 
 TEXT = """HloModule small

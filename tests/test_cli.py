@@ -33,7 +33,10 @@ ENTRY main {
   ROOT product = f32[64,64]{1,0} multiply(sin1, sin2)
 }
 """
-_COMMANDS = ("passes", "show", "alternatives", "optimize", "apply", "diff", "graph")
+_COMMANDS = (
+    *("passes", "show", "alternatives", "optimize", "apply", "diff", "graph"),
+    "fuzz",
+)
 
 
 @pytest.fixture

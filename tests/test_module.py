@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from hloenv.errors import InvalidModuleError, ModuleTooLargeError, ParseError
+from hloenv.fuzz.generate import random_module
 from hloenv.interpreter import interpret
 from hloenv.module import HloModule, as_module, check_size
 from support.cases import WRITTEN
-from support.hlo_gen import random_module
 
 HLO = Path(__file__).parent / "hlo"
 

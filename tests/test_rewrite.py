@@ -11,11 +11,11 @@ import pytest
 
 from hloenv.env import HloEnv
 from hloenv.errors import DecisionError, UnknownPassError
+from hloenv.fuzz.values import random_inputs
 from hloenv.interpreter import interpret, verify_alternatives
 from hloenv.module import HloModule
 from hloenv.passes import Pass, Pipeline
 from hloenv.rewrite import Alternatives
-from support.checks import random_inputs
 
 HLO = Path(__file__).parent / "hlo"
 

@@ -12,9 +12,9 @@ import pytest
 
 from hloenv.env import HloEnv, replay
 from hloenv.errors import TraceError
+from hloenv.fuzz.laws import random_decisions
 from hloenv.passes import Pass, Pipeline
 from hloenv.trace import Step, Trace
-from support.checks import random_decisions
 from support.run_child import RunChild
 
 HLO = Path(__file__).parent / "hlo"

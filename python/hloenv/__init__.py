@@ -45,6 +45,7 @@ from .ffi import register_target
 from .graph import HloGraph, dtypes, opcodes
 from .intercept import Interception, LiveStage, gpu_targets, intercept
 from .interpreter import ChoiceError, interpret, verify_alternatives
+from .isolate import Lab, isolated
 from .module import ArraySpec, HloModule, ModuleCost, as_module
 from .passes import (
     Pass,
@@ -86,6 +87,7 @@ __all__ = [
     "InterceptError",
     "Interception",
     "InvalidModuleError",
+    "Lab",
     "LiveStage",
     "MeasureTimeout",
     "Measurement",
@@ -123,6 +125,7 @@ __all__ = [
     "gpu_targets",
     "intercept",
     "interpret",
+    "isolated",
     "list_passes",
     "list_stages",
     "measure",

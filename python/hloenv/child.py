@@ -2,7 +2,7 @@
 """Child processes that compile and run modules, so that no module can end ours.
 
 The parent talks to `python -m hloenv.worker` in frames over its stdin and stdout: a
-JSON header and any number of binary blobs. Nothing is unpickled on either side.
+JSON header and any number of binary blobs. Only `hloenv.isolated` pickles into blobs.
 """
 
 from __future__ import annotations
@@ -50,6 +50,28 @@ def _read_exactly(stream: IO[bytes], size: int) -> bytes:
     if len(data) < size:
         raise EOFError("the other process has closed the connection")
     return data
+
+
+def signal_name(number: int) -> str:
+    """A signal's name, as SIGABRT; its number where it has none."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return str(number)
+
+
+def last_words(stderr: IO[bytes]) -> str:
+    """XLA's last message in a file of stderr: its fatal line, or else the last lines.
+
+    The file's position stays where it is.
+    """
+    size = os.fstat(stderr.fileno()).st_size
+    start = max(0, size - 65536)
+    text = os.pread(stderr.fileno(), size - start, start).decode(errors="replace")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    fatal = [line for line in lines if line[0] == "F" and "] " in line]
+    chosen = fatal[-1].split("] ", 1)[1] if fatal else "; ".join(lines[-2:])
+    return chosen[-1000:]
 
 
 class Child:
@@ -121,27 +143,12 @@ class Child:
 
     def _death(self) -> WorkerError:
         code = self._process.wait()
-        how = f"exit code {code}"
-        if code < 0:
-            with contextlib.suppress(ValueError):
-                how = f"signal {signal.Signals(-code).name}"
-        last = self._last_words()
+        how = f"exit code {code}" if code >= 0 else f"signal {signal_name(-code)}"
+        last = last_words(self._stderr)
         self.close()
         return WorkerError(
             f"the worker process died ({how})" + (f": {last}" if last else "")
         )
-
-    def _last_words(self) -> str:
-        """XLA's last message on stderr: its fatal line, or else the last lines."""
-        size = os.fstat(self._stderr.fileno()).st_size
-        start = max(0, size - 65536)
-        text = os.pread(self._stderr.fileno(), size - start, start).decode(
-            errors="replace"
-        )
-        lines = [line.strip() for line in text.splitlines() if line.strip()]
-        fatal = [line for line in lines if line[0] == "F" and "] " in line]
-        chosen = fatal[-1].split("] ", 1)[1] if fatal else "; ".join(lines[-2:])
-        return chosen[-1000:]
 
     def close(self) -> None:
         """Ends the process; any number of calls."""

@@ -7,7 +7,7 @@ import dataclasses
 import os
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ._native import core
 from .errors import (
@@ -17,9 +17,9 @@ from .errors import (
     TraceError,
 )
 from .module import HloModule, as_module
-from .passes import Pass, Pipeline, as_pipeline, describe_pass, to_core
+from .passes import Pass, Pipeline, as_pipeline, describe_pass, pass_names, to_core
 from .place import Place, run_until
-from .rewrite import Alternatives, Decisions, as_decisions
+from .rewrite import Alternatives, Decisions, as_decisions, capture
 from .trace import ModuleId, Step, Trace
 
 if TYPE_CHECKING:
@@ -147,11 +147,7 @@ class HloEnv:
         pipelines = [at_place(as_pipeline(each), self.module.place) for each in passes]
         self._check_place(pipelines)
         state = self._state
-        alternatives = Alternatives(
-            core.capture(state.module._core, [to_core(each) for each in pipelines]),
-            owner=state,
-        )
-        alternatives._pipelines = tuple(pipelines)
+        alternatives = capture(state.module, pipelines, owner=state)
         self._latest = alternatives
         return alternatives
 
@@ -187,7 +183,7 @@ class HloEnv:
         module = HloModule._wrap(
             alternatives._capture.apply(array),
             place=self.module.place,
-            decided=self.module.decided | _pass_names(alternatives._pipelines),
+            decided=self.module.decided | pass_names(alternatives._pipelines),
         )
         self._advance(
             module,
@@ -232,7 +228,7 @@ class HloEnv:
         self._state = State(module, self._state, step)
 
     def _check_place(self, pipelines: list[Pipeline]) -> None:
-        early = _pass_names(pipelines) & _AFTER_LAYOUT_ASSIGNMENT
+        early = pass_names(pipelines) & _AFTER_LAYOUT_ASSIGNMENT
         place = self.module.place
         if early and (place is None or not place.has_layouts):
             name = min(early)
@@ -256,8 +252,8 @@ def _run(module: core.Module, pipeline: Pipeline) -> tuple[core.Module, bool]:
         and describe_pass(first.name).candidate
     ):
         # A candidate pass has no run of its own: all that it proposes is taken.
-        capture = core.capture(module, [spec])
-        return capture.apply(capture.decisions_for(pipeline.name)), len(capture) > 0
+        found = core.capture(module, [spec])
+        return found.apply(found.decisions_for(pipeline.name)), len(found) > 0
     changed_module, changed, _ = core.run_passes(module, spec)
     return changed_module, changed
 
@@ -281,18 +277,7 @@ def at_place(pipeline: Pipeline, place: Place | None) -> Pipeline:
 
 def needs_layouts(pipeline: Pipeline) -> bool:
     """Whether XLA can use what `pipeline` makes only after layout assignment."""
-    return bool(_pass_names([pipeline]) & _AFTER_LAYOUT_ASSIGNMENT)
-
-
-def _pass_names(pipelines: Any) -> frozenset[str]:
-    """Names of all passes in the pipelines, however deep."""
-    names: set[str] = set()
-    for each in pipelines:
-        if isinstance(each, Pipeline):
-            names |= _pass_names(each.passes)
-        else:
-            names.add(each.name)
-    return frozenset(names)
+    return bool(pass_names([pipeline]) & _AFTER_LAYOUT_ASSIGNMENT)
 
 
 def replay(

@@ -162,11 +162,10 @@ class HloModule:
             ParseError: the content is neither text nor proto.
         """
         data = Path(path).read_bytes()
-        is_text = data.lstrip().startswith((b"HloModule", b"//", b"/*"))
         try:
-            if is_text or Path(path).suffix in (".hlo", ".txt"):
+            if Path(path).suffix in (".hlo", ".txt"):
                 return cls.from_text(data.decode())
-            return cls.from_proto(data)
+            return read_text_or_proto(data)
         except (ParseError, UnicodeDecodeError) as error:
             raise ParseError(f"{os.fspath(path)}: {error}") from None
 
@@ -269,6 +268,20 @@ class HloModule:
 
 def _unpickle(proto: bytes, place: Any, decided: frozenset[str]) -> HloModule:
     return HloModule._wrap(core.Module.from_proto(proto), place=place, decided=decided)
+
+
+def read_text_or_proto(content: str | bytes) -> HloModule:
+    """A module from text, or from bytes of text or of a proto.
+
+    Raises:
+        ParseError: neither.
+        UnicodeDecodeError: text that is not UTF-8.
+    """
+    if isinstance(content, str):
+        return HloModule.from_text(content)
+    if content.lstrip().startswith((b"HloModule", b"//", b"/*")):
+        return HloModule.from_text(content.decode())
+    return HloModule.from_proto(content)
 
 
 def as_module(module: HloModule | str | os.PathLike[str]) -> HloModule:

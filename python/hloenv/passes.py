@@ -290,6 +290,14 @@ def as_pipeline(item: str | Pass | Pipeline) -> Pipeline:
     return step if isinstance(step, Pipeline) else Pipeline(step.name, [step])
 
 
+def pass_names(items: Iterable[Pass | Pipeline]) -> frozenset[str]:
+    """Names of all passes in pipelines, however deep."""
+    names: set[str] = set()
+    for each in items:
+        names |= pass_names(each.passes) if isinstance(each, Pipeline) else {each.name}
+    return frozenset(names)
+
+
 def to_core(pipeline: Pipeline) -> core.PipelineSpec:
     """The C++ core's form of a pipeline."""
     steps = [

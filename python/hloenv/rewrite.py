@@ -15,6 +15,7 @@ from ._native import core
 from .effects import ChoiceCosts
 from .errors import DecisionError
 from .module import HloModule
+from .passes import Pipeline, to_core
 
 if TYPE_CHECKING:
     from .graph import HloGraph
@@ -137,7 +138,7 @@ class Alternatives(Sequence[Alternative]):
         self._capture = capture
         # The state of the environment that these belong to.
         self._owner = owner
-        self._pipelines: tuple[Any, ...] = ()
+        self._pipelines: tuple[Pipeline, ...] = ()
         self.num_choices: npt.NDArray[np.int64] = capture.num_choices()
         self.num_choices.setflags(write=False)
         self.pass_names: tuple[str, ...] = capture.pass_names
@@ -224,6 +225,26 @@ class Alternatives(Sequence[Alternative]):
 
     def __repr__(self) -> str:
         return f"<{len(self)} alternatives of {', '.join(self.pass_names)}>"
+
+
+def capture(
+    module: HloModule, pipelines: Sequence[Pipeline], *, owner: object = None
+) -> Alternatives:
+    """A dry run of pipelines on a module.
+
+    Args:
+        module: stays as it is.
+        pipelines: at least one.
+        owner: the state of an environment that the result belongs to.
+
+    Raises:
+        PassError: a pass failed on this module.
+    """
+    alternatives = Alternatives(
+        core.capture(module._core, [to_core(each) for each in pipelines]), owner=owner
+    )
+    alternatives._pipelines = tuple(pipelines)
+    return alternatives
 
 
 def as_decisions(decisions: Decisions) -> npt.NDArray[np.int64]:

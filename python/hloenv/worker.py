@@ -11,13 +11,17 @@ Requests, by "do":
     load: compiles a module under "key", runs it once on the baseline's inputs, and
         compares the outputs with the baseline's.
     time: runs the baseline and all "keys" in turns; one blob of durations for each.
+    call: calls a "function"; blob 0 pickles its arguments, the answer's its result.
 
-A module is blob 0, with its "place", what has been "decided", and its "finish".
+In the first three a module is blob 0, with its "place", what has been "decided", and
+its "finish".
 """
 
 from __future__ import annotations
 
+import importlib
 import os
+import pickle
 import resource
 import sys
 from dataclasses import asdict, replace
@@ -65,6 +69,8 @@ class Worker:
                 return self._load(request, blobs[0]), []
             case "time":
                 return self._time(request)
+            case "call":
+                return {}, [_call(request["function"], blobs[0])]
             case other:
                 raise HloEnvError(f"no request is named {other!r}")
 
@@ -133,6 +139,19 @@ class Worker:
         )
         answer = {"cpu": _cpu_model(), "num_threads": len(os.sched_getaffinity(0))}
         return answer, [each.astype("<i8").tobytes() for each in durations]
+
+
+def _call(name: str, arguments: bytes) -> bytes:
+    """Calls "package.module:function"; its pickled result."""
+    place, colon, attribute = name.partition(":")
+    if not colon:
+        raise ArgumentError(f"a function is 'package.module:name', not {name!r}")
+    args, kwargs = pickle.loads(arguments)
+    result = getattr(importlib.import_module(place), attribute)(*args, **kwargs)
+    data = pickle.dumps(result)
+    # What the parent will do must not be what it dies of.
+    pickle.loads(data)
+    return data
 
 
 def _module(request: dict[str, Any], proto: bytes) -> HloModule:

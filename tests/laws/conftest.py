@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from support import children
+from hloenv.fuzz import children
 
 
 @pytest.fixture(scope="module")
 def run_all(request: pytest.FixtureRequest) -> Callable[..., dict[str, Any]]:
-    """Runs one function of support.checks for every `source` that this run selects.
+    """Runs one function of hloenv.fuzz.matrix for every `source` that this run selects.
 
     All of a file's tests share their children: XLA's libraries load once, and two
     children work at a time.
@@ -40,7 +40,7 @@ def run_all(request: pytest.FixtureRequest) -> Callable[..., dict[str, Any]]:
             )
             for source in selected
         ]
-        outcomes = children.map_jobs(f"support.checks:{function}", jobs, **options)
+        outcomes = children.map_jobs(f"hloenv.fuzz.matrix:{function}", jobs, **options)
         return dict(zip(selected, outcomes, strict=True))
 
     return run

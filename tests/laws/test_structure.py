@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from hloenv.fuzz.matrix import VARIANTS, all_passes
 from support.cases import assert_lawful, sources
-from support.checks import VARIANTS, all_passes
 
 _PAIRS_PER_MODULE = 12
 # Passes that often rewrite the same values.

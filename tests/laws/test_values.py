@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from hloenv.fuzz.matrix import all_passes
 from support.cases import assert_lawful, sources
-from support.checks import all_passes
 
 
 def _jobs(source: str) -> tuple[str, list[str]]:

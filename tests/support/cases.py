@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from . import children
+from hloenv.fuzz import children
 
 # Small real modules of every kind: loops, sorts, scatters, convolutions, linear
 # algebra, random numbers. All of them are checked by scripts/run_laws.py.

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..errors import HloEnvError, PlaceWarning
+from .isolation import isolated
 from .parser import make_parser
 
 _EXIT_FAILURE = 1
@@ -32,12 +33,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit code.
 
     Args:
-        argv: arguments without the program's name; those of the process by default.
+        argv: arguments without the program's name. By default those of the process,
+            whose command then runs in a child: XLA may die of a module, the program
+            says so and ends with exit code 1.
     """
     try:
         args = make_parser().parse_args(argv)
     except SystemExit as exit_:  # argparse has printed help or a usage error
         return exit_.code if isinstance(exit_.code, int) else _EXIT_FAILURE
+    if argv is not None or getattr(args, "no_isolate", True):
+        return _command(args)
+    return isolated(
+        lambda: _command(args),
+        time_limit_s=args.time_limit,
+        memory_limit=args.memory_limit,
+    )
+
+
+def _command(args: argparse.Namespace) -> int:
     with _prompt_interrupts(), warnings.catch_warnings():
         warnings.simplefilter("always", PlaceWarning)
         warnings.showwarning = _show_warning

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from ..errors import PassOptionError
 from ..passes import OptionValue, Pass, Pipeline, describe_pass
+from .isolation import add_isolation
 
 MODULE_HELP = (
     "HLO text or a serialized proto, '-' for standard input, or FILE.py:FUNCTION "
@@ -44,13 +45,14 @@ def add_module(parser: argparse.ArgumentParser, name: str = "module") -> None:
 
 
 def add_limit(parser: argparse.ArgumentParser) -> None:
-    """Adds --max-instructions."""
+    """Adds the limits: of size, of time, of memory."""
     parser.add_argument(
         "--max-instructions",
         metavar="N",
         type=positive,
         help="refuse modules with more than N instructions",
     )
+    add_isolation(parser)
 
 
 def add_passes(parser: argparse.ArgumentParser, *, required: bool = True) -> None:

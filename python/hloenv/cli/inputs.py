@@ -12,7 +12,8 @@ from types import ModuleType
 from typing import Any
 
 from ..errors import HloEnvError, ParseError
-from ..module import HloModule, check_size
+from ..module import HloModule, check_size, read_text_or_proto
+from .isolation import reading
 
 
 class FunctionError(HloEnvError, RuntimeError):
@@ -33,11 +34,14 @@ def load_module(source: str, max_instructions: int | None = None) -> HloModule:
         ModuleTooLargeError: it is larger than the limit.
     """
     if source == "-":
-        module = _from_bytes(sys.stdin.buffer.read())
+        data = sys.stdin.buffer.read()
+        with reading():
+            module = _from_bytes(data)
     elif ":" in source and not Path(source).exists():
         module = from_function(source)
     else:
-        module = HloModule.from_file(source)
+        with reading():
+            module = HloModule.from_file(source)
     if max_instructions is not None:
         check_size(module, max_instructions)
     return module
@@ -104,9 +108,7 @@ def _lower(function: Any) -> HloModule:
 
 def _from_bytes(data: bytes) -> HloModule:
     try:
-        if data.lstrip().startswith(b"HloModule"):
-            return HloModule.from_text(data.decode())
-        return HloModule.from_proto(data)
+        return read_text_or_proto(data)
     except (ParseError, UnicodeDecodeError) as error:
         raise ParseError(f"standard input: {error}") from None
 

@@ -7,7 +7,7 @@ import argparse
 import textwrap
 
 from .. import __version__
-from . import alternatives, apply, diff, graph, optimize, passes, show
+from . import alternatives, apply, diff, fuzz, graph, optimize, passes, show
 
 _COMMANDS = {
     "passes": (passes, "list the passes, or describe one"),
@@ -17,6 +17,7 @@ _COMMANDS = {
     "apply": (apply, "repeat a saved trace of decisions"),
     "diff": (diff, "what changed between two modules"),
     "graph": (graph, "a module as Graphviz or JSON"),
+    "fuzz": (fuzz, "random modules, passes and decisions against the laws"),
 }
 _DESCRIPTION = """\
 XLA's graph rewrites as a decision game: every rewrite that an XLA pass would make is an

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 
-from .hlo_builder import (
+from .builder import (
     FLOATS,
     MAX_ELEMENTS,
     ArrayType,
@@ -91,7 +91,7 @@ class ReductionSteps(Builder):
             pads.append(f"{low}_0")
             dims.append((d + low - size) // stride + 1)
         opcode, init = self._reduction(c, value.type.dtype)
-        size = value.magnitude * (math.prod(sizes) if opcode == "add" else 1)
+        most = value.magnitude * (math.prod(sizes) if opcode == "add" else 1)
         result = self._emit(
             c,
             value.type.with_dims(tuple(dims)),
@@ -100,7 +100,7 @@ class ReductionSteps(Builder):
             f"window={{size={'x'.join(map(str, sizes))} "
             f"stride={'x'.join(map(str, strides))} pad={'x'.join(pads)}}}, "
             f"to_apply={self._reducer(value.type.dtype, opcode)}",
-            magnitude=size,
+            magnitude=most,
             is_exact=value.is_exact and opcode != "add",
         )
         self._bounded(c, result)

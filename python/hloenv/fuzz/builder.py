@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 FLOATS = ("f32", "f32", "f32", "f64", "bf16", "f16")
@@ -17,6 +17,8 @@ SIGNED = ("s8", "s32", "s64")
 
 @dataclass(frozen=True)
 class ArrayType:
+    """An element type and dimensions."""
+
     dtype: str
     dims: tuple[int, ...]
 
@@ -25,13 +27,16 @@ class ArrayType:
 
     @property
     def is_float(self) -> bool:
+        """Whether rounding happens to it."""
         return self.dtype in FLOATS
 
     @property
     def is_int(self) -> bool:
+        """Whether it holds integers; pred does not count."""
         return self.dtype in INTS
 
     def with_dims(self, dims: tuple[int, ...]) -> ArrayType:
+        """The same element type with other dimensions."""
         return ArrayType(self.dtype, dims)
 
 
@@ -50,13 +55,16 @@ class Value:
 
 @dataclass
 class Computation:
+    """A computation that is being written: its lines, and what they define."""
+
     name: str
     lines: list[str] = field(default_factory=list)
     values: list[Value] = field(default_factory=list)
 
 
-def braces(values: object) -> str:
-    return "{" + ",".join(map(str, values)) + "}"  # type: ignore[call-overload]
+def braces(values: Iterable[object]) -> str:
+    """A list as HLO's attributes have it."""
+    return "{" + ",".join(map(str, values)) + "}"
 
 
 class Builder:

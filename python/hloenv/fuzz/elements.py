@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import math
 
-from .hlo_builder import FLOATS, INTS, SIGNED, ArrayType, Computation, Value, braces
-from .hlo_reductions import ReductionSteps
+from .builder import FLOATS, INTS, SIGNED, ArrayType, Computation, Value, braces
+from .reductions import ReductionSteps
 
 
 class ElementSteps(ReductionSteps):
@@ -41,9 +41,9 @@ class ElementSteps(ReductionSteps):
             if rng.random() < 0.2:
                 # Positive and away from 0, for what needs that.
                 one = self._constant(c, t, "1")
-                size = self._emit(c, t, "abs", [result])
+                positive = self._emit(c, t, "abs", [result])
                 above = self._emit(
-                    c, t, "add", [size, one], magnitude=size.magnitude + 1
+                    c, t, "add", [positive, one], magnitude=positive.magnitude + 1
                 )
                 opcode = rng.choice(["log", "sqrt", "rsqrt", "log-plus-one"])
                 self._emit(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 
-from .hlo_builder import MAX_ELEMENTS, Builder, Computation, braces
+from .builder import MAX_ELEMENTS, Builder, Computation, braces
 
 
 class ShapeSteps(Builder):

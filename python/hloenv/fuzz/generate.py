@@ -10,27 +10,66 @@ to values that no rounding has touched.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
-from .hlo_builder import ArrayType, Computation, Value
-from .hlo_elements import ElementSteps
-from .hlo_shapes import ShapeSteps
+from .builder import ArrayType, Computation, Value
+from .effects import EffectSteps
+from .elements import ElementSteps
+from .shapes import ShapeSteps
 
 
-def random_module(seed: int, size: int = 40) -> str:
+def random_module(seed: int, size: int = 40, *, is_wide: bool = False) -> str:
     """HLO text of a module.
 
     Args:
         seed: which module.
         size: about how many steps build the entry; the instruction count is a few
             times that.
+        is_wide: with a few kinds of rare opcodes, some of which XLA's evaluator does
+            not know.
     """
-    return _Generator(random.Random(f"hloenv module {seed}"), size).module(seed)
+    rng = random.Random(f"hloenv module {seed}")
+    return _Generator(rng, size, is_wide=is_wide).module(seed)
 
 
-class _Generator(ElementSteps, ShapeSteps):
+class _Generator(ElementSteps, ShapeSteps, EffectSteps):
     """Steps that make computations, and the module around them."""
 
+    def __init__(self, rng: random.Random, size: int, *, is_wide: bool) -> None:
+        super().__init__(rng, size)
+        # A few kinds for each module, or none could be evaluated.
+        self.rare = rng.sample(self._rare_steps(), 3) if is_wide else []
+
+    def _rare_steps(self) -> list[Callable[[Computation], None]]:
+        return [
+            self._functions,
+            self._precision,
+            self._convolution,
+            self._linear_algebra,
+            self._batch_norm,
+            self._fft,
+            self._topk,
+            self._select_and_scatter,
+            self._dynamic,
+            self._fusion,
+            self._barrier,
+            self._ragged_dot,
+            self._small_types,
+            self._complex_functions,
+            self._bitcast,
+            self._collective,
+            self._ids,
+            self._pair,
+            self._async,
+            self._tokens,
+            self._send_receive,
+            self._chance,
+            self._bits,
+            self._foreign,
+        ]
+
     def module(self, seed: int) -> str:
+        """The module's text."""
         entry = Computation("main")
         for number in range(self.rng.randint(1, 4)):
             self._parameter(entry, number, self._type())
@@ -66,7 +105,7 @@ class _Generator(ElementSteps, ShapeSteps):
         return f"  ROOT {self._name('root')} = ({shape}) tuple({operands})"
 
     def _grow(self, c: Computation, steps: int) -> None:
-        makers = [
+        makers: list[tuple[Callable[[Computation], None], int]] = [
             (self._unary, 8),
             (self._binary, 10),
             (self._identity, 6),
@@ -93,6 +132,7 @@ class _Generator(ElementSteps, ShapeSteps):
             (self._tuple, 2),
             (self._complex, 1),
         ]
+        makers += [(step, 5) for step in self.rare]
         if self.depth < 2:
             makers += [(self._call, 2), (self._conditional, 2), (self._while, 2)]
         functions = [maker for maker, _ in makers]

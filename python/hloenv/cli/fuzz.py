@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""hloenv fuzz: random modules, passes and decisions against the laws."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from ..errors import HloEnvError
+from ..fuzz.campaign import Campaign, Limits, Summary
+from ..fuzz.saved import read_case
+from ..passes import describe_pass
+from . import output
+from .arguments import not_negative, positive
+
+DESCRIPTION = (
+    "Checks the laws of rewriting on random episodes: random modules (and real ones, "
+    "from FOLDER), random passes and pipelines with random options, random decisions. "
+    "Each case runs in a child process with limits. What breaks a law is reduced to a "
+    "small module and few decisions, and saved as a module and a trace. The exit code "
+    "is 1 when a law was broken."
+)
+EXAMPLES = """\
+examples:
+  hloenv fuzz --seconds 60
+  hloenv fuzz models/ --cases 10000 --seed 7 --jobs 4 -o failures
+  hloenv fuzz --pass algsimp --pass cse --cases 500
+  hloenv fuzz --replay failures/law-4-0f1e2d3c.json
+"""
+_DEFAULT_SECONDS = 60.0
+_MAX_KB = 60
+
+
+class LawError(HloEnvError, AssertionError):
+    """A law of rewriting does not hold."""
+
+
+def add_parser(parser: argparse.ArgumentParser) -> None:
+    """Declares the arguments."""
+    parser.add_argument(
+        "folder", nargs="?", metavar="FOLDER", help="real modules: **/*.hlo, **/*.txt"
+    )
+    parser.add_argument(
+        "--seconds",
+        metavar="S",
+        type=float,
+        help=f"start no case after so long (default {_DEFAULT_SECONDS:.0f}, or none "
+        "with --cases)",
+    )
+    parser.add_argument(
+        "--cases", metavar="N", type=positive, help="stop after N cases"
+    )
+    parser.add_argument(
+        "--seed",
+        metavar="N",
+        type=not_negative,
+        default=0,
+        help="draws the cases (default 0)",
+    )
+    parser.add_argument(
+        "--first",
+        metavar="N",
+        type=not_negative,
+        default=0,
+        help="number of the first case, to go on where a run ended (default 0)",
+    )
+    parser.add_argument(
+        "--jobs", metavar="N", type=positive, default=1, help="cases at the same time"
+    )
+    parser.add_argument(
+        *("-p", "--pass"),
+        dest="passes",
+        metavar="PASS",
+        action="append",
+        default=[],
+        help="draw only from these passes; repeat it (default: all)",
+    )
+    parser.add_argument(
+        "--max-kb",
+        metavar="N",
+        type=positive,
+        default=_MAX_KB,
+        help=f"of a real module's text (default {_MAX_KB})",
+    )
+    parser.add_argument(
+        "--timeout",
+        metavar="S",
+        type=float,
+        default=Limits.timeout_s,
+        help=f"of one case, in seconds (default {Limits.timeout_s:.0f})",
+    )
+    parser.add_argument(
+        "--reduce-seconds",
+        metavar="S",
+        type=float,
+        default=Limits.reduce_s,
+        help=f"for making a failure smaller (default {Limits.reduce_s:.0f})",
+    )
+    parser.add_argument(
+        *("-o", "--output"),
+        metavar="FOLDER",
+        default="fuzz-failures",
+        help="where failures are saved (default fuzz-failures)",
+    )
+    parser.add_argument(
+        "--replay", metavar="FILE", help="check a saved case again, and nothing else"
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    """Runs a campaign, or one saved case.
+
+    Raises:
+        LawError: a law was broken.
+    """
+    for name in args.passes:
+        describe_pass(name)
+    limits = Limits(timeout_s=args.timeout, reduce_s=args.reduce_seconds)
+    if args.replay is not None:
+        case = read_case(Path(args.replay))
+        summary = Campaign(limits=limits).check(case)
+    else:
+        campaign = Campaign(
+            seed=args.seed,
+            paths=_real_modules(args.folder, args.max_kb),
+            names=args.passes,
+            output=Path(args.output),
+            limits=limits,
+            jobs=args.jobs,
+        )
+        seconds = args.seconds
+        if seconds is None and args.cases is None:
+            seconds = _DEFAULT_SECONDS
+        with _progress(args.cases, seconds, is_shown=not args.json) as progress:
+            summary = campaign.run(
+                cases=args.cases, seconds=seconds, first=args.first, progress=progress
+            )
+    if args.json:
+        output.print_json({"seed": args.seed, "first": args.first, **summary.to_json()})
+    else:
+        _print(summary)
+    if summary.broken:
+        total = sum(summary.broken.values())
+        raise LawError(f"{total} laws broken in {summary.cases} cases")
+
+
+def _real_modules(folder: str | None, max_kb: int) -> list[str]:
+    if folder is None:
+        return []
+    if not Path(folder).is_dir():
+        raise FileNotFoundError(f"there is no folder {folder}")
+    paths = [*Path(folder).glob("**/*.hlo"), *Path(folder).glob("**/*.txt")]
+    found = sorted(str(p) for p in paths if p.stat().st_size <= max_kb * 1024)
+    if not found:
+        raise FileNotFoundError(
+            f"{folder} holds no *.hlo or *.txt of at most {max_kb} KB (--max-kb)"
+        )
+    return found
+
+
+@contextlib.contextmanager
+def _progress(
+    cases: int | None, seconds: float | None, *, is_shown: bool
+) -> Iterator[Callable[[Summary], None]]:
+    """A bar on stderr that follows the budget; nothing where that is no terminal."""
+    console = output.console(to_stderr=True)
+    if not is_shown or not console.is_terminal:
+        yield lambda _: None
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    bar = Progress(
+        BarColumn(),
+        TextColumn("{task.description}"),
+        TimeElapsedColumn(),
+        console=console,
+    )
+    total = cases if seconds is None else seconds
+    with bar:
+        task = bar.add_task("starting", total=total)
+
+        def update(summary: Summary) -> None:
+            done = summary.cases if seconds is None else summary.seconds
+            broken = sum(summary.broken.values())
+            bar.update(
+                task,
+                completed=done,
+                description=f"{summary.cases} cases, {broken} laws broken",
+            )
+
+        yield update
+
+
+def _print(summary: Summary) -> None:
+    laws = sorted({*summary.checked, *(_short(law) for law in summary.broken)})
+    broken: dict[str, int] = {}
+    for law, count in summary.broken.items():
+        broken[_short(law)] = broken.get(_short(law), 0) + count
+    output.print_table(
+        ("law", "checked", "broken"),
+        [(law, summary.checked[law] or "-", broken.get(law, 0)) for law in laws],
+        right=("checked", "broken"),
+    )
+    output.print_line()
+    for title, counts in (
+        ("left out", summary.skipped),
+        ("ended by XLA itself, or by a limit", summary.died),
+    ):
+        if counts:
+            output.print_table(
+                (title, "times"),
+                counts.most_common(12),
+                right=("times",),
+                fold=(title,),
+            )
+            output.print_line()
+    for failure in summary.failures:
+        output.print_line(failure.violation[:300])
+        if failure.path:
+            size = "" if failure.is_reduced else " (could not be reduced)"
+            output.print_line(f"  {failure.path}{size}")
+    output.print_line(
+        f"{summary.cases} cases in {summary.seconds:.0f} s: {summary.steps} captures "
+        f"of {len(summary.passes)} passes, {summary.alternatives} alternatives, "
+        f"{len(summary.opcodes)} opcodes"
+    )
+
+
+def _short(law: str) -> str:
+    return law.removeprefix("law ")

@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many random episodes in child processes, and what they found."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ..passes import Pipeline, pass_names
+from ..trace import Step
+from .children import TIMEOUT, Job, Outcome, Pool
+from .draw import Case, random_case
+from .episode import (
+    Broken,
+    Checked,
+    Decided,
+    Skipped,
+    Start,
+    Tried,
+    law_of,
+)
+from .reduce import Suspect, reduce, stage_of
+from .saved import Failure, save
+
+# What the child does itself; in all other stages XLA works on its own.
+_OURS = ("capture", "structure", "failing", "evaluate", "verify", "advance", "replay")
+# Stages that may take long without anything being wrong.
+_SLOW = ("evaluate", "verify", "expected", "native", "load")
+# How many failures of one kind are reduced and saved; the others are counted.
+_MAX_OF_A_KIND = 2
+# And of one law, whatever the passes.
+_MAX_OF_A_LAW = 12
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one case may use.
+
+    Attributes:
+        timeout_s: seconds.
+        max_memory_bytes: None for no limit.
+        reduce_s: seconds for making one failure smaller.
+    """
+
+    timeout_s: float = 30.0
+    max_memory_bytes: int | None = 8 << 30
+    reduce_s: float = 40.0
+
+
+@dataclass
+class Summary:
+    """What a campaign did.
+
+    Attributes:
+        cases: episodes that ended, however they did.
+        seconds: wall-clock time.
+        steps: captures that were checked.
+        alternatives: found in them.
+        choices: likewise, the originals included.
+        checked: how often each law was checked.
+        broken: how often each law was broken.
+        skipped: checks that could not be made, by reason.
+        died: cases in which XLA itself died, by its last words; and timeouts.
+        opcodes: opcodes of the modules that the episodes began with.
+        passes: how often each pass was drawn.
+        failures: those that were saved.
+    """
+
+    cases: int = 0
+    seconds: float = 0.0
+    steps: int = 0
+    alternatives: int = 0
+    choices: int = 0
+    checked: Counter[str] = field(default_factory=Counter)
+    broken: Counter[str] = field(default_factory=Counter)
+    skipped: Counter[str] = field(default_factory=Counter)
+    died: Counter[str] = field(default_factory=Counter)
+    opcodes: set[str] = field(default_factory=set)
+    passes: Counter[str] = field(default_factory=Counter)
+    failures: list[Failure] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-able."""
+        return {
+            "cases": self.cases,
+            "seconds": self.seconds,
+            "captures": self.steps,
+            "alternatives": self.alternatives,
+            "choices": self.choices,
+            "checked": dict(sorted(self.checked.items())),
+            "broken": dict(sorted(self.broken.items())),
+            "skipped": dict(self.skipped.most_common()),
+            "died": dict(self.died.most_common()),
+            "opcodes": sorted(self.opcodes),
+            "passes": dict(sorted(self.passes.items())),
+            "failures": [each.to_json() for each in self.failures],
+        }
+
+
+# Checks a case, in a child.
+_RUN_CASE = "hloenv.fuzz.episode:run_case"
+
+
+class Campaign:
+    """Runs cases until a budget is spent.
+
+    Args:
+        seed: draws the cases; the same seed gives the same ones.
+        paths: real modules to take some of them from.
+        names: passes to draw from; empty for all.
+        output: a folder for what breaks a law; None saves nothing.
+        limits: of a case.
+        jobs: cases at the same time.
+        nice: how much to lower the children's priority.
+    """
+
+    def __init__(
+        self,
+        *,
+        seed: int = 0,
+        paths: Sequence[str] = (),
+        names: Sequence[str] = (),
+        output: Path | None = None,
+        limits: Limits | None = None,
+        jobs: int = 1,
+        nice: int = 0,
+    ) -> None:
+        self.seed = seed
+        self.paths = tuple(paths)
+        self.names = tuple(names)
+        self.output = output
+        self.limits = limits or Limits()
+        self.jobs = jobs
+        self.nice = nice
+        self.summary = Summary()
+        self._function = _RUN_CASE
+        self._kinds: Counter[str] = Counter()
+
+    def run(
+        self,
+        *,
+        cases: int | None = None,
+        seconds: float | None = None,
+        first: int = 0,
+        progress: Callable[[Summary], None] = lambda _: None,
+    ) -> Summary:
+        """Runs cases `first`, `first` + 1, ...
+
+        Args:
+            cases: how many; None for as many as there is time for.
+            seconds: when to start no more.
+            first: number of the first case.
+            progress: called after each case.
+        """
+        start = time.monotonic()
+        waiting: dict[int, Case] = {}
+        number = first
+        with Pool(workers=self.jobs, nice=self.nice) as pool:
+            while True:
+                self.summary.seconds = time.monotonic() - start
+                is_over = seconds is not None and self.summary.seconds > seconds
+                is_last = cases is not None and number >= first + cases
+                while not (is_over or is_last) and len(waiting) < 2 * self.jobs:
+                    case = random_case(self.seed, number, self.paths, self.names)
+                    waiting[self._submit(pool, case)] = case
+                    number += 1
+                    is_last = cases is not None and number >= first + cases
+                if not waiting or is_over:
+                    return self.summary
+                outcome = pool.next()
+                self._take(pool, waiting.pop(outcome.index), outcome)
+                progress(self.summary)
+
+    def check(self, case: Case) -> Summary:
+        """Checks one case with its steps, and reduces nothing."""
+        start = time.monotonic()
+        with Pool(workers=1, nice=self.nice) as pool:
+            self._submit(pool, case)
+            self._count(outcome := pool.next())
+            for each in violations_of(outcome):
+                self.summary.broken[each.law] += 1
+                self.summary.failures.append(
+                    Failure(each.law, each.text, case.seed, False)
+                )
+        self.summary.seconds = time.monotonic() - start
+        return self.summary
+
+    def _submit(self, pool: Pool, case: Case) -> int:
+        return pool.submit(
+            Job(
+                self._function,
+                (case,),
+                self.limits.timeout_s,
+                self.limits.max_memory_bytes,
+            )
+        )
+
+    def _count(self, outcome: Outcome) -> None:
+        summary = self.summary
+        summary.cases += 1
+        for event in outcome.values:
+            match event:
+                case Start(opcodes):
+                    summary.opcodes.update(opcodes)
+                case Tried(step):
+                    pipelines = [Pipeline.from_json(each) for each in step.passes]
+                    summary.passes.update(pass_names(pipelines))
+                case Decided(_, num_alternatives, num_choices):
+                    summary.steps += 1
+                    summary.alternatives += num_alternatives
+                    summary.choices += num_choices
+                case Checked(laws):
+                    summary.checked.update(laws)
+                case Skipped(reason):
+                    summary.skipped[_general(reason)] += 1
+        if outcome.error and not _is_ours(outcome):
+            what = f"{stage_of(outcome.note)}: {_last_line(outcome.error)}"
+            summary.died[what[:160]] += 1
+
+    def _take(self, pool: Pool, case: Case, outcome: Outcome) -> None:
+        self._count(outcome)
+        for each in violations_of(outcome):
+            self.summary.broken[each.law] += 1
+            kind = f"{each.law} {_blamed(each)}"
+            self._kinds[kind] += 1
+            num_kept = sum(kept.law == each.law for kept in self.summary.failures)
+            if self._kinds[kind] <= _MAX_OF_A_KIND and num_kept < _MAX_OF_A_LAW:
+                self._keep(pool, replace(case, steps=each.steps), each.law, each.text)
+
+    def _keep(self, pool: Pool, case: Case, law: str, violation: str) -> None:
+        """Reduces a failure and saves it."""
+        limits = self.limits
+        failure = Failure(law, violation[:2000], case.seed, False)
+        assert case.steps is not None
+        outcome = pool.run(
+            Job(
+                "hloenv.fuzz.episode:text_before",
+                (case, max(0, len(case.steps) - 1)),
+                limits.timeout_s,
+                limits.max_memory_bytes,
+            )
+        )
+        if not outcome.error and case.steps and law != "replay":
+            last = case.steps[-1]
+            suspect = Suspect(outcome.value, last.passes, last.decisions, law)
+            smaller, is_reduced = reduce(
+                pool,
+                suspect,
+                seconds=limits.reduce_s,
+                timeout_s=limits.timeout_s,
+                max_memory_bytes=limits.max_memory_bytes,
+            )
+            if is_reduced:
+                step = Step("decide", smaller.passes, smaller.decisions)
+                case = replace(case, source=smaller.text, variant="raw", steps=(step,))
+                failure = replace(failure, is_reduced=True)
+        if self.output is not None:
+            failure = save(pool, self.output, case, failure)
+        self.summary.failures.append(failure)
+
+
+@dataclass(frozen=True)
+class Violation:
+    """What a case broke.
+
+    Attributes:
+        law: see `Failure`.
+        text: what the check said.
+        steps: of the episode up to the one that broke it.
+    """
+
+    law: str
+    text: str
+    steps: tuple[Step, ...]
+
+
+def violations_of(outcome: Outcome) -> list[Violation]:
+    """What a case broke; a death counts where our own code was at work."""
+    found: list[Violation] = []
+    steps: list[Step] = []
+    for event in outcome.values:
+        if isinstance(event, Tried):
+            steps.append(event.step)
+        elif isinstance(event, Decided):
+            steps[-1] = replace(steps[-1], decisions=event.decisions)
+        elif isinstance(event, Broken):
+            law = law_of(event.violation)
+            found.append(Violation(law, event.violation, tuple(steps)))
+    if outcome.error and _is_ours(outcome):
+        law = f"crash: {stage_of(outcome.note)}"
+        text = f"crash: {outcome.note}: {_last_line(outcome.error)}"
+        found.append(Violation(law, text, tuple(steps)))
+    return found
+
+
+def _is_ours(outcome: Outcome) -> bool:
+    stage = stage_of(outcome.note)
+    if outcome.error == TIMEOUT:
+        return stage not in _SLOW
+    return stage in _OURS or outcome.error.startswith("Traceback")
+
+
+def _blamed(violation: Violation) -> str:
+    """Passes that a violation names, or else those of the last step."""
+    if violation.law in ("law 1", "law 2"):
+        return ""  # whatever was captured
+    quoted = violation.text.split("'")[1:2]
+    if quoted and "#" in quoted[0]:
+        return quoted[0].partition("#")[0]
+    if not violation.steps:
+        return ""
+    pipelines = [Pipeline.from_json(each) for each in violation.steps[-1].passes]
+    return ",".join(sorted(pass_names(pipelines)))
+
+
+def _general(reason: str) -> str:
+    """A reason without the names of one module."""
+    parts = reason.split("'")
+    return "'".join(["…" if i % 2 else part for i, part in enumerate(parts)])[:120]
+
+
+def _last_line(error: str) -> str:
+    lines = error.strip().splitlines()
+    return lines[-1] if lines else ""

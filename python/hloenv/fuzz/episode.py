@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One episode, checked step by step; runs in a child process.
+
+Everything is yielded before it is tried, and each check is noted, so that whoever waits
+for a child that died knows what it died of.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import errors
+from ..env import HloEnv, replay
+from ..module import HloModule
+from ..passes import Pipeline
+from ..rewrite import Alternatives
+from ..trace import Step
+from .children import note
+from .draw import MAX_STEPS, Case, draw_decisions, is_unsafe, random_step
+from .laws import StructureChecker
+from .matrix import load
+from .values import Expected, check_decisions, is_stateful
+
+# XLA's evaluator is slow, and so is each choice beside its original.
+_MAX_EVALUATED = 600
+_INPUT_SEED = 0
+
+Vectors = list[npt.NDArray[np.int64]]
+
+
+@dataclass(frozen=True)
+class Start:
+    """The episode begins on this module."""
+
+    opcodes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A step that is about to be checked; its decisions come with `Decided`."""
+
+    step: Step
+
+
+@dataclass(frozen=True)
+class Decided:
+    """The decisions that the step takes, and what the capture held."""
+
+    decisions: tuple[int, ...]
+    num_alternatives: int
+    num_choices: int
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A law does not hold at the last step."""
+
+    violation: str
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A check that could not be made, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Laws that were checked at the last step."""
+
+    laws: tuple[str, ...]
+
+
+Event = Start | Tried | Decided | Broken | Skipped | Checked
+
+
+def run_case(case: Case) -> Iterator[Event]:
+    """Draws or repeats an episode; see the events."""
+    note("load")
+    try:
+        module = load(case.source, case.variant)
+    except errors.HloEnvError as error:
+        yield Skipped(f"load: {error}")
+        return
+    yield Start(tuple(module.opcode_counts()))
+    rng = random.Random(f"hloenv episode {case.seed}")
+    env = HloEnv(module)
+    steps = _drawn(case, rng) if case.steps is None else iter(case.steps)
+    for step in steps:
+        yield Tried(step)
+        pipelines = [Pipeline.from_json(each) for each in step.passes]
+        given = None if case.steps is None else step.decisions
+        if step.kind == "run":
+            note(f"native {pipelines[0].name}")
+            try:
+                env.run(*pipelines)
+            except errors.PassError as error:
+                yield Skipped(_first_line(error))
+            continue
+        if not (yield from _check_step(env, pipelines, given, rng)):
+            return
+    note("replay")
+    if env.module is not module:
+        try:
+            replay(env.trace, module)
+            yield Checked(("replay",))
+        except errors.TraceError as error:
+            if "rng-expander" not in env.trace.to_json():
+                yield Broken(f"replay: {error}")
+
+
+def _drawn(case: Case, rng: random.Random) -> Iterator[Step]:
+    for _ in range(rng.randint(1, MAX_STEPS)):
+        pipelines = random_step(rng, case.names)
+        kind = "run" if rng.random() < 0.2 else "decide"
+        yield Step(kind, tuple(each.to_json() for each in pipelines))
+
+
+def _check_step(
+    env: HloEnv,
+    pipelines: Sequence[Pipeline],
+    given: Sequence[int] | None,
+    rng: random.Random,
+) -> Generator[Event, None, bool]:
+    """Checks a capture and takes its decisions; returns whether one can go on."""
+    drawn: list[Vectors] = []
+
+    def draw(alternatives: Alternatives, rng: random.Random) -> Vectors:
+        vectors = draw_decisions(alternatives, rng)
+        if given is not None and len(given) == len(alternatives):
+            vectors.insert(0, np.array(given, np.int64))
+        drawn[:] = [vectors]
+        return vectors
+
+    checker = StructureChecker(env.module, rng.randrange(2**30), draw=draw)
+    report = checker.check(pipelines)
+    alternatives = checker.alternatives
+    if alternatives is not None:
+        # What the checks draw comes from their own seed; the first is the episode's.
+        decisions = drawn[0][0] if drawn else alternatives.reject_all()
+        yield Decided(
+            tuple(decisions.tolist()),
+            len(alternatives),
+            int(alternatives.num_choices.sum()),
+        )
+    for violation in report.violations:
+        yield Broken(violation)
+    if report.skipped:
+        yield Skipped(_first_line(report.skipped))
+    if alternatives is None:
+        return not report.violations
+    yield Checked(("1", "2", "3", "6", "7"))
+    yield from _check_values(env.module, alternatives, pipelines, drawn)
+    note("advance")
+    env.get_alternatives(*pipelines)
+    try:
+        env.apply_alternatives(decisions)
+    except errors.HloEnvError as error:
+        yield Broken(f"law 4: the environment refuses {decisions.tolist()}: {error}")
+        return False
+    return True
+
+
+def _check_values(
+    module: HloModule,
+    alternatives: Alternatives,
+    pipelines: Sequence[Pipeline],
+    drawn: list[Vectors],
+) -> Iterator[Event]:
+    if not len(alternatives):
+        return
+    reason = ""
+    if module.instruction_count > _MAX_EVALUATED:
+        reason = "values: too large for the evaluator"
+    elif is_stateful(module):
+        reason = "values: stateful"
+    elif any(map(is_unsafe, pipelines)):
+        reason = "values: an option allows other values"
+    if reason:
+        yield Skipped(reason)
+        return
+    note("expected")
+    try:
+        expected = Expected.of(module, _INPUT_SEED)
+    except (errors.ExecuteError, TypeError) as error:
+        yield Skipped(f"values: {_first_line(error)}")
+        return
+    vectors = [alternatives.decisions_for(name) for name in alternatives.pass_names]
+    vectors += drawn[0] if drawn else []
+    report = check_decisions(
+        alternatives, module, pipelines, expected, vectors, _INPUT_SEED
+    )
+    for violation in report.violations:
+        yield Broken(violation)
+    if report.skipped:
+        yield Skipped(f"values: {_first_line(report.skipped)}")
+    else:
+        yield Checked(("4", "5"))
+
+
+def text_before(case: Case, number: int) -> str:
+    """The module that step `number` of a case with steps is taken on."""
+    env = HloEnv(load(case.source, case.variant))
+    assert case.steps is not None
+    for step in case.steps[:number]:
+        pipelines = [Pipeline.from_json(each) for each in step.passes]
+        if step.kind == "run":
+            try:
+                env.run(*pipelines)
+            except errors.PassError:
+                continue
+        else:
+            env.get_alternatives(*pipelines)
+            env.apply_alternatives(step.decisions)
+    return env.module.to_text()
+
+
+def law_of(violation: str) -> str:
+    """The law that a violation names: "law 3", "honesty", "relevant"..."""
+    return violation.partition(":")[0]
+
+
+def _first_line(error: object) -> str:
+    return " ".join(str(error).split())[:200]

@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Laws 1, 2, 3, 6 and 7, and the verifier's part of law 4, on one module."""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import errors
+from ..module import HloModule
+from ..passes import Pass, Pipeline, as_pipeline, describe_pass, pass_names, run_passes
+from ..rewrite import Alternatives, capture
+from .children import note
+
+# Opcodes that happen even if nothing reads them.
+_EFFECTS = ("rng", "infeed", "outfeed", "send", "recv", "all-reduce")
+_EFFECTFUL_CALL = "custom_call_has_side_effect=true"
+
+# Passes that say that they changed nothing although they gave each all-reduce its
+# own copy of a shared reducer.
+_UNTRUE_PASSES = ("bf16-mixed-precision-removal", "float-normalization-")
+
+# Passes that draw fresh random seeds each time they run: two runs give different
+# constants, so nothing that compares two runs can hold.
+_UNREPEATABLE_PASSES = {"rng-expander"}
+
+Vectors = list[npt.NDArray[np.int64]]
+Draw = Callable[[Alternatives, random.Random], Vectors]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one check of one capture found.
+
+    Attributes:
+        passes: names joined by ",".
+        num_alternatives: of the capture.
+        violations: "law N: ..." each; empty when all is well.
+        skipped: why a check was left out, or "".
+        whole: passes that are taken or left as a whole, with the reason.
+    """
+
+    passes: str
+    num_alternatives: int
+    violations: tuple[str, ...]
+    skipped: str = ""
+    whole: tuple[tuple[str, str], ...] = ()
+
+
+def parse(passes: str) -> list[Pipeline]:
+    """Names joined by ",", as pipelines."""
+    return [as_pipeline(name) for name in passes.split(",")]
+
+
+@functools.cache
+def is_candidate(pipeline: Pipeline) -> bool:
+    """Whether it only proposes, so that it has no native run to compare with."""
+    (first, *others) = pipeline.passes
+    return (
+        not others and isinstance(first, Pass) and describe_pass(first.name).candidate
+    )
+
+
+def random_decisions(
+    alternatives: Alternatives, rng: random.Random
+) -> npt.NDArray[np.int64]:
+    """[A] decisions, each choice as likely as any other."""
+    return np.array([rng.randrange(int(n)) for n in alternatives.num_choices], np.int64)
+
+
+def _draw_two(alternatives: Alternatives, rng: random.Random) -> Vectors:
+    return [random_decisions(alternatives, rng) for _ in range(2)]
+
+
+class StructureChecker:
+    """Checks captures of one module; runs each pipeline natively once.
+
+    Args:
+        module: what is captured.
+        seed: of random decisions.
+        draw: gives the decisions to try on a capture; two random vectors by default.
+    """
+
+    def __init__(
+        self, module: HloModule, seed: int, *, draw: Draw | None = None
+    ) -> None:
+        self.module = module
+        self.text = module.to_text()
+        self.fingerprint = module.fingerprint()
+        self.seed = seed
+        self.draw = draw or _draw_two
+        self.natives: dict[Pipeline, tuple[HloModule, bool]] = {}
+        self.alternatives: Alternatives | None = None
+
+    def native(self, pipeline: Pipeline) -> tuple[HloModule, bool]:
+        """The module after a native run, and whether that said it changed it."""
+        if pipeline not in self.natives:
+            note(f"native {pipeline.name}")
+            run = run_passes(self.module, pipeline)
+            self.natives[pipeline] = (run.module, run.changed)
+        return self.natives[pipeline]
+
+    def check(self, pipelines: Sequence[Pipeline]) -> Report:
+        """Captures the pipelines jointly; keeps the capture as `alternatives`."""
+        passes = ",".join(each.name for each in pipelines)
+        self.alternatives = None
+        try:
+            for each in pipelines:
+                if not is_candidate(each):
+                    self.native(each)
+        except errors.PassError as error:
+            return self._check_failing(pipelines, passes, str(error))
+        note(f"capture {passes}")
+        try:
+            alternatives = capture(self.module, pipelines)
+        except errors.PassError as error:
+            # What every pass that could run natively did has to work in a capture.
+            if not all(map(is_candidate, pipelines)):
+                return Report(passes, 0, (f"the capture fails: {error}",))
+            return Report(passes, 0, (), skipped=str(error))
+        self.alternatives = alternatives
+        note(f"structure {passes}")
+        violations: list[str] = []
+        violations += self._check_unchanged()
+        violations += self._check_same_again(alternatives, pipelines)
+        violations += self._check_decisions(alternatives, pipelines)
+        violations += self._check_honesty(alternatives, pipelines)
+        violations += self._check_graph(alternatives)
+        violations += self._check_random(alternatives)
+        return Report(
+            passes,
+            len(alternatives),
+            tuple(violations),
+            whole=tuple(sorted(alternatives.whole.items())),
+        )
+
+    def _check_failing(
+        self, pipelines: Sequence[Pipeline], passes: str, reason: str
+    ) -> Report:
+        """A pass that fails natively has to fail the same way in a capture."""
+        note(f"failing capture {passes}")
+        try:
+            capture(self.module, pipelines)
+        except errors.PassError:
+            return Report(passes, 0, tuple(self._check_unchanged()), skipped=reason)
+        return Report(passes, 0, (f"capture works, but the pass fails: {reason}",))
+
+    def _check_unchanged(self) -> Iterator[str]:
+        if self.module.fingerprint() != self.fingerprint:
+            yield "law 1: the capture changed the fingerprint of its module"
+        if self.module.to_text() != self.text:
+            yield "law 1: the capture changed the text of its module"
+
+    def _check_same_again(
+        self, alternatives: Alternatives, pipelines: Sequence[Pipeline]
+    ) -> Iterator[str]:
+        again = capture(self.module, pipelines)
+        if again.num_choices.tolist() != alternatives.num_choices.tolist():
+            yield "law 6: a second capture has other choices"
+        elif again.module.to_text() != alternatives.module.to_text():
+            yield "law 6: a second capture has another alternative graph"
+
+    def _check_decisions(
+        self, alternatives: Alternatives, pipelines: Sequence[Pipeline]
+    ) -> Iterator[str]:
+        rejected = alternatives.apply(alternatives.reject_all())
+        if rejected.fingerprint() != self.fingerprint:
+            yield "law 2: rejecting everything gives another module"
+            return  # nor could law 3 hold
+        for each in pipelines:
+            if is_candidate(each):
+                continue
+            accepted = alternatives.apply(alternatives.decisions_for(each.name))
+            native, _ = self.native(each)
+            if not _UNREPEATABLE_PASSES.isdisjoint(pass_names([each])):
+                continue
+            if accepted.fingerprint() != native.fingerprint():
+                yield (
+                    f"law 3: decisions_for({each.name!r}) and the native run differ: "
+                    + _difference(accepted, native)
+                )
+
+    def _check_honesty(
+        self, alternatives: Alternatives, pipelines: Sequence[Pipeline]
+    ) -> Iterator[str]:
+        for each in pipelines:
+            if is_candidate(each):
+                continue
+            native, changed = self.native(each)
+            if any(name.startswith(_UNTRUE_PASSES) for name in pass_names([each])):
+                continue
+            name = each.name
+            if not changed and native.fingerprint() != self.fingerprint:
+                yield f"honesty: {name!r} says that it changed nothing, but it did"
+            if not changed and alternatives.decisions_for(name).any():
+                yield f"honesty: {name!r} changed nothing, but it has choices"
+
+    def _check_graph(self, alternatives: Alternatives) -> Iterator[str]:
+        for what, module in (("module", self.module), ("graph", alternatives.module)):
+            again = HloModule.from_text(module.to_text())
+            if again.fingerprint() != module.fingerprint():
+                yield f"law 7: the {what}'s text gives another {what}"
+        if (error := _refusal(alternatives.module)) and self._natives_are_valid():
+            yield f"law 7: the verifier refuses the graph: {error}"
+        if len(alternatives) and int(alternatives.num_choices.min()) < 2:
+            yield "an alternative has no choice beside the original"
+
+    def _check_random(self, alternatives: Alternatives) -> Iterator[str]:
+        if not len(alternatives):
+            return
+        rng = random.Random(self.seed)
+        for decisions in self.draw(alternatives, rng):
+            decided = alternatives.apply(decisions)
+            if error := _refusal(decided):
+                if self._natives_are_valid():
+                    yield f"law 4: the verifier refuses {decisions.tolist()}: {error}"
+                continue
+            again = HloModule.from_text(decided.to_text())
+            if again.fingerprint() != decided.fingerprint():
+                yield f"law 7: the text of {decisions.tolist()} gives another module"
+            yield from self._check_effects(alternatives, decided)
+            yield from self._check_relevant(alternatives, decisions, decided, rng)
+
+    def _natives_are_valid(self) -> bool:
+        """Whether what XLA's own passes leave behind passes its verifier."""
+        return not any(_refusal(native) for native, _ in self.natives.values())
+
+    def _check_effects(
+        self, alternatives: Alternatives, decided: HloModule
+    ) -> Iterator[str]:
+        """Effects that no pass adds or removes happen as often as before."""
+        modules = [self.module, *(native for native, _ in self.natives.values())]
+        kept = _effects(alternatives.apply(alternatives.reject_all()))
+        found = _effects(decided)
+        for what, counts in _merged(map(_effects, modules)).items():
+            if len(counts) == 1 and found[what] not in (*counts, kept[what]):
+                yield f"law 4: {what}: {counts} became {found[what]}"
+
+    def _check_relevant(
+        self,
+        alternatives: Alternatives,
+        decisions: npt.NDArray[np.int64],
+        decided: HloModule,
+        rng: random.Random,
+    ) -> Iterator[str]:
+        """Another choice at an irrelevant alternative gives the same module."""
+        relevant = alternatives.relevant(decisions)
+        irrelevant = np.flatnonzero(~relevant)
+        if not len(irrelevant):
+            return
+        other = decisions.copy()
+        for position in irrelevant:
+            other[position] = rng.randrange(int(alternatives.num_choices[position]))
+        if alternatives.apply(other).fingerprint() != decided.fingerprint():
+            yield (
+                f"relevant: {irrelevant.tolist()} of {decisions.tolist()} are said not "
+                f"to matter, but {other.tolist()} gives another module"
+            )
+
+
+def _refusal(module: HloModule) -> str:
+    """What the verifier has against a module, or ""."""
+    try:
+        module.verify()
+    except errors.InvalidModuleError as error:
+        return str(error)
+    return ""
+
+
+def _effects(module: HloModule) -> dict[str, int]:
+    """How often each kind of effect stands in a module."""
+    counts = module.opcode_counts()
+    effects = {opcode: counts.get(opcode, 0) for opcode in _EFFECTS}
+    if "custom-call" in counts:
+        effects[_EFFECTFUL_CALL] = module.to_text().count(_EFFECTFUL_CALL)
+    return {_EFFECTFUL_CALL: 0, **effects}
+
+
+def _merged(counts: Iterable[dict[str, int]]) -> dict[str, set[int]]:
+    """All the values of each key."""
+    merged: dict[str, set[int]] = {}
+    for each in counts:
+        for what, count in each.items():
+            merged.setdefault(what, set()).add(count)
+    return merged
+
+
+def _difference(a: HloModule, b: HloModule) -> str:
+    """Opcode counts in which two modules differ."""
+    left, right = a.opcode_counts(), b.opcode_counts()
+    return (
+        ", ".join(
+            f"{opcode} {left.get(opcode, 0)} and {right.get(opcode, 0)}"
+            for opcode in sorted(set(left) | set(right))
+            if left.get(opcode, 0) != right.get(opcode, 0)
+        )
+        or "opcode counts are equal"
+    )
