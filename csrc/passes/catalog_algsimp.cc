@@ -128,7 +128,7 @@ constexpr BoolFlag kBoolFlags[] = {
     {"use_associative_reordering", &Algsimp::use_associative_reordering,
      &Algsimp::set_use_associative_reordering,
      "Change the order of chained dots where that saves operations; rounding "
-     "changes."},
+     "changes. For modules whose dots are all products of two matrices."},
     {"use_convert_constant_folding", &Algsimp::use_convert_constant_folding,
      &Algsimp::set_use_convert_constant_folding,
      "Fold the convert of a constant."},
@@ -157,6 +157,41 @@ constexpr FloatFlag kFloatFlags[] = {
 constexpr char kGatherSize[] = "very_small_gather_size";
 constexpr char kBatchnormTarget[] = "cudnn_batchnorm_forward_training_metadata";
 
+// A dot of two matrices along one dimension.
+bool IsMatrixProduct(const xla::HloInstruction& dot) {
+  const xla::DotDimensionNumbers& numbers = dot.dot_dimension_numbers();
+  return numbers.lhs_batch_dimensions().empty() &&
+         numbers.lhs_contracting_dimensions_size() == 1 &&
+         dot.operand(0)->shape().dimensions().size() == 2 &&
+         dot.operand(1)->shape().dimensions().size() == 2;
+}
+
+// use_associative_reordering writes wrong dimension numbers for other dots, and
+// dies of them on a CHECK.
+class Reordering : public xla::AlgebraicSimplifier {
+ public:
+  using xla::AlgebraicSimplifier::AlgebraicSimplifier;
+
+ protected:
+  absl::StatusOr<bool> RunImpl(
+      xla::HloModule* module,
+      const absl::flat_hash_set<absl::string_view>& threads) override {
+    for (const xla::HloComputation* computation : module->computations()) {
+      for (const xla::HloInstruction* instruction :
+           computation->instructions()) {
+        if (instruction->opcode() == xla::HloOpcode::kDot &&
+            !IsMatrixProduct(*instruction)) {
+          return absl::FailedPreconditionError(absl::StrCat(
+              "use_associative_reordering is for products of two matrices "
+              "only, and '",
+              instruction->name(), "' is another dot"));
+        }
+      }
+    }
+    return xla::AlgebraicSimplifier::RunImpl(module, threads);
+  }
+};
+
 std::unique_ptr<xla::HloPassInterface> Make(const Options& options) {
   Algsimp result;
   for (const BoolFlag& flag : kBoolFlags) {
@@ -168,6 +203,9 @@ std::unique_ptr<xla::HloPassInterface> Make(const Options& options) {
   result.set_very_small_gather_size(options.Int(kGatherSize));
   result.set_cudnn_batchnorm_forward_training_metadata(
       options.String(kBatchnormTarget));
+  if (result.use_associative_reordering()) {
+    return std::make_unique<Reordering>(result);
+  }
   return std::make_unique<xla::AlgebraicSimplifier>(result);
 }
 

@@ -2,12 +2,9 @@
 #include "passes/borrowed.h"
 #include "passes/catalog.h"
 #include "xla/backends/cpu/transforms/collectives/all_reduce_combiner.h"
-#include "xla/hlo/transforms/literal_canonicalizer.h"
 #include "xla/hlo/transforms/memory_space_propagation.h"
 #include "xla/hlo/transforms/shape_canonicalizer.h"
 #include "xla/hlo/transforms/simplifiers/float_normalization.h"
-#include "xla/hlo/transforms/simplifiers/sub_byte_normalization.h"
-#include "xla/literal_pool.h"
 #include "xla/primitive_util.h"
 #include "xla/service/cpu/fusion_wrapper.h"
 #include "xla/shape_pool.h"
@@ -106,18 +103,6 @@ std::vector<PassInfo> BackendPasses() {
          return std::make_unique<xla::cpu::FusionWrapper>(
              options.Bool("loop_fusion"), options.Bool("tiled_emitter"));
        }},
-      {"literal-canonicalizer",
-       "LiteralCanonicalizer",
-       "Lets equal constants share memory; values and instructions stay.",
-       {{"min_size_bytes",
-         int64_t{1024},
-         "Smaller constants keep their own.",
-         {},
-         /*minimum=*/0}},
-       [](const Options& options) -> PassPtr {
-         return std::make_unique<xla::LiteralCanonicalizer>(
-             xla::LiteralPool::Default(), options.Int("min_size_bytes"));
-       }},
       {"memory-space-propagation",
        "MemorySpacePropagation",
        "Carries the memory spaces of a fusion's operands and results into its "
@@ -134,22 +119,6 @@ std::vector<PassInfo> BackendPasses() {
          return std::make_unique<xla::ShapeCanonicalizer>(
              xla::ShapePool::Default());
        }},
-      {"sub-byte-size-removal",
-       "SubByteNormalization",
-       "Takes the element sizes below a byte out of layouts.",
-       {},
-       [](const Options&) -> PassPtr {
-         return std::make_unique<xla::SubByteNormalization>(
-             xla::SubByteNormalization::REMOVE_ELEMENT_SIZE);
-       }},
-      {"sub-byte-size-setter",
-       "SubByteNormalization",
-       "Writes the element sizes of types smaller than a byte into layouts.",
-       {},
-       [](const Options&) -> PassPtr {
-         return std::make_unique<xla::SubByteNormalization>(
-             xla::SubByteNormalization::SET_ELEMENT_SIZE);
-       }},
   };
 }
 
@@ -160,9 +129,6 @@ std::vector<PassInfo> BackendPasses() {
 
 std::vector<PassInfo> PipelinePasses() {
   return {
-      HLOENV_PIPELINE("SubbytePacker pipeline",
-                      "A pipeline of XLA's CPU compiler: writes the element "
-                      "sizes of types smaller than a byte."),
       HLOENV_PIPELINE("dot-library-passes",
                       "A pipeline of XLA's CPU compiler: gives dots to a "
                       "library where that is faster."),
@@ -205,6 +171,8 @@ const std::vector<ExcludedPass>& ExcludedPasses() {
       {"layout-assignment",
        "it is made for the entry layout of one module: decide it where XLA's "
        "compiler makes it, with hloenv.intercept"},
+      {"literal-canonicalizer",
+       "it dies of constants that are tuples, and changes no instruction"},
       {"onednn-contraction-rewriter",
        "XLA's CPU compiler does not make it in this build, and its header "
        "needs "
@@ -215,6 +183,12 @@ const std::vector<ExcludedPass>& ExcludedPasses() {
        "oneDNN's"},
       {"sharding-propagation", "it works for several devices"},
       {"spmd-partitioning", "it works for several devices"},
+      {"sub-byte-size-removal",
+       "what it changes does not survive text: XLA's parser gives constants "
+       "other element sizes"},
+      {"sub-byte-size-setter",
+       "what it changes does not survive text: XLA's parser gives constants "
+       "other element sizes"},
   });
   return *passes;
 }

@@ -8,6 +8,8 @@ namespace {
 using Set = std::vector<std::pair<std::string, OptionValue>>;
 
 // Right for all values, though XLA's authors or a cost check leave them off.
+// Without use_associative_reordering, which dies of most dots: `reassociate`
+// has the products that it is about.
 std::vector<Set> Optional() {
   return {
       {{"enable_conditional_simplification", true}},
@@ -18,8 +20,6 @@ std::vector<Set> Optional() {
       {{"raise_slice_and_reduce_through_dot", true},
        {"raise_slice_and_reduce_through_dot_threshold", 0.0}},
       {{"unconditionally_simplify_reduce_of_transpose_or_reshape", true}},
-      {{"use_associative_reordering", true},
-       {"associative_reordering_threshold", 0.0}},
       {{"use_convert_constant_folding", true}},
       {{"very_small_gather_size", int64_t{64}}},
   };

@@ -38,7 +38,7 @@ _GROUPS = (
     ("Control flow and calls", r"while|loop|conditional|call|map-inline|barrier"),
     (
         "Types and precision",
-        r"bf16|float-norm|sub-byte|fp-|caster|upcast|promotion|data-type|convert|bitcast",
+        r"bf16|float-norm|fp-|caster|upcast|promotion|data-type|convert|bitcast",
     ),
     ("Linear algebra", r"dot|conv|transpose-folding|cholesky|eigh|qr_|triangular"),
     ("Random numbers", r"rng"),
