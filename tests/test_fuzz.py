@@ -34,7 +34,6 @@ _REGRESSIONS = Path(__file__).parent / "regressions"
 _KNOWN = (
     # dead-users-of-effects
     r"^law 2: rejecting everything gives another module",
-    r"^law 3: ",
     # general-simplify-dot-of-batches, general-simplify-dot-of-broadcast
     r"^crash: capture .*general-simplify.*Check failed",
 )
@@ -330,10 +329,10 @@ def _assert_lawful(campaign: Campaign) -> None:
 def test_random_episodes_keep_the_laws() -> None:
     paths = [str(path) for path in WRITTEN]
     campaign = Campaign(seed=11, paths=paths, jobs=2, limits=Limits(reduce_s=2))
-    summary = campaign.run(cases=250)
+    summary = campaign.run(cases=180)
     _assert_lawful(campaign)
-    assert summary.cases == 250
-    assert summary.checked["3"] > 250
+    assert summary.cases == 180
+    assert summary.checked["3"] > 200
     assert summary.checked["4"] > 50
     assert len(summary.opcodes) > 100
 

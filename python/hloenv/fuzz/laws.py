@@ -168,7 +168,9 @@ class StructureChecker:
         again = capture(self.module, pipelines)
         if again.num_choices.tolist() != alternatives.num_choices.tolist():
             yield "law 6: a second capture has other choices"
-        elif again.module.to_text() != alternatives.module.to_text():
+        # Some of XLA's passes name what they make after one of several equal values,
+        # and which one that is depends on addresses: the text may differ, no more.
+        elif again.module.fingerprint() != alternatives.module.fingerprint():
             yield "law 6: a second capture has another alternative graph"
 
     def _check_decisions(
