@@ -104,7 +104,7 @@ def test_integers_have_to_be_the_same():
 def test_what_rounding_moves_is_allowed_to_move():
     base, moved = np.array([1.0, 2.0]), np.array([1.1, 2.0])
     assert not compare_outputs([base], [np.array([1.0, 2.2])])
-    assert compare_outputs([base], [np.array([1.0, 2.2])], also=[moved])
+    assert compare_outputs([base], [np.array([1.0, 2.2])], also=[[moved]])
 
 
 def test_infinities_compare():

@@ -38,9 +38,7 @@ def test_borrowed_passes_do_what_the_compiler_does(name, hlo_dir):
     assert (result.changed, result.module.fingerprint()) == (changed, wanted)
 
 
-@pytest.mark.parametrize(
-    "name", ["simplification", "simplification after layout assignment"]
-)
+@pytest.mark.parametrize("name", ["simplification", "dot-library-passes"])
 def test_borrowed_pipelines_do_what_the_compiler_does(name, hlo_dir):
     module = hloenv.HloModule.from_file(hlo_dir / "dm-haiku" / "resnet18_train.txt")
     with hloenv.intercept(module) as pipeline:

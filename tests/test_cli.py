@@ -92,8 +92,8 @@ def test_passes_lists_every_pass_once_under_a_heading(run, run_json):
     _, out, _ = run("passes")
     listed = run_json("passes")["passes"]
     assert [each["name"] for each in listed] == list(hloenv.list_passes())
-    first_words = [line.split()[0] for line in out.splitlines() if line.strip()]
-    assert all(first_words.count(each["name"]) == 1 for each in listed)
+    starts = [line.split("  ")[0] for line in out.splitlines() if line.strip()]
+    assert all(starts.count(each["name"]) == 1 for each in listed)
     groups = {group_of(each["name"]) for each in listed}
     assert len(groups) > 5
     assert all(f"\n{group}\n" in f"\n{out}" for group in groups)

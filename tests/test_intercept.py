@@ -245,6 +245,8 @@ def test_mistakes_are_told_and_change_nothing(module, finished):
         with pytest.raises(hloenv.StaleAlternativesError):
             stage.apply_alternatives(alternatives.reject_all(), alternatives)
         stage.run()
+        with pytest.raises(TypeError, match="get_alternatives"):
+            pipeline.stage.apply_alternatives([], "x")
         for late in (stage.run, stage.skip, stage.get_alternatives):
             with pytest.raises(hloenv.InterceptError, match="gone on"):
                 late()
@@ -276,7 +278,8 @@ def test_a_failing_pass_is_an_error_at_its_stage(hlo_dir: Path):
         for stage in pipeline:
             # The simplifier of gathers relies on it.
             if stage.name == "batched_gather_scatter_normalizer":
-                stage.skip()
+                with pytest.warns(hloenv.PlaceWarning, match="cannot do without"):
+                    stage.skip()
             elif stage.name == "gather_simplifier":
                 with pytest.raises(hloenv.CompileError, match="gather_simplifier"):
                     stage.run()
@@ -284,6 +287,94 @@ def test_a_failing_pass_is_an_error_at_its_stage(hlo_dir: Path):
     with pytest.raises(hloenv.CompileError, match="gather_simplifier"):
         _ = pipeline.module
     assert run_all(module).fingerprint() == hloenv.finish(module).fingerprint()
+
+
+def test_a_pass_runs_after_looking_was_forgotten(hlo_dir: Path):
+    # layout-assignment remembers what it saw on the shadow.
+    for name in ("equinox/conv2d_fwd", "equinox/gru_fwd", "flax/rnn_simple_fwd"):
+        module = hloenv.HloModule.from_file(hlo_dir / f"{name}.txt")
+        wanted = hloenv.finish(module).fingerprint()
+        with hloenv.intercept(module) as pipeline:
+            stage = pipeline.run_until("layout-assignment")
+            for _ in range(2):
+                stage.get_alternatives()
+                gc.collect()
+            pipeline.finish()
+        assert pipeline.module.fingerprint() == wanted
+
+
+def test_random_numbers_can_be_looked_at():
+    text = """
+HloModule rng
+
+ENTRY main {
+  zero = f32[] constant(0)
+  one = f32[] constant(1)
+  ROOT r = f32[4]{0} rng(zero, one), distribution=rng_uniform
+}
+"""
+    with hloenv.intercept(hloenv.HloModule.from_text(text)) as pipeline:
+        pipeline.run_until("rng-expander").get_alternatives()
+        pipeline.finish().verify()
+
+
+def test_scheduled_modules_are_refused():
+    text = """
+HloModule scheduled, is_scheduled=true
+
+ENTRY main {
+  x = f32[4]{0} parameter(0)
+  ROOT y = f32[4]{0} negate(x)
+}
+"""
+    scheduled = hloenv.HloModule.from_text(text)
+    for use in (hloenv.intercept, hloenv.finish, hloenv.list_stages, hloenv.compile):
+        with pytest.raises(hloenv.PassError, match="scheduled"):
+            use(scheduled)
+
+
+@pytest.mark.parametrize(("where", "occurrence"), [("", 1), ("/", 1), ("cse", 0)])
+def test_run_until_checks_its_arguments(module, where, occurrence):
+    with hloenv.intercept(module) as pipeline:
+        before = pipeline.stage
+        with pytest.raises(hloenv.PlaceError, match="occurrence from 1"):
+            pipeline.run_until(where, occurrence=occurrence)
+        assert pipeline.stage is before
+
+
+def test_an_interrupted_wait_goes_on(hlo_dir: Path):
+    largest = max(hlo_dir.glob("*/*.txt"), key=lambda path: path.stat().st_size)
+    module = hloenv.HloModule.from_file(largest)
+    with hloenv.intercept(module) as pipeline:
+        pipeline.run_until("simplification/algsimp")
+        timer = threading.Timer(0.1, signal.raise_signal, [signal.SIGINT])
+        timer.start()
+
+        def run_and_wait() -> None:
+            pipeline.run_until("layout-assignment")
+            time.sleep(60)
+
+        with pytest.raises(KeyboardInterrupt):
+            run_and_wait()
+        timer.join()
+        assert pipeline.stage.name == "layout-assignment"
+        assert pipeline.finish().instruction_count > 0
+
+
+def test_a_forked_child_leaves_it_alone(run_child: RunChild):
+    code = f"""
+import os, signal
+import hloenv
+pipeline = hloenv.intercept(hloenv.HloModule.from_text({TEXT!r}))
+pid = os.fork()
+if pid == 0:
+    signal.alarm(20)
+    pipeline.close()
+    del pipeline
+    os._exit(0)
+print(os.waitpid(pid, 0)[1], pipeline.finish().instruction_count > 0)
+"""
+    assert run_child(code).stdout == "0 True\n"
 
 
 def num_threads() -> int:

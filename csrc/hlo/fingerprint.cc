@@ -193,14 +193,8 @@ class Fingerprinter {
   void WriteComputation(const xla::HloModule& module,
                         const HloComputation& computation) {
     int32_t num_ids = 0;
-    std::vector<const HloInstruction*> effects;
     for (const HloInstruction* instruction : computation.instructions()) {
       num_ids = std::max(num_ids, instruction->local_id() + 1);
-      if (instruction->user_count() == 0 &&
-          instruction != computation.root_instruction() &&
-          instruction->HasSideEffect()) {
-        effects.push_back(instruction);
-      }
     }
     tree_hashes_.clear();
     numbers_in_computation_.assign(num_ids, -1);
@@ -212,18 +206,17 @@ class Fingerprinter {
     }
     writer_.String(computation.execution_thread());
     Walk(computation.root_instruction());
-    SortByTreeHash(&effects);
-    for (const HloInstruction* effect : effects) Walk(effect);
-    // Side effects that have users, all of them dead, still happen.
-    std::vector<const HloInstruction*> rest;
+    // Effects that the root does not depend on happen all the same; whether
+    // dead code reads them does not matter.
+    std::vector<const HloInstruction*> effects;
     for (const HloInstruction* instruction : computation.instructions()) {
       if (numbers_in_computation_[instruction->local_id()] < 0 &&
           instruction->HasSideEffect()) {
-        rest.push_back(instruction);
+        effects.push_back(instruction);
       }
     }
-    SortByTreeHash(&rest);
-    for (const HloInstruction* effect : rest) Walk(effect);
+    SortByTreeHash(&effects);
+    for (const HloInstruction* effect : effects) Walk(effect);
     writer_.Int(-2);  // end of the computation
     if (module.has_schedule() &&
         module.schedule().is_computation_scheduled(&computation)) {

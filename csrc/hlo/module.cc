@@ -127,9 +127,14 @@ Module Module::Clone() const { return Module(CloneHlo()); }
 std::string Module::ToText() const {
   xla::HloPrintOptions options;
   options.set_print_large_constants(true);
+  // Where a computation has several callers, XLA may print one of them before
+  // it, which its parser refuses.
   const std::vector<xla::HloComputation*> order = CalleesFirst(hlo());
-  if (order == hlo().MakeComputationPostOrder()) return hlo().ToString(options);
-  // XLA would print a caller before its callee, which its parser refuses.
+  if (absl::c_all_of(order, [](const xla::HloComputation* computation) {
+        return computation->caller_computations().size() < 2;
+      })) {
+    return hlo().ToString(options);
+  }
   const std::string whole = hlo().ToString(options);
   std::string text = whole.substr(0, whole.find("\n\n") + 2);
   for (const xla::HloComputation* computation : order) {

@@ -230,6 +230,42 @@ bool Shadow::CompareComputation(int32_t number, Recorder* recorder) {
   return true;
 }
 
+// Whether the pass changed anything in a computation that was just compared.
+bool Shadow::HasChanges(int32_t number, size_t num_rewired) const {
+  if (rewired_.size() != num_rewired) return true;
+  const HloComputation* original = analysis_->index.computations()[number];
+  const int32_t first = analysis_->index.First(original);
+  for (const HloInstruction* instruction : original->instructions()) {
+    const int32_t i = first + instruction->local_id();
+    if (analysis_->is_live[i] != 0 && survives_[i] == 0) return true;
+  }
+  return false;
+}
+
+// Whether all that called a computation still do. Otherwise what the pass did
+// inside may be right for those callers only that are left.
+bool Shadow::KeepsItsCallers(int32_t number) const {
+  const HloComputation* original = analysis_->index.computations()[number];
+  const HloComputation* image = computation_image_[number];
+  for (const auto& [caller, count] : original->caller_computations()) {
+    const int32_t first = analysis_->index.First(caller);
+    for (const HloInstruction* instruction : caller->instructions()) {
+      const int32_t i = first + instruction->local_id();
+      if (analysis_->is_live[i] == 0) continue;
+      const auto& called = instruction->called_computations();
+      for (size_t k = 0; k < called.size(); ++k) {
+        if (called[k] != original) continue;
+        const HloInstruction* now = image_[i];
+        if (now == nullptr || now->called_computations().size() <= k ||
+            now->called_computations()[k] != image) {
+          return false;
+        }
+      }
+    }
+  }
+  return true;
+}
+
 void Shadow::Compare(Recorder* recorder) {
   index_ = std::make_unique<InstructionIndex>(*hlo_);
   origin_.assign(index_->size(), -1);
@@ -259,7 +295,10 @@ void Shadow::Compare(Recorder* recorder) {
   for (int32_t number : analysis_->post_order) {
     if (computation_image_[number] == nullptr) continue;
     const size_t num_rewired = rewired_.size();
-    if (CompareComputation(number, recorder)) continue;
+    if (CompareComputation(number, recorder) &&
+        (!HasChanges(number, num_rewired) || KeepsItsCallers(number))) {
+      continue;
+    }
     rewired_.resize(num_rewired);
     computation_image_[number] = nullptr;
     const HloComputation* original = analysis_->index.computations()[number];

@@ -93,6 +93,8 @@ class Shadow {
   void Compare(Recorder* recorder);
   std::string ModuleLevelChange() const;
   bool CompareComputation(int32_t number, Recorder* recorder);
+  bool HasChanges(int32_t number, size_t num_rewired) const;
+  bool KeepsItsCallers(int32_t number) const;
   bool SameControl(const xla::HloInstruction& original,
                    const xla::HloInstruction& image) const;
 

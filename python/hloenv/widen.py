@@ -85,7 +85,10 @@ def _widen_cast(line: str, cast: re.Match[str], dtypes: dict[str, str]) -> list[
     operand_dtype = dtypes.get(operand, "")
     if _ARRAY.match(f"{operand_dtype}["):
         if result_is_float:
-            return [_widen(line)]
+            raise ArgumentError(
+                f"%{name} casts {operand_dtype} to {dtype} bit by bit, which float64 "
+                "has no bits for"
+            )
         # Of equal width, or the dimensions differ and the verifier says so.
         narrow = f"%{name}.narrow = {operand_dtype}{shape} convert(%{operand})"
         return [indent + narrow, line.replace(f"(%{operand})", f"(%{name}.narrow)")]
