@@ -63,7 +63,7 @@ def capture(name: str, module: hloenv.HloModule, where: str, row: Row) -> None:
     started = time.perf_counter()
     try:
         alternatives = env.get_alternatives(name)
-    except hloenv.PassError:
+    except (hloenv.PassError, hloenv.PlaceError):
         row.refused += 1
         return
     seconds = time.perf_counter() - started

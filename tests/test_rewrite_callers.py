@@ -94,3 +94,15 @@ def test_algsimp_after_layout_assignment_respects_layouts(hlo_dir):
     assert result.is_ok, result
     (step,) = [step for step in env.trace.steps if step.kind == "decide"]
     assert "is_layout_sensitive" in str(step.passes)
+
+
+@pytest.mark.parametrize("name", ["simplification", "fusion-wrapper"])
+def test_passes_are_refused_where_they_would_be_wrong(name, hlo_dir):
+    env = hloenv.HloEnv(hlo_dir / "equinox" / "conv2d_fwd.txt")
+    env.run_until("fusion")
+    before = env.fingerprint()
+    with pytest.raises(hloenv.PlaceError, match="wrong results"):
+        env.get_alternatives(name)
+    with pytest.raises(hloenv.PlaceError, match="wrong results"):
+        env.run(hloenv.Pipeline("p", [name, "dce"]))
+    assert env.fingerprint() == before

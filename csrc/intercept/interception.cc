@@ -44,7 +44,8 @@ bool RemembersComputations(absl::string_view name) {
                                                  "eigh_expander",
                                                  "qr_expander",
                                                  "rng-bit-generator-expander",
-                                                 "rng-expander", "triangular_solve_expander"};
+                                                 "rng-expander",
+                                                 "triangular_solve_expander"};
   return std::find(std::begin(kNames), std::end(kNames), name) !=
          std::end(kNames);
 }

@@ -7,9 +7,9 @@
 // the caller's instead. Only one of the two threads moves at any time.
 #pragma once
 
-#include <atomic>
 #include <sys/types.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <memory>

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ._native import core
 from .errors import (
     DecisionError,
+    PlaceError,
     PlaceWarning,
     StaleAlternativesError,
     TraceError,
@@ -35,6 +36,14 @@ _AFTER_LAYOUT_ASSIGNMENT = frozenset(
         "general-layout",
     }
 )
+
+
+# Pipelines of XLA's that do not look at layouts, and change them.
+_BEFORE_LAYOUT_ASSIGNMENT = frozenset(
+    {"post_scatter_expansion_simplification", "simplification"}
+)
+# What XLA's fusion would then fuse again, wrongly.
+_AFTER_FUSION = frozenset({"fusion-wrapper"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,9 +100,11 @@ class HloEnv:
         Raises:
             UnknownPassError, PassOptionError: no such pass or option.
             PassError: a pass failed; the environment is as it was.
+            PlaceError: a pass gives wrong results at the module's place.
         """
         place = self.module.place
         pipelines = [at_place(as_pipeline(each), place) for each in passes]
+        self._refuse_wrong_place(pipelines)
         module = self.module._core
         changed = False
         for pipeline in pipelines:
@@ -143,6 +154,7 @@ class HloEnv:
         Raises:
             UnknownPassError, PassOptionError: no such pass or option.
             PassError: a pass failed on this module.
+            PlaceError: a pass gives wrong results at the module's place.
         """
         pipelines = [at_place(as_pipeline(each), self.module.place) for each in passes]
         self._check_place(pipelines)
@@ -227,9 +239,25 @@ class HloEnv:
     def _advance(self, module: HloModule, step: Step) -> None:
         self._state = State(module, self._state, step)
 
-    def _check_place(self, pipelines: list[Pipeline]) -> None:
-        early = pass_names(pipelines) & _AFTER_LAYOUT_ASSIGNMENT
+    def _refuse_wrong_place(self, pipelines: list[Pipeline]) -> None:
         place = self.module.place
+        if place is None or not place.has_layouts:
+            return
+        names = pass_names(pipelines)
+        for known, when in (
+            (_BEFORE_LAYOUT_ASSIGNMENT, "before layout assignment"),
+            (_AFTER_FUSION if place.name == "fusion" else frozenset(), "after fusion"),
+        ):
+            if wrong := names & known:
+                raise PlaceError(
+                    f"{min(wrong)!r} gives wrong results here, {place}: XLA runs it "
+                    f"{when} only"
+                )
+
+    def _check_place(self, pipelines: list[Pipeline]) -> None:
+        self._refuse_wrong_place(pipelines)
+        place = self.module.place
+        early = pass_names(pipelines) & _AFTER_LAYOUT_ASSIGNMENT
         if early and (place is None or not place.has_layouts):
             name = min(early)
             warnings.warn(
