@@ -100,5 +100,9 @@ class MeasureTimeout(HloEnvError, TimeoutError):  # noqa: N818 (a fixed name)
     """A measurement took longer than its limit."""
 
 
+class StoreError(HloEnvError, RuntimeError):
+    """The store of results cannot be read or written, or a record does not fit it."""
+
+
 class PlaceWarning(UserWarning):
     """Alternatives were asked for where XLA could not use them."""

@@ -7,7 +7,7 @@ import argparse
 import textwrap
 
 from .. import __version__
-from . import alternatives, apply, diff, fuzz, graph, optimize, passes, show
+from . import alternatives, apply, diff, fuzz, graph, optimize, passes, show, store
 
 _COMMANDS = {
     "passes": (passes, "list the passes, or describe one"),
@@ -18,6 +18,7 @@ _COMMANDS = {
     "diff": (diff, "what changed between two modules"),
     "graph": (graph, "a module as Graphviz or JSON"),
     "fuzz": (fuzz, "random modules, passes and decisions against the laws"),
+    "store": (store, "what has been measured: count, export, import, remove"),
 }
 _DESCRIPTION = """\
 XLA's graph rewrites as a decision game: every rewrite that an XLA pass would make is an
