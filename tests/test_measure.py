@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import hloenv
-from hloenv.evaluate import bootstrap_ratio, compile, measure
+from hloenv.evaluate import compile, measure
 from hloenv.executable import time_runs
+from hloenv.intervals import bootstrap_ratio
 
 pytestmark = pytest.mark.compile
 
@@ -58,7 +59,8 @@ def test_measure_keeps_every_duration():
     assert result.outputs is not None
     assert result.outputs.is_equal
     assert result.check() is result
-    assert result.num_threads >= 1
+    assert result.threads == 1
+    assert sum(result.copies) == 20
 
 
 def test_what_fails_is_a_record_and_stops_nobody():
@@ -150,3 +152,80 @@ def test_the_bootstrap_interval_holds_the_ratio():
     low, high = bootstrap_ratio(base, half)
     assert 1.9 < low < 2 < high < 2.1
     assert (low, high) == bootstrap_ratio(base, half)
+
+
+def test_executables_free_their_code():
+    def maps() -> int:
+        return len(Path("/proc/self/maps").read_text().splitlines())
+
+    compile(ADD)
+    before = maps()
+    for _ in range(5):
+        compile(ADD)
+    assert maps() - before < 5
+
+
+def test_a_copy_computes_the_same_at_another_address():
+    executable = compile(ADD)
+    arrays = hloenv.random_inputs(ADD)
+    copy = executable.copy()
+    np.testing.assert_array_equal(copy(*arrays)[0], executable(*arrays)[0])
+    del executable
+    copy(*arrays)
+
+
+def test_several_copies_share_the_rounds():
+    result = measure(ADD, repeats=50)
+    assert len(result.copies) == 12
+    assert sum(result.copies) == len(result.durations_ns) == 50
+
+
+def test_timing_stops_once_the_speedup_is_known():
+    loops = LOOP.replace("2000000000", "20000"), LOOP.replace("2000000000", "40000")
+    result = measure(loops[1], baseline=loops[0], give_up_below=0.8)
+    # Both loops come to the fixed point of the cosine.
+    assert result.is_ok
+    assert result.stopped == "slower"
+    assert len(result.copies) < 24
+
+
+def test_outputs_are_compared_on_every_set_of_inputs():
+    text = hlo(
+        "a = f32[] parameter(0)",
+        """zero = f32[] constant(0)
+        ROOT r = f32[] maximum(a, zero)""",
+    )
+    positive = hlo("ROOT a = f32[] parameter(0)", "")
+    signs = [float(hloenv.random_inputs(text, seed=seed)[0]) > 0 for seed in range(9)]
+    seed = next(i for i in range(8) if signs[i] and not signs[i + 1])
+    one = measure(positive, baseline=text, seed=seed, repeats=2, input_sets=1)
+    two = measure(positive, baseline=text, seed=seed, repeats=2)
+    assert one.is_ok
+    assert two.error.kind == "OutputMismatchError"
+
+
+def test_inputs_come_from_files(tmp_path: Path):
+    arrays = [np.ones((3, 4), np.float32), np.full((3, 4), 2, np.float32)]
+    np.savez(tmp_path / "inputs.npz", *arrays)
+    result = measure(ADD, inputs=tmp_path / "inputs.npz", repeats=2)
+    assert result.is_ok
+    assert result.inputs.startswith("given (")
+    with pytest.raises(hloenv.ArgumentError, match="input 1 is float64"):
+        measure(ADD, inputs=[arrays[0], np.ones((3, 4))])
+    with pytest.raises(hloenv.ArgumentError, match="1 inputs were given"):
+        measure(ADD, inputs=arrays[:1])
+    np.savez(tmp_path / "named.npz", x=arrays[0], y=arrays[1])
+    with pytest.raises(hloenv.ArgumentError, match="numbers 0 to 1"):
+        measure(ADD, inputs=tmp_path / "named.npz")
+
+
+def test_nothing_is_measured_twice_unless_asked():
+    with hloenv.Store(":memory:") as store:
+        first = measure([ADD, WRONG], baseline=ADD, repeats=3, store=store)
+        second = measure([WRONG, ADD], baseline=ADD, repeats=3, store=store)
+        assert second == first[::-1]
+        assert second[0].error.kind == "OutputMismatchError"
+        other = measure(ADD, baseline=ADD, repeats=4, store=store)
+        assert len(other.durations_ns) == 4
+        again = measure(ADD, baseline=ADD, repeats=3, store=store, again=True)
+        assert again.durations_ns != first[0].durations_ns

@@ -8,6 +8,7 @@
 #include "runtime/arguments.h"
 #include "runtime/custom_calls.h"
 #include "runtime/executable.h"
+#include "runtime/kernels.h"
 #include "support/quiet.h"
 
 namespace hloenv {
@@ -82,7 +83,11 @@ void BindRuntime(py::module_& m) {
       .def_property_readonly(
           "outputs",
           [](const Executable& self) { return ToTuples(self.outputs()); })
-      .def_property_readonly("temp_bytes", &Executable::temp_bytes);
+      .def_property_readonly("temp_bytes", &Executable::temp_bytes)
+      .def(
+          "copy",
+          [](const Executable& self) { return ValueOrThrow(self.Copy()); },
+          WithoutGil());
   m.def(
       "compile",
       [](const Module& module) {
@@ -95,8 +100,43 @@ void BindRuntime(py::module_& m) {
            py::arg("executable"), py::arg("input_dtypes"),
            py::arg("output_dtypes"), py::arg("place_input"))
       .def("call", &Caller::Call, py::arg("arguments"));
-  m.def("time_callers", &TimeCallers, py::arg("callers"), py::arg("arguments"),
-        py::arg("warmup"), py::arg("repeats"));
+  m.def(
+      "time_callers",
+      [](const std::vector<Caller*>& callers,
+         const std::vector<py::tuple>& arguments,
+         const std::vector<int64_t>& batch, int64_t warmup, int64_t rounds,
+         uint64_t seed) {
+        return TimeCallers(callers, arguments,
+                           TimingPlan{warmup, rounds, seed, batch});
+      },
+      py::arg("callers"), py::arg("arguments"), py::arg("batch"),
+      py::arg("warmup"), py::arg("rounds"), py::arg("seed"));
+  m.def("time_steps", &TimeCallerSteps, py::arg("caller"), py::arg("arguments"),
+        py::arg("warmup"), py::arg("rounds"));
+
+  py::class_<KernelGraph, std::shared_ptr<KernelGraph>>(m, "KernelGraph")
+      .def(py::init<const Module&>(), py::arg("module"), WithoutGil())
+      .def_property_readonly("fingerprints", &KernelGraph::fingerprints)
+      .def_property_readonly("names", &KernelGraph::Names)
+      .def_property_readonly("num_runs", &KernelGraph::NumRuns)
+      .def(
+          "total_ns",
+          [](const KernelGraph& self, const std::vector<double>& kernel_ns,
+             int num_threads) { return self.TotalNs(kernel_ns, num_threads); },
+          py::arg("kernel_ns"), py::arg("num_threads"), WithoutGil())
+      .def(
+          "extract",
+          [](const KernelGraph& self, const std::vector<int64_t>& kernels) {
+            return self.Extract(kernels);
+          },
+          py::arg("kernels"), WithoutGil());
+  m.def(
+      "output_of_instruction",
+      [](const Module& module) {
+        const auto outputs = OutputOfInstruction(module.hlo());
+        return std::map<std::string, int64_t>(outputs.begin(), outputs.end());
+      },
+      py::arg("module"), WithoutGil());
   m.attr("BUFFER_ALIGNMENT") = kBufferAlignment;
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/caller.h"
 
+#include <pybind11/stl.h>
+
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -134,12 +136,15 @@ py::tuple Caller::Call(const py::tuple& arguments) {
 }
 
 py::list TimeCallers(const std::vector<Caller*>& callers,
-                     const std::vector<py::tuple>& arguments, int64_t warmup,
-                     int64_t repeats) {
-  if (callers.size() != arguments.size() || warmup < 0 || repeats < 1) {
+                     const std::vector<py::tuple>& arguments,
+                     const TimingPlan& plan) {
+  const bool fits = callers.size() == arguments.size() &&
+                    callers.size() == plan.batch.size() && plan.warmup >= 0 &&
+                    plan.rounds >= 1;
+  if (!fits) {
     throw py::value_error(
-        "one tuple of arguments is needed for each executable, and at least "
-        "one repeat");
+        "one tuple of arguments and one batch is needed for each executable, "
+        "and at least one round");
   }
   std::vector<py::object> keep_alive;
   std::vector<std::vector<const void*>> inputs;
@@ -151,7 +156,7 @@ py::list TimeCallers(const std::vector<Caller*>& callers,
   std::vector<std::vector<int64_t>> durations_ns;
   {
     py::gil_scoped_release release;
-    durations_ns = ValueOrThrow(TimeRuns(executables, inputs, warmup, repeats));
+    durations_ns = ValueOrThrow(TimeRuns(executables, inputs, plan));
   }
   py::list result;
   for (const std::vector<int64_t>& durations : durations_ns) {
@@ -159,6 +164,23 @@ py::list TimeCallers(const std::vector<Caller*>& callers,
         static_cast<py::ssize_t>(durations.size()), durations.data()));
   }
   return result;
+}
+
+py::tuple TimeCallerSteps(Caller& caller, const py::tuple& arguments,
+                          int64_t warmup, int64_t rounds) {
+  std::vector<py::object> keep_alive;
+  const std::vector<const void*> inputs =
+      caller.Pointers(arguments, &keep_alive);
+  StepTimes times;
+  {
+    py::gil_scoped_release release;
+    times =
+        ValueOrThrow(TimeSteps(caller.executable(), inputs, warmup, rounds));
+  }
+  py::array_t<double> durations({static_cast<py::ssize_t>(rounds),
+                                 static_cast<py::ssize_t>(times.names.size())},
+                                times.durations_ns.data());
+  return py::make_tuple(py::cast(times.names), durations);
 }
 
 }  // namespace hloenv

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/executable.h"
+#include "runtime/timing.h"
 
 namespace hloenv {
 
@@ -53,6 +54,12 @@ class Caller {
 // One int64 array of durations in ns for each caller; see TimeRuns.
 pybind11::list TimeCallers(const std::vector<Caller*>& callers,
                            const std::vector<pybind11::tuple>& arguments,
-                           int64_t warmup, int64_t repeats);
+                           const TimingPlan& plan);
+
+// The instruction behind each step, and [rounds, steps] float64, how long it
+// took in ns; see TimeSteps.
+pybind11::tuple TimeCallerSteps(Caller& caller,
+                                const pybind11::tuple& arguments,
+                                int64_t warmup, int64_t rounds);
 
 }  // namespace hloenv

@@ -5,7 +5,7 @@
 #include "features/cost.h"
 #include "features/name_table.h"
 #include "features/shapes.h"
-#include "features/trip_count.h"
+#include "hlo/trip_count.h"
 #include "support/status.h"
 
 namespace hloenv {

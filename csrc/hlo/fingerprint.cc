@@ -113,11 +113,38 @@ void WriteAttributes(const HloInstruction& instruction, Writer* writer) {
   }
 }
 
+bool IsScalarConstant(const HloInstruction& instruction) {
+  return instruction.opcode() == HloOpcode::kConstant &&
+         xla::ShapeUtil::IsScalar(instruction.shape());
+}
+
 class Fingerprinter {
  public:
   std::string Run(const xla::HloModule& module) {
     WriteConfig(module);
     Number(module.entry_computation());
+    return WriteReached(module);
+  }
+
+  std::string RunKernel(const HloInstruction& instruction) {
+    writer_.Int(static_cast<int64_t>(instruction.opcode()));
+    writer_.Shape(instruction.shape());
+    WriteAttributes(instruction, &writer_);
+    for (int64_t i = 0; i < instruction.operand_count(); ++i) {
+      const HloInstruction* operand = instruction.operand(i);
+      writer_.Int(instruction.operand_index(operand));
+      writer_.Shape(operand->shape());
+      if (IsScalarConstant(*operand)) WriteAttributes(*operand, &writer_);
+    }
+    for (const HloComputation* called : instruction.called_computations()) {
+      writer_.Int(Number(called));
+    }
+    return WriteReached(*instruction.GetModule());
+  }
+
+ private:
+  // Writes all computations that have a number, and hashes what was written.
+  std::string WriteReached(const xla::HloModule& module) {
     // `computations_` grows while it is walked.
     for (size_t i = 0; i < computations_.size(); ++i) {
       WriteComputation(module, *computations_[i]);
@@ -126,7 +153,6 @@ class Fingerprinter {
     return absl::StrFormat("%016x%016x", hash.high64, hash.low64);
   }
 
- private:
   int64_t Number(const HloComputation* computation) {
     auto [it, is_new] = numbers_.try_emplace(
         computation, static_cast<int64_t>(computations_.size()));
@@ -299,6 +325,10 @@ class Fingerprinter {
 
 std::string Fingerprint(const xla::HloModule& module) {
   return Fingerprinter().Run(module);
+}
+
+std::string FingerprintKernel(const HloInstruction& instruction) {
+  return Fingerprinter().RunKernel(instruction);
 }
 
 }  // namespace hloenv

@@ -5,6 +5,7 @@
 #include <string>
 
 namespace xla {
+class HloInstruction;
 class HloModule;
 }
 
@@ -18,5 +19,11 @@ namespace hloenv {
 // schedule if there is one. Blind to names, ids, metadata, dead code and the
 // order of instructions. Stable over processes and machines.
 std::string Fingerprint(const xla::HloModule& module);
+
+// 32 hex digits: what `instruction` computes from its operands and how, with
+// the computations that it calls, and the shapes and layouts of the operands.
+// Of the operands themselves it knows which are one instruction, and the values
+// of constant scalars. Stable as above.
+std::string FingerprintKernel(const xla::HloInstruction& instruction);
 
 }  // namespace hloenv

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/executable.h"
 
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -147,9 +146,31 @@ absl::StatusOr<std::shared_ptr<Executable>> Executable::Compile(
         compiled.status(), kCompileError,
         absl::StrCat("XLA's backend refuses module '", module.name(), "'"));
   }
+  return Wrap(*std::move(compiled));
+}
+
+absl::StatusOr<std::shared_ptr<Executable>> Executable::Copy() const {
+  QuietLogs quiet;
+  HLOENV_ASSIGN_OR_RETURN(xla::Compiler * compiler, CpuCompiler());
+  auto load = [&]() -> absl::StatusOr<std::unique_ptr<xla::Executable>> {
+    HLOENV_ASSIGN_OR_RETURN(std::unique_ptr<xla::CompiledModule> code,
+                            compiler->Export(state_->owner.get()));
+    return std::move(*code).LoadExecutable();
+  };
+  absl::StatusOr<std::unique_ptr<xla::Executable>> loaded = load();
+  if (!loaded.ok()) {
+    return Annotate(loaded.status(), kCompileError,
+                    absl::StrCat("the code of module '", hlo().name(),
+                                 "' cannot be linked once more"));
+  }
+  return Wrap(*std::move(loaded));
+}
+
+absl::StatusOr<std::shared_ptr<Executable>> Executable::Wrap(
+    std::unique_ptr<xla::Executable> compiled) {
   std::shared_ptr<Executable> executable(new Executable());
   executable->state_ = std::make_unique<State>();
-  executable->state_->owner = *std::move(compiled);
+  executable->state_->owner = std::move(compiled);
   executable->state_->cpu =
       dynamic_cast<CpuExecutable*>(executable->state_->owner.get());
   if (executable->state_->cpu == nullptr ||
@@ -291,8 +312,23 @@ void Executable::ReleaseFrame(std::unique_ptr<Frame> frame) {
   free_frames_.push_back(std::move(frame));
 }
 
+const xla::HloModule& Executable::hlo() const {
+  return state_->owner->module();
+}
+
 absl::Status Executable::Run(absl::Span<const void* const> inputs,
                              absl::Span<void* const> outputs) {
+  return RunWith(
+      inputs, outputs,
+      [](CpuExecutable& executable, const xla::ExecutableRunOptions& options,
+         absl::Span<const xla::MaybeOwningDeviceAddress> buffers) {
+        return executable.ExecuteThunks(&options, buffers);
+      });
+}
+
+absl::Status Executable::RunWith(absl::Span<const void* const> inputs,
+                                 absl::Span<void* const> outputs,
+                                 Execute execute) {
   std::unique_ptr<Frame> frame = AcquireFrame();
   auto set = [&](int64_t allocation, const void* memory, size_t bytes) {
     frame->table[allocation] =
@@ -332,7 +368,7 @@ absl::Status Executable::Run(absl::Span<const void* const> inputs,
     // As XLA's own runtimes do, so that results do not depend on the caller.
     tsl::port::ScopedFlushDenormal flush;
     tsl::port::ScopedSetRound round(FE_TONEAREST);
-    status = state_->cpu->ExecuteThunks(&frame->options, frame->table);
+    status = execute(*state_->cpu, frame->options, frame->table);
   }
   if (status.ok()) {
     for (size_t i = 0; i < output_places_.size(); ++i) {
@@ -359,35 +395,6 @@ absl::Status Executable::Run(absl::Span<const void* const> inputs,
   return Annotate(status, kExecuteError,
                   absl::StrCat("running module '",
                                state_->owner->module().name(), "' failed"));
-}
-
-absl::StatusOr<std::vector<std::vector<int64_t>>> TimeRuns(
-    absl::Span<Executable* const> executables,
-    absl::Span<const std::vector<const void*>> inputs, int64_t warmup,
-    int64_t repeats) {
-  std::vector<std::vector<OwnedBuffer>> buffers(executables.size());
-  std::vector<std::vector<void*>> outputs(executables.size());
-  std::vector<std::vector<int64_t>> durations_ns(executables.size());
-  for (size_t i = 0; i < executables.size(); ++i) {
-    for (const BufferSpec& spec : executables[i]->outputs()) {
-      buffers[i].emplace_back(AllocateBuffer(spec.buffer_bytes));
-      outputs[i].push_back(buffers[i].back().get());
-    }
-    durations_ns[i].reserve(repeats);
-  }
-  for (int64_t repeat = -warmup; repeat < repeats; ++repeat) {
-    for (size_t turn = 0; turn < executables.size(); ++turn) {
-      const size_t i = (turn + repeat + warmup) % executables.size();
-      const auto start = std::chrono::steady_clock::now();
-      HLOENV_RETURN_IF_ERROR(executables[i]->Run(inputs[i], outputs[i]));
-      const auto end = std::chrono::steady_clock::now();
-      if (repeat < 0) continue;
-      durations_ns[i].push_back(
-          std::chrono::duration_cast<std::chrono::nanoseconds>(end - start)
-              .count());
-    }
-  }
-  return durations_ns;
 }
 
 }  // namespace hloenv

@@ -9,10 +9,21 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "hlo/module.h"
+
+namespace xla {
+class Executable;
+class ExecutableRunOptions;
+class HloModule;
+class MaybeOwningDeviceAddress;
+namespace cpu {
+class CpuExecutable;
+}  // namespace cpu
+}  // namespace xla
 
 namespace hloenv {
 
@@ -63,11 +74,30 @@ class Executable {
   absl::Status Run(absl::Span<const void* const> inputs,
                    absl::Span<void* const> outputs);
 
+  // The same with `execute` in the place of XLA's execution: it gets the
+  // buffer of each allocation.
+  using Execute = absl::FunctionRef<absl::Status(
+      xla::cpu::CpuExecutable& executable,
+      const xla::ExecutableRunOptions& options,
+      absl::Span<const xla::MaybeOwningDeviceAddress> buffers)>;
+  absl::Status RunWith(absl::Span<const void* const> inputs,
+                       absl::Span<void* const> outputs, Execute execute);
+
+  // The same code once more, linked at another address. Where code lies changes
+  // how fast it runs, so timings that matter are spread over several copies.
+  // Much cheaper than to compile. Errors: CompileError.
+  absl::StatusOr<std::shared_ptr<Executable>> Copy() const;
+
+  // The module as XLA's backend compiled it.
+  const xla::HloModule& hlo() const;
+
  private:
   struct Frame;
 
   Executable();
 
+  static absl::StatusOr<std::shared_ptr<Executable>> Wrap(
+      std::unique_ptr<xla::Executable> compiled);
   absl::Status PlaceBuffers();
   std::unique_ptr<Frame> AcquireFrame();
   void ReleaseFrame(std::unique_ptr<Frame> frame);
@@ -109,15 +139,5 @@ class Executable {
   std::mutex mutex_;
   std::vector<std::unique_ptr<Frame>> free_frames_;
 };
-
-// Runs several executables in turn, `repeats` times each, and returns every
-// duration in ns, one vector for each executable. Each round starts with
-// another one, A B, B A, ..., so that none always follows the same. Before
-// that, each runs `warmup` times. `inputs[i]` are those of executable i.
-// Outputs stay where they are from run to run and are dropped at the end.
-absl::StatusOr<std::vector<std::vector<int64_t>>> TimeRuns(
-    absl::Span<Executable* const> executables,
-    absl::Span<const std::vector<const void*>> inputs, int64_t warmup,
-    int64_t repeats);
 
 }  // namespace hloenv

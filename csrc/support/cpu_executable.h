@@ -13,7 +13,9 @@ struct ynn_threadpool;
 namespace xla::cpu {
 namespace internal {
 struct YnnDeleter {
-  void operator()(ynn_threadpool* threadpool);
+  // The wheel does not export XLA's own. Ours is for pools that live as long as
+  // the process.
+  void operator()(ynn_threadpool*) {}
 };
 }  // namespace internal
 using YnnThreadpool = std::unique_ptr<ynn_threadpool, internal::YnnDeleter>;

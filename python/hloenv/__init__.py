@@ -39,7 +39,7 @@ from .errors import (
     UnknownPassError,
     WorkerError,
 )
-from .evaluate import Measurement, measure
+from .evaluate import Measurement, Measurer, Settings, measure
 from .executable import Executable, compile
 from .ffi import register_target
 from .graph import HloGraph, dtypes, opcodes
@@ -57,6 +57,7 @@ from .passes import (
 )
 from .place import Place, Stage, finish, list_stages, run_until
 from .rewrite import Alternative, Alternatives, Choice, Site, Use
+from .store import Store
 from .trace import Trace
 from .widen import widened
 
@@ -91,6 +92,7 @@ __all__ = [
     "LiveStage",
     "MeasureTimeout",
     "Measurement",
+    "Measurer",
     "ModuleCost",
     "ModuleTooLargeError",
     "OutputComparison",
@@ -103,10 +105,12 @@ __all__ = [
     "Place",
     "PlaceError",
     "PlaceWarning",
+    "Settings",
     "Site",
     "Stage",
     "StaleAlternativesError",
     "State",
+    "Store",
     "TargetError",
     "TensorflowError",
     "Trace",

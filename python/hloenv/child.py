@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Child processes that compile and run modules, so that no module can end ours.
 
-The parent talks to `python -m hloenv.worker` in frames over its stdin and stdout: a
+The parent talks to `hloenv.worker` in frames over its stdin and stdout: a
 JSON header and any number of binary blobs. Only `hloenv.isolated` pickles into blobs.
 """
 
@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Sequence
 from typing import IO, Any
 
 from . import errors
@@ -79,18 +80,30 @@ class Child:
 
     Args:
         max_memory_bytes: how much memory the process may allocate; None for no limit.
+        cores: the only ones that it works on; None for all.
     """
 
-    def __init__(self, *, max_memory_bytes: int | None = None):
+    def __init__(
+        self,
+        *,
+        max_memory_bytes: int | None = None,
+        cores: Sequence[int] | None = None,
+    ):
         """Starts the process; the first request waits until it is up."""
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as self)
         # The child imports this very package, wherever it came from.
         environment = os.environ | {
             "PYTHONPATH": os.pathsep.join(filter(None, sys.path))
         }
+        # Before anything is loaded: threads take over the cores of their makers.
+        pin = "" if cores is None else f"os.sched_setaffinity(0, {sorted(cores)}); "
         limit = [] if max_memory_bytes is None else [str(max_memory_bytes)]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "hloenv.worker", *limit],
+            [
+                *(sys.executable, "-c"),
+                f"import os; {pin}from hloenv.worker import main; main()",
+                *limit,
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,

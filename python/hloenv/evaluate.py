@@ -3,27 +3,37 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+import pickle
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, cast, overload
 
 import numpy as np
 
 from .arrays import OutputComparison, compare_outputs, random_inputs
-from .child import Child, make_error
+from .child import Child
+from .cores import CoreLease
 from .errors import ArgumentError, HloEnvError, MeasureTimeout, WorkerError
 from .executable import Executable, Finish, compile
+from .inputs import as_inputs
+from .machine import this_machine
+from .measurement import MeasureFailure, Measurement
 from .module import HloModule, as_module
 from .place import as_tuple, decided_of
+from .store import RecordKey, Store
+from .timing import Plan
 
 __all__ = [
     "Executable",
     "Finish",
     "MeasureFailure",
     "Measurement",
+    "Measurer",
     "OutputComparison",
-    "bootstrap_ratio",
+    "Settings",
     "compare_outputs",
     "compile",
     "measure",
@@ -31,140 +41,71 @@ __all__ = [
 ]
 
 ModuleLike = HloModule | str | os.PathLike[str]
-
-_BOOTSTRAP_SAMPLES = 2000
-_CONFIDENCE = 0.95
+Inputs = Sequence[Any] | str | os.PathLike[str]
 
 
 @dataclass(frozen=True)
-class MeasureFailure:
-    """Why a module has no timing.
+class Settings:
+    """How modules are measured.
 
     Attributes:
-        kind: class of `hloenv.errors`: "CompileError", "MeasureTimeout", ...
-        message: what happened and what to do.
+        finish: as in `compile`, for the modules; not for their baseline.
+        threads: cores that compile and run, in a process that has no others.
+        repeats: timed rounds; None for as many as it takes, see the next three.
+        precision: half the width of the interval of the speed-up that is wanted.
+        give_up_below: a module whose interval lies below this is done.
+        seconds: a module whose runs have taken so long is done.
+        seed: of the inputs, the first of `input_sets`, and of the order of the runs.
+        input_sets: random inputs on which the outputs are compared; the first are
+            those of the timed runs.
+        timeout_s: seconds that one module may take to compile, to run once, and for
+            its share of the timed runs; None for no limit.
+        max_memory_bytes: what the child process may allocate.
     """
 
-    kind: str
-    message: str
+    finish: Finish = "legalize"
+    threads: int = 1
+    repeats: int | None = None
+    precision: float = 0.01
+    give_up_below: float = 0.9
+    seconds: float = 2.0
+    seed: int = 0
+    input_sets: int = 2
+    timeout_s: float | None = None
+    max_memory_bytes: int | None = None
 
-
-@dataclass(frozen=True)
-class Measurement:
-    """One module timed against a baseline in one process.
-
-    A module that fails, takes too long, or computes something else has an `error`
-    instead of a speed-up.
-
-    Attributes:
-        fingerprint: of the module that was given.
-        finish: what ran before XLA's backend.
-        seed: of the inputs.
-        durations_ns: each run of the module, in order, in nanoseconds.
-        baseline_ns: each run of the baseline, which took turns with it.
-        compile_ns: how long XLA's backend took.
-        baseline_compile_ns: the same for the baseline.
-        outputs: how the outputs compare with the baseline's on the same inputs.
-        cpu: model of the processor.
-        num_threads: threads that an execution may use.
-        error: None when everything went well and the outputs are equal.
-    """
-
-    fingerprint: str
-    finish: str
-    seed: int
-    durations_ns: tuple[int, ...] = ()
-    baseline_ns: tuple[int, ...] = ()
-    compile_ns: int = 0
-    baseline_compile_ns: int = 0
-    outputs: OutputComparison | None = None
-    cpu: str = ""
-    num_threads: int = 0
-    error: MeasureFailure | None = None
+    def __post_init__(self) -> None:
+        if self.repeats is not None and self.repeats < 1:
+            raise ArgumentError(
+                f"repeats is {self.repeats}; at least 1 run has to be timed"
+            )
+        if self.input_sets < 1:
+            raise ArgumentError(
+                f"input_sets is {self.input_sets}; outputs are compared on at least 1"
+            )
 
     @property
-    def is_ok(self) -> bool:
-        """Whether there is a speed-up to speak of."""
-        return self.error is None
-
-    @property
-    def median_ns(self) -> float:
-        """Median duration; NaN without timings."""
-        return _median(self.durations_ns)
-
-    @property
-    def baseline_median_ns(self) -> float:
-        """Median duration of the baseline; NaN without timings."""
-        return _median(self.baseline_ns)
-
-    @property
-    def speedup(self) -> float:
-        """Baseline's median over the module's: above 1 is faster; NaN on error."""
-        return self.baseline_median_ns / self.median_ns if self.is_ok else float("nan")
-
-    @property
-    def speedup_interval(self) -> tuple[float, float]:
-        """95 % bootstrap interval of `speedup`; the same for the same durations."""
-        if not self.is_ok:
-            return (float("nan"), float("nan"))
-        return bootstrap_ratio(self.baseline_ns, self.durations_ns)
-
-    def check(self) -> Measurement:
-        """Returns itself, or raises its error by its class."""
-        if self.error is not None:
-            raise make_error(self.error.kind, self.error.message)
-        return self
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain dicts, lists, strings and numbers."""
-        return asdict(self)
-
-    def __str__(self) -> str:
-        if self.error is not None:
-            return f"{self.error.kind}: {self.error.message}"
-        low, high = self.speedup_interval
-        ours_us, theirs_us = self.median_ns / 1e3, self.baseline_median_ns / 1e3
-        return (
-            f"{ours_us:.1f} us against {theirs_us:.1f} us: {self.speedup:.3f}x "
-            f"({low:.3f} to {high:.3f})"
+    def plan(self) -> Plan:
+        """How long the timing goes on."""
+        return Plan(
+            repeats=self.repeats,
+            precision=self.precision,
+            give_up_below=self.give_up_below,
+            seconds=self.seconds,
+            seed=self.seed,
         )
-
-
-def bootstrap_ratio(
-    numerator_ns: Sequence[int], denominator_ns: Sequence[int]
-) -> tuple[float, float]:
-    """95 % interval of the ratio of two medians, from resampled rounds.
-
-    The two were timed in turns, so a round is drawn with both of its durations.
-
-    Args:
-        numerator_ns: [N] durations.
-        denominator_ns: [N] durations of the same rounds.
-    """
-    above, below = np.asarray(numerator_ns), np.asarray(denominator_ns)
-    rng = np.random.default_rng(0)
-    rounds = rng.integers(0, len(above), (_BOOTSTRAP_SAMPLES, len(above)))
-    ratios = np.median(above[rounds], axis=1) / np.median(below[rounds], axis=1)
-    tail = 100 * (1 - _CONFIDENCE) / 2
-    low, high = np.percentile(ratios, [tail, 100 - tail])
-    return float(low), float(high)
-
-
-def _median(values: Sequence[int]) -> float:
-    return float(np.median(values)) if values else float("nan")
 
 
 # A string is a sequence of strings to the type checker; the first overload takes it.
 @overload
-def measure(  # type: ignore[overload-overlap]
+def measure(
     module: ModuleLike,
     *,
     baseline: ModuleLike | None = ...,
-    repeats: int = ...,
-    seed: int = ...,
-    timeout_s: float | None = ...,
-    finish: Finish = ...,
-    max_memory_bytes: int | None = ...,
+    inputs: Inputs | None = ...,
+    store: Store | None = ...,
+    again: bool = ...,
+    **settings: Any,
 ) -> Measurement: ...
 
 
@@ -173,11 +114,10 @@ def measure(
     module: Sequence[ModuleLike],
     *,
     baseline: ModuleLike | None = ...,
-    repeats: int = ...,
-    seed: int = ...,
-    timeout_s: float | None = ...,
-    finish: Finish = ...,
-    max_memory_bytes: int | None = ...,
+    inputs: Inputs | None = ...,
+    store: Store | None = ...,
+    again: bool = ...,
+    **settings: Any,
 ) -> list[Measurement]: ...
 
 
@@ -185,129 +125,255 @@ def measure(
     module: ModuleLike | Sequence[ModuleLike],
     *,
     baseline: ModuleLike | None = None,
-    repeats: int = 100,
-    seed: int = 0,
-    timeout_s: float | None = None,
-    finish: Finish = "legalize",
-    max_memory_bytes: int | None = None,
+    inputs: Inputs | None = None,
+    store: Store | None = None,
+    again: bool = False,
+    **settings: Any,
 ) -> Measurement | list[Measurement]:
     """Times modules against a baseline in a child process.
 
-    The baseline and the modules run in turns (A B C, B C A, ...) on the same seeded
-    inputs, and the outputs of each module are compared with the baseline's. What goes
-    wrong with a module is in its record, and never stops the others.
+    The baseline and the modules run in rounds, in a random order in each, pinned to
+    one core (`threads`), as several copies of their code. They go on until the
+    speed-up is known within 1 % (`precision`) or the module is clearly slower. The
+    outputs of each module are compared with the baseline's on two sets of inputs. What
+    goes wrong with a module is in its record, and never stops the others.
 
     Args:
         module: one module, or several.
         baseline: what to compare with, by default the module itself with nothing
             decided (the first, of several). It takes the rest of XLA's pipeline from
             its place on; a raw module takes all of it, XLA's default.
-        repeats: timed runs of each.
-        seed: of the inputs.
-        timeout_s: seconds that one module may take to compile, to run once, and for
-            its share of the timed runs; None for no limit.
-        finish: as in `compile`, for the modules; not for the baseline.
-        max_memory_bytes: what the child process may allocate.
+        inputs: one array for each flat leaf of the parameters, or a .npz or
+            .safetensors file of them (`inputs.load_inputs`); by default random ones.
+        store: where measurements are looked up, and kept.
+        again: measure what the store has already.
+        **settings: any of `Settings`: `repeats=100`, `timeout_s=10`, `threads=2`, ...
 
     Returns:
         One measurement, or a list in the order of the modules.
 
     Raises:
-        ArgumentError: `repeats` below 1, or no modules.
+        ArgumentError: a setting out of its range, no modules, or unfit inputs.
         HloEnvError: the baseline itself cannot be compiled or run.
     """
-    if repeats < 1:
-        raise ArgumentError(f"repeats is {repeats}; at least 1 run has to be timed")
     is_one = isinstance(module, (HloModule, str, os.PathLike))
     given = [module] if is_one else list(cast("Sequence[ModuleLike]", module))
     modules = [as_module(cast("ModuleLike", each)) for each in given]
     if not modules:
         raise ArgumentError("measure needs at least one module")
-    if baseline is None:
-        original = HloModule._wrap(modules[0]._core, place=modules[0].place)
-    else:
-        original = as_module(baseline)
-    session = _Session(
-        modules, original, repeats, seed, timeout_s, finish, max_memory_bytes
-    )
-    results = session.run()
+    with Measurer(Settings(**settings), store=store, again=again) as measurer:
+        results = measurer.measure(modules, baseline=baseline, inputs=inputs)
     return results[0] if is_one else results
 
 
-class _Session:
-    """One call of `measure`: children come and go, records stay."""
+class Measurer:
+    """Measures one group of modules after the other, in a process that stays warm.
+
+    Attributes:
+        settings: of all measurements.
+    """
 
     def __init__(
         self,
+        settings: Settings | None = None,
+        *,
+        store: Store | None = None,
+        again: bool = False,
+    ):
+        """Takes its cores; the process starts with the first measurement.
+
+        Args:
+            settings: how to measure.
+            store: where measurements are looked up, and kept.
+            again: measure what the store has already.
+
+        Raises:
+            ArgumentError: there are not so many cores.
+        """
+        self.settings = settings or Settings()
+        self._store = store
+        self._again = again
+        self._lease = CoreLease(self.settings.threads)
+        self._child: Child | None = None
+        # What the process holds: the baseline's identity, and what came with it.
+        self._held = ""
+        self._baseline_compile_ns = 0
+
+    def measure(
+        self,
+        modules: Sequence[HloModule],
+        *,
+        baseline: ModuleLike | None = None,
+        inputs: Inputs | None = None,
+    ) -> list[Measurement]:
+        """As `hloenv.measure`, for several modules.
+
+        Raises:
+            ArgumentError: the inputs do not fit the baseline.
+            HloEnvError: the baseline itself cannot be compiled or run.
+        """
+        if baseline is None:
+            first = modules[0]
+            original = HloModule._wrap(first._core, place=first.place)
+        else:
+            original = as_module(baseline)
+        group = _Group(self, list(modules), original, as_inputs(inputs, original))
+        if self._store is None:
+            return group.measure(list(range(len(modules))))
+        keys = [group.key_of(module) for module in modules]
+        found = [None] * len(keys) if self._again else self._store.get_many(keys)
+        missing = [i for i, value in enumerate(found) if value is None]
+        measured = group.measure(missing) if missing else []
+        self._store.put_many(
+            [
+                (keys[i], result.to_json())
+                for i, result in zip(missing, measured, strict=True)
+            ]
+        )
+        results = dict(zip(missing, measured, strict=True))
+        return [
+            results[i] if value is None else Measurement.from_json(value)
+            for i, value in enumerate(found)
+        ]
+
+    def _child_with(self, group: _Group) -> Child:
+        """The process, with the group's baseline in it."""
+        settings = self.settings
+        if self._child is None or not self._child.is_alive:
+            self._child = Child(
+                max_memory_bytes=settings.max_memory_bytes, cores=self._lease.cores
+            )
+            self._held = ""
+        if self._held != group.identity:
+            request = {
+                "do": "baseline",
+                "seeds": list(
+                    range(settings.seed, settings.seed + settings.input_sets)
+                ),
+                **_header(group.baseline, "legalize"),
+            }
+            blobs = [group.baseline.to_proto()]
+            if group.inputs is not None:
+                blobs.append(pickle.dumps(group.inputs))
+            answer, _ = self._child.request(
+                request, *blobs, timeout_s=settings.timeout_s
+            )
+            self._held = group.identity
+            self._baseline_compile_ns = answer["compile_ns"]
+        return self._child
+
+    @property
+    def baseline_compile_ns(self) -> int:
+        """How long XLA's backend took for the baseline."""
+        return self._baseline_compile_ns
+
+    def close(self) -> None:
+        """Ends the process and gives its cores back; any number of calls."""
+        if self._child is not None:
+            self._child.close()
+        self._lease.release()
+
+    def __enter__(self) -> Measurer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Group:
+    """Modules with one baseline. Processes come and go, records stay."""
+
+    def __init__(
+        self,
+        measurer: Measurer,
         modules: list[HloModule],
         baseline: HloModule,
-        repeats: int,
-        seed: int,
-        timeout_s: float | None,
-        finish: Finish,
-        max_memory_bytes: int | None,
+        inputs: list[Any] | None,
     ):
+        self._measurer = measurer
+        self._settings = measurer.settings
         self._modules = modules
-        self._baseline = baseline
-        self._repeats = repeats
-        self._seed = seed
-        self._timeout_s = timeout_s
-        self._finish = finish
-        self._max_memory_bytes = max_memory_bytes
+        self.baseline = baseline
+        self.inputs = inputs
         self._records: dict[int, dict[str, Any]] = {}
-        self._baseline_record: dict[str, Any] = {}
+        self._inputs_name = "random"
+        if inputs is not None:
+            digest = hashlib.sha256(pickle.dumps(inputs)).hexdigest()
+            self._inputs_name = f"given ({digest[:16]})"
+        self.identity = json.dumps(
+            [
+                baseline.fingerprint(),
+                _header(baseline, "legalize"),
+                self._settings.seed,
+                self._settings.input_sets,
+                self._inputs_name,
+            ]
+        )
 
-    def run(self) -> list[Measurement]:
-        self._measure(list(range(len(self._modules))))
-        return [self._measurement(index) for index in range(len(self._modules))]
+    def key_of(self, module: HloModule) -> RecordKey:
+        """What a measurement of `module` here is stored under."""
+        settings, machine = self._settings, this_machine()
+        how = _header(module, settings.finish)
+        plan = [settings.repeats, settings.precision, settings.seconds]
+        return RecordKey(
+            kind="measurement",
+            fingerprint=module.fingerprint(),
+            finish=settings.finish,
+            flags=machine.flags,
+            target="cpu",
+            machine=machine.id,
+            variant=json.dumps(
+                [
+                    _header(module, settings.finish),
+                    settings.threads,
+                    plan,
+                    self.identity,
+                ],
+                sort_keys=True,
+            ),
+        )
+
+    def measure(self, indices: list[int]) -> list[Measurement]:
+        self._measure(indices)
+        return [self._measurement(index) for index in indices]
 
     def _measure(self, indices: list[int]) -> None:
         """Loads and times `indices` together, and apart where that kills the child."""
-        child, loaded = self._load(indices)
-        with child:
-            if not loaded:
+        loaded = self._load(indices)
+        if not loaded:
+            return
+        try:
+            self._time(loaded)
+        except (WorkerError, MeasureTimeout) as error:
+            if len(loaded) == 1:
+                self._fail(loaded[0], error)
                 return
-            try:
-                self._time(child, loaded)
-                return
-            except (WorkerError, MeasureTimeout) as error:
-                if len(loaded) == 1:
-                    self._fail(loaded[0], error)
-                    return
-        for index in loaded:
-            self._measure([index])
+            for index in loaded:
+                self._measure([index])
 
-    def _load(self, indices: list[int]) -> tuple[Child, list[int]]:
-        """A child that holds the baseline and all of `indices` that can be loaded."""
+    def _load(self, indices: list[int]) -> list[int]:
+        """Loads what can be loaded of `indices`, all into one process."""
         remaining = list(indices)
         while True:
-            child = Child(max_memory_bytes=self._max_memory_bytes)
-            try:
-                header = self._header(self._baseline, "legalize")
-                self._baseline_record, _ = child.request(
-                    {"do": "baseline", "seed": self._seed, **header},
-                    self._baseline.to_proto(),
-                    timeout_s=self._timeout_s,
-                )
-                failed = self._load_each(child, remaining)
-            except BaseException:
-                child.close()
-                raise
+            child = self._measurer._child_with(self)
+            failed = self._load_each(child, remaining)
             if failed is None:
-                return child, [i for i in remaining if "error" not in self._records[i]]
+                return [i for i in remaining if "error" not in self._records[i]]
             remaining.remove(failed)
 
     def _load_each(self, child: Child, indices: list[int]) -> int | None:
         """Loads modules until one ends the child; returns that one."""
+        child.request({"do": "forget"})
         for index in indices:
             if "error" in self._records.get(index, {}):
                 continue
             module = self._modules[index]
+            header = _header(module, self._settings.finish)
             try:
                 self._records[index], _ = child.request(
-                    {"do": "load", "key": index, **self._header(module, self._finish)},
+                    {"do": "load", "key": index, **header},
                     module.to_proto(),
-                    timeout_s=self._timeout_s,
+                    timeout_s=self._settings.timeout_s,
                 )
             except (WorkerError, MeasureTimeout) as error:
                 self._fail(index, error)
@@ -316,27 +382,21 @@ class _Session:
                 self._fail(index, error)
         return None
 
-    def _time(self, child: Child, indices: list[int]) -> None:
-        timeout_s = self._timeout_s
-        answer, blobs = child.request(
-            {"do": "time", "keys": indices, "repeats": self._repeats},
-            timeout_s=None if timeout_s is None else timeout_s * (len(indices) + 1),
+    def _time(self, indices: list[int]) -> None:
+        settings = self._settings
+        limit_s = settings.timeout_s
+        answer, blobs = self._measurer._child_with(self).request(
+            {"do": "time", "keys": indices, "plan": vars(settings.plan)},
+            timeout_s=None if limit_s is None else limit_s * (len(indices) + 1),
         )
-        baseline_ns, *durations_ns = (np.frombuffer(blob, "<i8") for blob in blobs)
-        for index, durations in zip(indices, durations_ns, strict=True):
+        for position, index in enumerate(indices):
+            ours, theirs = blobs[2 * position : 2 * position + 2]
             self._records[index] |= {
-                "durations_ns": tuple(durations.tolist()),
-                "baseline_ns": tuple(baseline_ns.tolist()),
-                "cpu": answer["cpu"],
-                "num_threads": answer["num_threads"],
+                "durations_ns": tuple(np.frombuffer(ours, "<i8").tolist()),
+                "baseline_ns": tuple(np.frombuffer(theirs, "<i8").tolist()),
+                "copies": tuple(answer["copies"][position]),
+                "stopped": answer["stopped"][position],
             }
-
-    def _header(self, module: HloModule, finish: Finish) -> dict[str, Any]:
-        return {
-            "place": as_tuple(module.place),
-            "decided": decided_of(module),
-            "finish": finish,
-        }
 
     def _fail(self, index: int, error: HloEnvError) -> None:
         failure = MeasureFailure(type(error).__name__, str(error))
@@ -353,14 +413,26 @@ class _Session:
                 error = MeasureFailure("OutputMismatchError", str(outputs))
         return Measurement(
             fingerprint=self._modules[index].fingerprint(),
-            finish=self._finish,
-            seed=self._seed,
+            baseline=self.baseline.fingerprint(),
+            finish=self._settings.finish,
+            seed=self._settings.seed,
+            inputs=self._inputs_name,
             durations_ns=record.get("durations_ns", ()),
             baseline_ns=record.get("baseline_ns", ()),
+            copies=record.get("copies", ()),
+            stopped=record.get("stopped", ""),
             compile_ns=record.get("compile_ns", 0),
-            baseline_compile_ns=self._baseline_record.get("compile_ns", 0),
+            baseline_compile_ns=self._measurer.baseline_compile_ns,
             outputs=outputs,
-            cpu=record.get("cpu", ""),
-            num_threads=record.get("num_threads", 0),
+            threads=self._settings.threads,
+            machine=this_machine().to_json(),
             error=error,
         )
+
+
+def _header(module: HloModule, finish: Finish) -> dict[str, Any]:
+    return {
+        "place": as_tuple(module.place),
+        "decided": decided_of(module),
+        "finish": finish,
+    }

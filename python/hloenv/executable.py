@@ -16,7 +16,7 @@ from .module import as_module
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from .module import ArraySpec, HloModule
 
@@ -113,7 +113,6 @@ class Executable:
     __slots__ = (
         "_caller",
         "_core",
-        "_input_layouts",
         "compile_ns",
         "input_specs",
         "module",
@@ -127,20 +126,11 @@ class Executable:
         self.compile_ns = compile_ns
         self.input_specs = module.input_specs()
         self.output_specs = module.output_specs()
-        self._input_layouts = [leaf[2] for leaf in compiled.inputs]
         self._caller = core.Caller(
             compiled,
             [_dtype(spec) for spec in self.input_specs],
             [_dtype(spec) for spec in self.output_specs],
-            self._place_input,
-        )
-
-    def _place_input(self, index: int, value: Any) -> Array:
-        return place_array(
-            value,
-            self.input_specs[index],
-            self._input_layouts[index],
-            f"argument {index}",
+            _placer(self.input_specs, [leaf[2] for leaf in compiled.inputs]),
         )
 
     def __call__(self, *arrays: Any) -> tuple[Array | None, ...]:
@@ -182,6 +172,17 @@ class Executable:
         """
         return time_runs([self], [inputs], repeats=repeats, warmup=warmup)[0]
 
+    def copy(self) -> Executable:
+        """The same code once more, at another address.
+
+        Where code lies in memory changes how fast it runs, by some percent; timings
+        that matter are spread over several copies. Takes a hundredth of compiling.
+
+        Raises:
+            CompileError: XLA cannot hand out this code.
+        """
+        return Executable(self._core.copy(), self.module, self.compile_ns)
+
     def __repr__(self) -> str:
         return (
             f"<Executable {self.module.name!r}: {len(self.input_specs)} inputs, "
@@ -195,8 +196,10 @@ def time_runs(
     *,
     repeats: int,
     warmup: int = 1,
+    batch: Sequence[int] | None = None,
+    seed: int = 0,
 ) -> list[np.ndarray[Any, np.dtype[np.int64]]]:
-    """Times several executables in turn: A B, B A, ...
+    """Times several executables in rounds, in a random order in each.
 
     What disturbs the machine for a while then disturbs all of them alike, and none of
     them always follows the same.
@@ -206,16 +209,32 @@ def time_runs(
         inputs: the arguments of each; None for `random_inputs`.
         repeats: how many rounds are timed.
         warmup: rounds before the first that is timed.
+        batch: how often each executable runs for one duration, by default once; more
+            where one run is too short for the clock.
+        seed: of the order.
 
     Returns:
-        For each executable [repeats] int64, the duration of each run in nanoseconds.
+        For each executable [repeats] int64, the duration of one run in each round, in
+        nanoseconds.
     """
     arguments = [
         tuple(random_inputs(executable.module) if values is None else values)
         for executable, values in zip(executables, inputs, strict=True)
     ]
     callers = [executable._caller for executable in executables]
-    return core.time_callers(callers, arguments, warmup, repeats)
+    batch = [1] * len(executables) if batch is None else list(batch)
+    return core.time_callers(callers, arguments, batch, warmup, repeats, seed)
+
+
+def _placer(
+    specs: Sequence[ArraySpec], layouts: Sequence[Sequence[int]]
+) -> Callable[[int, Any], Array]:
+    # Knows nothing of the executable: a cycle through C++ is never collected, and
+    # would keep the code for ever.
+    def place(index: int, value: Any) -> Array:
+        return place_array(value, specs[index], layouts[index], f"argument {index}")
+
+    return place
 
 
 def _dtype(spec: ArraySpec) -> np.dtype[Any] | None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The child process behind `measure`: `python -m hloenv.worker [MAX_MEMORY_BYTES]`.
+"""The child process behind `measure`; `hloenv.child.Child` starts it.
 
 It answers the requests of `hloenv.child.Child` one after the other, each with one
 frame. An exception becomes an error answer; what XLA dies of ends the process, which
@@ -7,10 +7,13 @@ the parent sees.
 
 Requests, by "do":
     compile: compiles a module and forgets it.
-    baseline: compiles a module and runs it on seeded inputs.
-    load: compiles a module under "key", runs it once on the baseline's inputs, and
-        compares the outputs with the baseline's.
-    time: runs the baseline and all "keys" in turns; one blob of durations for each.
+    baseline: compiles a module and runs it on inputs: those of each of the "seeds", or
+        the arrays that blob 1 pickles.
+    load: compiles a module under "key", runs it on the baseline's inputs, and compares
+        the outputs with the baseline's.
+    forget: drops all that was loaded but the baseline.
+    time: runs the baseline and all "keys" in turns, as "plan" says; two blobs of
+        durations for each, the module's and the baseline's.
     call: calls a "function"; blob 0 pickles its arguments, the answer's its result.
 
 In the first three a module is blob 0, with its "place", what has been "decided", and
@@ -25,16 +28,21 @@ import pickle
 import resource
 import sys
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import IO, Any
+
+import numpy as np
 
 from .arrays import OutputComparison, compare_outputs, perturbed, random_inputs
 from .child import read_frame, write_frame
+from .cores import turn_to_time
 from .errors import ArgumentError, HloEnvError
-from .executable import Executable, compile, time_runs
+from .executable import Executable, compile
 from .module import HloModule
 from .place import Place
+from .timing import Plan, time_against
 from .widen import widened, widened_inputs
+
+_PERTURBATIONS = 3
 
 
 class Worker:
@@ -44,10 +52,7 @@ class Worker:
         """Holds nothing yet."""
         self._baseline: Executable | None = None
         self._original: HloModule | None = None
-        self._inputs: list[Any] = []
-        self._expected: tuple[Any, ...] = ()
-        self._moved: list[tuple[Any, ...]] = []
-        self._in_float64: tuple[Any, ...] | None = None
+        self._examples: list[_Example] = []
         self._loaded: dict[int, Executable] = {}
 
     def answer(
@@ -64,9 +69,12 @@ class Worker:
                 compile(module, finish=request["finish"], isolate=False)
                 return {}, []
             case "baseline":
-                return self._load_baseline(request, blobs[0]), []
+                return self._load_baseline(request, blobs), []
             case "load":
                 return self._load(request, blobs[0]), []
+            case "forget":
+                self._loaded = {}
+                return {}, []
             case "time":
                 return self._time(request)
             case "call":
@@ -74,48 +82,27 @@ class Worker:
             case other:
                 raise HloEnvError(f"no request is named {other!r}")
 
-    def _load_baseline(self, request: dict[str, Any], proto: bytes) -> dict[str, Any]:
-        module = _module(request, proto)
+    def _load_baseline(
+        self, request: dict[str, Any], blobs: list[bytes]
+    ) -> dict[str, Any]:
+        module = _module(request, blobs[0])
         self._original = module
         self._baseline = compile(module, finish=request["finish"], isolate=False)
-        self._inputs = random_inputs(module, seed=request["seed"])
-        self._expected = self._baseline(*self._inputs)
-        self._moved = [
-            self._baseline(*perturbed(self._inputs, seed=seed)) for seed in range(3)
-        ]
-        self._in_float64 = None
+        if len(blobs) > 1:
+            given = [pickle.loads(blobs[1])]
+        else:
+            given = [random_inputs(module, seed=seed) for seed in request["seeds"]]
+        self._examples = [_Example(self._baseline, inputs) for inputs in given]
         self._loaded = {}
         return {"compile_ns": self._baseline.compile_ns}
 
-    def _compare(self, outputs: tuple[Any, ...]) -> OutputComparison:
-        """Compares with the baseline's; in doubt, float64 says what rounding does."""
+    def _compare(self, executable: Executable) -> OutputComparison:
+        """The worst of the comparisons on all inputs."""
         assert self._original is not None
-        comparison = compare_outputs(self._expected, outputs, also=self._moved)
-        if comparison.is_equal or self._original.place is not None:
-            return comparison
-        if self._in_float64 is None:
-            try:
-                self._in_float64 = self._run_in_float64()
-            except HloEnvError:  # a program that float64 cannot say
-                self._in_float64 = ()
-        if not self._in_float64:
-            return comparison
-        also = [*self._moved, self._in_float64]
-        again = compare_outputs(self._expected, outputs, also=also)
-        return replace(again, by_float64=True)
-
-    def _run_in_float64(self) -> tuple[Any, ...]:
-        """The baseline's outputs had it been computed in float64, in its own types."""
-        assert self._original is not None
-        wide = widened(self._original)
-        executable = compile(wide)
-        outputs = executable(*widened_inputs(wide, self._inputs))
-        return tuple(
-            wide_output
-            if output is None or wide_output is None
-            else wide_output.astype(output.dtype)
-            for output, wide_output in zip(self._expected, outputs, strict=True)
-        )
+        comparisons = [
+            example.compare(executable, self._original) for example in self._examples
+        ]
+        return max(comparisons, key=lambda each: (not each.is_equal, each.excess))
 
     def _load(self, request: dict[str, Any], proto: bytes) -> dict[str, Any]:
         assert self._baseline is not None
@@ -126,22 +113,71 @@ class Worker:
                 f"{_listed(module)} and {_listed(self._baseline.module)}"
             )
         executable = compile(module, finish=request["finish"], isolate=False)
-        outputs = executable(*self._inputs)
-        comparison = self._compare(outputs)
+        comparison = self._compare(executable)
         self._loaded[request["key"]] = executable
         return {"compile_ns": executable.compile_ns, "outputs": asdict(comparison)}
 
     def _time(self, request: dict[str, Any]) -> tuple[dict[str, Any], list[bytes]]:
         assert self._baseline is not None
-        executables = [self._baseline, *(self._loaded[key] for key in request["keys"])]
-        durations = time_runs(
-            executables,
-            [self._inputs] * len(executables),
-            repeats=request["repeats"],
-            warmup=max(3, request["repeats"] // 10),
+        cores = sorted(os.sched_getaffinity(0))
+        with turn_to_time(cores):
+            timings = time_against(
+                self._baseline,
+                [self._loaded[key] for key in request["keys"]],
+                self._examples[0].inputs,
+                Plan(**request["plan"]),
+            )
+        answer = {
+            "copies": [timing.copies for timing in timings],
+            "stopped": [timing.stopped for timing in timings],
+            "cores": cores,
+        }
+        return answer, [
+            np.asarray(durations, "<i8").tobytes()
+            for timing in timings
+            for durations in (timing.durations_ns, timing.baseline_ns)
+        ]
+
+
+class _Example:
+    """One list of inputs, and what the baseline makes of it."""
+
+    def __init__(self, baseline: Executable, inputs: list[Any]):
+        self.inputs = inputs
+        self._expected = baseline(*inputs)
+        # How far rounding alone moves the outputs.
+        self._moved = [
+            baseline(*perturbed(inputs, seed=seed)) for seed in range(_PERTURBATIONS)
+        ]
+        self._in_float64: tuple[Any, ...] | None = None
+
+    def compare(self, executable: Executable, original: HloModule) -> OutputComparison:
+        """Compares with the baseline's; in doubt, float64 says what rounding does."""
+        outputs = executable(*self.inputs)
+        comparison = compare_outputs(self._expected, outputs, also=self._moved)
+        if comparison.is_equal or original.place is not None:
+            return comparison
+        if self._in_float64 is None:
+            try:
+                self._in_float64 = self._run_in_float64(original)
+            except HloEnvError:  # a program that float64 cannot say
+                self._in_float64 = ()
+        if not self._in_float64:
+            return comparison
+        also = [*self._moved, self._in_float64]
+        again = compare_outputs(self._expected, outputs, also=also)
+        return replace(again, by_float64=True)
+
+    def _run_in_float64(self, original: HloModule) -> tuple[Any, ...]:
+        """The outputs had they been computed in float64, in the module's own types."""
+        wide = widened(original)
+        outputs = compile(wide)(*widened_inputs(wide, self.inputs))
+        return tuple(
+            wide_output
+            if output is None or wide_output is None
+            else wide_output.astype(output.dtype)
+            for output, wide_output in zip(self._expected, outputs, strict=True)
         )
-        answer = {"cpu": _cpu_model(), "num_threads": len(os.sched_getaffinity(0))}
-        return answer, [each.astype("<i8").tobytes() for each in durations]
 
 
 def _call(name: str, arguments: bytes) -> bytes:
@@ -169,13 +205,6 @@ def _listed(module: HloModule) -> str:
     return ", ".join(
         f"{spec.hlo_dtype}{list(spec.shape)}" for spec in module.input_specs()
     )
-
-
-def _cpu_model() -> str:
-    path = Path("/proc/cpuinfo")
-    lines = path.read_text().splitlines() if path.exists() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if "model name" in line]
-    return names[0] if names else os.uname().machine
 
 
 def serve(requests: IO[bytes], answers: IO[bytes]) -> None:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "features/trip_count.h"
+#include "hlo/trip_count.h"
 
 #include <optional>
 

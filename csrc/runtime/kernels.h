@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// A module as the kernels that XLA's executor starts one by one.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "hlo/module.h"
+
+namespace xla {
+class HloComputation;
+class HloInstruction;
+}  // namespace xla
+
+namespace hloenv {
+
+// The kernels of a module on which all of XLA's passes have run that decide
+// what a kernel is: everything before copy insertion. Loops whose number of
+// iterations is known, calls and conditionals are taken apart; other loops are
+// a kernel as a whole.
+class KernelGraph {
+ public:
+  explicit KernelGraph(const Module& module);
+
+  // Distinct kernels, in the order of their first appearance.
+  const std::vector<std::string>& fingerprints() const { return fingerprints_; }
+
+  // [K] the name of an instruction that is this kernel.
+  std::vector<std::string> Names() const;
+
+  // [K] how often each kernel runs in one run of the module; each branch of a
+  // conditional counts its share.
+  std::vector<double> NumRuns() const;
+
+  // Duration in ns of one run of the module, when kernel i takes
+  // `kernel_ns[i]`. With several threads, kernels that do not depend on each
+  // other run at the same time, each started as soon as a thread is free.
+  double TotalNs(absl::Span<const double> kernel_ns, int num_threads) const;
+
+  // A module that runs each of `kernels` once, on parameters of its own; output
+  // i is that of kernels[i]. For XLA's passes from copy insertion on.
+  Module Extract(absl::Span<const int64_t> kernels) const;
+
+ private:
+  // One instruction of a computation that is taken apart.
+  struct Node {
+    int64_t kernel = -1;                // -1: takes no time by itself
+    std::vector<int64_t> computations;  // that it runs, by index
+    double runs = 1;                    // how often each of them runs
+    std::vector<int64_t> successors;    // in the same computation
+    int64_t num_predecessors = 0;
+  };
+
+  int64_t AddComputation(const xla::HloComputation* computation);
+  Node MakeNode(const xla::HloInstruction* instruction);
+  double DurationNs(int64_t computation, absl::Span<const double> kernel_ns,
+                    int num_threads, std::vector<double>* known) const;
+
+  Module module_;
+  std::vector<std::string> fingerprints_;
+  std::vector<const xla::HloInstruction*> examples_;  // one for each kernel
+  absl::flat_hash_map<std::string, int64_t> kernel_of_;
+  // Callees before callers; the entry is the last.
+  std::vector<std::vector<Node>> computations_;
+  absl::flat_hash_map<const xla::HloComputation*, int64_t> index_of_;
+};
+
+// Which output of a module made by `Extract` each of its instructions serves,
+// by name: what has been put around a kernel belongs to it.
+absl::flat_hash_map<std::string, int64_t> OutputOfInstruction(
+    const xla::HloModule& module);
+
+}  // namespace hloenv
