@@ -17,9 +17,9 @@ import pytest
 import hloenv
 from hloenv.cli import main
 from hloenv.cli.arguments import parse_passes
-from hloenv.cli.estimate import Machine, estimate_seconds
 from hloenv.cli.output import format_quantity, format_seconds
 from hloenv.cli.passes import group_of
+from hloenv.roofline import Machine, estimate_seconds
 
 _MODEL = """HloModule model
 

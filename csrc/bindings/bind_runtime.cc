@@ -118,6 +118,7 @@ void BindRuntime(py::module_& m) {
       .def(py::init<const Module&>(), py::arg("module"), WithoutGil())
       .def_property_readonly("fingerprints", &KernelGraph::fingerprints)
       .def_property_readonly("names", &KernelGraph::Names)
+      .def_property_readonly("opcodes", &KernelGraph::Opcodes)
       .def_property_readonly("num_runs", &KernelGraph::NumRuns)
       .def(
           "total_ns",

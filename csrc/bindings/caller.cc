@@ -180,7 +180,9 @@ py::tuple TimeCallerSteps(Caller& caller, const py::tuple& arguments,
   py::array_t<double> durations({static_cast<py::ssize_t>(rounds),
                                  static_cast<py::ssize_t>(times.names.size())},
                                 times.durations_ns.data());
-  return py::make_tuple(py::cast(times.names), durations);
+  py::array_t<double> totals(static_cast<py::ssize_t>(times.totals_ns.size()),
+                             times.totals_ns.data());
+  return py::make_tuple(py::cast(times.names), durations, totals);
 }
 
 }  // namespace hloenv

@@ -7,7 +7,7 @@
 namespace xla {
 class HloInstruction;
 class HloModule;
-}
+}  // namespace xla
 
 namespace hloenv {
 

@@ -118,6 +118,14 @@ std::vector<std::string> KernelGraph::Names() const {
   return names;
 }
 
+std::vector<std::string> KernelGraph::Opcodes() const {
+  std::vector<std::string> opcodes;
+  for (const HloInstruction* example : examples_) {
+    opcodes.emplace_back(xla::HloOpcodeString(example->opcode()));
+  }
+  return opcodes;
+}
+
 std::vector<double> KernelGraph::NumRuns() const {
   std::vector<double> of_kernel(fingerprints_.size());
   std::vector<double> of_computation(computations_.size());

@@ -33,6 +33,9 @@ class KernelGraph {
   // [K] the name of an instruction that is this kernel.
   std::vector<std::string> Names() const;
 
+  // [K] the opcode of each kernel.
+  std::vector<std::string> Opcodes() const;
+
   // [K] how often each kernel runs in one run of the module; each branch of a
   // conditional counts its share.
   std::vector<double> NumRuns() const;

@@ -33,11 +33,12 @@ absl::StatusOr<std::vector<std::vector<int64_t>>> TimeRuns(
 struct StepTimes {
   std::vector<std::string> names;    // the instruction behind each step
   std::vector<double> durations_ns;  // [rounds, steps], row by row
+  std::vector<double> totals_ns;     // [rounds], when XLA itself starts them
 };
 
 // Runs an executable one step after the other, none beside another, and times
-// each. A step that XLA itself cuts into parallel pieces keeps them. Errors:
-// ExecuteError.
+// each; then lets XLA run all of them as it does, and times that. A step that
+// XLA itself cuts into parallel pieces keeps them. Errors: ExecuteError.
 absl::StatusOr<StepTimes> TimeSteps(Executable& executable,
                                     absl::Span<const void* const> inputs,
                                     int64_t warmup, int64_t rounds);

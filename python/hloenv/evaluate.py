@@ -313,7 +313,6 @@ class _Group:
     def key_of(self, module: HloModule) -> RecordKey:
         """What a measurement of `module` here is stored under."""
         settings, machine = self._settings, this_machine()
-        how = _header(module, settings.finish)
         plan = [settings.repeats, settings.precision, settings.seconds]
         return RecordKey(
             kind="measurement",

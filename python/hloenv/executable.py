@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -172,6 +172,27 @@ class Executable:
         """
         return time_runs([self], [inputs], repeats=repeats, warmup=warmup)[0]
 
+    def time_steps(
+        self,
+        repeats: int = 10,
+        *,
+        inputs: Sequence[Any] | None = None,
+        warmup: int = 1,
+    ) -> StepTimes:
+        """Times what XLA starts one by one: its kernels, copies, loops.
+
+        They run one after the other in XLA's order, also where XLA would run several
+        at the same time, and then once more as XLA runs them.
+
+        Args:
+            repeats: how many runs are timed.
+            inputs: the arguments of all runs; by default `random_inputs`.
+            warmup: runs before the first that is timed.
+
+        """
+        arguments = tuple(random_inputs(self.module) if inputs is None else inputs)
+        return StepTimes(*core.time_steps(self._caller, arguments, warmup, repeats))
+
     def copy(self) -> Executable:
         """The same code once more, at another address.
 
@@ -188,6 +209,20 @@ class Executable:
             f"<Executable {self.module.name!r}: {len(self.input_specs)} inputs, "
             f"{len(self.output_specs)} outputs>"
         )
+
+
+class StepTimes(NamedTuple):
+    """How long each step of an executable takes.
+
+    Attributes:
+        names: of the instruction behind each of S steps.
+        durations_ns: [repeats, S] float64, of each step by itself, in nanoseconds.
+        totals_ns: [repeats] float64, of all of them as XLA runs them, in nanoseconds.
+    """
+
+    names: list[str]
+    durations_ns: np.ndarray[Any, np.dtype[np.float64]]
+    totals_ns: np.ndarray[Any, np.dtype[np.float64]]
 
 
 def time_runs(

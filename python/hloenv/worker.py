@@ -14,10 +14,11 @@ Requests, by "do":
     forget: drops all that was loaded but the baseline.
     time: runs the baseline and all "keys" in turns, as "plan" says; two blobs of
         durations for each, the module's and the baseline's.
+    kernels: compiles a module of kernels and times each; "ns" of one run of each.
     call: calls a "function"; blob 0 pickles its arguments, the answer's its result.
 
-In the first three a module is blob 0, with its "place", what has been "decided", and
-its "finish".
+A module is blob 0, with its "place", what has been "decided", and its
+"finish".
 """
 
 from __future__ import annotations
@@ -32,17 +33,23 @@ from typing import IO, Any
 
 import numpy as np
 
+from ._native import core
 from .arrays import OutputComparison, compare_outputs, perturbed, random_inputs
 from .child import read_frame, write_frame
 from .cores import turn_to_time
 from .errors import ArgumentError, HloEnvError
 from .executable import Executable, compile
 from .module import HloModule
-from .place import Place
+from .place import Place, finish
 from .timing import Plan, time_against
 from .widen import widened, widened_inputs
 
 _PERTURBATIONS = 3
+
+# How long the timed rounds of a batch of kernels take, about, and how many they are.
+_KERNELS_NS = 2e8
+_FEWEST_ROUNDS, _MOST_ROUNDS = 5, 30
+_QUANTILE = 30
 
 
 class Worker:
@@ -77,6 +84,8 @@ class Worker:
                 return {}, []
             case "time":
                 return self._time(request)
+            case "kernels":
+                return {"ns": _time_kernels(request, blobs[0])}, []
             case "call":
                 return {}, [_call(request["function"], blobs[0])]
             case other:
@@ -178,6 +187,29 @@ class _Example:
             else wide_output.astype(output.dtype)
             for output, wide_output in zip(self._expected, outputs, strict=True)
         )
+
+
+def _time_kernels(request: dict[str, Any], proto: bytes) -> list[float]:
+    """Nanoseconds of one run of each output's kernel."""
+    module = finish(_module(request, proto))
+    executable = compile(module, finish="none", isolate=False)
+    inputs = random_inputs(module)
+    output_of = core.output_of_instruction(executable.module._core)
+    with turn_to_time(sorted(os.sched_getaffinity(0))):
+        tried = executable.time_steps(1, inputs=inputs, warmup=1)
+        round_ns = max(float(tried.totals_ns[0]), 1.0)
+        rounds = int(np.clip(_KERNELS_NS / round_ns, _FEWEST_ROUNDS, _MOST_ROUNDS))
+        times = executable.time_steps(rounds, inputs=inputs, warmup=1)
+    # What disturbs a run only ever makes it longer.
+    steps_ns = np.percentile(times.durations_ns, _QUANTILE, axis=0)
+    total_ns = float(np.percentile(times.totals_ns, _QUANTILE))
+    # What XLA needs to come from one step to the next.
+    between_ns = max(total_ns - float(steps_ns.sum()), 0.0) / max(len(steps_ns), 1)
+    kernels_ns = [0.0] * len(executable.output_specs)
+    for name, step_ns in zip(times.names, steps_ns, strict=True):
+        if name in output_of:
+            kernels_ns[output_of[name]] += float(step_ns) + between_ns
+    return kernels_ns[: request["count"]]
 
 
 def _call(name: str, arguments: bytes) -> bytes:

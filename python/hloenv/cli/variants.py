@@ -12,8 +12,8 @@ from ..errors import HloEnvError
 from ..executable import legalized
 from ..graph import HloGraph
 from ..module import HloModule, ModuleCost
+from ..roofline import estimate_seconds
 from . import output
-from .estimate import estimate_seconds
 
 XLA_DEFAULT = "XLA's default"
 

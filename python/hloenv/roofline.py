@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..graph import HloGraph, opcodes
+from .graph import HloGraph, opcodes
 
 # What such instructions compute is counted in the computations that they call.
 _CALLERS = frozenset({"call", "while", "conditional", "async-start"})

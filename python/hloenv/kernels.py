@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Estimates modules by their kernels, each of which is compiled and timed once.
+
+A decision changes a few kernels of a module. Splitting a module into kernels takes
+milliseconds, compiling it takes seconds, so a search that asks for estimates tries far
+more decisions than one that compiles each module whole.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ._native import core
+from .child import Child
+from .cores import CoreLease
+from .errors import HloEnvError, MeasureTimeout, WorkerError
+from .estimates import Estimate, decided_module
+from .machine import this_machine
+from .module import HloModule
+from .place import as_tuple, decided_of
+from .store import RecordKey, Store
+
+# Compiled together: most of what one compile costs, it costs once. Few enough that
+# the runs of one round stay close together.
+_BATCH = 64
+# A loop that nobody knows the length of may never end on random inputs.
+_LOOP_TIMEOUT_S = 5.0
+_TIMEOUT_S = 120.0
+
+
+class KernelCache:
+    """The time of each kernel ever seen, and of modules made of them.
+
+    Kernels are timed in a child process on a core of its own. The estimate of a module
+    is the sum of its kernels, loops as often as they run; with several threads, the
+    time when the last of them ends if each starts as soon as it can.
+
+    Attributes:
+        threads: cores that the modules are to run on.
+        num_timed: kernels timed so far.
+        timing_s: how long that took, compiling included, in seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        threads: int = 1,
+        store: Store | None = None,
+        max_memory_bytes: int | None = None,
+    ):
+        """Takes its cores; the process starts with the first new kernel.
+
+        Args:
+            threads: cores that the modules are to run on.
+            store: where times are looked up, and kept.
+            max_memory_bytes: what the child process may allocate.
+
+        Raises:
+            ArgumentError: there are not so many cores.
+        """
+        self.threads = threads
+        self.num_timed = 0
+        self.timing_s = 0.0
+        self._store = store
+        self._max_memory_bytes = max_memory_bytes
+        self._lease = CoreLease(threads)
+        self._child: Child | None = None
+        # By fingerprint: nanoseconds, or why there are none.
+        self._known: dict[str, float | str] = {}
+
+    def estimate(self, module: HloModule) -> Estimate:
+        """How long one run of `module` takes; times the kernels that are new."""
+        return self.estimate_many([module])[0]
+
+    def estimate_many(self, modules: Sequence[HloModule]) -> list[Estimate]:
+        """One estimate for each module; what fails has an error in its own."""
+        return [self._estimate(module) for module in modules]
+
+    def _estimate(self, module: HloModule) -> Estimate:
+        try:
+            decided = decided_module(module, threads=self.threads)
+        except HloEnvError as error:
+            return Estimate(float("nan"), error=str(error))
+        graph = core.KernelGraph(decided._core)
+        fingerprints: list[str] = graph.fingerprints
+        missing = self._look_up(fingerprints)
+        if missing:
+            started = time.perf_counter()
+            self._time(decided, graph, missing)
+            self.timing_s += time.perf_counter() - started
+        times = [self._known[fingerprint] for fingerprint in fingerprints]
+        broken = [i for i, each in enumerate(times) if isinstance(each, str)]
+        if broken:
+            name, why = graph.names[broken[0]], times[broken[0]]
+            return Estimate(
+                float("nan"),
+                len(times),
+                len(missing),
+                f"kernel '{name}' cannot be timed: {why}",
+            )
+        total_ns = graph.total_ns(times, self.threads)
+        return Estimate(total_ns * 1e-9, len(times), len(missing))
+
+    def kernels(self, module: HloModule) -> list[dict[str, Any]]:
+        """Where the estimate of `module` goes, the most expensive kernel first.
+
+        Returns:
+            For each kernel its "name" (of one instruction), "fingerprint", "runs" in
+            one run of the module, and "seconds" of each.
+        """
+        self.estimate(module)
+        graph = core.KernelGraph(decided_module(module, threads=self.threads)._core)
+        rows = []
+        for name, fingerprint, runs in zip(
+            graph.names, graph.fingerprints, graph.num_runs, strict=True
+        ):
+            known = self._known[fingerprint]
+            seconds = float("nan") if isinstance(known, str) else known * 1e-9
+            rows.append(
+                {
+                    "name": name,
+                    "fingerprint": fingerprint,
+                    "runs": runs,
+                    "seconds": seconds,
+                }
+            )
+        return sorted(
+            rows, key=lambda row: -row["runs"] * np.nan_to_num(row["seconds"])
+        )
+
+    def _look_up(self, fingerprints: Sequence[str]) -> list[int]:
+        """Positions of the kernels that nobody has timed here."""
+        unknown = [i for i, each in enumerate(fingerprints) if each not in self._known]
+        if self._store is None or not unknown:
+            return unknown
+        keys = [self._key(fingerprints[i]) for i in unknown]
+        for i, record in zip(unknown, self._store.get_many(keys), strict=True):
+            if record is not None:
+                error = record["error"]
+                self._known[fingerprints[i]] = record["ns"] if error is None else error
+        return [i for i in unknown if fingerprints[i] not in self._known]
+
+    def _time(self, module: HloModule, graph: Any, missing: list[int]) -> None:
+        """Times kernels in batches, loops one by one."""
+        is_loop = [opcode == "while" for opcode in graph.opcodes]
+        plain = [i for i in missing if not is_loop[i]]
+        batches = [plain[i : i + _BATCH] for i in range(0, len(plain), _BATCH)]
+        batches += [[i] for i in missing if is_loop[i]]
+        while batches:
+            batch = batches.pop()
+            limit_s = _LOOP_TIMEOUT_S if is_loop[batch[0]] else _TIMEOUT_S
+            results: list[float | str]
+            try:
+                results = list(self._time_batch(module, graph, batch, limit_s))
+            except (HloEnvError, WorkerError, MeasureTimeout) as error:
+                if len(batch) > 1:
+                    # One of them is to blame.
+                    middle = len(batch) // 2
+                    batches += [batch[:middle], batch[middle:]]
+                    continue
+                results = [f"{type(error).__name__}: {error}"]
+            self._keep([graph.fingerprints[i] for i in batch], results)
+
+    def _time_batch(
+        self, module: HloModule, graph: Any, batch: list[int], limit_s: float
+    ) -> list[float]:
+        if self._child is None or not self._child.is_alive:
+            self._child = Child(
+                max_memory_bytes=self._max_memory_bytes, cores=self._lease.cores
+            )
+        extracted = HloModule._wrap(graph.extract(batch))
+        answer, _ = self._child.request(
+            {
+                "do": "kernels",
+                "place": as_tuple(module.place),
+                "decided": decided_of(module),
+                "count": len(batch),
+            },
+            extracted.to_proto(),
+            timeout_s=limit_s,
+        )
+        return [float(each) for each in answer["ns"]]
+
+    def _keep(self, fingerprints: list[str], results: list[float | str]) -> None:
+        self.num_timed += len(results)
+        self._known.update(zip(fingerprints, results, strict=True))
+        if self._store is None:
+            return
+        self._store.put_many(
+            (
+                self._key(fingerprint),
+                {"ns": None, "error": result}
+                if isinstance(result, str)
+                else {"ns": result, "error": None},
+            )
+            for fingerprint, result in zip(fingerprints, results, strict=True)
+        )
+
+    def _key(self, fingerprint: str) -> RecordKey:
+        machine = this_machine()
+        return RecordKey(
+            kind="kernel",
+            fingerprint=fingerprint,
+            finish="",
+            flags=machine.flags,
+            target="cpu",
+            machine=machine.id,
+            variant=f"threads {self.threads}",
+        )
+
+    def close(self) -> None:
+        """Ends the process and gives its cores back; any number of calls."""
+        if self._child is not None:
+            self._child.close()
+        self._lease.release()
+
+    def __enter__(self) -> KernelCache:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
