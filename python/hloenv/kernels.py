@@ -8,6 +8,7 @@ more decisions than one that compiles each module whole.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -84,7 +85,7 @@ class KernelCache:
         try:
             decided = decided_module(module, threads=self.threads)
         except HloEnvError as error:
-            return Estimate(float("nan"), error=str(error))
+            return Estimate(math.nan, error=str(error))
         graph = core.KernelGraph(decided._core)
         fingerprints: list[str] = graph.fingerprints
         missing = self._look_up(fingerprints)
@@ -92,18 +93,15 @@ class KernelCache:
             started = time.perf_counter()
             self._time(decided, graph, missing)
             self.timing_s += time.perf_counter() - started
-        times = [self._known[fingerprint] for fingerprint in fingerprints]
-        broken = [i for i, each in enumerate(times) if isinstance(each, str)]
-        if broken:
-            name, why = graph.names[broken[0]], times[broken[0]]
-            return Estimate(
-                float("nan"),
-                len(times),
-                len(missing),
-                f"kernel '{name}' cannot be timed: {why}",
-            )
-        total_ns = graph.total_ns(times, self.threads)
-        return Estimate(total_ns * 1e-9, len(times), len(missing))
+        kernels_ns: list[float] = []
+        for name, fingerprint in zip(graph.names, fingerprints, strict=True):
+            known = self._known[fingerprint]
+            if isinstance(known, str):
+                error = f"kernel '{name}' cannot be timed: {known}"
+                return Estimate(math.nan, len(fingerprints), len(missing), error)
+            kernels_ns.append(known)
+        total_ns = graph.total_ns(kernels_ns, self.threads)
+        return Estimate(total_ns * 1e-9, len(fingerprints), len(missing))
 
     def kernels(self, module: HloModule) -> list[dict[str, Any]]:
         """Where the estimate of `module` goes, the most expensive kernel first.
@@ -119,7 +117,7 @@ class KernelCache:
             graph.names, graph.fingerprints, graph.num_runs, strict=True
         ):
             known = self._known[fingerprint]
-            seconds = float("nan") if isinstance(known, str) else known * 1e-9
+            seconds = math.nan if isinstance(known, str) else known * 1e-9
             rows.append(
                 {
                     "name": name,
