@@ -97,8 +97,8 @@ class KernelCache:
         for name, fingerprint in zip(graph.names, fingerprints, strict=True):
             known = self._known[fingerprint]
             if isinstance(known, str):
-                error = f"kernel '{name}' cannot be timed: {known}"
-                return Estimate(math.nan, len(fingerprints), len(missing), error)
+                why = f"kernel {name!r} cannot be timed: {known}"
+                return Estimate(math.nan, len(fingerprints), len(missing), why)
             kernels_ns.append(known)
         total_ns = graph.total_ns(kernels_ns, self.threads)
         return Estimate(total_ns * 1e-9, len(fingerprints), len(missing))
