@@ -159,9 +159,17 @@ class Child:
         how = f"exit code {code}" if code >= 0 else f"signal {signal_name(-code)}"
         last = last_words(self._stderr)
         self.close()
-        return WorkerError(
+        error = WorkerError(
             f"the worker process died ({how})" + (f": {last}" if last else "")
         )
+        # XLA dies of other signals: this one came from outside.
+        error.is_kill = code == -signal.SIGKILL
+        return error
+
+    def kill(self) -> None:
+        """Ends the process, from any thread; who waits for its answer gets an error."""
+        if self._process.poll() is None:
+            self._process.kill()
 
     def close(self) -> None:
         """Ends the process; any number of calls."""

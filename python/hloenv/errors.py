@@ -93,7 +93,13 @@ class OutputMismatchError(HloEnvError, AssertionError):
 
 
 class WorkerError(HloEnvError, RuntimeError):
-    """The child process that did the work died."""
+    """The child process that did the work died.
+
+    Attributes:
+        is_kill: somebody else ended it, so that another try may do.
+    """
+
+    is_kill = False
 
 
 class MeasureTimeout(HloEnvError, TimeoutError):  # noqa: N818 (a fixed name)

@@ -43,6 +43,8 @@ __all__ = [
 ModuleLike = HloModule | str | os.PathLike[str]
 Inputs = Sequence[Any] | str | os.PathLike[str]
 
+_RETRIES = 2
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -198,6 +200,7 @@ class Measurer:
         # What the process holds: the baseline's identity, and what came with it.
         self._held = ""
         self._baseline_compile_ns = 0
+        self._is_interrupted = False
 
     def measure(
         self,
@@ -212,6 +215,7 @@ class Measurer:
             ArgumentError: the inputs do not fit the baseline.
             HloEnvError: the baseline itself cannot be compiled or run.
         """
+        self._is_interrupted = False
         if baseline is None:
             first = modules[0]
             original = HloModule._wrap(first._core, place=first.place)
@@ -220,7 +224,7 @@ class Measurer:
         group = _Group(self, list(modules), original, as_inputs(inputs, original))
         if self._store is None:
             return group.measure(list(range(len(modules))))
-        keys = [group.key_of(module) for module in modules]
+        keys = [group.keys.of(module) for module in modules]
         found = [None] * len(keys) if self._again else self._store.get_many(keys)
         missing = [i for i, value in enumerate(found) if value is None]
         measured = group.measure(missing) if missing else []
@@ -244,7 +248,7 @@ class Measurer:
                 max_memory_bytes=settings.max_memory_bytes, cores=self._lease.cores
             )
             self._held = ""
-        if self._held != group.identity:
+        if self._held != group.keys.identity:
             request = {
                 "do": "baseline",
                 "seeds": list(
@@ -258,14 +262,29 @@ class Measurer:
             answer, _ = self._child.request(
                 request, *blobs, timeout_s=settings.timeout_s
             )
-            self._held = group.identity
+            self._held = group.keys.identity
             self._baseline_compile_ns = answer["compile_ns"]
         return self._child
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether the measurement under way is to end."""
+        return self._is_interrupted
 
     @property
     def baseline_compile_ns(self) -> int:
         """How long XLA's backend took for the baseline."""
         return self._baseline_compile_ns
+
+    def interrupt(self) -> None:
+        """Ends the measurement under way, from any thread: a WorkerError there.
+
+        The next call starts afresh.
+        """
+        self._is_interrupted = True
+        child = self._child
+        if child is not None:
+            child.kill()
 
     def close(self) -> None:
         """Ends the process and gives its cores back; any number of calls."""
@@ -280,38 +299,35 @@ class Measurer:
         self.close()
 
 
-class _Group:
-    """Modules with one baseline. Processes come and go, records stay."""
+class Keys:
+    """What measurements against one baseline are stored under.
+
+    Attributes:
+        inputs: "random", or which ones were given.
+        identity: the baseline and its inputs, as text.
+    """
 
     def __init__(
-        self,
-        measurer: Measurer,
-        modules: list[HloModule],
-        baseline: HloModule,
-        inputs: list[Any] | None,
+        self, baseline: HloModule, inputs: list[Any] | None, settings: Settings
     ):
-        self._measurer = measurer
-        self._settings = measurer.settings
-        self._modules = modules
-        self.baseline = baseline
-        self.inputs = inputs
-        self._records: dict[int, dict[str, Any]] = {}
-        self._inputs_name = "random"
+        """Takes what all measurements share."""
+        self.inputs = "random"
         if inputs is not None:
             digest = hashlib.sha256(pickle.dumps(inputs)).hexdigest()
-            self._inputs_name = f"given ({digest[:16]})"
+            self.inputs = f"given ({digest[:16]})"
+        self._settings = settings
         self.identity = json.dumps(
             [
                 baseline.fingerprint(),
                 _header(baseline, "legalize"),
-                self._settings.seed,
-                self._settings.input_sets,
-                self._inputs_name,
+                settings.seed,
+                settings.input_sets,
+                self.inputs,
             ]
         )
 
-    def key_of(self, module: HloModule) -> RecordKey:
-        """What a measurement of `module` here is stored under."""
+    def of(self, module: HloModule) -> RecordKey:
+        """The key of a measurement of `module` on this machine."""
         settings, machine = self._settings, this_machine()
         plan = [settings.repeats, settings.precision, settings.seconds]
         return RecordKey(
@@ -332,8 +348,41 @@ class _Group:
             ),
         )
 
+
+class _Group:
+    """Modules with one baseline. Processes come and go, records stay."""
+
+    def __init__(
+        self,
+        measurer: Measurer,
+        modules: list[HloModule],
+        baseline: HloModule,
+        inputs: list[Any] | None,
+    ):
+        self._measurer = measurer
+        self._settings = measurer.settings
+        self._modules = modules
+        self.baseline = baseline
+        self.inputs = inputs
+        self._records: dict[int, dict[str, Any]] = {}
+        # A process that somebody kills is no fault of the modules in it.
+        self._retries = _RETRIES
+        self.keys = Keys(baseline, inputs, self._settings)
+
     def measure(self, indices: list[int]) -> list[Measurement]:
-        self._measure(indices)
+        while True:
+            try:
+                self._measure(indices)
+                break
+            except WorkerError as error:
+                if (
+                    not error.is_kill
+                    or self._retries == 0
+                    or self._measurer.is_interrupted
+                ):
+                    raise
+                self._retries -= 1
+                self._records.clear()
         return [self._measurement(index) for index in indices]
 
     def _measure(self, indices: list[int]) -> None:
@@ -344,6 +393,7 @@ class _Group:
         try:
             self._time(loaded)
         except (WorkerError, MeasureTimeout) as error:
+            self._check_kill(error)
             if len(loaded) == 1:
                 self._fail(loaded[0], error)
                 return
@@ -375,6 +425,7 @@ class _Group:
                     timeout_s=self._settings.timeout_s,
                 )
             except (WorkerError, MeasureTimeout) as error:
+                self._check_kill(error)
                 self._fail(index, error)
                 return index
             except HloEnvError as error:
@@ -397,6 +448,11 @@ class _Group:
                 "stopped": answer["stopped"][position],
             }
 
+    def _check_kill(self, error: HloEnvError) -> None:
+        """Raises what is not the fault of any module, while there are retries."""
+        if isinstance(error, WorkerError) and error.is_kill and self._retries > 0:
+            raise error
+
     def _fail(self, index: int, error: HloEnvError) -> None:
         failure = MeasureFailure(type(error).__name__, str(error))
         self._records.setdefault(index, {})["error"] = failure
@@ -415,7 +471,7 @@ class _Group:
             baseline=self.baseline.fingerprint(),
             finish=self._settings.finish,
             seed=self._settings.seed,
-            inputs=self._inputs_name,
+            inputs=self.keys.inputs,
             durations_ns=record.get("durations_ns", ()),
             baseline_ns=record.get("baseline_ns", ()),
             copies=record.get("copies", ()),
