@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,14 @@ def _needed_hlo_dir() -> Path:
     if path is None:
         pytest.skip("no real modules here: set HLOENV_TEST_HLO to a folder of HLO text")
     return path
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Commands keep what they measure away from the user's own store."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HLOENV_STORE", str(tmp_path_factory.mktemp("store") / "s.sqlite"))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -76,13 +76,14 @@ def test_registry_lists_what_the_command_line_promises():
         "reject-all",
         "random",
         "first",
+        "hill-climb",
         "fewest-ops",
         "least-bytes",
     }
     assert all(policies.describe_policy(n).summary for n in policies.list_policies())
     assert [
         n for n in policies.list_policies() if policies.describe_policy(n).is_random
-    ] == ["random"]
+    ] == ["hill-climb", "random"]
 
 
 def test_unknown_policy_names_those_there_are():

@@ -192,11 +192,7 @@ class HloEnv:
                 "they were found"
             )
         array = as_decisions(decisions)
-        module = HloModule._wrap(
-            alternatives._capture.apply(array),
-            place=self.module.place,
-            decided=self.module.decided | pass_names(alternatives._pipelines),
-        )
+        module = alternatives.apply(array)
         self._advance(
             module,
             Step(

@@ -15,10 +15,11 @@ from ._native import core
 from .effects import ChoiceCosts
 from .errors import DecisionError
 from .module import HloModule
-from .passes import Pipeline, to_core
+from .passes import Pipeline, pass_names, to_core
 
 if TYPE_CHECKING:
     from .graph import HloGraph
+    from .place import Place
 
 Decisions = Sequence[int] | npt.NDArray[Any]
 
@@ -139,6 +140,9 @@ class Alternatives(Sequence[Alternative]):
         # The state of the environment that these belong to.
         self._owner = owner
         self._pipelines: tuple[Pipeline, ...] = ()
+        # Of the modules that decisions give.
+        self._place: Place | None = None
+        self._decided: frozenset[str] = frozenset()
         self.num_choices: npt.NDArray[np.int64] = capture.num_choices()
         self.num_choices.setflags(write=False)
         self.pass_names: tuple[str, ...] = capture.pass_names
@@ -204,7 +208,11 @@ class Alternatives(Sequence[Alternative]):
         Raises:
             DecisionError: wrong length, type or range.
         """
-        return HloModule._wrap(self._capture.apply(as_decisions(decisions)))
+        return HloModule._wrap(
+            self._capture.apply(as_decisions(decisions)),
+            place=self._place,
+            decided=self._decided,
+        )
 
     @cached_property
     def module(self) -> HloModule:
@@ -244,6 +252,8 @@ def capture(
         core.capture(module._core, [to_core(each) for each in pipelines]), owner=owner
     )
     alternatives._pipelines = tuple(pipelines)
+    alternatives._place = module.place
+    alternatives._decided = module.decided | pass_names(pipelines)
     return alternatives
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ..errors import PassOptionError
 from ..passes import OptionValue, Pass, Pipeline, describe_pass
+from ..store import Store
 from .isolation import add_isolation
 
 MODULE_HELP = (
@@ -123,3 +124,29 @@ def _parse_value(text: str, type_: str, what: str) -> OptionValue:
             f"{what} takes a value of type {type_}, not {text!r}"
         ) from None
     return text
+
+
+def add_store(parser: argparse.ArgumentParser) -> None:
+    """Adds --store, --no-store and --again."""
+    parser.add_argument(
+        "--store",
+        metavar="FILE",
+        help="where measurements are looked up and kept (default: $HLOENV_STORE, or "
+        "hloenv/store.sqlite in the user's cache folder)",
+    )
+    parser.add_argument(
+        "--no-store", action="store_true", help="neither look up nor keep measurements"
+    )
+    parser.add_argument(
+        "--again", action="store_true", help="measure what is in the store already"
+    )
+
+
+@contextlib.contextmanager
+def open_store(args: argparse.Namespace) -> Iterator[Store | None]:
+    """The store that the arguments of `add_store` ask for, or None."""
+    if args.no_store:
+        yield None
+        return
+    with Store(args.store) as store:
+        yield store

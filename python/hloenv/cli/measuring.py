@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..evaluate import measure
+from ..evaluate import Measurer, Settings
+from ..store import Store
 from .variants import XLA_DEFAULT, Variant
 
 
 def measure_variants(
-    variants: list[Variant], *, repeats: int, seed: int, timeout_s: float | None = None
+    variants: list[Variant], *, settings: Settings, store: Store | None, again: bool
 ) -> None:
     """Fills in times, speed-ups and output errors.
 
@@ -22,13 +23,10 @@ def measure_variants(
     """
     by_default = next(each for each in variants if each.name == XLA_DEFAULT)
     others = [each for each in variants if each is not by_default]
-    results = measure(
-        [each.module for each in others],
-        baseline=by_default.module,
-        repeats=repeats,
-        seed=seed,
-        timeout_s=timeout_s,
-    )
+    with Measurer(settings, store=store, again=again) as measurer:
+        results = measurer.measure(
+            [each.module for each in others], baseline=by_default.module
+        )
     for variant, result in zip(others, results, strict=True):
         if result.error is not None:
             variant.error = f"{result.error.kind}: {result.error.message}"

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..env import HloEnv
+from ..evaluate import Settings
 from ..passes import Pass, Pipeline
 from ..policies import Policy, describe_policy, get_policy, list_policies
 from . import output
@@ -18,7 +19,9 @@ from .arguments import (
     add_limit,
     add_module,
     add_passes,
+    add_store,
     not_negative,
+    open_store,
     parse_passes,
     positive,
 )
@@ -76,9 +79,17 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         "--repeats",
         metavar="N",
         type=positive,
-        default=100,
-        help="timed runs of each variant (default 100)",
+        help="timed rounds of each variant (default: until its speed-up is known "
+        "within 1 percent, or it is clearly slower)",
     )
+    parser.add_argument(
+        "--threads",
+        metavar="N",
+        type=positive,
+        default=1,
+        help="cores that the variants run on (default 1)",
+    )
+    add_store(parser)
     parser.add_argument(
         "--timeout",
         metavar="SECONDS",
@@ -130,12 +141,16 @@ def run(args: argparse.Namespace) -> None:
         from .measuring import measure_variants
 
         with output.progress("measuring", is_shown=not args.json):
-            measure_variants(
-                results,
+            settings = Settings(
+                threads=args.threads,
                 repeats=args.repeats,
                 seed=args.seed,
                 timeout_s=args.timeout,
             )
+            with open_store(args) as store:
+                measure_variants(
+                    results, settings=settings, store=store, again=args.again
+                )
     if args.json:
         output.print_json(_as_json(args, env, rounds, results))
     else:

@@ -18,6 +18,7 @@ from .base import (
     list_policies,
     register_policy,
 )
+from .climb import HillClimb
 from .heuristics import (
     AcceptAll,
     FewestOps,
@@ -31,6 +32,7 @@ __all__ = [
     "AcceptAll",
     "FewestOps",
     "FirstOnly",
+    "HillClimb",
     "LeastBytes",
     "Policy",
     "PolicyInfo",

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the kernel cache is good for: speed of a search, and rank correlation.
+
+Usage: python scripts/run_kernel_cache.py [--doc docs/kernel_cache.md] [MODULE ...]
+
+For each module (by default the examples' GPT-2 training step and ResNet forward):
+
+* a random search over fusion decisions, made after layout assignment, and one over
+  algebraic simplification, made before it: candidates a minute with the kernel cache,
+  against compiling and timing each module whole;
+* differently decided versions, from no fusion to all of it, compiled and timed for
+  real: Spearman rank correlation of the cache's and the roofline's estimates with that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import importlib.util
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import hloenv
+from hloenv.executable import time_runs
+from hloenv.kernels import KernelCache
+from hloenv.machine import this_machine
+from hloenv.roofline import Roofline
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLES = ("gpt2.py", "resnet.py")
+# Real times come from so many copies of the code, each of so many rounds.
+COPIES, ROUNDS = 12, 4
+
+
+@dataclass
+class Search:
+    """A random search with the cache, and what compiling whole would have taken.
+
+    Attributes:
+        candidates: in the search.
+        cached_s: seconds for each of them.
+        first_s: seconds for the first, which fills the cache.
+        whole_s: seconds for each that was compiled and timed whole.
+        kernels: that were timed.
+    """
+
+    candidates: int
+    cached_s: float
+    first_s: float
+    whole_s: float
+    kernels: int
+
+    @property
+    def ratio(self) -> float:
+        """Candidates with the cache for each one that is compiled whole."""
+        return self.whole_s / self.cached_s
+
+
+@dataclass
+class Ranks:
+    """Rank correlations with real times over differently decided versions."""
+
+    versions: int
+    spread: float
+    repeatability: float
+    cache: float
+    roofline: float
+
+
+def versions(
+    module: hloenv.HloModule, place: str | None, passes: list[str], count: int
+) -> Iterator[hloenv.HloModule]:
+    """Random decisions, from few accepted to all."""
+    env = hloenv.HloEnv(module)
+    if place is not None:
+        env.run_until(place)
+    alternatives = env.get_alternatives(*passes)
+    start = env.snapshot()
+    rng = np.random.default_rng(0)
+    for index in range(count):
+        env.restore(start)
+        share = index / max(count - 1, 1)
+        accepted = rng.random(len(alternatives)) < share
+        choices = rng.integers(0, alternatives.num_choices)
+        yield env.apply_alternatives(np.where(accepted, choices, 0), alternatives)
+
+
+def compile_and_time(module: hloenv.HloModule, inputs: list[Any]) -> None:
+    """What a search does that has no cache."""
+    hloenv.compile(module, isolate=False).run(10, inputs=inputs, warmup=2)
+
+
+def search(
+    module: hloenv.HloModule, place: str | None, passes: list[str], steps: int
+) -> Search:
+    """A random search of `steps`, with the cache and, for a few, without."""
+    with KernelCache() as cache:
+        times = []
+        started = time.perf_counter()
+        for each in versions(module, place, passes, steps):
+            estimate = cache.estimate(each)
+            if not estimate.is_ok:
+                raise SystemExit(estimate.error)
+            times.append(time.perf_counter() - started)
+            started = time.perf_counter()
+        kernels = cache.num_timed
+    inputs = hloenv.random_inputs(module)
+    whole = []
+    for each in versions(module, place, passes, 4):
+        started = time.perf_counter()
+        compile_and_time(each, inputs)
+        whole.append(time.perf_counter() - started)
+    return Search(
+        steps, statistics.fmean(times), times[0], statistics.fmean(whole), kernels
+    )
+
+
+def ranks(module: hloenv.HloModule, count: int) -> Ranks:
+    """Estimates of differently fused versions against their real times."""
+    import scipy.stats
+
+    def spearman(a: Any, b: Any) -> float:
+        return float(scipy.stats.spearmanr(a, b)[0])
+
+    candidates = list(versions(module, "fusion", ["general-fusion"], count))
+    with KernelCache() as cache:
+        cached = [each.seconds for each in cache.estimate_many(candidates)]
+    static = [each.seconds for each in Roofline().estimate_many(candidates)]
+    inputs = hloenv.random_inputs(module)
+    executables = [hloenv.compile(each, isolate=False) for each in candidates]
+    medians = []
+    for copy in range(COPIES):
+        copies = [each.copy() for each in executables]
+        times = time_runs(
+            copies, [inputs] * len(copies), repeats=ROUNDS, warmup=1, seed=copy
+        )
+        medians.append([np.median(each) for each in times])
+    # What slows down everything for a while is no property of a version.
+    relative = np.array(medians) / np.median(medians, axis=1, keepdims=True)
+    real = np.median(relative, axis=0)
+    halves = np.median(relative[::2], axis=0), np.median(relative[1::2], axis=0)
+    return Ranks(
+        count,
+        float(real.max() / real.min()),
+        spearman(*halves),
+        spearman(cached, real),
+        spearman(static, real),
+    )
+
+
+def load(path: Path) -> hloenv.HloModule:
+    """A module of an example (`module()`), or of a file."""
+    if path.suffix != ".py":
+        return hloenv.HloModule.from_file(path)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    module: hloenv.HloModule = example.module()
+    return module
+
+
+def report(
+    rows: list[tuple[str, Search, Search, Ranks]], args: argparse.Namespace
+) -> str:
+    """The page."""
+    machine = this_machine()
+    lines = [
+        "# The kernel cache",
+        "",
+        "Written by `scripts/run_kernel_cache.py`; do not edit.",
+        "",
+        f"* date: {datetime.datetime.now(datetime.UTC).date()}",
+        f"* machine: {machine.cpu}, {machine.num_cores} cores; one thread",
+        f"* command: `python scripts/run_kernel_cache.py --steps {args.steps} "
+        f"--versions {args.versions}`; all seeds 0",
+        "",
+        f"A random search of {args.steps} steps; each step accepts a larger share of "
+        "the rewrites, at random. `ratio`: candidates with the cache in the time of "
+        "one that is compiled whole and run ten times.",
+        "",
+        "| module | decisions | candidates a minute | ratio | kernels timed | first |",
+        "| --- | --- | ---: | ---: | ---: | ---: |",
+    ]
+    for name, after, before, _ in rows:
+        for what, each in (
+            ("fusion, after layouts", after),
+            ("algsimp, before", before),
+        ):
+            lines.append(
+                f"| {name} | {what} | {60 / each.cached_s:.0f} | {each.ratio:.1f} | "
+                f"{each.kernels} | {each.first_s:.1f} s |"
+            )
+    lines += [
+        "",
+        f"Rank correlation (Spearman) of estimates with real times, {args.versions} "
+        "versions from no fusion to all of it. `repeated`: of the real times with "
+        "themselves, one half of the runs with the other: more than its square root no "
+        "estimate can reach. `spread`: slowest over fastest version.",
+        "",
+        "| module | spread | repeated | kernel cache | roofline |",
+        "| --- | ---: | ---: | ---: | ---: |",
+    ]
+    lines += [
+        f"| {name} | {each.spread:.2f} | {each.repeatability:.2f} | {each.cache:.2f} | "
+        f"{each.roofline:.2f} |"
+        for name, _, _, each in rows
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Runs all of it."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("modules", nargs="*", type=Path)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--versions", type=int, default=40)
+    parser.add_argument("--doc", type=Path)
+    args = parser.parse_args()
+    paths = args.modules or [ROOT / "scripts" / "examples" / each for each in EXAMPLES]
+    rows = []
+    for path in paths:
+        module = load(path)
+        print(f"{path.stem}: searching", file=sys.stderr, flush=True)
+        after = search(module, "fusion", ["general-fusion"], args.steps)
+        before = search(module, None, ["algsimp", "cse"], args.steps)
+        print(f"{path.stem}: timing versions", file=sys.stderr, flush=True)
+        rows.append((path.stem, after, before, ranks(module, args.versions)))
+        print(report(rows, args), flush=True)
+    if args.doc is not None:
+        args.doc.write_text(report(rows, args))
+
+
+if __name__ == "__main__":
+    # As the modules that it times: on one core.
+    import os
+
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    main()
