@@ -34,8 +34,8 @@ ENTRY main {
 }
 """
 _COMMANDS = (
-    *("passes", "show", "alternatives", "optimize", "apply", "diff", "graph"),
-    "fuzz",
+    *("passes", "show", "alternatives", "optimize", "search", "apply", "diff"),
+    *("graph", "fuzz", "store"),
 )
 
 

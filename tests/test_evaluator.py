@@ -63,6 +63,20 @@ ENTRY e {
 SETTINGS = hloenv.Settings(repeats=3)
 
 
+def version(depth: int, operands: str = "a, b") -> str:
+    """`ADD` with pairs of negations behind it."""
+    lines = [f"  n0 = f32[3,4] add({operands})"]
+    lines += [f"  n{i + 1} = f32[3,4] negate(n{i})" for i in range(2 * depth)]
+    body = "\n".join(lines)
+    root = f"  ROOT r = f32[3,4] copy(n{2 * depth})"
+    return ADD.replace("  ROOT r = f32[3,4] add(a, b)", f"{body}\n{root}")
+
+
+def wrong(depth: int) -> str:
+    """A version that subtracts."""
+    return version(depth).replace("add(a, b)", "subtract(a, b)")
+
+
 def modules(*texts: str) -> list[hloenv.HloModule]:
     """Parsed."""
     return [hloenv.HloModule.from_text(text) for text in texts]
@@ -110,13 +124,22 @@ def test_what_the_store_has_is_not_measured_again():
         assert again.is_new
 
 
+def test_equal_candidates_are_measured_once():
+    with Evaluator(SETTINGS, workers=2) as evaluator:
+        results = list(evaluator.results(modules(ADD, ADD, SWAPPED, ADD), baseline=ADD))
+    assert sorted(each.index for each in results) == [0, 1, 2, 3]
+    assert sum(each.is_new for each in results) == 2
+    by_index = {each.index: each.measurement for each in results}
+    assert by_index[0] == by_index[1]
+
+
 def test_candidates_are_read_as_workers_get_free():
     read = []
 
     def candidates():
         for index in range(50):
             read.append(index)
-            yield hloenv.HloModule.from_text(ADD)
+            yield hloenv.HloModule.from_text(version(index))
 
     with Evaluator(SETTINGS, workers=1) as evaluator:
         results = evaluator.results(candidates(), baseline=ADD)
@@ -150,7 +173,13 @@ def test_a_killed_worker_loses_nothing():
                     killed.append(pid)
 
     thread = threading.Thread(target=kill)
-    candidates = modules(*[ADD, SWAPPED, WRONG] * 8)
+    candidates = modules(
+        *(
+            text
+            for depth in range(8)
+            for text in (version(depth), version(depth, "b, a"), wrong(depth))
+        )
+    )
     with Evaluator(SETTINGS, workers=1) as evaluator:
         thread.start()
         results = evaluator.evaluate(candidates, baseline=ADD)
@@ -161,7 +190,7 @@ def test_a_killed_worker_loses_nothing():
 
 def test_leaving_early_ends_the_workers():
     with Evaluator(SETTINGS, workers=1) as evaluator:
-        for _ in evaluator.results(modules(*[ADD] * 9), baseline=ADD):
+        for _ in evaluator.results(modules(*map(version, range(9))), baseline=ADD):
             break
         started = time.monotonic()
     assert time.monotonic() - started < 30

@@ -19,6 +19,7 @@ _EXPECTED = {
     "04_fusion.py": "accept: ",
     "05_search.py": "replayed 2 steps",
     "07_intercept.py": "cpu: ",
+    "08_measure_many.py": "second time: 0 of 8 were measured",
 }
 _EXPECTED_WITH_JAX = {"06_jax.py": "outputs equal"}
 
@@ -58,3 +59,11 @@ def test_examples_take_a_real_module(root, hlo_dir):
 def test_every_numbered_example_is_tested(root):
     names = {path.name for path in (root / "scripts" / "examples").glob("[0-9]*.py")}
     assert names == _EXPECTED.keys() | _EXPECTED_WITH_JAX.keys()
+
+
+@pytest.mark.slow
+@pytest.mark.compile
+def test_many_candidates_on_ray(root):
+    printed = _run(root, "08_measure_many.py", "--ray")
+    assert "first time: 4 of 8 were measured" in printed
+    assert "second time: 0 of 8 were measured" in printed

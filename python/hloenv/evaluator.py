@@ -19,7 +19,7 @@ from concurrent.futures import (
     ThreadPoolExecutor,
     wait,
 )
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .errors import ArgumentError
@@ -28,7 +28,7 @@ from .inputs import as_inputs
 from .measurement import Measurement
 from .module import HloModule, as_module
 from .place import Place, as_tuple, decided_of
-from .store import Store
+from .store import RecordKey, Store
 
 # Candidates that wait for a worker, for each worker: enough that none is idle, few
 # enough that a generator of candidates is not read far ahead.
@@ -61,7 +61,8 @@ class Result:
     Attributes:
         index: of the candidate, in the order in which they were given.
         measurement: its record; what went wrong is in there.
-        is_new: whether it was measured now, and not found in the store.
+        is_new: whether it was measured for this, and not found in the store or among
+            the other candidates.
     """
 
     index: int
@@ -212,7 +213,9 @@ class Evaluator:
         given = as_inputs(inputs, original)
         keys = Keys(original, given, self.settings)
         sent_baseline = _sent(original)
-        running: dict[Future[Measurement], tuple[int, HloModule]] = {}
+        running: dict[Future[Measurement], RecordKey] = {}
+        # Who waits for what runs; the first of them had it started.
+        indices: dict[RecordKey, list[int]] = {}
         waiting = enumerate(candidates)
         is_more = True
         try:
@@ -223,31 +226,63 @@ class Evaluator:
                         is_more = False
                         break
                     index, candidate = following
-                    stored = self._stored(keys, candidate)
+                    key = keys.of(candidate)
+                    if key in indices:
+                        indices[key].append(index)
+                        continue
+                    stored = self._stored(key)
                     if stored is not None:
                         yield Result(index, stored, is_new=False)
                         continue
                     task = Task(_sent(candidate), sent_baseline, given, self.settings)
-                    running[self._executor.submit(task)] = (index, candidate)
+                    running[self._executor.submit(task)] = key
+                    indices[key] = [index]
                 if not running:
                     continue
                 done, _ = wait(running, return_when=FIRST_COMPLETED)
                 for future in done:
-                    index, candidate = running.pop(future)
+                    key = running.pop(future)
                     measurement = future.result()
                     if self._store is not None:
-                        self._store.put(keys.of(candidate), measurement.to_json())
-                    yield Result(index, measurement, is_new=True)
+                        self._store.put(key, measurement.to_json())
+                    first, *others = indices.pop(key)
+                    yield Result(first, measurement, is_new=True)
+                    for index in others:
+                        yield Result(index, measurement, is_new=False)
         finally:
             for future in running:
                 future.cancel()
             if running and self._owned is not None:
                 self._owned.interrupt()
 
-    def _stored(self, keys: Keys, candidate: HloModule) -> Measurement | None:
+    def confirm(
+        self,
+        candidate: HloModule,
+        *,
+        baseline: ModuleLike,
+        inputs: Inputs | None = None,
+    ) -> Measurement:
+        """Measures a candidate afresh, whatever the store has.
+
+        For the best of many: the fastest of their timings is also the luckiest.
+
+        Raises:
+            HloEnvError: the baseline itself cannot be compiled or run.
+        """
+        original = as_module(baseline)
+        task = Task(
+            _sent(candidate),
+            _sent(original),
+            as_inputs(inputs, original),
+            replace(self.settings, seed=self.settings.seed + 1),
+        )
+        measurement: Measurement = self._executor.submit(task).result()
+        return measurement
+
+    def _stored(self, key: RecordKey) -> Measurement | None:
         if self._store is None or self._again:
             return None
-        value = self._store.get(keys.of(candidate))
+        value = self._store.get(key)
         return None if value is None else Measurement.from_json(value)
 
     def close(self) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -103,6 +103,63 @@ def progress(text: str, *, is_shown: bool = True) -> Iterator[None]:
         return
     with stderr.status(text):
         yield
+
+
+@contextmanager
+def track(
+    *works: tuple[str, int], is_shown: bool = True
+) -> Iterator[list[Callable[[], None]]]:
+    """Counts long work on stderr: bars with the rate and the time left.
+
+    Where stderr is no terminal, a line at the beginning.
+
+    Args:
+        *works: what is counted, and how many steps it has.
+        is_shown: whether anything is.
+
+    Yields:
+        For each of the works what to call after a step.
+    """
+    stderr = console(to_stderr=True)
+    if not is_shown or not stderr.is_terminal:
+        if is_shown:
+            parts = (f"{text} ({total})" for text, total in works)
+            stderr.print(f"{', '.join(parts)} ...")
+        yield [lambda: None for _ in works]
+        return
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=stderr) as bars:
+
+        def counter(text: str, total: int) -> Callable[[], None]:
+            task = bars.add_task(text, total=total, rate="", start=False)
+
+            def advance() -> None:
+                bars.start_task(task)
+                bars.advance(task)
+                speed = bars.tasks[task].speed
+                rate = "" if speed is None else f"{60 * speed:.0f} a minute"
+                bars.update(task, rate=rate)
+
+            return advance
+
+        yield [counter(text, total) for text, total in works]
 
 
 def format_count(value: float) -> str:

@@ -7,13 +7,25 @@ import argparse
 import textwrap
 
 from .. import __version__
-from . import alternatives, apply, diff, fuzz, graph, optimize, passes, show, store
+from . import (
+    alternatives,
+    apply,
+    diff,
+    fuzz,
+    graph,
+    optimize,
+    passes,
+    search,
+    show,
+    store,
+)
 
 _COMMANDS = {
     "passes": (passes, "list the passes, or describe one"),
     "show": (show, "what a module holds: size, cost, fingerprint, opcodes"),
     "alternatives": (alternatives, "every rewrite that passes would make"),
     "optimize": (optimize, "decide the rewrites with a policy, and time the result"),
+    "search": (search, "look for decisions that run faster than XLA's default"),
     "apply": (apply, "repeat a saved trace of decisions"),
     "diff": (diff, "what changed between two modules"),
     "graph": (graph, "a module as Graphviz or JSON"),

@@ -46,34 +46,16 @@ class HillClimb:
         """[A] choices."""
         if len(alternatives) == 0:
             return np.zeros(0, np.int64)
-        starts = [
-            np.zeros(len(alternatives), np.int64),
-            np.ones(len(alternatives), np.int64),
-            cheapest_choices(alternatives, count_weights),
-            cheapest_choices(alternatives, byte_weights),
-        ]
+        starts = starting_points(alternatives)
         times = [self._seconds(alternatives, each) for each in starts]
         best = int(np.argmin(times))
         decisions, seconds = starts[best], times[best]
         for _ in range(self._steps):
-            changed = self._change(alternatives, decisions)
+            changed = change_some(alternatives, decisions, self._rng)
             changed_s = self._seconds(alternatives, changed)
             if changed_s < seconds:
                 decisions, seconds = changed, changed_s
         return decisions
-
-    def _change(self, alternatives: Alternatives, decisions: Int64Array) -> Int64Array:
-        relevant = np.flatnonzero(alternatives.relevant(decisions))
-        if relevant.size == 0:
-            return decisions
-        largest = max(1, int(_LARGEST_CHANGE * relevant.size))
-        count = int(self._rng.integers(1, largest, endpoint=True))
-        where = self._rng.choice(relevant, count, replace=False)
-        changed = decisions.copy()
-        # Another choice than the present one, each equally likely.
-        others = self._rng.integers(1, alternatives.num_choices[where])
-        changed[where] = (decisions[where] + others) % alternatives.num_choices[where]
-        return changed
 
     def _seconds(self, alternatives: Alternatives, decisions: Int64Array) -> float:
         """Estimate; infinite for what cannot be compiled."""
@@ -83,6 +65,33 @@ class HillClimb:
             self._estimator = KernelCache(store=Store())
         (estimate,) = self._estimator.estimate_many([alternatives.apply(decisions)])
         return estimate.seconds if estimate.is_ok else float("inf")
+
+
+def starting_points(alternatives: Alternatives) -> list[Int64Array]:
+    """Decisions to start a search from: [A] choices each."""
+    return [
+        np.zeros(len(alternatives), np.int64),
+        np.ones(len(alternatives), np.int64),
+        cheapest_choices(alternatives, count_weights),
+        cheapest_choices(alternatives, byte_weights),
+    ]
+
+
+def change_some(
+    alternatives: Alternatives, decisions: Int64Array, rng: np.random.Generator
+) -> Int64Array:
+    """[A] the decisions with a few of those changed that matter."""
+    relevant = np.flatnonzero(alternatives.relevant(decisions))
+    if relevant.size == 0:
+        return decisions
+    largest = max(1, int(_LARGEST_CHANGE * relevant.size))
+    count = int(rng.integers(1, largest, endpoint=True))
+    where = rng.choice(relevant, count, replace=False)
+    changed = decisions.copy()
+    # Another choice than the present one, each equally likely.
+    others = rng.integers(1, alternatives.num_choices[where])
+    changed[where] = (decisions[where] + others) % alternatives.num_choices[where]
+    return changed
 
 
 register_policy(

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""hloenv search: estimates by the kernel cache, then real measurements of the best."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from ..env import HloEnv
+from ..evaluate import Settings
+from ..evaluator import Evaluator
+from ..kernels import KernelCache
+from ..search import Found, search
+from . import output
+from .arguments import (
+    add_limit,
+    add_module,
+    add_passes,
+    add_store,
+    not_negative,
+    open_store,
+    parse_passes,
+    positive,
+)
+from .inputs import load_module, save_module
+
+DESCRIPTION = (
+    "Searches for decisions that run faster than XLA's default: hundreds of candidates "
+    "are estimated by their kernels, each of which is compiled and timed once; the "
+    "best are compiled and timed for real, several at a time, and the fastest is "
+    "timed once more. Everything is kept in the store: a search that was stopped goes "
+    "on where it was."
+)
+EXAMPLES = """\
+examples:
+  hloenv search model.hlo --until fusion --pass fusion --pass general-fusion
+  hloenv search train.py:step --pass algsimp --pass cse --estimates 500 --seed 7
+  hloenv search model.hlo --pass algsimp --workers 8 --ray -o decided.hlo
+"""
+_SHOWN = 10
+
+
+def add_parser(parser: argparse.ArgumentParser) -> None:
+    """Declares the arguments."""
+    add_module(parser)
+    add_limit(parser)
+    add_passes(parser)
+    counts = (
+        ("--estimates", 200, "candidates that are estimated"),
+        ("--measurements", 20, "of them that are compiled and timed"),
+        ("--threads", 1, "cores that a module runs on"),
+    )
+    for name, default, text in counts:
+        parser.add_argument(
+            name,
+            metavar="N",
+            type=positive,
+            default=default,
+            help=f"{text} (default {default})",
+        )
+    parser.add_argument(
+        "--workers",
+        metavar="N",
+        type=positive,
+        help="measurements at the same time (default: as many as there are cores for)",
+    )
+    parser.add_argument(
+        "--ray", action="store_true", help="measure on a Ray cluster, or a local one"
+    )
+    parser.add_argument(
+        "--seed",
+        metavar="N",
+        type=not_negative,
+        default=0,
+        help="of the candidates and of the inputs (default 0)",
+    )
+    parser.add_argument(
+        "--timeout",
+        metavar="SECONDS",
+        type=positive,
+        default=300,
+        help="give up on a candidate that takes longer to compile or to run "
+        "(default 300)",
+    )
+    add_store(parser)
+    parser.add_argument(
+        *("-o", "--output"),
+        metavar="FILE",
+        help="save the decided module (.pb or text) and its trace (FILE.trace.json)",
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    """Searches."""
+    module = load_module(args.module, args.max_instructions)
+    env = HloEnv(module)
+    with output.progress("finding alternatives", is_shown=not args.json):
+        if args.until is not None:
+            env.run_until(args.until)
+        alternatives = env.get_alternatives(*parse_passes(args.passes))
+    settings = Settings(threads=args.threads, seed=args.seed, timeout_s=args.timeout)
+    is_shown = not args.json
+    with (
+        open_store(args) as store,
+        KernelCache(threads=args.threads, store=store) as cache,
+        Evaluator(
+            settings,
+            store=store,
+            workers=args.workers,
+            executor=_ray() if args.ray else None,
+            again=args.again,
+        ) as evaluator,
+        output.track(
+            ("estimating", args.estimates),
+            ("measuring", args.measurements),
+            is_shown=is_shown,
+        ) as (estimated, measured),
+    ):
+        found = search(
+            alternatives,
+            baseline=module,
+            estimator=cache,
+            evaluator=evaluator,
+            estimates=args.estimates,
+            measurements=args.measurements,
+            seed=args.seed,
+            on_estimate=lambda _: estimated(),
+            on_measurement=lambda _: measured(),
+        )
+    if found.best is not None:
+        env.apply_alternatives(found.best.decisions, alternatives)
+        if args.output is not None:
+            save_module(env.module, args.output)
+            env.trace.save(args.output + ".trace.json")
+    if args.json:
+        output.print_json({"module": module.name, **found.to_json()})
+    else:
+        _print(args, found, len(alternatives))
+
+
+def _ray() -> Any:
+    from ..ray_executor import RayExecutor
+
+    return RayExecutor()
+
+
+def _print(args: argparse.Namespace, found: Found, count: int) -> None:
+    output.print_line(
+        f"{count} alternatives; {len(found.tried)} different candidates estimated, "
+        f"{len(found.measured)} measured\n"
+    )
+    ranked = sorted(
+        found.measured,
+        key=lambda pair: -pair[1].speedup if pair[1].is_ok else float("inf"),
+    )
+    rows = []
+    for candidate, measurement in ranked[:_SHOWN]:
+        low, high = measurement.speedup_interval
+        error = measurement.error
+        rows.append(
+            (
+                f"{(candidate.decisions > 0).sum():,}",
+                output.format_seconds(candidate.estimate.seconds),
+                output.format_seconds(measurement.median_ns * 1e-9),
+                f"{measurement.speedup:.3f}x" if error is None else "-",
+                f"{low:.3f} to {high:.3f}" if error is None else error.kind,
+            )
+        )
+    columns = ("accepted", "estimated", "measured", "over XLA's default", "95 %")
+    output.print_table(columns, rows, right=columns)
+    if found.confirmed is None:
+        output.print_line("\nnothing is faster than XLA's default")
+        return
+    low, high = found.confirmed.speedup_interval
+    output.print_line(
+        f"\nthe fastest, measured afresh: {found.confirmed.speedup:.3f}x of XLA's "
+        f"default ({low:.3f} to {high:.3f}), outputs equal"
+        if found.confirmed.is_ok
+        else f"\nthe fastest, measured afresh: {found.confirmed}"
+    )
+    if args.output is not None:
+        output.print_line(f"wrote {args.output} and {args.output}.trace.json")
