@@ -11,7 +11,7 @@ import pytest
 import hloenv
 from hloenv.evaluate import compile, measure
 from hloenv.executable import time_runs
-from hloenv.intervals import bootstrap_ratio
+from hloenv.intervals import speedup_interval, speedup_of
 
 pytestmark = pytest.mark.compile
 
@@ -145,13 +145,14 @@ def test_repeats_are_checked():
         measure(ADD, repeats=0)
 
 
-def test_the_bootstrap_interval_holds_the_ratio():
+def test_the_interval_holds_the_ratio():
     rng = np.random.default_rng(0)
     base = (1000 + 50 * rng.standard_normal(200)).astype(int).tolist()
     half = (500 + 25 * rng.standard_normal(200)).astype(int).tolist()
-    low, high = bootstrap_ratio(base, half)
-    assert 1.9 < low < 2 < high < 2.1
-    assert (low, high) == bootstrap_ratio(base, half)
+    for copies in [(), (20,) * 10]:
+        low, high = speedup_interval(base, half, copies)
+        assert 1.9 < low < speedup_of(base, half, copies) < high < 2.1
+        assert (low, high) == speedup_interval(base, half, copies)
 
 
 def test_executables_free_their_code():

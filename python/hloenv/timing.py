@@ -17,11 +17,23 @@ from .intervals import speedup_interval
 # A duration is that of several runs where one is shorter than this.
 _SHORTEST_NS = 20_000
 _MOST_RUNS_AT_ONCE = 1000
-_ROUNDS_OF_A_COPY = 8
-_MOST_COPIES = 24
-_FEWEST_COPIES = 6
-# With a given number of rounds, each copy takes at least so many.
-_FEWEST_ROUNDS = 4
+# After so many copies the interval is looked at. Each look is a chance to stop on a
+# narrow interval that is narrow by accident, so there are few.
+_LOOKS = (4, 6, 9, 14, 24)
+# Even two copies tell what is far slower.
+_FIRST_LOOK_FOR_SLOWER = 2
+# How long the runs of one copy take: long beside linking it, which takes about 2 % of
+# compiling. The copies after the third look take longer, since these did not do.
+_COPY_NS = 20_000_000
+_COPY_SHARE_OF_COMPILE = 0.08
+_FEWEST_ROUNDS, _MOST_ROUNDS = 8, 256
+_LONGER = (1, 2, 4, 4, 4)
+# With a given number of rounds, each copy takes at least so many of them.
+_ROUNDS_OF_A_COPY = 4
+_MOST_GIVEN_COPIES = 12
+# The first run at an address fetches code and memory, which takes milliseconds.
+_WARMUP_BELOW_NS = 200_000_000
+_MOST_KEPT_BYTES = 2**28
 
 
 @dataclass(frozen=True)
@@ -31,7 +43,7 @@ class Plan:
     Attributes:
         repeats: rounds of each module; None for as many as it takes.
         precision: without `repeats`, a module is done when half of the interval of its
-            speed-up is narrower than this,
+            speed-up is narrower than this share of the speed-up,
         give_up_below: or when the whole interval lies below this,
         seconds: or when its runs have taken so long.
         seed: of the order of runs, and of what is linked first.
@@ -61,23 +73,48 @@ class Timing:
     stopped: str = ""
 
 
+class Copies:
+    """An executable and copies of it at other addresses, linked when first asked for.
+
+    Copies are kept while their scratch memory is small. Keep the object to time other
+    modules against the same baseline: each timing is still one with as many different
+    copies, and none of them is linked again.
+    """
+
+    def __init__(self, executable: Executable):
+        """Copy 0 is the executable itself."""
+        self.executable = executable
+        self._kept = [executable]
+        scratch_bytes = max(executable._core.temp_bytes, 1)
+        self._most_kept = 1 + _MOST_KEPT_BYTES // scratch_bytes
+
+    def get(self, index: int) -> Executable:
+        """Copy `index`; the executable itself where XLA cannot export its code."""
+        if index < len(self._kept):
+            return self._kept[index]
+        copy = _copy(self.executable)
+        if len(self._kept) < self._most_kept:
+            self._kept.append(copy)
+        return copy
+
+
 def time_against(
-    baseline: Executable,
+    baseline: Copies,
     modules: Sequence[Executable],
     inputs: Sequence[Any],
     plan: Plan,
 ) -> list[Timing]:
     """Times modules and their baseline in rounds, each round in a random order.
 
-    After some rounds all of them go on as fresh copies at other addresses, linked in a
-    random order: see `intervals`.
+    After some rounds all of them go on as fresh copies at other addresses: see
+    `intervals`.
 
     Returns:
         One timing for each module.
     """
     session = _Session(baseline, modules, inputs, plan)
-    for rounds in session.rounds_of_copies():
-        session.run_copy(rounds)
+    for copy, rounds in enumerate(session.rounds_of_copies()):
+        session.run_copy(copy, rounds)
         if all(timing.stopped for timing in session.timings):
             break
     return session.finish()
@@ -86,86 +123,110 @@ def time_against(
 class _Session:
     def __init__(
         self,
-        baseline: Executable,
+        baseline: Copies,
         modules: Sequence[Executable],
         inputs: Sequence[Any],
         plan: Plan,
     ):
-        self._all = [baseline, *modules]
+        self._baseline = baseline
+        self._all = [baseline.executable, *modules]
         self._inputs = inputs
         self._plan = plan
         self._rng = np.random.default_rng(plan.seed)
         self.timings = [Timing() for _ in modules]
-        tried = time_runs(self._all, [inputs] * len(self._all), repeats=2, warmup=1)
-        # One run, in ns; the shorter of two is the less disturbed.
-        self._run_ns = [max(int(each.min()), 1) for each in tried]
+        self._started_ns = time.perf_counter_ns()
+        self._run_ns = self._try_out()
         self._batch = [
             min(max(1, _SHORTEST_NS // run_ns), _MOST_RUNS_AT_ONCE)
             for run_ns in self._run_ns
         ]
-        self._deadline_ns = time.perf_counter_ns() + int(
-            plan.seconds * 1e9 * len(self._all)
+        # The longest of the modules, in one round.
+        self._round_ns = max(
+            run_ns * batch
+            for run_ns, batch in zip(self._run_ns, self._batch, strict=True)
         )
+        self._limit_ns = int(plan.seconds * 1e9 * len(self._all))
+
+    def _try_out(self) -> list[int]:
+        """About how long one run of each takes, in ns."""
+        inputs = [self._inputs] * len(self._all)
+        first = time_runs(self._all, inputs, repeats=1, warmup=0)
+        if max(int(each[0]) for each in first) < _WARMUP_BELOW_NS:
+            # The shorter of two is the less disturbed.
+            first = time_runs(self._all, inputs, repeats=2, warmup=1)
+        return [max(int(each.min()), 1) for each in first]
 
     def rounds_of_copies(self) -> list[int]:
         """How many rounds each copy takes."""
         repeats = self._plan.repeats
         if repeats is not None:
-            copies = min(max(1, repeats // _FEWEST_ROUNDS), _MOST_COPIES // 2)
-            return [len(each) for each in np.array_split(np.arange(repeats), copies)]
-        round_ns = max(
-            run_ns * batch
-            for run_ns, batch in zip(self._run_ns, self._batch, strict=True)
-        )
-        affordable = self._plan.seconds * 1e9 / (2 * _FEWEST_COPIES * round_ns)
-        return [int(np.clip(affordable, 1, _ROUNDS_OF_A_COPY))] * _MOST_COPIES
+            count = min(max(1, repeats // _ROUNDS_OF_A_COPY), _MOST_GIVEN_COPIES)
+            return [len(each) for each in np.array_split(np.arange(repeats), count)]
+        compile_ns = max(each.compile_ns for each in self._all)
+        copy_ns = max(_COPY_NS, _COPY_SHARE_OF_COMPILE * compile_ns)
+        rounds = np.clip(copy_ns / (2 * self._round_ns), _FEWEST_ROUNDS, _MOST_ROUNDS)
+        affordable = self._plan.seconds * 1e9 / (2 * _LOOKS[0] * self._round_ns)
+        first = int(max(min(rounds, affordable), 1))
+        counts = np.diff(_LOOKS, prepend=0)
+        return [
+            first * longer
+            for longer, count in zip(_LONGER, counts, strict=True)
+            for _ in range(count)
+        ]
 
-    def run_copy(self, rounds: int) -> None:
+    def run_copy(self, copy: int, rounds: int) -> None:
         """Times one copy of the baseline and of all modules that are not done."""
         active = [i for i, timing in enumerate(self.timings) if not timing.stopped]
         which = [0, *(i + 1 for i in active)]
-        baseline_ns, *durations = time_runs(
-            self._copies(which),
+        # Also the order in which their outputs get their memory.
+        self._rng.shuffle(which)
+        copies = [self._copy(i, copy) for i in which]
+        results = time_runs(
+            copies,
             [self._inputs] * len(which),
             repeats=rounds,
-            warmup=1,
+            warmup=int(self._round_ns < _WARMUP_BELOW_NS),
             batch=[self._batch[i] for i in which],
             seed=int(self._rng.integers(2**32)),
         )
-        is_late = time.perf_counter_ns() > self._deadline_ns
-        for i, durations_ns in zip(active, durations, strict=True):
+        durations = dict(zip(which, results, strict=True))
+        is_late = time.perf_counter_ns() - self._started_ns > self._limit_ns
+        for i in active:
             timing = self.timings[i]
-            timing.durations_ns += durations_ns.tolist()
-            timing.baseline_ns += baseline_ns.tolist()
+            timing.durations_ns += durations[i + 1].tolist()
+            timing.baseline_ns += durations[0].tolist()
             timing.copies.append(rounds)
             if self._plan.repeats is None:
                 timing.stopped = self._verdict(timing, is_late)
 
+    def _copy(self, index: int, copy: int) -> Executable:
+        if index == 0:
+            return self._baseline.get(copy)
+        return self._all[index] if copy == 0 else _copy(self._all[index])
+
     def _verdict(self, timing: Timing, is_late: bool) -> str:
         count = len(timing.copies)
-        if count < _FEWEST_COPIES or (count % 2 and not is_late):
+        is_look = count in _LOOKS
+        if not (is_look or is_late or count == _FIRST_LOOK_FOR_SLOWER):
             return ""
         low, high = speedup_interval(
             timing.baseline_ns, timing.durations_ns, timing.copies
         )
-        if high - low < 2 * self._plan.precision:
-            return "precise"
-        if high < self._plan.give_up_below:
+        if high < self._plan.give_up_below and count >= _FIRST_LOOK_FOR_SLOWER:
             return "slower"
-        return "time" if is_late else ""
-
-    def _copies(self, which: Sequence[int]) -> list[Executable]:
-        copies: dict[int, Executable] = {}
-        for position in self._rng.permutation(len(which)):
-            executable = self._all[which[position]]
-            try:
-                copies[position] = executable.copy()
-            except CompileError:  # code that XLA cannot export is timed where it is
-                copies[position] = executable
-        return [copies[position] for position in range(len(which))]
+        if is_look and high - low < 2 * self._plan.precision * (low + high) / 2:
+            return "precise"
+        return "time" if is_late and count >= _LOOKS[0] else ""
 
     def finish(self) -> list[Timing]:
         """The timings, all with a reason why they ended."""
         for timing in self.timings:
             timing.stopped = timing.stopped or "rounds"
         return self.timings
+
+
+def _copy(executable: Executable) -> Executable:
+    try:
+        return executable.copy()
+    except CompileError:  # code that XLA cannot export is timed where it is
+        return executable

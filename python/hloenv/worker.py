@@ -41,7 +41,7 @@ from .errors import ArgumentError, HloEnvError
 from .executable import Executable, compile
 from .module import HloModule
 from .place import Place, finish
-from .timing import Plan, time_against
+from .timing import Copies, Plan, time_against
 from .widen import widened, widened_inputs
 
 _PERTURBATIONS = 3
@@ -58,6 +58,7 @@ class Worker:
     def __init__(self) -> None:
         """Holds nothing yet."""
         self._baseline: Executable | None = None
+        self._copies: Copies | None = None
         self._original: HloModule | None = None
         self._examples: list[_Example] = []
         self._loaded: dict[int, Executable] = {}
@@ -97,6 +98,7 @@ class Worker:
         module = _module(request, blobs[0])
         self._original = module
         self._baseline = compile(module, finish=request["finish"], isolate=False)
+        self._copies = Copies(self._baseline)
         if len(blobs) > 1:
             given = [pickle.loads(blobs[1])]
         else:
@@ -127,11 +129,11 @@ class Worker:
         return {"compile_ns": executable.compile_ns, "outputs": asdict(comparison)}
 
     def _time(self, request: dict[str, Any]) -> tuple[dict[str, Any], list[bytes]]:
-        assert self._baseline is not None
+        assert self._copies is not None
         cores = sorted(os.sched_getaffinity(0))
         with turn_to_time(cores):
             timings = time_against(
-                self._baseline,
+                self._copies,
                 [self._loaded[key] for key in request["keys"]],
                 self._examples[0].inputs,
                 Plan(**request["plan"]),
