@@ -267,6 +267,11 @@ class Measurer:
         return self._child
 
     @property
+    def cores(self) -> tuple[int, ...]:
+        """Numbers of the cores that compile and run."""
+        return self._lease.cores
+
+    @property
     def is_interrupted(self) -> bool:
         """Whether the measurement under way is to end."""
         return self._is_interrupted
