@@ -342,3 +342,34 @@ def test_plain_use_of_jax_sees_no_warning(jnp):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         from_jax(lambda x: x, jnp.ones(1))
+
+
+@pytest.mark.compile
+def test_example_inputs_are_those_of_the_call():
+    import jax
+    import jax.numpy as jnp
+
+    def step(state, batch, unused, scale, *, power):
+        return {"w": state["w"] * scale + batch["x"] ** power, "n": state["n"] + 1}
+
+    arguments = (
+        {"w": jnp.full((3,), 2.0), "n": np.int32(7)},
+        {"x": np.arange(3, dtype=np.float32)},
+        np.zeros(5, np.float32),
+        0.5,
+    )
+    static = {"static_argnames": "power", "power": 2}
+    module = hloenv.HloModule.from_jax(step, *arguments, **static)
+    inputs = hloenv.jax.example_inputs(step, *arguments, **static)
+    assert [each.shape for each in inputs] == [s.shape for s in module.input_specs()]
+    outputs = hloenv.compile(module)(*inputs)
+    expected = jax.tree.leaves(step(*arguments, power=2))
+    for output, value in zip(outputs, expected, strict=True):
+        np.testing.assert_allclose(output, value)
+    result = hloenv.measure(module, inputs=inputs, repeats=2)
+    assert result.is_ok
+    with pytest.raises(TypeError, match="no values"):
+        hloenv.jax.example_inputs(jnp.sin, jax.ShapeDtypeStruct((3,), np.float32))
+    jitted = jax.jit(step, static_argnames="power")
+    with pytest.raises(TypeError, match="plain function"):
+        hloenv.jax.example_inputs(jitted, *arguments, power=2)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from .decide import Decided, DonationWarning, FallbackWarning, JitFunction, jit
 from .injection import Injection, InjectionWarning, compile_injected, inject
-from .lowering import from_jax
+from .lowering import example_inputs, from_jax
 
 __all__ = [
     "Decided",
@@ -19,6 +19,7 @@ __all__ = [
     "InjectionWarning",
     "JitFunction",
     "compile_injected",
+    "example_inputs",
     "from_jax",
     "inject",
     "jit",

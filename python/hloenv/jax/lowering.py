@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from .._native import core
 from ..module import HloModule
 
@@ -74,6 +76,58 @@ def from_jax(
     traced = fn.trace(*args, **kwargs)  # type: ignore[attr-defined]
     lowered = traced.lower(lowering_platforms=(platform,))
     return from_lowered(lowered, donations=donations)
+
+
+def example_inputs(
+    fn: Callable[..., Any],
+    *args: Any,
+    static_argnums: int | Iterable[int] | None = None,
+    static_argnames: str | Iterable[str] | None = None,
+    **kwargs: Any,
+) -> list[Any]:
+    """What the module of `from_jax(fn, *args, **kwargs)` takes in this very call.
+
+        module = hloenv.HloModule.from_jax(step, state, batch)
+        inputs = hloenv.jax.example_inputs(step, state, batch)
+        hloenv.measure(decided, baseline=module, inputs=inputs)
+
+    Args:
+        fn: as in `from_jax`; a plain function, or a jitted one without static
+            arguments.
+        *args: as in `from_jax`, with values: arrays, numbers, pytrees of them.
+        static_argnums: as in `from_jax`.
+        static_argnames: as in `from_jax`.
+        **kwargs: as in `from_jax`.
+
+    Returns:
+        One numpy array for each flat leaf of the module's parameters.
+
+    Raises:
+        ImportError: jax is not installed.
+        TypeError: an argument has no values, as a `jax.ShapeDtypeStruct`, or the
+            function was jitted with static arguments.
+    """
+    jax = require_jax("example_inputs")
+    if not hasattr(fn, "trace"):
+        fn = jax.jit(fn, static_argnums=static_argnums, static_argnames=static_argnames)
+    lowered = fn.trace(*args, **kwargs).lower()  # type: ignore[attr-defined]
+    numbers = {static_argnums} if isinstance(static_argnums, int) else static_argnums
+    names = {static_argnames} if isinstance(static_argnames, str) else static_argnames
+    static = {number % len(args) for number in numbers or ()}
+    dynamic = tuple(each for i, each in enumerate(args) if i not in static)
+    named = {name: each for name, each in kwargs.items() if name not in (names or ())}
+    leaves, tree = jax.tree.flatten((dynamic, named))
+    if tree != lowered.in_tree:
+        raise TypeError(
+            "the function was jitted with static arguments; give example_inputs the "
+            "plain function, with static_argnums or static_argnames"
+        )
+    if any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in leaves):
+        raise TypeError("a ShapeDtypeStruct has no values; give arrays")
+    infos = jax.tree.leaves(lowered.args_info)
+    # jax leaves out what the function does not use.
+    kept = sorted(lowered._lowering.compile_args["kept_var_idx"])
+    return [np.asarray(leaves[i], dtype=infos[i].dtype) for i in kept]
 
 
 def from_lowered(lowered: Any, *, donations: bool = True) -> HloModule:
