@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rewrite/capture.h"
 
+#include <functional>
 #include <map>
 
 #include "rewrite/cycles.h"
@@ -286,13 +287,20 @@ bool Capture::SameNewNode(const Pass& pass, const HloInstruction* instruction,
       return false;
     }
   }
-  const auto same_computation = [&](const HloComputation* a,
-                                    const HloComputation* b) {
-    const HloComputation* left = CalledOrigin(pass, a);
-    const HloComputation* right = CalledOrigin(other_pass, b);
-    if (left != nullptr || right != nullptr) return left == right;
-    return a->Equal(*b, /*is_layout_sensitive=*/true);
+  // Which callers share a computation is part of what a pass gives: the merged
+  // node would have the other pass's say in that.
+  const auto is_called_once = [](const HloComputation* computation) {
+    const auto& callers = computation->caller_computations();
+    return callers.size() == 1 && callers.begin()->second == 1;
   };
+  const std::function<bool(const HloComputation*, const HloComputation*)>
+      same_computation = [&](const HloComputation* a, const HloComputation* b) {
+        const HloComputation* left = CalledOrigin(pass, a);
+        const HloComputation* right = CalledOrigin(other_pass, b);
+        if (left != nullptr || right != nullptr) return left == right;
+        return is_called_once(a) && is_called_once(b) &&
+               a->Equal(*b, /*is_layout_sensitive=*/true, same_computation);
+      };
   return SameInstruction(*instruction, HasExtras(*instruction), *other,
                          same_computation);
 }
