@@ -210,7 +210,7 @@ def _check_values(
         return
     note("expected")
     try:
-        expected = Expected.of(module, _INPUT_SEED)
+        expected = Expected(module, _INPUT_SEED)
     except (errors.ExecuteError, TypeError) as error:
         yield Skipped(f"values: {_first_line(error)}")
         return

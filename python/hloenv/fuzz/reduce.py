@@ -81,7 +81,7 @@ def find_breaking(suspect: Suspect) -> tuple[int, ...] | None:
     if is_stateful(module) or any(map(is_unsafe, pipelines)):
         return None
     try:
-        expected = Expected.of(module, _INPUT_SEED)
+        expected = Expected(module, _INPUT_SEED)
     except errors.HloEnvError:
         return None
     vectors = [alternatives.decisions_for(each.name) for each in pipelines]
