@@ -89,7 +89,8 @@ absl::Status Capture::AddShadow(const ShadowPass& shadow_pass) {
 }
 
 absl::Status Capture::AddCandidates(const PassSpec& spec) {
-  HLOENV_ASSIGN_OR_RETURN(const Candidates candidates, MakeCandidates(spec));
+  HLOENV_ASSIGN_OR_RETURN(const Candidates candidates,
+                          MakeCandidates(spec, module_.hlo()));
   for (const PassSpec& part : candidates.union_of) {
     HLOENV_ASSIGN_OR_RETURN(const ShadowPass pass,
                             MakeShadowPass(SinglePass(part)));
