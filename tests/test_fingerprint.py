@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -201,3 +202,67 @@ def test_is_128_bits_in_hex() -> None:
     fingerprint = _fingerprint(BASE)
     assert len(fingerprint) == 32
     assert int(fingerprint, 16)
+
+
+# Effects that nothing reads and that look alike, up to what they share.
+EFFECTS = """HloModule effects
+
+uniform {{
+  lo = f32[] parameter(0)
+  ROOT r = f32[2] rng(lo, lo), distribution=rng_uniform
+}}
+
+normal {{
+  lo = f32[] parameter(0)
+  ROOT r = f32[2] rng(lo, lo), distribution=rng_normal
+}}
+
+ENTRY main {{
+  read = f32[] constant(0)
+  zero = f32[] constant(0)
+  one = f32[] constant(1)
+  zero.2 = f32[] constant(0)
+  one.2 = f32[] constant(1)
+  {effects}
+  ROOT out = f32[] negate(read)
+}}
+"""
+LOOK_ALIKE = (
+    "a = f32[2] rng(zero, one), distribution=rng_uniform",
+    "b = f32[2] rng(zero, one), distribution=rng_uniform",
+    "c = f32[2] rng(zero.2, one.2), distribution=rng_uniform",
+    "d = f32[2] rng(read, one.2), distribution=rng_uniform",
+)
+CALLS = (
+    "a = f32[2] call(zero), to_apply=uniform",
+    "b = f32[2] call(zero.2), to_apply=normal",
+    "c = f32[2] call(zero.2), to_apply=uniform",
+)
+
+
+@pytest.mark.parametrize("effects", [LOOK_ALIKE, CALLS], ids=["shared", "calls"])
+def test_the_order_of_effects_that_look_alike_does_not_matter(
+    effects: tuple[str, ...],
+) -> None:
+    found = set()
+    for order in itertools.permutations(effects):
+        module = HloModule.from_text(EFFECTS.format(effects="\n  ".join(order)))
+        again = HloModule.from_text(module.to_text())
+        found |= {module.fingerprint(), again.fingerprint()}
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("read", "zero"),
+        ("rng(zero.2", "rng(zero"),
+        ("rng(zero, one)", "rng(zero, zero)"),
+    ],
+)
+def test_what_effects_share_matters(old: str, new: str) -> None:
+    text = EFFECTS.format(effects="\n  ".join(LOOK_ALIKE))
+    head, effects = text.split("  a = ")
+    changed = head + "  a = " + effects.replace(old, new, 1)
+    assert changed != text
+    assert _fingerprint(changed) != _fingerprint(text)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,14 +28,6 @@ from hloenv.trace import Step
 from support.cases import WRITTEN
 
 _REGRESSIONS = Path(__file__).parent / "regressions"
-# What the engine is known to get wrong; regressions/open has a case of each. Once that
-# case holds, it moves to regressions, and its line here goes.
-_KNOWN = (
-    # dead-users-of-effects
-    r"^law 2: rejecting everything gives another module",
-    # general-simplify-dot-of-batches, general-simplify-dot-of-broadcast
-    r"^crash: capture .*general-simplify.*Check failed",
-)
 
 
 @pytest.fixture(scope="module")
@@ -310,20 +301,9 @@ def test_what_was_wrong_once_is_right(path: Path) -> None:
     assert not summary.died
 
 
-@pytest.mark.parametrize("path", _saved(_REGRESSIONS / "open"))
-@pytest.mark.xfail(strict=False, reason="known; once it holds, move it one folder up")
-def test_what_is_known_to_be_wrong(path: Path) -> None:
-    summary = Campaign().check(read_case(path))
-    assert not summary.broken, [each.violation for each in summary.failures]
-
-
 def _assert_lawful(campaign: Campaign) -> None:
-    unknown = [
-        f"{each.seed}: {each.violation}"
-        for each in campaign.summary.failures
-        if not any(re.search(known, each.violation) for known in _KNOWN)
-    ]
-    assert not unknown, "\n\n".join(unknown)
+    found = [f"{each.seed}: {each.violation}" for each in campaign.summary.failures]
+    assert not found, "\n\n".join(found)
 
 
 def test_random_episodes_keep_the_laws() -> None:

@@ -8,6 +8,7 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import hloenv
@@ -272,3 +273,47 @@ def test_interrupts_end_the_pipeline(hlo_dir: Path):
         hloenv.finish(module)
     timer.join()
     assert hloenv.finish(module).instruction_count > 0
+
+
+# A copy between layouts that a bitcast needs, as reshape-decomposer leaves it.
+BITCAST = """
+HloModule bitcast
+
+ENTRY main {
+  x = f32[2,4,8,16]{3,2,1,0} parameter(0)
+  t = f32[2,16,4,8]{1,3,2,0} transpose(x), dimensions={0,3,1,2}
+  c = f32[2,16,4,8]{3,2,1,0} copy(t)
+  ROOT r = f32[2,16,32]{2,1,0} bitcast(c)
+}
+"""
+
+
+@pytest.mark.parametrize("name", ["algsimp", "cse", "general-simplify"])
+def test_layouts_that_bitcasts_depend_on_are_kept(name: str):
+    env = hloenv.HloEnv(BITCAST)
+    alternatives = env.get_alternatives(name)
+    errors = hloenv.verify_alternatives(alternatives)
+    assert [each for each in errors if each.absolute > 0] == []
+    decisions = [1] * len(alternatives)
+    x = np.arange(1024, dtype=np.float32).reshape(2, 4, 8, 16)
+    want = x.transpose(0, 3, 1, 2).reshape(2, 16, 32)
+    (got,) = hloenv.interpret(env.apply_alternatives(decisions), x)
+    np.testing.assert_array_equal(got, want)
+
+
+def test_simplification_is_refused_where_bitcasts_depend_on_layouts():
+    env = hloenv.HloEnv(BITCAST)
+    with pytest.raises(hloenv.PlaceError, match="depend on layouts"):
+        env.get_alternatives("simplification")
+    with pytest.raises(hloenv.PlaceError, match="depend on layouts"):
+        env.run("cse", "simplification")
+    assert env.trace.steps == ()
+
+
+def test_passes_look_at_layouts_once_a_pass_made_bitcasts():
+    env = hloenv.HloEnv(BITCAST.replace("bitcast(c)", "reshape(t)"))
+    env.run("reshape-decomposer", "algsimp")
+    x = np.arange(1024, dtype=np.float32).reshape(2, 4, 8, 16)
+    want = x.transpose(0, 3, 1, 2).reshape(2, 16, 32)
+    (got,) = hloenv.interpret(env.module, x)
+    np.testing.assert_array_equal(got, want)

@@ -8,6 +8,7 @@ import random
 import pytest
 
 import hloenv
+from hloenv.rewrite import capture
 
 # `f` is called from `g` and from the entry: XLA prints it behind `g`.
 SHARED = """
@@ -106,3 +107,39 @@ def test_passes_are_refused_where_they_would_be_wrong(name, hlo_dir):
     with pytest.raises(hloenv.PlaceError, match="wrong results"):
         env.run(hloenv.Pipeline("p", [name, "dce"]))
     assert env.fingerprint() == before
+
+
+# Both maps share `times`, which flatten-call-graph ends.
+SHARED_MAP = """
+HloModule shared_map
+
+times {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] multiply(a, b)
+}
+
+ENTRY main {
+  x = f32[4]{0} parameter(0)
+  n = f32[4]{0} negate(x)
+  m = f32[4]{0} map(x, n), dimensions={0}, to_apply=times
+  e = f32[4]{0} abs(m)
+  w = f32[4]{0} map(x, x), dimensions={0}, to_apply=times
+  t = f32[4]{0} abs(w)
+  ROOT both = (f32[4]{0}, f32[4]{0}) tuple(e, t)
+}
+"""
+
+
+def test_equal_fusions_are_one_choice_only_if_they_share_the_same():
+    module = hloenv.HloModule.from_text(SHARED_MAP)
+    fusion = hloenv.Pipeline("fusion", ["fusion"])
+    again = hloenv.Pipeline("again", ["fusion", "cse"])
+    flat = hloenv.Pipeline("flat", ["fusion", "flatten-call-graph"])
+    alternatives = capture(module, [fusion, again, flat])
+    for pipeline in (fusion, again, flat):
+        accepted = alternatives.apply(alternatives.decisions_for(pipeline.name))
+        native = hloenv.run_passes(module, pipeline).module
+        assert accepted.fingerprint() == native.fingerprint()
+    merged = {c.passes for a in alternatives for c in a.choices[1:]}
+    assert any({"fusion", "again"} <= set(passes) for passes in merged)

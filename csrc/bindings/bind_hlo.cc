@@ -5,6 +5,7 @@
 #include "bindings/bind.h"
 #include "bindings/errors.h"
 #include "hlo/fingerprint.h"
+#include "hlo/layouts.h"
 #include "hlo/module.h"
 
 namespace hloenv {
@@ -64,6 +65,10 @@ void BindHlo(py::module_& m) {
       .def_property_readonly("instruction_count", &Module::instruction_count)
       .def_property_readonly("computation_count", &Module::computation_count)
       .def("opcode_counts", &Module::OpcodeCounts, WithoutGil())
+      .def(
+          "depends_on_layouts",
+          [](const Module& module) { return DependsOnLayouts(module.hlo()); },
+          WithoutGil())
       .def("cost",
            [](const Module& self) {
              ModuleCost cost;

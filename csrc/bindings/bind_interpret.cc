@@ -7,6 +7,7 @@
 
 #include "bindings/bind.h"
 #include "bindings/errors.h"
+#include "rewrite/perturb.h"
 #include "rewrite/verify.h"
 #include "runtime/interpreter.h"
 
@@ -32,12 +33,15 @@ std::vector<Bytes> Spans(const std::vector<ByteArray>& arrays) {
 void BindInterpret(py::module_& m) {
   m.def(
       "interpret",
-      [](const Module& module, const std::vector<ByteArray>& inputs) {
+      [](const Module& module, const std::vector<ByteArray>& inputs,
+         std::optional<uint64_t> perturb) {
         const std::vector<Bytes> spans = Spans(inputs);
         std::vector<std::string> outputs;
         {
           py::gil_scoped_release release;
-          outputs = ValueOrThrow(Interpret(module, spans));
+          outputs = ValueOrThrow(
+              perturb.has_value() ? InterpretPerturbed(module, spans, *perturb)
+                                  : Interpret(module, spans));
         }
         py::list result;
         for (const std::string& output : outputs) {
@@ -47,7 +51,7 @@ void BindInterpret(py::module_& m) {
         }
         return result;
       },
-      py::arg("module"), py::arg("inputs"));
+      py::arg("module"), py::arg("inputs"), py::arg("perturb") = py::none());
   m.def(
       "verify_alternatives",
       [](const Capture& capture, const std::vector<ByteArray>& inputs) {
@@ -69,6 +73,25 @@ void BindInterpret(py::module_& m) {
         return result;
       },
       py::arg("capture"), py::arg("inputs"));
+  m.def(
+      "measure_rounding",
+      [](const Capture& capture, const std::vector<ByteArray>& inputs,
+         const std::vector<int64_t>& alternatives, int num_runs) {
+        const std::vector<Bytes> spans = Spans(inputs);
+        std::vector<ChoiceError> moves;
+        {
+          py::gil_scoped_release release;
+          moves = ValueOrThrow(
+              MeasureRounding(capture, spans, alternatives, num_runs));
+        }
+        py::list result;
+        for (const ChoiceError& move : moves) {
+          result.append(py::make_tuple(move.absolute, move.relative));
+        }
+        return result;
+      },
+      py::arg("capture"), py::arg("inputs"), py::arg("alternatives"),
+      py::arg("num_runs"));
 }
 
 }  // namespace hloenv

@@ -5,7 +5,9 @@
 // it depends on the graph alone; computations are numbered by first reference.
 // Two things have no natural order: side-effecting instructions that nothing
 // reaches, and control predecessors. They are walked in the order of a hash of
-// what is below them, ties in the order of the module.
+// what is below them. Effects with the same hash are told apart by what they
+// share with each other and with the rest; only those that still look alike are
+// walked in the order of the module.
 #include "hlo/fingerprint.h"
 
 #include <map>
@@ -123,7 +125,8 @@ class Fingerprinter {
   std::string Run(const xla::HloModule& module) {
     WriteConfig(module);
     Number(module.entry_computation());
-    return WriteReached(module);
+    WriteReached(module);
+    return Digest();
   }
 
   std::string RunKernel(const HloInstruction& instruction) {
@@ -139,16 +142,30 @@ class Fingerprinter {
     for (const HloComputation* called : instruction.called_computations()) {
       writer_.Int(Number(called));
     }
-    return WriteReached(*instruction.GetModule());
+    WriteReached(*instruction.GetModule());
+    return Digest();
+  }
+
+  // Hash of `computation` and all that it calls.
+  uint64_t RunComputation(const HloComputation& computation) {
+    Number(&computation);
+    WriteReached(*computation.parent());
+    return tsl::Fingerprint64(writer_.bytes());
   }
 
  private:
-  // Writes all computations that have a number, and hashes what was written.
-  std::string WriteReached(const xla::HloModule& module) {
+  using Instructions = std::vector<const HloInstruction*>;
+  using Hashes = absl::flat_hash_map<const HloInstruction*, uint64_t>;
+
+  // Writes all computations that have a number.
+  void WriteReached(const xla::HloModule& module) {
     // `computations_` grows while it is walked.
     for (size_t i = 0; i < computations_.size(); ++i) {
       WriteComputation(module, *computations_[i]);
     }
+  }
+
+  std::string Digest() const {
     const tsl::Fprint128 hash = tsl::Fingerprint128(writer_.bytes());
     return absl::StrFormat("%016x%016x", hash.high64, hash.low64);
   }
@@ -180,7 +197,7 @@ class Fingerprinter {
   // Hash of `instruction` and all below it, without sharing. Used for order
   // only.
   uint64_t TreeHash(const HloInstruction* instruction) {
-    std::vector<const HloInstruction*> stack = {instruction};
+    Instructions stack = {instruction};
     while (!stack.empty()) {
       const HloInstruction* top = stack.back();
       if (tree_hashes_.contains(top)) {
@@ -208,12 +225,136 @@ class Fingerprinter {
     return tree_hashes_.at(instruction);
   }
 
-  void SortByTreeHash(std::vector<const HloInstruction*>* instructions) {
+  void SortByTreeHash(Instructions* instructions) {
     if (instructions->size() < 2) return;
     std::stable_sort(instructions->begin(), instructions->end(),
                      [this](const HloInstruction* a, const HloInstruction* b) {
                        return TreeHash(a) < TreeHash(b);
                      });
+  }
+
+  bool IsNumbered(const HloInstruction* instruction) const {
+    return numbers_in_computation_[instruction->local_id()] >= 0;
+  }
+
+  // What `effects` depend on and what has no number yet, themselves included.
+  Instructions Unnumbered(const Instructions& effects) const {
+    Instructions found;
+    absl::flat_hash_set<const HloInstruction*> seen;
+    const auto add = [&](const HloInstruction* instruction) {
+      if (!IsNumbered(instruction) && seen.insert(instruction).second) {
+        found.push_back(instruction);
+      }
+    };
+    for (const HloInstruction* effect : effects) add(effect);
+    for (size_t i = 0; i < found.size(); ++i) {  // `found` grows
+      for (const HloInstruction* operand : found[i]->operands()) add(operand);
+      for (const HloInstruction* before : found[i]->control_predecessors()) {
+        add(before);
+      }
+    }
+    return found;
+  }
+
+  uint64_t CalledHash(const HloComputation* computation) {
+    auto it = called_hashes_.find(computation);
+    if (it == called_hashes_.end()) {
+      const uint64_t hash = Fingerprinter().RunComputation(*computation);
+      it = called_hashes_.emplace(computation, hash).first;
+    }
+    return it->second;
+  }
+
+  // A hash for each of `nodes`, which Unnumbered gave, of what it is, of what
+  // it reads and of which of them read it, near and far; what has a number
+  // already is known by that.
+  Hashes Refine(const Instructions& nodes) {
+    Hashes hashes;
+    for (const HloInstruction* node : nodes) {
+      Writer writer;
+      writer.Int(static_cast<int64_t>(TreeHash(node)));
+      for (const HloComputation* called : node->called_computations()) {
+        auto it = numbers_.find(called);
+        writer.Int(it != numbers_.end()
+                       ? it->second
+                       : static_cast<int64_t>(CalledHash(called)));
+      }
+      hashes[node] = tsl::Fingerprint64(writer.bytes());
+    }
+    const auto hash_of = [&](const HloInstruction* instruction) {
+      return IsNumbered(instruction)
+                 ? static_cast<uint64_t>(
+                       numbers_in_computation_[instruction->local_id()])
+                 : hashes.at(instruction);
+    };
+    size_t num_classes = 0;
+    while (true) {
+      absl::flat_hash_set<uint64_t> classes;
+      for (const auto& [node, hash] : hashes) classes.insert(hash);
+      if (classes.size() == num_classes) return hashes;
+      num_classes = classes.size();
+      absl::flat_hash_map<const HloInstruction*, std::vector<uint64_t>> around;
+      const auto note = [&](const HloInstruction* below, uint64_t edge,
+                            const HloInstruction* above) {
+        if (!IsNumbered(below)) {
+          around[below].push_back(
+              tsl::FingerprintCat64(edge, hashes.at(above)));
+        }
+      };
+      for (const HloInstruction* node : nodes) {
+        for (int64_t i = 0; i < node->operand_count(); ++i) {
+          note(node->operand(i), i, node);
+        }
+        for (const HloInstruction* before : node->control_predecessors()) {
+          note(before, -1, node);
+        }
+      }
+      Hashes next;
+      for (const HloInstruction* node : nodes) {
+        Writer writer;
+        writer.Int(static_cast<int64_t>(hashes.at(node)));
+        for (const HloInstruction* operand : node->operands()) {
+          writer.Int(static_cast<int64_t>(hash_of(operand)));
+        }
+        std::vector<uint64_t> predecessors;
+        for (const HloInstruction* before : node->control_predecessors()) {
+          predecessors.push_back(hash_of(before));
+        }
+        for (std::vector<uint64_t>* set : {&predecessors, &around[node]}) {
+          std::sort(set->begin(), set->end());
+          writer.Int(static_cast<int64_t>(set->size()));
+          for (uint64_t hash : *set) writer.Int(static_cast<int64_t>(hash));
+        }
+        next[node] = tsl::Fingerprint64(writer.bytes());
+      }
+      hashes = std::move(next);
+    }
+  }
+
+  // Walks `effects`, sorted by their hashes; among equal ones, first those that
+  // come first by what they share.
+  void WalkEffects(Instructions effects) {
+    SortByTreeHash(&effects);
+    while (!effects.empty()) {
+      size_t num_equal = 1;
+      while (num_equal < effects.size() &&
+             TreeHash(effects[num_equal]) == TreeHash(effects[0])) {
+        ++num_equal;
+      }
+      size_t chosen = 0;
+      if (num_equal > 1) {
+        const Hashes hashes = Refine(Unnumbered(effects));
+        for (size_t i = 1; i < num_equal; ++i) {
+          if (hashes.at(effects[i]) < hashes.at(effects[chosen])) chosen = i;
+        }
+      }
+      Walk(effects[chosen]);
+      effects.erase(std::remove_if(effects.begin(), effects.end(),
+                                   [this](const HloInstruction* effect) {
+                                     return IsNumbered(effect);
+                                   }),
+                    effects.end());
+    }
   }
 
   void WriteComputation(const xla::HloModule& module,
@@ -234,15 +375,13 @@ class Fingerprinter {
     Walk(computation.root_instruction());
     // Effects that the root does not depend on happen all the same; whether
     // dead code reads them does not matter.
-    std::vector<const HloInstruction*> effects;
+    Instructions effects;
     for (const HloInstruction* instruction : computation.instructions()) {
-      if (numbers_in_computation_[instruction->local_id()] < 0 &&
-          instruction->HasSideEffect()) {
+      if (!IsNumbered(instruction) && instruction->HasSideEffect()) {
         effects.push_back(instruction);
       }
     }
-    SortByTreeHash(&effects);
-    for (const HloInstruction* effect : effects) Walk(effect);
+    WalkEffects(std::move(effects));
     writer_.Int(-2);  // end of the computation
     if (module.has_schedule() &&
         module.schedule().is_computation_scheduled(&computation)) {
@@ -254,8 +393,8 @@ class Fingerprinter {
   }
 
   void Walk(const HloInstruction* root) {
-    std::vector<const HloInstruction*> stack = {root};
-    std::vector<const HloInstruction*> below;
+    Instructions stack = {root};
+    Instructions below;
     while (!stack.empty()) {
       const HloInstruction* top = stack.back();
       int32_t& number = numbers_in_computation_[top->local_id()];
@@ -282,8 +421,7 @@ class Fingerprinter {
     }
   }
 
-  void Push(const HloInstruction* instruction,
-            std::vector<const HloInstruction*>* stack) {
+  void Push(const HloInstruction* instruction, Instructions* stack) {
     if (numbers_in_computation_[instruction->local_id()] == kUnseen) {
       stack->push_back(instruction);
     }
@@ -316,7 +454,8 @@ class Fingerprinter {
   Writer writer_;
   absl::flat_hash_map<const HloComputation*, int64_t> numbers_;
   std::vector<const HloComputation*> computations_;
-  absl::flat_hash_map<const HloInstruction*, uint64_t> tree_hashes_;
+  Hashes tree_hashes_;
+  absl::flat_hash_map<const HloComputation*, uint64_t> called_hashes_;
   std::vector<int32_t> numbers_in_computation_;
   int32_t next_number_ = 0;
 };

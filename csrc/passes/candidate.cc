@@ -5,7 +5,8 @@
 
 namespace hloenv {
 
-absl::StatusOr<Candidates> MakeCandidates(const PassSpec& spec) {
+absl::StatusOr<Candidates> MakeCandidates(const PassSpec& spec,
+                                          const xla::HloModule& module) {
   HLOENV_ASSIGN_OR_RETURN(const PassInfo* info, FindPass(spec.name));
   HLOENV_ASSIGN_OR_RETURN(Options options, ResolveOptions(*info, spec));
   if (!info->is_candidate()) {
@@ -15,7 +16,7 @@ absl::StatusOr<Candidates> MakeCandidates(const PassSpec& spec) {
   }
   Candidates result;
   if (info->union_of != nullptr) {
-    result.union_of = info->union_of(options);
+    result.union_of = info->union_of(options, module);
   } else {
     result.pass = info->make_candidate(options);
   }

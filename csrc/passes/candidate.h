@@ -64,8 +64,9 @@ struct Candidates {
   std::vector<PassSpec> union_of;
 };
 
-// Errors: UnknownPassError, PassOptionError; PassError when `spec` names an
-// XLA pass.
-absl::StatusOr<Candidates> MakeCandidates(const PassSpec& spec);
+// For `module`. Errors: UnknownPassError, PassOptionError; PassError when
+// `spec` names an XLA pass.
+absl::StatusOr<Candidates> MakeCandidates(const PassSpec& spec,
+                                          const xla::HloModule& module);
 
 }  // namespace hloenv

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What XLA's simplifiers can do and do not do by default.
+#include "hlo/layouts.h"
 #include "passes/general_passes.h"
 
 namespace hloenv {
@@ -32,19 +33,22 @@ std::vector<Set> Unsafe() {
           {{"minmax_propagate_nan", false}}};
 }
 
-std::vector<PassSpec> UnionOf(const Options& options) {
+std::vector<PassSpec> UnionOf(const Options& options,
+                              const xla::HloModule& module) {
+  const bool keeps_layouts =
+      options.Bool("layout_sensitive") || DependsOnLayouts(module);
   std::vector<PassSpec> passes = {{"algsimp", {}}};
   std::vector<Set> sets = Optional();
   if (options.Bool("unsafe")) {
     for (Set& set : Unsafe()) sets.push_back(std::move(set));
   }
   for (Set& set : sets) {
-    if (options.Bool("layout_sensitive")) {
+    if (keeps_layouts) {
       set.push_back({"is_layout_sensitive", true});
     }
     passes.push_back({"algsimp", std::move(set)});
   }
-  if (options.Bool("layout_sensitive")) {
+  if (keeps_layouts) {
     passes.front().options.push_back({"is_layout_sensitive", true});
     return passes;
   }
@@ -67,7 +71,8 @@ PassInfo GeneralSimplifyPass() {
       "guards by an estimate of cost. Floats may round differently.";
   pass.options = {
       {"layout_sensitive", false,
-       "Keep every layout; set it once layouts have been assigned."},
+       "Keep every layout; set it once layouts have been assigned. Where "
+       "bitcasts depend on them they are kept in any case."},
       {"unsafe", false,
        "Also rewrites that give other results for NaN, infinities or zeros of "
        "either sign."}};

@@ -3,6 +3,7 @@
 
 #include <chrono>
 
+#include "hlo/parameter_removal.h"
 #include "support/quiet.h"
 #include "support/status.h"
 
@@ -226,6 +227,7 @@ absl::StatusOr<std::unique_ptr<xla::HloPassInterface>> MakeRunnable(
 absl::StatusOr<PipelineResult> RunPasses(const PipelineSpec& spec,
                                          xla::HloModule* module) {
   QuietLogs quiet;
+  HLOENV_RETURN_IF_ERROR(InstallParameterRemoval());
   HLOENV_RETURN_IF_ERROR(CheckRunnable(spec));
   HLOENV_RETURN_IF_ERROR(CheckUnscheduled(*module));
   const ExecutionThreads every_thread;

@@ -15,6 +15,7 @@
 #include "absl/strings/string_view.h"
 
 namespace xla {
+class HloModule;
 class HloPassInterface;
 }  // namespace xla
 
@@ -78,10 +79,11 @@ struct PassInfo {
   // rewrites one by one (candidate.h) instead of running on a module.
   std::unique_ptr<xla::HloPassInterface> (*make)(const Options& options);
   // Of a candidate pass, one of the two: its object, or XLA passes each of
-  // whose rewrites it proposes, most usual first.
+  // whose rewrites it proposes on `module`, most usual first.
   std::unique_ptr<CandidatePass> (*make_candidate)(const Options& options) =
       nullptr;
-  std::vector<PassSpec> (*union_of)(const Options& options) = nullptr;
+  std::vector<PassSpec> (*union_of)(const Options& options,
+                                    const xla::HloModule& module) = nullptr;
 
   bool is_candidate() const { return make == nullptr; }
 };

@@ -4,6 +4,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_join.h"
 #include "hlo/indexing.h"
+#include "hlo/parameter_removal.h"
 #include "support/hooks.h"
 #include "support/status.h"
 #include "xla/hlo/pass/hlo_pass_pipeline.h"
@@ -47,6 +48,7 @@ absl::StatusOr<bool> RunOwned(HloPassInterface* pass,
 }  // namespace
 
 absl::Status InstallRunHooks() {
+  HLOENV_RETURN_IF_ERROR(InstallParameterRemoval());
   static auto* group = new HookGroup({
       {"_ZN3xla16HloPassInterface3RunEPNS_9HloModuleERKN4absl12lts_"
        "20250814" HLOENV_THREADS

@@ -28,14 +28,16 @@ absl::Status Prune(xla::HloModule* module) {
     while (!dead.empty()) {
       HloInstruction* instruction = dead.back();
       dead.pop_back();
-      std::vector<HloInstruction*> operands(instruction->operands().begin(),
-                                            instruction->operands().end());
+      const std::vector<HloInstruction*> operands(
+          instruction->operands().begin(), instruction->operands().end());
       HLOENV_RETURN_IF_ERROR(computation->ForceRemoveInstruction(instruction));
-      std::sort(operands.begin(), operands.end());
-      operands.erase(std::unique(operands.begin(), operands.end()),
-                     operands.end());
+      // Not in the order of addresses: the users that a value keeps change
+      // places when one goes, and passes look at them in turn.
+      absl::flat_hash_set<const HloInstruction*> seen;
       for (HloInstruction* operand : operands) {
-        if (is_dead(operand)) dead.push_back(operand);
+        if (is_dead(operand) && seen.insert(operand).second) {
+          dead.push_back(operand);
+        }
       }
     }
   }

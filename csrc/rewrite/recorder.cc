@@ -3,7 +3,9 @@
 
 #include <mutex>
 
+#include "hlo/parameter_removal.h"
 #include "support/hooks.h"
+#include "support/status.h"
 
 namespace hloenv {
 namespace {
@@ -229,7 +231,10 @@ HookGroup& RecorderHooks() {
 
 }  // namespace
 
-absl::Status InstallRecorderHooks() { return RecorderHooks().Install(); }
+absl::Status InstallRecorderHooks() {
+  HLOENV_RETURN_IF_ERROR(InstallParameterRemoval());
+  return RecorderHooks().Install();
+}
 
 Recorder::Recorder(HloModule* module)
     : module_(module), outer_(current_recorder) {

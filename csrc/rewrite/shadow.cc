@@ -330,6 +330,19 @@ void Shadow::Compare(Recorder* recorder) {
       if (survives_[i] != 0) origin_[image_first + image_[i]->local_id()] = i;
     }
   }
+  // No use leads to an effect that nothing reads, as where a dead collective
+  // gets a channel.
+  for (const HloComputation* image : computation_image_) {
+    if (image == nullptr) continue;
+    for (const HloInstruction* instruction : image->instructions()) {
+      if (OriginOf(instruction) < 0 && instruction->HasSideEffect()) {
+        whole_reason_ = absl::StrCat(
+            "it adds '", instruction->name(),
+            "', which has side effects that must happen exactly once");
+        return;
+      }
+    }
+  }
   CollectFrontiers();
 }
 

@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "rewrite/alternative.h"
+#include "rewrite/perturb.h"
 #include "support/status.h"
 #include "xla/primitive_util.h"
 
@@ -170,6 +171,53 @@ absl::StatusOr<std::vector<std::vector<ChoiceError>>> VerifyAlternatives(
     }
   }
   return errors;
+}
+
+absl::StatusOr<std::vector<ChoiceError>> MeasureRounding(
+    const Capture& capture, absl::Span<const Bytes> inputs,
+    const std::vector<int64_t>& alternatives, int num_runs) {
+  HLOENV_ASSIGN_OR_RETURN(Module graph, capture.Graph());
+  HLOENV_ASSIGN_OR_RETURN(graph, ForEvaluator(graph));
+  HLOENV_ASSIGN_OR_RETURN(graph, WithRoundings(graph));
+  absl::flat_hash_map<int64_t, size_t> position;
+  for (size_t i = 0; i < alternatives.size(); ++i) {
+    position[alternatives[i]] = i;
+  }
+  // Of each alternative, in the order of the run without perturbations.
+  std::vector<std::vector<xla::Literal>> originals(alternatives.size());
+  std::vector<ChoiceError> moves(alternatives.size());
+  for (int run = 0; run <= num_runs; ++run) {
+    std::vector<size_t> seen(alternatives.size(), 0);
+    const OnCustomCall on_alternative =
+        [&](const xla::HloInstruction* call,
+            absl::Span<const xla::Literal*> operands)
+        -> absl::StatusOr<xla::Literal> {
+      const auto it = position.find(AlternativeOf(*call).value_or(-1));
+      if (it == position.end()) return operands[0]->Clone();
+      const size_t i = it->second;
+      if (run == 0) {
+        originals[i].push_back(operands[0]->Clone());
+      } else if (seen[i] < originals[i].size()) {
+        Compare(originals[i][seen[i]], *operands[0], ReadElements(*call),
+                &moves[i]);
+      }
+      ++seen[i];
+      return operands[0]->Clone();
+    };
+    HLOENV_RETURN_IF_ERROR(
+        Interpret(graph, inputs,
+                  run == 0 ? KeepRoundings(on_alternative)
+                           : PerturbRoundings(run, on_alternative))
+            .status());
+    for (size_t i = 0; i < seen.size(); ++i) {
+      moves[i].num_evaluations = static_cast<int64_t>(originals[i].size());
+      if (seen[i] == originals[i].size()) continue;
+      // Whether or how often it is computed hangs on the last bit.
+      moves[i].absolute = std::numeric_limits<double>::infinity();
+      moves[i].relative = std::numeric_limits<double>::infinity();
+    }
+  }
+  return moves;
 }
 
 }  // namespace hloenv

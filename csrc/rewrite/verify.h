@@ -27,4 +27,12 @@ struct ChoiceError {
 absl::StatusOr<std::vector<std::vector<ChoiceError>>> VerifyAlternatives(
     const Capture& capture, absl::Span<const Bytes> inputs);
 
+// How far the originals of some alternatives move when every rounding does
+// (perturb.h): the worst of `num_runs` runs, by the order of `alternatives`. No
+// choice that only rounds differently need be nearer. `num_evaluations` as
+// above. Errors: those of Interpret.
+absl::StatusOr<std::vector<ChoiceError>> MeasureRounding(
+    const Capture& capture, absl::Span<const Bytes> inputs,
+    const std::vector<int64_t>& alternatives, int num_runs);
+
 }  // namespace hloenv

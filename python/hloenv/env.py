@@ -19,7 +19,7 @@ from .errors import (
 )
 from .module import HloModule, as_module
 from .passes import Pass, Pipeline, as_pipeline, describe_pass, pass_names, to_core
-from .place import Place, run_until
+from .place import run_until
 from .rewrite import Alternatives, Decisions, as_decisions, capture
 from .trace import ModuleId, Step, Trace
 
@@ -102,20 +102,16 @@ class HloEnv:
             PassError: a pass failed; the environment is as it was.
             PlaceError: a pass gives wrong results at the module's place.
         """
-        place = self.module.place
-        pipelines = [at_place(as_pipeline(each), place) for each in passes]
-        self._refuse_wrong_place(pipelines)
-        module = self.module._core
+        module = self.module
+        pipelines: list[Pipeline] = []
         changed = False
-        for pipeline in pipelines:
-            module, step_changed = _run(module, pipeline)
+        for each in passes:
+            pipeline = at_place(as_pipeline(each), module)
+            pipelines.append(pipeline)
+            result, step_changed = _run(module._core, pipeline)
+            module = HloModule._wrap(result, place=module.place, decided=module.decided)
             changed = changed or step_changed
-        self._advance(
-            HloModule._wrap(
-                module, place=self.module.place, decided=self.module.decided
-            ),
-            Step("run", tuple(each.to_json() for each in pipelines)),
-        )
+        self._advance(module, Step("run", tuple(each.to_json() for each in pipelines)))
         return changed
 
     def run_until(self, where: str, *, occurrence: int = 1) -> HloModule:
@@ -142,8 +138,8 @@ class HloEnv:
     def get_alternatives(self, *passes: str | Pass | Pipeline) -> Alternatives:
         """Every rewrite that the passes would make now. Changes nothing.
 
-        Once layouts are assigned, passes that have a choice respect them
-        (`is_layout_sensitive`), as XLA's own then do.
+        Once layouts are assigned, or bitcasts in the module depend on them, passes that
+        have a choice respect them (`is_layout_sensitive`), as XLA's own then do.
 
         Several passes are merged: what they would make of one value becomes
         competing choices of one alternative.
@@ -156,7 +152,7 @@ class HloEnv:
             PassError: a pass failed on this module.
             PlaceError: a pass gives wrong results at the module's place.
         """
-        pipelines = [at_place(as_pipeline(each), self.module.place) for each in passes]
+        pipelines = [at_place(as_pipeline(each), self.module) for each in passes]
         self._check_place(pipelines)
         state = self._state
         alternatives = capture(state.module, pipelines, owner=state)
@@ -235,23 +231,7 @@ class HloEnv:
     def _advance(self, module: HloModule, step: Step) -> None:
         self._state = State(module, self._state, step)
 
-    def _refuse_wrong_place(self, pipelines: list[Pipeline]) -> None:
-        place = self.module.place
-        if place is None or not place.has_layouts:
-            return
-        names = pass_names(pipelines)
-        for known, when in (
-            (_BEFORE_LAYOUT_ASSIGNMENT, "before layout assignment"),
-            (_AFTER_FUSION if place.name == "fusion" else frozenset(), "after fusion"),
-        ):
-            if wrong := names & known:
-                raise PlaceError(
-                    f"{min(wrong)!r} gives wrong results here, {place}: XLA runs it "
-                    f"{when} only"
-                )
-
     def _check_place(self, pipelines: list[Pipeline]) -> None:
-        self._refuse_wrong_place(pipelines)
         place = self.module.place
         early = pass_names(pipelines) & _AFTER_LAYOUT_ASSIGNMENT
         if early and (place is None or not place.has_layouts):
@@ -282,14 +262,38 @@ def _run(module: core.Module, pipeline: Pipeline) -> tuple[core.Module, bool]:
     return changed_module, changed
 
 
-def at_place(pipeline: Pipeline, place: Place | None) -> Pipeline:
-    """The pipeline with passes that respect layouts, once those are assigned."""
-    if place is None or not place.has_layouts:
+def at_place(pipeline: Pipeline, module: HloModule) -> Pipeline:
+    """The pipeline with passes that respect layouts, where `module` has them.
+
+    Raises:
+        PlaceError: a pass gives wrong results on `module`, where it stands.
+    """
+    place = module.place
+    if place is not None and place.has_layouts:
+        reason = str(place)
+    elif module._core.depends_on_layouts():
+        reason = "where bitcasts depend on layouts"
+    else:
         return pipeline
+    names = pass_names([pipeline])
+    after_fusion = place is not None and place.name == "fusion"
+    for known, when in (
+        (_BEFORE_LAYOUT_ASSIGNMENT, "before layout assignment"),
+        (_AFTER_FUSION if after_fusion else frozenset(), "after fusion"),
+    ):
+        if wrong := names & known:
+            raise PlaceError(
+                f"{min(wrong)!r} gives wrong results here, {reason}: XLA runs it "
+                f"{when} only"
+            )
+    return _with_layouts(pipeline)
+
+
+def _with_layouts(pipeline: Pipeline) -> Pipeline:
     passes: list[Pass | Pipeline] = []
     for each in pipeline.passes:
         if isinstance(each, Pipeline):
-            passes.append(at_place(each, place))
+            passes.append(_with_layouts(each))
             continue
         given = dict(each.options)
         for option in describe_pass(each.name).options:

@@ -64,12 +64,16 @@ def as_bytes(arrays: Sequence[Any], specs: Sequence[ArraySpec]) -> list[Array]:
     return result
 
 
-def interpret(module: HloModule, *arrays: Any) -> list[Array]:
+def interpret(
+    module: HloModule, *arrays: Any, perturb: int | None = None
+) -> list[Array]:
     """Runs `module` in XLA's evaluator: no pass, no code generation, slow.
 
     Args:
         module: what to run.
         arrays: one for each of `module.input_specs()`.
+        perturb: a seed by which every rounded value moves one unit in the last place
+            up or down; what that changes in the outputs is rounding. None moves none.
 
     Returns:
         One array for each of `module.output_specs()`.
@@ -78,7 +82,8 @@ def interpret(module: HloModule, *arrays: Any) -> list[Array]:
         ArgumentError: the arrays do not fit.
         ExecuteError: the evaluator does not know an instruction.
     """
-    outputs = core.interpret(module._core, as_bytes(arrays, module.input_specs()))
+    inputs = as_bytes(arrays, module.input_specs())
+    outputs = core.interpret(module._core, inputs, perturb)
     return [
         output.view(spec.dtype).reshape(spec.shape)
         for output, spec in zip(outputs, module.output_specs(), strict=True)
@@ -133,3 +138,36 @@ def verify_alternatives(
             alternatives._capture, as_bytes(inputs, module.input_specs())
         )
     ]
+
+
+def measure_rounding(
+    alternatives: Alternatives,
+    indices: Sequence[int],
+    inputs: Sequence[Any],
+    *,
+    num_runs: int,
+) -> list[tuple[float, float]]:
+    """How far originals move when every rounding moves by one unit in the last place.
+
+    Args:
+        alternatives: what a dry run found.
+        indices: of the alternatives to look at.
+        inputs: one array for each input of the module.
+        num_runs: with perturbations; the worst of them counts.
+
+    Returns:
+        For each index the largest |difference|, and that over the largest |value|, as
+        in `ChoiceError`; inf where the last bit decides how often it is computed.
+
+    Raises:
+        ArgumentError: the inputs do not fit.
+        ExecuteError: the evaluator does not know an instruction.
+    """
+    module = HloModule._wrap(alternatives._capture.module())
+    moves: list[tuple[float, float]] = core.measure_rounding(
+        alternatives._capture,
+        as_bytes(inputs, module.input_specs()),
+        list(indices),
+        num_runs,
+    )
+    return moves

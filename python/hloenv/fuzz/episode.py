@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import errors
-from ..env import HloEnv, replay
+from ..env import HloEnv, at_place, replay
 from ..module import HloModule
 from ..passes import Pipeline
 from ..rewrite import Alternatives
@@ -97,12 +97,14 @@ def run_case(case: Case) -> Iterator[Event]:
         yield Tried(step)
         pipelines = [Pipeline.from_json(each) for each in step.passes]
         given = None if case.steps is None else step.decisions
-        if step.kind == "run":
-            note(f"native {pipelines[0].name}")
-            try:
+        try:
+            if step.kind == "run":
+                note(f"native {pipelines[0].name}")
                 env.run(*pipelines)
-            except errors.PassError as error:
-                yield Skipped(_first_line(error))
+                continue
+            pipelines = [at_place(each, env.module) for each in pipelines]
+        except (errors.PassError, errors.PlaceError) as error:
+            yield Skipped(_first_line(error))
             continue
         if not (yield from _check_step(env, pipelines, given, rng)):
             return
@@ -128,14 +130,15 @@ def _check_replay(env: HloEnv, module: HloModule) -> Event:
 
 
 def _follow(env: HloEnv, step: Step) -> None:
-    """Takes one step; a pass that fails changes nothing."""
+    """Takes one step; one that fails changes nothing."""
     pipelines = [Pipeline.from_json(each) for each in step.passes]
-    if step.kind == "run":
-        with contextlib.suppress(errors.PassError):
-            env.run(*pipelines)
-    else:
-        env.get_alternatives(*pipelines)
-        env.apply_alternatives(step.decisions)
+    with contextlib.suppress(errors.PlaceError):
+        if step.kind == "run":
+            with contextlib.suppress(errors.PassError):
+                env.run(*pipelines)
+        else:
+            env.get_alternatives(*pipelines)
+            env.apply_alternatives(step.decisions)
 
 
 def _drawn(case: Case, rng: random.Random) -> Iterator[Step]:
@@ -210,7 +213,7 @@ def _check_values(
         return
     note("expected")
     try:
-        expected = Expected.of(module, _INPUT_SEED)
+        expected = Expected(module, _INPUT_SEED)
     except (errors.ExecuteError, TypeError) as error:
         yield Skipped(f"values: {_first_line(error)}")
         return

@@ -92,7 +92,7 @@ def check_values(
         yield Report("", 0, (), skipped="stateful: compared by structure only")
         return
     try:
-        expected = Expected.of(module, seed)
+        expected = Expected(module, seed)
     except errors.ExecuteError as error:
         yield Report("", 0, (), skipped=str(error))
         return

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from .. import errors
+from ..env import at_place
 from ..module import HloModule
 from ..passes import Pass, Pipeline
 from ..rewrite import Alternatives
@@ -59,7 +60,9 @@ def find_breaking(suspect: Suspect) -> tuple[int, ...] | None:
     try:
         module = HloModule.from_text(suspect.text)
         module.verify()
-        pipelines = [Pipeline.from_json(each) for each in suspect.passes]
+        pipelines = [
+            at_place(Pipeline.from_json(each), module) for each in suspect.passes
+        ]
     except errors.HloEnvError:
         return None
     drawn: list[Vectors] = [[]]
@@ -81,7 +84,7 @@ def find_breaking(suspect: Suspect) -> tuple[int, ...] | None:
     if is_stateful(module) or any(map(is_unsafe, pipelines)):
         return None
     try:
-        expected = Expected.of(module, _INPUT_SEED)
+        expected = Expected(module, _INPUT_SEED)
     except errors.HloEnvError:
         return None
     vectors = [alternatives.decisions_for(each.name) for each in pipelines]
