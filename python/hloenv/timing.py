@@ -20,8 +20,6 @@ _MOST_RUNS_AT_ONCE = 1000
 # After so many copies the interval is looked at. Each look is a chance to stop on a
 # narrow interval that is narrow by accident, so there are few.
 _LOOKS = (4, 6, 9, 14, 24)
-# Even two copies tell what is far slower.
-_FIRST_LOOK_FOR_SLOWER = 2
 # How long the runs of one copy take: long beside linking it, which takes about 2 % of
 # compiling. The copies after the third look take longer, since these did not do.
 _COPY_NS = 20_000_000
@@ -76,23 +74,32 @@ class Timing:
 class Copies:
     """An executable and copies of it at other addresses, linked when first asked for.
 
-    Copies are kept while their scratch memory is small. Keep the object to time other
-    modules against the same baseline: each timing is still one with as many different
-    copies, and none of them is linked again.
+    They are kept, unless their scratch memory is large: the next copy would take the
+    place of one that has gone, and be no other sample of where code and memory may
+    lie. Keep the object to time other modules against the same baseline: each timing
+    is still one with as many different copies, and none of them is linked again.
     """
 
-    def __init__(self, executable: Executable):
-        """Copy 0 is the executable itself."""
+    def __init__(self, executable: Executable, *, share: float = 1.0):
+        """Copy 0 is the executable itself.
+
+        Args:
+            executable: the first copy.
+            share: of the memory that copies may keep.
+        """
         self.executable = executable
         self._kept = [executable]
         scratch_bytes = max(executable._core.temp_bytes, 1)
-        self._most_kept = 1 + _MOST_KEPT_BYTES // scratch_bytes
+        self._most_kept = 1 + int(_MOST_KEPT_BYTES * share) // scratch_bytes
 
     def get(self, index: int) -> Executable:
         """Copy `index`; the executable itself where XLA cannot export its code."""
         if index < len(self._kept):
             return self._kept[index]
-        copy = _copy(self.executable)
+        try:
+            copy = self.executable.copy()
+        except CompileError:  # timed where it is
+            copy = self.executable
         if len(self._kept) < self._most_kept:
             self._kept.append(copy)
         return copy
@@ -128,23 +135,19 @@ class _Session:
         inputs: Sequence[Any],
         plan: Plan,
     ):
-        self._baseline = baseline
         self._all = [baseline.executable, *modules]
+        share = 1 / len(modules)
+        self._copies = [baseline, *(Copies(each, share=share) for each in modules)]
         self._inputs = inputs
         self._plan = plan
         self._rng = np.random.default_rng(plan.seed)
         self.timings = [Timing() for _ in modules]
         self._started_ns = time.perf_counter_ns()
         self._run_ns = self._try_out()
-        self._batch = [
-            min(max(1, _SHORTEST_NS // run_ns), _MOST_RUNS_AT_ONCE)
-            for run_ns in self._run_ns
-        ]
+        # The same for all: the first of several runs is not like the others.
+        self._batch = min(max(1, _SHORTEST_NS // min(self._run_ns)), _MOST_RUNS_AT_ONCE)
         # The longest of the modules, in one round.
-        self._round_ns = max(
-            run_ns * batch
-            for run_ns, batch in zip(self._run_ns, self._batch, strict=True)
-        )
+        self._round_ns = max(self._run_ns) * self._batch
         self._limit_ns = int(plan.seconds * 1e9 * len(self._all))
 
     def _try_out(self) -> list[int]:
@@ -180,13 +183,13 @@ class _Session:
         which = [0, *(i + 1 for i in active)]
         # Also the order in which their outputs get their memory.
         self._rng.shuffle(which)
-        copies = [self._copy(i, copy) for i in which]
+        copies = [self._copies[i].get(copy) for i in which]
         results = time_runs(
             copies,
             [self._inputs] * len(which),
             repeats=rounds,
             warmup=int(self._round_ns < _WARMUP_BELOW_NS),
-            batch=[self._batch[i] for i in which],
+            batch=[self._batch] * len(which),
             seed=int(self._rng.integers(2**32)),
         )
         durations = dict(zip(which, results, strict=True))
@@ -198,35 +201,25 @@ class _Session:
             timing.copies.append(rounds)
             if self._plan.repeats is None:
                 timing.stopped = self._verdict(timing, is_late)
-
-    def _copy(self, index: int, copy: int) -> Executable:
-        if index == 0:
-            return self._baseline.get(copy)
-        return self._all[index] if copy == 0 else _copy(self._all[index])
+            if timing.stopped:
+                self._copies[i + 1] = Copies(self._all[i + 1])  # frees the others
 
     def _verdict(self, timing: Timing, is_late: bool) -> str:
         count = len(timing.copies)
         is_look = count in _LOOKS
-        if not (is_look or is_late or count == _FIRST_LOOK_FOR_SLOWER):
+        if not is_look and not (is_late and count > _LOOKS[0]):
             return ""
         low, high = speedup_interval(
             timing.baseline_ns, timing.durations_ns, timing.copies
         )
-        if high < self._plan.give_up_below and count >= _FIRST_LOOK_FOR_SLOWER:
+        if high < self._plan.give_up_below:
             return "slower"
-        if is_look and high - low < 2 * self._plan.precision * (low + high) / 2:
+        if is_look and high - low < self._plan.precision * (low + high):
             return "precise"
-        return "time" if is_late and count >= _LOOKS[0] else ""
+        return "time" if is_late else ""
 
     def finish(self) -> list[Timing]:
         """The timings, all with a reason why they ended."""
         for timing in self.timings:
             timing.stopped = timing.stopped or "rounds"
         return self.timings
-
-
-def _copy(executable: Executable) -> Executable:
-    try:
-        return executable.copy()
-    except CompileError:  # code that XLA cannot export is timed where it is
-        return executable

@@ -13,6 +13,7 @@ from . import (
     diff,
     fuzz,
     graph,
+    measure,
     optimize,
     passes,
     search,
@@ -26,6 +27,10 @@ _COMMANDS = {
     "alternatives": (alternatives, "every rewrite that passes would make"),
     "optimize": (optimize, "decide the rewrites with a policy, and time the result"),
     "search": (search, "look for decisions that run faster than XLA's default"),
+    "measure": (
+        measure,
+        "time modules against each other, or test how well that works",
+    ),
     "apply": (apply, "repeat a saved trace of decisions"),
     "diff": (diff, "what changed between two modules"),
     "graph": (graph, "a module as Graphviz or JSON"),
