@@ -19,7 +19,6 @@ from hloenv.cli import main
 from hloenv.cli.arguments import parse_passes
 from hloenv.cli.output import format_quantity, format_seconds
 from hloenv.cli.passes import group_of
-from hloenv.roofline import Machine, estimate_seconds
 
 _MODEL = """HloModule model
 
@@ -35,7 +34,7 @@ ENTRY main {
 """
 _COMMANDS = (
     *("passes", "show", "alternatives", "optimize", "search", "apply", "diff"),
-    *("graph", "fuzz", "store"),
+    *("graph", "fuzz", "store", "measure", "calibrate"),
 )
 
 
@@ -541,26 +540,3 @@ def test_formats():
     assert format_seconds(float("nan")) == "-"
     assert format_quantity(1234567, "B") == "1.235 MB"
     assert format_quantity(0) == "0"
-
-
-def test_estimate_grows_with_work_and_instructions():
-    def seconds(text: str) -> float:
-        return estimate_seconds(hloenv.HloGraph.from_module(text))
-
-    base = seconds(_MODEL)
-    machine = Machine()
-    assert base >= 4 * machine.s_per_instruction
-    larger = _MODEL.replace("64,64", "1024,1024")
-    assert seconds(larger) > 50 * base
-    # The body of a computation that is called counts, that of a reducer does not.
-    called = (
-        "HloModule m\n\nf {\n  a = f32[1048576]{0} parameter(0)\n"
-        "  ROOT b = f32[1048576]{0} negate(a)\n}\n\nENTRY e {\n"
-        "  x = f32[1048576]{0} parameter(0)\n"
-        "  ROOT y = f32[1048576]{0} call(x), to_apply=f\n}\n"
-    )
-    inlined = (
-        "HloModule m\n\nENTRY e {\n  x = f32[1048576]{0} parameter(0)\n"
-        "  ROOT y = f32[1048576]{0} negate(x)\n}\n"
-    )
-    assert seconds(called) == pytest.approx(seconds(inlined))

@@ -10,6 +10,7 @@ from .. import __version__
 from . import (
     alternatives,
     apply,
+    calibrate,
     diff,
     fuzz,
     graph,
@@ -31,6 +32,7 @@ _COMMANDS = {
         measure,
         "time modules against each other, or test how well that works",
     ),
+    "calibrate": (calibrate, "measure the constants of the static estimate"),
     "apply": (apply, "repeat a saved trace of decisions"),
     "diff": (diff, "what changed between two modules"),
     "graph": (graph, "a module as Graphviz or JSON"),

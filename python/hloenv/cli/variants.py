@@ -118,7 +118,7 @@ def print_variants(
             output.print_line(f"{variant.name}: {' '.join(variant.error.split())}")
     output.print_line(
         "\nfinal: after the rest of XLA's passes; estimated: a static roofline of the "
-        "final\nmodule, each loop once"
+        "final\nmodule, a loop of unknown length once"
     )
     if is_measured:
         output.print_line(

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""hloenv calibrate: the constants of the static estimate, measured on this machine."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from pathlib import Path
+
+from ..calibrate import NUM_STEPS, calibrate, rows
+from ..machine import this_machine
+from ..store import Store
+from . import output
+from .arguments import positive
+
+DESCRIPTION = (
+    "Measures what this machine computes and moves in a second, with small modules in "
+    "a child process on a core of its own, and saves it in the store: the constants of "
+    "the roofline, which estimates modules without running them. Takes about 20 s."
+)
+EXAMPLES = """\
+examples:
+  hloenv calibrate
+  hloenv calibrate --threads 2 --store results.sqlite
+"""
+
+
+def add_parser(parser: argparse.ArgumentParser) -> None:
+    """Declares the arguments."""
+    parser.add_argument(
+        "--threads",
+        metavar="N",
+        type=positive,
+        default=1,
+        help="cores that compute (default 1)",
+    )
+    parser.add_argument(
+        "--store",
+        metavar="PATH",
+        type=Path,
+        help="where the result is saved (default $HLOENV_STORE, or hloenv/store.sqlite "
+        "in the cache folder)",
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    """Calibrates and saves."""
+    with (
+        Store(args.store) as store,
+        output.track(("modules timed", NUM_STEPS), is_shown=not args.json) as (step,),
+    ):
+        rates = calibrate(threads=args.threads, store=store, progress=step)
+    machine = this_machine()
+    if args.json:
+        output.print_json(
+            {
+                "rates": asdict(rates),
+                "threads": args.threads,
+                "machine": machine.to_json(),
+                "store": str(store.path),
+            }
+        )
+        return
+    cores = "1 core" if args.threads == 1 else f"{args.threads} cores"
+    output.print_table(
+        ("rate", "value"),
+        [
+            (
+                name,
+                output.format_seconds(value)
+                if unit == "s"
+                else output.format_quantity(value, unit),
+            )
+            for name, value, unit in rows(rates)
+        ],
+        title=f"{cores} of {machine.cpu}",
+        right=("value",),
+    )
+    output.print_line(f"\nsaved in {store.path}")
