@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import importlib.util
+import os
 import statistics
 import sys
 import time
@@ -34,7 +35,7 @@ from hloenv.machine import this_machine
 from hloenv.roofline import Roofline
 
 ROOT = Path(__file__).resolve().parent.parent
-EXAMPLES = ("gpt2.py", "resnet.py")
+EXAMPLES = ("resnet.py", "gpt2.py")
 # Real times come from so many copies of the code, each of so many rounds.
 COPIES, ROUNDS = 12, 4
 
@@ -179,7 +180,7 @@ def report(
         "Written by `scripts/run_kernel_cache.py`; do not edit.",
         "",
         f"* date: {datetime.datetime.now(datetime.UTC).date()}",
-        f"* machine: {machine.cpu}, {machine.num_cores} cores; one thread",
+        f"* machine: {machine.cpu}, {os.cpu_count()} cores; one thread",
         f"* command: `python scripts/run_kernel_cache.py --steps {args.steps} "
         f"--versions {args.versions}`; all seeds 0",
         "",
@@ -235,13 +236,11 @@ def main() -> None:
         print(f"{path.stem}: timing versions", file=sys.stderr, flush=True)
         rows.append((path.stem, after, before, ranks(module, args.versions)))
         print(report(rows, args), flush=True)
-    if args.doc is not None:
-        args.doc.write_text(report(rows, args))
+        if args.doc is not None:
+            args.doc.write_text(report(rows, args))
 
 
 if __name__ == "__main__":
     # As the modules that it times: on one core.
-    import os
-
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     main()
