@@ -75,12 +75,12 @@ def test_no_interval_is_narrower_than_what_compiles_differ_by():
     low, high = speedup_interval([1000] * 40, [500] * 40, [10] * 4)
     assert low == pytest.approx(2 * math.exp(-0.00588), rel=1e-4)
     assert high == pytest.approx(2 * math.exp(0.00588), rel=1e-4)
-    assert speedup_of([1000] * 40, [500] * 40, [10] * 4) == 2
+    assert speedup_of([1000] * 40, [500] * 40, [10] * 4) == pytest.approx(2)
 
 
 def test_one_round_says_nothing_about_its_error():
     assert speedup_interval([1000], [500]) == (0, math.inf)
-    assert speedup_of([1000], [500]) == 2
+    assert speedup_of([1000], [500]) == pytest.approx(2)
 
 
 def test_a_round_that_slows_both_changes_nothing():
@@ -180,7 +180,7 @@ def test_a_given_number_of_rounds_is_kept(monkeypatch):
 def test_time_runs_out(monkeypatch):
     found = simulate(monkeypatch, 0, Plan(seconds=0), between=0.1, within=0.01)
     assert found.stopped == "time"
-    assert len(found.copies) == 4
+    assert len(found.copies) == 3
 
 
 def test_large_copies_of_the_baseline_are_not_kept():

@@ -69,7 +69,9 @@ def speedup_interval(
         return 0.0, math.inf
     rng = np.random.default_rng(0)
     center = _centers(ratios[np.newaxis])[0]
-    drawn = _centers(ratios[rng.integers(0, count, (_SAMPLES, count))])
+    # Single precision is far finer than the clock, and takes half of the time.
+    draws = rng.integers(0, count, (_SAMPLES, count))
+    drawn = _centers(ratios.astype(np.float32)[draws])
     low, high = np.percentile(drawn, _TAILS)
     # Few copies show less than the whole spread between copies.
     wider = _student(count - 1) / _NORMAL * math.sqrt(count / (count - 1))
@@ -78,26 +80,66 @@ def speedup_interval(
     return math.exp(center - below), math.exp(center + above)
 
 
+def noise_of_rounds(
+    baseline_ns: Durations, durations_ns: Durations, copies: Sequence[int]
+) -> float:
+    """How much of the spread between copies is there because they ran so little.
+
+    Args:
+        baseline_ns: as in `speedup_of`.
+        durations_ns: as in `speedup_of`.
+        copies: as in `speedup_of`; at least 2.
+
+    Returns:
+        0 to 1: 1 where more rounds would narrow the interval, 0 where only more
+        copies would.
+    """
+    rounds = _round_ratios(baseline_ns, durations_ns, copies)
+    spread = np.var([np.median(each) for each in rounds], ddof=1)
+    # Variance of a median, from the spread of the rounds around it.
+    noise = np.mean(
+        [
+            math.pi
+            / 2
+            * (1.4826 * np.median(np.abs(each - np.median(each)))) ** 2
+            / len(each)
+            for each in rounds
+        ]
+    )
+    return float(noise / max(noise, spread, 1e-12))
+
+
 def _log_ratios(
     baseline_ns: Durations, durations_ns: Durations, copies: Sequence[int]
 ) -> npt.NDArray[np.float64]:
     """[C] log of the baseline's duration over the module's, for each copy."""
-    # What the clock cannot tell from nothing took one tick.
-    above = np.log(np.maximum(baseline_ns, 1))
-    below = np.log(np.maximum(durations_ns, 1))
     if len(copies) < 2:
-        return above - below
-    rounds = np.split(above - below, np.cumsum(copies)[:-1])
+        return _round_ratios(baseline_ns, durations_ns, ())[0]
+    rounds = _round_ratios(baseline_ns, durations_ns, copies)
     return np.array([np.median(each) for each in rounds])
 
 
-def _centers(samples: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _round_ratios(
+    baseline_ns: Durations, durations_ns: Durations, copies: Sequence[int]
+) -> list[npt.NDArray[np.float64]]:
+    """For each copy, log of the baseline's duration over the module's, by round."""
+    # What the clock cannot tell from nothing took one tick.
+    above = np.log(np.maximum(baseline_ns, 1))
+    below = np.log(np.maximum(durations_ns, 1))
+    return np.split(above - below, [*np.cumsum(copies)][:-1])
+
+
+def _centers(samples: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
     """[S] pseudo-median of each row of [S, C]; the median where C is large."""
     count = samples.shape[1]
     if count > _MOST_PAIRED:
         return np.asarray(np.median(samples, axis=1))
     first, second = _pairs(count)
-    return np.asarray(np.median(samples[:, first] + samples[:, second], axis=1) / 2)
+    ordered = np.sort(samples, axis=1)  # partitions in half of the time
+    sums = ordered[:, first] + ordered[:, second]
+    middle = ((sums.shape[1] - 1) // 2, sums.shape[1] // 2)
+    sums.partition(middle, axis=1)
+    return np.asarray(sums[:, middle].mean(axis=1, dtype=np.float64) / 2)
 
 
 @cache

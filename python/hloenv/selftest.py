@@ -315,7 +315,7 @@ os.sched_setaffinity(0, [{core}])
 a, b = numpy.ones((2, 1 << 23))
 while os.getppid() == {parent}:
     numpy.copyto(a, b)
-    numpy.exp(a[: 1 << 16], out=b[: 1 << 16])
+    numpy.cos(a[: 1 << 16], out=b[: 1 << 16])
 """
 
 

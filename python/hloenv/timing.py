@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,23 +12,24 @@ import numpy as np
 
 from .errors import CompileError
 from .executable import Executable, time_runs
-from .intervals import speedup_interval
+from .intervals import noise_of_rounds, speedup_interval
 
 # A duration is that of several runs where one is shorter than this.
 _SHORTEST_NS = 20_000
 _MOST_RUNS_AT_ONCE = 1000
-# After so many copies the interval is looked at. Each look is a chance to stop on a
-# narrow interval that is narrow by accident, so there are few.
-_LOOKS = (4, 6, 9, 14, 24)
-# How long the runs of one copy take: long beside linking it, which takes about 2 % of
-# compiling. The copies after the third look take longer, since these did not do.
-_COPY_NS = 20_000_000
-_COPY_SHARE_OF_COMPILE = 0.08
+# How many copies there are, one number after the other. Each look at the interval is a
+# chance to stop on one that is narrow by accident, so there are few.
+_COPIES = (3, 5, 8, 12, 18, 24)
+# How long the runs of a copy take at first: long beside linking it, which takes about
+# 2 % of compiling.
+_COPY_NS = 10_000_000
+_COPY_SHARE_OF_COMPILE = 0.05
 _FEWEST_ROUNDS, _MOST_ROUNDS = 8, 256
-_LONGER = (1, 2, 4, 4, 4)
+# How much longer than so far they run where that is what the interval needs.
+_LONGER = 3
 # With a given number of rounds, each copy takes at least so many of them.
 _ROUNDS_OF_A_COPY = 4
-_MOST_GIVEN_COPIES = 12
+_MOST_GIVEN_COPIES = 6
 # The first run at an address fetches code and memory, which takes milliseconds.
 _WARMUP_BELOW_NS = 200_000_000
 _MOST_KEPT_BYTES = 2**28
@@ -59,7 +60,7 @@ class Timing:
     """One module's runs, and the baseline's in the same rounds.
 
     Attributes:
-        durations_ns: of one run of the module in each round.
+        durations_ns: of one run of the module in each round, copy by copy.
         baseline_ns: of one run of the baseline in each round.
         copies: how many of the rounds each copy of the code took.
         stopped: why it is done: "rounds", "precise", "slower" or "time".
@@ -113,18 +114,20 @@ def time_against(
 ) -> list[Timing]:
     """Times modules and their baseline in rounds, each round in a random order.
 
-    After some rounds all of them go on as fresh copies at other addresses: see
-    `intervals`.
+    All of them run as several copies at different addresses: see `intervals`. While
+    the interval is too wide, either the copies run once more or there are more copies,
+    whichever narrows it.
 
     Returns:
         One timing for each module.
     """
     session = _Session(baseline, modules, inputs, plan)
-    for copy, rounds in enumerate(session.rounds_of_copies()):
-        session.run_copy(copy, rounds)
-        if all(timing.stopped for timing in session.timings):
+    for copy, rounds, is_look in session.steps():
+        session.time_copy(copy, rounds)
+        session.look(is_look=is_look)
+        if session.is_done:
             break
-    return session.finish()
+    return session.timings()
 
 
 class _Session:
@@ -141,7 +144,9 @@ class _Session:
         self._inputs = inputs
         self._plan = plan
         self._rng = np.random.default_rng(plan.seed)
-        self.timings = [Timing() for _ in modules]
+        # For each module its copies, each with the durations of both sides.
+        self._durations: list[list[tuple[list[int], list[int]]]] = [[] for _ in modules]
+        self._stopped = [""] * len(modules)
         self._started_ns = time.perf_counter_ns()
         self._run_ns = self._try_out()
         # The same for all: the first of several runs is not like the others.
@@ -159,28 +164,49 @@ class _Session:
             first = time_runs(self._all, inputs, repeats=2, warmup=1)
         return [max(int(each.min()), 1) for each in first]
 
-    def rounds_of_copies(self) -> list[int]:
-        """How many rounds each copy takes."""
+    def steps(self) -> Iterator[tuple[int, int, bool]]:
+        """Which copy is next, for how many rounds, and whether to look then."""
         repeats = self._plan.repeats
         if repeats is not None:
             count = min(max(1, repeats // _ROUNDS_OF_A_COPY), _MOST_GIVEN_COPIES)
-            return [len(each) for each in np.array_split(np.arange(repeats), count)]
+            for copy, rounds in enumerate(np.array_split(np.arange(repeats), count)):
+                yield copy, len(rounds), False
+            return
+        # That each copy has had so far.
+        rounds_so_far = self._first_rounds()
+        before = 0
+        for count in _COPIES:
+            for copy in range(before, count):
+                yield copy, rounds_so_far, copy == count - 1
+            while self._needs_rounds():
+                for copy in range(count):
+                    yield copy, _LONGER * rounds_so_far, copy == count - 1
+                rounds_so_far *= 1 + _LONGER
+            before = count
+
+    def _first_rounds(self) -> int:
         compile_ns = max(each.compile_ns for each in self._all)
         copy_ns = max(_COPY_NS, _COPY_SHARE_OF_COMPILE * compile_ns)
         rounds = np.clip(copy_ns / (2 * self._round_ns), _FEWEST_ROUNDS, _MOST_ROUNDS)
-        affordable = self._plan.seconds * 1e9 / (2 * _LOOKS[0] * self._round_ns)
-        first = int(max(min(rounds, affordable), 1))
-        counts = np.diff(_LOOKS, prepend=0)
-        return [
-            first * longer
-            for longer, count in zip(_LONGER, counts, strict=True)
-            for _ in range(count)
-        ]
+        affordable = self._plan.seconds * 1e9 / (2 * _COPIES[0] * self._round_ns)
+        return int(max(min(rounds, affordable), 1))
 
-    def run_copy(self, copy: int, rounds: int) -> None:
+    def _needs_rounds(self) -> bool:
+        shares = [noise_of_rounds(*self._flat(i)) for i in self._active]
+        return bool(np.mean(shares) > 0.5)
+
+    @property
+    def _active(self) -> list[int]:
+        return [i for i, why in enumerate(self._stopped) if not why]
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all modules are."""
+        return not self._active
+
+    def time_copy(self, copy: int, rounds: int) -> None:
         """Times one copy of the baseline and of all modules that are not done."""
-        active = [i for i, timing in enumerate(self.timings) if not timing.stopped]
-        which = [0, *(i + 1 for i in active)]
+        which = [0, *(i + 1 for i in self._active)]
         # Also the order in which their outputs get their memory.
         self._rng.shuffle(which)
         copies = [self._copies[i].get(copy) for i in which]
@@ -192,34 +218,45 @@ class _Session:
             batch=[self._batch] * len(which),
             seed=int(self._rng.integers(2**32)),
         )
-        durations = dict(zip(which, results, strict=True))
+        durations = {i: each.tolist() for i, each in zip(which, results, strict=True)}
+        for i in self._active:
+            groups = self._durations[i]
+            if copy == len(groups):
+                groups.append(([], []))
+            groups[copy][0].extend(durations[i + 1])
+            groups[copy][1].extend(durations[0])
+
+    def look(self, *, is_look: bool) -> None:
+        """Stops what is done."""
         is_late = time.perf_counter_ns() - self._started_ns > self._limit_ns
-        for i in active:
-            timing = self.timings[i]
-            timing.durations_ns += durations[i + 1].tolist()
-            timing.baseline_ns += durations[0].tolist()
-            timing.copies.append(rounds)
-            if self._plan.repeats is None:
-                timing.stopped = self._verdict(timing, is_late)
-            if timing.stopped:
+        if self._plan.repeats is not None or not (is_look or is_late):
+            return
+        for i in self._active:
+            if len(self._durations[i]) < _COPIES[0]:
+                continue
+            low, high = speedup_interval(*self._flat(i))
+            if high < self._plan.give_up_below:
+                self._stopped[i] = "slower"
+            elif is_look and high - low < self._plan.precision * (low + high):
+                self._stopped[i] = "precise"
+            elif is_late:
+                self._stopped[i] = "time"
+            if self._stopped[i]:
                 self._copies[i + 1] = Copies(self._all[i + 1])  # frees the others
 
-    def _verdict(self, timing: Timing, is_late: bool) -> str:
-        count = len(timing.copies)
-        is_look = count in _LOOKS
-        if not is_look and not (is_late and count > _LOOKS[0]):
-            return ""
-        low, high = speedup_interval(
-            timing.baseline_ns, timing.durations_ns, timing.copies
+    def _flat(self, index: int) -> tuple[list[int], list[int], list[int]]:
+        """Durations of the baseline and of a module, and the rounds of each copy."""
+        groups = self._durations[index]
+        return (
+            [each for _, theirs in groups for each in theirs],
+            [each for ours, _ in groups for each in ours],
+            [len(ours) for ours, _ in groups],
         )
-        if high < self._plan.give_up_below:
-            return "slower"
-        if is_look and high - low < self._plan.precision * (low + high):
-            return "precise"
-        return "time" if is_late else ""
 
-    def finish(self) -> list[Timing]:
+    def timings(self) -> list[Timing]:
         """The timings, all with a reason why they ended."""
-        for timing in self.timings:
-            timing.stopped = timing.stopped or "rounds"
-        return self.timings
+        timings = []
+        for index, why in enumerate(self._stopped):
+            theirs, ours, copies = self._flat(index)
+            timings.append(Timing(ours, theirs, copies, why or "rounds"))
+        return timings
