@@ -104,8 +104,11 @@ def load_outcome(source: Source, settings: Settings) -> Outcome | None:
         outcome = Outcome(**json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return None
-    key = key_of(source, origin_of(source, settings.prefer))
-    return outcome if outcome.key == key else None
+    if outcome.key != key_of(source, origin_of(source, settings.prefer)):
+        return None
+    if outcome.status == "done" and not modules_path(source, settings).is_file():
+        return None
+    return outcome
 
 
 def modules_path(source: Source, settings: Settings) -> Path:

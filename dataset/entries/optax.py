@@ -40,7 +40,7 @@ _OPTIMIZERS = {
     "dadapt": lambda: optax.contrib.dadapt_adamw(),
     "dog": lambda: optax.contrib.dog(),
     "muon": lambda: optax.contrib.muon(1e-3),
-    "sophia": lambda: optax.contrib.ademamix(1e-3),
+    "ademamix": lambda: optax.contrib.ademamix(1e-3),
     "cocob": lambda: optax.contrib.cocob(),
     "mechanic": lambda: optax.contrib.mechanize(optax.adam(1e-3)),
     "clipped": lambda: optax.chain(
@@ -98,7 +98,7 @@ def losses(lower: Lower, size) -> None:
             (logits, labels),
         ),
         "poly": (
-            lambda a, b: optax.poly_loss_cross_entropy(a, b, epsilon=1.0).mean(),
+            lambda a, b: optax.losses.poly_loss_cross_entropy(a, b, epsilon=1.0).mean(),
             (logits, dense),
         ),
         "sigmoid": (
@@ -118,23 +118,23 @@ def losses(lower: Lower, size) -> None:
         ),
         "hinge": (lambda a, b: optax.hinge_loss(a, b).mean(), (logits, dense)),
         "ranking": (
-            lambda a, b: optax.ranking_softmax_loss(a, b),
+            lambda a, b: optax.losses.ranking_softmax_loss(a, b),
             (logits, dense),
         ),
         "ntxent": (lambda a, b: optax.ntxent(a, b), (logits, labels)),
         "triplet": (
-            lambda a, b: optax.triplet_margin_loss(a, b, a + b).mean(),
+            lambda a, b: optax.losses.triplet_margin_loss(a, b, a + b).mean(),
             (logits, dense),
         ),
         "sparsemax": (
-            lambda a, b: jax.vmap(optax.multiclass_sparsemax_loss)(a, b).mean(),
+            lambda a, b: jax.vmap(optax.losses.multiclass_sparsemax_loss)(a, b).mean(),
             (logits, labels),
         ),
         "perceptron": (
-            lambda a, b: jax.vmap(optax.multiclass_perceptron_loss)(a, b).mean(),
+            lambda a, b: jax.vmap(optax.losses.multiclass_perceptron_loss)(a, b).mean(),
             (logits, labels),
         ),
-        "dice": (lambda a, b: optax.dice_loss(a, b).mean(), (logits, dense)),
+        "dice": (lambda a, b: optax.losses.dice_loss(a, b).mean(), (logits, dense)),
     }
     for name, (function, args) in both.items():
         lower(name, function, *args)
