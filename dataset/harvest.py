@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import hashlib
 import json
@@ -89,10 +90,12 @@ def key_of(source: Source, origin: str) -> str:
     for name in ("folder", "verified", "timeout_s", "max_memory_gb", "family"):
         del values[name]
     digest = hashlib.sha256(json.dumps([values, origin], sort_keys=True).encode())
-    files = [*source.entry_paths, *sorted(CHILD.glob("*.py"))]
+    for path in [*source.entry_paths, *sorted(CHILD.glob("*.py"))]:
+        # What the code does, not how it is laid out.
+        digest.update(ast.dump(ast.parse(path.read_bytes())).encode())
     lock = fetch.lock_path(source)
-    for path in [*files, *([lock] if lock.is_file() else [])]:
-        digest.update(path.read_bytes())
+    if lock.is_file():
+        digest.update(lock.read_bytes())
     digest.update(str(normalize.VERSION).encode())
     return digest.hexdigest()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The manifest: which projects the modules come from, at which pin, under which licence.
+"""The manifest: which projects the modules come from, at which pin and licence.
 
 One `[[source]]` table for each project; `dataset/README.md` explains the keys.
 """
@@ -32,8 +32,26 @@ FAMILIES = (
 # Kept for judging what was learned from the dataset: their own code is never run for
 # it. As a dependency of another project they are fine.
 RESERVED = frozenset(
-    "blackjax dm-pix dynamax e3nn-jax evosax gymnax jax-cfd jax-cosmo jraph jumanji "
-    "mujoco-mjx netket neural-tangents optimistix penzai pgx s2fft tinygp".split()
+    (
+        "blackjax",
+        "dm-pix",
+        "dynamax",
+        "e3nn-jax",
+        "evosax",
+        "gymnax",
+        "jax-cfd",
+        "jax-cosmo",
+        "jraph",
+        "jumanji",
+        "mujoco-mjx",
+        "netket",
+        "neural-tangents",
+        "optimistix",
+        "penzai",
+        "pgx",
+        "s2fft",
+        "tinygp",
+    )
 )
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*\Z")

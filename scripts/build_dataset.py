@@ -190,7 +190,9 @@ def main() -> int:
     if args.ship:
         SHIPPED.mkdir(exist_ok=True)
         for name in split.SPLITS:
-            shutil.copyfile(settings.out / f"{name}.parquet", SHIPPED / f"{name}.parquet")
+            shutil.copyfile(
+                settings.out / f"{name}.parquet", SHIPPED / f"{name}.parquet"
+            )
     for outcome in summary.failed:
         print(f"failed: {outcome.source}: {outcome.detail[-300:]}", file=sys.stderr)
     return 1 if summary.failed else 0

@@ -81,7 +81,9 @@ def run_script(folder: Path, arguments: list[str]) -> int:
             runpy.run_path(program, run_name="__main__")
     except SystemExit as error:
         reason = f"exit code {error.code}" if error.code else ""
-    except BaseException as error:  # a script may fail in any way, and keeps its modules
+    except (
+        BaseException
+    ) as error:  # a script may fail in any way, and keeps its modules
         traceback.print_exc()
         reason = f"{type(error).__name__}: {error}"
     entry = " ".join(arguments)

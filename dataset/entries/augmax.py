@@ -6,6 +6,7 @@ from __future__ import annotations
 import augmax
 import jax
 import jax.numpy as jnp
+
 from hloenv_cases import Lower, case, floats, key
 
 _STEPS = {

@@ -13,6 +13,7 @@ from brax.training.agents.ppo import losses as ppo_losses
 from brax.training.agents.ppo import networks as ppo_networks
 from brax.training.agents.sac import losses as sac_losses
 from brax.training.agents.sac import networks as sac_networks
+
 from hloenv_cases import Lower, adam, adam_state, case, floats, key
 
 

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Differential equations with diffrax: solvers, adjoints, neural and stochastic ones."""
+"""Differential equations with diffrax: solvers, adjoints, neural and stochastic."""
 
 from __future__ import annotations
 
 import diffrax as dfx
 import jax
 import jax.numpy as jnp
+
 from hloenv_cases import Lower, case, floats, key
 
 
@@ -61,16 +62,24 @@ def ode(lower: Lower, field: str, solver: str) -> None:
     y, args = floats(size), (floats(), floats())
     lower("solve", solve, y, args)
     if field == "lotka":
-        loss = lambda y, a: jnp.sum(solve(y, a) ** 2)  # noqa: E731
+        loss = lambda y, a: jnp.sum(solve(y, a) ** 2)
         lower("grad", jax.grad(loss), y, args)
         lower("vmap", jax.vmap(solve, (0, None)), floats(4, size), args)
 
 
-@case(solver=["Euler", "EulerHeun", "ItoMilstein", "Heun", "SPaRK", "SRA1"], size=[1, 4])
+@case(
+    solver=["Euler", "EulerHeun", "ItoMilstein", "Heun", "SPaRK", "SRA1"], size=[1, 4]
+)
 def sde(lower: Lower, solver: str, size: int) -> None:
     def solve(seed, y):
-        path = dfx.VirtualBrownianTree(0.0, 1.0, 0.01, (size,), jax.random.wrap_key_data(seed),
-            levy_area=dfx.SpaceTimeLevyArea)  # fmt: skip
+        path = dfx.VirtualBrownianTree(
+            0.0,
+            1.0,
+            0.01,
+            (size,),
+            jax.random.wrap_key_data(seed),
+            levy_area=dfx.SpaceTimeLevyArea,
+        )
         drift = dfx.ODETerm(lambda t, y, _: -y)
         noise = dfx.ControlTerm(lambda t, y, _: 0.1 * jnp.eye(size), path)
         terms = dfx.MultiTerm(drift, noise)

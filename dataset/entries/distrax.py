@@ -6,6 +6,7 @@ from __future__ import annotations
 import distrax
 import jax
 import jax.numpy as jnp
+
 from hloenv_cases import Lower, case, floats, ints, key
 
 
@@ -32,9 +33,11 @@ def distributions(lower: Lower, size: int) -> None:
     }
     for name, (kind, args, value) in made.items():
         lower(f"{name}_log_prob", lambda v, *a, k=kind: k(*a).log_prob(v), value, *args)
-        lower(f"{name}_sample", lambda s, *a, k=kind: k(*a).sample(seed=s), key(), *args)
-    for name, kind in (("normal", distrax.Normal), ("gamma", distrax.Gamma),
-                       ("beta", distrax.Beta), ("laplace", distrax.Laplace)):  # fmt: skip
+        lower(
+            f"{name}_sample", lambda s, *a, k=kind: k(*a).sample(seed=s), key(), *args
+        )
+    for name in ("Normal", "Gamma", "Beta", "Laplace"):
+        kind = getattr(distrax, name)
         lower(f"{name}_kl", lambda a, b, k=kind: k(a, b).kl_divergence(k(b, a)), x, v)
         lower(f"{name}_entropy_grad", jax.grad(
             lambda a, b, k=kind: jnp.sum(k(a, b).log_prob(0.3))), x, v)  # fmt: skip
@@ -52,10 +55,10 @@ def _coupling(size: int, depth: int, kind: str):
                 return y.reshape(*y.shape[:-1], size, -1)
 
             if kind == "spline":
-                make = lambda p: distrax.RationalQuadraticSpline(  # noqa: E731
+                make = lambda p: distrax.RationalQuadraticSpline(
                     p, range_min=-3.0, range_max=3.0)  # fmt: skip
             else:
-                make = lambda p: distrax.ScalarAffine(  # noqa: E731
+                make = lambda p: distrax.ScalarAffine(
                     p[..., 0], log_scale=jnp.tanh(p[..., 1]))  # fmt: skip
             layers.append(distrax.MaskedCoupling(mask, make, conditioner))
         base = distrax.MultivariateNormalDiag(jnp.zeros(size), jnp.ones(size))
@@ -90,8 +93,10 @@ def hidden_markov(lower: Lower, states: int, length: int) -> None:
     lower("forward", lambda x, *a: model(*a).forward(x), x, *args)
     lower("smooth", lambda x, *a: model(*a).forward_backward(x), x, *args)
     lower("viterbi", lambda x, *a: model(*a).viterbi(x), x, *args)
-    lower("sample", lambda k, *a: model(*a).sample(seed=k, seq_len=length), key(), *args)
-    likelihood = lambda a, x: model(*a).forward(x)[2]  # noqa: E731
+    lower(
+        "sample", lambda k, *a: model(*a).sample(seed=k, seq_len=length), key(), *args
+    )
+    likelihood = lambda a, x: model(*a).forward(x)[2]
     lower("grad", jax.grad(lambda a, x: jnp.sum(likelihood(a, x))), args, x)
 
 

@@ -6,12 +6,13 @@ from __future__ import annotations
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from hloenv_cases import Lower, case, floats, ints, key
+
+from hloenv_cases import Lower, case, floats, ints
 
 
 def _parts(lower: Lower, make):
     model = eqx.filter_eval_shape(make, jax.random.PRNGKey(0))
-    is_array = lambda x: isinstance(x, jax.ShapeDtypeStruct)  # noqa: E731
+    is_array = lambda x: isinstance(x, jax.ShapeDtypeStruct)
     return eqx.partition(model, is_array)
 
 
@@ -57,9 +58,7 @@ def layer(lower: Lower, name: str, width: int) -> None:
         return jax.vmap(eqx.combine(params, static))(x)
 
     lower("forward", forward, params, x)
-    lower(
-        "grad", jax.grad(lambda p, x: jnp.sum(forward(p, x) ** 2)), params, x
-    )
+    lower("grad", jax.grad(lambda p, x: jnp.sum(forward(p, x) ** 2)), params, x)
 
 
 class _Attend(eqx.Module):
@@ -112,7 +111,9 @@ class _Mixer(eqx.Module):
         self.blocks = [
             (
                 eqx.nn.MLP(49, 49, 64, 1, jax.nn.gelu, key=keys[2 * i]),
-                eqx.nn.MLP(width, width, 2 * width, 1, jax.nn.gelu, key=keys[2 * i + 1]),
+                eqx.nn.MLP(
+                    width, width, 2 * width, 1, jax.nn.gelu, key=keys[2 * i + 1]
+                ),
                 eqx.nn.LayerNorm((width, 49)),
                 eqx.nn.LayerNorm((width, 49)),
             )
@@ -140,7 +141,9 @@ class _Gpt(eqx.Module):
         self.blocks = [
             (
                 _Attend(width, True, keys[2 * i + 1]),
-                eqx.nn.MLP(width, width, 3 * width, 1, jax.nn.silu, key=keys[2 * i + 2]),
+                eqx.nn.MLP(
+                    width, width, 3 * width, 1, jax.nn.silu, key=keys[2 * i + 2]
+                ),
                 eqx.nn.RMSNorm(width),
                 eqx.nn.RMSNorm(width),
             )

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from flax import nnx
+
 from hloenv_cases import Lower, adam, adam_state, case, floats, ints, key
 
 
@@ -189,9 +190,7 @@ def vit(lower: Lower, size) -> None:
     x, labels = floats(4, 32, 32, 3), ints(10, 4)
     params = lower.shapes(model.init, key(), x)
     lower("forward", model.apply, params, x)
-    lower.loss(
-        lambda p, x, y: _cross_entropy(model.apply(p, x), y), params, x, labels
-    )
+    lower.loss(lambda p, x, y: _cross_entropy(model.apply(p, x), y), params, x, labels)
 
 
 class Lm(nn.Module):

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from flowjax import bijections as bij
 from flowjax import distributions as dist
 from flowjax import flows
+
 from hloenv_cases import Lower, case, floats, key
 
 _FLOWS = {
@@ -25,7 +26,10 @@ def flow(lower: Lower, name: str, size, conditional: bool) -> None:
     dim, layers = size
     extra = {"cond_dim": 3} if conditional else {}
     made = _FLOWS[name](
-        jax.random.key(0), base_dist=dist.Normal(jnp.zeros(dim)), flow_layers=layers, **extra
+        jax.random.key(0),
+        base_dist=dist.Normal(jnp.zeros(dim)),
+        flow_layers=layers,
+        **extra,
     )
     params, static = eqx.partition(made, eqx.is_inexact_array)
     args = (floats(16, 3),) if conditional else ()

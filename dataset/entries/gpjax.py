@@ -7,6 +7,7 @@ import gpjax as gpx
 import jax
 import jax.numpy as jnp
 from flax import nnx
+
 from hloenv_cases import Lower, adam, adam_state, case, floats
 
 _KERNELS = {

@@ -6,6 +6,7 @@ from __future__ import annotations
 import haiku as hk
 import jax
 import jax.numpy as jnp
+
 from hloenv_cases import Lower, adam, adam_state, case, floats, ints, key
 
 
@@ -88,9 +89,7 @@ def recurrent(lower: Lower, name: str, unroll: str, width: int) -> None:
     tokens = ints(61, length, 4)
     params = lower.shapes(net.init, key(), tokens)
     lower("forward", net.apply, params, tokens)
-    lower.loss(
-        lambda p, t: _cross_entropy(net.apply(p, t)[:-1], t[1:]), params, tokens
-    )
+    lower.loss(lambda p, t: _cross_entropy(net.apply(p, t)[:-1], t[1:]), params, tokens)
 
 
 @case(size=[(32, 2), (64, 4), (96, 6)], dropout=[0.0, 0.1])
@@ -99,7 +98,9 @@ def transformer(lower: Lower, size, dropout: float) -> None:
 
     def model(tokens):
         x = hk.Embed(97, width)(tokens)
-        x = x + hk.get_parameter("pos", x.shape[1:], init=hk.initializers.RandomNormal())
+        x = x + hk.get_parameter(
+            "pos", x.shape[1:], init=hk.initializers.RandomNormal()
+        )
         mask = jnp.tril(jnp.ones((1, 1, tokens.shape[1], tokens.shape[1])))
         start = hk.initializers.VarianceScaling(2 / depth)
         for _ in range(depth):
@@ -172,5 +173,5 @@ def layers(lower: Lower, width: int) -> None:
             net = hk.without_apply_rng(hk.transform(function))
             params = lower.shapes(net.init, key(), x)
             lower(f"{name}_forward", net.apply, params, x)
-            loss = lambda p, x, f=net.apply: jnp.sum(f(p, x) ** 2)  # noqa: E731
+            loss = lambda p, x, f=net.apply: jnp.sum(f(p, x) ** 2)
             lower(f"{name}_grad", jax.grad(loss, (0, 1)), params, x)

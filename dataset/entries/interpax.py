@@ -6,6 +6,7 @@ from __future__ import annotations
 import interpax
 import jax
 import jax.numpy as jnp
+
 from hloenv_cases import Lower, case, floats
 
 _METHODS = ["nearest", "linear", "cubic", "cubic2", "catmull-rom", "cardinal",
@@ -34,12 +35,12 @@ def line(lower: Lower, method: str, size) -> None:
 def surface(lower: Lower, method: str, n: int) -> None:
     x = jnp.linspace(0.0, 1.0, n)
     q, f2, f3 = floats(30), floats(n, n), floats(n, n, n)
-    two = lambda q, f: interpax.interp2d(q, q, x, x, f, method=method)  # noqa: E731
-    three = lambda q, f: interpax.interp3d(  # noqa: E731
+    two = lambda q, f: interpax.interp2d(q, q, x, x, f, method=method)
+    three = lambda q, f: interpax.interp3d(
         q, q, q, x, x, x, f, method=method)  # fmt: skip
     for name, function, f in (("two", two, f2), ("three", three, f3)):
         lower(name, function, q, f)
-        loss = lambda q, f, g=function: jnp.sum(g(q, f) ** 2)  # noqa: E731
+        loss = lambda q, f, g=function: jnp.sum(g(q, f) ** 2)
         lower(f"{name}_grad", jax.grad(loss, (0, 1)), q, f)
 
 

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""jax itself: stax, its example optimizers, linear algebra, FFT, images, control flow."""
+"""jax itself: stax, example optimizers, linear algebra, FFT, images, control flow."""
 
 from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
 import jax.scipy as jsp
-from hloenv_cases import Lower, case, floats, ints, key
 from jax import lax
 from jax.example_libraries import optimizers, stax
+
+from hloenv_cases import Lower, case, floats, ints, key
 
 
 def _net(kind: str, width: int):
@@ -97,7 +98,7 @@ def linear_algebra(lower: Lower, n: int) -> None:
     }
     for name, function in functions.items():
         lower(name, function, a, b)
-        loss = lambda a, b, f=function: jnp.sum(f(a, b))  # noqa: E731
+        loss = lambda a, b, f=function: jnp.sum(f(a, b))
         lower(f"{name}_grad", jax.grad(loss, (0, 1)), a, b)
 
 
@@ -117,7 +118,9 @@ def _newton_root(a):
 def signal(lower: Lower, n: int) -> None:
     x, y = floats(4, n), floats(4, n)
     functions = {
-        "fft_convolve": lambda x, y: jnp.fft.irfft(jnp.fft.rfft(x) * jnp.fft.rfft(y), n),
+        "fft_convolve": lambda x, y: jnp.fft.irfft(
+            jnp.fft.rfft(x) * jnp.fft.rfft(y), n
+        ),
         "convolve": lambda x, y: jax.vmap(jnp.convolve)(x, y),
         "correlate": lambda x, y: jax.vmap(jnp.correlate)(x, y),
         "stft": lambda x, y: jnp.abs(jsp.signal.stft(x, nperseg=8)[2]) + y.sum(),
@@ -141,7 +144,7 @@ def signal(lower: Lower, n: int) -> None:
     }
     for name, function in functions.items():
         lower(name, function, x, y)
-        loss = lambda x, y, f=function: jnp.sum(jnp.stack(  # noqa: E731
+        loss = lambda x, y, f=function: jnp.sum(jnp.stack(
             [jnp.sum(leaf) for leaf in jax.tree.leaves(f(x, y))]))  # fmt: skip
         lower(f"{name}_grad", jax.grad(loss), x, y)
 
@@ -161,12 +164,16 @@ def images(lower: Lower, size: int, channels: int) -> None:
     for name, options in {
         "plain": {"window_strides": (1, 1), "padding": "SAME"},
         "strided": {"window_strides": (2, 2), "padding": "VALID"},
-        "dilated": {"window_strides": (1, 1), "padding": "SAME", "rhs_dilation": (2, 2)},
+        "dilated": {
+            "window_strides": (1, 1),
+            "padding": "SAME",
+            "rhs_dilation": (2, 2),
+        },
     }.items():
-        convolve = lambda x, k, o=options: lax.conv_general_dilated(  # noqa: E731
+        convolve = lambda x, k, o=options: lax.conv_general_dilated(
             x, k, dimension_numbers=numbers, **o)  # fmt: skip
         lower(f"conv_{name}", convolve, x, kernel)
-        loss = lambda x, k, f=convolve: jnp.sum(f(x, k) ** 2)  # noqa: E731
+        loss = lambda x, k, f=convolve: jnp.sum(f(x, k) ** 2)
         lower(f"conv_{name}_grad", jax.grad(loss, (0, 1)), x, kernel)
 
 
@@ -243,7 +250,7 @@ def programs(lower: Lower, n: int) -> None:
         return lax.scan(step, (jnp.zeros(3), jnp.eye(3)), x)[1]
 
     def newton(x):
-        value = lambda z: jnp.sum(jnp.cosh(z)) + jnp.sum(z**4)  # noqa: E731
+        value = lambda z: jnp.sum(jnp.cosh(z)) + jnp.sum(z**4)
 
         def cond(pair):
             return (jnp.linalg.norm(jax.grad(value)(pair[0])) > 1e-5) & (pair[1] < 50)

@@ -6,8 +6,9 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
-from hloenv_cases import Lower, case, floats, ints, key
 from jax_md import energy, minimize, nn, partition, quantity, simulate, smap, space
+
+from hloenv_cases import Lower, case, floats, ints, key
 
 
 def _energy(name: str, displacement):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import jaxlie
+
 from hloenv_cases import Lower, case, floats, ints, key
 
 _GROUPS = [jaxlie.SO2, jaxlie.SE2, jaxlie.SO3, jaxlie.SE3]
@@ -37,7 +38,7 @@ def algebra(lower: Lower, group, batch: int) -> None:
     for name, (function, args) in functions.items():
         mapped = jax.vmap(function)
         lower(name, mapped, *args)
-        loss = lambda *a, f=mapped: jnp.sum(f(*a) ** 2)  # noqa: E731
+        loss = lambda *a, f=mapped: jnp.sum(f(*a) ** 2)
         lower(f"{name}_grad", jax.grad(loss, tuple(range(len(args)))), *args)
     lower("sample", lambda k: group.sample_uniform(k, (batch,)).parameters(), key())
 

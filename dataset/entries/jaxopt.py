@@ -6,6 +6,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import jaxopt
+
 from hloenv_cases import Lower, case, floats
 
 
@@ -42,7 +43,9 @@ _SOLVERS = {
 def smooth(lower: Lower, name: str, objective, size) -> None:
     solver = _SOLVERS[name](objective)
     x, a, b = floats(size[0]), floats(size[1], size[0]), floats(size[1])
-    extra = {"bounds": (-jnp.ones(size[0]), jnp.ones(size[0]))} if name == "lbfgsb" else {}
+    extra = (
+        {"bounds": (-jnp.ones(size[0]), jnp.ones(size[0]))} if name == "lbfgsb" else {}
+    )
     lower("run", lambda x, a, b: solver.run(x, a=a, b=b, **extra).params, x, a, b)
     if name in ("lbfgsb", "lbfgs_zoom"):
         return
@@ -64,7 +67,7 @@ def proximal(lower: Lower, prox: str, size) -> None:
     rule, weight = _PROXES[prox]
     solver = jaxopt.ProximalGradient(_ridge, rule, maxiter=30)
     x, a, b = floats(size[0]), floats(size[1], size[0]), floats(size[1])
-    run = lambda x, a, b: solver.run(x, weight, a=a, b=b).params  # noqa: E731
+    run = lambda x, a, b: solver.run(x, weight, a=a, b=b).params
     lower("run", run, x, a, b)
     lower("implicit", jax.grad(lambda b, x, a: jnp.sum(run(x, a, b))), b, x, a)
 
@@ -131,9 +134,11 @@ def programs(lower: Lower, size: int) -> None:
         return q @ q.T + jnp.eye(size)
 
     def equality(q, c, a, b):
-        return jaxopt.EqualityConstrainedQP().run(
-            params_obj=(spd(q), c), params_eq=(a, b)
-        ).params.primal
+        return (
+            jaxopt.EqualityConstrainedQP()
+            .run(params_obj=(spd(q), c), params_eq=(a, b))
+            .params.primal
+        )
 
     def box(q, c, h):
         solver = jaxopt.BoxOSQP(maxiter=40)

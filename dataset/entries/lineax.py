@@ -6,6 +6,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import lineax as lx
+
 from hloenv_cases import Lower, case, floats
 
 _SOLVERS = {
@@ -40,7 +41,7 @@ def solver(lower: Lower, name: str, size: int) -> None:
     a, b = floats(size, size), floats(size)
     lower("solve", solve, a, b)
     lower("solve_vmap", jax.vmap(solve, (None, 0)), a, floats(5, size))
-    loss = lambda a, b: jnp.sum(solve(a, b) ** 2)  # noqa: E731
+    loss = lambda a, b: jnp.sum(solve(a, b) ** 2)
     lower("grad", jax.grad(loss, (0, 1)), a, b)
     lower("jvp", lambda a, b: jax.jvp(solve, (a, b), (b[:, None] * a, b)), a, b)
 
@@ -87,6 +88,6 @@ def structured(lower: Lower, size: int) -> None:
         ("composed", composed, (d, e, b)),
     ):
         lower(name, function, *args)
-        total = lambda *x, f=function: sum(  # noqa: E731
+        total = lambda *x, f=function: sum(
             jnp.sum(leaf) for leaf in jax.tree.leaves(f(*x)))  # fmt: skip
         lower(f"{name}_grad", jax.grad(total), *args)

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-from hloenv_cases import Lower, case, floats, key
 from matfree import decomp, funm, stochtrace
+
+from hloenv_cases import Lower, case, floats, key
 
 
 @case(n=[8, 40], rank=[3, 6])
@@ -23,14 +24,14 @@ def decompositions(lower: Lower, n: int, rank: int) -> None:
         "bidiagonal": lambda: decomp.bidiag(rank),
     }
     for name, make in makers.items():
-        function = lambda v, a, f=make: f()(product, v, a)  # noqa: E731
+        function = lambda v, a, f=make: f()(product, v, a)
         lower(name, function, v, a)
-        total = lambda v, a, f=function: sum(  # noqa: E731
+        total = lambda v, a, f=function: sum(
             jnp.sum(x) for x in jax.tree.leaves(f(v, a)))  # fmt: skip
         lower(f"{name}_grad", jax.grad(total, (0, 1)), v, a)
 
     def log_determinant(seed, a):
-        spd = lambda v, a: a @ (a.T @ v) + v  # noqa: E731
+        spd = lambda v, a: a @ (a.T @ v) + v
         problem = funm.integrand_funm_sym_logdet(decomp.tridiag_sym(rank))
         sampler = stochtrace.sampler_normal(v_like(n), num=4)
         return stochtrace.estimator(problem, sampler)(spd, seed, a)

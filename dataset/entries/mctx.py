@@ -6,6 +6,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import mctx
+
 from hloenv_cases import Lower, case, floats, key
 
 _POLICIES = {

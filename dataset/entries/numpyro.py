@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-from hloenv_cases import Lower, case, floats, ints, key
 from numpyro.infer import (
     HMC,
     NUTS,
@@ -28,6 +27,8 @@ from numpyro.infer.autoguide import (
     AutoNormal,
 )
 from numpyro.infer.util import initialize_model
+
+from hloenv_cases import Lower, case, floats, ints, key
 
 _RNG = np.random.default_rng(0)
 _X = _RNG.normal(size=(20, 3)).astype(np.float32)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import optax
+
 from hloenv_cases import Lower, case, floats, ints
 
 _OPTIMIZERS = {
@@ -177,7 +178,7 @@ def lbfgs(lower: Lower, size: int) -> None:
         return jnp.sum((a @ x - 1.0) ** 2) + jnp.sum(jnp.cos(x))
 
     def step(x, state, a):
-        f = lambda x: value(x, a)  # noqa: E731
+        f = lambda x: value(x, a)
         v, grad = optax.value_and_grad_from_state(f)(x, state=state)
         changes, state = rule.update(grad, state, x, value=v, grad=grad, value_fn=f)
         return optax.apply_updates(x, changes), state

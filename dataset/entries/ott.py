@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-from hloenv_cases import Lower, case, floats, key
 from ott.geometry import costs, geometry, grid, pointcloud
 from ott.problems.linear import linear_problem
 from ott.problems.quadratic import quadratic_problem
@@ -13,6 +12,8 @@ from ott.solvers.linear import sinkhorn, sinkhorn_lr
 from ott.solvers.quadratic import gromov_wasserstein
 from ott.tools import soft_sort
 from ott.tools.gaussian_mixture import gaussian
+
+from hloenv_cases import Lower, case, floats, key
 
 _COSTS = {
     "sq_euclidean": costs.SqEuclidean,
@@ -49,7 +50,9 @@ def variants(lower: Lower, options: str, n: int) -> None:
         tau = 0.9 if options == "unbalanced" else 1.0
         problem = linear_problem.LinearProblem(geom, tau_a=tau)
         if options == "low_rank":
-            return sinkhorn_lr.LRSinkhorn(rank=3, max_iterations=20)(problem).primal_cost
+            return sinkhorn_lr.LRSinkhorn(rank=3, max_iterations=20)(
+                problem
+            ).primal_cost
         extra = {}
         if options == "momentum":
             from ott.solvers.linear import acceleration
@@ -77,7 +80,9 @@ def gromov(lower: Lower, size) -> None:
             pointcloud.PointCloud(x), pointcloud.PointCloud(y)
         )
         linear = sinkhorn.Sinkhorn(max_iterations=30)
-        out = gromov_wasserstein.GromovWasserstein(linear, epsilon=0.5, max_iterations=5)
+        out = gromov_wasserstein.GromovWasserstein(
+            linear, epsilon=0.5, max_iterations=5
+        )
         return out(problem).matrix
 
     lower("solve", solve, floats(n, 2), floats(m, 3))

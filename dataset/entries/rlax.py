@@ -6,6 +6,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import rlax
+
 from hloenv_cases import Lower, case, floats, ints, key
 
 
@@ -38,7 +39,9 @@ def distributional(lower: Lower, atoms: int, batch: int) -> None:
     r, discount, support = floats(batch), floats(batch), floats(atoms)
 
     def c51(logits, a, r, discount, target, q, support):
-        rule = jax.vmap(rlax.categorical_double_q_learning, (None, 0, 0, 0, 0, None, 0, 0))
+        rule = jax.vmap(
+            rlax.categorical_double_q_learning, (None, 0, 0, 0, 0, None, 0, 0)
+        )
         return jnp.mean(rule(support, logits, a, r, discount, support, target, q))
 
     args = (logits, a, r, discount, logits, floats(batch, 4), support)
@@ -131,7 +134,9 @@ def agents(lower: Lower, widths, length: int) -> None:
 
     def impala(params, obs, a, r, discount, behaviour):
         logits, values = _policy(params, obs)
-        rho = jnp.exp(rlax.batched_index(jax.nn.log_softmax(logits[:-1]), a) - behaviour)
+        rho = jnp.exp(
+            rlax.batched_index(jax.nn.log_softmax(logits[:-1]), a) - behaviour
+        )
         out = rlax.vtrace_td_error_and_advantage(
             values[:-1], values[1:], r, discount, jax.lax.stop_gradient(rho)
         )
@@ -145,7 +150,9 @@ def agents(lower: Lower, widths, length: int) -> None:
         advantages = rlax.truncated_generalized_advantage_estimation(
             r, discount, 0.95, jax.lax.stop_gradient(values)
         )
-        ratio = jnp.exp(rlax.batched_index(jax.nn.log_softmax(logits[:-1]), a) - behaviour)
+        ratio = jnp.exp(
+            rlax.batched_index(jax.nn.log_softmax(logits[:-1]), a) - behaviour
+        )
         clipped = rlax.clipped_surrogate_pg_loss(ratio, advantages, 0.2)
         target = jax.lax.stop_gradient(values[:-1] + advantages)
         return clipped + 0.5 * jnp.mean((values[:-1] - target) ** 2)

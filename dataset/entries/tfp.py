@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TensorFlow Probability on JAX: distributions, bijectors, MCMC, filters, optimizers."""
+"""TensorFlow Probability on JAX: distributions, bijectors, MCMC, filters, solvers."""
 
 from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from hloenv_cases import Lower, case, floats, ints, key
 from tensorflow_probability.substrates import jax as tfp
+
+from hloenv_cases import Lower, case, floats, ints, key
 
 tfd, tfb, tfm = tfp.distributions, tfp.bijectors, tfp.mcmc
 
@@ -53,7 +54,7 @@ def distributions(lower: Lower, size: int) -> None:
         lower(f"{name}_log_prob", lambda v, f=make: f().log_prob(v), value)
         lower(f"{name}_sample", lambda k, f=make: f().sample(size, seed=k), key())
         if value is x:
-            loss = lambda v, f=make: jnp.sum(f().log_prob(v))  # noqa: E731
+            loss = lambda v, f=make: jnp.sum(f().log_prob(v))
             lower(f"{name}_grad", jax.grad(loss), value)
 
 
@@ -72,7 +73,10 @@ def bijectors(lower: Lower, size: int) -> None:
         "cumsum": tfb.Cumsum,
         "chain": lambda: tfb.Chain([tfb.Exp(), tfb.Scale(2.0), tfb.Shift(1.0)]),
         "spline": lambda: tfb.RationalQuadraticSpline(
-            jnp.full((size, 4), 0.5), jnp.full((size, 4), 0.5), jnp.ones((size, 3)), -1.0
+            jnp.full((size, 4), 0.5),
+            jnp.full((size, 4), 0.5),
+            jnp.ones((size, 3)),
+            -1.0,
         ),
         "power": lambda: tfb.PowerTransform(0.3),
         "lambert": lambda: tfb.LambertWTail(0.0, 1.0, 0.1),
@@ -176,7 +180,9 @@ def processes(lower: Lower, n: int) -> None:
 
         def evidence(scale, x, y, make=make):
             kernel = make(length_scale=scale)
-            return tfd.GaussianProcess(kernel, x, observation_noise_variance=0.1).log_prob(y)
+            return tfd.GaussianProcess(
+                kernel, x, observation_noise_variance=0.1
+            ).log_prob(y)
 
         def predict(x, y, z, make=make):
             return tfd.GaussianProcessRegressionModel(
@@ -198,8 +204,12 @@ def optimizers(lower: Lower, n: int) -> None:
 
     x = floats(n)
     search = tfp.optimizer
-    lower("bfgs", lambda x: search.bfgs_minimize(both, x, max_iterations=20).position, x)
-    lower("lbfgs", lambda x: search.lbfgs_minimize(both, x, max_iterations=20).position, x)
+    lower(
+        "bfgs", lambda x: search.bfgs_minimize(both, x, max_iterations=20).position, x
+    )
+    lower(
+        "lbfgs", lambda x: search.lbfgs_minimize(both, x, max_iterations=20).position, x
+    )
     lower("simplex", lambda x: search.nelder_mead_minimize(
         value, initial_vertex=x, max_iterations=30).position, x)  # fmt: skip
     lower("ode", lambda x: tfp.math.ode.DormandPrince().solve(

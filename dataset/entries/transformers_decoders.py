@@ -6,6 +6,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import transformers as hf
+
 from hloenv_cases import Lower, case, ints, key
 
 VOCABULARY = 503

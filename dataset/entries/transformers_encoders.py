@@ -6,6 +6,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import transformers as hf
+
 from hloenv_cases import Lower, case, ints, key
 
 VOCABULARY = 503
@@ -159,9 +160,7 @@ def seq2seq(lower: Lower, name: str, size) -> None:
     target = ints(VOCABULARY, batch, length // 2, low=3)
 
     def forward(params, source, target):
-        return model(
-            input_ids=source, decoder_input_ids=target, params=params
-        ).logits
+        return model(input_ids=source, decoder_input_ids=target, params=params).logits
 
     def loss(params, source, target):
         logits = forward(params, source, target)

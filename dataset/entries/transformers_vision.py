@@ -6,6 +6,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import transformers as hf
+
 from hloenv_cases import Lower, case, floats, ints, key
 
 LABELS = 10
@@ -71,9 +72,7 @@ def classifier(lower: Lower, name: str, size) -> None:
 
     lower("forward", forward, variables, pixels)
     if not has_stats:
-        lower.loss(
-            lambda v, x, y: error(forward(v, x), y), variables, pixels, labels
-        )
+        lower.loss(lambda v, x, y: error(forward(v, x), y), variables, pixels, labels)
         return
 
     def loss(params, stats, pixels, labels):
