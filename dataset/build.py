@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from . import dedup, normalize, parquet, split
+from . import dedup, normalize, parquet, sandbox, split
 from .harvest import Outcome, Settings, harvest, load_outcome, modules_path
 from .manifest import Source
 
@@ -43,6 +43,7 @@ def build(
     *,
     jobs: int = 1,
     retry_failed: bool = False,
+    run_nothing: bool = False,
     on_progress: Callable[[Source, Outcome | None], None] = lambda *_: None,
 ) -> Summary:
     """Builds the dataset in `settings.out`.
@@ -52,6 +53,7 @@ def build(
         settings: how.
         jobs: sources at a time.
         retry_failed: whether to run sources again that failed in an earlier build.
+        run_nothing: whether to take only what earlier builds left.
         on_progress: called with a source and None when it starts, and with its outcome
             when it has ended. May be called from several threads.
 
@@ -62,6 +64,8 @@ def build(
 
     def one(source: Source) -> Outcome:
         outcome = load_outcome(source, settings)
+        if run_nothing:
+            return outcome or Outcome(source.name, detail="it has not been run")
         if outcome is None or (retry_failed and outcome.status != "done"):
             on_progress(source, None)
             outcome = harvest(source, settings)
@@ -72,8 +76,11 @@ def build(
         try:
             outcomes = list(pool.map(one, sources))
         except BaseException:
+            sandbox.STOP.set()
             pool.shutdown(cancel_futures=True)
             raise
+        finally:
+            sandbox.STOP.clear()
     return assemble(sources, outcomes, settings)
 
 

@@ -14,9 +14,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from . import sandbox
 from .manifest import Source
 
 INSTALL_TIMEOUT_S = 1800
+_INSTALL_MEMORY = 8 << 30
 
 
 class FetchError(RuntimeError):
@@ -26,25 +28,20 @@ class FetchError(RuntimeError):
 def _run(
     *command: str | Path, log: Path, cwd: Path | None = None, timeout: float
 ) -> None:
+    words = [str(word) for word in command]
     with log.open("ab") as output:
-        output.write(f"$ {' '.join(map(str, command))}\n".encode())
-        output.flush()
-        try:
-            done = subprocess.run(
-                [str(part) for part in command],
-                cwd=cwd,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                timeout=timeout,
-                check=False,
-                env={**os.environ, "GIT_TERMINAL_PROMPT": "0", "PYTHONPATH": ""},
-            )
-        except subprocess.TimeoutExpired:
-            raise FetchError(f"{command[0]} took more than {timeout:g} s") from None
-    if done.returncode:
-        lines = log.read_text(errors="replace").strip().splitlines()
-        raise FetchError(f"{' '.join(map(str, command[:4]))}: " + "\n".join(lines[-6:]))
+        output.write(f"$ {' '.join(words)}\n".encode())
+    ending = sandbox.run(
+        words,
+        log,
+        cwd=cwd or log.parent,
+        env={**os.environ, "GIT_TERMINAL_PROMPT": "0", "PYTHONPATH": ""},
+        timeout_s=timeout,
+        max_memory_bytes=_INSTALL_MEMORY,
+        has_network=True,
+    )
+    if ending.status != "done":
+        raise FetchError(f"{' '.join(words[:4])}: {ending.status}: {ending.detail}")
 
 
 def checkout(source: Source, folder: Path, *, log: Path) -> Path:

@@ -8,6 +8,7 @@ import functools
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,12 @@ from pathlib import Path
 # code.
 _KEPT = ("LANG", "LC_ALL", "PATH", "TZ")
 _POLL_S = 0.2
+# Set when the build is to end: children are killed, and none is started.
+STOP = threading.Event()
+
+
+class StoppedError(RuntimeError):
+    """The build was ended from outside while a child ran."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +100,9 @@ def run(
         timeout_s: how long it may take.
         max_memory_bytes: how much memory it and its children may use together.
         has_network: whether it may use the network.
+
+    Raises:
+        StoppedError: `STOP` was set.
     """
     network, environment, prefix = "open", dict(env), ()
     if not has_network:
@@ -112,7 +122,7 @@ def run(
         )
         status = ""
         try:
-            while child.poll() is None and not status:
+            while child.poll() is None and not (status or STOP.is_set()):
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     child.wait(_POLL_S)
                 if time.monotonic() - start > timeout_s:
@@ -125,6 +135,8 @@ def run(
                 os.killpg(child.pid, signal.SIGKILL)
             child.wait()
     seconds = time.monotonic() - start
+    if STOP.is_set():
+        raise StoppedError(f"stopped: {command[0]}")
     if status == "timeout":
         return Ending(status, f"more than {timeout_s:g} s", seconds, network)
     if status == "memory":

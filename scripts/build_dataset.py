@@ -66,6 +66,11 @@ def make_parser() -> argparse.ArgumentParser:
         "--retry-failed", action="store_true", help="run sources again that failed"
     )
     parser.add_argument(
+        "--assemble",
+        action="store_true",
+        help="run nothing; put together what earlier builds left",
+    )
+    parser.add_argument(
         "--keep-venvs", action="store_true", help="keep each source's environment"
     )
     parser.add_argument(
@@ -177,14 +182,19 @@ def main() -> int:
         keep_venvs=args.keep_venvs,
         lock=args.lock,
     )
-    with shown_progress(len(sources)) as show:
-        summary = builder.build(
-            sources,
-            settings,
-            jobs=args.jobs,
-            retry_failed=args.retry_failed,
-            on_progress=show,
-        )
+    try:
+        with shown_progress(len(sources)) as show:
+            summary = builder.build(
+                sources,
+                settings,
+                jobs=args.jobs,
+                retry_failed=args.retry_failed,
+                run_nothing=args.assemble,
+                on_progress=show,
+            )
+    except KeyboardInterrupt:
+        print("stopped; the same command goes on from here", file=sys.stderr)
+        return 130
     counts = ", ".join(f"{n} {name}" for name, n in summary.counts.items())
     print(f"{counts}; {summary.size_bytes / 1e6:.2f} MB in {settings.out}")
     if args.ship:
