@@ -19,7 +19,7 @@ from hloenv_cases import Lower, adam, adam_state, case, floats, key
 
 @case(
     name=["fast", "inverted_pendulum", "inverted_double_pendulum", "reacher", "hopper",
-          "swimmer", "ant", "halfcheetah", "walker2d", "pusher", "humanoid"],
+          "ant", "halfcheetah", "walker2d", "pusher", "humanoid"],
     backend=["spring", "positional", "generalized"],
 )  # fmt: skip
 def environment(lower: Lower, name: str, backend: str) -> None:
@@ -70,6 +70,7 @@ def ppo(lower: Lower, sizes) -> None:
         "policy_extras": {
             "raw_action": floats(*batch, actions),
             "log_prob": floats(*batch),
+            "distribution_params": floats(*batch, 2 * actions),
         },
         "state_extras": {"truncation": floats(*batch)},
     }

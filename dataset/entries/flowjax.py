@@ -25,6 +25,8 @@ _FLOWS = {
 def flow(lower: Lower, name: str, size, conditional: bool) -> None:
     dim, layers = size
     extra = {"cond_dim": 3} if conditional else {}
+    if name == "planar" and conditional:
+        extra |= {"width_size": 16, "depth": 1}
     made = _FLOWS[name](
         jax.random.key(0),
         base_dist=dist.Normal(jnp.zeros(dim)),
@@ -51,7 +53,7 @@ def bijections(lower: Lower, size: int) -> None:
     made = {
         "affine": lambda: bij.Affine(jnp.ones(size), jnp.ones(size) * 2),
         "tanh": lambda: bij.Tanh((size,)),
-        "leaky_tanh": lambda: bij.LeakyTanh(2.0, (size,)),
+        "leaky_tanh": lambda: bij.LeakyTanh(2, (size,)),
         "softplus": lambda: bij.SoftPlus((size,)),
         "exp": lambda: bij.Exp((size,)),
         "triangular": lambda: bij.TriangularAffine(jnp.zeros(size), jnp.eye(size)),

@@ -57,5 +57,3 @@ def transforms(lower: Lower, size) -> None:
     batch, actions = size
     x = floats(batch, actions)
     lower("visits", lambda x: jax.nn.softmax(jnp.log(jnp.maximum(x, 1e-8)) / 0.5), x)
-    lower("halving", lambda x: mctx.seq_halving.score_considered(
-        jnp.int32(2), x[0], x[1], x[2], x[3]), x)  # fmt: skip
