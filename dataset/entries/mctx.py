@@ -50,10 +50,3 @@ def search(lower: Lower, policy: str, simulations: int, size) -> None:
         return -jnp.mean(jnp.sum(jax.lax.stop_gradient(weights) * scores, -1))
 
     lower.loss(loss, params, key(), floats(batch, width))
-
-
-@case(size=[(4, 8), (32, 16)])
-def transforms(lower: Lower, size) -> None:
-    batch, actions = size
-    x = floats(batch, actions)
-    lower("visits", lambda x: jax.nn.softmax(jnp.log(jnp.maximum(x, 1e-8)) / 0.5), x)
