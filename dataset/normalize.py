@@ -47,8 +47,8 @@ def describe(proto: bytes) -> dict[str, Any]:
     """Text, fingerprint, size, opcodes and cost of one module.
 
     Raises:
-        RejectedError: it calls back into the process that made it, is too large, has
-            nothing to decide, or XLA does not take it.
+        RejectedError: it calls back into the process that made it, is made for several
+            devices, is too large, has nothing to decide, or XLA does not take it.
     """
     try:
         module = HloModule.from_proto(proto)
@@ -62,6 +62,8 @@ def describe(proto: bytes) -> dict[str, Any]:
         raise RejectedError("it differs from what its text says")
     if _CALLBACK.search(text):
         raise RejectedError("it calls back into Python")
+    if 'custom_call_target="Sharding"' in text:
+        raise RejectedError("it is made for several devices")
     if len(text) > MAX_TEXT_BYTES:
         raise RejectedError(f"its text has {len(text)} bytes: too large")
     opcodes = stripped.opcode_counts()
