@@ -16,6 +16,7 @@ from .env import HloEnv, State, replay
 from .errors import (
     ArgumentError,
     CompileError,
+    DatasetError,
     DecisionError,
     ExecuteError,
     FlagError,
@@ -64,7 +65,7 @@ from .widen import widened
 __version__ = "0.1.0"
 
 # Loaded on first use: they need optional packages, or few programs need them.
-_SUBMODULES = ("convert", "diff", "ffi", "jax", "policies")
+_SUBMODULES = ("convert", "dataset", "diff", "ffi", "jax", "policies")
 _LAZY = {"jit": "jax", "to_networkx": "convert", "to_pyg": "convert"}
 
 __all__ = [
@@ -75,6 +76,7 @@ __all__ = [
     "Choice",
     "ChoiceError",
     "CompileError",
+    "DatasetError",
     "DecisionError",
     "Executable",
     "ExecuteError",

@@ -110,5 +110,9 @@ class StoreError(HloEnvError, RuntimeError):
     """The store of results cannot be read or written, or a record does not fit it."""
 
 
+class DatasetError(HloEnvError, ValueError):
+    """The dataset is not there, is damaged, or has no such split or module."""
+
+
 class PlaceWarning(UserWarning):
     """Alternatives were asked for where XLA could not use them."""

@@ -11,6 +11,7 @@ from . import (
     alternatives,
     apply,
     calibrate,
+    dataset,
     diff,
     fuzz,
     graph,
@@ -37,6 +38,7 @@ _COMMANDS = {
     "diff": (diff, "what changed between two modules"),
     "graph": (graph, "a module as Graphviz or JSON"),
     "fuzz": (fuzz, "random modules, passes and decisions against the laws"),
+    "dataset": (dataset, "the shipped modules: count, show, check"),
     "store": (store, "what has been measured: count, export, import, remove"),
 }
 _DESCRIPTION = """\

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The whole chain: all sources, then one Parquet file for each split, and a report."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from . import dedup, normalize, parquet, sandbox, split
+from .harvest import Outcome, Settings, harvest, load_outcome, modules_path
+from .manifest import Source
+
+
+@dataclass
+class Summary:
+    """What a build gave.
+
+    Attributes:
+        outcomes: one for each source, in the order of the manifest.
+        counts: modules of each split.
+        size_bytes: of the Parquet files together.
+        num_copies: modules that were equal to another one.
+    """
+
+    outcomes: list[Outcome] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    size_bytes: int = 0
+    num_copies: int = 0
+
+    @property
+    def failed(self) -> list[Outcome]:
+        """The sources that gave nothing."""
+        return [each for each in self.outcomes if each.status != "done"]
+
+
+def build(
+    sources: Sequence[Source],
+    settings: Settings,
+    *,
+    jobs: int = 1,
+    retry_failed: bool = False,
+    run_nothing: bool = False,
+    on_progress: Callable[[Source, Outcome | None], None] = lambda *_: None,
+) -> Summary:
+    """Builds the dataset in `settings.out`.
+
+    Args:
+        sources: what to build from; those that are done already are not run again.
+        settings: how.
+        jobs: sources at a time.
+        retry_failed: whether to run sources again that failed in an earlier build.
+        run_nothing: whether to take only what earlier builds left.
+        on_progress: called with a source and None when it starts, and with its outcome
+            when it has ended. May be called from several threads.
+
+    Returns:
+        What came out; also in `report.json` and `report.md`.
+    """
+    settings.out.mkdir(parents=True, exist_ok=True)
+
+    def one(source: Source) -> Outcome:
+        outcome = load_outcome(source, settings)
+        if run_nothing:
+            return outcome or Outcome(source.name, detail="it has not been run")
+        if outcome is None or (retry_failed and outcome.status != "done"):
+            on_progress(source, None)
+            outcome = harvest(source, settings)
+        on_progress(source, outcome)
+        return outcome
+
+    with concurrent.futures.ThreadPoolExecutor(max(1, jobs)) as pool:
+        try:
+            outcomes = list(pool.map(one, sources))
+        except BaseException:
+            sandbox.STOP.set()
+            pool.shutdown(cancel_futures=True)
+            raise
+        finally:
+            sandbox.STOP.clear()
+    return assemble(sources, outcomes, settings)
+
+
+def assemble(
+    sources: Sequence[Source], outcomes: Sequence[Outcome], settings: Settings
+) -> Summary:
+    """Writes the Parquet files and the reports from what the sources left."""
+    pairs = zip(sources, outcomes, strict=True)
+    done = [(s, o) for s, o in pairs if o.status == "done"]
+    records = [record for s, o in done for record in _rows(s, o, settings)]
+    rows = dedup.distinct(records)
+    summary = Summary(list(outcomes), num_copies=len(records) - len(rows))
+    for name in split.SPLITS:
+        chosen = [row for row in rows if row["split"] == name]
+        path = settings.out / f"{name}.parquet"
+        parquet.write(path, chosen)
+        summary.counts[name] = len(chosen)
+        summary.size_bytes += path.stat().st_size
+    _report(summary, rows, settings)
+    return summary
+
+
+def _rows(
+    source: Source, outcome: Outcome, settings: Settings
+) -> Iterator[dict[str, Any]]:
+    taken: Counter[str] = Counter()
+    for record in normalize.read(modules_path(source, settings)):
+        if "fingerprint" not in record:
+            continue
+        name = record["module"]
+        taken[name] += 1
+        if taken[name] > 1:
+            name = f"{name}.{taken[name]}"
+        yield {
+            **{key: record[key] for key in parquet.MEASURED},
+            "input_ranges": [
+                dict(zip(("parameter", "low", "high"), each, strict=True))
+                for each in record["ranges"]
+            ],
+            "name": name,
+            "entry": record["entry"],
+            "source": source.name,
+            "repository": source.repository,
+            "version": source.version,
+            "licence": source.licence,
+            "family": source.family,
+            "jax_version": outcome.jax,
+            "split": split.split_of(source.repository),
+        }
+
+
+def _report(summary: Summary, rows: list[dict[str, Any]], settings: Settings) -> None:
+    report = {
+        "counts": summary.counts,
+        "size_bytes": summary.size_bytes,
+        "num_copies": summary.num_copies,
+        "sources": [asdict(outcome) for outcome in summary.outcomes],
+    }
+    path = settings.out / "report.json"
+    path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    kept = Counter(row["source"] for row in rows)
+    lines = [
+        "# Build report",
+        "",
+        f"{len(rows)} distinct modules, {summary.num_copies} copies left out, "
+        f"{summary.size_bytes / 1e6:.1f} MB.",
+        "",
+        "| source | state | origin | network | modules | kept | not taken | s |",
+        "|---|---|---|---|--:|--:|--:|--:|",
+    ]
+    lines += [
+        f"| {o.source} | {o.status} | {o.origin} | {o.network} | {o.num_modules} "
+        f"| {kept[o.source]} | {len(o.failures)} | {o.seconds:.0f} |"
+        for o in summary.outcomes
+    ]
+    lines += ["", "## What was not taken", ""]
+    for outcome in summary.outcomes:
+        reasons = [*outcome.failures]
+        if outcome.status != "done":
+            reasons.insert(0, [outcome.source, outcome.detail])
+        for name, reason in reasons:
+            lines.append(f"* {name}: {' '.join(reason.split())[:300]}")
+    path = settings.out / "report.md"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One module of each fingerprint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+
+def distinct(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Records of distinct fingerprints, sorted by source and name.
+
+    Of equal modules the first one in this order stays, whatever order they come in;
+    its `num_copies` says how many there were.
+    """
+    kept: dict[str, dict[str, Any]] = {}
+    for record in sorted(records, key=lambda each: (each["source"], each["name"])):
+        first = kept.setdefault(record["fingerprint"], {**record, "num_copies": 0})
+        first["num_copies"] += 1
+    return list(kept.values())

@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Draws the dataset: sizes of its modules, and where they come from, as one SVG.
+
+    python scripts/plot_dataset.py docs/dataset.svg
+
+Needs nothing but hloenv itself, and gives the same bytes for the same dataset.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "python"))
+
+from hloenv import dataset  # noqa: E402
+
+_COLOURS = {"train": "#4878a8", "validation": "#e0a030", "test": "#c05050"}
+_WIDTH = 860
+_FONT = 'font-family="sans-serif" font-size="12"'
+# Two bins for each power of two.
+_BINS_PER_OCTAVE = 2
+
+
+def _text(x: float, y: float, text: str, anchor: str = "start", bold: str = "") -> str:
+    weight = ' font-weight="bold"' if bold else ""
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" {_FONT}{weight}>'
+        f"{escape(text)}</text>"
+    )
+
+
+def _box(x: float, y: float, width: float, height: float, colour: str) -> str:
+    return (
+        f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" '
+        f'fill="{colour}"/>'
+    )
+
+
+def sizes(records: Sequence[dataset.Record], top: float) -> list[str]:
+    """A histogram of instruction counts on a logarithmic axis, stacked by split."""
+    height, left = 200.0, 50.0
+
+    def bin_of(count: int) -> int:
+        return int(math.log2(count) * _BINS_PER_OCTAVE)
+
+    counts = Counter((bin_of(r.instruction_count), r.split) for r in records)
+    last = max(position for position, _ in counts) + 1
+    tallest = max(
+        sum(counts[position, name] for name in dataset.SPLITS)
+        for position in range(last)
+    )
+    step = (_WIDTH - left - 20) / last
+    parts = [_text(left, top, "Instructions of a module", bold="bold")]
+    base = top + 20 + height
+    for position in range(last):
+        y = base
+        for name in dataset.SPLITS:
+            tall = counts[position, name] / tallest * height
+            y -= tall
+            x = left + position * step
+            parts.append(_box(x, y, step - 1, tall, _COLOURS[name]))
+    for octave in range(0, last // _BINS_PER_OCTAVE + 1, 2):
+        x = left + octave * _BINS_PER_OCTAVE * step
+        parts.append(_text(x, base + 16, f"{1 << octave:,}", "middle"))
+    for share in (0.5, 1.0):
+        y = base - share * height
+        parts.append(_text(left - 6, y + 4, f"{share * tallest:.0f}", "end"))
+    for position, name in enumerate(dataset.SPLITS):
+        x = _WIDTH - 120.0
+        parts.append(_box(x, top + 20 * position, 12, 12, _COLOURS[name]))
+        parts.append(_text(x + 18, top + 11 + 20 * position, name))
+    return parts
+
+
+def bars(records: Sequence[dataset.Record], column: str, top: float) -> list[str]:
+    """Modules of each value of a column, stacked by split."""
+    left, row = 190.0, 18.0
+    counts = Counter((getattr(r, column), r.split) for r in records)
+    totals = Counter(getattr(r, column) for r in records)
+    scale = (_WIDTH - left - 80) / max(totals.values())
+    parts = [_text(20, top, f"Modules by {column}", bold="bold")]
+    order = sorted(totals, key=lambda value: (-totals[value], value))
+    for position, value in enumerate(order):
+        y, x = top + 12 + row * position, left
+        parts.append(_text(left - 8, y + 11, value, "end"))
+        for name in dataset.SPLITS:
+            width = counts[value, name] * scale
+            parts.append(_box(x, y, width, row - 4, _COLOURS[name]))
+            x += width
+        parts.append(_text(x + 6, y + 11, f"{totals[value]:,}"))
+    return parts
+
+
+def draw(records: Sequence[dataset.Record]) -> str:
+    """The whole picture as SVG."""
+    families = len({record.family for record in records})
+    sources = len({record.source for record in records})
+    second = 310.0
+    third = second + 18 * families + 50
+    height = third + 18 * sources + 30
+    parts = [
+        *sizes(records, 30.0),
+        *bars(records, "family", second),
+        *bars(records, "source", third),
+    ]
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" '
+        f'height="{height:.0f}" viewBox="0 0 {_WIDTH} {height:.0f}">\n'
+        f'<rect width="100%" height="100%" fill="white"/>\n'
+        + "\n".join(parts)
+        + "\n</svg>\n"
+    )
+
+
+def main() -> None:
+    """Writes the picture."""
+    parser = argparse.ArgumentParser(description="Draws the dataset as one SVG.")
+    parser.add_argument("out", type=Path, help="the SVG file")
+    parser.add_argument("--path", type=Path, help="folder of the Parquet files")
+    args = parser.parse_args()
+    records = dataset.load(path=args.path)
+    args.out.write_text(draw(records), encoding="utf-8")
+    print(f"{args.out}: {len(records)} modules")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading a built dataset, and the command `hloenv dataset`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+import hloenv
+from hloenv.cli import main
+from hloenv.errors import DatasetError
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+
+from dataset import normalize, parquet
+
+_HLO = """HloModule m
+
+ENTRY e {{
+  p = f32[{size}]{{0}} parameter(0)
+  i = s32[2]{{0}} parameter(1)
+  c = f32[2]{{0}} convert(i)
+  n = f32[{size}]{{0}} negate(p)
+  ROOT t = (f32[{size}]{{0}}, f32[2]{{0}}) tuple(n, c)
+}}
+"""
+
+
+def row(size: int, source: str, split: str) -> dict[str, object]:
+    module = hloenv.HloModule.from_text(_HLO.format(size=size))
+    return {
+        **normalize.describe(module.to_proto()),
+        "source": source,
+        "name": f"entry/case[size={size}]/train_step",
+        "family": "vision",
+        "licence": "MIT",
+        "repository": f"https://example.org/{source}",
+        "version": "1.0",
+        "entry": "entry",
+        "jax_version": "0.10.2",
+        "split": split,
+        "input_ranges": [{"parameter": 1, "low": 0, "high": 7}],
+        "num_copies": 1,
+    }
+
+
+@pytest.fixture
+def rows() -> dict[str, list[dict[str, object]]]:
+    # More than one group of rows, so that texts are found in the right one.
+    return {
+        "train": [row(size, "a", "train") for size in range(1, 101)],
+        "validation": [row(200, "b", "validation")],
+        "test": [],
+    }
+
+
+@pytest.fixture
+def folder(rows, tmp_path, monkeypatch) -> Path:
+    for split, chosen in rows.items():
+        parquet.write(tmp_path / f"{split}.parquet", chosen)
+    monkeypatch.setenv("HLOENV_DATASET", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def run(capsys, folder):
+    def run(*argv: str) -> tuple[int, str, str]:
+        code = main(["dataset", *argv])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+def test_load_reads_a_split_and_parses_modules_when_asked(folder):
+    records = hloenv.dataset.load("train")
+    assert len(records) == 100
+    record = next(each for each in records if "size=77]" in each.name)
+    assert record.module.input_specs()[0].shape == (77,)
+    assert record.module.fingerprint() == record.fingerprint
+    assert (record.source, record.licence, record.split) == ("a", "MIT", "train")
+    assert record.opcode_counts == {
+        "convert": 1,
+        "negate": 1,
+        "parameter": 2,
+        "tuple": 1,
+    }
+    assert record.input_ranges == (hloenv.dataset.InputRange(1, 0, 7),)
+
+
+def test_load_takes_all_splits_and_an_empty_one(folder):
+    assert len(hloenv.dataset.load()) == 101
+    assert len(hloenv.dataset.load("test")) == 0
+    assert len(hloenv.dataset.load("validation", path=folder)) == 1
+
+
+def test_a_slice_and_a_selection_are_datasets(folder):
+    records = hloenv.dataset.load()
+    assert len(records[10:20]) == 10
+    assert len(records.select(source="b")) == 1
+    assert len(records.select(min_instructions=6)) == 0
+    assert repr(records) == "<Dataset: 101 modules of 2 sources>"
+
+
+@pytest.mark.parametrize(
+    ("split", "path", "message"),
+    [("dev", None, "no split 'dev'"), ("train", "absent", "scripts/build_dataset.py")],
+)
+def test_load_says_what_is_missing(folder, split, path, message):
+    with pytest.raises(DatasetError, match=message):
+        hloenv.dataset.load(split, path=None if path is None else folder / path)
+
+
+def test_load_refuses_a_file_that_is_not_the_dataset_s(folder):
+    (folder / "train.parquet").write_bytes(b"PAR1 no PAR1")
+    with pytest.raises(DatasetError, match=r"train\.parquet is no file"):
+        hloenv.dataset.load("train")
+
+
+def test_stats(run):
+    code, out, _ = run("stats")
+    assert code == 0
+    assert "101 modules of 2 sources in 2 repositories, 505 instructions" in out
+    found = json.loads(run("stats", "--json")[1])
+    assert found["train_steps"] == 101
+    assert found["by_split"] == {"train": 100, "validation": 1}
+    assert found["at_least_instructions"]["10"] == 0
+
+
+def test_show_lists_and_prints_one(run, folder):
+    assert "size=200" in run("show", "--source", "b")[1]
+    record = hloenv.dataset.load("validation")[0]
+    found = json.loads(run("show", record.fingerprint, "--json")[1])
+    assert (found["instruction_count"], found["source"]) == (5, "b")
+    text = run("show", record.fingerprint, "--text")[1]
+    assert hloenv.HloModule.from_text(text).fingerprint() == record.fingerprint
+    assert "input 1: 0 to 7" in run("show", record.fingerprint)[1]
+
+
+def test_show_of_an_unknown_fingerprint(run):
+    code, _, err = run("show", "zzzz")
+    assert code == 1
+    assert "0 modules have a fingerprint" in err
+
+
+def test_verify_passes_on_a_sound_dataset(run):
+    code, out, _ = run("verify")
+    assert (code, "all as written" in out) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"instruction_count": 6}, "instruction_count is 5, not 6"),
+        ({"fingerprint": "0" * 32}, "fingerprint is"),
+        ({"hlo": "HloModule m\n"}, "ParseError"),
+        ({"repository": "https://example.org/a"}, "several splits"),
+        (
+            {"input_ranges": [{"parameter": 2, "low": 0, "high": 1}]},
+            "parameter 2 of 2 has a range",
+        ),
+    ],
+)
+def test_verify_finds_what_is_wrong(run, rows, folder, change, message):
+    parquet.write(folder / "validation.parquet", [rows["validation"][0] | change])
+    code, out, err = run("verify")
+    assert code == 1
+    assert message in out + err
+
+
+def test_verify_finds_a_module_that_is_there_twice(run, rows, folder):
+    twice = rows["train"][0] | {"source": "c", "repository": "https://example.org/c"}
+    parquet.write(folder / "test.parquet", [twice | {"split": "test"}])
+    assert "it equals a: entry/case[size=1]/train_step" in run("verify")[1]
