@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several decisions in a row on one module: what searches and benchmarks play.
+
+A game stops at places of XLA's pipeline, in order; at each, some passes' rewrites are
+alternatives. What is decided at one stop changes what there is to decide at the next.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from .effects import Int64Array
+from .env import HloEnv
+from .errors import ArgumentError
+from .module import HloModule, as_module
+from .passes import Pass, Pipeline
+from .rewrite import Alternatives
+
+# Captures of the latest prefixes that are kept; each holds its module and shadows.
+_KEPT = 64
+
+Prefix = tuple[Int64Array, ...]
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Where to decide, and what.
+
+    Attributes:
+        passes: whose rewrites are the alternatives.
+        where: as `HloEnv.run_until` takes it; "" to decide where the module stands.
+        occurrence: which arrival there.
+        default: the one of `passes` that XLA itself would run here, whose own decisions
+            then give XLA's default; "" where XLA runs none of them.
+    """
+
+    passes: tuple[str | Pass | Pipeline, ...]
+    where: str = ""
+    occurrence: int = 1
+    default: str = ""
+
+
+class Game:
+    """A module and the stops at which it is decided.
+
+    A *prefix* is a tuple of decisions, one [A] vector for each of the first stops; a
+    complete one has as many as there are stops.
+
+    Attributes:
+        module: at its start; left as it is.
+        stops: in the order of XLA's pipeline.
+    """
+
+    def __init__(
+        self, module: HloModule | str | os.PathLike[str], stops: Sequence[Stop]
+    ) -> None:
+        """Decides nothing yet.
+
+        Raises:
+            ArgumentError: there are no stops.
+        """
+        self.module = as_module(module)
+        self.stops = tuple(stops)
+        if not self.stops:
+            raise ArgumentError("a game needs at least one Stop to decide at")
+        self._positions: OrderedDict[tuple[bytes, ...], _Position] = OrderedDict()
+
+    def alternatives(self, prefix: Prefix = ()) -> Alternatives:
+        """What is to be decided at the stop after `prefix`.
+
+        Raises:
+            ArgumentError: nothing is left to decide.
+            PlaceError: XLA's pipeline does not come by the stop.
+            PassError, CompileError: a pass fails on the module.
+        """
+        if len(prefix) >= len(self.stops):
+            raise ArgumentError(
+                f"the game has {len(self.stops)} stops, and {len(prefix)} are decided"
+            )
+        return self._position(prefix).alternatives
+
+    def default(self, prefix: Prefix = ()) -> Int64Array:
+        """[A] what XLA itself would decide at the stop after `prefix`."""
+        alternatives = self.alternatives(prefix)
+        name = self.stops[len(prefix)].default
+        if not name:
+            return alternatives.reject_all()
+        return alternatives.decisions_for(name)
+
+    def complete(self, prefix: Prefix = ()) -> Prefix:
+        """`prefix`, and XLA's own decisions at all stops after it."""
+        while len(prefix) < len(self.stops):
+            prefix = (*prefix, self.default(prefix))
+        return prefix
+
+    def carry(self, decided: Prefix, prefix: Prefix) -> Prefix:
+        """A complete prefix that starts with `prefix` and goes on as `decided` does.
+
+        At stops where the alternatives are others now, each one with the same site
+        takes the choice that is like the one before; the rest take XLA's own.
+        """
+        while len(prefix) < len(self.stops):
+            stop = len(prefix)
+            if _key(decided[:stop]) == _key(prefix):
+                return (*prefix, *decided[stop:])
+            before = self._position(decided[:stop])
+            now = self._position(prefix)
+            decisions = self.default(prefix)
+            for where, choice in before.choices(decided[stop]).items():
+                index = now.index.get(where)
+                if index is not None and choice in now.names[index]:
+                    decisions[index] = now.names[index].index(choice)
+            prefix = (*prefix, decisions)
+        return prefix
+
+    def play(self, decided: Prefix) -> HloModule:
+        """The module with all stops decided, at its place in XLA's pipeline.
+
+        Args:
+            decided: a complete prefix.
+        """
+        if len(decided) != len(self.stops):
+            raise ArgumentError(
+                f"the game has {len(self.stops)} stops, and {len(decided)} are decided"
+            )
+        return self.alternatives(decided[:-1]).apply(decided[-1])
+
+    def _position(self, prefix: Prefix) -> _Position:
+        key = _key(prefix)
+        position = self._positions.get(key)
+        if position is None:
+            module = self.module
+            if prefix:
+                module = self._position(prefix[:-1]).alternatives.apply(prefix[-1])
+            position = _Position(_arrive(module, self.stops[len(prefix)]))
+            self._positions[key] = position
+            if len(self._positions) > _KEPT:
+                self._positions.popitem(last=False)
+        self._positions.move_to_end(key)
+        return position
+
+
+class _Position:
+    """What is to be decided after a prefix, and how to find it again elsewhere."""
+
+    def __init__(self, alternatives: Alternatives) -> None:
+        self.alternatives = alternatives
+
+    @cached_property
+    def names(self) -> list[tuple[object, ...]]:
+        """For each alternative, what its choices look like."""
+        return [
+            tuple((each.passes, each.rule, each.opcode) for each in alternative.choices)
+            for alternative in self.alternatives
+        ]
+
+    @cached_property
+    def sites(self) -> list[object]:
+        """For each alternative, where it stands."""
+        return [each.sites for each in self.alternatives]
+
+    @cached_property
+    def index(self) -> dict[object, int]:
+        """The alternative at each place."""
+        return {site: index for index, site in enumerate(self.sites)}
+
+    def choices(self, decisions: Int64Array) -> dict[object, object]:
+        """What is chosen at each place."""
+        return {
+            site: self.names[index][choice]
+            for index, (site, choice) in enumerate(
+                zip(self.sites, decisions.tolist(), strict=True)
+            )
+        }
+
+
+def _arrive(module: HloModule, stop: Stop) -> Alternatives:
+    env = HloEnv(module)
+    if stop.where:
+        env.run_until(stop.where, occurrence=stop.occurrence)
+    return env.get_alternatives(*stop.passes)
+
+
+def _key(prefix: Prefix) -> tuple[bytes, ...]:
+    return tuple(np.ascontiguousarray(each, np.int64).tobytes() for each in prefix)
