@@ -12,8 +12,8 @@ import pytest
 
 import hloenv
 from hloenv.cli import main
-from hloenv.evaluate import Settings
 from hloenv.selftest import self_test
+from hloenv.settings import Settings
 
 pytestmark = pytest.mark.compile
 

@@ -15,9 +15,9 @@ import pytest
 
 import hloenv
 from hloenv import timing
-from hloenv.evaluate import Settings
 from hloenv.intervals import speedup_interval, speedup_of
 from hloenv.selftest import Summary, binomial_interval, busy_cores, self_test
+from hloenv.settings import Settings
 from hloenv.timing import Copies, Plan, time_against
 
 ADD = """HloModule add

@@ -40,7 +40,7 @@ from .errors import (
     UnknownPassError,
     WorkerError,
 )
-from .evaluate import Measurement, Measurer, Settings, measure
+from .evaluate import Measurement, Measurer, measure
 from .executable import Executable, compile
 from .ffi import register_target
 from .graph import HloGraph, dtypes, opcodes
@@ -58,6 +58,7 @@ from .passes import (
 )
 from .place import Place, Stage, finish, list_stages, run_until
 from .rewrite import Alternative, Alternatives, Choice, Site, Use
+from .settings import Settings
 from .store import Store
 from .trace import Trace
 from .widen import widened

@@ -3,28 +3,22 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import pickle
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, cast, overload
-
-import numpy as np
 
 from .arrays import OutputComparison, compare_outputs, random_inputs
 from .child import Child
 from .cores import CoreLease
-from .errors import ArgumentError, HloEnvError, MeasureTimeout, WorkerError
+from .errors import ArgumentError
 from .executable import Executable, Finish, compile
+from .group import Group
 from .inputs import as_inputs
-from .machine import this_machine
 from .measurement import MeasureFailure, Measurement
 from .module import HloModule, as_module
-from .place import as_tuple, decided_of
-from .store import RecordKey, Store
-from .timing import Plan
+from .settings import Settings, header
+from .store import Store
 
 __all__ = [
     "Executable",
@@ -42,60 +36,6 @@ __all__ = [
 
 ModuleLike = HloModule | str | os.PathLike[str]
 Inputs = Sequence[Any] | str | os.PathLike[str]
-
-_RETRIES = 2
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How modules are measured.
-
-    Attributes:
-        finish: as in `compile`, for the modules; not for their baseline.
-        threads: cores that compile and run, in a process that has no others.
-        repeats: timed rounds; None for as many as it takes, see the next three.
-        precision: half the width of the interval of the speed-up that is wanted.
-        give_up_below: a module whose interval lies below this is done.
-        seconds: a module whose runs have taken so long is done.
-        seed: of the inputs, the first of `input_sets`, and of the order of the runs.
-        input_sets: random inputs on which the outputs are compared; the first are
-            those of the timed runs.
-        timeout_s: seconds that one module may take to compile, to run once, and for
-            its share of the timed runs; None for no limit.
-        max_memory_bytes: what the child process may allocate.
-    """
-
-    finish: Finish = "legalize"
-    threads: int = 1
-    repeats: int | None = None
-    precision: float = 0.01
-    give_up_below: float = 0.9
-    seconds: float = 2.0
-    seed: int = 0
-    input_sets: int = 2
-    timeout_s: float | None = None
-    max_memory_bytes: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.repeats is not None and self.repeats < 1:
-            raise ArgumentError(
-                f"repeats is {self.repeats}; at least 1 run has to be timed"
-            )
-        if self.input_sets < 1:
-            raise ArgumentError(
-                f"input_sets is {self.input_sets}; outputs are compared on at least 1"
-            )
-
-    @property
-    def plan(self) -> Plan:
-        """How long the timing goes on."""
-        return Plan(
-            repeats=self.repeats,
-            precision=self.precision,
-            give_up_below=self.give_up_below,
-            seconds=self.seconds,
-            seed=self.seed,
-        )
 
 
 # A string is a sequence of strings to the type checker; the first overload takes it.
@@ -221,7 +161,7 @@ class Measurer:
             original = HloModule._wrap(first._core, place=first.place)
         else:
             original = as_module(baseline)
-        group = _Group(self, list(modules), original, as_inputs(inputs, original))
+        group = Group(self, list(modules), original, as_inputs(inputs, original))
         if self._store is None:
             return group.measure(list(range(len(modules))))
         keys = [group.keys.of(module) for module in modules]
@@ -240,8 +180,12 @@ class Measurer:
             for i, value in enumerate(found)
         ]
 
-    def _child_with(self, group: _Group) -> Child:
-        """The process, with the group's baseline in it."""
+    def child_with(self, group: Group) -> Child:
+        """The process, with the group's baseline in it.
+
+        Raises:
+            HloEnvError: the baseline itself cannot be compiled or run.
+        """
         settings = self.settings
         if self._child is None or not self._child.is_alive:
             self._child = Child(
@@ -254,7 +198,7 @@ class Measurer:
                 "seeds": list(
                     range(settings.seed, settings.seed + settings.input_sets)
                 ),
-                **_header(group.baseline, "legalize"),
+                **header(group.baseline, "legalize"),
             }
             blobs = [group.baseline.to_proto()]
             if group.inputs is not None:
@@ -302,197 +246,3 @@ class Measurer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-class Keys:
-    """What measurements against one baseline are stored under.
-
-    Attributes:
-        inputs: "random", or which ones were given.
-        identity: the baseline and its inputs, as text.
-    """
-
-    def __init__(
-        self, baseline: HloModule, inputs: list[Any] | None, settings: Settings
-    ):
-        """Takes what all measurements share."""
-        self.inputs = "random"
-        if inputs is not None:
-            digest = hashlib.sha256(pickle.dumps(inputs)).hexdigest()
-            self.inputs = f"given ({digest[:16]})"
-        self._settings = settings
-        self.identity = json.dumps(
-            [
-                baseline.fingerprint(),
-                _header(baseline, "legalize"),
-                settings.seed,
-                settings.input_sets,
-                self.inputs,
-            ]
-        )
-
-    def of(self, module: HloModule) -> RecordKey:
-        """The key of a measurement of `module` on this machine."""
-        settings, machine = self._settings, this_machine()
-        plan = [settings.repeats, settings.precision, settings.seconds]
-        return RecordKey(
-            kind="measurement",
-            fingerprint=module.fingerprint(),
-            finish=settings.finish,
-            flags=machine.flags,
-            target="cpu",
-            machine=machine.id,
-            variant=json.dumps(
-                [
-                    _header(module, settings.finish),
-                    settings.threads,
-                    plan,
-                    self.identity,
-                ],
-                sort_keys=True,
-            ),
-        )
-
-
-class _Group:
-    """Modules with one baseline. Processes come and go, records stay."""
-
-    def __init__(
-        self,
-        measurer: Measurer,
-        modules: list[HloModule],
-        baseline: HloModule,
-        inputs: list[Any] | None,
-    ):
-        self._measurer = measurer
-        self._settings = measurer.settings
-        self._modules = modules
-        self.baseline = baseline
-        self.inputs = inputs
-        self._records: dict[int, dict[str, Any]] = {}
-        # A process that somebody kills is no fault of the modules in it.
-        self._retries = _RETRIES
-        self.keys = Keys(baseline, inputs, self._settings)
-
-    def measure(self, indices: list[int]) -> list[Measurement]:
-        while True:
-            try:
-                self._measure(indices)
-                break
-            except WorkerError as error:
-                if (
-                    not error.is_kill
-                    or self._retries == 0
-                    or self._measurer.is_interrupted
-                ):
-                    raise
-                self._retries -= 1
-                self._records.clear()
-        return [self._measurement(index) for index in indices]
-
-    def _measure(self, indices: list[int]) -> None:
-        """Loads and times `indices` together, and apart where that kills the child."""
-        loaded = self._load(indices)
-        if not loaded:
-            return
-        try:
-            self._time(loaded)
-        except (WorkerError, MeasureTimeout) as error:
-            self._check_kill(error)
-            if len(loaded) == 1:
-                self._fail(loaded[0], error)
-                return
-            for index in loaded:
-                self._measure([index])
-
-    def _load(self, indices: list[int]) -> list[int]:
-        """Loads what can be loaded of `indices`, all into one process."""
-        remaining = list(indices)
-        while True:
-            child = self._measurer._child_with(self)
-            failed = self._load_each(child, remaining)
-            if failed is None:
-                return [i for i in remaining if "error" not in self._records[i]]
-            remaining.remove(failed)
-
-    def _load_each(self, child: Child, indices: list[int]) -> int | None:
-        """Loads modules until one ends the child; returns that one."""
-        child.request({"do": "forget"})
-        for index in indices:
-            if "error" in self._records.get(index, {}):
-                continue
-            module = self._modules[index]
-            header = _header(module, self._settings.finish)
-            try:
-                self._records[index], _ = child.request(
-                    {"do": "load", "key": index, **header},
-                    module.to_proto(),
-                    timeout_s=self._settings.timeout_s,
-                )
-            except (WorkerError, MeasureTimeout) as error:
-                self._check_kill(error)
-                self._fail(index, error)
-                return index
-            except HloEnvError as error:
-                self._fail(index, error)
-        return None
-
-    def _time(self, indices: list[int]) -> None:
-        settings = self._settings
-        limit_s = settings.timeout_s
-        answer, blobs = self._measurer._child_with(self).request(
-            {"do": "time", "keys": indices, "plan": vars(settings.plan)},
-            timeout_s=None if limit_s is None else limit_s * (len(indices) + 1),
-        )
-        for position, index in enumerate(indices):
-            ours, theirs = blobs[2 * position : 2 * position + 2]
-            self._records[index] |= {
-                "durations_ns": tuple(np.frombuffer(ours, "<i8").tolist()),
-                "baseline_ns": tuple(np.frombuffer(theirs, "<i8").tolist()),
-                "copies": tuple(answer["copies"][position]),
-                "stopped": answer["stopped"][position],
-            }
-
-    def _check_kill(self, error: HloEnvError) -> None:
-        """Raises what is not the fault of any module, while there are retries."""
-        if isinstance(error, WorkerError) and error.is_kill and self._retries > 0:
-            raise error
-
-    def _fail(self, index: int, error: HloEnvError) -> None:
-        failure = MeasureFailure(type(error).__name__, str(error))
-        self._records.setdefault(index, {})["error"] = failure
-
-    def _measurement(self, index: int) -> Measurement:
-        record = self._records.get(index, {})
-        error: MeasureFailure | None = record.get("error")
-        outputs = None
-        if "outputs" in record:
-            fields = {**record["outputs"], "index": tuple(record["outputs"]["index"])}
-            outputs = OutputComparison(**fields)
-            if error is None and not outputs.is_equal:
-                error = MeasureFailure("OutputMismatchError", str(outputs))
-        return Measurement(
-            fingerprint=self._modules[index].fingerprint(),
-            baseline=self.baseline.fingerprint(),
-            finish=self._settings.finish,
-            seed=self._settings.seed,
-            inputs=self.keys.inputs,
-            durations_ns=record.get("durations_ns", ()),
-            baseline_ns=record.get("baseline_ns", ()),
-            copies=record.get("copies", ()),
-            stopped=record.get("stopped", ""),
-            compile_ns=record.get("compile_ns", 0),
-            baseline_compile_ns=self._measurer.baseline_compile_ns,
-            outputs=outputs,
-            threads=self._settings.threads,
-            machine=this_machine().to_json(),
-            error=error,
-        )
-
-
-def _header(module: HloModule, finish: Finish) -> dict[str, Any]:
-    return {
-        "place": as_tuple(module.place),
-        "decided": decided_of(module),
-        "finish": finish,
-    }

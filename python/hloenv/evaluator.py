@@ -23,11 +23,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .errors import ArgumentError
-from .evaluate import Inputs, Keys, Measurer, ModuleLike, Settings
+from .evaluate import Inputs, Measurer, ModuleLike
 from .inputs import as_inputs
 from .measurement import Measurement
 from .module import HloModule, as_module
 from .place import Place, as_tuple, decided_of
+from .settings import Keys, Settings
 from .store import RecordKey, Store
 
 # Candidates that wait for a worker, for each worker: enough that none is idle, few

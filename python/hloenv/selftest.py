@@ -21,9 +21,10 @@ from typing import Any
 import numpy as np
 
 from .errors import ArgumentError
-from .evaluate import Measurer, Settings
+from .evaluate import Measurer
 from .measurement import Measurement
 from .module import HloModule, as_module
+from .settings import Settings
 
 # More misses than this are too many. (Of 200 comparisons with nominal intervals, one
 # set in 40 has more.)

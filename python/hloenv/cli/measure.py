@@ -10,11 +10,12 @@ from typing import Any, get_args
 
 from ..env import replay
 from ..errors import ArgumentError, HloEnvError
-from ..evaluate import Measurer, Settings
+from ..evaluate import Measurer
 from ..executable import Finish
 from ..measurement import Measurement
 from ..module import HloModule
 from ..selftest import MODULES, MOST_MISSES, SelfTest, self_test
+from ..settings import Settings
 from . import output
 from .arguments import (
     MODULE_HELP,

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..evaluate import Measurer, Settings
+from ..evaluate import Measurer
+from ..settings import Settings
 from ..store import Store
 from .variants import XLA_DEFAULT, Variant
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from ..env import HloEnv
-from ..evaluate import Settings
 from ..passes import Pass, Pipeline
 from ..policies import Policy, describe_policy, get_policy, list_policies
+from ..settings import Settings
 from . import output
 from .arguments import (
     add_limit,

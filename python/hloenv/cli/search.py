@@ -7,10 +7,10 @@ import argparse
 from typing import Any
 
 from ..env import HloEnv
-from ..evaluate import Settings
 from ..evaluator import Evaluator
 from ..kernels import KernelCache
 from ..search import Found, search
+from ..settings import Settings
 from . import output
 from .arguments import (
     add_limit,
