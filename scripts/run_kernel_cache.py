@@ -143,6 +143,8 @@ def ranks(module: hloenv.HloModule, count: int) -> Ranks:
             copies, [inputs] * len(copies), repeats=ROUNDS, warmup=1, seed=copy
         )
         medians.append([np.median(each) for each in times])
+        # Code takes memory maps, of which a process has a limited number.
+        del copies
     # What slows down everything for a while is no property of a version.
     relative = np.array(medians) / np.median(medians, axis=1, keepdims=True)
     real = np.median(relative, axis=0)

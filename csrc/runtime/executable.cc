@@ -8,6 +8,7 @@
 #include "runtime/cpu_client.h"
 #include "runtime/custom_calls.h"
 #include "support/cpu_executable.h"
+#include "support/memory_maps.h"
 #include "support/quiet.h"
 #include "support/status.h"
 #include "tsl/platform/denormal.h"
@@ -131,6 +132,7 @@ Executable::~Executable() = default;
 absl::StatusOr<std::shared_ptr<Executable>> Executable::Compile(
     const Module& module) {
   QuietLogs quiet;
+  HLOENV_RETURN_IF_ERROR(CheckMemoryMapsLeft());
   HLOENV_ASSIGN_OR_RETURN(xla::Compiler * compiler, CpuCompiler());
   HLOENV_RETURN_IF_ERROR(CheckRunnable(module.hlo()));
   for (const HloInstruction* parameter :
@@ -151,6 +153,7 @@ absl::StatusOr<std::shared_ptr<Executable>> Executable::Compile(
 
 absl::StatusOr<std::shared_ptr<Executable>> Executable::Copy() const {
   QuietLogs quiet;
+  HLOENV_RETURN_IF_ERROR(CheckMemoryMapsLeft());
   HLOENV_ASSIGN_OR_RETURN(xla::Compiler * compiler, CpuCompiler());
   auto load = [&]() -> absl::StatusOr<std::unique_ptr<xla::Executable>> {
     HLOENV_ASSIGN_OR_RETURN(std::unique_ptr<xla::CompiledModule> code,

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+
+def test_a_process_without_memory_maps_left_gets_an_error(run_child):
+    # LLVM would end the process.
+    child = run_child("""
+import mmap
+import hloenv
+
+TEXT = "HloModule m\\nENTRY e { ROOT p = f32[4]{0} parameter(0) }"
+first = hloenv.compile(TEXT, isolate=False)
+allowed = int(open("/proc/sys/vm/max_map_count").read())
+if allowed > 200_000:
+    print("too many are allowed here: memory maps left")
+    raise SystemExit
+# Neighbours with the same rights would become one map.
+held = []
+for index in range(allowed):
+    if index % 100 == 0 and sum(1 for _ in open("/proc/self/maps")) > allowed - 3000:
+        break
+    rights = mmap.PROT_READ | (mmap.PROT_WRITE if index % 2 else 0)
+    held.append(mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE, prot=rights))
+for again in (lambda: hloenv.compile(TEXT, isolate=False), first.copy):
+    try:
+        again()
+    except hloenv.CompileError as error:
+        print(error)
+held.clear()
+hloenv.compile(TEXT, isolate=False)
+print("alive")
+""")
+    assert child.stdout.count("memory maps that the system allows") == 2 or (
+        "too many are allowed here" in child.stdout
+    )
+    assert "alive" in child.stdout or "too many are allowed here" in child.stdout
