@@ -10,6 +10,7 @@ from .. import __version__
 from . import (
     alternatives,
     apply,
+    bench,
     calibrate,
     dataset,
     diff,
@@ -34,6 +35,7 @@ _COMMANDS = {
         "time modules against each other, or test how well that works",
     ),
     "calibrate": (calibrate, "measure the constants of the static estimate"),
+    "bench": (bench, "the leaderboard of policies and searches over many modules"),
     "apply": (apply, "repeat a saved trace of decisions"),
     "diff": (diff, "what changed between two modules"),
     "graph": (graph, "a module as Graphviz or JSON"),

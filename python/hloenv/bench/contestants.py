@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who takes part in a benchmark: policies and searches, each in a space."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..errors import ArgumentError
+from ..policies import describe_policy
+from .spaces import Space, get_space
+
+_SEARCH = "search:"
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A policy or a search that decides a space.
+
+    Attributes:
+        space: what it decides.
+        player: a policy by name, or "search:" and a search by name.
+    """
+
+    space: Space
+    player: str
+
+    @property
+    def name(self) -> str:
+        """As on the command line: "SPACE/POLICY" or "SPACE/search:NAME"."""
+        return f"{self.space.name}/{self.player}"
+
+    @property
+    def is_search(self) -> bool:
+        """Whether it estimates and measures on its way."""
+        return self.player.startswith(_SEARCH)
+
+    @property
+    def search(self) -> str:
+        """The search's name."""
+        return self.player.removeprefix(_SEARCH)
+
+    @property
+    def is_random(self) -> bool:
+        """Whether the seed makes a difference."""
+        return self.is_search or describe_policy(self.player).is_random
+
+
+# The fixed heuristics of the leaderboard: what XLA does, and what others would do.
+HEURISTICS = (
+    "algsimp/keep-original",
+    "algsimp/accept-all",
+    "algsimp/fewest-ops",
+    "live-algsimp/keep-original",
+    "live-algsimp/fewest-ops",
+    "live-algsimp/least-bytes",
+    "live-algsimp/random",
+    "simplify/fewest-ops",
+    "simplify/least-bytes",
+    "reorder/least-bytes",
+    "layout/least-bytes",
+    "live-fusion/keep-original",
+    "live-fusion/random",
+    "live-fusion/least-bytes",
+    "fusion/xla",
+    "fusion/fuse-all-legal",
+    "fusion/fuse-by-bytes",
+    "fusion/fewest-ops",
+    "fusion/least-bytes",
+    "fusion/random",
+    "fusion/first",
+    "fusion/greedy-roofline",
+    "fusion/greedy-kernels",
+)
+SEARCHES = ("fusion/search:hill-climb", "all/search:hill-climb")
+
+
+def as_contestant(name: str) -> Contestant:
+    """Reads "SPACE/POLICY" or "SPACE/search:NAME".
+
+    Raises:
+        ArgumentError: it has another form.
+        UnknownSpaceError, UnknownPolicyError, UnknownSearchError: no such thing.
+    """
+    space, slash, player = name.partition("/")
+    if not slash or not player:
+        raise ArgumentError(
+            f"a contestant is SPACE/POLICY or SPACE/search:NAME, not {name!r}; "
+            f"such as {HEURISTICS[0]!r} or {SEARCHES[0]!r}"
+        )
+    contestant = Contestant(get_space(space), player)
+    if contestant.is_search:
+        if not contestant.space.stops:
+            raise ArgumentError(
+                f"{space!r} intercepts XLA's pipeline, where no search can go back; "
+                "search in a space with stops, such as 'fusion' or 'all'"
+            )
+        from ..searches import describe_search
+
+        describe_search(contestant.search)
+    else:
+        describe_policy(player)
+    return contestant
+
+
+def as_contestants(names: Sequence[str]) -> tuple[Contestant, ...]:
+    """The contestants of these names, each once."""
+    return tuple(as_contestant(name) for name in dict.fromkeys(names))

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plays one module with all contestants: what a child process of the runner does."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from ..cores import CoreLease
+from ..errors import HloEnvError
+from ..estimates import Estimator
+from ..evaluate import Measurer
+from ..evaluator import Evaluator
+from ..fuzz.children import note
+from ..game import Game
+from ..kernels import KernelCache
+from ..measurement import Measurement
+from ..module import HloModule
+from ..place import finish
+from ..policies import get_policy
+from ..settings import Settings
+from ..store import Store
+from .contestants import Contestant, as_contestant
+from .rows import Row
+from .spaces import Decided, decide, decided_of_game
+
+# Loaded into one process together: their code takes memory maps, and a round of runs
+# must not take long.
+_TOGETHER = 6
+
+
+@dataclass(frozen=True)
+class Task:
+    """One module and who is to play it.
+
+    Attributes:
+        text: of the module.
+        row: what every row of it says.
+        players: contestants with their seeds.
+        settings: how to measure.
+        estimates: that a search may make.
+        measurements: that a search may make.
+        search_s: seconds that a search may take to propose and estimate.
+        store: path of the store.
+    """
+
+    text: str
+    row: Row
+    players: tuple[tuple[str, int], ...]
+    settings: Settings
+    estimates: int
+    measurements: int
+    search_s: float | None
+    store: str
+
+
+@dataclass
+class _Played:
+    row: Row
+    decided: Decided | None = None
+
+
+def play(task: Task) -> Iterator[Row]:
+    """Every row of the module, in no particular order.
+
+    The contestant that is at work is noted, so that who reads the rows knows whom XLA
+    died of.
+    """
+    with CoreLease(task.settings.threads) as lease:
+        # XLA's passes prepare for the cores that the process may use.
+        os.sched_setaffinity(0, lease.cores)
+        yield from _Table(task).rows()
+
+
+class _Table:
+    """One module's contestants, and what they share."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._module = HloModule.from_text(task.text)
+        note("XLA's default")
+        self._default = finish(self._module)
+        self._default_fingerprint = self._default.fingerprint()
+        self._base = replace(task.row, **_costs(self._default, "baseline_"))
+        self._store = Store(task.store)
+
+    def rows(self) -> Iterator[Row]:
+        waiting: list[_Played] = []
+        players = [(as_contestant(name), seed) for name, seed in self._task.players]
+        for contestant, seed in players:
+            if contestant.is_search:
+                continue
+            played = self._decide(contestant, seed)
+            if played.decided is None:
+                yield played.row
+            else:
+                waiting.append(played)
+        yield from self._measured(waiting)
+        for contestant, seed in players:
+            if contestant.is_search:
+                yield self._search(contestant, seed)
+
+    def _decide(self, contestant: Contestant, seed: int) -> _Played:
+        note(contestant.name)
+        row = replace(self._base, contestant=contestant.name, seed=seed)
+        started = time.perf_counter()
+        try:
+            policy = get_policy(contestant.player, seed=seed)
+            decided = decide(self._module, contestant.space, policy)
+        except HloEnvError as error:
+            return _Played(replace(row, error=f"{type(error).__name__}: {error}"))
+        return _Played(self._decided_row(row, decided, started), decided)
+
+    def _decided_row(self, row: Row, decided: Decided, started: float) -> Row:
+        return replace(
+            row,
+            decide_s=time.perf_counter() - started,
+            alternatives=decided.num_alternatives,
+            accepted=decided.num_accepted,
+            changes=dict(decided.changes or {}),
+            same=decided.module.fingerprint() == self._default_fingerprint,
+            **_costs(decided.module),
+        )
+
+    def _measured(self, played: Sequence[_Played]) -> Iterator[Row]:
+        """Rows with the times of their modules; equal modules are timed once."""
+        modules: dict[str, HloModule] = {}
+        for each in played:
+            assert each.decided is not None
+            if not each.row.same:
+                module = each.decided.module
+                modules.setdefault(module.fingerprint(), module)
+        note("measuring")
+        settings = replace(self._task.settings, finish="none")
+        times: dict[str, Measurement] = {}
+        failure = ""
+        with Measurer(settings, store=self._store) as measurer:
+            names = list(modules)
+            for start in range(0, len(names), _TOGETHER):
+                some = names[start : start + _TOGETHER]
+                try:
+                    found = measurer.measure(
+                        [modules[name] for name in some], baseline=self._module
+                    )
+                except HloEnvError as error:
+                    failure = f"{type(error).__name__}: {error}"
+                    break
+                times.update(zip(some, found, strict=True))
+        for each in played:
+            assert each.decided is not None
+            if each.row.same:
+                yield replace(each.row, speedup=1.0, low=1.0, high=1.0)
+                continue
+            measurement = times.get(each.decided.module.fingerprint())
+            if measurement is None:
+                yield replace(each.row, error=failure)
+            else:
+                yield timed_row(each.row, measurement)
+
+    def _search(self, contestant: Contestant, seed: int) -> Row:
+        from ..search import Budget, search_game
+
+        note(contestant.name)
+        task = self._task
+        row = replace(self._base, contestant=contestant.name, seed=seed)
+        started = time.perf_counter()
+        game = Game(self._module, contestant.space.stops)
+        with contextlib.ExitStack() as stack:
+            estimator: Estimator = stack.enter_context(
+                KernelCache(threads=task.settings.threads, store=self._store)
+            )
+            evaluator = stack.enter_context(
+                Evaluator(task.settings, store=self._store, workers=1)
+            )
+            try:
+                found = search_game(
+                    game,
+                    contestant.search,
+                    estimator=estimator,
+                    evaluator=evaluator,
+                    budget=Budget(task.estimates, task.measurements, task.search_s),
+                    seed=seed,
+                )
+            except HloEnvError as error:
+                return replace(row, error=f"{type(error).__name__}: {error}")
+        best = found.best
+        prefix = game.complete() if best is None else best.prefix
+        row = self._decided_row(row, decided_of_game(game, prefix), started)
+        row = replace(
+            row,
+            estimates=found.num_estimates,
+            measurements=len(found.measured),
+            curve=_rises(found.curve),
+        )
+        if found.confirmed is None:
+            # Nothing was faster: the search keeps what XLA does.
+            return replace(row, same=True, speedup=1.0, low=1.0, high=1.0)
+        return timed_row(row, found.confirmed)
+
+
+def timed_row(row: Row, measurement: Measurement) -> Row:
+    """The row with what was measured."""
+    low, high = measurement.speedup_interval
+    error, outputs = measurement.error, measurement.outputs
+    return replace(
+        row,
+        speedup=measurement.speedup,
+        low=low,
+        high=high,
+        baseline_ns=measurement.baseline_median_ns,
+        median_ns=measurement.median_ns,
+        compile_ns=measurement.compile_ns,
+        worst_error=float("nan") if outputs is None else outputs.excess,
+        error="" if error is None else f"{error.kind}: {error.message}",
+    )
+
+
+def _rises(curve: Sequence[float]) -> tuple[tuple[int, float], ...]:
+    """(estimates so far, speed-up over the first) where the best got better."""
+    rises: list[tuple[int, float]] = []
+    for count, seconds in enumerate(curve, 1):
+        if not rises or curve[0] / seconds > rises[-1][1]:
+            rises.append((count, curve[0] / seconds))
+    return tuple(rises)
+
+
+def _costs(module: HloModule, prefix: str = "") -> dict[str, Any]:
+    cost = module.cost()
+    return {
+        f"{prefix}instructions": module.instruction_count,
+        f"{prefix}flops": cost.flops,
+        f"{prefix}bytes": cost.bytes,
+    }

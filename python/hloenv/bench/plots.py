@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pictures of a benchmark's rows; needs matplotlib."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .report import module_logs, standings
+from .rows import Row
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_MOST_CONTESTANTS = 14
+_DPI = 120
+
+
+def write_plots(rows: Sequence[Row], folder: Path) -> list[str]:
+    """Draws what there is to draw; returns the files' names.
+
+    Raises:
+        ImportError: matplotlib is missing.
+    """
+    right = [row for row in rows if row.is_ok]
+    searched = [row for row in right if row.curve]
+    names = []
+    if right:
+        names += [
+            _draw(folder / "speedups.png", lambda axes: _speedups(axes, right)),
+            _draw(folder / "families.png", lambda axes: _families(axes, right)),
+        ]
+    if searched:
+        names.append(_draw(folder / "curves.png", lambda axes: _curves(axes, searched)))
+    return names
+
+
+def _draw(path: Path, paint: Any) -> str:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 5), layout="constrained")
+    axes = figure.add_subplot()
+    paint(axes)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(os.fspath(path), dpi=_DPI, metadata={"Software": None})
+    return path.name
+
+
+def _speedups(axes: Axes, rows: Sequence[Row]) -> None:
+    """How the speed-ups are distributed over modules, the best contestants on top."""
+    ranked = standings(rows)[:_MOST_CONTESTANTS][::-1]
+    values = [
+        np.exp(module_logs(row for row in rows if row.contestant == each.contestant))
+        for each in ranked
+    ]
+    axes.boxplot(
+        values,
+        orientation="horizontal",
+        tick_labels=[each.contestant for each in ranked],
+        widths=0.6,
+        whis=(5, 95),
+        flierprops={"markersize": 3, "alpha": 0.5},
+    )
+    axes.axvline(1.0, color="gray", linewidth=0.8)
+    axes.set_xscale("log")
+    ticks = [t for t in (0.25, 0.5, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 5.0)]
+    low, high = axes.get_xlim()
+    axes.set_xticks([t for t in ticks if low <= t <= high])
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.minorticks_off()
+    axes.set_xlabel("times as fast as XLA's default (boxes: quartiles; lines: 5 to 95 %)")
+
+
+def _families(axes: Axes, rows: Sequence[Row]) -> None:
+    """The best contestant's mean by family of modules."""
+    best: dict[str, Any] = {}
+    for family in sorted({row.family or "unknown" for row in rows}):
+        of_family = [row for row in rows if (row.family or "unknown") == family]
+        best[family] = standings(of_family)[0]
+    names = sorted(best, key=lambda name: best[name].mean)
+    means = np.array([best[name].mean for name in names])
+    axes.barh(names, means - 1, left=1, height=0.6)
+    for position, name in enumerate(names):
+        axes.annotate(
+            f"{best[name].mean:.2f}  {best[name].contestant}",
+            (max(means[position], 1), position),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8,
+        )
+    axes.axvline(1.0, color="gray", linewidth=0.8)
+    axes.margins(x=0.35)
+    axes.set_xlabel("times as fast as XLA's default, geometric mean of the best")
+
+
+def _curves(axes: Axes, rows: Sequence[Row]) -> None:
+    """Best estimated speed-up so far over the estimates, mean over modules."""
+    by_contestant: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        by_contestant[row.contestant].append(row)
+    for name, each in sorted(by_contestant.items()):
+        length = max(max(row.estimates for row in each), 1)
+        logs = np.zeros((len(each), length))
+        for index, row in enumerate(each):
+            for count, speedup in row.curve:
+                logs[index, count - 1 :] = np.log(speedup)
+        axes.step(
+            np.arange(1, length + 1), np.exp(logs.mean(axis=0)), where="post", label=name
+        )
+    axes.set_xlabel("estimates")
+    axes.set_ylabel("estimated speed-up of the best so far, geometric mean")
+    axes.legend(frameon=False)

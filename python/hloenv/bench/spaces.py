@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is decided in a benchmark: places of XLA's pipeline, and passes there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from ..errors import HloEnvError
+from ..game import Game, Prefix, Stop
+from ..intercept import intercept
+from ..module import HloModule
+from ..place import finish
+from ..policies import Policy
+from ..rewrite import Alternatives
+
+_FUSION = Stop(("fusion", "general-fusion"), where="fusion", default="fusion")
+_SIMPLIFY = Stop(("general-simplify",), where="simplification")
+_REORDER = Stop(("reassociate", "merge-dots"), where="simplification")
+_LAYOUT = Stop(("general-layout",), where="fusion")
+
+
+class UnknownSpaceError(HloEnvError, LookupError):
+    """No space has this name."""
+
+
+@dataclass(frozen=True)
+class Space:
+    """One way to put decisions to a policy.
+
+    Attributes:
+        name: in reports and on the command line.
+        summary: what is decided, and where.
+        stops: of a `Game`; empty where XLA's own pipeline is intercepted.
+        live: names of the passes that are decided each time XLA comes by them, in its
+            own pipeline.
+    """
+
+    name: str
+    summary: str
+    stops: tuple[Stop, ...] = ()
+    live: frozenset[str] = frozenset()
+
+
+SPACES = {
+    space.name: space
+    for space in (
+        Space(
+            "algsimp",
+            "algebraic simplification, once, before all of XLA's passes",
+            (Stop(("algsimp", "cse")),),
+        ),
+        Space(
+            "live-algsimp",
+            "each algebraic simplification of XLA's own pipeline, in its place",
+            live=frozenset({"algsimp"}),
+        ),
+        Space(
+            "live-fusion",
+            "XLA's own fusion in its place",
+            live=frozenset({"fusion"}),
+        ),
+        Space(
+            "live",
+            "algebraic simplification and fusion of XLA's own pipeline",
+            live=frozenset({"algsimp", "fusion"}),
+        ),
+        Space(
+            "fusion",
+            "in the place of XLA's fusion, every legal fusion beside XLA's",
+            (_FUSION,),
+        ),
+        Space(
+            "simplify",
+            "before XLA's simplification, all its optional rewrites too",
+            (_SIMPLIFY,),
+        ),
+        Space(
+            "reorder",
+            "before XLA's simplification, other orders of sums and products, and "
+            "dots that share an operand",
+            (_REORDER,),
+        ),
+        Space("layout", "layouts of dots, convolutions, reductions", (_LAYOUT,)),
+        Space(
+            "all",
+            "simplification, orders, layouts and fusion, one after the other",
+            (_SIMPLIFY, _REORDER, _LAYOUT, _FUSION),
+        ),
+    )
+}
+
+
+def get_space(name: str) -> Space:
+    """The space of this name.
+
+    Raises:
+        UnknownSpaceError: there is none.
+    """
+    space = SPACES.get(name)
+    if space is None:
+        raise UnknownSpaceError(
+            f"no space is named {name!r}; there are {', '.join(SPACES)}"
+        )
+    return space
+
+
+@dataclass
+class Decided:
+    """A module with its decisions made.
+
+    Attributes:
+        module: final: ready for XLA's backend.
+        num_alternatives: that were decided.
+        num_accepted: of them, those that did not keep the original.
+        changes: how often each kind of decision differs from XLA's own.
+    """
+
+    module: HloModule
+    num_alternatives: int = 0
+    num_accepted: int = 0
+    changes: Counter[str] | None = None
+
+
+def decide(module: HloModule, space: Space, policy: Policy) -> Decided:
+    """Asks the policy at each stop, and runs the rest of XLA's passes.
+
+    Raises:
+        HloEnvError: a pass fails, or the pipeline does not come by a stop.
+    """
+    if space.live:
+        return _decide_live(module, space.live, policy)
+    game = Game(module, space.stops)
+    prefix: Prefix = ()
+    for _ in game.stops:
+        prefix = (*prefix, policy_decisions(policy, game.alternatives(prefix)))
+    return decided_of_game(game, prefix)
+
+
+def decided_of_game(game: Game, prefix: Prefix) -> Decided:
+    """A complete prefix of a game, with the rest of XLA's passes run."""
+    return Decided(
+        finish(game.play(prefix)),
+        sum(len(each) for each in prefix),
+        sum(int((each > 0).sum()) for each in prefix),
+        changes_of(game, prefix),
+    )
+
+
+def policy_decisions(policy: Policy, alternatives: Alternatives) -> Prefix:
+    """[A] what a policy decides."""
+    from ..rewrite import as_decisions
+
+    return as_decisions(policy(alternatives))
+
+
+def _decide_live(module: HloModule, names: frozenset[str], policy: Policy) -> Decided:
+    count = accepted = 0
+    with intercept(module) as pipeline:
+        for stage in pipeline:
+            if stage.name not in names:
+                continue
+            alternatives = stage.get_alternatives()
+            decisions = policy_decisions(policy, alternatives)
+            count += len(decisions)
+            accepted += int((decisions > 0).sum())
+            stage.apply_alternatives(decisions)
+    return Decided(pipeline.module, count, accepted)
+
+
+def changes_of(game: Game, prefix: Prefix) -> Counter[str]:
+    """How often each kind of decision differs from XLA's own, in words."""
+    changes: Counter[str] = Counter()
+    for stop in range(len(game.stops)):
+        alternatives = game.alternatives(prefix[:stop])
+        default = game.default(prefix[:stop])
+        for index in (prefix[stop] != default).nonzero()[0].tolist():
+            choices = alternatives[index].choices
+            choice, usual = choices[prefix[stop][index]], choices[default[index]]
+            if prefix[stop][index] == 0:
+                what = f"not {'+'.join(usual.passes)} of {choice.opcode}"
+            else:
+                rule = f" ({choice.rule})" if choice.rule else ""
+                what = f"{'+'.join(choice.passes)}{rule}: {choices[0].opcode}"
+                if choice.opcode != choices[0].opcode:
+                    what += f" becomes {choice.opcode}"
+            changes[what] += 1
+    return changes
+
+

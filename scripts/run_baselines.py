@@ -1,0 +1,18 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The leaderboard: all heuristics, or all searches, over the dataset's test split.
+
+The same as `hloenv bench`, whose arguments it takes:
+
+    python scripts/run_baselines.py --quick
+    python scripts/run_baselines.py --modules 200 --search -o bench
+"""
+
+from __future__ import annotations
+
+import sys
+
+from hloenv.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main(["bench", *sys.argv[1:]]))
