@@ -4,15 +4,15 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..cores import CoreLease
 from ..errors import HloEnvError
-from ..estimates import Estimator
 from ..evaluate import Measurer
 from ..evaluator import Evaluator
 from ..fuzz.children import note
@@ -70,10 +70,13 @@ def play(task: Task) -> Iterator[Row]:
     The contestant that is at work is noted, so that who reads the rows knows whom XLA
     died of.
     """
-    with CoreLease(task.settings.threads) as lease:
+    lease = CoreLease(task.settings.threads)
+    try:
         # XLA's passes prepare for the cores that the process may use.
         os.sched_setaffinity(0, lease.cores)
         yield from _Table(task).rows()
+    finally:
+        lease.release()
 
 
 class _Table:
@@ -162,7 +165,8 @@ class _Table:
                 yield timed_row(each.row, measurement)
 
     def _search(self, contestant: Contestant, seed: int) -> Row:
-        from ..search import Budget, search_game
+        from ..search import Budget, Found, run_search
+        from ..searches import get_search
 
         note(contestant.name)
         task = self._task
@@ -170,31 +174,30 @@ class _Table:
         started = time.perf_counter()
         game = Game(self._module, contestant.space.stops)
         with contextlib.ExitStack() as stack:
-            estimator: Estimator = stack.enter_context(
+            estimator = stack.enter_context(
                 KernelCache(threads=task.settings.threads, store=self._store)
             )
             evaluator = stack.enter_context(
                 Evaluator(task.settings, store=self._store, workers=1)
             )
             try:
-                found = search_game(
-                    game,
-                    contestant.search,
-                    estimator=estimator,
-                    evaluator=evaluator,
-                    budget=Budget(task.estimates, task.measurements, task.search_s),
-                    seed=seed,
-                )
+                found = Found()
+                if any(len(each) for each in game.complete()):
+                    found = run_search(
+                        get_search(contestant.search, game, seed=seed),
+                        estimator,
+                        evaluator,
+                        budget=Budget(task.estimates, task.measurements, task.search_s),
+                    )
+                prefix = game.complete() if found.best is None else found.best.prefix
+                decided = decided_of_game(game, prefix)
             except HloEnvError as error:
                 return replace(row, error=f"{type(error).__name__}: {error}")
-        best = found.best
-        prefix = game.complete() if best is None else best.prefix
-        row = self._decided_row(row, decided_of_game(game, prefix), started)
         row = replace(
-            row,
-            estimates=found.num_estimates,
+            self._decided_row(row, decided, started),
+            estimates=found.num_asked,
             measurements=len(found.measured),
-            curve=_rises(found.curve),
+            curve=_rises([seconds for _, seconds in found.estimate_curve]),
         )
         if found.confirmed is None:
             # Nothing was faster: the search keeps what XLA does.
@@ -214,7 +217,7 @@ def timed_row(row: Row, measurement: Measurement) -> Row:
         baseline_ns=measurement.baseline_median_ns,
         median_ns=measurement.median_ns,
         compile_ns=measurement.compile_ns,
-        worst_error=float("nan") if outputs is None else outputs.excess,
+        worst_error=math.nan if outputs is None else outputs.excess,
         error="" if error is None else f"{error.kind}: {error.message}",
     )
 
@@ -223,6 +226,8 @@ def _rises(curve: Sequence[float]) -> tuple[tuple[int, float], ...]:
     """(estimates so far, speed-up over the first) where the best got better."""
     rises: list[tuple[int, float]] = []
     for count, seconds in enumerate(curve, 1):
+        if not math.isfinite(curve[0]):
+            break
         if not rises or curve[0] / seconds > rises[-1][1]:
             rises.append((count, curve[0] / seconds))
     return tuple(rises)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _MOST_CONTESTANTS = 14
 _DPI = 120
+_TICKS = (0.25, 0.5, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 5.0)
 
 
 def write_plots(rows: Sequence[Row], folder: Path) -> list[str]:
@@ -68,12 +69,11 @@ def _speedups(axes: Axes, rows: Sequence[Row]) -> None:
     )
     axes.axvline(1.0, color="gray", linewidth=0.8)
     axes.set_xscale("log")
-    ticks = [t for t in (0.25, 0.5, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 5.0)]
     low, high = axes.get_xlim()
-    axes.set_xticks([t for t in ticks if low <= t <= high])
+    axes.set_xticks([tick for tick in _TICKS if low <= tick <= high])
     axes.xaxis.set_major_formatter("{x:g}")
     axes.minorticks_off()
-    axes.set_xlabel("times as fast as XLA's default (boxes: quartiles; lines: 5 to 95 %)")
+    axes.set_xlabel("times as fast as XLA's default (boxes: quartiles, lines: 90 %)")
 
 
 def _families(axes: Axes, rows: Sequence[Row]) -> None:
@@ -110,9 +110,8 @@ def _curves(axes: Axes, rows: Sequence[Row]) -> None:
         for index, row in enumerate(each):
             for count, speedup in row.curve:
                 logs[index, count - 1 :] = np.log(speedup)
-        axes.step(
-            np.arange(1, length + 1), np.exp(logs.mean(axis=0)), where="post", label=name
-        )
+        means = np.exp(logs.mean(axis=0))
+        axes.step(np.arange(1, length + 1), means, where="post", label=name)
     axes.set_xlabel("estimates")
     axes.set_ylabel("estimated speed-up of the best so far, geometric mean")
     axes.legend(frameon=False)

@@ -127,7 +127,7 @@ def standings_table(rows: Sequence[Row]) -> Table:
         *("win/tie/loss", "errors", "accepted", "instructions", "bytes", "flops"),
         "decide",
     )
-    cells = [
+    cells: list[tuple[str, ...]] = [
         (
             each.contestant,
             f"{each.modules}",
@@ -150,7 +150,14 @@ def standings_table(rows: Sequence[Row]) -> Table:
 
 def families_table(rows: Sequence[Row]) -> Table:
     """The best policy and the best search of each family of modules."""
-    columns = ("family", "modules", "best policy", "speed-up", "best search", "speed-up")
+    columns = (
+        "family",
+        "modules",
+        "best policy",
+        "speed-up",
+        "best search",
+        "speed-up",
+    )
     cells = []
     for family in sorted({row.family for row in rows}):
         of_family = [row for row in rows if row.family == family]
@@ -176,7 +183,7 @@ def modules_table(rows: Sequence[Row]) -> Table:
     for row in rows:
         if row.is_ok and row.speedup > best.setdefault(row.module, row).speedup:
             best[row.module] = row
-    cells = [
+    cells: list[tuple[str, ...]] = [
         (
             row.module,
             f"{baseline_ns(rows, row.module) / 1e3:.1f} us",

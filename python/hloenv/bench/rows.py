@@ -88,7 +88,7 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        """"win", "loss" or "tie" by the interval; "error"."""
+        """By the interval: "win", "loss", "tie"; or "error"."""
         if not self.is_ok:
             return "error"
         if self.low > 1:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Goes through modules and contestants; what is done once is kept and not done again."""
+"""Goes through modules and contestants; nothing is played twice."""
 
 from __future__ import annotations
 
@@ -196,9 +196,7 @@ def _play(
                 error = " ".join(outcome.error.split())[-500:]
                 yield (
                     entry,
-                    replace(
-                        _row(entry, plan), contestant=name, seed=seed, error=error
-                    ),
+                    replace(_row(entry, plan), contestant=name, seed=seed, error=error),
                 )
             if left:
                 waiting.append((entry, left))
@@ -206,9 +204,7 @@ def _play(
                 on_module()
 
 
-def _to_blame(
-    outcome: Outcome, left: list[tuple[str, int]]
-) -> list[tuple[str, int]]:
+def _to_blame(outcome: Outcome, left: list[tuple[str, int]]) -> list[tuple[str, int]]:
     """Whom the process died of: at least one, so that it comes to an end."""
     if not outcome.error:
         return left

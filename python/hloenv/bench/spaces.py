@@ -6,13 +6,14 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+from ..effects import Int64Array
 from ..errors import HloEnvError
 from ..game import Game, Prefix, Stop
 from ..intercept import intercept
 from ..module import HloModule
 from ..place import finish
 from ..policies import Policy
-from ..rewrite import Alternatives
+from ..rewrite import Alternatives, as_decisions
 
 _FUSION = Stop(("fusion", "general-fusion"), where="fusion", default="fusion")
 _SIMPLIFY = Stop(("general-simplify",), where="simplification")
@@ -147,10 +148,8 @@ def decided_of_game(game: Game, prefix: Prefix) -> Decided:
     )
 
 
-def policy_decisions(policy: Policy, alternatives: Alternatives) -> Prefix:
+def policy_decisions(policy: Policy, alternatives: Alternatives) -> Int64Array:
     """[A] what a policy decides."""
-    from ..rewrite import as_decisions
-
     return as_decisions(policy(alternatives))
 
 
@@ -186,5 +185,3 @@ def changes_of(game: Game, prefix: Prefix) -> Counter[str]:
                     what += f" becomes {choice.opcode}"
             changes[what] += 1
     return changes
-
-

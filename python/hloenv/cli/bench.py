@@ -8,17 +8,18 @@ import os
 import random
 from pathlib import Path
 
+from ..bench import runner
 from ..bench.contestants import HEURISTICS, SEARCHES, as_contestants
 from ..bench.rows import Row, write_parquet
-from ..bench import runner
 from ..bench.runner import Entry, Plan, from_dataset, from_files
 from ..bench.spaces import SPACES
 from ..errors import ArgumentError
 from ..machine import this_machine
 from ..policies import list_policies
 from ..settings import Settings
+from ..store import Store
 from . import output
-from .arguments import add_store, not_negative, open_store, positive
+from .arguments import not_negative, positive
 
 DESCRIPTION = (
     "Plays modules with policies and searches, compiles what they decide, compares its "
@@ -114,7 +115,15 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help=f"{_QUICK_MODULES} modules, {_QUICK_SECONDS / 60:.0f} minutes",
     )
-    add_store(parser)
+    parser.add_argument(
+        "--store",
+        metavar="FILE",
+        help="where rows, measurements and times of kernels are kept (default: "
+        "$HLOENV_STORE, or hloenv/store.sqlite in the user's cache folder)",
+    )
+    parser.add_argument(
+        "--again", action="store_true", help="play what is in the store already"
+    )
     parser.add_argument(
         *("-o", "--output"),
         metavar="FOLDER",
@@ -149,7 +158,7 @@ def run(args: argparse.Namespace) -> None:
     cores = len(os.sched_getaffinity(0)) // args.threads
     seconds = _QUICK_SECONDS if args.quick else args.seconds
     with (
-        open_store(args) as store,
+        Store(args.store) as store,
         output.track(("modules", len(entries)), is_shown=not args.json) as (done,),
     ):
         rows = runner.run(
@@ -164,10 +173,8 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _entries(args: argparse.Namespace) -> list[Entry]:
-    if args.files:
-        entries = from_files(_paths(args.files))
-    else:
-        entries = from_dataset(args.split)
+    paths = _paths(args.files)
+    entries = from_files(paths) if paths else from_dataset(args.split)
     low, high = args.min_instructions, args.max_instructions
     entries = [each for each in entries if low <= each.instruction_count <= high]
     count = args.modules or (_QUICK_MODULES if args.quick else None)
@@ -201,7 +208,7 @@ def _write(args: argparse.Namespace, rows: list[Row]) -> None:
         plots = write_plots(rows, folder)
     except ImportError:
         plots = []
-    text = markdown(rows, _facts(args, rows), plots)
+    text = markdown(rows, _facts(rows), plots)
     (folder / "report.md").write_text(text)
     (folder / "report.html").write_text(html(text))
     if args.json:
@@ -219,7 +226,7 @@ def _write(args: argparse.Namespace, rows: list[Row]) -> None:
         output.print_line("no plots: matplotlib is missing (pip install hloenv[bench])")
 
 
-def _facts(args: argparse.Namespace, rows: list[Row]) -> dict[str, str]:
+def _facts(rows: list[Row]) -> dict[str, str]:
     import datetime
     import sys
 
