@@ -133,16 +133,14 @@ def test_searches_report_a_fresh_measurement_or_xla(store):
 @pytest.mark.compile
 def test_what_was_played_is_not_played_again(store, monkeypatch):
     first = run([entry()], plan("fusion/keep-original", "live/accept-all"), store)
-    monkeypatch.setattr("hloenv.bench.runner.Pool", None)
-    monkeypatch.setattr("hloenv.bench.runner._play", lambda *_: iter(()))
+    monkeypatch.setattr("hloenv.bench.runner.Job", None)
     again = run([entry()], plan("fusion/keep-original", "live/accept-all"), store)
-    assert [each.to_json() for each in again] == [each.to_json() for each in first]
+    assert repr(again) == repr(first)
 
 
 @pytest.mark.compile
-@pytest.mark.parametrize("kind", sorted(KILLERS)[:2])
-def test_a_module_that_kills_is_an_error_and_the_others_go_on(store, kind):
-    entries = [entry(KILLERS[kind], "tests/killer"), entry()]
+def test_a_module_that_kills_is_an_error_and_the_others_go_on(store):
+    entries = [entry(KILLERS["reduce of a tuple"], "tests/killer"), entry()]
     rows = run(entries, plan("fusion/xla", "live/accept-all"), store)
     assert [row.module for row in rows] == ["tests/killer"] * 2 + ["tests/sums"] * 2
     assert all(row.error and math.isnan(row.speedup) for row in rows[:2])
@@ -206,7 +204,7 @@ def test_rows_survive_parquet(tmp_path):
     rows.append(replace(rows[0], speedup=math.nan, error="boom"))
     write_parquet(rows, tmp_path / "results.parquet")
     back = read_parquet(tmp_path / "results.parquet")
-    assert back[0] == rows[0]
+    assert repr(back[0]) == repr(rows[0])
     assert back[1].error == "boom"
     assert math.isnan(back[1].speedup)
 

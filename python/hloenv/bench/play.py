@@ -189,20 +189,27 @@ class _Table:
                         evaluator,
                         budget=Budget(task.estimates, task.measurements, task.search_s),
                     )
-                prefix = game.complete() if found.best is None else found.best.prefix
+                prefix = game.complete()
+                confirmed = found.confirmed
+                if found.best is not None and confirmed and confirmed.speedup > 1:
+                    prefix = found.best.prefix
                 decided = decided_of_game(game, prefix)
+                row = self._decided_row(row, decided, started)
+                final = None
+                if row.same:
+                    row = replace(row, speedup=1.0, low=1.0, high=1.0)
+                else:
+                    # The measurements that chose it flatter it.
+                    final = evaluator.confirm(game.play(prefix), baseline=self._module)
             except HloEnvError as error:
                 return replace(row, error=f"{type(error).__name__}: {error}")
         row = replace(
-            self._decided_row(row, decided, started),
+            row,
             estimates=found.num_asked,
             measurements=len(found.measured),
             curve=_rises([seconds for _, seconds in found.estimate_curve]),
         )
-        if found.confirmed is None:
-            # Nothing was faster: the search keeps what XLA does.
-            return replace(row, same=True, speedup=1.0, low=1.0, high=1.0)
-        return timed_row(row, found.confirmed)
+        return row if final is None else timed_row(row, final)
 
 
 def timed_row(row: Row, measurement: Measurement) -> Row:
