@@ -39,12 +39,14 @@ class Stop:
         occurrence: which arrival there.
         default: the one of `passes` that XLA itself would run here, whose own decisions
             then give XLA's default; "" where XLA runs none of them.
+        first: passes that run on arrival, before anything is decided.
     """
 
     passes: tuple[str | Pass | Pipeline, ...]
     where: str = ""
     occurrence: int = 1
     default: str = ""
+    first: tuple[str | Pass | Pipeline, ...] = ()
 
 
 class Game:
@@ -238,6 +240,8 @@ class _Position:
 def _arrive(env: HloEnv, stop: Stop) -> Alternatives:
     if stop.where:
         env.run_until(stop.where, occurrence=stop.occurrence)
+    if stop.first:
+        env.run(*stop.first)
     return env.get_alternatives(*stop.passes)
 
 

@@ -16,6 +16,8 @@ from ..policies import Policy
 from ..rewrite import Alternatives, as_decisions
 
 _FUSION = Stop(("fusion", "general-fusion"), where="fusion", default="fusion")
+_MORE = Stop(("general-fusion",), where="fusion", first=("fusion",))
+_AGAIN = Stop(("general-fusion",))
 _SIMPLIFY = Stop(("general-simplify",), where="simplification")
 _REORDER = Stop(("reassociate", "merge-dots"), where="simplification")
 _LAYOUT = Stop(("general-layout",), where="fusion")
@@ -70,6 +72,11 @@ SPACES = {
             "fusion",
             "in the place of XLA's fusion, every legal fusion beside XLA's",
             (_FUSION,),
+        ),
+        Space(
+            "more-fusion",
+            "after XLA's own fusion, every other legal one, in two rounds",
+            (_MORE, _AGAIN),
         ),
         Space(
             "simplify",
