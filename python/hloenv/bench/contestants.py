@@ -72,7 +72,11 @@ HEURISTICS = (
     "fusion/greedy-roofline",
     "fusion/greedy-kernels",
 )
-SEARCHES = ("fusion/search:hill-climb", "all/search:hill-climb")
+SEARCHES = (
+    "fusion/search:hill-climb",
+    "all/search:hill-climb",
+    "joint/search:hill-climb",
+)
 
 
 def as_contestant(name: str) -> Contestant:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import time
@@ -16,15 +15,16 @@ from ..errors import HloEnvError
 from ..evaluate import Measurer
 from ..evaluator import Evaluator
 from ..fuzz.children import note
-from ..game import Game
 from ..kernels import KernelCache
 from ..measurement import Measurement
 from ..module import HloModule
 from ..place import finish
 from ..policies import get_policy
+from ..search import Budget
 from ..settings import Settings
 from ..store import Store
 from .contestants import Contestant, as_contestant
+from .joint import search_fronts
 from .rows import Row
 from .spaces import Decided, decide, decided_of_game
 
@@ -165,51 +165,42 @@ class _Table:
                 yield timed_row(each.row, measurement)
 
     def _search(self, contestant: Contestant, seed: int) -> Row:
-        from ..search import Budget, Found, run_search
-        from ..searches import get_search
-
         note(contestant.name)
         task = self._task
         row = replace(self._base, contestant=contestant.name, seed=seed)
         started = time.perf_counter()
-        game = Game(self._module, contestant.space.stops)
-        with contextlib.ExitStack() as stack:
-            estimator = stack.enter_context(
-                KernelCache(threads=task.settings.threads, store=self._store)
-            )
-            evaluator = stack.enter_context(
-                Evaluator(task.settings, store=self._store, workers=1)
-            )
-            try:
-                found = Found()
-                if any(len(each) for each in game.complete()):
-                    found = run_search(
-                        get_search(contestant.search, game, seed=seed),
-                        estimator,
-                        evaluator,
-                        budget=Budget(task.estimates, task.measurements, task.search_s),
-                    )
-                prefix = game.complete()
-                confirmed = found.confirmed
-                if found.best is not None and confirmed and confirmed.speedup > 1:
-                    prefix = found.best.prefix
-                decided = decided_of_game(game, prefix)
-                row = self._decided_row(row, decided, started)
-                final = None
-                if row.same:
-                    row = replace(row, speedup=1.0, low=1.0, high=1.0)
-                else:
-                    # The measurements that chose it flatter it.
-                    final = evaluator.confirm(game.play(prefix), baseline=self._module)
-            except HloEnvError as error:
-                return replace(row, error=f"{type(error).__name__}: {error}")
-        row = replace(
-            row,
-            estimates=found.num_asked,
-            measurements=len(found.measured),
-            curve=_rises([seconds for _, seconds in found.estimate_curve]),
-        )
-        return row if final is None else timed_row(row, final)
+        try:
+            with (
+                KernelCache(
+                    threads=task.settings.threads, store=self._store
+                ) as estimator,
+                Evaluator(task.settings, store=self._store, workers=1) as evaluator,
+            ):
+                won = search_fronts(
+                    self._module,
+                    contestant.space,
+                    contestant.search,
+                    estimator=estimator,
+                    evaluator=evaluator,
+                    budget=Budget(task.estimates, task.measurements, task.search_s),
+                    seed=seed,
+                )
+                decided = decided_of_game(won.game, won.prefix)
+                row = replace(
+                    self._decided_row(row, decided, started),
+                    estimates=won.num_estimates,
+                    measurements=won.num_measured,
+                    curve=_rises(won.curve),
+                )
+                if row.same or not won.is_faster:
+                    return replace(row, same=True, speedup=1.0, low=1.0, high=1.0)
+                # The measurements that chose it flatter it.
+                final = evaluator.confirm(
+                    won.game.play(won.prefix), baseline=self._module
+                )
+        except HloEnvError as error:
+            return replace(row, error=f"{type(error).__name__}: {error}")
+        return timed_row(row, final)
 
 
 def timed_row(row: Row, measurement: Measurement) -> Row:

@@ -18,6 +18,8 @@ from ..rewrite import Alternatives, as_decisions
 _FUSION = Stop(("fusion", "general-fusion"), where="fusion", default="fusion")
 _MORE = Stop(("general-fusion",), where="fusion", first=("fusion",))
 _AGAIN = Stop(("general-fusion",))
+_ALGSIMP = Stop(("algsimp", "cse"))
+_ALGSIMP_ALONE = Stop(("algsimp",))
 _SIMPLIFY = Stop(("general-simplify",), where="simplification")
 _REORDER = Stop(("reassociate", "merge-dots"), where="simplification")
 _LAYOUT = Stop(("general-layout",), where="fusion")
@@ -37,12 +39,15 @@ class Space:
         stops: of a `Game`; empty where XLA's own pipeline is intercepted.
         live: names of the passes that are decided each time XLA comes by them, in its
             own pipeline.
+        fronts: other ways to arrive at the first stop, for searches: a stop before it,
+            and the policy that decides there.
     """
 
     name: str
     summary: str
     stops: tuple[Stop, ...] = ()
     live: frozenset[str] = frozenset()
+    fronts: tuple[tuple[Stop, str], ...] = ()
 
 
 SPACES = {
@@ -51,7 +56,7 @@ SPACES = {
         Space(
             "algsimp",
             "algebraic simplification, once, before all of XLA's passes",
-            (Stop(("algsimp", "cse")),),
+            (_ALGSIMP,),
         ),
         Space(
             "live-algsimp",
@@ -94,6 +99,22 @@ SPACES = {
             "all",
             "simplification, orders, layouts and fusion, one after the other",
             (_SIMPLIFY, _REORDER, _LAYOUT, _FUSION),
+        ),
+        Space(
+            "joint",
+            "fusion, and before it one of several ways to simplify, for searches",
+            (_FUSION,),
+            fronts=(
+                (_ALGSIMP_ALONE, "keep-original"),
+                (_ALGSIMP, "keep-original"),
+                (_ALGSIMP, "accept-all"),
+                (_ALGSIMP, "fewest-ops"),
+                (_SIMPLIFY, "accept-all"),
+                (_SIMPLIFY, "fewest-ops"),
+                (_SIMPLIFY, "least-bytes"),
+                (_REORDER, "fewest-ops"),
+                (_REORDER, "least-bytes"),
+            ),
         ),
     )
 }

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A search over what is decided early and what is decided late, together.
+
+What algebraic simplification leaves decides what can be fused. So each *front*, a
+module that a rule has decided early, is searched for fusions; all share one budget.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..errors import HloEnvError
+from ..game import Game, Prefix
+from ..module import HloModule
+from ..policies import get_policy
+from ..search import Budget, Candidate, Found, run_search
+from ..searches import get_search
+from .spaces import Space, policy_decisions
+
+if TYPE_CHECKING:
+    from ..estimates import Estimator
+    from ..evaluator import Evaluator
+    from ..measurement import Measurement
+
+# Fronts that are searched beyond their starting points: the best by estimate.
+_SEARCHED = 3
+# Of the estimates, for the first look at all fronts.
+_FIRST_SHARE = 0.5
+
+
+@dataclass
+class Won:
+    """What a search over fronts found.
+
+    Attributes:
+        game: of the front that won; XLA's own where nothing is faster.
+        prefix: what was decided in it.
+        is_faster: whether it is, measured afresh.
+        num_estimates: candidates that were estimated.
+        num_measured: candidates that were measured.
+        curve: least estimate so far, after each estimate, in seconds.
+    """
+
+    game: Game
+    prefix: Prefix
+    is_faster: bool
+    num_estimates: int
+    num_measured: int
+    curve: list[float]
+
+
+def search_fronts(
+    module: HloModule,
+    space: Space,
+    search: str,
+    *,
+    estimator: Estimator,
+    evaluator: Evaluator,
+    budget: Budget,
+    seed: int,
+) -> Won:
+    """Estimates all fronts, searches the best, and measures the best of everything.
+
+    Raises:
+        HloEnvError: the module itself cannot be compiled or run.
+    """
+    games = _fronts(module, space)
+    searches = [get_search(search, game, seed=seed) for game in games]
+    seconds = None if budget.seconds is None else budget.seconds / len(games)
+    first = max(1, int(budget.estimates * _FIRST_SHARE / len(games)))
+    curve: list[float] = []
+    found: dict[int, Found] = {}
+
+    def look(index: int, estimates: int) -> None:
+        before = len(searches[index].told)
+        found[index] = run_search(
+            searches[index],
+            estimator,
+            budget=Budget(before + estimates, 0, seconds),
+        )
+        curve.extend(each for _, each in found[index].estimate_curve[before:])
+
+    for index, game in enumerate(games):
+        if any(len(each) for each in game.complete()):
+            look(index, first)
+    ranked = sorted(found, key=lambda index: _best_s(found[index]))[:_SEARCHED]
+    left = budget.estimates - len(curve)
+    for index in ranked:
+        if left >= len(ranked):
+            look(index, left // len(ranked))
+    chosen = _chosen(found, budget.measurements)
+    best, num_measured = _measured(games, chosen, evaluator, module)
+    if best is None:
+        won = Won(games[0], games[0].complete(), False, 0, 0, [])
+    else:
+        won = Won(games[best[0]], best[1].prefix, True, 0, 0, [])
+    won.num_estimates, won.num_measured = len(curve), num_measured
+    won.curve = [min(curve[: i + 1]) for i in range(len(curve))]
+    return won
+
+
+def _fronts(module: HloModule, space: Space) -> list[Game]:
+    """Games on different modules; the first is XLA's own front."""
+    games = [Game(module, space.stops)]
+    seen = {module.fingerprint()}
+    for stop, policy in space.fronts:
+        try:
+            early = Game(module, (stop,))
+            decisions = policy_decisions(get_policy(policy), early.alternatives())
+            game = Game(early.play((decisions,)), space.stops)
+            fingerprint = game.alternatives().module.fingerprint()
+        except HloEnvError:
+            continue
+        if fingerprint not in seen:
+            seen.add(fingerprint)
+            games.append(game)
+    return games
+
+
+def _best_s(found: Found) -> float:
+    return min((each.estimate_s for each in found.tried), default=float("inf"))
+
+
+def _chosen(found: dict[int, Found], count: int) -> list[tuple[int, Candidate]]:
+    """The best by estimate, and of each front its best: estimates err by front."""
+    by_front = {
+        index: sorted(each.tried, key=lambda candidate: candidate.estimate_s)
+        for index, each in found.items()
+    }
+    chosen = [(index, tried[0]) for index, tried in by_front.items() if tried]
+    rest = [(index, each) for index, tried in by_front.items() for each in tried[1:]]
+    chosen.sort(key=lambda pair: pair[1].estimate_s)
+    rest.sort(key=lambda pair: pair[1].estimate_s)
+    return (chosen + rest)[:count]
+
+
+def _measured(
+    games: list[Game],
+    chosen: list[tuple[int, Candidate]],
+    evaluator: Evaluator,
+    module: HloModule,
+) -> tuple[tuple[int, Candidate] | None, int]:
+    """The fastest, if it is faster than XLA's default when measured afresh."""
+    modules = [games[index].play(candidate.prefix) for index, candidate in chosen]
+    results: list[Measurement] = evaluator.evaluate(modules, baseline=module)
+    right = [i for i, result in enumerate(results) if result.is_ok]
+    if not right:
+        return None, len(results)
+    best = max(right, key=lambda i: results[i].speedup)
+    if results[best].speedup > 1:
+        again = evaluator.confirm(modules[best], baseline=module)
+        if again.is_ok and again.speedup > 1:
+            return chosen[best], len(results)
+    return None, len(results)
