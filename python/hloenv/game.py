@@ -20,6 +20,7 @@ from .env import HloEnv
 from .errors import ArgumentError
 from .module import HloModule, as_module
 from .passes import Pass, Pipeline
+from .policies.mixtures import xla_pass
 from .rewrite import Alternatives
 
 # Captures of the latest prefixes that are kept; each holds its module and shadows.
@@ -69,7 +70,23 @@ class Game:
         self.stops = tuple(stops)
         if not self.stops:
             raise ArgumentError("a game needs at least one Stop to decide at")
+        self._is_given = False
         self._positions: OrderedDict[tuple[bytes, ...], _Position] = OrderedDict()
+
+    @classmethod
+    def of(cls, alternatives: Alternatives) -> Game:
+        """A game of one stop, with what was captured there already.
+
+        XLA's own decisions are those of the first captured pass that is no candidate
+        pass; where there is none, XLA keeps every original.
+        """
+        game = cls(
+            HloModule._wrap(alternatives._capture.module(), place=alternatives._place),
+            [Stop(alternatives.pass_names, default=xla_pass(alternatives))],
+        )
+        game._positions[()] = _Position(alternatives)
+        game._is_given = True
+        return game
 
     def alternatives(self, prefix: Prefix = ()) -> Alternatives:
         """What is to be decided at the stop after `prefix`.
@@ -100,24 +117,45 @@ class Game:
         return prefix
 
     def carry(self, decided: Prefix, prefix: Prefix) -> Prefix:
-        """A complete prefix that starts with `prefix` and goes on as `decided` does.
-
-        At stops where the alternatives are others now, each one with the same site
-        takes the choice that is like the one before; the rest take XLA's own.
-        """
+        """A complete prefix that starts with `prefix` and goes on as `decided` does."""
         while len(prefix) < len(self.stops):
-            stop = len(prefix)
-            if _key(decided[:stop]) == _key(prefix):
-                return (*prefix, *decided[stop:])
-            before = self._position(decided[:stop])
-            now = self._position(prefix)
-            decisions = self.default(prefix)
-            for where, choice in before.choices(decided[stop]).items():
-                index = now.index.get(where)
-                if index is not None and choice in now.names[index]:
-                    decisions[index] = now.names[index].index(choice)
-            prefix = (*prefix, decisions)
+            prefix = (*prefix, self.follow(decided, prefix))
         return prefix
+
+    def follow(self, decided: Prefix, prefix: Prefix) -> Int64Array:
+        """[A] what `decided` decides at the stop after `prefix`.
+
+        Where the alternatives are others now, each one with the same site takes the
+        choice that is like the one before; the rest take XLA's own.
+
+        Args:
+            decided: a prefix with more stops than `prefix`.
+            prefix: what is decided instead of the first of them.
+        """
+        stop = len(prefix)
+        return self.translate(decided[:stop], decided[stop], prefix)
+
+    def translate(
+        self, before: Prefix, decisions: Int64Array, prefix: Prefix
+    ) -> Int64Array:
+        """[A] decisions at the stop after `before`, for the one after `prefix`."""
+        if _key(before) == _key(prefix):
+            return decisions.copy()
+        then = self._position(before)
+        now = self._position(prefix)
+        translated = self.default(prefix)
+        for where, choice in then.choices(decisions).items():
+            index = now.index.get(where)
+            if index is not None and choice in now.names[index]:
+                translated[index] = now.names[index].index(choice)
+        return translated
+
+    def essence(self, decided: Prefix) -> Prefix:
+        """`decided`, with 0 where the decision makes no difference."""
+        return tuple(
+            np.where(self.alternatives(decided[:stop]).relevant(each), each, 0)
+            for stop, each in enumerate(decided)
+        )
 
     def play(self, decided: Prefix) -> HloModule:
         """The module with all stops decided, at its place in XLA's pipeline.
@@ -131,6 +169,23 @@ class Game:
             )
         return self.alternatives(decided[:-1]).apply(decided[-1])
 
+    def episode(self, decided: Prefix) -> HloEnv:
+        """The same as an environment, whose trace can be saved and replayed.
+
+        Raises:
+            ArgumentError: the game was made of alternatives, not of a module.
+        """
+        if self._is_given:
+            raise ArgumentError(
+                "this game was made by Game.of(alternatives), so it does not know how "
+                "its module was reached; decide in the environment of the alternatives"
+            )
+        env = HloEnv(self.module)
+        for stop, decisions in zip(self.stops, decided, strict=True):
+            _arrive(env, stop)
+            env.apply_alternatives(decisions)
+        return env
+
     def _position(self, prefix: Prefix) -> _Position:
         key = _key(prefix)
         position = self._positions.get(key)
@@ -138,7 +193,7 @@ class Game:
             module = self.module
             if prefix:
                 module = self._position(prefix[:-1]).alternatives.apply(prefix[-1])
-            position = _Position(_arrive(module, self.stops[len(prefix)]))
+            position = _Position(_arrive(HloEnv(module), self.stops[len(prefix)]))
             self._positions[key] = position
             if len(self._positions) > _KEPT:
                 self._positions.popitem(last=False)
@@ -180,8 +235,7 @@ class _Position:
         }
 
 
-def _arrive(module: HloModule, stop: Stop) -> Alternatives:
-    env = HloEnv(module)
+def _arrive(env: HloEnv, stop: Stop) -> Alternatives:
     if stop.where:
         env.run_until(stop.where, occurrence=stop.occurrence)
     return env.get_alternatives(*stop.passes)

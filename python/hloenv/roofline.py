@@ -97,6 +97,13 @@ def estimate_seconds(graph: HloGraph, rates: Rates | None = None) -> float:
     return float(times @ runs)
 
 
+def node_seconds(
+    graph: HloGraph, rates: Rates | None = None
+) -> npt.NDArray[np.float64]:
+    """[N] seconds of one run of each node by itself; 0 for what runs others."""
+    return _kernels(graph, rates or Rates())[0]
+
+
 def _kernels(
     graph: HloGraph, rates: Rates
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:

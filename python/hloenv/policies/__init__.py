@@ -12,33 +12,46 @@ from __future__ import annotations
 from .base import (
     Policy,
     PolicyInfo,
+    PolicySpecError,
     UnknownPolicyError,
     describe_policy,
     get_policy,
     list_policies,
     register_policy,
 )
-from .climb import HillClimb
+from .fusing import FuseAllLegal, FuseByBytes
 from .heuristics import (
     AcceptAll,
     FewestOps,
     FirstOnly,
+    GreedyRoofline,
+    KeepOriginal,
     LeastBytes,
     RandomChoice,
-    RejectAll,
 )
+from .mixtures import Mixture, Share, XlaDefault
+from .search import GreedyKernels, HillClimb, Searched
 
 __all__ = [
     "AcceptAll",
     "FewestOps",
     "FirstOnly",
+    "FuseAllLegal",
+    "FuseByBytes",
+    "GreedyKernels",
+    "GreedyRoofline",
     "HillClimb",
+    "KeepOriginal",
     "LeastBytes",
+    "Mixture",
     "Policy",
     "PolicyInfo",
+    "PolicySpecError",
     "RandomChoice",
-    "RejectAll",
+    "Searched",
+    "Share",
     "UnknownPolicyError",
+    "XlaDefault",
     "describe_policy",
     "get_policy",
     "list_policies",

@@ -3,17 +3,20 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
-from ..errors import HloEnvError
+from ..errors import ArgumentError, HloEnvError
+from ..registry import Info, Registry
 from ..rewrite import Alternatives, Decisions
 
 
 class UnknownPolicyError(HloEnvError, LookupError):
     """No policy has this name."""
+
+
+class PolicySpecError(ArgumentError):
+    """What stands behind the colon of a policy's name makes no sense."""
 
 
 class Policy(Protocol):
@@ -29,78 +32,64 @@ class Policy(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class PolicyInfo:
-    """What `describe_policy` says of a policy.
+PolicyInfo = Info
 
-    Attributes:
-        name: as in `list_policies`.
-        summary: what it decides, in a sentence.
-        is_random: whether the seed makes a difference.
-    """
-
-    name: str
-    summary: str
-    is_random: bool
-
-
-@dataclass(frozen=True)
-class _Entry:
-    info: PolicyInfo
-    make: Callable[[int], Policy]
-
-
-_REGISTRY: dict[str, _Entry] = {}
+_REGISTRY: Registry[Callable[..., Policy]] = Registry(
+    "policy", "policies", UnknownPolicyError
+)
 
 
 def register_policy(
-    name: str, summary: str, make: Callable[[int], Policy], *, is_random: bool = False
+    name: str,
+    summary: str,
+    make: Callable[..., Policy],
+    *,
+    is_random: bool = False,
+    alias: str = "",
 ) -> None:
     """Lets a policy be found by name, on the command line too.
 
     Args:
-        name: lower case, words joined by "-".
+        name: lower case, words joined by "-"; of a family with a specification, then
+            ":" and what that holds: "share:PROBABILITY".
         summary: what it decides, in a sentence.
-        make: from a seed to the policy; called once for each `get_policy`.
+        make: from a seed to the policy, called once for each `get_policy`; of a family
+            from the specification and a seed.
         is_random: whether the seed makes a difference.
+        alias: another name, which is not listed.
 
     Raises:
         ValueError: the name is taken.
     """
-    if name in _REGISTRY:
-        raise ValueError(f"a policy is named {name!r} already; choose another name")
-    _REGISTRY[name] = _Entry(PolicyInfo(name, summary, is_random), make)
+    _REGISTRY.add(name, summary, make, is_random=is_random, alias=alias)
 
 
-def list_policies() -> tuple[str, ...]:
-    """Names of all policies, sorted."""
-    return tuple(sorted(_REGISTRY))
+def list_policies(*, families: bool = False) -> tuple[str, ...]:
+    """Names of all policies, sorted; or of the families that take a specification."""
+    return _REGISTRY.names(families=families)
 
 
 def describe_policy(name: str) -> PolicyInfo:
-    """Says what a policy decides.
+    """Says what a policy, or a family, decides.
 
     Raises:
         UnknownPolicyError: no policy has this name.
     """
-    return _entry(name).info
+    return _REGISTRY.describe(name)
 
 
 def get_policy(name: str, *, seed: int = 0) -> Policy:
     """Makes the policy of this name.
 
+    Args:
+        name: one of `list_policies()`, or a member of a family: "share:0.5",
+            "mix:fusion=fewest-ops,general-fusion=fuse-by-bytes".
+        seed: of what it draws.
+
     Raises:
         UnknownPolicyError: no policy has this name.
+        PolicySpecError: nothing can be made of what stands behind the colon.
     """
-    return _entry(name).make(seed)
-
-
-def _entry(name: str) -> _Entry:
-    entry = _REGISTRY.get(name)
-    if entry is not None:
-        return entry
-    close = difflib.get_close_matches(str(name), _REGISTRY, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
-    raise UnknownPolicyError(
-        f"no policy is named {name!r}; there are {', '.join(list_policies())}.{hint}"
-    )
+    make, spec = _REGISTRY.find(name)
+    arguments: tuple[Any, ...] = (seed,) if spec is None else (spec, seed)
+    return make(*arguments)

@@ -3,17 +3,74 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from ..effects import Effects, Int64Array, Weights
 
 if TYPE_CHECKING:
-    from ..rewrite import Alternatives
+    from ..rewrite import Alternatives, Choice
+
+BoolArray = npt.NDArray[np.bool_]
 
 
-def cheapest_choices(alternatives: Alternatives, weights: Weights) -> Int64Array:
+class Greedy:
+    """Takes the choices that lower a sum of weights, best first.
+
+    What two choices gain only together is not seen; deciding again after applying finds
+    much of what was left.
+
+    Args:
+        weights: what each instruction counts.
+        allowed: which choices may be taken; all by default.
+    """
+
+    def __init__(
+        self, weights: Weights, allowed: Callable[[Choice], bool] | None = None
+    ) -> None:
+        self._weights = weights
+        self._allowed = allowed
+
+    def __call__(self, alternatives: Alternatives, /) -> Int64Array:
+        """[A] choices."""
+        return self.decide(alternatives)
+
+    def decide(
+        self, alternatives: Alternatives, allowed: BoolArray | None = None
+    ) -> Int64Array:
+        """[A] choices.
+
+        Args:
+            alternatives: what to decide.
+            allowed: [X] which choices may be taken, of those that the policy would.
+        """
+        if self._allowed is not None:
+            own = choices_that(alternatives, self._allowed)
+            allowed = own if allowed is None else own & allowed
+        return cheapest_choices(alternatives, self._weights, allowed)
+
+
+def choices_that(
+    alternatives: Alternatives, test: Callable[[Choice], bool]
+) -> BoolArray:
+    """[X] whether each choice of each alternative passes the test; no original does."""
+    return np.fromiter(
+        (
+            index > 0 and test(choice)
+            for alternative in alternatives
+            for index, choice in enumerate(alternative.choices)
+        ),
+        np.bool_,
+        int(alternatives.num_choices.sum()),
+    )
+
+
+def cheapest_choices(
+    alternatives: Alternatives, weights: Weights, allowed: BoolArray | None = None
+) -> Int64Array:
     """[A] choices that lower the sum of weights, best first, none spoiling another.
 
     A choice is taken if it gains, and no better one makes dead what it makes dead (the
@@ -21,15 +78,23 @@ def cheapest_choices(alternatives: Alternatives, weights: Weights) -> Int64Array
     it makes dead. So the gains add up, and the result is no worse than the original.
     Where a pass can only be taken as a whole, it is taken if that alone gains more than
     all others together.
+
+    Args:
+        alternatives: what to decide.
+        weights: what each instruction counts.
+        allowed: [X] which choices may be taken; all by default.
     """
     decisions = np.zeros(len(alternatives), np.int64)
     if len(alternatives) == 0:
         return decisions
     effects = Effects(alternatives, weights)
     owner = np.repeat(np.arange(len(alternatives)), alternatives.num_choices)
-    is_candidate = (effects.change < 0) & ~effects.is_whole[owner]
+    change = effects.change
+    if allowed is not None:
+        change = np.where(allowed, change, np.inf)
+    is_candidate = (change < 0) & ~effects.is_whole[owner]
     candidates = np.flatnonzero(is_candidate)
-    candidates = candidates[np.argsort(effects.change[candidates], kind="stable")]
+    candidates = candidates[np.argsort(change[candidates], kind="stable")]
     dead, reads = effects.dead(), effects.reads()
     all_dead: set[int] = set()
     all_reads: set[int] = set()
@@ -45,8 +110,8 @@ def cheapest_choices(alternatives: Alternatives, weights: Weights) -> Int64Array
             decisions[index] = choice - effects.first[index]
             all_dead |= dead[choice]
             all_reads |= reads[choice]
-            gain += effects.change[choice]
-    whole = np.where(effects.is_whole[owner], effects.change, np.inf)
+            gain += change[choice]
+    whole = np.where(effects.is_whole[owner], change, np.inf)
     best = int(np.argmin(whole))
     if whole[best] < gain:
         decisions[:] = 0

@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..effects import byte_weights, count_weights
+from ..roofline import Rates, node_seconds
 from .base import register_policy
-from .cheapest import cheapest_choices
+from .cheapest import Greedy
 
 if TYPE_CHECKING:
     from ..rewrite import Alternatives
@@ -29,7 +30,7 @@ class AcceptAll:
         return np.ones(len(alternatives), np.int64)
 
 
-class RejectAll:
+class KeepOriginal:
     """Keeps every original."""
 
     def __call__(self, alternatives: Alternatives, /) -> Int64Array:
@@ -68,7 +69,7 @@ class FirstOnly:
         return decisions
 
 
-class FewestOps:
+class FewestOps(Greedy):
     """Takes, at each alternative, the choice that leaves the fewest instructions.
 
     A choice costs the instructions that it adds and gains the originals that it alone
@@ -76,17 +77,14 @@ class FewestOps:
     of what it calls, but a fusion counts as one, whatever is inside.
 
     Greedy: the choice that gains most goes first, and those that would spoil a gain
-    already counted are left out, so the result is never worse than the original. What
-    two choices gain only together is not seen; deciding again after applying finds
-    much of what was left.
+    already counted are left out, so the result is never worse than the original.
     """
 
-    def __call__(self, alternatives: Alternatives, /) -> Int64Array:
-        """[A] choices."""
-        return cheapest_choices(alternatives, count_weights)
+    def __init__(self) -> None:
+        super().__init__(count_weights)
 
 
-class LeastBytes:
+class LeastBytes(Greedy):
     """Takes, at each alternative, the choice that moves the fewest bytes.
 
     The bytes are those that XLA's cost analysis says an instruction reads and writes;
@@ -94,9 +92,23 @@ class LeastBytes:
     body counts once. Greedy as `FewestOps` is, with the same ties.
     """
 
-    def __call__(self, alternatives: Alternatives, /) -> Int64Array:
-        """[A] choices."""
-        return cheapest_choices(alternatives, byte_weights)
+    def __init__(self) -> None:
+        super().__init__(byte_weights)
+
+
+class GreedyRoofline(Greedy):
+    """Takes, at each alternative, the choice that a roofline says is fastest.
+
+    What an instruction computes and moves, as XLA's cost analysis has it, at the rates
+    of a machine, and the time to start a kernel. A loop's body counts once. Greedy as
+    `FewestOps` is, with the same ties.
+
+    Args:
+        rates: of the machine; those of one core of a server by default.
+    """
+
+    def __init__(self, rates: Rates | None = None) -> None:
+        super().__init__(lambda graph: node_seconds(graph, rates))
 
 
 register_policy(
@@ -104,7 +116,12 @@ register_policy(
     "take choice 1 everywhere: what the first captured pass would make",
     lambda _: AcceptAll(),
 )
-register_policy("reject-all", "keep every original", lambda _: RejectAll())
+register_policy(
+    "keep-original",
+    "keep every original",
+    lambda _: KeepOriginal(),
+    alias="reject-all",
+)
 register_policy(
     "random", "take each choice equally often", RandomChoice, is_random=True
 )
@@ -120,4 +137,9 @@ register_policy(
     "least-bytes",
     "greedily take the choice that moves the fewest bytes",
     lambda _: LeastBytes(),
+)
+register_policy(
+    "greedy-roofline",
+    "greedily take the choice that a roofline of its instructions says is fastest",
+    lambda _: GreedyRoofline(),
 )

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""XLA's own decisions, shares of them, and mixtures of policies by pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..effects import Int64Array
+from ..errors import UnknownPassError
+from ..passes import describe_pass, excluded_passes, list_passes
+from ..rewrite import as_decisions
+from .base import Policy, PolicySpecError, get_policy, register_policy
+from .cheapest import Greedy, choices_that
+
+if TYPE_CHECKING:
+    from ..rewrite import Alternatives
+
+
+def xla_pass(alternatives: Alternatives) -> str:
+    """The first captured pass that is XLA's own and no candidate pass; "" for none."""
+    for name in alternatives.pass_names:
+        try:
+            is_candidate = describe_pass(name).candidate
+        except UnknownPassError:
+            # A pipeline, or a pass that only XLA's own compiler has.
+            is_candidate = False
+        if not is_candidate:
+            return name
+    return ""
+
+
+class XlaDefault:
+    """Decides exactly as XLA's own pass, where candidate passes were captured too.
+
+    Of several captured passes of XLA's, the first. Keeps every original where only
+    candidate passes were captured.
+    """
+
+    def __call__(self, alternatives: Alternatives, /) -> Int64Array:
+        """[A] choices."""
+        name = xla_pass(alternatives)
+        return alternatives.decisions_for(name) if name else alternatives.reject_all()
+
+
+class Share:
+    """Takes each rewrite of XLA's own pass with some probability.
+
+    Args:
+        probability: from 0, which keeps every original, to 1, which is `XlaDefault`.
+        seed: the decisions of the first call, of the second and so on follow from it.
+    """
+
+    def __init__(self, probability: float, seed: int = 0) -> None:
+        self._probability = probability
+        self._rng = np.random.default_rng(seed)
+
+    def __call__(self, alternatives: Alternatives, /) -> Int64Array:
+        """[A] choices."""
+        decisions = XlaDefault()(alternatives)
+        is_left = self._rng.random(len(decisions)) >= self._probability
+        decisions[is_left] = 0
+        return decisions
+
+
+class Mixture:
+    """Asks another policy about the choices of each pass.
+
+    An alternative takes the choice of the first pass in `by_pass` whose policy takes a
+    choice which that pass proposes, and keeps its original where there is none. Greedy
+    policies see the choices of their pass only.
+
+    Args:
+        by_pass: from the name of a pass to the policy for its choices. Passes that were
+            not captured have no say.
+    """
+
+    def __init__(self, by_pass: Mapping[str, Policy]) -> None:
+        self._by_pass = dict(by_pass)
+
+    def __call__(self, alternatives: Alternatives, /) -> Int64Array:
+        """[A] choices.
+
+        Raises:
+            UnknownPassError: a name is neither a pass nor one of the captured.
+        """
+        decisions = alternatives.reject_all()
+        first = np.cumsum(alternatives.num_choices) - alternatives.num_choices
+        for name, policy in self._by_pass.items():
+            if name not in alternatives.pass_names:
+                _check_pass(name)
+                continue
+            allowed = choices_that(
+                alternatives, lambda choice, name=name: name in choice.passes
+            )
+            if isinstance(policy, Greedy):
+                wanted = policy.decide(alternatives, allowed)
+            else:
+                wanted = as_decisions(policy(alternatives))
+            if len(decisions):
+                is_taken = (decisions == 0) & allowed[first + wanted]
+                decisions[is_taken] = wanted[is_taken]
+        return decisions
+
+
+def _check_pass(name: str) -> None:
+    if name not in excluded_passes() and name not in list_passes():
+        describe_pass(name)  # raises, and says what is similar
+
+
+def _make_share(spec: str, seed: int) -> Share:
+    try:
+        probability = float(spec)
+    except ValueError:
+        probability = -1.0
+    if not 0 <= probability <= 1:
+        raise PolicySpecError(
+            f"share:{spec} has to be share:PROBABILITY, from 0 to 1, as in share:0.5"
+        )
+    return Share(probability, seed)
+
+
+def _make_mixture(spec: str, seed: int) -> Mixture:
+    by_pass: dict[str, Policy] = {}
+    for part in spec.split(","):
+        name, equals, policy = (each.strip() for each in part.partition("="))
+        if not (name and equals and policy):
+            raise PolicySpecError(
+                f"{part!r} in mix:{spec} has to be PASS=POLICY, as in "
+                "mix:fusion=fewest-ops,general-fusion=fuse-by-bytes"
+            )
+        if name in by_pass:
+            raise PolicySpecError(f"mix:{spec} has two policies for pass {name!r}")
+        by_pass[name] = get_policy(policy, seed=seed)
+    return Mixture(by_pass)
+
+
+register_policy(
+    "xla",
+    "what XLA's own pass decides, where candidate passes are captured beside it",
+    lambda _: XlaDefault(),
+)
+register_policy(
+    "share:PROBABILITY",
+    "take each rewrite of XLA's own pass with this probability",
+    _make_share,
+    is_random=True,
+)
+register_policy(
+    "mix:PASS=POLICY,...",
+    "decide the choices of each pass by another policy; the first named wins",
+    _make_mixture,
+    is_random=True,
+)

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Policies that estimate what they decide: a search, or blocks taken greedily."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..effects import Effects, Int64Array
+from ..roofline import node_seconds
+from ..store import Store
+from .base import register_policy
+
+if TYPE_CHECKING:
+    from ..estimates import Estimator
+    from ..rewrite import Alternatives
+
+_STEPS = 100
+
+
+class _Estimated:
+    """What policies that estimate have in common."""
+
+    def __init__(self, estimator: Estimator | None, steps: int) -> None:
+        self._estimator = estimator
+        self._steps = steps
+
+    def _seconds(self, alternatives: Alternatives, decisions: Int64Array) -> float:
+        """Estimate; infinite for what cannot be compiled."""
+        if self._estimator is None:
+            from ..kernels import KernelCache
+
+            self._estimator = KernelCache(store=Store())
+        (estimate,) = self._estimator.estimate_many([alternatives.apply(decisions)])
+        return estimate.seconds if estimate.is_ok else math.inf
+
+
+class Searched(_Estimated):
+    """Decides as the best candidate of a search.
+
+    A search starts from XLA's own decisions, keeping every original, taking every
+    rewrite, and the rules; what it gives is never estimated to be slower than these.
+
+    Args:
+        seed: of the search.
+        search: its name.
+        steps: changes that are tried, beside the starting points.
+        estimator: says how long a module runs; by default a `KernelCache` for one
+            thread, which keeps what it measures in the store.
+    """
+
+    def __init__(
+        self,
+        seed: int = 0,
+        *,
+        search: str = "hill-climb",
+        steps: int = _STEPS,
+        estimator: Estimator | None = None,
+    ) -> None:
+        super().__init__(estimator, steps)
+        self._seed = seed
+        self._search = search
+
+    def __call__(self, alternatives: Alternatives, /) -> Int64Array:
+        """[A] choices."""
+        # Searches start from policies.
+        from ..game import Game
+        from ..searches import get_search, starting_points
+
+        if len(alternatives) == 0:
+            return np.zeros(0, np.int64)
+        game = Game.of(alternatives)
+        search = get_search(self._search, game, seed=self._seed)
+        budget = len(starting_points(game)) + self._steps
+        while len(search.told) < budget and (prefix := search.ask()) is not None:
+            search.tell(prefix, self._seconds(alternatives, prefix[0]))
+        return game.default() if search.best is None else search.best[0][0]
+
+
+class HillClimb(Searched):
+    """`Searched` by hill climbing: small steps that are estimated to be faster."""
+
+
+class GreedyKernels(_Estimated):
+    """Takes blocks of decisions that are estimated to run faster, largest gains first.
+
+    Starts from the better of XLA's own decisions and those of the rules. The other
+    choices that static cost prefers are taken in blocks, the promising first; a block
+    that does not help is halved, as long as there are estimates left.
+
+    Args:
+        steps: estimates, starting points included.
+        block: decisions that are tried together at first.
+        estimator: as for `Searched`.
+    """
+
+    def __init__(
+        self,
+        *,
+        steps: int = _STEPS,
+        block: int = 8,
+        estimator: Estimator | None = None,
+    ) -> None:
+        super().__init__(estimator, steps)
+        self._block = block
+
+    def __call__(self, alternatives: Alternatives, /) -> Int64Array:
+        """[A] choices."""
+        from ..game import Game
+        from ..searches import starting_points
+
+        if len(alternatives) == 0:
+            return np.zeros(0, np.int64)
+        starts = [each[0] for each in starting_points(Game.of(alternatives))]
+        times = [self._seconds(alternatives, each) for each in starts[: self._steps]]
+        left = self._steps - len(times)
+        best = int(np.argmin(times))
+        decisions, seconds = starts[best], times[best]
+        effects = Effects(alternatives, node_seconds)
+        blocks = self._blocks(alternatives, effects, decisions)
+        while blocks and left > 0:
+            block = blocks.popleft()
+            changed = decisions.copy()
+            for index, choice in block:
+                changed[index] = choice
+            # What nothing live can reach now costs no estimate.
+            matters = alternatives.relevant(changed) | alternatives.relevant(decisions)
+            if not (matters & (changed != decisions)).any():
+                continue
+            changed_s = self._seconds(alternatives, changed)
+            left -= 1
+            if changed_s < seconds:
+                decisions, seconds = changed, changed_s
+            elif len(block) > 1:
+                middle = len(block) // 2
+                blocks.extend((block[:middle], block[middle:]))
+        return decisions
+
+    def _blocks(
+        self, alternatives: Alternatives, effects: Effects, decisions: Int64Array
+    ) -> deque[list[tuple[int, int]]]:
+        """(alternative, choice) by what static cost says it changes, in blocks."""
+        now = effects.change[effects.first + decisions]
+        owner = np.repeat(np.arange(len(alternatives)), alternatives.num_choices)
+        choice = np.arange(len(owner)) - effects.first[owner]
+        change = effects.change - now[owner]
+        # What matters as things stand comes first.
+        is_later = ~alternatives.relevant(decisions)[owner]
+        order = np.lexsort((change, is_later))
+        order = order[choice[order] != decisions[owner[order]]]
+        flips = list(zip(owner[order].tolist(), choice[order].tolist(), strict=True))
+        size = self._block
+        return deque(flips[i : i + size] for i in range(0, len(flips), size))
+
+
+def _make_searched(spec: str, seed: int) -> Searched:
+    return Searched(seed, search=spec)
+
+
+register_policy(
+    "hill-climb",
+    f"change some decisions at a time, {_STEPS} times, and keep what the kernel cache "
+    "says is faster",
+    HillClimb,
+    is_random=True,
+)
+register_policy(
+    "search:NAME",
+    f"the best of {_STEPS} steps of a search, by what the kernel cache says",
+    _make_searched,
+    is_random=True,
+)
+register_policy(
+    "greedy-kernels",
+    "take blocks of decisions, the promising first, that the kernel cache says are "
+    "faster",
+    lambda _: GreedyKernels(),
+)

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Searches: one ask/tell interface over the decisions of a `Game`.
+
+    game = Game(module, [Stop(("fusion", "general-fusion"), "fusion", default="fusion")])
+    search = get_search("evolve", game, seed=0)
+    while (prefix := search.ask()) is not None and len(search.told) < 200:
+        search.tell(prefix, seconds_of(game.play(prefix)))
+
+`hloenv.search.run_search` does this with estimates, and measures the best of them.
+"""
+
+from __future__ import annotations
+
+from .base import (
+    Search,
+    UnknownSearchError,
+    describe_search,
+    get_search,
+    list_searches,
+    register_search,
+)
+from .beam import Beam
+from .climb import Anneal, HillClimb
+from .evolve import Evolve
+from .mcts import TreeSearch
+from .random import RandomSearch
+from .sampler import OptunaSearch
+from .starts import starting_points
+
+__all__ = [
+    "Anneal",
+    "Beam",
+    "Evolve",
+    "HillClimb",
+    "OptunaSearch",
+    "RandomSearch",
+    "Search",
+    "TreeSearch",
+    "UnknownSearchError",
+    "describe_search",
+    "get_search",
+    "list_searches",
+    "register_search",
+    "starting_points",
+]

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where searches start: XLA's own decisions, and what fixed rules decide."""
+
+from __future__ import annotations
+
+from ..effects import Int64Array
+from ..errors import HloEnvError
+from ..game import Game, Prefix
+from ..policies import get_policy
+from ..rewrite import as_decisions
+
+# In order of how often they are the best.
+_RULES = (
+    "keep-original",
+    "accept-all",
+    "fewest-ops",
+    "least-bytes",
+    "greedy-roofline",
+    "fuse-by-bytes",
+    "fuse-all-legal",
+)
+
+
+def starting_points(game: Game) -> list[Prefix]:
+    """Complete prefixes that differ: XLA's own first, then each rule at every stop.
+
+    A rule that XLA's later passes cannot follow is left out.
+    """
+    points = [game.complete()]
+    seen = {_key(game, points[0])}
+    for name in _RULES:
+        try:
+            prefix: Prefix = ()
+            while len(prefix) < len(game.stops):
+                prefix = (*prefix, _decide(name, game, prefix))
+            key = _key(game, prefix)
+        except HloEnvError:
+            continue
+        if key not in seen:
+            seen.add(key)
+            points.append(prefix)
+    return points
+
+
+def _decide(name: str, game: Game, prefix: Prefix) -> Int64Array:
+    return as_decisions(get_policy(name)(game.alternatives(prefix)))
+
+
+def _key(game: Game, prefix: Prefix) -> tuple[bytes, ...]:
+    return tuple(each.tobytes() for each in game.essence(prefix))
