@@ -13,7 +13,9 @@ import hloenv
 from hloenv.cli import main
 from hloenv.estimates import Estimate
 from hloenv.evaluator import Evaluator
-from hloenv.search import propose, search
+from hloenv.game import Game, Stop
+from hloenv.search import Budget, run_search, search
+from hloenv.searches import get_search
 
 pytestmark = pytest.mark.compile
 
@@ -57,20 +59,70 @@ def alternatives() -> hloenv.rewrite.Alternatives:
     return hloenv.HloEnv(TEXT).get_alternatives("algsimp", "cse")
 
 
-def test_proposals_start_with_the_heuristics_and_repeat_by_seed(alternatives):
-    first = list(propose(alternatives, Instructions(), estimates=12, seed=3))
-    again = list(propose(alternatives, Instructions(), estimates=12, seed=3))
-    assert len(first) == 12
-    np.testing.assert_array_equal(first[0].decisions, 0)
-    np.testing.assert_array_equal(first[1].decisions, 1)
-    for one, other in zip(first, again, strict=True):
-        np.testing.assert_array_equal(one.decisions, other.decisions)
-    best = min(each.estimate.seconds for each in first)
-    assert best <= first[0].estimate.seconds
+def test_a_search_of_estimates_alone_has_a_curve(alternatives):
+    told = []
+    found = run_search(
+        get_search("hill-climb", Game.of(alternatives), seed=3),
+        Instructions(),
+        budget=Budget(estimates=12),
+        on_estimate=lambda prefix, estimate: told.append((prefix, estimate.seconds)),
+    )
+    assert found.num_asked == len(told) == len(found.estimate_curve) <= 12
+    times, best = zip(*found.estimate_curve, strict=True)
+    assert list(times) == sorted(times)
+    assert list(best) == np.minimum.accumulate([each for _, each in told]).tolist()
+    assert found.default_s == told[0][1]
+    np.testing.assert_array_equal(told[0][0][0], alternatives.decisions_for("algsimp"))
+    prints = [each.fingerprint for each in found.tried]
+    assert len(prints) == len(set(prints))
+    assert found.measured == []
+    assert found.best is None
 
 
-def test_a_search_ends_where_nothing_can_be_estimated(alternatives):
-    assert len(list(propose(alternatives, Nothing(), estimates=9))) == 4
+def test_where_nothing_can_be_estimated_nothing_is_measured(alternatives):
+    with Evaluator(workers=1) as evaluator:
+        found = run_search(
+            get_search("random", Game.of(alternatives)),
+            Nothing(),
+            evaluator,
+            budget=Budget(estimates=9, measurements=2),
+        )
+    assert found.num_asked > 0
+    assert found.tried == []
+    assert found.measured == []
+
+
+def test_an_interrupted_search_goes_on_to_the_same_end(alternatives):
+    def run(search, estimates):
+        return run_search(search, Instructions(), budget=Budget(estimates=estimates))
+
+    whole = get_search("evolve", Game.of(alternatives), seed=5)
+    expected = run(whole, 20)
+    first = get_search("evolve", Game.of(alternatives), seed=5)
+    run(first, 7)
+    second = get_search("evolve", Game.of(alternatives), seed=5)
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    found = run(second, 20)
+    assert found.num_asked == expected.num_asked
+    assert second.state_dict() == whole.state_dict()
+    assert [each for _, each in found.estimate_curve] == whole.curve
+
+
+def test_time_is_a_budget_too(alternatives):
+    found = run_search(
+        get_search("random", Game.of(alternatives)),
+        Instructions(),
+        budget=Budget(estimates=10**6, seconds=1e-6),
+    )
+    assert found.num_asked <= 1
+
+
+@pytest.mark.parametrize(
+    "budget", [{"estimates": 0}, {"measurements": -1}, {"seconds": 0}]
+)
+def test_a_budget_of_nothing_is_an_error(budget):
+    with pytest.raises(hloenv.ArgumentError, match="finds nothing"):
+        Budget(**budget)
 
 
 def test_the_best_estimates_are_measured(alternatives):
@@ -85,8 +137,11 @@ def test_the_best_estimates_are_measured(alternatives):
             measurements=2,
         )
     assert len(found.measured) == 2
-    estimates = sorted(each.estimate.seconds for each in found.tried)
-    assert [each.estimate.seconds for each, _ in found.measured] == estimates[:2]
+    estimates = sorted(each.estimate_s for each in found.tried)
+    assert [each.estimate_s for each, _ in found.measured] == estimates[:2]
+    speedups = [measurement.speedup for _, measurement in found.measured]
+    assert found.measurement_curve[-1][1] == max(speedups)
+    assert len(found.measurement_curve) == 2
     assert all(each.is_ok for _, each in found.measured)
     if found.best is not None:
         assert found.confirmed is not None
@@ -96,7 +151,7 @@ def test_the_best_estimates_are_measured(alternatives):
 
 def test_a_search_over_nothing_says_so(alternatives):
     nothing = hloenv.HloEnv(TEXT).get_alternatives("batchnorm_expander")
-    with Evaluator() as evaluator, pytest.raises(hloenv.ArgumentError, match="over 0"):
+    with Evaluator() as evaluator, pytest.raises(hloenv.ArgumentError, match="are 0 alt"):
         search(
             nothing,
             baseline=hloenv.HloModule.from_text(TEXT),
@@ -125,3 +180,39 @@ def test_command_searches_and_goes_on_where_it_was(
     assert "different candidates estimated" in shown
     if first["best"] is not None:
         assert out.exists()
+
+
+def test_command_decides_at_several_stops(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    model = tmp_path / "m.hlo"
+    model.write_text(TEXT)
+    argv = ["search", str(model), "--search", "random", "--json", "--no-store"]
+    argv += ["--stop", "simplification: cse", "--stop", "fusion: fusion general-fusion"]
+    argv += ["--estimates", "6", "--measurements", "1", "--workers", "1"]
+    assert main(argv) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["search"] == "random"
+    assert [len(each["decisions"]) for each in shown["measured"]] == [2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "nothing to decide"),
+        (["--stop", "fusion"], "PLACE: PASS"),
+        (["--stop", ": cse", "--pass", "cse"], "in place of"),
+        (["--pass", "cse", "--search", "hill"], "hill-climb"),
+    ],
+)
+def test_command_says_what_is_wrong_with_its_stops(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments, message
+):
+    model = tmp_path / "m.hlo"
+    model.write_text(TEXT)
+    try:
+        code = main(["search", str(model), *arguments])
+    except SystemExit as end:
+        code = end.code
+    assert code != 0
+    assert message in capsys.readouterr().err

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from ..errors import PassOptionError
+from ..errors import HloEnvError, PassOptionError
 from ..passes import OptionValue, Pass, Pipeline, describe_pass
 from ..store import Store
 from .isolation import add_isolation
@@ -38,6 +38,19 @@ def _int_of_at_least(least: int, text: str) -> int:
         if (value := int(text)) >= least:
             return value
     raise argparse.ArgumentTypeError(f"{text!r} is no integer of at least {least}")
+
+
+def name_of(make: Callable[[str], object]) -> Callable[[str], str]:
+    """A name that `make` can make something of, for argparse."""
+
+    def check(text: str) -> str:
+        try:
+            make(text)
+        except HloEnvError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+        return text
+
+    return check
 
 
 def add_module(parser: argparse.ArgumentParser, name: str = "module") -> None:

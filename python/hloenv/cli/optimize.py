@@ -20,6 +20,7 @@ from .arguments import (
     add_module,
     add_passes,
     add_store,
+    name_of,
     not_negative,
     open_store,
     parse_passes,
@@ -48,11 +49,12 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     add_module(parser)
     add_limit(parser)
     add_passes(parser)
-    policies = "; ".join(f"{n}: {describe_policy(n).summary}" for n in list_policies())
+    names = (*list_policies(), *list_policies(families=True))
+    policies = "; ".join(f"{name}: {describe_policy(name).summary}" for name in names)
     parser.add_argument(
         "--policy",
         metavar="NAME",
-        choices=list_policies(),
+        type=name_of(get_policy),
         default="accept-all",
         help=f"who decides (default accept-all). {policies}",
     )

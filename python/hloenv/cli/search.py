@@ -4,12 +4,16 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import Any
 
-from ..env import HloEnv
+from ..errors import ArgumentError
 from ..evaluator import Evaluator
+from ..game import Game, Stop
 from ..kernels import KernelCache
-from ..search import Found, search
+from ..passes import Pass, Pipeline, describe_pass, pass_names
+from ..search import DEFAULT_SEARCH, Budget, Found, run_search
+from ..searches import describe_search, get_search, list_searches
 from ..settings import Settings
 from . import output
 from .arguments import (
@@ -17,6 +21,7 @@ from .arguments import (
     add_module,
     add_passes,
     add_store,
+    name_of,
     not_negative,
     open_store,
     parse_passes,
@@ -34,6 +39,7 @@ DESCRIPTION = (
 EXAMPLES = """\
 examples:
   hloenv search model.hlo --until fusion --pass fusion --pass general-fusion
+  hloenv search model.hlo --stop "algsimp: algsimp" --stop "fusion: general-fusion"
   hloenv search train.py:step --pass algsimp --pass cse --estimates 500 --seed 7
   hloenv search model.hlo --pass algsimp --workers 8 --ray -o decided.hlo
 """
@@ -44,7 +50,32 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
     add_module(parser)
     add_limit(parser)
-    add_passes(parser)
+    add_passes(parser, required=False)
+    parser.add_argument(
+        "--stop",
+        dest="stops",
+        metavar='"PLACE: PASS PASS ..."',
+        action="append",
+        default=[],
+        help="where to decide on what, instead of --until and --pass: repeat it to "
+        "decide at several places of XLA's pipeline, in its order; without a PLACE, "
+        "right after the stop before",
+    )
+    names = (*list_searches(), *list_searches(families=True))
+    searches = "; ".join(f"{name}: {describe_search(name).summary}" for name in names)
+    parser.add_argument(
+        "--search",
+        metavar="NAME",
+        type=name_of(describe_search),
+        default=DEFAULT_SEARCH,
+        help=f"how to search (default {DEFAULT_SEARCH}). {searches}",
+    )
+    parser.add_argument(
+        "--seconds",
+        metavar="S",
+        type=positive,
+        help="stop after so much time, whatever is left of the other budgets",
+    )
     counts = (
         ("--estimates", 200, "candidates that are estimated"),
         ("--measurements", 20, "of them that are compiled and timed"),
@@ -93,11 +124,10 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Searches."""
     module = load_module(args.module, args.max_instructions)
-    env = HloEnv(module)
+    game = Game(module, _stops(args))
+    search = get_search(args.search, game, seed=args.seed)
     with output.progress("finding alternatives", is_shown=not args.json):
-        if args.until is not None:
-            env.run_until(args.until)
-        alternatives = env.get_alternatives(*parse_passes(args.passes))
+        game.complete()
     settings = Settings(threads=args.threads, seed=args.seed, timeout_s=args.timeout)
     is_shown = not args.json
     with (
@@ -116,26 +146,54 @@ def run(args: argparse.Namespace) -> None:
             is_shown=is_shown,
         ) as (estimated, measured),
     ):
-        found = search(
-            alternatives,
-            baseline=module,
-            estimator=cache,
-            evaluator=evaluator,
-            estimates=args.estimates,
-            measurements=args.measurements,
-            seed=args.seed,
-            on_estimate=lambda _: estimated(),
+        found = run_search(
+            search,
+            cache,
+            evaluator,
+            budget=Budget(args.estimates, args.measurements, args.seconds),
+            on_estimate=lambda *_: estimated(),
             on_measurement=lambda _: measured(),
         )
-    if found.best is not None:
-        env.apply_alternatives(found.best.decisions, alternatives)
-        if args.output is not None:
-            save_module(env.module, args.output)
-            env.trace.save(args.output + ".trace.json")
+    if found.best is not None and args.output is not None:
+        env = game.episode(found.best.prefix)
+        save_module(env.module, args.output)
+        env.trace.save(args.output + ".trace.json")
     if args.json:
-        output.print_json({"module": module.name, **found.to_json()})
+        output.print_json(
+            {"module": module.name, "search": args.search, **found.to_json()}
+        )
     else:
-        _print(args, found, len(alternatives))
+        _print(args, found, [len(each) for each in game.complete()])
+
+
+def _stops(args: argparse.Namespace) -> list[Stop]:
+    """What --stop, or --until and --pass, say."""
+    if args.stops and (args.passes or args.until):
+        raise ArgumentError("--stop stands in place of --until and --pass; use either")
+    if not (args.stops or args.passes):
+        raise ArgumentError("there is nothing to decide: add --pass PASS, or --stop")
+    if not args.stops:
+        return [_stop(args.until or "", args.passes)]
+    stops = []
+    for text in args.stops:
+        where, colon, names = text.partition(":")
+        if not colon or not names.split():
+            raise ArgumentError(
+                f"--stop {text!r} has to be 'PLACE: PASS PASS ...', as in "
+                "'fusion: fusion general-fusion'"
+            )
+        stops.append(_stop(where.strip(), names.split()))
+    return stops
+
+
+def _stop(where: str, texts: Sequence[str]) -> Stop:
+    passes = parse_passes(texts)
+    own = (each.name for each in passes if not _is_ours(each))
+    return Stop(tuple(passes), where, default=next(own, ""))
+
+
+def _is_ours(each: Pass | Pipeline) -> bool:
+    return all(describe_pass(name).candidate for name in pass_names([each]))
 
 
 def _ray() -> Any:
@@ -144,9 +202,10 @@ def _ray() -> Any:
     return RayExecutor()
 
 
-def _print(args: argparse.Namespace, found: Found, count: int) -> None:
+def _print(args: argparse.Namespace, found: Found, counts: list[int]) -> None:
+    at_stops = " + ".join(f"{count:,}" for count in counts)
     output.print_line(
-        f"{count} alternatives; {len(found.tried)} different candidates estimated, "
+        f"{at_stops} alternatives; {len(found.tried)} different candidates estimated, "
         f"{len(found.measured)} measured\n"
     )
     ranked = sorted(
@@ -159,8 +218,8 @@ def _print(args: argparse.Namespace, found: Found, count: int) -> None:
         error = measurement.error
         rows.append(
             (
-                f"{(candidate.decisions > 0).sum():,}",
-                output.format_seconds(candidate.estimate.seconds),
+                f"{candidate.accepted:,}",
+                output.format_seconds(candidate.estimate_s),
                 output.format_seconds(measurement.median_ns * 1e-9),
                 f"{measurement.speedup:.3f}x" if error is None else "-",
                 f"{low:.3f} to {high:.3f}" if error is None else error.kind,

@@ -13,7 +13,7 @@ from ..errors import UnknownPassError
 from ..passes import describe_pass, excluded_passes, list_passes
 from ..rewrite import as_decisions
 from .base import Policy, PolicySpecError, get_policy, register_policy
-from .cheapest import Greedy, choices_that
+from .cheapest import BoolArray, Greedy, choices_that
 
 if TYPE_CHECKING:
     from ..rewrite import Alternatives
@@ -92,9 +92,7 @@ class Mixture:
             if name not in alternatives.pass_names:
                 _check_pass(name)
                 continue
-            allowed = choices_that(
-                alternatives, lambda choice, name=name: name in choice.passes
-            )
+            allowed = _choices_of(alternatives, name)
             if isinstance(policy, Greedy):
                 wanted = policy.decide(alternatives, allowed)
             else:
@@ -103,6 +101,10 @@ class Mixture:
                 is_taken = (decisions == 0) & allowed[first + wanted]
                 decisions[is_taken] = wanted[is_taken]
         return decisions
+
+
+def _choices_of(alternatives: Alternatives, name: str) -> BoolArray:
+    return choices_that(alternatives, lambda choice: name in choice.passes)
 
 
 def _check_pass(name: str) -> None:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Searches: one ask/tell interface over the decisions of a `Game`.
 
-    game = Game(module, [Stop(("fusion", "general-fusion"), "fusion", default="fusion")])
+    stop = Stop(("fusion", "general-fusion"), where="fusion", default="fusion")
+    game = Game(module, [stop])
     search = get_search("evolve", game, seed=0)
     while (prefix := search.ask()) is not None and len(search.told) < 200:
         search.tell(prefix, seconds_of(game.play(prefix)))

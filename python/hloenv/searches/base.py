@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Generator
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -119,7 +120,7 @@ class Search:
     @property
     def curve(self) -> list[float]:
         """The least seconds so far, after each `tell`; infinite before any worked."""
-        return np.minimum.accumulate([s for _, s in self.told]).tolist()
+        return list(accumulate((seconds for _, seconds in self.told), min))
 
     def state_dict(self) -> dict[str, Any]:
         """What `load_state_dict` needs to go on here: plain data, for JSON."""
