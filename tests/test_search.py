@@ -151,7 +151,10 @@ def test_the_best_estimates_are_measured(alternatives):
 
 def test_a_search_over_nothing_says_so(alternatives):
     nothing = hloenv.HloEnv(TEXT).get_alternatives("batchnorm_expander")
-    with Evaluator() as evaluator, pytest.raises(hloenv.ArgumentError, match="are 0 alt"):
+    with (
+        Evaluator() as evaluator,
+        pytest.raises(hloenv.ArgumentError, match="are 0 alt"),
+    ):
         search(
             nothing,
             baseline=hloenv.HloModule.from_text(TEXT),
