@@ -13,7 +13,7 @@ import hloenv
 from hloenv.cli import main
 from hloenv.estimates import Estimate
 from hloenv.evaluator import Evaluator
-from hloenv.game import Game, Stop
+from hloenv.game import Game
 from hloenv.search import Budget, run_search, search
 from hloenv.searches import get_search
 

@@ -121,11 +121,18 @@ def test_each_beats_its_starting_points(name, stops):
 
 
 @pytest.mark.parametrize("name", ["hill-climb", "anneal", "beam", "evolve"])
-def test_what_climbs_finds_the_optimum(name):
+def test_what_moves_in_small_steps_finds_the_optimum(name):
     game = Game(TEXT, STOPS["one"])
-    seconds = planted(game)
+    alternatives = game.alternatives()
+    wanted = np.random.default_rng(7).integers(0, alternatives.num_choices)
+    (target,) = game.essence((wanted,))
+
+    def seconds(prefix):
+        return 1.0 + (game.essence(prefix)[0] != target).sum()
+
     search = run(get_search(name, game, seed=1), seconds, 400)
     assert search.best[1] == 1.0
+    assert len(search.told) > 20
 
 
 @every_search
@@ -157,7 +164,6 @@ def test_nobody_is_asked_twice(name):
         for prefix, _ in search.told
     }
     assert len(keys) == len(search.told)
-    assert not search.told[0][0][0].flags.writeable or search.ask() is not None
 
 
 @every_search
@@ -207,13 +213,13 @@ def test_a_stop_with_nothing_to_decide_among_others(name):
 
 
 @every_search
-def test_a_small_game_is_exhausted(name):
-    text = TEXT.replace("cse", "cse")
-    game = Game(text, [Stop(("cse",), default="cse")])
-    few = Game.of(game.alternatives())
-    search = run(get_search(name, few, seed=0), lambda p: 1.0 + p[0].sum(), 600)
-    # 2 ** 8 ways, found or given up after many repeats.
-    assert len(search.told) <= 2**_COUNT
+def test_a_small_game_ends(name):
+    text = "HloModule small\n\nENTRY main {\n" + _LINES[0].replace("out0", "ROOT out0")
+    game = Game.of(hloenv.HloEnv(text + "\n}\n").get_alternatives("algsimp", "cse"))
+    ways = int(game.alternatives().num_choices.prod())
+    search = run(get_search(name, game, seed=0), lambda p: 1.0 + p[0].sum(), 200)
+    assert search.ask() is None
+    assert 1 < len(search.told) <= ways
 
 
 @every_search
@@ -253,16 +259,15 @@ def test_real_decisions_are_valid_and_gain(hlo_dir):
     )
 
     def seconds(prefix):
-        # Two kinds of kernels, each with its price, and the bytes they move.
-        module = game.play(prefix)
-        counts = module.opcode_counts()
-        return module.cost().bytes + 3e4 * counts.get("fusion", 0)
+        # What each kernel reads and writes, in no sensible way.
+        graph = hloenv.HloGraph.from_module(game.play(prefix))
+        figures = graph.opcode * 31 + graph.input_bytes * 7 + graph.output_bytes
+        return float((figures % 97)[~graph.is_in_fusion].sum())
 
-    default = seconds(game.complete())
     best_start = min(map(seconds, searches.starting_points(game)))
     for name in ("hill-climb", "evolve", "beam"):
         search = run(get_search(name, game, seed=0), seconds, 60)
-        assert search.best[1] < min(best_start, default), name
+        assert search.best[1] < best_start, name
         game.play(search.best[0]).verify()
 
 

@@ -136,7 +136,7 @@ class GreedyKernels(_Estimated):
                 decisions, seconds = changed, changed_s
             elif len(block) > 1:
                 middle = len(block) // 2
-                blocks.extend((block[:middle], block[middle:]))
+                blocks.extendleft((block[middle:], block[:middle]))
         return decisions
 
     def _blocks(
