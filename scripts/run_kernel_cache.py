@@ -38,6 +38,8 @@ ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ("resnet.py", "gpt2.py")
 # Real times come from so many copies of the code, each of so many rounds.
 COPIES, ROUNDS = 12, 4
+# Versions in memory at the same time.
+GROUP = 10
 
 
 @dataclass
@@ -134,19 +136,13 @@ def ranks(module: hloenv.HloModule, count: int) -> Ranks:
     with KernelCache() as cache:
         cached = [each.seconds for each in cache.estimate_many(candidates)]
     static = [each.seconds for each in Roofline().estimate_many(candidates)]
-    inputs = hloenv.random_inputs(module)
-    executables = [hloenv.compile(each, isolate=False) for each in candidates]
-    medians = []
-    for copy in range(COPIES):
-        copies = [each.copy() for each in executables]
-        times = time_runs(
-            copies, [inputs] * len(copies), repeats=ROUNDS, warmup=1, seed=copy
-        )
-        medians.append([np.median(each) for each in times])
-        # Code takes memory maps, of which a process has a limited number.
-        del copies
-    # What slows down everything for a while is no property of a version.
-    relative = np.array(medians) / np.median(medians, axis=1, keepdims=True)
+    relative = np.concatenate(
+        [
+            _relative_times(module, candidates[start : start + GROUP])
+            for start in range(0, count, GROUP)
+        ],
+        axis=1,
+    )
     real = np.median(relative, axis=0)
     halves = np.median(relative[::2], axis=0), np.median(relative[1::2], axis=0)
     return Ranks(
@@ -156,6 +152,30 @@ def ranks(module: hloenv.HloModule, count: int) -> Ranks:
         spearman(cached, real),
         spearman(static, real),
     )
+
+
+def _relative_times(
+    module: hloenv.HloModule, candidates: list[hloenv.HloModule]
+) -> np.ndarray:
+    """[COPIES, candidates] median times over that of `module`, beside which they ran.
+
+    What slows down everything for a while is no property of a version.
+    """
+    inputs = hloenv.random_inputs(module)
+    executables = [
+        hloenv.compile(each, isolate=False) for each in (module, *candidates)
+    ]
+    rows = []
+    for copy in range(COPIES):
+        copies = [each.copy() for each in executables]
+        times = time_runs(
+            copies, [inputs] * len(copies), repeats=ROUNDS, warmup=1, seed=copy
+        )
+        medians = np.array([np.median(each) for each in times])
+        rows.append(medians[1:] / medians[0])
+        # Code takes memory maps, of which a process has a limited number.
+        del copies
+    return np.array(rows)
 
 
 def load(path: Path) -> hloenv.HloModule:

@@ -71,32 +71,48 @@ def _capture(text: str, *passes: str) -> tuple[hloenv.HloEnv, hloenv.Alternative
 
 
 def test_registry_lists_what_the_command_line_promises():
-    assert set(policies.list_policies()) >= {
+    names = policies.list_policies()
+    assert set(names) >= {
         "accept-all",
-        "reject-all",
+        "keep-original",
         "random",
         "first",
         "hill-climb",
         "fewest-ops",
         "least-bytes",
+        "greedy-roofline",
+        "greedy-kernels",
+        "fuse-all-legal",
+        "fuse-by-bytes",
+        "xla",
     }
-    assert all(policies.describe_policy(n).summary for n in policies.list_policies())
-    assert [
-        n for n in policies.list_policies() if policies.describe_policy(n).is_random
-    ] == ["hill-climb", "random"]
+    families = policies.list_policies(families=True)
+    assert families == ("mix:PASS=POLICY,...", "search:NAME", "share:PROBABILITY")
+    assert all(policies.describe_policy(n).summary for n in (*names, *families))
+    assert [n for n in names if policies.describe_policy(n).is_random] == [
+        "hill-climb",
+        "random",
+    ]
+    assert isinstance(policies.get_policy("reject-all"), policies.KeepOriginal)
 
 
 def test_unknown_policy_names_those_there_are():
-    with pytest.raises(policies.UnknownPolicyError, match=r"fewest-ops.*Did you mean"):
+    with pytest.raises(
+        policies.UnknownPolicyError, match=r"least-bytes.*Did you mean 'fewest-ops'"
+    ):
         policies.get_policy("fewest-op")
 
 
-def test_registered_policy_is_found_by_name(monkeypatch):
-    monkeypatch.setattr(base, "_REGISTRY", dict(base._REGISTRY))
-    policies.register_policy("mine", "none", lambda _: policies.RejectAll())
-    assert isinstance(policies.get_policy("mine"), policies.RejectAll)
-    with pytest.raises(ValueError, match="'mine' already"):
-        policies.register_policy("mine", "none", lambda _: policies.RejectAll())
+def test_registered_policy_is_found_by_name():
+    policies.register_policy("mine", "none", lambda _: policies.KeepOriginal())
+    try:
+        assert isinstance(policies.get_policy("mine"), policies.KeepOriginal)
+        with pytest.raises(ValueError, match="'mine' already"):
+            policies.register_policy("mine", "none", lambda _: policies.KeepOriginal())
+    finally:
+        base._REGISTRY.remove("mine")
+    with pytest.raises(policies.UnknownPolicyError):
+        policies.get_policy("mine")
 
 
 def test_accept_all_gives_what_the_pass_gives():
@@ -110,7 +126,7 @@ def test_accept_all_gives_what_the_pass_gives():
 def test_reject_all_gives_the_original():
     env, alternatives = _capture(_TWO_REWRITES, "algsimp", "cse")
     before = env.fingerprint()
-    env.apply_alternatives(policies.get_policy("reject-all")(alternatives))
+    env.apply_alternatives(policies.get_policy("keep-original")(alternatives))
     assert env.fingerprint() == before
 
 
@@ -175,7 +191,7 @@ def test_fewest_ops_counts_what_a_call_shares():
 
 def test_no_alternatives_no_decisions():
     _, alternatives = _capture(_LOGISTIC, "dot_decomposer")
-    for name in policies.list_policies():
+    for name in (*policies.list_policies(), "share:0.5", "mix:cse=first"):
         decisions = np.asarray(policies.get_policy(name)(alternatives))
         assert decisions.shape == (0,)
         assert decisions.dtype == np.int64

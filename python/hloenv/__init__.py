@@ -66,8 +66,14 @@ from .widen import widened
 __version__ = "0.1.0"
 
 # Loaded on first use: they need optional packages, or few programs need them.
-_SUBMODULES = ("convert", "dataset", "diff", "ffi", "jax", "policies")
-_LAZY = {"jit": "jax", "to_networkx": "convert", "to_pyg": "convert"}
+_SUBMODULES = ("convert", "dataset", "diff", "ffi", "jax", "policies", "searches")
+_LAZY = {
+    "Game": "game",
+    "Stop": "game",
+    "jit": "jax",
+    "to_networkx": "convert",
+    "to_pyg": "convert",
+}
 
 __all__ = [
     "Alternative",

@@ -123,7 +123,7 @@ class Registry(Generic[Made]):
         name = str(spec)
         name = self._aliases.get(name, name)
         entry = self._entries.get(name)
-        if entry is not None:
+        if entry is not None and not name.endswith(":"):
             return entry, None
         head, colon, rest = name.partition(":")
         entry = self._entries.get(head + ":")

@@ -12,7 +12,7 @@ import numpy as np
 from ..effects import Effects, Int64Array
 from ..roofline import node_seconds
 from ..store import Store
-from .base import register_policy
+from .base import UnknownPolicyError, register_policy
 
 if TYPE_CHECKING:
     from ..estimates import Estimator
@@ -136,7 +136,7 @@ class GreedyKernels(_Estimated):
                 decisions, seconds = changed, changed_s
             elif len(block) > 1:
                 middle = len(block) // 2
-                blocks.extend((block[:middle], block[middle:]))
+                blocks.extendleft((block[middle:], block[:middle]))
         return decisions
 
     def _blocks(
@@ -157,6 +157,12 @@ class GreedyKernels(_Estimated):
 
 
 def _make_searched(spec: str, seed: int) -> Searched:
+    from ..searches import UnknownSearchError, describe_search
+
+    try:
+        describe_search(spec)
+    except UnknownSearchError as error:
+        raise UnknownPolicyError(f"search:{spec}: {error}") from None
     return Searched(seed, search=spec)
 
 

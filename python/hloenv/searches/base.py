@@ -18,9 +18,6 @@ from ..registry import Info, Registry
 # What a search yields, and what comes back for it: the seconds.
 Proposals = Generator[Prefix, float, None]
 
-# Proposals in a row that were all told before: the search goes in circles.
-_MAX_REPEATS = 300
-
 
 class UnknownSearchError(HloEnvError, LookupError):
     """No search has this name."""
@@ -47,6 +44,8 @@ class Search:
     """
 
     name = ""
+    # Proposals in a row that were all told before: the search goes in circles.
+    max_repeats = 1000
 
     def __init__(self, game: Game, *, seed: int = 0) -> None:
         """Nothing is proposed before the first `ask`."""
@@ -99,7 +98,7 @@ class Search:
 
     def _advance(self, seconds: float | None) -> Prefix | None:
         """The next proposal that nobody knows the time of."""
-        for _ in range(_MAX_REPEATS):
+        for _ in range(self.max_repeats):
             try:
                 if seconds is None:
                     prefix = next(self._running)

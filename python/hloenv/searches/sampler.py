@@ -44,6 +44,9 @@ class OptunaSearch(Search):
         size: parameters, at all stops together.
     """
 
+    # A sampler takes longer for a proposal than the other searches.
+    max_repeats = 30
+
     def __init__(
         self, game: Game, *, seed: int = 0, spec: str = "tpe", size: int = 64
     ) -> None:
