@@ -67,7 +67,7 @@ def test_a_search_of_estimates_alone_has_a_curve(alternatives):
         budget=Budget(estimates=12),
         on_estimate=lambda prefix, estimate: told.append((prefix, estimate.seconds)),
     )
-    assert found.num_asked == len(told) == len(found.estimate_curve) <= 12
+    assert found.num_estimates == len(told) == len(found.estimate_curve) <= 12
     times, best = zip(*found.estimate_curve, strict=True)
     assert list(times) == sorted(times)
     assert list(best) == np.minimum.accumulate([each for _, each in told]).tolist()
@@ -87,7 +87,7 @@ def test_where_nothing_can_be_estimated_nothing_is_measured(alternatives):
             evaluator,
             budget=Budget(estimates=9, measurements=2),
         )
-    assert found.num_asked > 0
+    assert found.num_estimates > 0
     assert found.tried == []
     assert found.measured == []
 
@@ -103,7 +103,7 @@ def test_an_interrupted_search_goes_on_to_the_same_end(alternatives):
     second = get_search("evolve", Game.of(alternatives), seed=5)
     second.load_state_dict(json.loads(json.dumps(first.state_dict())))
     found = run(second, 20)
-    assert found.num_asked == expected.num_asked
+    assert found.num_estimates == expected.num_estimates
     assert second.state_dict() == whole.state_dict()
     assert [each for _, each in found.estimate_curve] == whole.curve
 
@@ -114,7 +114,7 @@ def test_time_is_a_budget_too(alternatives):
         Instructions(),
         budget=Budget(estimates=10**6, seconds=1e-6),
     )
-    assert found.num_asked <= 1
+    assert found.num_estimates <= 1
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ class Found:
     Attributes:
         default_s: estimate of XLA's own decisions; NaN when there is none.
         tried: candidates whose modules differ and that could be estimated, in order.
-        num_asked: candidates that the search proposed.
+        num_estimates: candidates that the search proposed, and was told about.
         measured: those that were measured, with their measurements, best estimate
             first.
         best: the fastest of them, None when nothing is faster than the baseline.
@@ -106,12 +106,17 @@ class Found:
 
     default_s: float = float("nan")
     tried: list[Candidate] = field(default_factory=list)
-    num_asked: int = 0
+    num_estimates: int = 0
     measured: list[tuple[Candidate, Measurement]] = field(default_factory=list)
     best: Candidate | None = None
     confirmed: Measurement | None = None
     estimate_curve: list[tuple[float, float]] = field(default_factory=list)
     measurement_curve: list[tuple[float, float]] = field(default_factory=list)
+
+    @property
+    def curve(self) -> list[float]:
+        """The least estimate so far after each, in seconds."""
+        return [seconds for _, seconds in self.estimate_curve]
 
     def to_json(self) -> dict[str, Any]:
         """Decisions, estimates and speed-ups; no modules and no durations."""
@@ -206,12 +211,50 @@ def search(
     Raises:
         ArgumentError: there is nothing to decide, or fewer than one estimate.
     """
+    return search_game(
+        Game.of(alternatives),
+        name,
+        estimator=estimator,
+        evaluator=evaluator,
+        baseline=baseline,
+        budget=Budget(estimates, measurements),
+        seed=seed,
+        on_estimate=on_estimate,
+        on_measurement=on_measurement,
+    )
+
+
+def search_game(
+    game: Game,
+    name: str = DEFAULT_SEARCH,
+    *,
+    estimator: Estimator,
+    evaluator: Evaluator | None = None,
+    baseline: HloModule | None = None,
+    budget: Budget | None = None,
+    seed: int = 0,
+    on_estimate: Callable[[Prefix, Estimate], None] | None = None,
+    on_measurement: Callable[[Result], None] | None = None,
+) -> Found:
+    """`run_search` with a new search.
+
+    Args:
+        game: what to decide.
+        name: of the search, as `get_search` takes it.
+        estimator: says how long a module runs.
+        evaluator: compiles and times; without one nothing is measured.
+        baseline: what to beat; the game's module by default.
+        budget: how much of everything.
+        seed: of the candidates.
+        on_estimate: called with each candidate and its estimate.
+        on_measurement: called with each result as it comes.
+    """
     return run_search(
-        get_search(name, Game.of(alternatives), seed=seed),
+        get_search(name, game, seed=seed),
         estimator,
         evaluator,
         baseline=baseline,
-        budget=Budget(estimates, measurements),
+        budget=budget,
         on_estimate=on_estimate,
         on_measurement=on_measurement,
     )
@@ -256,7 +299,7 @@ class _Run:
             found.estimate_curve.append((self._elapsed(), best_s))
             if on_estimate is not None:
                 on_estimate(prefix, estimate)
-        found.num_asked = len(search.told)
+        found.num_estimates = len(search.told)
         if search.told:
             found.default_s = search.told[0][1]
         found.tried = list(self._different())
