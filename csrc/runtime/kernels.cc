@@ -88,14 +88,13 @@ KernelGraph::Node KernelGraph::MakeNode(const HloInstruction* instruction) {
       }
       node.runs = 1.0 / instruction->branch_count();
       return node;
-    case HloOpcode::kWhile:
-      if (int64_t trips = WhileTripCount(*instruction); trips >= 0) {
-        node.computations = {AddComputation(instruction->while_condition()),
-                             AddComputation(instruction->while_body())};
-        node.runs = static_cast<double>(trips);
-        return node;
-      }
-      break;
+    case HloOpcode::kWhile: {
+      const int64_t trips = WhileTripCount(*instruction);
+      node.computations = {AddComputation(instruction->while_condition()),
+                           AddComputation(instruction->while_body())};
+      node.runs = trips >= 0 ? static_cast<double>(trips) : kAssumedTrips;
+      return node;
+    }
     default:
       break;
   }

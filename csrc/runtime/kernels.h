@@ -19,10 +19,12 @@ class HloInstruction;
 
 namespace hloenv {
 
+inline constexpr double kAssumedTrips = 16;
+
 // The kernels of a module on which all of XLA's passes have run that decide
-// what a kernel is: everything before copy insertion. Loops whose number of
-// iterations is known, calls and conditionals are taken apart; other loops are
-// a kernel as a whole.
+// what a kernel is: everything before copy insertion. Loops, calls and
+// conditionals are taken apart; a loop of unknown length runs kAssumedTrips
+// times, so that versions of one module compare.
 class KernelGraph {
  public:
   explicit KernelGraph(const Module& module);

@@ -28,8 +28,6 @@ from .store import RecordKey, Store
 # Compiled together: most of what one compile costs, it costs once. Few enough that
 # the runs of one round stay close together.
 _BATCH = 64
-# A loop that nobody knows the length of may never end on random inputs.
-_LOOP_TIMEOUT_S = 5.0
 _TIMEOUT_S = 120.0
 
 
@@ -37,8 +35,9 @@ class KernelCache:
     """The time of each kernel ever seen, and of modules made of them.
 
     Kernels are timed in a child process on a core of its own. The estimate of a module
-    is the sum of its kernels, loops as often as they run; with several threads, the
-    time when the last of them ends if each starts as soon as it can.
+    is the sum of its kernels, loops as often as they run (16 times where nobody knows
+    how often, so that versions of one module compare); with several threads, the time
+    when the last of them ends if each starts as soon as it can.
 
     Attributes:
         threads: cores that the modules are to run on.
@@ -143,17 +142,13 @@ class KernelCache:
         return [i for i in unknown if fingerprints[i] not in self._known]
 
     def _time(self, module: HloModule, graph: Any, missing: list[int]) -> None:
-        """Times kernels in batches, loops one by one."""
-        is_loop = [opcode == "while" for opcode in graph.opcodes]
-        plain = [i for i in missing if not is_loop[i]]
-        batches = [plain[i : i + _BATCH] for i in range(0, len(plain), _BATCH)]
-        batches += [[i] for i in missing if is_loop[i]]
+        """Times kernels in batches."""
+        batches = [missing[i : i + _BATCH] for i in range(0, len(missing), _BATCH)]
         while batches:
             batch = batches.pop()
-            limit_s = _LOOP_TIMEOUT_S if is_loop[batch[0]] else _TIMEOUT_S
             results: list[float | str]
             try:
-                results = list(self._time_batch(module, graph, batch, limit_s))
+                results = list(self._time_batch(module, graph, batch))
             except (HloEnvError, WorkerError, MeasureTimeout) as error:
                 if len(batch) > 1:
                     # One of them is to blame.
@@ -164,7 +159,7 @@ class KernelCache:
             self._keep([graph.fingerprints[i] for i in batch], results)
 
     def _time_batch(
-        self, module: HloModule, graph: Any, batch: list[int], limit_s: float
+        self, module: HloModule, graph: Any, batch: list[int]
     ) -> list[float]:
         if self._child is None or not self._child.is_alive:
             self._child = Child(
@@ -179,7 +174,7 @@ class KernelCache:
                 "count": len(batch),
             },
             extracted.to_proto(),
-            timeout_s=limit_s,
+            timeout_s=_TIMEOUT_S,
         )
         return [float(each) for each in answer["ns"]]
 
