@@ -155,6 +155,16 @@ def figures(records: Sequence[dataset.Record]) -> str:
     return "\n".join(lines)
 
 
+def summary(records: Sequence[dataset.Record]) -> str:
+    """What the README says in numbers."""
+    large = sum(record.instruction_count >= 2000 for record in records)
+    repositories = {record.repository for record in records}
+    return (
+        f"{len(records):,} distinct modules of {len(repositories)} projects, "
+        f"{large:,} of them of 2,000 or more instructions"
+    )
+
+
 def is_step(name: str) -> bool:
     """Whether a module is a whole step: of training, a simulation, or a sampler."""
     last = name.rsplit("/", 1)[-1]

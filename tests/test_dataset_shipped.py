@@ -98,6 +98,8 @@ def test_the_card_and_the_picture_are_those_of_the_files(shipped, root):
     assert card == plot["with_figures"](card, shipped)
     picture = (root / "docs" / "dataset.svg").read_text(encoding="utf-8")
     assert picture == plot["draw"](shipped)
+    readme = (root / "README.md").read_text(encoding="utf-8")
+    assert plot["summary"](shipped) in " ".join(readme.split())
 
 
 _LOAD = """
