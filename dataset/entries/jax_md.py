@@ -6,7 +6,6 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import nnx
 from jax_md import energy, minimize, nn, partition, quantity, simulate, smap, space
 
 from hloenv_cases import Lower, case, floats, ints, key
@@ -83,13 +82,14 @@ def minimizer(lower: Lower, rule: str, num: int, pair: str) -> None:
     lower("run", lambda s: jax.lax.fori_loop(0, 100, lambda _, s: step(s), s), state)
 
 
-@case(pair=["soft_sphere", "lennard_jones"], num=[64, 128])
+@case(pair=["soft_sphere", "lennard_jones", "morse"], num=[64, 128])
 def neighbour_list(lower: Lower, pair: str, num: int) -> None:
     side = 12.0
     displacement, shift = space.periodic(side)
     make = {
         "soft_sphere": energy.soft_sphere_neighbor_list,
         "lennard_jones": energy.lennard_jones_neighbor_list,
+        "morse": energy.morse_neighbor_list,
     }[pair]
     neighbours, function = make(displacement, side)
     x = np.random.default_rng(0).uniform(0, side, (num, 3)).astype(np.float32)
@@ -122,25 +122,13 @@ def measures(lower: Lower, num: int) -> None:
         space.map_product(displacement)(x, x)), x)  # fmt: skip
 
 
-def _parts(function):
-    """Parameters of a learned energy, and the energy as a function of them."""
-    graph, params, rest = nnx.split(function.model, nnx.Param, ...)
-
-    def apply(params, x):
-        return nnx.merge(graph, params, rest)(x)
-
-    return params, apply
-
-
 @case(num=[12, 32])
 def learned(lower: Lower, num: int) -> None:
     displacement, _ = space.periodic(6.0)
     x = floats(num, 3)
     species = np.zeros(num, np.int32)
-    rng = jax.random.key(0)
-    params, apply = _parts(
-        energy.behler_parrinello(displacement, key=rng, species=species)
-    )
+    init, apply = energy.behler_parrinello(displacement, species, filter_size=16)[:2]
+    params = lower.shapes(init, key(), x)
 
     def loss(params, x, energies, forces):
         function = jax.vmap(apply, (None, 0))
@@ -159,9 +147,9 @@ def learned(lower: Lower, num: int) -> None:
 @case(num=[16, 40])
 def graph_potential(lower: Lower, num: int) -> None:
     displacement, _ = space.periodic(6.0)
-    rng = jax.random.key(0)
-    params, apply = _parts(energy.graph_network(displacement, 1.5, key=rng))
+    init, apply = energy.graph_network(displacement, 1.5)
     x = floats(num, 3)
+    params = lower.shapes(init, key(), x)
     lower("energy", apply, params, x)
     lower("force", jax.grad(apply, 1), params, x)
     lower.loss(lambda p, x, e: (apply(p, x) - e) ** 2, params, x, floats())
