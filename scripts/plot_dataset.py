@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Draws the dataset: sizes of its modules, and where they come from, as one SVG.
+"""Draws the dataset as one SVG, and writes its figures into the data card.
 
-    python scripts/plot_dataset.py docs/dataset.svg
+    python scripts/plot_dataset.py docs/dataset.svg --card dataset/README.md
 
-Needs nothing but hloenv itself, and gives the same bytes for the same dataset.
+Sizes of its modules and where they come from. Needs nothing but hloenv itself, and
+gives the same bytes for the same dataset.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from hloenv import dataset  # noqa: E402
 _COLOURS = {"train": "#4878a8", "validation": "#e0a030", "test": "#c05050"}
 _WIDTH = 860
 _FONT = 'font-family="sans-serif" font-size="12"'
+BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 # Two bins for each power of two.
 _BINS_PER_OCTAVE = 2
 
@@ -120,15 +122,94 @@ def draw(records: Sequence[dataset.Record]) -> str:
     )
 
 
+def figures(records: Sequence[dataset.Record]) -> str:
+    """What the data card says in numbers, as Markdown."""
+    counts = [record.instruction_count for record in records]
+    repositories = {record.repository for record in records}
+    steps = sum(is_step(record.name) for record in records)
+    sources = len({record.source for record in records})
+    lines = [
+        f"{len(records):,} distinct modules of {sources} sources in "
+        f"{len(repositories)} repositories, {sum(counts):,} instructions; {steps:,} "
+        "whole steps (of training, of a simulation, of a sampler).",
+        "",
+        "| split | repositories | modules | >= 200 instructions | >= 2,000 | largest |",
+        "|---|--:|--:|--:|--:|--:|",
+    ]
+    for name in (*dataset.SPLITS, "all"):
+        chosen = [r for r in records if name in (r.split, "all")]
+        lines.append(f"| {name} | {len({r.repository for r in chosen})} {_row(chosen)}")
+    lines += [
+        "",
+        "| source | version | jax | licence | split | modules | >= 200 | >= 2,000 "
+        "| largest |",
+        "|---|---|---|---|---|--:|--:|--:|--:|",
+    ]
+    for name in sorted({record.source for record in records}):
+        chosen = [record for record in records if record.source == name]
+        first = chosen[0]
+        lines.append(
+            f"| {name} | {first.version} | {first.jax_version} | {first.licence} "
+            f"| {first.split} {_row(chosen)}"
+        )
+    return "\n".join(lines)
+
+
+def summary(records: Sequence[dataset.Record]) -> str:
+    """What the README says in numbers."""
+    large = sum(record.instruction_count >= 2000 for record in records)
+    repositories = {record.repository for record in records}
+    return (
+        f"{len(records):,} distinct modules of {len(repositories)} projects, "
+        f"{large:,} of them of 2,000 or more instructions"
+    )
+
+
+def is_step(name: str) -> bool:
+    """Whether a module is a whole step: of training, a simulation, or a sampler."""
+    last = name.rsplit("/", 1)[-1]
+    return last in ("step", "md_step") or last.endswith("train_step")
+
+
+def _row(records: Sequence[dataset.Record]) -> str:
+    counts = [record.instruction_count for record in records]
+    cells = (
+        len(counts),
+        sum(count >= 200 for count in counts),
+        sum(count >= 2000 for count in counts),
+        max(counts, default=0),
+    )
+    return "".join(f"| {cell:,} " for cell in cells) + "|"
+
+
+def with_figures(card: str, records: Sequence[dataset.Record]) -> str:
+    """The card with its figures between the two marks made anew.
+
+    Raises:
+        ValueError: it has no marks.
+    """
+    before, begin, rest = card.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"the card needs the lines {BEGIN} and {END}")
+    return f"{before}{begin}\n{figures(records)}\n{end}{after}"
+
+
 def main() -> None:
-    """Writes the picture."""
-    parser = argparse.ArgumentParser(description="Draws the dataset as one SVG.")
+    """Writes the picture, and the card where one is given."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("out", type=Path, help="the SVG file")
+    parser.add_argument("--card", type=Path, help="the card to write the figures into")
     parser.add_argument("--path", type=Path, help="folder of the Parquet files")
     args = parser.parse_args()
     records = dataset.load(path=args.path)
     args.out.write_text(draw(records), encoding="utf-8")
     print(f"{args.out}: {len(records)} modules")
+    if args.card is not None:
+        card = args.card.read_text(encoding="utf-8")
+        args.card.write_text(with_figures(card, records), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -18,8 +18,12 @@ from support.run_child import RunChild
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Packages that a marker stands for.
-_NEEDS = {"jax": ("jax",), "learn": ("torch", "torch_geometric")}
+# Packages that a marker stands for, and what installs them.
+_NEEDS = {
+    "huggingface": (("datasets",), "datasets"),
+    "jax": (("jax",), "hloenv[jax]"),
+    "learn": (("torch", "torch_geometric"), "hloenv[learn]"),
+}
 
 # A shell starts what it puts into the background with Ctrl-C ignored, which children
 # inherit; what the tests send must arrive.
@@ -28,12 +32,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    for marker, packages in _NEEDS.items():
+    for marker, (packages, wanted) in _NEEDS.items():
         if item.get_closest_marker(marker) is None:
             continue
         for package in packages:
             if importlib.util.find_spec(package) is None:
-                pytest.skip(f"{package} is not installed: pip install hloenv[{marker}]")
+                pytest.skip(f"{package} is not installed: pip install {wanted}")
     if item.get_closest_marker("gpu_compiler") and not core.has_gpu_compiler():
         pytest.skip("there is no GPU compiler in tensorflow-cpu: scripts/test_gpu.sh")
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,39 +11,7 @@ import pytest
 import hloenv
 from hloenv.cli import main
 from hloenv.errors import DatasetError
-
-sys.path.append(str(Path(__file__).resolve().parent.parent))
-
-from dataset import normalize, parquet
-
-_HLO = """HloModule m
-
-ENTRY e {{
-  p = f32[{size}]{{0}} parameter(0)
-  i = s32[2]{{0}} parameter(1)
-  c = f32[2]{{0}} convert(i)
-  n = f32[{size}]{{0}} negate(p)
-  ROOT t = (f32[{size}]{{0}}, f32[2]{{0}}) tuple(n, c)
-}}
-"""
-
-
-def row(size: int, source: str, split: str) -> dict[str, object]:
-    module = hloenv.HloModule.from_text(_HLO.format(size=size))
-    return {
-        **normalize.describe(module.to_proto()),
-        "source": source,
-        "name": f"entry/case[size={size}]/train_step",
-        "family": "vision",
-        "licence": "MIT",
-        "repository": f"https://example.org/{source}",
-        "version": "1.0",
-        "entry": "entry",
-        "jax_version": "0.10.2",
-        "split": split,
-        "input_ranges": [{"parameter": 1, "low": 0, "high": 7}],
-        "num_copies": 1,
-    }
+from support.dataset_rows import parquet, row, write_dataset
 
 
 @pytest.fixture
@@ -59,8 +26,7 @@ def rows() -> dict[str, list[dict[str, object]]]:
 
 @pytest.fixture
 def folder(rows, tmp_path, monkeypatch) -> Path:
-    for split, chosen in rows.items():
-        parquet.write(tmp_path / f"{split}.parquet", chosen)
+    write_dataset(tmp_path, rows)
     monkeypatch.setenv("HLOENV_DATASET", str(tmp_path))
     return tmp_path
 

@@ -17,17 +17,18 @@ def evolution(lower: Lower, n: int, method: str) -> None:
     made = (
         dq.method.Euler(dt=0.05) if method == "Euler" else getattr(dq.method, method)()
     )
-    options = dq.Options(progress_meter=None)
 
     def closed(w, k):
         h = w * a.dag() @ a + k * (a + a.dag())
-        out = dq.sesolve(h, dq.fock(n, 1), times, method=made, options=options)
+        out = dq.sesolve(h, dq.fock(n, 1), times, method=made, progress_meter=False)
         return out.states.to_jax()
 
     def open_(w, kappa):
         h = w * a.dag() @ a
         jumps = [jnp.sqrt(kappa) * a]
-        out = dq.mesolve(h, jumps, dq.fock(n, 1), times, method=made, options=options)
+        out = dq.mesolve(
+            h, jumps, dq.fock(n, 1), times, method=made, progress_meter=False
+        )
         return out.states.to_jax()
 
     def infidelity(w, k):

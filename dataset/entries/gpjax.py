@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
+import equinox as eqx
 import gpjax as gpx
 import jax
 import jax.numpy as jnp
-from flax import nnx
 
 from hloenv_cases import Lower, adam, adam_state, case, floats
 
@@ -31,21 +31,21 @@ def regression(lower: Lower, kernel: str, size) -> None:
     prior = gpx.gps.Prior(
         mean_function=gpx.mean_functions.Constant(), kernel=_KERNELS[kernel]()
     )
-    posterior = prior * gpx.likelihoods.Gaussian(num_datapoints=n)
-    graph, params, rest = nnx.split(posterior, gpx.parameters.Parameter, ...)
+    posterior = prior * gpx.likelihoods.Gaussian()
+    params, static = eqx.partition(posterior, eqx.is_inexact_array)
     shapes = jax.tree.map(lambda a: floats(*a.shape), params)
     x, y = floats(n, dim), floats(n, 1)
 
     def loss(params, x, y):
-        model = nnx.merge(graph, params, rest)
+        model = eqx.combine(params, static)
         return -gpx.objectives.conjugate_mll(model, gpx.Dataset(x, y))
 
     def left_out(params, x, y):
-        model = nnx.merge(graph, params, rest)
+        model = eqx.combine(params, static)
         return -gpx.objectives.conjugate_loocv(model, gpx.Dataset(x, y))
 
     def predict(params, x, y, new):
-        model = nnx.merge(graph, params, rest)
+        model = eqx.combine(params, static)
         out = model.predict(new, train_data=gpx.Dataset(x, y))
         return out.mean, out.variance
 

@@ -32,14 +32,16 @@ def decompositions(lower: Lower, n: int, rank: int) -> None:
 
     def log_determinant(seed, a):
         spd = lambda v, a: a @ (a.T @ v) + v
-        problem = funm.integrand_funm_sym_logdet(decomp.tridiag_sym(rank))
+        integrand = funm.monte_carlo_funm_sym_logdet(
+            decomp.tridiag_sym(rank, reortho="full")
+        )
         sampler = stochtrace.sampler_normal(v_like(n), num=4)
-        return stochtrace.estimator(problem, sampler)(spd, seed, a)
+        return stochtrace.estimator_monte_carlo(integrand, sampler)(spd, seed, a)
 
     def trace(seed, a):
-        sampler = stochtrace.sampler_rademacher(v_like(n), num=8)
-        made = stochtrace.estimator(stochtrace.integrand_trace(), sampler)
-        return made(product, seed, a)
+        sampler = stochtrace.sampler_signs(v_like(n), num=8)
+        integrand = stochtrace.monte_carlo_trace()
+        return stochtrace.estimator_monte_carlo(integrand, sampler)(product, seed, a)
 
     lower("log_determinant", log_determinant, key(), a)
     lower("log_determinant_grad", jax.grad(log_determinant, 1), key(), a)
