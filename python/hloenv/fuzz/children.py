@@ -328,7 +328,6 @@ class _Server:
         self.jobs = os.fdopen(os.dup(0), "rb", buffering=0)
         self.outcomes = os.fdopen(os.dup(1), "wb")
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        self.is_open = True
 
     def stop(self, *_: object) -> None:
         for child in self.running.values():
@@ -338,7 +337,7 @@ class _Server:
 
     def serve(self) -> None:
         self.selector.register(self.jobs, selectors.EVENT_READ, None)
-        while self.is_open or self.waiting or self.running:
+        while True:
             while self.waiting and len(self.running) < self.workers:
                 index, job = self.waiting.pop(0)
                 # So that children share what it imports.
@@ -356,8 +355,7 @@ class _Server:
         try:
             self.waiting.append(_read(self.jobs))
         except EOFError:
-            self.is_open = False
-            self.selector.unregister(self.jobs)
+            self.stop()  # whoever waits for outcomes has gone
 
     def _listen(self, child: _Running) -> None:
         if _take(child):

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Work in children of a server: `hloenv.fuzz.children`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+_DRIVER = """
+import sys
+from hloenv.fuzz.children import Job, Pool
+with Pool(workers=1) as pool:
+    pool.submit(Job("support.children:say_and_sleep", (sys.argv[1],)))
+    pool.next()
+"""
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def _wait_for(condition, seconds: float = 30.0) -> bool:
+    ends = time.monotonic() + seconds
+    while not condition() and time.monotonic() < ends:
+        time.sleep(0.05)
+    return bool(condition())
+
+
+def test_nothing_goes_on_when_the_driver_is_killed(tmp_path: Path):
+    path = tmp_path / "pids"
+    driver = subprocess.Popen(
+        [sys.executable, "-c", _DRIVER, str(path)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+    try:
+        assert _wait_for(lambda: path.exists() and path.read_text().endswith("\n"))
+    finally:
+        driver.send_signal(signal.SIGKILL)
+        driver.wait()
+    child, server = map(int, path.read_text().split())
+    assert _wait_for(lambda: not _is_alive(child) and not _is_alive(server))
