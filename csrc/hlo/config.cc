@@ -129,6 +129,19 @@ absl::StatusOr<xla::DebugOptions> ReadFlags() {
   return ReadWith(absl::StrJoin(sorted.known, " "), original);
 }
 
+// The backend computes the minimum and maximum of NaN one way inside fusions
+// and another way outside, so that what is fused would change results. Unless
+// the user has said how, both give NaN, as jax has it.
+absl::Status PropagateNan(xla::DebugOptions* options) {
+  const char* value = std::getenv(kVariable);
+  HLOENV_ASSIGN_OR_RETURN(std::string text,
+                          FlagText(value == nullptr ? "" : value));
+  if (!absl::StrContains(text, "xla_cpu_enable_fast_min_max")) {
+    options->set_xla_cpu_enable_fast_min_max(false);
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 std::vector<FlagWord> SplitFlags(absl::string_view text) {
@@ -170,6 +183,7 @@ absl::StatusOr<xla::HloModuleConfig> DefaultModuleConfig() {
   std::lock_guard<std::mutex> lock(mutex);
   if (!options->has_value()) {
     HLOENV_ASSIGN_OR_RETURN(*options, ReadFlags());
+    HLOENV_RETURN_IF_ERROR(PropagateNan(&**options));
   }
   config.set_debug_options(**options);
   return config;
