@@ -35,7 +35,8 @@ def test_wheel_carries_neither_tensorflow_nor_headers(built_wheel):
         or PurePosixPath(name).suffix in {".h", ".hpp", ".a", ".cc", ".2", ".cmake"}
     ]
     assert not wrong
-    assert built_wheel.stat().st_size < 10_000_000
+    # The dataset is most of it.
+    assert built_wheel.stat().st_size < 20_000_000
 
 
 def test_wheel_says_what_it_needs(built_wheel):
