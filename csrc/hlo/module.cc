@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hlo/module.h"
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "hlo/analysis.h"
 #include "hlo/config.h"
+#include "hlo/literal_text.h"
 #include "hlo/order.h"
 #include "support/status.h"
 #include "xla/hlo/ir/hlo_opcode.h"
@@ -15,44 +14,6 @@
 #include "xla/service/hlo_verifier.h"
 
 namespace hloenv {
-
-namespace {
-
-// XLA prints minus zero as "-0", which its parser takes for the integer 0:
-// writes
-// "-0.0" into the constants of floats.
-std::string WithSignedZeros(absl::string_view text) {
-  constexpr absl::string_view kConstant = " constant(";
-  std::string result;
-  size_t copied = 0;
-  for (size_t at = text.find(kConstant); at != absl::string_view::npos;
-       at = text.find(kConstant, at + 1)) {
-    const size_t begin = at + kConstant.size();
-    const size_t equals = text.rfind("= ", at);
-    if (equals == absl::string_view::npos) continue;
-    const absl::string_view type = text.substr(equals + 2, 2);
-    const bool is_float = type == "bf" || (type.size() == 2 &&
-                                           (type[0] == 'f' || type[0] == 'c') &&
-                                           absl::ascii_isdigit(type[1]));
-    if (!is_float) continue;
-    int depth = 1;
-    for (size_t i = begin; i < text.size() && depth > 0; ++i) {
-      if (text[i] == '(') ++depth;
-      if (text[i] == ')') --depth;
-      if (text[i] != '-' || text.substr(i, 2) != "-0") continue;
-      const char next = i + 2 < text.size() ? text[i + 2] : ' ';
-      if (absl::StrContains(",)} \n", next)) {
-        absl::StrAppend(&result, text.substr(copied, i - copied), "-0.0");
-        copied = i + 2;
-      }
-    }
-  }
-  if (copied == 0) return std::string(text);
-  absl::StrAppend(&result, text.substr(copied));
-  return result;
-}
-
-}  // namespace
 
 Module::Module(std::unique_ptr<xla::HloModule> hlo) {
   hlo->Cleanup();
@@ -72,14 +33,15 @@ const Analysis& Module::analysis() const {
 
 absl::StatusOr<Module> Module::FromText(absl::string_view text) {
   HLOENV_ASSIGN_OR_RETURN(xla::HloModuleConfig config, DefaultModuleConfig());
-  auto parsed =
-      xla::ParseAndReturnUnverifiedModule(WithSignedZeros(text), config);
+  const ReadableText readable = MakeReadable(text);
+  auto parsed = xla::ParseAndReturnUnverifiedModule(readable.text, config);
   if (!parsed.ok()) {
     return Annotate(parsed.status(), kParseError, "this is not HLO text");
   }
   if (!(*parsed)->has_entry_computation()) {
     return Error(kParseError, "the HLO text has no ENTRY computation");
   }
+  SetNans(readable.nans, parsed->get());
   return Module(*std::move(parsed));
 }
 
