@@ -169,11 +169,12 @@ def test_standings_are_geometric_means_over_modules():
     rows = rows_of("fusion/a", 2.0, 0.5, 1.0) + rows_of("fusion/b", 1.1, 1.1, 1.1)
     # A second seed counts with the first, not as a module of its own.
     rows.append(replace(rows[0], seed=1, speedup=8.0, low=7.9, high=8.1))
-    rows.append(replace(rows[0], module="m9", error="CompileError: no"))
+    # What only one of them was played on does not count.
+    rows += [replace(row, module="m9") for row in rows_of("fusion/a", 9.0)]
     first, second = report.standings(rows)
     assert (first.contestant, second.contestant) == ("fusion/a", "fusion/b")
     assert first.mean == pytest.approx(math.exp(math.log(4 * 0.5 * 1) / 3))
-    assert (first.modules, first.errors) == (3, 1)
+    assert (first.modules, first.errors) == (3, 0)
     assert (first.wins, first.ties, first.losses) == (2, 1, 1)
     assert (first.worst, first.best) == (0.5, 8.0)
     assert second.mean == pytest.approx(1.1) == second.low == second.high
@@ -181,15 +182,33 @@ def test_standings_are_geometric_means_over_modules():
     assert geometric_mean([2.0, 8.0]) == pytest.approx(4.0)
 
 
+def test_who_breaks_modules_gains_nothing_by_it():
+    rows = rows_of("fusion/breaks", 2.0, 2.0, 2.0) + rows_of(
+        "fusion/good", 1.5, 1.5, 1.5
+    )
+    rows[1:3] = [
+        replace(row, speedup=math.nan, low=math.nan, error="CompileError: no")
+        for row in rows[1:3]
+    ]
+    first, second = report.standings(rows)
+    assert (first.contestant, second.contestant) == ("fusion/good", "fusion/breaks")
+    assert second.mean == pytest.approx(2 ** (1 / 3))
+    assert (second.modules, second.errors, second.wins) == (3, 2, 1)
+
+
 def test_reports_name_the_largest_wins_and_the_errors():
     rows = rows_of("fusion/a", 2.0, 0.5) + rows_of("all/search:evolve", 1.5, 1.2)
-    rows.append(replace(rows[0], module="m9", error="CompileError: <b>no</b>"))
+    rows += [
+        replace(rows[0], module="m1", seed=1, error="CompileError: <b>no</b>"),
+    ]
     wins = report.largest_wins(rows)
-    assert wins[0].startswith("m0: 2.00 times as fast")
+    # Searches only: nobody has measured again what made a policy the best.
+    assert wins[0].startswith("m0: 1.50 times as fast")
     assert "general-fusion: add becomes fusion (3 times)" in wins[0]
     assert wins[1].startswith("m1: 1.20 times as fast")
+    assert report.largest_wins(rows[:2])[0].startswith("m0: 2.00 times as fast")
     text = report.markdown(rows, {"date": "today"}, ["speedups.png"])
-    assert "| fusion/a | 2 | 1.000 |" in text
+    assert "| fusion/a | 2 | 1.260 |" in text
     assert "* fusion/a: CompileError, 1 times" in text
     page = report.html(text)
     assert page.count("<table>") == len(report.tables(rows)) == 4

@@ -38,6 +38,24 @@ def test_complex_constants_keep_nans_and_signs(dtype: str):
     assert again.fingerprint() == module.fingerprint()
 
 
+def test_what_is_quoted_is_no_constant():
+    module = hloenv.HloModule.from_text("""HloModule m
+ENTRY e {
+  p = c64[] parameter(0)
+  q = c64[] add(p, p), metadata={op_name="a constant(-0) = c64[] constant((nan, 1))"}
+  c = c64[] constant((nan, 1))
+  d = c64[] constant((2, 3))
+  ROOT t = (c64[], c64[], c64[]) tuple(q, c, d)
+}
+""")
+    found = [line.split(", metadata")[0] for line in module.to_text().splitlines()]
+    assert [line.split("constant(")[1] for line in found if "] constant(" in line] == [
+        "(nan, 1))",
+        "(2, 3))",
+    ]
+    assert 'op_name="a constant(-0) = c64[] constant((nan, 1))"' in module.to_text()
+
+
 @pytest.mark.parametrize("layout", ["{1,0}", "{0,1}"])
 def test_arrays_of_all_computations_keep_them_in_place(layout: str):
     text = f"""HloModule m

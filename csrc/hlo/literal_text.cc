@@ -23,6 +23,32 @@ namespace {
 
 constexpr absl::string_view kConstant = " constant(";
 
+// Whether what stands somewhere is inside quotes, as metadata is: it may look
+// like a constant there. Quotes end with their line.
+class Quotes {
+ public:
+  explicit Quotes(absl::string_view text) : text_(text) {}
+
+  // Of places in ascending order.
+  bool Hold(size_t at) {
+    for (; next_ < at; ++next_) {
+      if (is_quoted_ && text_[next_] == '\\') {
+        ++next_;
+      } else if (text_[next_] == '"') {
+        is_quoted_ = !is_quoted_;
+      } else if (text_[next_] == '\n') {
+        is_quoted_ = false;
+      }
+    }
+    return is_quoted_;
+  }
+
+ private:
+  absl::string_view text_;
+  size_t next_ = 0;
+  bool is_quoted_ = false;
+};
+
 bool IsEndOfNumber(char next) { return absl::StrContains(",)} \n", next); }
 
 // Reads "nan", "-nan" or "nan(0x7)" at the start of `text`; returns its length,
@@ -124,11 +150,12 @@ std::vector<int64_t> IndexOf(int64_t element, const xla::Shape& shape) {
 ReadableText MakeReadable(absl::string_view text) {
   ReadableText readable;
   Rewriter rewriter(text);
+  Quotes quotes(text);
   int64_t num_complex = 0;
   for (size_t at = text.find(kConstant); at != absl::string_view::npos;
        at = text.find(kConstant, at + 1)) {
     const size_t equals = text.rfind("= ", at);
-    if (equals == absl::string_view::npos) continue;
+    if (quotes.Hold(at) || equals == absl::string_view::npos) continue;
     const absl::string_view type = text.substr(equals + 2, 2);
     const bool has_width = type.size() == 2 && absl::ascii_isdigit(type[1]);
     const bool is_complex = has_width && type[0] == 'c';

@@ -8,7 +8,7 @@ alternatives. What is decided at one stop changes what there is to decide at the
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,7 +21,7 @@ from .errors import ArgumentError
 from .module import HloModule, as_module
 from .passes import Pass, Pipeline
 from .policies.mixtures import xla_pass
-from .rewrite import Alternatives
+from .rewrite import Alternative, Alternatives
 
 # Captures of the latest prefixes that are kept; each holds its module and shadows.
 _KEPT = 64
@@ -74,6 +74,7 @@ class Game:
             raise ArgumentError("a game needs at least one Stop to decide at")
         self._is_given = False
         self._positions: OrderedDict[tuple[bytes, ...], _Position] = OrderedDict()
+        self._fingerprints: dict[tuple[bytes, ...], str] = {}
 
     @classmethod
     def of(cls, alternatives: Alternatives) -> Game:
@@ -171,6 +172,13 @@ class Game:
             )
         return self.alternatives(decided[:-1]).apply(decided[-1])
 
+    def fingerprint(self, decided: Prefix) -> str:
+        """Fingerprint of what `play` gives; remembered."""
+        key = _key(decided)
+        if key not in self._fingerprints:
+            self._fingerprints[key] = self.play(decided).fingerprint()
+        return self._fingerprints[key]
+
     def episode(self, decided: Prefix) -> HloEnv:
         """The same as an environment, whose trace can be saved and replayed.
 
@@ -212,10 +220,7 @@ class _Position:
     @cached_property
     def names(self) -> list[tuple[object, ...]]:
         """For each alternative, what its choices look like."""
-        return [
-            tuple((each.passes, each.rule, each.opcode) for each in alternative.choices)
-            for alternative in self.alternatives
-        ]
+        return [_names(alternative) for alternative in self.alternatives]
 
     @cached_property
     def sites(self) -> list[object]:
@@ -235,6 +240,17 @@ class _Position:
                 zip(self.sites, decisions.tolist(), strict=True)
             )
         }
+
+
+def _names(alternative: Alternative) -> tuple[object, ...]:
+    """One name for each choice; of those that look the same, the first, the second."""
+    seen: Counter[object] = Counter()
+    names = []
+    for each in alternative.choices:
+        looks = (each.passes, each.rule, each.opcode, each.makes_dead)
+        names.append((looks, seen[looks]))
+        seen[looks] += 1
+    return tuple(names)
 
 
 def _arrive(env: HloEnv, stop: Stop) -> Alternatives:

@@ -96,8 +96,9 @@ class Found:
         num_estimates: candidates that the search proposed, and was told about.
         measured: those that were measured, with their measurements, best estimate
             first.
-        best: the fastest of them, None when nothing is faster than the baseline.
-        confirmed: `best` measured afresh; None without one.
+        best: the fastest of them; None when nothing is faster than the baseline, or
+            the fastest is not when it is measured afresh.
+        confirmed: the fastest measured afresh; None when nothing is faster.
         estimate_curve: after each estimate, the seconds since the start and the least
             estimate so far; of what was told before a resume, 0 seconds.
         measurement_curve: after each measurement, the seconds since the start and the
@@ -309,12 +310,12 @@ class _Run:
 
     def _estimate(self, prefix: Prefix, estimator: Estimator) -> Estimate:
         try:
-            module = self._game.play(prefix)
+            fingerprint = self._game.fingerprint(prefix)
+            if fingerprint not in self._estimates:
+                module = self._game.play(prefix)
+                (self._estimates[fingerprint],) = estimator.estimate_many([module])
         except HloEnvError as error:
             return Estimate(float("nan"), error=str(error))
-        fingerprint = module.fingerprint()
-        if fingerprint not in self._estimates:
-            (self._estimates[fingerprint],) = estimator.estimate_many([module])
         return self._estimates[fingerprint]
 
     def _different(self) -> Iterator[Candidate]:
@@ -323,7 +324,7 @@ class _Run:
         for prefix, seconds in self._search.told:
             if seconds == float("inf"):
                 continue
-            fingerprint = self._game.play(prefix).fingerprint()
+            fingerprint = self._game.fingerprint(prefix)
             if fingerprint not in seen:
                 seen.add(fingerprint)
                 yield Candidate(prefix, seconds, fingerprint)
@@ -357,9 +358,10 @@ class _Run:
             return
         best, measurement = max(right, key=lambda pair: pair[1].speedup)
         if measurement.speedup > 1:
-            found.best = best
             module = self._game.play(best.prefix)
             found.confirmed = evaluator.confirm(module, baseline=baseline)
+            if found.confirmed.is_ok and found.confirmed.speedup > 1:
+                found.best = best
 
     def _elapsed(self) -> float:
         return time.perf_counter() - self._started

@@ -100,7 +100,12 @@ class Keys:
     def of(self, module: HloModule) -> RecordKey:
         """The key of a measurement of `module` on this machine."""
         settings, machine = self._settings, this_machine()
-        plan = [settings.repeats, settings.precision, settings.seconds]
+        plan = [
+            settings.repeats,
+            settings.precision,
+            settings.give_up_below,
+            settings.seconds,
+        ]
         return RecordKey(
             kind="measurement",
             fingerprint=module.fingerprint(),

@@ -28,6 +28,8 @@ import os
 import pickle
 import resource
 import sys
+import threading
+import time
 from dataclasses import asdict, replace
 from typing import IO, Any
 
@@ -50,6 +52,8 @@ _PERTURBATIONS = 3
 _KERNELS_NS = 2e8
 _FEWEST_ROUNDS, _MOST_ROUNDS = 5, 30
 _QUANTILE = 30
+# How often a worker looks whether its parent is still there.
+_LOOK_S = 1.0
 
 
 class Worker:
@@ -261,11 +265,19 @@ def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
         write_frame(answers, answer, *results)
 
 
+def _end_with_parent(parent: int) -> None:
+    """Ends this process when its parent is gone, whatever it is at."""
+    while os.getppid() == parent:
+        time.sleep(_LOOK_S)
+    os._exit(1)
+
+
 def main() -> None:
     """Serves on stdin and stdout; what anyone prints goes to stderr."""
     if len(sys.argv) > 1:
         limit = int(sys.argv[1])
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
     requests = os.fdopen(os.dup(0), "rb")
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

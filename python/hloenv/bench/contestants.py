@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..errors import ArgumentError
-from ..policies import describe_policy
+from ..policies import describe_policy, get_policy
 from .spaces import Space, get_space
 
 _SEARCH = "search:"
@@ -106,7 +106,7 @@ def as_contestant(name: str) -> Contestant:
 
         describe_search(contestant.search)
     else:
-        describe_policy(player)
+        get_policy(player)
     return contestant
 
 

@@ -7,6 +7,8 @@ module that a rule has decided early, is searched for fusions; all share one bud
 
 from __future__ import annotations
 
+import contextlib
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -67,13 +69,16 @@ def search_fronts(
     """
     games = _fronts(module, space)
     searches = [get_search(search, game, seed=seed) for game in games]
-    seconds = None if budget.seconds is None else budget.seconds / len(games)
+    started = time.monotonic()
     first = max(1, int(budget.estimates * _FIRST_SHARE / len(games)))
     curve: list[float] = []
     found: dict[int, Found] = {}
 
     def look(index: int, estimates: int) -> None:
         before = len(searches[index].told)
+        seconds = budget.seconds
+        if seconds is not None:
+            seconds = max(seconds - (time.monotonic() - started), 1e-3)
         found[index] = run_search(
             searches[index],
             estimator,
@@ -82,7 +87,8 @@ def search_fronts(
         curve.extend(each for _, each in found[index].estimate_curve[before:])
 
     for index, game in enumerate(games):
-        if any(len(each) for each in game.complete()):
+        has_room = len(curve) + first <= budget.estimates
+        if has_room and any(len(each) for each in game.complete()):
             look(index, first)
     ranked = sorted(found, key=lambda index: _best_s(found[index]))[:_SEARCHED]
     left = budget.estimates - len(curve)
@@ -103,7 +109,9 @@ def search_fronts(
 def _fronts(module: HloModule, space: Space) -> list[Game]:
     """Games on different modules; the first is XLA's own front."""
     games = [Game(module, space.stops)]
-    seen = {module.fingerprint()}
+    seen = set()
+    with contextlib.suppress(HloEnvError):
+        seen.add(games[0].alternatives().module.fingerprint())
     for stop, policy in space.fronts:
         try:
             early = Game(module, (stop,))

@@ -70,6 +70,8 @@ def play(task: Task) -> Iterator[Row]:
     The contestant that is at work is noted, so that who reads the rows knows whom XLA
     died of.
     """
+    # Policies that estimate keep what they time where the others do.
+    os.environ["HLOENV_STORE"] = task.store
     lease = CoreLease(task.settings.threads)
     try:
         # XLA's passes prepare for the cores that the process may use.
@@ -92,23 +94,24 @@ class _Table:
         self._store = Store(task.store)
 
     def rows(self) -> Iterator[Row]:
-        waiting: list[_Played] = []
+        """Some policies at a time are decided and then timed, then the searches."""
         players = [(as_contestant(name), seed) for name, seed in self._task.players]
-        for contestant, seed in players:
-            if contestant.is_search:
-                continue
-            played = self._decide(contestant, seed)
-            if played.decided is None:
-                yield played.row
-            else:
-                waiting.append(played)
-        yield from self._measured(waiting)
+        policies = [each for each in players if not each[0].is_search]
+        for start in range(0, len(policies), _TOGETHER):
+            waiting: list[_Played] = []
+            for contestant, seed in policies[start : start + _TOGETHER]:
+                played = self._decide(contestant, seed)
+                if played.decided is None:
+                    yield played.row
+                else:
+                    waiting.append(played)
+            yield from self._measured(waiting)
         for contestant, seed in players:
             if contestant.is_search:
                 yield self._search(contestant, seed)
 
     def _decide(self, contestant: Contestant, seed: int) -> _Played:
-        note(contestant.name)
+        note(noted(contestant.name, seed))
         row = replace(self._base, contestant=contestant.name, seed=seed)
         started = time.perf_counter()
         try:
@@ -142,17 +145,14 @@ class _Table:
         times: dict[str, Measurement] = {}
         failure = ""
         with Measurer(settings, store=self._store) as measurer:
-            names = list(modules)
-            for start in range(0, len(names), _TOGETHER):
-                some = names[start : start + _TOGETHER]
+            if modules:
                 try:
                     found = measurer.measure(
-                        [modules[name] for name in some], baseline=self._module
+                        list(modules.values()), baseline=self._module
                     )
+                    times.update(zip(modules, found, strict=True))
                 except HloEnvError as error:
                     failure = f"{type(error).__name__}: {error}"
-                    break
-                times.update(zip(some, found, strict=True))
         for each in played:
             assert each.decided is not None
             if each.row.same:
@@ -165,7 +165,7 @@ class _Table:
                 yield timed_row(each.row, measurement)
 
     def _search(self, contestant: Contestant, seed: int) -> Row:
-        note(contestant.name)
+        note(noted(contestant.name, seed))
         task = self._task
         row = replace(self._base, contestant=contestant.name, seed=seed)
         started = time.perf_counter()
@@ -203,6 +203,11 @@ class _Table:
         return timed_row(row, final)
 
 
+def noted(name: str, seed: int) -> str:
+    """What is noted while a contestant is at work."""
+    return f"{name} with seed {seed}"
+
+
 def timed_row(row: Row, measurement: Measurement) -> Row:
     """The row with what was measured."""
     low, high = measurement.speedup_interval
@@ -226,8 +231,9 @@ def _rises(curve: Sequence[float]) -> tuple[tuple[int, float], ...]:
     for count, seconds in enumerate(curve, 1):
         if not math.isfinite(curve[0]):
             break
-        if not rises or curve[0] / seconds > rises[-1][1]:
-            rises.append((count, curve[0] / seconds))
+        speedup = curve[0] / seconds if seconds > 0 else 1.0
+        if not rises or speedup > rises[-1][1]:
+            rises.append((count, speedup))
     return tuple(rises)
 
 

@@ -96,16 +96,32 @@ class Row:
         return "loss" if self.high < 1 else "tie"
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; `from_json` reads them back."""
-        return asdict(self)
+        """Plain values; `from_json` reads them back. No error is None."""
+        return {**asdict(self), "error": self.error or None}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Row:
         """Reads what `to_json` wrote."""
         known = {each.name for each in fields(cls)}
         values = {name: value for name, value in data.items() if name in known}
+        values["error"] = values.get("error") or ""
         values["curve"] = tuple(tuple(each) for each in values.get("curve", ()))
         return cls(**values)
+
+
+def require_pyarrow() -> None:
+    """Does nothing where results can be written.
+
+    Raises:
+        ImportError: pyarrow is missing; says what to install.
+    """
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError:
+        raise ImportError(
+            "the benchmark's results go into Parquet files, for which it needs "
+            "pyarrow: pip install 'hloenv[bench]'"
+        ) from None
 
 
 def write_parquet(rows: Iterable[Row], path: Path) -> None:

@@ -5,18 +5,25 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from ..fuzz.children import Job, Outcome, Pool
+from ..errors import ArgumentError
+from ..fuzz.children import TIMEOUT, Job, Outcome, Pool
 from ..machine import this_machine
 from ..module import HloModule
 from ..settings import Settings
 from ..store import RecordKey, Store
 from .contestants import Contestant
-from .play import Task
+from .play import Task, noted
 from .rows import Row
+
+# Errors that say more of the moment than of the contestant.
+_PASSING = ("MeasureTimeout", "ImportError", "ModuleNotFoundError", "MemoryError")
+_LABELS = ("module", "source", "family", "split")
+_LONGEST = 500
 
 
 @dataclass(frozen=True)
@@ -48,7 +55,7 @@ class Plan:
 
     Attributes:
         contestants: policies and searches.
-        seeds: of those that draw random numbers.
+        seeds: of those that draw random numbers; the others have seed 0.
         settings: how to measure.
         estimates: that a search may make.
         measurements: that a search may make.
@@ -72,7 +79,7 @@ class Plan:
         return [
             (contestant, seed)
             for contestant in self.contestants
-            for seed in (self.seeds if contestant.is_random else self.seeds[:1])
+            for seed in (self.seeds if contestant.is_random else (0,))
         ]
 
 
@@ -102,10 +109,10 @@ def from_files(paths: Iterable[Path]) -> list[Entry]:
         module = HloModule.from_file(path)
         entries.append(
             Entry(
-                f"{path.parent.name}/{path.stem}",
+                f"{path.absolute().parent.name}/{path.stem}",
                 module.to_text(),
                 module.fingerprint(),
-                path.parent.name,
+                path.absolute().parent.name,
                 instruction_count=module.instruction_count,
             )
         )
@@ -136,6 +143,13 @@ def run(
     Returns:
         The rows of all modules that were started, in the order of the entries.
     """
+    names = Counter(each.name for each in entries)
+    if len(names) < len(entries):
+        ((name, count),) = names.most_common(1)
+        raise ArgumentError(
+            f"{count} modules have the name {name!r}, by which results are told apart; "
+            "rename a file or its folder"
+        )
     ends = None if seconds is None else time.monotonic() + seconds
     rows: dict[str, dict[tuple[str, int], Row]] = {each.name: {} for each in entries}
     missing: list[tuple[Entry, list[tuple[str, int]]]] = []
@@ -145,16 +159,18 @@ def run(
         found = [None] * len(keys) if plan.again else store.get_many(keys)
         for player, value in zip(players, found, strict=True):
             if value is not None:
-                rows[entry.name][player] = replace(
-                    Row.from_json(value), module=entry.name
-                )
+                # The module may have been played under another name.
+                own = {key: getattr(_row(entry, plan), key) for key in _LABELS}
+                rows[entry.name][player] = replace(Row.from_json(value), **own)
         todo = [each for each in players if each not in rows[entry.name]]
         if todo:
             missing.append((entry, todo))
         else:
             on_module()
     for entry, row in _play(missing, plan, store, workers, ends, on_module):
-        store.put(_key(entry, row.contestant, row.seed, plan), row.to_json())
+        # What another run may not meet is tried again.
+        if not row.error.startswith(_PASSING):
+            store.put(_key(entry, row.contestant, row.seed, plan), row.to_json())
         rows[entry.name][row.contestant, row.seed] = row
     return [row for each in rows.values() for row in each.values()]
 
@@ -170,30 +186,34 @@ def _play(
     """Rows as they come; a module whose process dies goes on without the cause."""
     waiting = list(reversed(missing))
     running: dict[int, tuple[Entry, list[tuple[str, int]]]] = {}
+    used_s: dict[str, float] = {}
     with Pool(workers=workers) as pool:
         while waiting or running:
             while waiting and len(running) < workers:
                 if ends is not None and time.monotonic() > ends:
-                    waiting.clear()
-                    break
+                    # What has been begun is finished: a module counts for all.
+                    waiting = [each for each in waiting if each[0].name in used_s]
+                    if not waiting:
+                        break
                 entry, players = waiting.pop()
                 job = Job(
                     "hloenv.bench.play:play",
                     (_task(entry, players, plan, store),),
-                    timeout_s=plan.module_s,
+                    timeout_s=max(plan.module_s - used_s.get(entry.name, 0.0), 1.0),
                 )
                 running[pool.submit(job)] = (entry, players)
             if not running:
                 return
             outcome = pool.next()
             entry, players = running.pop(outcome.index)
+            used_s[entry.name] = used_s.get(entry.name, 0.0) + outcome.seconds
             left = list(players)
             for row in outcome.values:
                 left.remove((row.contestant, row.seed))
                 yield entry, row
             for name, seed in _to_blame(outcome, left):
                 left.remove((name, seed))
-                error = " ".join(outcome.error.split())[-500:]
+                error = _reason(outcome, plan)
                 yield (
                     entry,
                     replace(_row(entry, plan), contestant=name, seed=seed, error=error),
@@ -206,10 +226,22 @@ def _play(
 
 def _to_blame(outcome: Outcome, left: list[tuple[str, int]]) -> list[tuple[str, int]]:
     """Whom the process died of: at least one, so that it comes to an end."""
-    if not outcome.error:
-        return left
-    noted = [each for each in left if each[0] == outcome.note]
-    return noted[:1] or left
+    if not outcome.error or outcome.error == TIMEOUT:
+        return list(left)
+    at_work = [each for each in left if noted(*each) == outcome.note]
+    return at_work[:1] or list(left)
+
+
+def _reason(outcome: Outcome, plan: Plan) -> str:
+    """Why there is no row, in a line that starts with a class of errors."""
+    if outcome.error == TIMEOUT:
+        return (
+            f"MeasureTimeout: the module's {plan.module_s:g} s were over before this "
+            "was played"
+        )
+    if outcome.error.startswith("Traceback"):
+        return outcome.error.strip().splitlines()[-1][:_LONGEST]
+    return "WorkerError: " + " ".join(outcome.error.split())[-_LONGEST:]
 
 
 def _task(
@@ -242,7 +274,7 @@ def _row(entry: Entry, plan: Plan) -> Row:
 
 def _key(entry: Entry, contestant: str, seed: int, plan: Plan) -> RecordKey:
     machine, settings = this_machine(), plan.settings
-    variant = [contestant, seed, settings.threads, settings.precision, settings.seconds]
+    variant = [contestant, seed, asdict(settings)]
     if "/search:" in contestant:
         variant += [plan.estimates, plan.measurements, plan.search_s]
     return RecordKey(

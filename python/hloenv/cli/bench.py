@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..bench import runner
 from ..bench.contestants import HEURISTICS, SEARCHES, as_contestants
-from ..bench.rows import Row, write_parquet
+from ..bench.rows import Row, require_pyarrow, write_parquet
 from ..bench.runner import Entry, Plan, from_dataset, from_files
 from ..bench.spaces import SPACES
 from ..errors import ArgumentError
@@ -142,6 +142,7 @@ def run(args: argparse.Namespace) -> None:
     if args.search:
         names += SEARCHES
     contestants = as_contestants(names)
+    require_pyarrow()  # before hours of work, not after
     entries = _entries(args)
     plan = Plan(
         contestants=contestants,
@@ -173,8 +174,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _entries(args: argparse.Namespace) -> list[Entry]:
-    paths = _paths(args.files)
-    entries = from_files(paths) if paths else from_dataset(args.split)
+    entries = from_files(_paths(args.files)) if args.files else from_dataset(args.split)
     low, high = args.min_instructions, args.max_instructions
     entries = [each for each in entries if low <= each.instruction_count <= high]
     count = args.modules or (_QUICK_MODULES if args.quick else None)
@@ -190,7 +190,10 @@ def _paths(given: list[Path]) -> list[Path]:
     found = []
     for path in given:
         if path.is_dir():
-            found += sorted([*path.rglob("*.txt"), *path.rglob("*.hlo")])
+            inside = sorted([*path.rglob("*.txt"), *path.rglob("*.hlo")])
+            if not inside:
+                raise ArgumentError(f"{path} holds no *.txt and no *.hlo")
+            found += inside
         else:
             found.append(path)
     return found
@@ -221,7 +224,8 @@ def _write(args: argparse.Namespace, rows: list[Row]) -> None:
         output.print_line()
     for line in largest_wins(rows):
         output.print_line(f"* {line}")
-    output.print_line(f"\nwrote {folder}/report.md, report.html, results.parquet")
+    written = ["report.md", "report.html", "results.parquet", *plots]
+    output.print_line(f"\nwrote {folder}/{', '.join(written)}")
     if not plots:
         output.print_line("no plots: matplotlib is missing (pip install hloenv[bench])")
 

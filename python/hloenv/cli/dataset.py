@@ -22,7 +22,7 @@ examples:
   hloenv dataset stats
   hloenv dataset show                      # every module, one line each
   hloenv dataset show --source jax-md --min-instructions 500
-  hloenv dataset show 3f2a --text > module.hlo
+  hloenv dataset show 58604038 --text > module.hlo
   hloenv dataset verify --split test
 """
 _SIZES = (1, 10, 50, 200, 500, 1000, 2000, 5000, 10000)
@@ -128,6 +128,13 @@ def _show(records: dataset.Dataset, args: argparse.Namespace) -> None:
         min_instructions=args.min_instructions,
         max_instructions=args.max_instructions,
     )
+    for name in ("source", "family"):
+        known = sorted({getattr(record, name) for record in records})
+        if getattr(args, name) not in (None, *known):
+            raise DatasetError(
+                f"no module has {name} {getattr(args, name)!r}; there are "
+                f"{', '.join(known)}"
+            )
     if args.json:
         output.print_json({"modules": [_described(record) for record in chosen]})
         return

@@ -33,8 +33,8 @@ DESCRIPTION = (
     "Searches for decisions that run faster than XLA's default: hundreds of candidates "
     "are estimated by their kernels, each of which is compiled and timed once; the "
     "best are compiled and timed for real, several at a time, and the fastest is "
-    "timed once more. Everything is kept in the store: a search that was stopped goes "
-    "on where it was."
+    "timed once more. All times are kept in the store: a search that was stopped and "
+    "is started again comes to where it was in a fraction of the time."
 )
 EXAMPLES = """\
 examples:
@@ -117,7 +117,8 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         *("-o", "--output"),
         metavar="FILE",
-        help="save the decided module (.pb or text) and its trace (FILE.trace.json)",
+        help="save the decided module (.pb or text) and its trace (FILE.trace.json), "
+        "if it is faster than XLA's default",
     )
 
 
@@ -227,8 +228,9 @@ def _print(args: argparse.Namespace, found: Found, counts: list[int]) -> None:
         )
     columns = ("accepted", "estimated", "measured", "over XLA's default", "95 %")
     output.print_table(columns, rows, right=columns)
+    unwritten = "" if args.output is None else f"; {args.output} is not written"
     if found.confirmed is None:
-        output.print_line("\nnothing is faster than XLA's default")
+        output.print_line(f"\nnothing is faster than XLA's default{unwritten}")
         return
     low, high = found.confirmed.speedup_interval
     output.print_line(
@@ -237,5 +239,7 @@ def _print(args: argparse.Namespace, found: Found, counts: list[int]) -> None:
         if found.confirmed.is_ok
         else f"\nthe fastest, measured afresh: {found.confirmed}"
     )
-    if args.output is not None:
+    if found.best is None:
+        output.print_line(f"so nothing is faster than XLA's default{unwritten}")
+    elif args.output is not None:
         output.print_line(f"wrote {args.output} and {args.output}.trace.json")

@@ -49,7 +49,7 @@ class Anneal(Search):
             if now is None or seconds < now_s:
                 now, now_s = start, seconds
         assert now is not None
-        scale = now_s if math.isfinite(now_s) else 1.0
+        scale = now_s if 0 < now_s < math.inf else 1.0
         tried = 0
         while True:
             changed = step(self.game, now, starts, self._rng)
@@ -61,7 +61,7 @@ class Anneal(Search):
     def _is_taken(self, worse: float, tried: int) -> bool:
         if not worse > 0:  # NaN too: both failed
             return True
-        if self._hot <= 0 or math.isinf(worse):
+        if self._hot <= 0 or self._cold <= 0 or math.isinf(worse):
             return False
         progress = min(1.0, tried / self._steps)
         temperature = self._hot * (self._cold / self._hot) ** progress

@@ -81,7 +81,7 @@ class TreeSearch(Search):
                 first_s = seconds
             child = _Node(start, (), start[0].copy(), self._order(()))
             root.children.append(child)
-            _visit([root, child], first_s / seconds if math.isfinite(seconds) else 0.0)
+            _visit([root, child], _reward(first_s, seconds))
         lowest, highest = math.inf, -math.inf
         while True:
             path = self._select(root, lowest, highest)
@@ -95,7 +95,7 @@ class TreeSearch(Search):
             seconds = yield decided
             if math.isinf(first_s):
                 first_s = seconds
-            reward = first_s / seconds if math.isfinite(seconds) else 0.0
+            reward = _reward(first_s, seconds)
             if reward > 0:
                 lowest, highest = min(lowest, reward), max(highest, reward)
             _visit(path, reward)
@@ -174,6 +174,13 @@ class TreeSearch(Search):
         )
         blocks.sort(key=lambda block: float(weights[block].sum()))
         return blocks * self._rounds
+
+
+def _reward(first_s: float, seconds: float) -> float:
+    """How many times as fast as the first; 0 for what failed."""
+    if not math.isfinite(seconds):
+        return 0.0
+    return first_s / seconds if seconds > 0 else 1.0
 
 
 def _visit(path: list[_Node], reward: float) -> None:
