@@ -130,7 +130,8 @@ absl::StatusOr<bool> Driver::OnPass(const Arrival& arrival, RunFn run) {
   stage.path = arrival.path;
   stage.occurrence = arrival.occurrence;
   stage.path_occurrence = arrival.path_occurrence;
-  stage.skipped = skipped_.contains(arrival.name);
+  stage.skipped = skipped_.contains(arrival.name) ||
+                  (!skipped_.empty() && DiesOf(arrival.name, *module()));
   absl::StatusOr<bool> result = false;
   if (!stage.skipped) {
     const auto start = std::chrono::steady_clock::now();

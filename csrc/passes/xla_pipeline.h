@@ -86,6 +86,10 @@ const std::vector<NeededPass>& NeededPasses();
 // removed. Called in front of fusion, which hides it from sight.
 absl::Status MendForBackend(xla::HloModule* module);
 
+// Whether a pass of XLA's that nobody needs ends the process on a module on
+// which passes that were left out have not run.
+bool DiesOf(absl::string_view pass, const xla::HloModule& module);
+
 // The names of the passes that XLA's pipeline leaves out when `decided` were
 // decided.
 absl::flat_hash_set<std::string> SkippedPasses(
