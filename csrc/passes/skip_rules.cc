@@ -2,10 +2,17 @@
 // What the rest of XLA's pipeline leaves out after decisions, and what it never
 // leaves out. Found by leaving out each pass on real and on small modules, and
 // compiling and running the result.
+#include <string>
+#include <vector>
+
 #include "absl/strings/match.h"
 #include "absl/strings/strip.h"
 #include "passes/xla_pipeline.h"
 #include "support/status.h"
+#include "xla/hlo/ir/hlo_computation.h"
+#include "xla/hlo/ir/hlo_instruction.h"
+#include "xla/hlo/ir/hlo_module.h"
+#include "xla/literal.h"
 
 namespace hloenv {
 namespace {
@@ -101,18 +108,31 @@ absl::Status MendForBackend(xla::HloModule* module) {
   return absl::OkStatus();
 }
 
-// It asks for the size of a tuple without saying that of a pointer.
-bool DiesOf(absl::string_view pass, const xla::HloModule& module) {
-  if (pass != "literal-canonicalizer") return false;
-  for (const xla::HloComputation* computation : module.computations()) {
-    for (const xla::HloInstruction* instruction : computation->instructions()) {
-      if (instruction->opcode() == xla::HloOpcode::kConstant &&
-          instruction->shape().IsTuple()) {
-        return true;
+absl::Status ExpandTupleConstants(xla::HloModule* module) {
+  for (xla::HloComputation* computation : module->computations()) {
+    // What is added at the end, of a tuple in a tuple, gets its turn too.
+    std::vector<xla::HloInstruction*> left =
+        computation->MakeInstructionPostOrder();
+    while (!left.empty()) {
+      xla::HloInstruction* constant = left.back();
+      left.pop_back();
+      if (constant->opcode() != xla::HloOpcode::kConstant ||
+          !constant->shape().IsTuple()) {
+        continue;
       }
+      std::vector<xla::HloInstruction*> elements;
+      const int64_t size = constant->shape().tuple_shapes().size();
+      for (int64_t i = 0; i < size; ++i) {
+        xla::LiteralSlice element(constant->literal(), {i});
+        elements.push_back(computation->AddInstruction(
+            xla::HloInstruction::CreateConstant(element.Clone())));
+      }
+      left.insert(left.end(), elements.begin(), elements.end());
+      HLOENV_RETURN_IF_ERROR(computation->ReplaceWithNewInstruction(
+          constant, xla::HloInstruction::CreateTuple(elements)));
     }
   }
-  return false;
+  return absl::OkStatus();
 }
 
 absl::flat_hash_set<std::string> SkippedPasses(

@@ -118,6 +118,10 @@ absl::StatusOr<bool> Driver::OnPass(const Arrival& arrival, RunFn run) {
   if (arrival.name == "fusion" && !replaying() && !skipped_.empty()) {
     HLOENV_RETURN_IF_ERROR(MendForBackend(module()));
   }
+  if (arrival.name == "literal-canonicalizer" && !replaying() &&
+      !skipped_.empty()) {
+    HLOENV_RETURN_IF_ERROR(ExpandTupleConstants(module()));
+  }
   HLOENV_RETURN_IF_ERROR(Arrive(arrival));
   if (replaying()) {
     const char changed = place_->changed[changed_.size()];
@@ -130,8 +134,7 @@ absl::StatusOr<bool> Driver::OnPass(const Arrival& arrival, RunFn run) {
   stage.path = arrival.path;
   stage.occurrence = arrival.occurrence;
   stage.path_occurrence = arrival.path_occurrence;
-  stage.skipped = skipped_.contains(arrival.name) ||
-                  (!skipped_.empty() && DiesOf(arrival.name, *module()));
+  stage.skipped = skipped_.contains(arrival.name);
   absl::StatusOr<bool> result = false;
   if (!stage.skipped) {
     const auto start = std::chrono::steady_clock::now();

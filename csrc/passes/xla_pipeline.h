@@ -86,9 +86,9 @@ const std::vector<NeededPass>& NeededPasses();
 // removed. Called in front of fusion, which hides it from sight.
 absl::Status MendForBackend(xla::HloModule* module);
 
-// Whether a pass of XLA's that nobody needs ends the process on a module on
-// which passes that were left out have not run.
-bool DiesOf(absl::string_view pass, const xla::HloModule& module);
+// Writes constants that are tuples as tuples of constants. The canonicalizer of
+// literals and the backend die of them where the simplifiers were left out.
+absl::Status ExpandTupleConstants(xla::HloModule* module);
 
 // The names of the passes that XLA's pipeline leaves out when `decided` were
 // decided.
