@@ -4,6 +4,7 @@
 #include "support/status.h"
 #include "xla/layout_util.h"
 #include "xla/service/call_graph.h"
+#include "xla/shape_util.h"
 
 namespace hloenv {
 
@@ -147,6 +148,13 @@ void ProposeMany(const Rule& rule, std::vector<const HloInstruction*> originals,
     HLOENV_ASSIGN_OR_RETURN(std::vector<HloInstruction*> results,
                             build(images));
     for (size_t i = 0; i < results.size(); ++i) {
+      // XLA's builders take the layout of an operand; before layout assignment
+      // operands may have another one than the original.
+      if (std::find(images.begin(), images.end(), results[i]) == images.end() &&
+          xla::ShapeUtil::Compatible(results[i]->shape(),
+                                     originals[i]->shape())) {
+        *results[i]->mutable_shape() = originals[i]->shape();
+      }
       if (results[i]->shape() != originals[i]->shape()) {
         return Error(kPassError,
                      absl::StrCat("what replaces '", originals[i]->name(),
