@@ -137,8 +137,10 @@ def test_there_has_to_be_something_to_measure(run):
 
 def test_self_test_of_given_modules(run):
     code, out, _ = run("--self-test", "model.hlo", "--comparisons", "2")
-    assert code == 0
-    assert rows(out)["all"][3] == "2"
+    *_, comparisons, missed, _, _ = rows(out)["all"]
+    assert comparisons == "2"
+    # One interval in twenty misses, by its meaning; of two, one is too many.
+    assert code == int(missed != "0")
     assert "of 2 comparisons" in out
     found = json.loads(
         run("--self-test", "model.hlo", "--comparisons", "1", "--json")[1]
