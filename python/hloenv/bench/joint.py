@@ -37,6 +37,7 @@ class Won:
 
     Attributes:
         game: of the front that won; XLA's own where nothing is faster.
+        front: what had been decided before, in words; "" for XLA's own front.
         prefix: what was decided in it.
         is_faster: whether it is, measured afresh.
         num_estimates: candidates that were estimated.
@@ -45,6 +46,7 @@ class Won:
     """
 
     game: Game
+    front: str
     prefix: Prefix
     is_faster: bool
     num_estimates: int
@@ -67,7 +69,8 @@ def search_fronts(
     Raises:
         HloEnvError: the module itself cannot be compiled or run.
     """
-    games = _fronts(module, space)
+    fronts = _fronts(module, space)
+    games = [game for _, game in fronts]
     searches = [get_search(search, game, seed=seed) for game in games]
     started = time.monotonic()
     first = max(1, int(budget.estimates * _FIRST_SHARE / len(games)))
@@ -98,20 +101,21 @@ def search_fronts(
     chosen = _chosen(found, budget.measurements)
     best, num_measured = _measured(games, chosen, evaluator, module)
     if best is None:
-        won = Won(games[0], games[0].complete(), False, 0, 0, [])
+        won = Won(games[0], "", games[0].complete(), False, 0, 0, [])
     else:
-        won = Won(games[best[0]], best[1].prefix, True, 0, 0, [])
+        front, game = fronts[best[0]]
+        won = Won(game, front, best[1].prefix, True, 0, 0, [])
     won.num_estimates, won.num_measured = len(curve), num_measured
     won.curve = [min(curve[: i + 1]) for i in range(len(curve))]
     return won
 
 
-def _fronts(module: HloModule, space: Space) -> list[Game]:
-    """Games on different modules; the first is XLA's own front."""
-    games = [Game(module, space.stops)]
+def _fronts(module: HloModule, space: Space) -> list[tuple[str, Game]]:
+    """Games on different modules, by name; the first is XLA's own front."""
+    fronts = [("", Game(module, space.stops))]
     seen = set()
     with contextlib.suppress(HloEnvError):
-        seen.add(games[0].alternatives().module.fingerprint())
+        seen.add(fronts[0][1].alternatives().module.fingerprint())
     for stop, policy in space.fronts:
         try:
             early = Game(module, (stop,))
@@ -122,8 +126,9 @@ def _fronts(module: HloModule, space: Space) -> list[Game]:
             continue
         if fingerprint not in seen:
             seen.add(fingerprint)
-            games.append(game)
-    return games
+            name = f"{'+'.join(map(str, stop.passes))} as {policy} has it"
+            fronts.append((name, game))
+    return fronts
 
 
 def _best_s(found: Found) -> float:

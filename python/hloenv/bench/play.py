@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -186,6 +187,8 @@ class _Table:
                     seed=seed,
                 )
                 decided = decided_of_game(won.game, won.prefix)
+                if won.front:
+                    decided.changes = Counter(decided.changes) + Counter([won.front])
                 row = replace(
                     self._decided_row(row, decided, started),
                     estimates=won.num_estimates,
