@@ -263,3 +263,6 @@ def test_plots_are_drawn(tmp_path):
     assert names == ["speedups.png", "families.png", "curves.png"]
     assert all((tmp_path / name).stat().st_size > 5000 for name in names)
     assert write_plots([], tmp_path) == []
+    # An interrupted run: no module was played by all.
+    apart = [replace(rows[0], module="a"), replace(rows[1], contestant="fusion/b")]
+    assert write_plots(apart, tmp_path) == []

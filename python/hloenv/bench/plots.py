@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .report import module_logs, standings
+from .report import Standing, module_logs, standings
 from .rows import Row
 
 if TYPE_CHECKING:
@@ -31,14 +31,22 @@ def write_plots(rows: Sequence[Row], folder: Path) -> list[str]:
     right = [row for row in rows if row.is_ok]
     searched = [row for row in right if row.curve]
     names = []
-    if right:
+    if _ranked(rows):
         names += [
-            _draw(folder / "speedups.png", lambda axes: _speedups(axes, right)),
-            _draw(folder / "families.png", lambda axes: _families(axes, right)),
+            _draw(folder / "speedups.png", lambda axes: _speedups(axes, rows)),
+            _draw(folder / "families.png", lambda axes: _families(axes, rows)),
         ]
     if searched:
         names.append(_draw(folder / "curves.png", lambda axes: _curves(axes, searched)))
     return names
+
+
+def _ranked(rows: Sequence[Row]) -> list[Standing]:
+    """Policies among themselves and searches among themselves, the best first."""
+    searches = [row for row in rows if "/search:" in row.contestant]
+    policies = [row for row in rows if "/search:" not in row.contestant]
+    ranked = [*standings(policies), *standings(searches)]
+    return sorted(ranked, key=lambda each: -each.mean)
 
 
 def _draw(path: Path, paint: Any) -> str:
@@ -54,7 +62,7 @@ def _draw(path: Path, paint: Any) -> str:
 
 def _speedups(axes: Axes, rows: Sequence[Row]) -> None:
     """How the speed-ups are distributed over modules, the best contestants on top."""
-    ranked = standings(rows)[:_MOST_CONTESTANTS][::-1]
+    ranked = _ranked(rows)[:_MOST_CONTESTANTS][::-1]
     values = [
         np.exp(module_logs(row for row in rows if row.contestant == each.contestant))
         for each in ranked
@@ -81,7 +89,8 @@ def _families(axes: Axes, rows: Sequence[Row]) -> None:
     best: dict[str, Any] = {}
     for family in sorted({row.family or "unknown" for row in rows}):
         of_family = [row for row in rows if (row.family or "unknown") == family]
-        best[family] = standings(of_family)[0]
+        if ranked := _ranked(of_family):
+            best[family] = ranked[0]
     names = sorted(best, key=lambda name: best[name].mean)
     means = np.array([best[name].mean for name in names])
     axes.barh(names, means - 1, left=1, height=0.6)
