@@ -182,6 +182,7 @@ def run(matrix: Matrix) -> bool:
                 workers=matrix.arguments.workers,
                 timeout=matrix.arguments.timeout,
                 nice=19,
+                is_timed_by_value=True,
             )
             for number, outcome in enumerate(outcomes, 1):
                 matrix.take(of_laws[outcome.index], outcome)
@@ -336,7 +337,9 @@ def main() -> int:
     parser.add_argument("--modules", type=int, default=None, help="at most so many")
     parser.add_argument("--max-kb", type=int, default=10**6, help="of a module's text")
     parser.add_argument("--seconds", type=float, default=1e9, help="stop after this")
-    parser.add_argument("--timeout", type=float, default=600, help="of one module")
+    parser.add_argument(
+        "--timeout", type=float, default=600, help="of one capture, in seconds"
+    )
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--results", default="laws.jsonl", help="what was found so far")
     parser.add_argument("--doc", help="write the result to this Markdown file")

@@ -10,6 +10,10 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
+from hloenv.fuzz.children import map_jobs
+
 _DRIVER = """
 import sys
 from hloenv.fuzz.children import Job, Pool
@@ -47,3 +51,16 @@ def test_nothing_goes_on_when_the_driver_is_killed(tmp_path: Path):
         driver.wait()
     child, server = map(int, path.read_text().split())
     assert _wait_for(lambda: not _is_alive(child) and not _is_alive(server))
+
+
+@pytest.mark.parametrize("by_value", [True, False])
+def test_a_slow_value_is_told_from_many_values(by_value: bool):
+    # Six values of 0.5 s each: late as a whole, in time one by one.
+    (outcome,) = map_jobs(
+        "support.children:count_slowly",
+        [(6, 0.5)],
+        timeout=2.0,
+        is_timed_by_value=by_value,
+    )
+    assert (len(outcome.values) == 6) == by_value
+    assert outcome.error == ("" if by_value else "timeout")

@@ -74,12 +74,14 @@ class Job:
         arguments: picklable, as are the results.
         timeout_s: seconds for the call.
         max_memory_bytes: what the child may allocate; None for no limit.
+        is_timed_by_value: `timeout_s` is for each value that the call hands over.
     """
 
     function: str
     arguments: tuple[Any, ...]
     timeout_s: float = 120.0
     max_memory_bytes: int | None = None
+    is_timed_by_value: bool = False
 
 
 class Pool:
@@ -162,6 +164,7 @@ def run_jobs(
     workers: int = 2,
     timeout: float = 120.0,
     nice: int = 0,
+    is_timed_by_value: bool = False,
 ) -> Iterator[Outcome]:
     """Calls `function` once for each job, each call in its own process.
 
@@ -171,13 +174,15 @@ def run_jobs(
         workers: calls at the same time.
         timeout: seconds for one call.
         nice: how much to lower the priority.
+        is_timed_by_value: as in `Job`.
 
     Yields:
         An Outcome for each job, in the order in which they end.
     """
     with Pool(workers=workers, nice=nice) as pool:
         for arguments in jobs:
-            pool.submit(Job(function, arguments, timeout))
+            job = Job(function, arguments, timeout, is_timed_by_value=is_timed_by_value)
+            pool.submit(job)
         for _ in jobs:
             yield pool.next()
 
@@ -233,7 +238,8 @@ class _Running:
     stream: IO[bytes]
     stderr: IO[bytes]
     started: float
-    timeout_s: float
+    clock_from: float
+    job: Job
     is_done: bool = False
 
 
@@ -283,7 +289,8 @@ def _start(index: int, job: Job, inherited: list[int]) -> _Running:
         os.fdopen(reader, "rb", buffering=0),
         stderr,
         time.monotonic(),
-        job.timeout_s,
+        time.monotonic(),
+        job,
     )
 
 
@@ -308,6 +315,8 @@ def _take(child: _Running) -> bool:
         return False
     if kind == "value":
         child.outcome.values.append(value)
+        if child.job.is_timed_by_value:
+            child.clock_from = time.monotonic()
     elif kind == "note":
         child.outcome.note = value
     elif kind == "error":
@@ -369,7 +378,8 @@ class _Server:
     def _end_late(self) -> None:
         now = time.monotonic()
         for child in self.running.values():
-            if not child.outcome.error and now - child.started > child.timeout_s:
+            is_late = now - child.clock_from > child.job.timeout_s
+            if is_late and not child.outcome.error:
                 child.outcome.error = TIMEOUT
                 os.kill(child.pid, signal.SIGKILL)
 
