@@ -8,7 +8,6 @@
 #include <sstream>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "support/quiet.h"
@@ -136,9 +135,12 @@ absl::Status PropagateNan(xla::DebugOptions* options) {
   const char* value = std::getenv(kVariable);
   HLOENV_ASSIGN_OR_RETURN(std::string text,
                           FlagText(value == nullptr ? "" : value));
-  if (!absl::StrContains(text, "xla_cpu_enable_fast_min_max")) {
-    options->set_xla_cpu_enable_fast_min_max(false);
+  for (const FlagWord& word : SplitFlags(text)) {
+    if (NameOf(word.flag) == "xla_cpu_enable_fast_min_max") {
+      return absl::OkStatus();
+    }
   }
+  options->set_xla_cpu_enable_fast_min_max(false);
   return absl::OkStatus();
 }
 

@@ -168,8 +168,8 @@ ReadableText MakeReadable(absl::string_view text) {
   return readable;
 }
 
-void SetNans(const std::vector<ComplexNan>& nans, xla::HloModule* module) {
-  if (nans.empty()) return;
+bool SetNans(const std::vector<ComplexNan>& nans, xla::HloModule* module) {
+  if (nans.empty()) return true;
   int64_t constant = -1;
   auto nan = nans.begin();
   for (xla::HloComputation* computation : module->computations()) {
@@ -195,6 +195,7 @@ void SetNans(const std::vector<ComplexNan>& nans, xla::HloModule* module) {
       }
     }
   }
+  return nan == nans.end();
 }
 
 }  // namespace hloenv

@@ -36,7 +36,7 @@ struct ReadableText {
 ReadableText MakeReadable(absl::string_view text);
 
 // Writes the NaNs into a module just parsed, in whose computations nothing has
-// moved yet.
-void SetNans(const std::vector<ComplexNan>& nans, xla::HloModule* module);
+// moved yet. False if some have no constant to go to.
+[[nodiscard]] bool SetNans(const std::vector<ComplexNan>& nans, xla::HloModule* module);
 
 }  // namespace hloenv

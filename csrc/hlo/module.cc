@@ -41,7 +41,11 @@ absl::StatusOr<Module> Module::FromText(absl::string_view text) {
   if (!(*parsed)->has_entry_computation()) {
     return Error(kParseError, "the HLO text has no ENTRY computation");
   }
-  SetNans(readable.nans, parsed->get());
+  if (!SetNans(readable.nans, parsed->get())) {
+    return Error(kParseError,
+                 "the HLO text has NaNs in complex constants that XLA's parser "
+                 "did not keep in the order of the text");
+  }
   return Module(*std::move(parsed));
 }
 

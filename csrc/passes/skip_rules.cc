@@ -26,6 +26,51 @@ bool IsNeeded(absl::string_view name) {
   return false;
 }
 
+// algsimp removes transposes of scalars; the emitter of fusions dies of the
+// empty permutation.
+absl::Status RemoveEmptyTransposes(xla::HloModule* module) {
+  for (xla::HloComputation* computation : module->computations()) {
+    for (xla::HloInstruction* instruction :
+         computation->MakeInstructionPostOrder()) {
+      if (instruction->opcode() == xla::HloOpcode::kTranspose &&
+          instruction->dimensions().empty()) {
+        HLOENV_RETURN_IF_ERROR(computation->ReplaceInstruction(
+            instruction, instruction->mutable_operand(0)));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The simplifiers write constants that are tuples as tuples of constants; the
+// canonicalizer of literals and the backend die of them.
+absl::Status ExpandTupleConstants(xla::HloModule* module) {
+  for (xla::HloComputation* computation : module->computations()) {
+    // What is added at the end, of a tuple in a tuple, gets its turn too.
+    std::vector<xla::HloInstruction*> left =
+        computation->MakeInstructionPostOrder();
+    while (!left.empty()) {
+      xla::HloInstruction* constant = left.back();
+      left.pop_back();
+      if (constant->opcode() != xla::HloOpcode::kConstant ||
+          !constant->shape().IsTuple()) {
+        continue;
+      }
+      std::vector<xla::HloInstruction*> elements;
+      const int64_t size = constant->shape().tuple_shapes().size();
+      for (int64_t i = 0; i < size; ++i) {
+        xla::LiteralSlice element(constant->literal(), {i});
+        elements.push_back(computation->AddInstruction(
+            xla::HloInstruction::CreateConstant(element.Clone())));
+      }
+      left.insert(left.end(), elements.begin(), elements.end());
+      HLOENV_RETURN_IF_ERROR(computation->ReplaceWithNewInstruction(
+          constant, xla::HloInstruction::CreateTuple(elements)));
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 const std::vector<SkipRule>& SkipRules() {
@@ -92,46 +137,10 @@ const std::vector<NeededPass>& NeededPasses() {
   return *passes;
 }
 
-// algsimp removes transposes of scalars; the emitter of fusions dies of the
-// empty permutation.
-absl::Status MendForBackend(xla::HloModule* module) {
-  for (xla::HloComputation* computation : module->computations()) {
-    for (xla::HloInstruction* instruction :
-         computation->MakeInstructionPostOrder()) {
-      if (instruction->opcode() == xla::HloOpcode::kTranspose &&
-          instruction->dimensions().empty()) {
-        HLOENV_RETURN_IF_ERROR(computation->ReplaceInstruction(
-            instruction, instruction->mutable_operand(0)));
-      }
-    }
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ExpandTupleConstants(xla::HloModule* module) {
-  for (xla::HloComputation* computation : module->computations()) {
-    // What is added at the end, of a tuple in a tuple, gets its turn too.
-    std::vector<xla::HloInstruction*> left =
-        computation->MakeInstructionPostOrder();
-    while (!left.empty()) {
-      xla::HloInstruction* constant = left.back();
-      left.pop_back();
-      if (constant->opcode() != xla::HloOpcode::kConstant ||
-          !constant->shape().IsTuple()) {
-        continue;
-      }
-      std::vector<xla::HloInstruction*> elements;
-      const int64_t size = constant->shape().tuple_shapes().size();
-      for (int64_t i = 0; i < size; ++i) {
-        xla::LiteralSlice element(constant->literal(), {i});
-        elements.push_back(computation->AddInstruction(
-            xla::HloInstruction::CreateConstant(element.Clone())));
-      }
-      left.insert(left.end(), elements.begin(), elements.end());
-      HLOENV_RETURN_IF_ERROR(computation->ReplaceWithNewInstruction(
-          constant, xla::HloInstruction::CreateTuple(elements)));
-    }
-  }
+absl::Status MendBefore(absl::string_view pass, xla::HloModule* module) {
+  // Fusion would hide the transposes from sight.
+  if (pass == "fusion") return RemoveEmptyTransposes(module);
+  if (pass == "literal-canonicalizer") return ExpandTupleConstants(module);
   return absl::OkStatus();
 }
 

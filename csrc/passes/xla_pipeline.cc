@@ -115,12 +115,8 @@ absl::Status Driver::Arrive(const Arrival& arrival) {
 }
 
 absl::StatusOr<bool> Driver::OnPass(const Arrival& arrival, RunFn run) {
-  if (arrival.name == "fusion" && !replaying() && !skipped_.empty()) {
-    HLOENV_RETURN_IF_ERROR(MendForBackend(module()));
-  }
-  if (arrival.name == "literal-canonicalizer" && !replaying() &&
-      !skipped_.empty()) {
-    HLOENV_RETURN_IF_ERROR(ExpandTupleConstants(module()));
+  if (!replaying() && !skipped_.empty()) {
+    HLOENV_RETURN_IF_ERROR(MendBefore(arrival.name, module()));
   }
   HLOENV_RETURN_IF_ERROR(Arrive(arrival));
   if (replaying()) {

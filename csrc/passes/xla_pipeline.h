@@ -82,13 +82,9 @@ struct NeededPass {
 // Sorted by name.
 const std::vector<NeededPass>& NeededPasses();
 
-// Removes what the backend dies of and only a pass that was left out would have
-// removed. Called in front of fusion, which hides it from sight.
-absl::Status MendForBackend(xla::HloModule* module);
-
-// Writes constants that are tuples as tuples of constants. The canonicalizer of
-// literals and the backend die of them where the simplifiers were left out.
-absl::Status ExpandTupleConstants(xla::HloModule* module);
+// Removes what a pass, or the backend behind it, dies of and only passes that
+// were left out would have removed.
+absl::Status MendBefore(absl::string_view pass, xla::HloModule* module);
 
 // The names of the passes that XLA's pipeline leaves out when `decided` were
 // decided.
