@@ -9,20 +9,7 @@ import pytest
 import hloenv
 from hloenv import effects, policies
 from hloenv.policies import base
-
-# `sin` is computed twice (cse saves one), and `x + 0` is just `x` (algsimp).
-_TWO_REWRITES = """HloModule two_rewrites
-
-ENTRY main {
-  x = f32[1024]{0} parameter(0)
-  zero = f32[] constant(0)
-  zeros = f32[1024]{0} broadcast(zero), dimensions={}
-  sum = f32[1024]{0} add(x, zeros)
-  sin1 = f32[1024]{0} sine(sum)
-  sin2 = f32[1024]{0} sine(sum)
-  ROOT product = f32[1024]{0} multiply(sin1, sin2)
-}
-"""
+from support.modules import TWO_REWRITES
 
 # Writing the logistic function out takes more instructions, and more bytes.
 _LOGISTIC = """HloModule logistic
@@ -116,22 +103,22 @@ def test_registered_policy_is_found_by_name():
 
 
 def test_accept_all_gives_what_the_pass_gives():
-    env, alternatives = _capture(_TWO_REWRITES, "algsimp")
-    native = hloenv.HloEnv(_TWO_REWRITES)
+    env, alternatives = _capture(TWO_REWRITES, "algsimp")
+    native = hloenv.HloEnv(TWO_REWRITES)
     native.run("algsimp")
     env.apply_alternatives(policies.get_policy("accept-all")(alternatives))
     assert env.fingerprint() == native.fingerprint()
 
 
 def test_reject_all_gives_the_original():
-    env, alternatives = _capture(_TWO_REWRITES, "algsimp", "cse")
+    env, alternatives = _capture(TWO_REWRITES, "algsimp", "cse")
     before = env.fingerprint()
     env.apply_alternatives(policies.get_policy("keep-original")(alternatives))
     assert env.fingerprint() == before
 
 
 def test_random_follows_from_its_seed():
-    _, alternatives = _capture(_TWO_REWRITES, "algsimp", "cse")
+    _, alternatives = _capture(TWO_REWRITES, "algsimp", "cse")
 
     def draws(seed: int) -> list[list[int]]:
         policy = policies.get_policy("random", seed=seed)
@@ -147,7 +134,7 @@ def test_random_follows_from_its_seed():
 
 
 def test_first_takes_one_rewrite_at_a_time():
-    env, alternatives = _capture(_TWO_REWRITES, "algsimp", "cse")
+    env, alternatives = _capture(TWO_REWRITES, "algsimp", "cse")
     total = len(alternatives)
     assert total >= 2
     policy = policies.get_policy("first")
@@ -164,7 +151,7 @@ def test_first_takes_one_rewrite_at_a_time():
 
 @pytest.mark.parametrize("name", ["fewest-ops", "least-bytes"])
 def test_greedy_policies_take_what_gains(name):
-    env, alternatives = _capture(_TWO_REWRITES, "algsimp", "cse")
+    env, alternatives = _capture(TWO_REWRITES, "algsimp", "cse")
     decisions = policies.get_policy(name)(alternatives)
     assert (np.asarray(decisions) > 0).all()
     before = env.module

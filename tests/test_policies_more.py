@@ -10,21 +10,7 @@ import hloenv
 from hloenv import policies
 from hloenv.estimates import Estimate
 from hloenv.roofline import Roofline, node_seconds
-
-# Two chains; `x + 0` is just `x` (algsimp), and the sines are one (cse).
-_REWRITES = """HloModule rewrites
-
-ENTRY main {
-  x = f32[1024]{0} parameter(0)
-  zero = f32[] constant(0)
-  zeros = f32[1024]{0} broadcast(zero), dimensions={}
-  sum = f32[1024]{0} add(x, zeros)
-  sin1 = f32[1024]{0} sine(sum)
-  sin2 = f32[1024]{0} sine(sum)
-  ROOT product = f32[1024]{0} multiply(sin1, sin2)
-}
-"""
-
+from support.modules import TWO_REWRITES
 
 # Six pairs of sines that cse would make one each.
 _PAIRS = (
@@ -78,7 +64,7 @@ def _fusions(hlo_dir, least=20, most=400):
 
 
 def _rewrites(*passes):
-    return hloenv.HloEnv(_REWRITES).get_alternatives(*passes)
+    return hloenv.HloEnv(TWO_REWRITES).get_alternatives(*passes)
 
 
 def test_xla_decides_as_xla_does(hlo_dir):

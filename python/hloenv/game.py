@@ -20,8 +20,9 @@ from .env import HloEnv
 from .errors import ArgumentError
 from .module import HloModule, as_module
 from .passes import Pass, Pipeline
+from .policies import Policy
 from .policies.mixtures import xla_pass
-from .rewrite import Alternative, Alternatives
+from .rewrite import Alternative, Alternatives, as_decisions
 
 # Captures of the latest prefixes that are kept; each holds its module and shadows.
 _KEPT = 64
@@ -117,6 +118,17 @@ class Game:
         """`prefix`, and XLA's own decisions at all stops after it."""
         while len(prefix) < len(self.stops):
             prefix = (*prefix, self.default(prefix))
+        return prefix
+
+    def follow_policy(self, policy: Policy) -> Prefix:
+        """A complete prefix: what a policy decides at one stop after the other.
+
+        Raises:
+            HloEnvError: as `alternatives`, or the policy fails.
+        """
+        prefix: Prefix = ()
+        while len(prefix) < len(self.stops):
+            prefix = (*prefix, as_decisions(policy(self.alternatives(prefix))))
         return prefix
 
     def carry(self, decided: Prefix, prefix: Prefix) -> Prefix:

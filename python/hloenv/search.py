@@ -9,7 +9,7 @@ since the best of many timings is the luckiest too.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -212,53 +212,41 @@ def search(
     Raises:
         ArgumentError: there is nothing to decide, or fewer than one estimate.
     """
-    return search_game(
-        Game.of(alternatives),
-        name,
-        estimator=estimator,
-        evaluator=evaluator,
-        baseline=baseline,
-        budget=Budget(estimates, measurements),
-        seed=seed,
-        on_estimate=on_estimate,
-        on_measurement=on_measurement,
-    )
-
-
-def search_game(
-    game: Game,
-    name: str = DEFAULT_SEARCH,
-    *,
-    estimator: Estimator,
-    evaluator: Evaluator | None = None,
-    baseline: HloModule | None = None,
-    budget: Budget | None = None,
-    seed: int = 0,
-    on_estimate: Callable[[Prefix, Estimate], None] | None = None,
-    on_measurement: Callable[[Result], None] | None = None,
-) -> Found:
-    """`run_search` with a new search.
-
-    Args:
-        game: what to decide.
-        name: of the search, as `get_search` takes it.
-        estimator: says how long a module runs.
-        evaluator: compiles and times; without one nothing is measured.
-        baseline: what to beat; the game's module by default.
-        budget: how much of everything.
-        seed: of the candidates.
-        on_estimate: called with each candidate and its estimate.
-        on_measurement: called with each result as it comes.
-    """
     return run_search(
-        get_search(name, game, seed=seed),
+        get_search(name, Game.of(alternatives), seed=seed),
         estimator,
         evaluator,
         baseline=baseline,
-        budget=budget,
+        budget=Budget(estimates, measurements),
         on_estimate=on_estimate,
         on_measurement=on_measurement,
     )
+
+
+def confirm_best(
+    modules: Sequence[HloModule],
+    measurements: Sequence[Measurement],
+    evaluator: Evaluator,
+    baseline: HloModule,
+) -> tuple[int | None, Measurement | None]:
+    """Measures the fastest afresh: the best of many timings is the luckiest too.
+
+    Args:
+        modules: that were measured.
+        measurements: one for each.
+        evaluator: measures once more.
+        baseline: of the measurements.
+
+    Returns:
+        Position of the fastest, None if nothing is faster or it was luck alone; and
+        its measurement, None if there was none to make.
+    """
+    right = [i for i, each in enumerate(measurements) if each.is_ok]
+    best = max(right, key=lambda i: measurements[i].speedup, default=None)
+    if best is None or measurements[best].speedup <= 1:
+        return None, None
+    again = evaluator.confirm(modules[best], baseline=baseline)
+    return (best if again.is_ok and again.speedup > 1 else None), again
 
 
 class _Run:
@@ -353,15 +341,14 @@ class _Run:
             if not self._has_time():
                 break
         found.measured = [(chosen[index], results[index]) for index in sorted(results)]
-        right = [pair for pair in found.measured if pair[1].is_ok]
-        if not right:
-            return
-        best, measurement = max(right, key=lambda pair: pair[1].speedup)
-        if measurement.speedup > 1:
-            module = self._game.play(best.prefix)
-            found.confirmed = evaluator.confirm(module, baseline=baseline)
-            if found.confirmed.is_ok and found.confirmed.speedup > 1:
-                found.best = best
+        best, found.confirmed = confirm_best(
+            [self._game.play(candidate.prefix) for candidate, _ in found.measured],
+            [measurement for _, measurement in found.measured],
+            evaluator,
+            baseline,
+        )
+        if best is not None:
+            found.best = found.measured[best][0]
 
     def _elapsed(self) -> float:
         return time.perf_counter() - self._started

@@ -12,18 +12,19 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ..errors import HloEnvError
 from ..game import Game, Prefix
 from ..module import HloModule
 from ..policies import get_policy
-from ..search import Budget, Candidate, Found, run_search
+from ..search import Budget, Candidate, Found, confirm_best, run_search
 from ..searches import get_search
-from .spaces import Space, policy_decisions
+from .spaces import Space
 
 if TYPE_CHECKING:
     from ..estimates import Estimator
     from ..evaluator import Evaluator
-    from ..measurement import Measurement
 
 # Fronts that are searched beyond their starting points: the best by estimate.
 _SEARCHED = 3
@@ -99,15 +100,22 @@ def search_fronts(
         if left >= len(ranked):
             look(index, left // len(ranked))
     chosen = _chosen(found, budget.measurements)
-    best, num_measured = _measured(games, chosen, evaluator, module)
-    if best is None:
-        won = Won(games[0], "", games[0].complete(), False, 0, 0, [])
-    else:
-        front, game = fronts[best[0]]
-        won = Won(game, front, best[1].prefix, True, 0, 0, [])
-    won.num_estimates, won.num_measured = len(curve), num_measured
-    won.curve = [min(curve[: i + 1]) for i in range(len(curve))]
-    return won
+    modules = [games[index].play(candidate.prefix) for index, candidate in chosen]
+    results = evaluator.evaluate(modules, baseline=module)
+    best, _ = confirm_best(modules, results, evaluator, module)
+    front, game, prefix = *fronts[0], games[0].complete()
+    if best is not None:
+        index, candidate = chosen[best]
+        front, game, prefix = *fronts[index], candidate.prefix
+    return Won(
+        game,
+        front,
+        prefix,
+        best is not None,
+        len(curve),
+        len(results),
+        np.minimum.accumulate(curve).tolist(),
+    )
 
 
 def _fronts(module: HloModule, space: Space) -> list[tuple[str, Game]]:
@@ -119,8 +127,8 @@ def _fronts(module: HloModule, space: Space) -> list[tuple[str, Game]]:
     for stop, policy in space.fronts:
         try:
             early = Game(module, (stop,))
-            decisions = policy_decisions(get_policy(policy), early.alternatives())
-            game = Game(early.play((decisions,)), space.stops)
+            decided = early.follow_policy(get_policy(policy))
+            game = Game(early.play(decided), space.stops)
             fingerprint = game.alternatives().module.fingerprint()
         except HloEnvError:
             continue
@@ -146,23 +154,3 @@ def _chosen(found: dict[int, Found], count: int) -> list[tuple[int, Candidate]]:
     chosen.sort(key=lambda pair: pair[1].estimate_s)
     rest.sort(key=lambda pair: pair[1].estimate_s)
     return (chosen + rest)[:count]
-
-
-def _measured(
-    games: list[Game],
-    chosen: list[tuple[int, Candidate]],
-    evaluator: Evaluator,
-    module: HloModule,
-) -> tuple[tuple[int, Candidate] | None, int]:
-    """The fastest, if it is faster than XLA's default when measured afresh."""
-    modules = [games[index].play(candidate.prefix) for index, candidate in chosen]
-    results: list[Measurement] = evaluator.evaluate(modules, baseline=module)
-    right = [i for i, result in enumerate(results) if result.is_ok]
-    if not right:
-        return None, len(results)
-    best = max(right, key=lambda i: results[i].speedup)
-    if results[best].speedup > 1:
-        again = evaluator.confirm(modules[best], baseline=module)
-        if again.is_ok and again.speedup > 1:
-            return chosen[best], len(results)
-    return None, len(results)

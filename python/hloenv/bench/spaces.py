@@ -6,14 +6,13 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from ..effects import Int64Array
 from ..errors import HloEnvError
 from ..game import Game, Prefix, Stop
 from ..intercept import intercept
 from ..module import HloModule
 from ..place import finish
 from ..policies import Policy
-from ..rewrite import Alternatives, as_decisions
+from ..rewrite import as_decisions
 
 _FUSION = Stop(("fusion", "general-fusion"), where="fusion", default="fusion")
 _MORE = Stop(("general-fusion",), where="fusion", first=("fusion",))
@@ -160,10 +159,7 @@ def decide(module: HloModule, space: Space, policy: Policy) -> Decided:
     if space.live:
         return _decide_live(module, space.live, policy)
     game = Game(module, space.stops)
-    prefix: Prefix = ()
-    for _ in game.stops:
-        prefix = (*prefix, policy_decisions(policy, game.alternatives(prefix)))
-    return decided_of_game(game, prefix)
+    return decided_of_game(game, game.follow_policy(policy))
 
 
 def decided_of_game(game: Game, prefix: Prefix) -> Decided:
@@ -176,11 +172,6 @@ def decided_of_game(game: Game, prefix: Prefix) -> Decided:
     )
 
 
-def policy_decisions(policy: Policy, alternatives: Alternatives) -> Int64Array:
-    """[A] what a policy decides."""
-    return as_decisions(policy(alternatives))
-
-
 def _decide_live(module: HloModule, names: frozenset[str], policy: Policy) -> Decided:
     count = accepted = 0
     with intercept(module) as pipeline:
@@ -188,7 +179,7 @@ def _decide_live(module: HloModule, names: frozenset[str], policy: Policy) -> De
             if stage.name not in names:
                 continue
             alternatives = stage.get_alternatives()
-            decisions = policy_decisions(policy, alternatives)
+            decisions = as_decisions(policy(alternatives))
             count += len(decisions)
             accepted += int((decisions > 0).sum())
             stage.apply_alternatives(decisions)

@@ -23,6 +23,27 @@ PASS_HELP = (
 _BOOLS = {"true": True, "1": True, "false": False, "0": False}
 
 
+def add_action(
+    actions: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str
+) -> argparse.ArgumentParser:
+    """Adds an action of a command; --json and --verbose may also stand before it."""
+    parser = actions.add_parser(name, help=text, description=f"{text.capitalize()}.")
+    # A default here would undo what was given in front of the action.
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help="print one JSON object and nothing else",
+    )
+    parser.add_argument(
+        *("-v", "--verbose"),
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help="show tracebacks of errors",
+    )
+    return parser
+
+
 def positive(text: str) -> int:
     """An int above 0, for argparse."""
     return _int_of_at_least(1, text)

@@ -12,6 +12,7 @@ from typing import Any
 from .. import dataset
 from ..errors import DatasetError
 from . import output
+from .arguments import add_action
 
 DESCRIPTION = (
     "Looks at the dataset: real modules of public JAX projects, one Parquet file for "
@@ -47,25 +48,12 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 def _add(
     actions: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str
 ) -> argparse.ArgumentParser:
-    parser = actions.add_parser(name, help=text, description=f"{text.capitalize()}.")
+    parser = add_action(actions, name, text)
     parser.add_argument(
         "--split", choices=(*dataset.SPLITS, "all"), default="all", help="default: all"
     )
     parser.add_argument(
         "--path", metavar="DIR", type=Path, help="folder of the Parquet files"
-    )
-    # Also in front of the action; a default here would undo what was given there.
-    parser.add_argument(
-        "--json",
-        action="store_true",
-        default=argparse.SUPPRESS,
-        help="print one JSON object and nothing else",
-    )
-    parser.add_argument(
-        *("-v", "--verbose"),
-        action="store_true",
-        default=argparse.SUPPRESS,
-        help="show tracebacks of errors",
     )
     return parser
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from ..errors import StoreError
 from ..store import Store, StoreInfo, default_path
 from . import output
+from .arguments import add_action
 
 DESCRIPTION = (
     "Looks after the store of results, in which everything that was measured is kept "
@@ -62,26 +63,13 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 def _add(
     actions: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str
 ) -> argparse.ArgumentParser:
-    parser = actions.add_parser(name, help=text, description=f"{text.capitalize()}.")
+    parser = add_action(actions, name, text)
     parser.add_argument(
         "--store",
         metavar="PATH",
         type=Path,
         help="the store's file (default $HLOENV_STORE, or hloenv/store.sqlite in the "
         "cache folder)",
-    )
-    # Also in front of the action; a default here would undo what was given there.
-    parser.add_argument(
-        "--json",
-        action="store_true",
-        default=argparse.SUPPRESS,
-        help="print one JSON object and nothing else",
-    )
-    parser.add_argument(
-        *("-v", "--verbose"),
-        action="store_true",
-        default=argparse.SUPPRESS,
-        help="show tracebacks of errors",
     )
     return parser
 

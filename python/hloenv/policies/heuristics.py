@@ -6,17 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
-from ..effects import byte_weights, count_weights
+from ..effects import Int64Array, byte_weights, count_weights
 from ..roofline import Rates, node_seconds
 from .base import register_policy
 from .cheapest import Greedy
 
 if TYPE_CHECKING:
     from ..rewrite import Alternatives
-
-Int64Array = npt.NDArray[np.int64]
 
 
 class AcceptAll:

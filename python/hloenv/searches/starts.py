@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-from ..effects import Int64Array
 from ..errors import HloEnvError
 from ..game import Game, Prefix
 from ..policies import get_policy
-from ..rewrite import as_decisions
 
 # In order of how often they are the best.
 _RULES = (
@@ -30,9 +28,7 @@ def starting_points(game: Game) -> list[Prefix]:
     seen = {_key(game, points[0])}
     for name in _RULES:
         try:
-            prefix: Prefix = ()
-            while len(prefix) < len(game.stops):
-                prefix = (*prefix, _decide(name, game, prefix))
+            prefix = game.follow_policy(get_policy(name))
             key = _key(game, prefix)
         except HloEnvError:
             continue
@@ -40,10 +36,6 @@ def starting_points(game: Game) -> list[Prefix]:
             seen.add(key)
             points.append(prefix)
     return points
-
-
-def _decide(name: str, game: Game, prefix: Prefix) -> Int64Array:
-    return as_decisions(get_policy(name)(game.alternatives(prefix)))
 
 
 def _key(game: Game, prefix: Prefix) -> tuple[bytes, ...]:
