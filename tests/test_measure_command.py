@@ -139,8 +139,8 @@ def test_self_test_of_given_modules(run):
     code, out, _ = run("--self-test", "model.hlo", "--comparisons", "2")
     *_, comparisons, missed, _, _ = rows(out)["all"]
     assert comparisons == "2"
-    # One interval in twenty misses, by its meaning; of two, one is too many.
-    assert code == int(missed != "0")
+    # One interval in twenty misses, by its meaning; one of two may be such a one.
+    assert code == int(missed == "2")
     assert "of 2 comparisons" in out
     found = json.loads(
         run("--self-test", "model.hlo", "--comparisons", "1", "--json")[1]
