@@ -164,6 +164,17 @@ def test_memory_has_a_limit() -> None:
             lab.call("builtins:bytearray", 3 << 30)
 
 
+def test_too_little_memory_is_refused() -> None:
+    # In a process with less, not even a thread starts, and nobody is told.
+    with pytest.raises(hloenv.ArgumentError, match="256 MiB"):
+        hloenv.isolated(max_memory_bytes=10)
+    with pytest.raises(hloenv.ArgumentError, match="256 MiB"):
+        hloenv.Settings(max_memory_bytes=100 << 20)
+    done = _run("show", "x.hlo", "--memory-limit=100M")
+    assert done.returncode == 2
+    assert "256 MiB" in done.stderr
+
+
 def test_a_closed_lab_says_so() -> None:
     with hloenv.isolated() as lab:
         pass

@@ -174,6 +174,46 @@ def test_steps_are_timed_by_themselves():
     assert all(name in names for name in times.names)
 
 
+_LOOP = """HloModule loop
+
+body {
+  p = (s32[], f32[1024]) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  x = f32[1024] get-tuple-element(p), index=1
+  one = s32[] constant(1)
+  next = s32[] add(i, one)
+  y = f32[1024] sine(x)
+  ROOT t = (s32[], f32[1024]) tuple(next, y)
+}
+
+condition {
+  p = (s32[], f32[1024]) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  end = s32[] constant(2000)
+  ROOT c = pred[] compare(i, end), direction=LT
+}
+
+ENTRY e {
+  n = s32[] parameter(0)
+  x = f32[1024] parameter(1)
+  start = (s32[], f32[1024]) tuple(n, x)
+  ROOT loop = (s32[], f32[1024]) while(start), condition=condition, body=body
+}
+"""
+
+
+def test_a_loop_that_has_counted_to_its_end_is_not_run_again():
+    executable = hloenv.compile(_LOOP)
+    inputs = [np.int32(0), np.ones(1024, np.float32)]
+    cold, warm = (
+        executable.time_steps(5, inputs=inputs, is_warm=is_warm).durations_ns.sum(
+            axis=1
+        )
+        for is_warm in (False, True)
+    )
+    assert warm.min() > 0.5 * cold.min()
+
+
 class CountMultiplies:
     """Estimates by what a test can predict."""
 

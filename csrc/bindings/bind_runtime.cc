@@ -112,7 +112,7 @@ void BindRuntime(py::module_& m) {
       py::arg("callers"), py::arg("arguments"), py::arg("batch"),
       py::arg("warmup"), py::arg("rounds"), py::arg("seed"));
   m.def("time_steps", &TimeCallerSteps, py::arg("caller"), py::arg("arguments"),
-        py::arg("warmup"), py::arg("rounds"));
+        py::arg("warmup"), py::arg("rounds"), py::arg("is_warm"));
 
   py::class_<KernelGraph, std::shared_ptr<KernelGraph>>(m, "KernelGraph")
       .def(py::init<const Module&>(), py::arg("module"), WithoutGil())

@@ -167,15 +167,15 @@ py::list TimeCallers(const std::vector<Caller*>& callers,
 }
 
 py::tuple TimeCallerSteps(Caller& caller, const py::tuple& arguments,
-                          int64_t warmup, int64_t rounds) {
+                          int64_t warmup, int64_t rounds, bool is_warm) {
   std::vector<py::object> keep_alive;
   const std::vector<const void*> inputs =
       caller.Pointers(arguments, &keep_alive);
   StepTimes times;
   {
     py::gil_scoped_release release;
-    times =
-        ValueOrThrow(TimeSteps(caller.executable(), inputs, warmup, rounds));
+    times = ValueOrThrow(
+        TimeSteps(caller.executable(), inputs, warmup, rounds, is_warm));
   }
   py::array_t<double> durations({static_cast<py::ssize_t>(rounds),
                                  static_cast<py::ssize_t>(times.names.size())},

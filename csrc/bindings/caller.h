@@ -60,6 +60,6 @@ pybind11::list TimeCallers(const std::vector<Caller*>& callers,
 // in ns; [rounds] float64, how long XLA takes for all of them. See TimeSteps.
 pybind11::tuple TimeCallerSteps(Caller& caller,
                                 const pybind11::tuple& arguments,
-                                int64_t warmup, int64_t rounds);
+                                int64_t warmup, int64_t rounds, bool is_warm);
 
 }  // namespace hloenv

@@ -38,9 +38,12 @@ struct StepTimes {
 
 // Runs an executable one step after the other, none beside another, and times
 // each; then lets XLA run all of them as it does, and times that. A step that
-// XLA itself cuts into parallel pieces keeps them. Errors: ExecuteError.
+// XLA itself cuts into parallel pieces keeps them. `is_warm`: kernels run
+// twice, and the second run counts, which finds its inputs in the caches.
+// Errors: ExecuteError.
 absl::StatusOr<StepTimes> TimeSteps(Executable& executable,
                                     absl::Span<const void* const> inputs,
-                                    int64_t warmup, int64_t rounds);
+                                    int64_t warmup, int64_t rounds,
+                                    bool is_warm);
 
 }  // namespace hloenv

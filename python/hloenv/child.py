@@ -22,7 +22,13 @@ from collections.abc import Sequence
 from typing import IO, Any
 
 from . import errors
-from .errors import CompileError, HloEnvError, MeasureTimeout, WorkerError
+from .errors import (
+    ArgumentError,
+    CompileError,
+    HloEnvError,
+    MeasureTimeout,
+    WorkerError,
+)
 
 _LENGTH = struct.Struct("<Q")
 _START_TIMEOUT_S = 120.0
@@ -75,11 +81,32 @@ def last_words(stderr: IO[bytes]) -> str:
     return chosen[-1000:]
 
 
+# XLA and its libraries alone take half of this; a process that cannot even start its
+# threads hangs.
+LEAST_MEMORY_BYTES = 256 << 20
+
+
+def check_memory(max_memory_bytes: int | None) -> None:
+    """Refuses limits that leave a process no memory to work with.
+
+    Raises:
+        ArgumentError: less than `LEAST_MEMORY_BYTES`.
+    """
+    if max_memory_bytes is not None and max_memory_bytes < LEAST_MEMORY_BYTES:
+        raise ArgumentError(
+            f"a limit of {max_memory_bytes} bytes of memory is too little for XLA and "
+            f"its libraries: allow at least {LEAST_MEMORY_BYTES >> 20} MiB"
+        )
+
+
 class Child:
     """One worker process. Not for several threads at the same time.
 
     Args:
         max_memory_bytes: how much memory the process may allocate; None for no limit.
+
+    Raises:
+        ArgumentError: as `check_memory`.
         cores: the only ones that it works on; None for all.
     """
 
@@ -90,6 +117,7 @@ class Child:
         cores: Sequence[int] | None = None,
     ):
         """Starts the process; the first request waits until it is up."""
+        check_memory(max_memory_bytes)
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as self)
         # The child imports this very package, wherever it came from.
         environment = os.environ | {

@@ -178,6 +178,7 @@ class Executable:
         *,
         inputs: Sequence[Any] | None = None,
         warmup: int = 1,
+        is_warm: bool = False,
     ) -> StepTimes:
         """Times what XLA starts one by one: its kernels, copies, loops.
 
@@ -188,10 +189,13 @@ class Executable:
             repeats: how many runs are timed.
             inputs: the arguments of all runs; by default `random_inputs`.
             warmup: runs before the first that is timed.
-
+            is_warm: run each kernel twice and count the second run, which finds what
+                it reads in the caches, as behind the kernel that wrote it.
         """
         arguments = tuple(random_inputs(self.module) if inputs is None else inputs)
-        return StepTimes(*core.time_steps(self._caller, arguments, warmup, repeats))
+        return StepTimes(
+            *core.time_steps(self._caller, arguments, warmup, repeats, is_warm)
+        )
 
     def copy(self) -> Executable:
         """The same code once more, at another address.

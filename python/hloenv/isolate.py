@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .child import Child
+from .child import Child, check_memory
 from .errors import InvalidModuleError, ParseError, WorkerError
 from .module import HloModule, read_text_or_proto
 from .passes import Pass, PassRun, Pipeline, as_pipeline, run_passes
@@ -171,7 +171,11 @@ def isolated(
         timeout_s: how long one call may take, in seconds; None for no limit.
         max_memory_bytes: how much memory the child may allocate, its libraries' few
             hundred MB included; None for no limit.
+
+    Raises:
+        ArgumentError: less memory than XLA's libraries need.
     """
+    check_memory(max_memory_bytes)
     return Lab(timeout_s=timeout_s, max_memory_bytes=max_memory_bytes)
 
 

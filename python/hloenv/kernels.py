@@ -202,7 +202,7 @@ class KernelCache:
             flags=machine.flags,
             target="cpu",
             machine=machine.id,
-            variant=f"threads {self.threads}",
+            variant=f"warm, threads {self.threads}",
         )
 
     def close(self) -> None:

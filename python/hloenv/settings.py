@@ -9,6 +9,7 @@ import pickle
 from dataclasses import dataclass
 from typing import Any
 
+from .child import check_memory
 from .errors import ArgumentError
 from .executable import Finish
 from .machine import this_machine
@@ -53,6 +54,7 @@ class Settings:
             raise ArgumentError(
                 f"repeats is {self.repeats}; at least 1 run has to be timed"
             )
+        check_memory(self.max_memory_bytes)
         if self.input_sets < 1:
             raise ArgumentError(
                 f"input_sets is {self.input_sets}; outputs are compared on at least 1"

@@ -20,7 +20,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import IO
 
-from ..child import last_words, signal_name
+from ..child import check_memory, last_words, signal_name
+from ..errors import ArgumentError
 
 # How long XLA may take over a file before it is taken to hang.
 READING_LIMIT_S = 120
@@ -66,6 +67,10 @@ def _bytes(text: str) -> int:
     with contextlib.suppress(ValueError):
         value = float(text if scale == 1 else text[:-1]) * scale
         if 1 <= value < 2**62:
+            try:
+                check_memory(int(value))
+            except ArgumentError as error:
+                raise argparse.ArgumentTypeError(str(error)) from None
             return int(value)
     raise argparse.ArgumentTypeError(f"{text!r} is no size: 500M, 4G, or bytes")
 
