@@ -82,6 +82,7 @@ def test_names_of_contestants_are_checked():
         ("fusion/nobody", UnknownPolicyError),
         ("fusion/search:nothing", UnknownSearchError),
         ("live/search:random", ArgumentError),
+        ("live/best-rule", ArgumentError),
     ):
         with pytest.raises(error):
             as_contestant(wrong)

@@ -11,6 +11,7 @@ from ..policies import describe_policy, get_policy
 from .spaces import Space, get_space
 
 _SEARCH = "search:"
+BEST_RULE = "best-rule"
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,8 @@ class Contestant:
 
     Attributes:
         space: what it decides.
-        player: a policy by name, or "search:" and a search by name.
+        player: a policy by name, "search:" and a search by name, or "best-rule": of
+            all fixed rules on all fronts the one that the kernel cache says is fastest.
     """
 
     space: Space
@@ -43,7 +45,14 @@ class Contestant:
     @property
     def is_random(self) -> bool:
         """Whether the seed makes a difference."""
+        if self.picks_rule:
+            return False
         return self.is_search or describe_policy(self.player).is_random
+
+    @property
+    def picks_rule(self) -> bool:
+        """Whether it chooses among fixed rules by estimate."""
+        return self.player == BEST_RULE
 
 
 # The fixed heuristics of the leaderboard: what XLA does, and what others would do.
@@ -74,12 +83,17 @@ HEURISTICS = (
     "more-fusion/fuse-by-bytes",
     "more-fusion/greedy-roofline",
     "more-fusion/greedy-kernels",
+    "joint/best-rule",
 )
 SEARCHES = (
     "fusion/search:hill-climb",
     "all/search:hill-climb",
     "joint/search:hill-climb",
 )
+
+# Beside them, where modules run on several threads.
+THREADED_HEURISTICS = ("split/keep-original",)
+THREADED_SEARCHES = ("joint-split/search:hill-climb",)
 
 
 def as_contestant(name: str) -> Contestant:
@@ -96,16 +110,17 @@ def as_contestant(name: str) -> Contestant:
             f"such as {HEURISTICS[0]!r} or {SEARCHES[0]!r}"
         )
     contestant = Contestant(get_space(space), player)
+    needs_stops = contestant.is_search or contestant.picks_rule
+    if needs_stops and not contestant.space.stops:
+        raise ArgumentError(
+            f"{space!r} intercepts XLA's pipeline, where no search can go back; "
+            "search in a space with stops, such as 'fusion' or 'all'"
+        )
     if contestant.is_search:
-        if not contestant.space.stops:
-            raise ArgumentError(
-                f"{space!r} intercepts XLA's pipeline, where no search can go back; "
-                "search in a space with stops, such as 'fusion' or 'all'"
-            )
         from ..searches import describe_search
 
         describe_search(contestant.search)
-    else:
+    elif not contestant.picks_rule:
         get_policy(player)
     return contestant
 

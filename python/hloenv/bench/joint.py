@@ -8,6 +8,7 @@ module that a rule has decided early, is searched for fusions; all share one bud
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ from ..module import HloModule
 from ..policies import get_policy
 from ..search import Budget, Candidate, Found, confirm_best, run_search
 from ..searches import get_search
+from ..searches.starts import starting_points
 from .spaces import Space
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 # Fronts that are searched beyond their starting points: the best by estimate.
 _SEARCHED = 3
+# A rule has to save so much of XLA's time, as estimates err.
+_CLEARLY = 0.05
 # Of the estimates, for the first look at all fronts.
 _FIRST_SHARE = 0.5
 
@@ -43,6 +47,7 @@ class Won:
         is_faster: whether it is, measured afresh.
         num_estimates: candidates that were estimated.
         num_measured: candidates that were measured.
+        baseline_ns: median of XLA's default beside them; NaN where none ran.
         curve: least estimate so far, after each estimate, in seconds.
     """
 
@@ -52,6 +57,7 @@ class Won:
     is_faster: bool
     num_estimates: int
     num_measured: int
+    baseline_ns: float
     curve: list[float]
 
 
@@ -114,8 +120,36 @@ def search_fronts(
         best is not None,
         len(curve),
         len(results),
+        next((each.baseline_median_ns for each in results if each.is_ok), math.nan),
         np.minimum.accumulate(curve).tolist(),
     )
+
+
+def pick_rule(module: HloModule, space: Space, estimator: Estimator) -> Won:
+    """What the best fixed rule on the best front decides, by estimate alone.
+
+    XLA's own decisions stay unless something is clearly better.
+
+    Raises:
+        HloEnvError: the module itself cannot be compiled.
+    """
+    fronts = _fronts(module, space)
+    default = fronts[0][1].complete()
+    won = Won(fronts[0][1], "", default, False, 0, 0, math.nan, [])
+    (estimate,) = estimator.estimate_many([won.game.play(default)])
+    best_s = estimate.seconds * (1 - _CLEARLY)
+    for front, game in fronts:
+        for prefix in starting_points(game):
+            won.num_estimates += 1
+            try:
+                (estimate,) = estimator.estimate_many([game.play(prefix)])
+            except HloEnvError:
+                continue
+            if estimate.is_ok and estimate.seconds < best_s:
+                best_s = estimate.seconds
+                won.game, won.front, won.prefix = game, front, prefix
+                won.is_faster = True
+    return won
 
 
 def _fronts(module: HloModule, space: Space) -> list[tuple[str, Game]]:

@@ -25,7 +25,7 @@ from ..search import Budget
 from ..settings import Settings
 from ..store import Store
 from .contestants import Contestant, as_contestant
-from .joint import search_fronts
+from .joint import Won, pick_rule, search_fronts
 from .rows import Row
 from .spaces import Decided, decide, decided_of_game
 
@@ -116,11 +116,18 @@ class _Table:
         row = replace(self._base, contestant=contestant.name, seed=seed)
         started = time.perf_counter()
         try:
-            policy = get_policy(contestant.player, seed=seed)
-            decided = decide(self._module, contestant.space, policy)
+            decided = self._decided(contestant, seed)
         except HloEnvError as error:
             return _Played(replace(row, error=f"{type(error).__name__}: {error}"))
         return _Played(self._decided_row(row, decided, started), decided)
+
+    def _decided(self, contestant: Contestant, seed: int) -> Decided:
+        if not contestant.picks_rule:
+            policy = get_policy(contestant.player, seed=seed)
+            return decide(self._module, contestant.space, policy)
+        threads = self._task.settings.threads
+        with KernelCache(threads=threads, store=self._store) as estimator:
+            return _decided_by(pick_rule(self._module, contestant.space, estimator))
 
     def _decided_row(self, row: Row, decided: Decided, started: float) -> Row:
         return replace(
@@ -186,13 +193,12 @@ class _Table:
                     budget=Budget(task.estimates, task.measurements, task.search_s),
                     seed=seed,
                 )
-                decided = decided_of_game(won.game, won.prefix)
-                if won.front:
-                    decided.changes = Counter(decided.changes) + Counter([won.front])
+                decided = _decided_by(won)
                 row = replace(
                     self._decided_row(row, decided, started),
                     estimates=won.num_estimates,
                     measurements=won.num_measured,
+                    baseline_ns=won.baseline_ns,
                     curve=_rises(won.curve),
                 )
                 if row.same or not won.is_faster:
@@ -204,6 +210,13 @@ class _Table:
         except HloEnvError as error:
             return replace(row, error=f"{type(error).__name__}: {error}")
         return timed_row(row, final)
+
+
+def _decided_by(won: Won) -> Decided:
+    decided = decided_of_game(won.game, won.prefix)
+    if won.front:
+        decided.changes = Counter(decided.changes) + Counter([won.front])
+    return decided
 
 
 def noted(name: str, seed: int) -> str:

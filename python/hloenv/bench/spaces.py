@@ -21,7 +21,25 @@ _ALGSIMP = Stop(("algsimp", "cse"))
 _ALGSIMP_ALONE = Stop(("algsimp",))
 _SIMPLIFY = Stop(("general-simplify",), where="simplification")
 _REORDER = Stop(("reassociate", "merge-dots"), where="simplification")
+_SPLIT = Stop(
+    ("cpu-parallel-task-assigner",),
+    where="cpu-parallel-task-assigner",
+    default="cpu-parallel-task-assigner",
+)
 _LAYOUT = Stop(("general-layout",), where="fusion")
+
+
+_FRONTS = (
+    (_ALGSIMP_ALONE, "keep-original"),
+    (_ALGSIMP, "keep-original"),
+    (_ALGSIMP, "accept-all"),
+    (_ALGSIMP, "fewest-ops"),
+    (_SIMPLIFY, "accept-all"),
+    (_SIMPLIFY, "fewest-ops"),
+    (_SIMPLIFY, "least-bytes"),
+    (_REORDER, "fewest-ops"),
+    (_REORDER, "least-bytes"),
+)
 
 
 class UnknownSpaceError(HloEnvError, LookupError):
@@ -103,17 +121,18 @@ SPACES = {
             "joint",
             "fusion, and before it one of several ways to simplify, for searches",
             (_FUSION,),
-            fronts=(
-                (_ALGSIMP_ALONE, "keep-original"),
-                (_ALGSIMP, "keep-original"),
-                (_ALGSIMP, "accept-all"),
-                (_ALGSIMP, "fewest-ops"),
-                (_SIMPLIFY, "accept-all"),
-                (_SIMPLIFY, "fewest-ops"),
-                (_SIMPLIFY, "least-bytes"),
-                (_REORDER, "fewest-ops"),
-                (_REORDER, "least-bytes"),
-            ),
+            fronts=_FRONTS,
+        ),
+        Space(
+            "split",
+            "which operations are split among threads, where there are several",
+            (_SPLIT,),
+        ),
+        Space(
+            "joint-split",
+            "as joint, and then which operations are split among threads",
+            (_FUSION, _SPLIT),
+            fronts=_FRONTS,
         ),
     )
 }

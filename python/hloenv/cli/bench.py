@@ -9,7 +9,13 @@ import random
 from pathlib import Path
 
 from ..bench import runner
-from ..bench.contestants import HEURISTICS, SEARCHES, as_contestants
+from ..bench.contestants import (
+    HEURISTICS,
+    SEARCHES,
+    THREADED_HEURISTICS,
+    THREADED_SEARCHES,
+    as_contestants,
+)
 from ..bench.rows import Row, require_pyarrow, write_parquet
 from ..bench.runner import Entry, Plan, from_dataset, from_files
 from ..bench.spaces import SPACES
@@ -138,9 +144,12 @@ def run(args: argparse.Namespace) -> None:
     if args.list:
         _list()
         return
+    is_threaded = args.threads > 1
     names = list(args.contestants or HEURISTICS)
+    if is_threaded and not args.contestants:
+        names += THREADED_HEURISTICS
     if args.search:
-        names += SEARCHES
+        names += SEARCHES + THREADED_SEARCHES * is_threaded
     contestants = as_contestants(names)
     require_pyarrow()  # before hours of work, not after
     entries = _entries(args)
