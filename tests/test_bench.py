@@ -128,7 +128,8 @@ def test_searches_report_a_fresh_measurement_or_xla(store):
     assert 0 < row.estimates <= 6
     assert row.curve[0] == (1, 1.0)
     assert [speedup for _, speedup in row.curve] == sorted(s for _, s in row.curve)
-    assert row.same == math.isnan(row.baseline_ns)
+    assert row.baseline_ns > 0
+    assert row.same == math.isnan(row.median_ns)
 
 
 @pytest.mark.compile
@@ -197,6 +198,20 @@ def test_who_breaks_modules_gains_nothing_by_it():
     assert (second.modules, second.errors, second.wins) == (3, 2, 1)
 
 
+def test_what_runs_long_has_a_table_of_its_own():
+    gains = (1.0, 1.0, 1.21, 1.1, 3.0)
+    rows = rows_of("all/search:evolve", *gains)
+    # The last is short.
+    rows = [
+        replace(row, baseline_ns=3e4 if row.speedup < 3 else 1e4, module=f"m{i}")
+        for i, row in enumerate(rows)
+    ]
+    _, (cells,) = report.lengths_table(rows)
+    mean = math.prod(gains[:4]) ** 0.25
+    assert cells[:4] == ("all/search:evolve", "1", "4", f"{mean:.3f}")
+    assert cells[5] == "1.210"
+
+
 def test_reports_name_the_largest_wins_and_the_errors():
     rows = rows_of("fusion/a", 2.0, 0.5) + rows_of("all/search:evolve", 1.5, 1.2)
     rows += [
@@ -212,7 +227,7 @@ def test_reports_name_the_largest_wins_and_the_errors():
     assert "| fusion/a | 2 | 1.189 |" in text
     assert "* fusion/a: CompileError, 1 times" in text
     page = report.html(text)
-    assert page.count("<table>") == len(report.tables(rows)) == 4
+    assert page.count("<table>") == len(report.tables(rows)) == 5
     assert '<img src="speedups.png"' in page
     assert "<td" in page
     assert "<b>no</b>" not in page

@@ -107,8 +107,9 @@ def search_fronts(
             look(index, left // len(ranked))
     chosen = _chosen(found, budget.measurements)
     modules = [games[index].play(candidate.prefix) for index, candidate in chosen]
-    results = evaluator.evaluate(modules, baseline=module)
-    best, _ = confirm_best(modules, results, evaluator, module)
+    # Where nothing is to be tried, XLA's default is still to be timed.
+    results = evaluator.evaluate(modules or [module], baseline=module)
+    best, _ = confirm_best(modules, results[: len(chosen)], evaluator, module)
     front, game, prefix = *fronts[0], games[0].complete()
     if best is not None:
         index, candidate = chosen[best]
@@ -119,7 +120,7 @@ def search_fronts(
         prefix,
         best is not None,
         len(curve),
-        len(results),
+        len(chosen),
         next((each.baseline_median_ns for each in results if each.is_ok), math.nan),
         np.minimum.accumulate(curve).tolist(),
     )

@@ -15,6 +15,8 @@ from .rows import Row, geometric_mean
 _SAMPLES = 2000
 _CHANGES = 4
 _WINS = 5
+# What is shorter hardly matters to anyone.
+_LONG_NS = 20e3
 Table = tuple[tuple[str, ...], list[tuple[str, ...]]]
 
 
@@ -178,9 +180,7 @@ def families_table(rows: Sequence[Row]) -> Table:
         of_family = [row for row in rows if row.family == family]
         line = [family or "unknown", str(len(_complete(of_family)))]
         for is_search in (False, True):
-            ranked = standings(
-                [r for r in of_family if ("/search:" in r.contestant) == is_search]
-            )
+            ranked = standings([r for r in of_family if _is_search(r) == is_search])
             line += (
                 [ranked[0].contestant, f"{ranked[0].mean:.3f}"] if ranked else ["", ""]
             )
@@ -213,6 +213,37 @@ def modules_table(rows: Sequence[Row]) -> Table:
     return columns, cells
 
 
+def lengths_table(rows: Sequence[Row]) -> Table:
+    """Each contestant on the modules that run long, and on those that gain most."""
+    columns = (
+        *("contestant", "threads", "modules", "speed-up", "95 %"),
+        "quarter that gains most",
+    )
+    cells: list[tuple[str, ...]] = []
+    for threads, is_search in sorted({(r.threads, _is_search(r)) for r in rows}):
+        some = [r for r in rows if (r.threads, _is_search(r)) == (threads, is_search)]
+        long = {each for each in _complete(some) if baseline_ns(rows, each) >= _LONG_NS}
+        some = [row for row in some if row.module in long]
+        for each in standings(some):
+            logs = module_logs(r for r in some if r.contestant == each.contestant)
+            quarter = np.sort(logs)[-max(1, len(logs) // 4) :]
+            cells.append(
+                (
+                    each.contestant,
+                    f"{threads}",
+                    f"{each.modules}",
+                    f"{each.mean:.3f}",
+                    f"{each.low:.3f} to {each.high:.3f}",
+                    f"{math.exp(quarter.mean()):.3f}",
+                )
+            )
+    return columns, cells
+
+
+def _is_search(row: Row) -> bool:
+    return "/search:" in row.contestant
+
+
 def baseline_ns(rows: Iterable[Row], module: str) -> float:
     """How long XLA's default takes; NaN where no contestant had to be timed."""
     times = [row.baseline_ns for row in rows if row.module == module]
@@ -226,7 +257,7 @@ def largest_wins(rows: Sequence[Row]) -> list[str]:
     Of the searches where there are any: they are measured afresh after the choice.
     """
     best: dict[str, Row] = {}
-    searched = [row for row in rows if "/search:" in row.contestant]
+    searched = [row for row in rows if _is_search(row)]
     for row in searched or rows:
         if row.verdict == "win" and (
             row.module not in best or row.low > best[row.module].low
@@ -287,8 +318,8 @@ def markdown(rows: Sequence[Row], facts: dict[str, str], plots: Sequence[str]) -
 
 def tables(rows: Sequence[Row]) -> dict[str, Table]:
     """All tables by title."""
-    policies = [row for row in rows if "/search:" not in row.contestant]
-    searches = [row for row in rows if "/search:" in row.contestant]
+    policies = [row for row in rows if not _is_search(row)]
+    searches = [row for row in rows if _is_search(row)]
     found = {}
     for threads in sorted({row.threads for row in rows}):
         suffix = f", {threads} thread{'s' * (threads > 1)}"
@@ -296,6 +327,7 @@ def tables(rows: Sequence[Row]) -> dict[str, Table]:
             chosen = [row for row in some if row.threads == threads]
             if chosen:
                 found[title + suffix] = standings_table(chosen)
+    found[f"Modules that run {_LONG_NS / 1e3:.0f} us or longer"] = lengths_table(rows)
     found["By family"] = families_table(rows)
     found["By module"] = modules_table(rows)
     return found
