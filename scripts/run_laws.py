@@ -8,7 +8,8 @@ inside XLA is one line of the result. Results go into a JSONL file as they come,
 run that is started again does only what is missing:
 
     python scripts/run_laws.py                        # ../shared/hlo, all passes
-    python scripts/run_laws.py --values --max-kb 40   # laws 4 and 5 too
+    python scripts/run_laws.py --values               # laws 4 and 5 too
+    python scripts/run_laws.py --values 40            # ... on modules of up to 40 KB
     python scripts/run_laws.py --seconds 600 --pairs 8 --doc docs/laws.md
 """
 
@@ -36,6 +37,8 @@ from hloenv.module import HloModule
 
 ROOT = Path(__file__).resolve().parent.parent
 
+_ALL_KB = 10**6
+
 Key = tuple[str, str, str, str, str]  # law set, fingerprint, variant, passes, version
 
 
@@ -61,7 +64,13 @@ class Matrix:
         self.results: dict[Key, dict[str, Any]] = {}
         self.unread: list[str] = []
         self._read_results()
-        self.modules = list(self._modules())
+        self.modules: list[tuple[Path, str]] = []
+        # Small enough for laws 4 and 5.
+        self.evaluated: set[str] = set()
+        for path, fingerprint in self._modules():
+            self.modules.append((path, fingerprint))
+            if path.stat().st_size <= arguments.values * 1024:
+                self.evaluated.add(fingerprint)
 
     def _read_results(self) -> None:
         if not self.results_path.exists():
@@ -101,7 +110,7 @@ class Matrix:
 
     def law_sets(self) -> list[str]:
         """The functions to run."""
-        return ["structure", "values"] if self.arguments.values else ["structure"]
+        return ["structure", "values"] if self.evaluated else ["structure"]
 
     def missing(self, laws: str, variant: str, fingerprint: str) -> list[str]:
         """What has no result yet."""
@@ -116,6 +125,8 @@ class Matrix:
         for module in self.modules:
             for variant in self.arguments.variants:
                 for laws in self.law_sets():
+                    if laws == "values" and module[1] not in self.evaluated:
+                        continue
                     passes = self.missing(laws, variant, module[1])
                     if passes:
                         yield laws, module, variant, passes
@@ -241,11 +252,12 @@ def document(matrix: Matrix, *, is_complete: bool) -> str:
         "`ARCHITECTURE.md`;",
         "the tests in `tests/laws` check a sample of what stands here.",
         "",
+        f"* command: `{_command(matrix.arguments)}`",
         f"* date: {datetime.date.today().isoformat()}",
         f"* sources: {matrix.version}; XLA of TensorFlow {core.tensorflow_version}; "
         f"Python {sys.version.split()[0]}",
         f"* variants: {', '.join(matrix.arguments.variants)}; pairs for each module: "
-        f"{matrix.arguments.pairs}; modules of at most {matrix.arguments.max_kb} KB",
+        f"{matrix.arguments.pairs}" + _limits(matrix.arguments),
         "* " + ("complete" if is_complete else "cut short by its time limit"),
         "",
         "| laws | modules | captures | alternatives | failures | skipped |",
@@ -266,6 +278,26 @@ def document(matrix: Matrix, *, is_complete: bool) -> str:
     lines += ["", f"{len(matrix.modules)} modules were chosen.", ""]
     lines += _failures(records) + _skips(records) + _wholes(records)
     return "\n".join(lines) + "\n"
+
+
+def _command(arguments: argparse.Namespace) -> str:
+    """What gives this page again, wherever the modules lie."""
+    options = f" --pairs {arguments.pairs}"
+    if arguments.max_kb < _ALL_KB:
+        options += f" --max-kb {arguments.max_kb}"
+    if arguments.values:
+        options += " --values" + f" {arguments.values}" * (arguments.values < _ALL_KB)
+    return f"python scripts/run_laws.py{options} --timeout {arguments.timeout:g}"
+
+
+def _limits(arguments: argparse.Namespace) -> str:
+    """Which modules are too large, in words."""
+    said = ""
+    if arguments.max_kb < _ALL_KB:
+        said += f"; modules of at most {arguments.max_kb} KB"
+    if 0 < arguments.values < arguments.max_kb:
+        said += f"; laws 4 and 5 on modules of at most {arguments.values} KB"
+    return said
 
 
 def _failures(records: list[dict[str, Any]]) -> list[str]:
@@ -333,9 +365,19 @@ def main() -> int:
         default=["raw", "inlined"],
         choices=sorted(checks.VARIANTS),
     )
-    parser.add_argument("--values", action="store_true", help="check laws 4 and 5 too")
+    parser.add_argument(
+        "--values",
+        metavar="KB",
+        nargs="?",
+        type=int,
+        const=_ALL_KB,
+        default=0,
+        help="check laws 4 and 5 too, on modules of at most so much text",
+    )
     parser.add_argument("--modules", type=int, default=None, help="at most so many")
-    parser.add_argument("--max-kb", type=int, default=10**6, help="of a module's text")
+    parser.add_argument(
+        "--max-kb", type=int, default=_ALL_KB, help="of a module's text"
+    )
     parser.add_argument("--seconds", type=float, default=1e9, help="stop after this")
     parser.add_argument(
         "--timeout", type=float, default=600, help="of one capture, in seconds"
