@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -141,6 +142,17 @@ def native_death(case: Case) -> Iterator[Any]:
     os.abort()
 
 
+def slow_case(case: Case) -> Iterator[Any]:
+    """Runs in a child: late the first time, or every time."""
+    yield episode.Start(())
+    yield episode.Tried(Step("decide", (Pipeline("p", ["cse"]).to_json(),)))
+    note("capture p")
+    been_here = Path(os.environ["HLOENV_TEST_BEEN_HERE"])
+    is_late = not been_here.exists() or os.environ["HLOENV_TEST_LATE"] == "always"
+    been_here.touch()
+    time.sleep(60 if is_late else 0)
+
+
 def breaks_with_two_sines(suspect: Suspect) -> tuple[int, ...] | None:
     """Runs in a child: the law is that no module holds two sines."""
     try:
@@ -178,6 +190,19 @@ def test_a_death_is_ours_or_xlas(
     assert summary.cases == 3
     assert dict(summary.broken) == broken
     assert sum(summary.died.values()) == died
+
+
+@pytest.mark.parametrize(("late", "broken"), [("once", 0), ("always", 1)])
+def test_a_case_that_was_late_gets_more_time(
+    late: str, broken: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HLOENV_TEST_BEEN_HERE", str(tmp_path / "been_here"))
+    monkeypatch.setenv("HLOENV_TEST_LATE", late)
+    campaign = Campaign(limits=Limits(timeout_s=1.0, reduce_s=1.0))
+    campaign._function = "test_fuzz:slow_case"
+    summary = campaign.run(cases=1)
+    assert summary.cases == 1
+    assert sum(summary.broken.values()) == broken
 
 
 def test_a_budget_of_time_ends_a_campaign() -> None:

@@ -11,6 +11,16 @@ from hloenv.env import HloEnv
 from hloenv.interpreter import interpret, verify_alternatives
 from hloenv.module import HloModule
 
+CHOLESKY = """HloModule cholesky
+
+ENTRY e {
+  a = f32[2,5,5] parameter(0)
+  b = f32[2,5,3] parameter(1)
+  lower = f32[2,5,5] cholesky(a), lower=true
+  ROOT x = f32[2,5,3] triangular-solve(lower, b), left_side=true, lower=true, unit_diagonal=false, transpose_a=NO_TRANSPOSE
+}
+"""
+
 BATCHED_GATHER = """HloModule batched_gather
 
 ENTRY main {
@@ -56,6 +66,23 @@ def test_batched_scatters_write_their_own_batch(rng: np.random.Generator) -> Non
     expected = x.copy()
     expected[0, 3], expected[1, 1] = 10, 20
     np.testing.assert_array_equal(result, expected)
+
+
+def test_what_only_expanders_know_is_expanded(rng: np.random.Generator) -> None:
+    module = HloModule.from_text(CHOLESKY)
+    half = rng.standard_normal((2, 5, 5)).astype(np.float32)
+    a = half @ half.transpose(0, 2, 1) + 5 * np.eye(5, dtype=np.float32)
+    b = rng.standard_normal((2, 5, 3)).astype(np.float32)
+    (solved,) = interpret(module, a, b)
+    want = np.linalg.solve(np.linalg.cholesky(a), b)
+    np.testing.assert_allclose(solved, want, rtol=2e-4, atol=2e-5)
+    env = HloEnv(module)
+    alternatives = env.get_alternatives(
+        "cholesky_expander", "triangular_solve_expander"
+    )
+    assert len(alternatives) == 2
+    errors = verify_alternatives(alternatives, [a, b])
+    assert [each.absolute for each in errors] == [0.0, 0.0]
 
 
 def test_writing_out_a_batched_gather_is_exact(rng: np.random.Generator) -> None:

@@ -2,12 +2,20 @@
 #include "runtime/interpreter.h"
 
 #include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
 
 #include "hlo/indexing.h"
 #include "support/status.h"
 #include "xla/hlo/evaluator/hlo_evaluator.h"
+#include "xla/hlo/ir/hlo_computation.h"
+#include "xla/hlo/ir/hlo_instruction.h"
 #include "xla/hlo/ir/hlo_instructions.h"
+#include "xla/hlo/pass/hlo_pass_interface.h"
+#include "xla/hlo/transforms/expanders/cholesky_expander.h"
 #include "xla/service/batched_gather_scatter_normalizer.h"
+#include "xla/service/triangular_solve_expander.h"
 
 namespace hloenv {
 namespace {
@@ -46,16 +54,38 @@ absl::Status FillLeaves(absl::Span<const Bytes> inputs, size_t* next,
   return status;
 }
 
+bool HasOpcode(const xla::HloModule& module, xla::HloOpcode opcode) {
+  for (const xla::HloComputation* computation : module.computations()) {
+    for (const xla::HloInstruction* instruction : computation->instructions()) {
+      if (instruction->opcode() == opcode) return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 absl::StatusOr<Module> ForEvaluator(const Module& module) {
-  if (!HasBatchedIndexing(module.hlo())) return module;
+  std::vector<std::unique_ptr<xla::HloModulePass>> passes;
+  if (HasBatchedIndexing(module.hlo())) {
+    passes.push_back(std::make_unique<xla::BatchedGatherScatterNormalizer>());
+  }
+  if (HasOpcode(module.hlo(), xla::HloOpcode::kCholesky)) {
+    passes.push_back(std::make_unique<xla::CholeskyExpander>());
+  }
+  if (HasOpcode(module.hlo(), xla::HloOpcode::kTriangularSolve)) {
+    passes.push_back(std::make_unique<xla::TriangularSolveExpander>());
+  }
+  if (passes.empty()) return module;
   std::unique_ptr<xla::HloModule> clone = module.CloneHlo();
-  absl::StatusOr<bool> changed =
-      xla::BatchedGatherScatterNormalizer().Run(clone.get());
-  if (!changed.ok()) {
-    return Annotate(changed.status(), kExecuteError,
-                    "batched gathers and scatters cannot be written out");
+  for (const std::unique_ptr<xla::HloModulePass>& pass : passes) {
+    absl::StatusOr<bool> changed = pass->Run(clone.get());
+    if (!changed.ok()) {
+      return Annotate(changed.status(), kExecuteError,
+                      absl::StrCat("XLA's ", pass->name(),
+                                   " fails, without "
+                                   "which its evaluator cannot run this"));
+    }
   }
   return Module(std::move(clone));
 }

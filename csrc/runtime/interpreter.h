@@ -37,8 +37,9 @@ absl::StatusOr<std::vector<std::string>> Interpret(
 
 // `module` as XLA's evaluator can run it, or itself. The evaluator ignores the
 // batching dimensions of gather and scatter and gives wrong values without a
-// word, so those are written out first. Interpret does so too; a caller needs
-// this where it has to know the instructions that are run.
+// word, and knows no Cholesky decompositions and triangular solves, so all of
+// those are written out first. Interpret does so too; a caller needs this where
+// it has to know the instructions that are run.
 absl::StatusOr<Module> ForEvaluator(const Module& module);
 
 }  // namespace hloenv

@@ -30,6 +30,8 @@ from .saved import Failure, save
 _OURS = ("capture", "structure", "failing", "evaluate", "verify", "advance", "replay")
 # Stages that may take long without anything being wrong.
 _SLOW = ("evaluate", "verify", "expected", "native", "load")
+# How many times its limit a case may take that was late.
+_PATIENCE = 4
 # How many failures of one kind are reduced and saved; the others are counted.
 _MAX_OF_A_KIND = 2
 # And of one law, whatever the passes.
@@ -41,7 +43,7 @@ class Limits:
     """What one case may use.
 
     Attributes:
-        timeout_s: seconds.
+        timeout_s: seconds; a case that was late gets four times as long once.
         max_memory_bytes: None for no limit.
         reduce_s: seconds for making one failure smaller.
     """
@@ -190,14 +192,10 @@ class Campaign:
         return self.summary
 
     def _submit(self, pool: Pool, case: Case) -> int:
-        return pool.submit(
-            Job(
-                self._function,
-                (case,),
-                self.limits.timeout_s,
-                self.limits.max_memory_bytes,
-            )
-        )
+        return pool.submit(self._job(case, self.limits.timeout_s))
+
+    def _job(self, case: Case, timeout_s: float) -> Job:
+        return Job(self._function, (case,), timeout_s, self.limits.max_memory_bytes)
 
     def _count(self, outcome: Outcome) -> None:
         summary = self.summary
@@ -222,6 +220,9 @@ class Campaign:
             summary.died[what[:160]] += 1
 
     def _take(self, pool: Pool, case: Case, outcome: Outcome) -> None:
+        if outcome.error == TIMEOUT and _is_ours(outcome):
+            # On a busy machine anything is late once.
+            outcome = pool.run(self._job(case, _PATIENCE * self.limits.timeout_s))
         self._count(outcome)
         for each in violations_of(outcome):
             self.summary.broken[each.law] += 1
