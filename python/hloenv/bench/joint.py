@@ -2,7 +2,9 @@
 """A search over what is decided early and what is decided late, together.
 
 What algebraic simplification leaves decides what can be fused. So each *front*, a
-module that a rule has decided early, is searched for fusions; all share one budget.
+module that a rule has decided early, is tried with fixed rules for its fusions; then
+the best front is searched for fusions, and what led to the best two for other early
+decisions. All share one budget.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import HloEnvError
-from ..game import Game, Prefix
+from ..game import Game, Prefix, Stop
 from ..module import HloModule
 from ..policies import get_policy
 from ..search import Budget, Candidate, Found, confirm_best, run_search
@@ -28,12 +30,27 @@ if TYPE_CHECKING:
     from ..estimates import Estimator
     from ..evaluator import Evaluator
 
-# Fronts that are searched beyond their starting points: the best by estimate.
-_SEARCHED = 3
+# Of the fronts, so many of the best have their early decisions searched too.
+_RETURNED_TO = 2
 # A rule has to save so much of XLA's time, as estimates err.
 _CLEARLY = 0.05
 # Of the estimates, for the first look at all fronts.
-_FIRST_SHARE = 0.5
+_FIRST_SHARE = 0.4
+
+
+@dataclass(frozen=True)
+class Front:
+    """A module on which some things have been decided early.
+
+    Attributes:
+        name: what has been decided, in words; "" for XLA's own front.
+        game: what is left to decide.
+        stop: where it was decided; None for XLA's own front.
+    """
+
+    name: str
+    game: Game
+    stop: Stop | None = None
 
 
 @dataclass
@@ -76,11 +93,10 @@ def search_fronts(
     Raises:
         HloEnvError: the module itself cannot be compiled or run.
     """
-    fronts = _fronts(module, space)
-    games = [game for _, game in fronts]
-    searches = [get_search(search, game, seed=seed) for game in games]
+    fronts = make_fronts(module, space)
+    searches = [get_search(search, each.game, seed=seed) for each in fronts]
     started = time.monotonic()
-    first = max(1, int(budget.estimates * _FIRST_SHARE / len(games)))
+    first = max(1, int(budget.estimates * _FIRST_SHARE / len(fronts)))
     curve: list[float] = []
     found: dict[int, Found] = {}
 
@@ -96,27 +112,40 @@ def search_fronts(
         )
         curve.extend(each for _, each in found[index].estimate_curve[before:])
 
-    for index, game in enumerate(games):
-        has_room = len(curve) + first <= budget.estimates
-        if has_room and any(len(each) for each in game.complete()):
+    def has_choice(front: Front) -> bool:
+        with contextlib.suppress(HloEnvError):
+            return any(len(each) for each in front.game.complete())
+        return False
+
+    for index, front in enumerate(fronts):
+        if len(curve) + first <= budget.estimates and has_choice(front):
             look(index, first)
-    ranked = sorted(found, key=lambda index: _best_s(found[index]))[:_SEARCHED]
+    ranked = sorted(found, key=lambda index: _best_s(found[index]))
+    searched = ranked[:1]
+    early = dict.fromkeys(stop for i in ranked if (stop := fronts[i].stop) is not None)
+    for stop in list(early)[:_RETURNED_TO]:
+        front = Front("", Game(module, (stop,)))
+        if has_choice(front):
+            searched.append(len(fronts))
+            fronts.append(front)
+            searches.append(get_search(search, front.game, seed=seed))
     left = budget.estimates - len(curve)
-    for index in ranked:
-        if left >= len(ranked):
-            look(index, left // len(ranked))
+    for index in searched:
+        if left >= len(searched):
+            look(index, left // len(searched))
     chosen = _chosen(found, budget.measurements)
-    modules = [games[index].play(candidate.prefix) for index, candidate in chosen]
+    modules = [fronts[index].game.play(each.prefix) for index, each in chosen]
     # Where nothing is to be tried, XLA's default is still to be timed.
     results = evaluator.evaluate(modules or [module], baseline=module)
     best, _ = confirm_best(modules, results[: len(chosen)], evaluator, module)
-    front, game, prefix = *fronts[0], games[0].complete()
+    front = fronts[0]
+    prefix = front.game.complete()
     if best is not None:
         index, candidate = chosen[best]
-        front, game, prefix = *fronts[index], candidate.prefix
+        front, prefix = fronts[index], candidate.prefix
     return Won(
-        game,
-        front,
+        front.game,
+        front.name,
         prefix,
         best is not None,
         len(curve),
@@ -134,31 +163,32 @@ def pick_rule(module: HloModule, space: Space, estimator: Estimator) -> Won:
     Raises:
         HloEnvError: the module itself cannot be compiled.
     """
-    fronts = _fronts(module, space)
-    default = fronts[0][1].complete()
-    won = Won(fronts[0][1], "", default, False, 0, 0, math.nan, [])
+    fronts = make_fronts(module, space)
+    game = fronts[0].game
+    default = game.complete()
+    won = Won(game, "", default, False, 0, 0, math.nan, [])
     (estimate,) = estimator.estimate_many([won.game.play(default)])
     best_s = estimate.seconds * (1 - _CLEARLY)
-    for front, game in fronts:
-        for prefix in starting_points(game):
+    for front in fronts:
+        for prefix in starting_points(front.game):
             won.num_estimates += 1
             try:
-                (estimate,) = estimator.estimate_many([game.play(prefix)])
+                (estimate,) = estimator.estimate_many([front.game.play(prefix)])
             except HloEnvError:
                 continue
             if estimate.is_ok and estimate.seconds < best_s:
                 best_s = estimate.seconds
-                won.game, won.front, won.prefix = game, front, prefix
+                won.game, won.front, won.prefix = front.game, front.name, prefix
                 won.is_faster = True
     return won
 
 
-def _fronts(module: HloModule, space: Space) -> list[tuple[str, Game]]:
-    """Games on different modules, by name; the first is XLA's own front."""
-    fronts = [("", Game(module, space.stops))]
+def make_fronts(module: HloModule, space: Space) -> list[Front]:
+    """Fronts that differ; the first is XLA's own."""
+    fronts = [Front("", Game(module, space.stops))]
     seen = set()
     with contextlib.suppress(HloEnvError):
-        seen.add(fronts[0][1].alternatives().module.fingerprint())
+        seen.add(fronts[0].game.alternatives().module.fingerprint())
     for stop, policy in space.fronts:
         try:
             early = Game(module, (stop,))
@@ -170,7 +200,7 @@ def _fronts(module: HloModule, space: Space) -> list[tuple[str, Game]]:
         if fingerprint not in seen:
             seen.add(fingerprint)
             name = f"{'+'.join(map(str, stop.passes))} as {policy} has it"
-            fronts.append((name, game))
+            fronts.append(Front(name, game, stop))
     return fronts
 
 

@@ -1,0 +1,217 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What an oracle of single decisions reaches, and where the time of modules goes.
+
+For each module of a random sample of the dataset's test split: every fusion decision
+that differs from XLA's own is tried alone (kernel cache), the good ones are taken
+together, and so is the best other way to simplify before; all three are then compiled,
+compared and timed. The figures bound what a search over the same decisions can gain:
+
+    python scripts/run_oracle.py --modules 40 --doc docs/leaderboard/oracle.md
+
+Results are kept in a store: a run that is started again does what is missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import random
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from hloenv import dataset
+from hloenv.bench.oracle import ask_oracle
+from hloenv.bench.report import mean_interval
+from hloenv.bench.rows import geometric_mean
+from hloenv.bench.spaces import get_space
+from hloenv.evaluator import Evaluator
+from hloenv.fuzz.children import run_jobs
+from hloenv.kernels import KernelCache
+from hloenv.machine import this_machine
+from hloenv.module import HloModule
+from hloenv.settings import Settings
+from hloenv.store import Store
+
+
+@dataclass
+class Found:
+    """One line of the table; times in seconds, measured where not said otherwise."""
+
+    module: str
+    default_s: float
+    shares: dict[str, float]
+    num_singles: int
+    num_better: int
+    estimated: list[float]  # default over best single, all together, best front
+    measured: list[float]  # the same three, as far as they are right; 1 if none is
+    best: float  # the best of them measured afresh; 1 if XLA's own is faster
+
+
+def look(name: str, text: str, store_path: str) -> Found:
+    """All about one module; runs in a child process."""
+    module = HloModule.from_text(text)
+    with (
+        Store(store_path) as store,
+        KernelCache(store=store) as cache,
+        Evaluator(Settings(timeout_s=120), store=store, workers=1) as evaluator,
+    ):
+        oracle = ask_oracle(module, get_space("joint"), cache)
+        modules = oracle.decided
+        results = evaluator.evaluate(modules or [module], baseline=module)
+        speedups = [each.speedup if each.is_ok else 1.0 for each in results]
+        baseline_s = next(
+            (each.baseline_median_ns * 1e-9 for each in results if each.is_ok),
+            oracle.default_s,
+        )
+        best = max(range(len(speedups)), key=speedups.__getitem__)
+        gain = 1.0
+        if modules and speedups[best] > 1:
+            again = evaluator.confirm(modules[best], baseline=module)
+            gain = max(again.speedup, 1.0) if again.is_ok else 1.0
+    estimates = (oracle.single_s, oracle.together_s, oracle.front_s)
+    return Found(
+        name,
+        baseline_s,
+        oracle.shares,
+        oracle.num_singles,
+        oracle.num_better,
+        [max(oracle.default_s / each, 1.0) for each in estimates],
+        [max(each, 1.0) for each in speedups] if modules else [1.0],
+        gain,
+    )
+
+
+def _logs(values: list[float]) -> np.ndarray:
+    return np.log(np.array(values))
+
+
+def page(rows: list[Found], args: argparse.Namespace) -> str:
+    """The results as Markdown."""
+    kinds = ("dot", "convolution", "library call", "sort", "generated code")
+
+    def mean(values: list[float]) -> str:
+        low, high = mean_interval(_logs(values))
+        return f"{geometric_mean(values):.3f} ({low:.3f} to {high:.3f})"
+
+    bests = sorted((row.best for row in rows), reverse=True)
+    long = [row for row in rows if row.default_s >= 20e-6]
+    lines = [
+        "# An oracle of single decisions",
+        "",
+        "Written by `scripts/run_oracle.py`; do not edit.",
+        "",
+        f"* date: {datetime.datetime.now(datetime.UTC).date()}",
+        f"* machine: {this_machine().cpu}, {os.cpu_count()} cores; one thread",
+        f"* command: `python scripts/run_oracle.py --modules {args.modules} --seed "
+        f"{args.seed} --min-instructions {args.min_instructions} --max-instructions "
+        f"{args.max_instructions}`, {len(rows)} modules done",
+        "",
+        "Every fusion decision that differs from XLA's own, tried alone; the good ones "
+        "together; the best other way to simplify before. Geometric means of XLA's "
+        "default time over theirs, where 1 stands for what is not faster:",
+        "",
+        "| | speed-up (95 %) |",
+        "| --- | ---: |",
+    ]
+    for position, what in enumerate(("best single", "good ones together", "front")):
+        estimates = [row.estimated[position] for row in rows]
+        lines.append(f"| {what}, by estimate | {mean(estimates)} |")
+    lines += [
+        f"| best of the three, measured afresh | {mean(bests)} |",
+        f"| the same, {len(long)} modules of 20 us or more | "
+        f"{mean([row.best for row in long]) if len(long) > 1 else '-'} |",
+        f"| the same, on the quarter that gains most | "
+        f"{geometric_mean(bests[: max(1, len(bests) // 4)]):.3f} |",
+        "",
+        "Where the time goes: kernels that call a library keep their code whatever is "
+        "decided here.",
+        "",
+        "| module | XLA's default | " + " | ".join(kinds) + " | decisions | better "
+        "alone | together, estimated | best, measured |",
+        "| --- " + "| ---: " * (len(kinds) + 5) + "|",
+    ]
+    for row in sorted(rows, key=lambda each: -each.best):
+        shares = " | ".join(f"{row.shares.get(kind, 0):.0%}" for kind in kinds)
+        lines.append(
+            f"| {row.module} | {row.default_s * 1e6:.1f} us | {shares} | "
+            f"{row.num_singles} | {row.num_better} | {row.estimated[1]:.3f} | "
+            f"{row.best:.3f} |"
+        )
+    lines.append("")
+    total_s = sum(row.default_s for row in rows)
+    for kind in kinds:
+        of_module = sum(row.shares.get(kind, 0) for row in rows) / len(rows)
+        of_all = sum(row.default_s * row.shares.get(kind, 0) for row in rows) / total_s
+        lines.append(
+            f"* {kind}: {of_module:.0%} of a module on average, {of_all:.0%} of all"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Looks at what is missing, and writes the page."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--modules", type=int, default=40, help="so many of the split")
+    parser.add_argument("--seed", type=int, default=0, help="of the sample")
+    parser.add_argument("--min-instructions", type=int, default=60)
+    parser.add_argument("--max-instructions", type=int, default=1500)
+    parser.add_argument("--seconds", type=float, default=1e9, help="stop after this")
+    parser.add_argument("--timeout", type=float, default=300, help="of one module")
+    parser.add_argument(
+        "--results", default="oracle.jsonl", help="what was found so far"
+    )
+    parser.add_argument("--store", default="oracle.sqlite", help="times of kernels")
+    parser.add_argument("--doc", type=Path, help="write the page to this file")
+    args = parser.parse_args()
+    low, high = args.min_instructions, args.max_instructions
+    records = [r for r in dataset.load("test") if low <= r.instruction_count <= high]
+    random.Random(args.seed).shuffle(records)
+    records = records[: args.modules]
+    results = Path(args.results)
+    found = {}
+    if results.exists():
+        for line in results.read_text().splitlines():
+            row = Found(**json.loads(line))
+            found[row.module] = row
+    names = [f"{record.source}/{record.name}" for record in records]
+    missing = [i for i, name in enumerate(names) if name not in found]
+    outcomes = run_jobs(
+        "run_oracle:look",
+        [(names[i], records[i].text, args.store) for i in missing],
+        workers=1,
+        timeout=args.timeout,
+    )
+    ends = time.monotonic() + args.seconds
+    for number, outcome in enumerate(outcomes, 1):
+        name = names[missing[outcome.index]]
+        if outcome.error:
+            reason = outcome.error.strip().splitlines()[-1]
+            print(f"{number}/{len(missing)} {name}: {reason}", file=sys.stderr)
+        else:
+            found[name] = outcome.value
+            with results.open("a") as file:
+                file.write(json.dumps(asdict(outcome.value)) + "\n")
+            print(f"{number}/{len(missing)} {name}", file=sys.stderr)
+        if time.monotonic() > ends:
+            outcomes.close()
+            break
+    rows = [found[name] for name in names if name in found]
+    if not rows:
+        raise SystemExit("nothing was found")
+    text = page(rows, args)
+    print(text)
+    if args.doc is not None:
+        args.doc.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
