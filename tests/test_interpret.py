@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from hloenv.env import HloEnv
+from hloenv.errors import PlaceWarning
 from hloenv.interpreter import interpret, verify_alternatives
 from hloenv.module import HloModule
 
@@ -66,6 +67,52 @@ def test_batched_scatters_write_their_own_batch(rng: np.random.Generator) -> Non
     expected = x.copy()
     expected[0, 3], expected[1, 1] = 10, 20
     np.testing.assert_array_equal(result, expected)
+
+
+def test_batched_gathers_in_fusions_read_their_own_batch(
+    rng: np.random.Generator,
+) -> None:
+    text = """HloModule fused
+
+ENTRY e {
+  x = f32[2,3,5,2] parameter(0)
+  i = s32[2,3,4,1] parameter(1)
+  y = f32[2,3,5,2] negate(x)
+  rows = f32[2,3,4,2] gather(y, i), offset_dims={3}, collapsed_slice_dims={2}, start_index_map={2}, operand_batching_dims={0,1}, start_indices_batching_dims={0,1}, index_vector_dim=3, slice_sizes={1,1,1,2}
+  ROOT z = f32[2,3,4,2] negate(rows)
+}
+"""
+    env = HloEnv(text)
+    with pytest.warns(PlaceWarning):
+        alternatives = env.get_alternatives("fusion")
+    fused = alternatives.apply(alternatives.decisions_for("fusion"))
+    assert "fusion" in fused.opcode_counts()
+    x = rng.standard_normal((2, 3, 5, 2)).astype(np.float32)
+    i = rng.integers(0, 5, (2, 3, 4, 1)).astype(np.int32)
+    np.testing.assert_array_equal(
+        interpret(fused, x, i)[0], np.take_along_axis(x, i, axis=2)
+    )
+    errors = verify_alternatives(alternatives, [x, i])
+    assert [each.absolute for each in errors] == [0.0]
+
+
+def test_nans_that_xlas_simplifier_takes_for_zeros_are_counted() -> None:
+    env = HloEnv(
+        """HloModule masked
+
+ENTRY e {
+  mask = pred[4] parameter(0)
+  x = f32[4] parameter(1)
+  one = f32[4] convert(mask)
+  ROOT y = f32[4] multiply(one, x)
+}
+"""
+    )
+    alternatives = env.get_alternatives("algsimp")
+    mask = np.array([True, False, False, False])
+    x = np.array([np.nan, np.inf, np.nan, 2], np.float32)
+    (error,) = verify_alternatives(alternatives, [mask, x])
+    assert (error.absolute, error.num_nans_lost) == (0.0, 2)
 
 
 def test_what_only_expanders_know_is_expanded(rng: np.random.Generator) -> None:

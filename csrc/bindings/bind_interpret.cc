@@ -66,8 +66,8 @@ void BindInterpret(py::module_& m) {
           for (size_t c = 0; c < errors[a].size(); ++c) {
             const ChoiceError& error = errors[a][c];
             result.append(py::make_tuple(a, c + 1, error.absolute,
-                                         error.relative,
-                                         error.num_evaluations));
+                                         error.relative, error.num_evaluations,
+                                         error.num_nans_lost));
           }
         }
         return result;

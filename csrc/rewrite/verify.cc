@@ -62,6 +62,10 @@ void CompareArrays(const xla::LiteralBase& original,
         double largest = 0;
         double worst = 0;
         for (size_t i = 0; i < left.size(); ++i) {
+          if (IsNan(left[i]) && !IsNan(right[i])) {
+            ++error->num_nans_lost;
+            continue;
+          }
           const double magnitude = Magnitude(left[i]);
           if (std::isfinite(magnitude)) largest = std::max(largest, magnitude);
           worst = std::max(worst, Distance(left[i], right[i]));

@@ -15,8 +15,13 @@ namespace hloenv {
 // How far one choice was from its original, over all elements, sites and, in
 // loops, iterations.
 struct ChoiceError {
-  double absolute = 0;  // largest |choice - original|; inf if only one is NaN
+  // Largest |choice - original| where the original is a number; inf if the
+  // choice is NaN there.
+  double absolute = 0;
   double relative = 0;  // the same over the largest |original| of that array
+  // Elements that are NaN in the original alone. XLA takes 0 * x for 0,
+  // whatever x is.
+  int64_t num_nans_lost = 0;
   int64_t num_evaluations = 0;  // 0: nothing reached the alternative
 };
 

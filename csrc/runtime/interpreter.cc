@@ -54,6 +54,24 @@ absl::Status FillLeaves(absl::Span<const Bytes> inputs, size_t* next,
   return status;
 }
 
+// Fusions that hold batched gathers or scatters become calls: XLA's expanders
+// do not look into fusions.
+absl::Status OpenFusions(xla::HloModule* module) {
+  for (xla::HloComputation* computation : module->MakeComputationPostOrder()) {
+    for (xla::HloInstruction* fusion :
+         computation->MakeInstructionPostOrder()) {
+      if (fusion->opcode() != xla::HloOpcode::kFusion) continue;
+      xla::HloComputation* fused = fusion->fused_instructions_computation();
+      if (!HasBatchedIndexing(*fused)) continue;
+      HLOENV_RETURN_IF_ERROR(computation->ReplaceWithNewInstruction(
+          fusion, xla::HloInstruction::CreateCall(
+                      fusion->shape(), fusion->operands(),
+                      module->AddEmbeddedComputation(fused->Clone()))));
+    }
+  }
+  return absl::OkStatus();
+}
+
 bool HasOpcode(const xla::HloModule& module, xla::HloOpcode opcode) {
   for (const xla::HloComputation* computation : module.computations()) {
     for (const xla::HloInstruction* instruction : computation->instructions()) {
@@ -78,6 +96,7 @@ absl::StatusOr<Module> ForEvaluator(const Module& module) {
   }
   if (passes.empty()) return module;
   std::unique_ptr<xla::HloModule> clone = module.CloneHlo();
+  HLOENV_RETURN_IF_ERROR(OpenFusions(clone.get()));
   for (const std::unique_ptr<xla::HloModulePass>& pass : passes) {
     absl::StatusOr<bool> changed = pass->Run(clone.get());
     if (!changed.ok()) {

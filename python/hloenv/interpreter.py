@@ -29,10 +29,13 @@ class ChoiceError:
         alternative: index of the alternative.
         choice: from 1; choice 0 is the original itself.
         absolute: largest |choice - original| over all elements and sites and, in
-            loops, iterations; inf where only one of them is NaN.
+            loops, iterations, where the original is a number; inf where the choice is
+            NaN there.
         relative: the same over the largest |original| of that array.
         num_evaluations: how often both were computed; 0 if nothing reached them, as
             in a branch that was not taken.
+        num_nans_lost: elements that are NaN in the original alone, over all sites and
+            iterations: XLA's simplifier takes 0 * x for 0, whatever x is.
     """
 
     alternative: int
@@ -40,6 +43,7 @@ class ChoiceError:
     absolute: float
     relative: float
     num_evaluations: int
+    num_nans_lost: int
 
 
 def as_bytes(arrays: Sequence[Any], specs: Sequence[ArraySpec]) -> list[Array]:

@@ -371,6 +371,15 @@ def check_decisions(
     ]
     if records and [(r.alternative, r.choice) for r in records] != wanted:
         violations.append("law 5: there is not one record for each choice")
+    if violations:
+        # XLA takes 0 * x for 0, also where x is infinite; no more than that may be
+        # behind it where no output shows it.
+        violations += [
+            f"law 5: choice {r.choice} of {alternatives[r.alternative]!r} has numbers "
+            f"for {r.num_nans_lost} NaNs"
+            for r in records
+            if r.num_nans_lost
+        ]
     # A cancellation inside may lose more digits than the outputs do.
     far = [r for r in records if r.relative > 1e-2 and r.absolute > 1e-4]
     if far:
