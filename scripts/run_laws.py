@@ -60,6 +60,10 @@ class Matrix:
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.arguments = arguments
         self.version = code_version()
+        self.versions = {
+            "structure": arguments.structure_of or self.version,
+            "values": self.version,
+        }
         self.results_path = Path(arguments.results)
         self.results: dict[Key, dict[str, Any]] = {}
         self.unread: list[str] = []
@@ -117,7 +121,8 @@ class Matrix:
         return [
             passes
             for passes in self.passes_of(fingerprint)
-            if (laws, fingerprint, variant, passes, self.version) not in self.results
+            if (laws, fingerprint, variant, passes, self.versions[laws])
+            not in self.results
         ]
 
     def jobs(self) -> Iterator[tuple[str, tuple[Path, str], str, list[str]]]:
@@ -236,7 +241,7 @@ def current(matrix: Matrix) -> list[dict[str, Any]]:
     return [
         record
         for record in matrix.results.values()
-        if record["version"] == matrix.version
+        if record["version"] == matrix.versions[record["laws"]]
         and record["fingerprint"] in fingerprints
         and record["variant"] in matrix.arguments.variants
     ]
@@ -254,7 +259,7 @@ def document(matrix: Matrix, *, is_complete: bool) -> str:
         "",
         f"* command: `{_command(matrix.arguments)}`",
         f"* date: {datetime.date.today().isoformat()}",
-        f"* sources: {matrix.version}; XLA of TensorFlow {core.tensorflow_version}; "
+        f"* sources: {_sources(matrix)}; XLA of TensorFlow {core.tensorflow_version}; "
         f"Python {sys.version.split()[0]}",
         f"* variants: {', '.join(matrix.arguments.variants)}; pairs for each module: "
         f"{matrix.arguments.pairs}" + _limits(matrix.arguments),
@@ -288,6 +293,16 @@ def _command(arguments: argparse.Namespace) -> str:
     if arguments.values:
         options += " --values" + f" {arguments.values}" * (arguments.values < _ALL_KB)
     return f"python scripts/run_laws.py{options} --timeout {arguments.timeout:g}"
+
+
+def _sources(matrix: Matrix) -> str:
+    versions = matrix.versions
+    if versions["structure"] == versions["values"]:
+        return versions["values"]
+    return (
+        f"{versions['values']} (laws 1, 2, 3, 6 and 7: {versions['structure']}, since "
+        "when nothing has changed that they check)"
+    )
 
 
 def _limits(arguments: argparse.Namespace) -> str:
@@ -373,6 +388,12 @@ def main() -> int:
         const=_ALL_KB,
         default=0,
         help="check laws 4 and 5 too, on modules of at most so much text",
+    )
+    parser.add_argument(
+        "--structure-of",
+        metavar="COMMIT",
+        help="take laws 1, 2, 3, 6 and 7 from what was found with these sources, if "
+        "nothing has changed since that they check",
     )
     parser.add_argument("--modules", type=int, default=None, help="at most so many")
     parser.add_argument(
