@@ -408,7 +408,7 @@ def test_unknown_pass_without_a_near_name_suggests_nothing():
     with pytest.raises(UnknownPassError) as caught:
         run_passes(ADD_ZERO, "zzzzzz")
     assert "did you mean" not in str(caught.value)
-    assert f"list_passes() has all {len(list_passes())} names" in str(caught.value)
+    assert f"`hloenv passes` lists all {len(list_passes())}" in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,8 @@ absl::StatusOr<Module> Module::FromProto(absl::string_view bytes) {
   if (!is_module) {
     return Error(kParseError,
                  absl::StrCat("these ", bytes.size(),
-                              " bytes are not a serialized HloModuleProto with "
+                              " bytes are neither HLO text, which starts with "
+                              "HloModule, nor a serialized HloModuleProto with "
                               "at least one computation"));
   }
   HLOENV_ASSIGN_OR_RETURN(xla::HloModuleConfig defaults, DefaultModuleConfig());

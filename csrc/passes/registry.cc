@@ -210,7 +210,7 @@ absl::StatusOr<const PassInfo*> FindPass(absl::string_view name) {
   return Error(
       kUnknownPassError,
       absl::StrCat("no pass is named '", name, "'", DidYouMean(name, names),
-                   "list_passes() has all ", passes.size(), " names"));
+                   "`hloenv passes` lists all ", passes.size()));
 }
 
 absl::StatusOr<Options> ResolveOptions(const PassInfo& info,

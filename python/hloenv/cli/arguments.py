@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 from ..errors import HloEnvError, PassOptionError
 from ..passes import OptionValue, Pass, Pipeline, describe_pass
@@ -77,6 +78,16 @@ def name_of(make: Callable[[str], object]) -> Callable[[str], str]:
 def add_module(parser: argparse.ArgumentParser, name: str = "module") -> None:
     """Adds a MODULE."""
     parser.add_argument(name, metavar=name.upper(), help=MODULE_HELP)
+
+
+def check_output(path: str | None) -> None:
+    """Looks for the folder of an output before the work, not after it.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    if path is not None and not Path(path).absolute().parent.is_dir():
+        raise FileNotFoundError(f"{path}: there is no such folder to write it to")
 
 
 def add_limit(parser: argparse.ArgumentParser) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
+import subprocess
 from pathlib import Path
 
 from .. import convert
 from ..env import HloEnv
+from ..errors import ArgumentError
 from ..graph import HloGraph
 from . import output
 from .arguments import add_limit, add_module, add_passes, parse_passes
@@ -16,14 +19,15 @@ from .inputs import load_module
 
 DESCRIPTION = (
     "Writes the graph of a module, or with --pass the graph of its alternatives, as "
-    "Graphviz (.dot) or JSON (.json)."
+    "Graphviz (.dot) or JSON (.json), or drawn by Graphviz's dot (.svg, .png, .pdf)."
 )
 EXAMPLES = """\
 examples:
-  hloenv graph model.hlo -o model.dot && dot -Tsvg model.dot -o model.svg
+  hloenv graph model.hlo -o model.svg
   hloenv graph model.hlo --pass algsimp -o alternatives.json
-  hloenv graph model.hlo --format dot | dot -Tpng > model.png
+  hloenv graph model.hlo --until fusion --pass fusion | less
 """
+_TEXTS, _DRAWN = ("dot", "json"), ("svg", "png", "pdf")
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
@@ -32,11 +36,13 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     add_limit(parser)
     add_passes(parser, required=False)
     parser.add_argument(
-        *("-o", "--output"), metavar="FILE", help="x.dot or x.json; stdout by default"
+        *("-o", "--output"),
+        metavar="FILE",
+        help="x.dot, x.json, x.svg, x.png or x.pdf; stdout by default",
     )
     parser.add_argument(
         "--format",
-        choices=("dot", "json"),
+        choices=_TEXTS,
         help="by default that of FILE's name, or dot",
     )
 
@@ -44,6 +50,9 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Writes the graph of `args.module`."""
     format_ = args.format or _format_of(args.output)
+    if format_ in _DRAWN:
+        _draw(_graph(args), args, format_)
+        return
     graph = _graph(args)
     text = convert.to_json(graph) if format_ == "json" else convert.to_dot(graph)
     if args.output is not None:
@@ -58,7 +67,33 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _format_of(path: str | None) -> str:
-    return "json" if path is not None and path.endswith(".json") else "dot"
+    if path is None:
+        return "dot"
+    suffix = Path(path).suffix.removeprefix(".")
+    if suffix not in (*_TEXTS, *_DRAWN):
+        raise ArgumentError(
+            f"{path}: a graph is written as .dot or .json, or drawn as .svg, .png or "
+            ".pdf; --format says which, whatever the name"
+        )
+    return suffix
+
+
+def _draw(graph: HloGraph, args: argparse.Namespace, format_: str) -> None:
+    if shutil.which("dot") is None:
+        raise ArgumentError(
+            f"{args.output} is drawn by Graphviz's program dot, which is not "
+            "installed; write x.dot, and draw that elsewhere"
+        )
+    done = subprocess.run(
+        ["dot", f"-T{format_}", "-o", args.output],
+        input=convert.to_dot(graph),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise ArgumentError(f"dot cannot draw {args.output}: {done.stderr.strip()}")
+    _print_summary(args, graph, format_)
 
 
 def _graph(args: argparse.Namespace) -> HloGraph:

@@ -15,6 +15,12 @@ from ..errors import HloEnvError, ParseError
 from ..module import HloModule, check_size, read_text_or_proto
 from .isolation import reading
 
+_OTHER_KINDS = {
+    ".py": "{0} is Python: name a function in it, as {0}:FUNCTION",
+    ".mlir": "{0} is MLIR, which is not read here: give HLO, as "
+    "jax.jit(fn).lower(...).as_text('hlo') writes it",
+}
+
 
 class FunctionError(HloEnvError, RuntimeError):
     """A Python function that was to give a module could not be found, or failed."""
@@ -35,10 +41,14 @@ def load_module(source: str, max_instructions: int | None = None) -> HloModule:
     """
     if source == "-":
         data = sys.stdin.buffer.read()
+        if not data.strip():
+            raise ParseError("standard input is empty; it has to hold a module")
         with reading():
             module = _from_bytes(data)
     elif ":" in source and not Path(source).exists():
         module = from_function(source)
+    elif source.endswith((".py", ".mlir")):
+        raise ParseError(_OTHER_KINDS[Path(source).suffix].format(source))
     else:
         with reading():
             module = HloModule.from_file(source)

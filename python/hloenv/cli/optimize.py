@@ -20,6 +20,7 @@ from .arguments import (
     add_module,
     add_passes,
     add_store,
+    check_output,
     name_of,
     not_negative,
     open_store,
@@ -124,6 +125,7 @@ class Round:
 
 def run(args: argparse.Namespace) -> None:
     """Decides on `args.module` and compares."""
+    check_output(args.output)
     passes = parse_passes(args.passes)
     policy = get_policy(args.policy, seed=args.seed)
     module = load_module(args.module, args.max_instructions)

@@ -125,7 +125,7 @@ def _print_one(info: PassInfo) -> None:
     output.print_line(info.summary)
     if info.candidate:
         output.print_line(
-            "It proposes rewrites one by one, so it gives alternatives but cannot run."
+            "It proposes rewrites one by one; run by itself it takes them all."
         )
     for reason in info.whole_reasons:
         output.print_line(f"Where it can only be taken or left as a whole: {reason}.")

@@ -21,6 +21,7 @@ from .arguments import (
     add_module,
     add_passes,
     add_store,
+    check_output,
     name_of,
     not_negative,
     open_store,
@@ -124,6 +125,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Searches."""
+    check_output(args.output)
     module = load_module(args.module, args.max_instructions)
     game = Game(module, _stops(args))
     search = get_search(args.search, game, seed=args.seed)

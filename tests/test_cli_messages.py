@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What commands say to people who gave them something else."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from hloenv.cli import main
+
+_MODULE = """HloModule m
+
+ENTRY e {
+  x = f32[4] parameter(0)
+  ROOT y = f32[4] negate(x)
+}
+"""
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    path = tmp_path / "model.hlo"
+    path.write_text(_MODULE)
+    return str(path)
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]):
+    def call(*argv: str) -> tuple[int, str]:
+        code = main([*argv, "--no-isolate"])
+        return code, capsys.readouterr().err
+
+    return call
+
+
+def test_other_kinds_of_files_are_named(run, tmp_path: Path) -> None:
+    for name, text, message in (
+        ("a.py", "x = 1\n", "a.py:FUNCTION"),
+        ("a.mlir", "module {}\n", "is MLIR"),
+        ("a.bin", "hello\n", "neither HLO text, which starts with HloModule, nor"),
+    ):
+        path = tmp_path / name
+        path.write_text(text)
+        code, err = run("show", str(path))
+        assert code == 1
+        assert message in err
+
+
+def test_empty_input_is_called_empty(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\n")))
+    code, err = run("show", "-")
+    assert code == 1
+    assert "standard input is empty" in err
+
+
+@pytest.mark.parametrize("command", ["search", "optimize"])
+def test_a_missing_folder_is_told_before_the_work(command: str, run, model) -> None:
+    code, err = run(command, model, "--pass", "algsimp", "-o", "/nowhere/x.hlo")
+    assert code == 1
+    assert "/nowhere/x.hlo: there is no such folder" in err
+
+
+def test_graphs_are_written_by_their_names(run, model, tmp_path: Path) -> None:
+    code, err = run("graph", model, "-o", str(tmp_path / "x.gif"))
+    assert code == 1
+    assert ".svg" in err
+    drawn = tmp_path / "x.svg"
+    code, err = run("graph", model, "-o", str(drawn))
+    if shutil.which("dot") is None:
+        assert code == 1
+        assert "Graphviz" in err
+    else:
+        assert code == 0
+        assert "<svg" in drawn.read_text()
+    assert run("graph", model, "-o", str(tmp_path / "x.gif"), "--format", "dot")[0] == 0
