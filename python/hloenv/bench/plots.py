@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _MOST_CONTESTANTS = 14
 _DPI = 120
-_TICKS = (0.25, 0.5, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 5.0)
+_TICKS = (0.01, 0.03, 0.1, 0.25, 0.5, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 5.0)
 
 
 def write_plots(rows: Sequence[Row], folder: Path) -> list[str]:
@@ -43,8 +43,8 @@ def write_plots(rows: Sequence[Row], folder: Path) -> list[str]:
 
 def _ranked(rows: Sequence[Row]) -> list[Standing]:
     """Policies among themselves and searches among themselves, the best first."""
-    searches = [row for row in rows if "/search:" in row.contestant]
-    policies = [row for row in rows if "/search:" not in row.contestant]
+    searches = [row for row in rows if row.is_search]
+    policies = [row for row in rows if not row.is_search]
     ranked = [*standings(policies), *standings(searches)]
     return sorted(ranked, key=lambda each: -each.mean)
 

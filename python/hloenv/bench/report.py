@@ -180,7 +180,7 @@ def families_table(rows: Sequence[Row]) -> Table:
         of_family = [row for row in rows if row.family == family]
         line = [family or "unknown", str(len(_complete(of_family)))]
         for is_search in (False, True):
-            ranked = standings([r for r in of_family if _is_search(r) == is_search])
+            ranked = standings([r for r in of_family if r.is_search == is_search])
             line += (
                 [ranked[0].contestant, f"{ranked[0].mean:.3f}"] if ranked else ["", ""]
             )
@@ -220,8 +220,8 @@ def lengths_table(rows: Sequence[Row]) -> Table:
         "quarter that gains most",
     )
     cells: list[tuple[str, ...]] = []
-    for threads, is_search in sorted({(r.threads, _is_search(r)) for r in rows}):
-        some = [r for r in rows if (r.threads, _is_search(r)) == (threads, is_search)]
+    for threads, is_search in sorted({(r.threads, r.is_search) for r in rows}):
+        some = [r for r in rows if (r.threads, r.is_search) == (threads, is_search)]
         long = {each for each in _complete(some) if baseline_ns(rows, each) >= _LONG_NS}
         some = [row for row in some if row.module in long]
         for each in standings(some):
@@ -240,10 +240,6 @@ def lengths_table(rows: Sequence[Row]) -> Table:
     return columns, cells
 
 
-def _is_search(row: Row) -> bool:
-    return "/search:" in row.contestant
-
-
 def baseline_ns(rows: Iterable[Row], module: str) -> float:
     """How long XLA's default takes; NaN where no contestant had to be timed."""
     times = [row.baseline_ns for row in rows if row.module == module]
@@ -257,7 +253,7 @@ def largest_wins(rows: Sequence[Row]) -> list[str]:
     Of the searches where there are any: they are measured afresh after the choice.
     """
     best: dict[str, Row] = {}
-    searched = [row for row in rows if _is_search(row)]
+    searched = [row for row in rows if row.is_search]
     for row in searched or rows:
         if row.verdict == "win" and (
             row.module not in best or row.low > best[row.module].low
@@ -318,8 +314,8 @@ def markdown(rows: Sequence[Row], facts: dict[str, str], plots: Sequence[str]) -
 
 def tables(rows: Sequence[Row]) -> dict[str, Table]:
     """All tables by title."""
-    policies = [row for row in rows if not _is_search(row)]
-    searches = [row for row in rows if _is_search(row)]
+    policies = [row for row in rows if not row.is_search]
+    searches = [row for row in rows if row.is_search]
     found = {}
     for threads in sorted({row.threads for row in rows}):
         suffix = f", {threads} thread{'s' * (threads > 1)}"

@@ -87,6 +87,11 @@ class Row:
         return not self.error
 
     @property
+    def is_search(self) -> bool:
+        """Whether the contestant is a search."""
+        return "/search:" in self.contestant
+
+    @property
     def verdict(self) -> str:
         """By the interval: "win", "loss", "tie"; or "error"."""
         if not self.is_ok:
