@@ -199,10 +199,23 @@ def test_command_decides_at_several_stops(
     assert [len(each["decisions"]) for each in shown["measured"]] == [2]
 
 
+def test_command_alone_decides_early_and_at_fusion(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    model, decided = tmp_path / "m.hlo", tmp_path / "decided.hlo"
+    model.write_text(TEXT)
+    argv = ["search", str(model), "--json", "--no-store", "--workers", "1"]
+    argv += ["--estimates", "6", "--measurements", "1", "-o", str(decided)]
+    assert main(argv) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert [len(each["decisions"]) for each in shown["measured"]] == [2]
+    assert decided.exists() == (shown["best"] is not None)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "nothing to decide"),
+        (["--until", "fusion"], "what is to be decided at fusion"),
         (["--stop", "fusion"], "PLACE: PASS"),
         (["--stop", ": cse", "--pass", "cse"], "in place of"),
         (["--pass", "cse", "--search", "hill"], "hill-climb"),

@@ -106,6 +106,11 @@ def test_starting_points_differ_and_begin_with_xlas_own():
     keys = {tuple(each.tobytes() for each in game.essence(point)) for point in points}
     assert len(keys) == len(points) >= 2
     assert any(not any(each.any() for each in point) for point in points)
+    # Rules at one stop alone, the other as XLA has it.
+    first, _ = points[0]
+    early = [each for each in points if not np.array_equal(each[0], first)]
+    assert early
+    assert any(np.array_equal(each[1], game.default(each[:1])) for each in early)
 
 
 @every_search

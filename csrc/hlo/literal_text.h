@@ -37,6 +37,7 @@ ReadableText MakeReadable(absl::string_view text);
 
 // Writes the NaNs into a module just parsed, in whose computations nothing has
 // moved yet. False if some have no constant to go to.
-[[nodiscard]] bool SetNans(const std::vector<ComplexNan>& nans, xla::HloModule* module);
+[[nodiscard]] bool SetNans(const std::vector<ComplexNan>& nans,
+                           xla::HloModule* module);
 
 }  // namespace hloenv

@@ -88,6 +88,7 @@ HEURISTICS = (
 SEARCHES = (
     "fusion/search:hill-climb",
     "all/search:hill-climb",
+    "early-and-fusion/search:hill-climb",
     "joint/search:hill-climb",
 )
 

@@ -118,6 +118,11 @@ SPACES = {
             (_SIMPLIFY, _REORDER, _LAYOUT, _FUSION),
         ),
         Space(
+            "early-and-fusion",
+            "algebraic simplification before all of XLA's passes, and then fusion",
+            (_ALGSIMP, _FUSION),
+        ),
+        Space(
             "joint",
             "fusion, and before it one of several ways to simplify, for searches",
             (_FUSION,),

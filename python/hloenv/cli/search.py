@@ -39,12 +39,18 @@ DESCRIPTION = (
 )
 EXAMPLES = """\
 examples:
+  hloenv search model.hlo -o decided.hlo
   hloenv search model.hlo --until fusion --pass fusion --pass general-fusion
   hloenv search model.hlo --stop "algsimp: algsimp" --stop "fusion: general-fusion"
   hloenv search train.py:step --pass algsimp --pass cse --estimates 500 --seed 7
   hloenv search model.hlo --pass algsimp --workers 8 --ray -o decided.hlo
 """
 _SHOWN = 10
+# Where nothing is said: what is simplified before all else, and then what is fused.
+_USUAL = (
+    Stop(("algsimp", "cse")),
+    Stop(("fusion", "general-fusion"), where="fusion", default="fusion"),
+)
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
@@ -60,7 +66,8 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="where to decide on what, instead of --until and --pass: repeat it to "
         "decide at several places of XLA's pipeline, in its order; without a PLACE, "
-        "right after the stop before",
+        "right after the stop before (default, without --pass too: 'algsimp cse', and "
+        "then 'fusion: fusion general-fusion')",
     )
     names = (*list_searches(), *list_searches(families=True))
     searches = "; ".join(f"{name}: {describe_search(name).summary}" for name in names)
@@ -173,8 +180,10 @@ def _stops(args: argparse.Namespace) -> list[Stop]:
     """What --stop, or --until and --pass, say."""
     if args.stops and (args.passes or args.until):
         raise ArgumentError("--stop stands in place of --until and --pass; use either")
-    if not (args.stops or args.passes):
-        raise ArgumentError("there is nothing to decide: add --pass PASS, or --stop")
+    if not (args.stops or args.passes or args.until):
+        return list(_USUAL)
+    if not args.stops and not args.passes:
+        raise ArgumentError(f"what is to be decided at {args.until}? add --pass PASS")
     if not args.stops:
         return [_stop(args.until or "", args.passes)]
     stops = []

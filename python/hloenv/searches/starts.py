@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 from ..errors import HloEnvError
 from ..game import Game, Prefix
 from ..policies import get_policy
+from ..rewrite import as_decisions
 
 # In order of how often they are the best.
 _RULES = (
@@ -20,15 +24,16 @@ _RULES = (
 
 
 def starting_points(game: Game) -> list[Prefix]:
-    """Complete prefixes that differ: XLA's own first, then each rule at every stop.
+    """Complete prefixes that differ.
 
-    A rule that XLA's later passes cannot follow is left out.
+    XLA's own first, then each rule at every stop, then, where there are several stops,
+    each rule at one of them and XLA's own decisions at the others. A rule that XLA's
+    later passes cannot follow is left out.
     """
     points = [game.complete()]
     seen = {_key(game, points[0])}
-    for name in _RULES:
+    for prefix in _by_rules(game):
         try:
-            prefix = game.follow_policy(get_policy(name))
             key = _key(game, prefix)
         except HloEnvError:
             continue
@@ -36,6 +41,20 @@ def starting_points(game: Game) -> list[Prefix]:
             seen.add(key)
             points.append(prefix)
     return points
+
+
+def _by_rules(game: Game) -> Iterator[Prefix]:
+    for name in _RULES:
+        with contextlib.suppress(HloEnvError):
+            yield game.follow_policy(get_policy(name))
+    if len(game.stops) == 1:
+        return
+    default = game.complete()
+    for stop in range(len(game.stops)):
+        for name in _RULES:
+            with contextlib.suppress(HloEnvError):
+                decisions = get_policy(name)(game.alternatives(default[:stop]))
+                yield game.complete((*default[:stop], as_decisions(decisions)))
 
 
 def _key(game: Game, prefix: Prefix) -> tuple[bytes, ...]:
