@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ..bench import runner
 from ..bench.contestants import (
+    BEST_RULE,
     HEURISTICS,
     SEARCHES,
     THREADED_HEURISTICS,
@@ -259,6 +260,6 @@ def _list() -> None:
 
     rows = [(space.name, space.summary) for space in SPACES.values()]
     output.print_table(("space", "what is decided"), rows, fold=("what is decided",))
-    output.print_line("\npolicies: " + ", ".join(list_policies()))
+    output.print_line("\npolicies: " + ", ".join((*list_policies(), BEST_RULE)))
     searches = ", ".join(f"search:{name}" for name in list_searches())
     output.print_line("searches: " + searches)
