@@ -292,6 +292,8 @@ def _command(arguments: argparse.Namespace) -> str:
         options += f" --max-kb {arguments.max_kb}"
     if arguments.values:
         options += " --values" + f" {arguments.values}" * (arguments.values < _ALL_KB)
+    if arguments.structure_of:
+        options += f" --structure-of {arguments.structure_of}"
     return f"python scripts/run_laws.py{options} --timeout {arguments.timeout:g}"
 
 

@@ -14,6 +14,7 @@
 #include "xla/hlo/ir/hlo_instructions.h"
 #include "xla/hlo/pass/hlo_pass_interface.h"
 #include "xla/hlo/transforms/expanders/cholesky_expander.h"
+#include "xla/hlo/utils/hlo_query.h"
 #include "xla/service/batched_gather_scatter_normalizer.h"
 #include "xla/service/triangular_solve_expander.h"
 
@@ -72,13 +73,9 @@ absl::Status OpenFusions(xla::HloModule* module) {
   return absl::OkStatus();
 }
 
-bool HasOpcode(const xla::HloModule& module, xla::HloOpcode opcode) {
-  for (const xla::HloComputation* computation : module.computations()) {
-    for (const xla::HloInstruction* instruction : computation->instructions()) {
-      if (instruction->opcode() == opcode) return true;
-    }
-  }
-  return false;
+bool Contains(const xla::HloModule& module, xla::HloOpcode opcode) {
+  return xla::hlo_query::ContainsInstrWithOpcode(module.entry_computation(),
+                                                 {opcode});
 }
 
 }  // namespace
@@ -88,10 +85,10 @@ absl::StatusOr<Module> ForEvaluator(const Module& module) {
   if (HasBatchedIndexing(module.hlo())) {
     passes.push_back(std::make_unique<xla::BatchedGatherScatterNormalizer>());
   }
-  if (HasOpcode(module.hlo(), xla::HloOpcode::kCholesky)) {
+  if (Contains(module.hlo(), xla::HloOpcode::kCholesky)) {
     passes.push_back(std::make_unique<xla::CholeskyExpander>());
   }
-  if (HasOpcode(module.hlo(), xla::HloOpcode::kTriangularSolve)) {
+  if (Contains(module.hlo(), xla::HloOpcode::kTriangularSolve)) {
     passes.push_back(std::make_unique<xla::TriangularSolveExpander>());
   }
   if (passes.empty()) return module;

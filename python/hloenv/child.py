@@ -105,9 +105,10 @@ class Child:
     Args:
         max_memory_bytes: how much memory the process may allocate; None for no limit.
 
+        cores: the only ones that it works on; None for all.
+
     Raises:
         ArgumentError: as `check_memory`.
-        cores: the only ones that it works on; None for all.
     """
 
     def __init__(

@@ -224,7 +224,7 @@ def search(
 
 
 def confirm_best(
-    modules: Sequence[HloModule],
+    module_of: Callable[[int], HloModule],
     measurements: Sequence[Measurement],
     evaluator: Evaluator,
     baseline: HloModule,
@@ -232,8 +232,8 @@ def confirm_best(
     """Measures the fastest afresh: the best of many timings is the luckiest too.
 
     Args:
-        modules: that were measured.
-        measurements: one for each.
+        module_of: the module of a measurement, by position.
+        measurements: of all of them.
         evaluator: measures once more.
         baseline: of the measurements.
 
@@ -245,7 +245,7 @@ def confirm_best(
     best = max(right, key=lambda i: measurements[i].speedup, default=None)
     if best is None or measurements[best].speedup <= 1:
         return None, None
-    again = evaluator.confirm(modules[best], baseline=baseline)
+    again = evaluator.confirm(module_of(best), baseline=baseline)
     return (best if again.is_ok and again.speedup > 1 else None), again
 
 
@@ -342,7 +342,7 @@ class _Run:
                 break
         found.measured = [(chosen[index], results[index]) for index in sorted(results)]
         best, found.confirmed = confirm_best(
-            [self._game.play(candidate.prefix) for candidate, _ in found.measured],
+            lambda index: self._game.play(found.measured[index][0].prefix),
             [measurement for _, measurement in found.measured],
             evaluator,
             baseline,

@@ -52,10 +52,6 @@ _PERTURBATIONS = 3
 _KERNELS_NS = 2e8
 _FEWEST_ROUNDS, _MOST_ROUNDS = 5, 30
 _QUANTILE = 30
-# What XLA's executor needs from one step to the next: the median over 24 modules of the
-# dataset; 3 to 500. It cannot be seen in a batch of kernels, which are independent, so
-# that the executor treats them as work for several threads.
-_BETWEEN_NS = 60.0
 # How often a worker looks whether its parent is still there.
 _LOOK_S = 1.0
 
@@ -216,7 +212,7 @@ def _time_kernels(request: dict[str, Any], proto: bytes) -> list[float]:
     kernels_ns = [0.0] * len(executable.output_specs)
     for name, step_ns in zip(times.names, steps_ns, strict=True):
         if name in output_of:
-            kernels_ns[output_of[name]] += float(step_ns) + _BETWEEN_NS
+            kernels_ns[output_of[name]] += float(step_ns) + request["between_ns"]
     return kernels_ns[: request["count"]]
 
 

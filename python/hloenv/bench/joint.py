@@ -137,7 +137,9 @@ def search_fronts(
     modules = [fronts[index].game.play(each.prefix) for index, each in chosen]
     # Where nothing is to be tried, XLA's default is still to be timed.
     results = evaluator.evaluate(modules or [module], baseline=module)
-    best, _ = confirm_best(modules, results[: len(chosen)], evaluator, module)
+    best, _ = confirm_best(
+        modules.__getitem__, results[: len(chosen)], evaluator, module
+    )
     front = fronts[0]
     prefix = front.game.complete()
     if best is not None:

@@ -2,8 +2,8 @@
 """How much single decisions are worth on a module, and where its time goes.
 
 An oracle tries each decision that differs from XLA's own, one at a time, by what the
-kernel cache says, and then takes the good ones together. What it gains bounds what a
-search over the same decisions can be expected to gain.
+kernel cache says, and then takes the good ones together. That is no bound: decisions
+that are bad alone may be good together. It says what a search cannot gain step by step.
 """
 
 from __future__ import annotations
@@ -13,10 +13,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from .._native import core
 from ..effects import Int64Array
 from ..errors import HloEnvError
-from ..estimates import decided_module
 from ..game import Game
 from ..kernels import KernelCache
 from ..module import HloModule
@@ -131,11 +129,9 @@ def _seconds(game: Game, decisions: Int64Array, cache: KernelCache) -> float:
 
 
 def _shares(module: HloModule, cache: KernelCache) -> dict[str, float]:
-    graph = core.KernelGraph(decided_module(module, threads=cache.threads)._core)
-    opcodes = dict(zip(graph.fingerprints, graph.opcodes, strict=True))
     times: Counter[str] = Counter()
     for row in cache.kernels(module):
-        kind = _LIBRARIES.get(opcodes[row["fingerprint"]], _OWN_CODE)
+        kind = _LIBRARIES.get(row["opcode"], _OWN_CODE)
         times[kind] += row["runs"] * row["seconds"]
     total = times.total() or 1.0
     return {kind: seconds / total for kind, seconds in times.most_common()}

@@ -16,7 +16,7 @@ _SAMPLES = 2000
 _CHANGES = 4
 _WINS = 5
 # What is shorter hardly matters to anyone.
-_LONG_NS = 20e3
+LONG_NS = 20e3
 Table = tuple[tuple[str, ...], list[tuple[str, ...]]]
 
 
@@ -222,7 +222,7 @@ def lengths_table(rows: Sequence[Row]) -> Table:
     cells: list[tuple[str, ...]] = []
     for threads, is_search in sorted({(r.threads, r.is_search) for r in rows}):
         some = [r for r in rows if (r.threads, r.is_search) == (threads, is_search)]
-        long = {each for each in _complete(some) if baseline_ns(rows, each) >= _LONG_NS}
+        long = {each for each in _complete(some) if baseline_ns(rows, each) >= LONG_NS}
         some = [row for row in some if row.module in long]
         for each in standings(some):
             logs = module_logs(r for r in some if r.contestant == each.contestant)
@@ -323,7 +323,7 @@ def tables(rows: Sequence[Row]) -> dict[str, Table]:
             chosen = [row for row in some if row.threads == threads]
             if chosen:
                 found[title + suffix] = standings_table(chosen)
-    found[f"Modules that run {_LONG_NS / 1e3:.0f} us or longer"] = lengths_table(rows)
+    found[f"Modules that run {LONG_NS / 1e3:.0f} us or longer"] = lengths_table(rows)
     found["By family"] = families_table(rows)
     found["By module"] = modules_table(rows)
     return found

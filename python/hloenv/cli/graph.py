@@ -51,9 +51,12 @@ def run(args: argparse.Namespace) -> None:
     """Writes the graph of `args.module`."""
     format_ = args.format or _format_of(args.output)
     if format_ in _DRAWN:
-        _draw(_graph(args), args, format_)
-        return
+        _need_dot(args.output)  # before the work
     graph = _graph(args)
+    if format_ in _DRAWN:
+        _draw(graph, args.output, format_)
+        _print_summary(args, graph, format_)
+        return
     text = convert.to_json(graph) if format_ == "json" else convert.to_dot(graph)
     if args.output is not None:
         Path(args.output).write_text(text + "\n", encoding="utf-8")
@@ -78,22 +81,24 @@ def _format_of(path: str | None) -> str:
     return suffix
 
 
-def _draw(graph: HloGraph, args: argparse.Namespace, format_: str) -> None:
+def _need_dot(path: str) -> None:
     if shutil.which("dot") is None:
         raise ArgumentError(
-            f"{args.output} is drawn by Graphviz's program dot, which is not "
-            "installed; write x.dot, and draw that elsewhere"
+            f"{path} is drawn by Graphviz's program dot, which is not installed; "
+            "write x.dot, and draw that elsewhere"
         )
+
+
+def _draw(graph: HloGraph, path: str, format_: str) -> None:
     done = subprocess.run(
-        ["dot", f"-T{format_}", "-o", args.output],
+        ["dot", f"-T{format_}", "-o", path],
         input=convert.to_dot(graph),
         capture_output=True,
         text=True,
         check=False,
     )
     if done.returncode != 0:
-        raise ArgumentError(f"dot cannot draw {args.output}: {done.stderr.strip()}")
-    _print_summary(args, graph, format_)
+        raise ArgumentError(f"dot cannot draw {path}: {done.stderr.strip()}")
 
 
 def _graph(args: argparse.Namespace) -> HloGraph:

@@ -7,6 +7,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
+from ..bench.spaces import get_space
 from ..errors import ArgumentError
 from ..evaluator import Evaluator
 from ..game import Game, Stop
@@ -46,11 +47,8 @@ examples:
   hloenv search model.hlo --pass algsimp --workers 8 --ray -o decided.hlo
 """
 _SHOWN = 10
-# Where nothing is said: what is simplified before all else, and then what is fused.
-_USUAL = (
-    Stop(("algsimp", "cse")),
-    Stop(("fusion", "general-fusion"), where="fusion", default="fusion"),
-)
+# Decided where nothing is said.
+_USUAL = "early-and-fusion"
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
@@ -181,7 +179,7 @@ def _stops(args: argparse.Namespace) -> list[Stop]:
     if args.stops and (args.passes or args.until):
         raise ArgumentError("--stop stands in place of --until and --pass; use either")
     if not (args.stops or args.passes or args.until):
-        return list(_USUAL)
+        return list(get_space(_USUAL).stops)
     if not args.stops and not args.passes:
         raise ArgumentError(f"what is to be decided at {args.until}? add --pass PASS")
     if not args.stops:

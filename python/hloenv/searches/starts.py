@@ -32,7 +32,7 @@ def starting_points(game: Game) -> list[Prefix]:
     """
     points = [game.complete()]
     seen = {_key(game, points[0])}
-    for prefix in _by_rules(game):
+    for prefix in _by_rules(game, points[0]):
         try:
             key = _key(game, prefix)
         except HloEnvError:
@@ -43,13 +43,12 @@ def starting_points(game: Game) -> list[Prefix]:
     return points
 
 
-def _by_rules(game: Game) -> Iterator[Prefix]:
+def _by_rules(game: Game, default: Prefix) -> Iterator[Prefix]:
     for name in _RULES:
         with contextlib.suppress(HloEnvError):
             yield game.follow_policy(get_policy(name))
     if len(game.stops) == 1:
         return
-    default = game.complete()
     for stop in range(len(game.stops)):
         for name in _RULES:
             with contextlib.suppress(HloEnvError):
