@@ -30,9 +30,9 @@ from .store import RecordKey, Store
 _BATCH = 64
 _TIMEOUT_S = 120.0
 # What XLA's executor needs from one step to the next, about: 3 to 520 ns, 77 at the
-# median, of 22 modules of the dataset whose steps are not much longer. A batch of kernels
-# does not show it: they are independent, so that the executor takes them for work of
-# several threads.
+# median, of 22 modules of the dataset whose steps are not much longer. A batch
+# of kernels does not show it: they are independent, so that the executor takes them for
+# work of several threads.
 _BETWEEN_NS = 60.0
 # Other ways to time a kernel give other times: part of what they are kept under.
 _METHOD = f"warm, {_BETWEEN_NS:g} ns between"
