@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""general-simplify, general-layout, reassociate, merge-dots: each rewrite a choice."""
+"""general-simplify, general-layout, reassociate, merge-dots, dot-strategy: each rewrite a choice."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ import pytest
 
 import hloenv
 
-PASSES = ("general-layout", "general-simplify", "merge-dots", "reassociate")
+PASSES = (
+    "dot-strategy",
+    "general-layout",
+    "general-simplify",
+    "merge-dots",
+    "reassociate",
+)
 
 DOTS = """
 HloModule dots

@@ -86,6 +86,7 @@ std::vector<PassInfo> LoweringPasses() {
              CpuAliasInfo(), options.Bool("may_duplicate"));
        }},
       GeneralFusionPass(),
+      DotStrategyPass(),
       GeneralLayoutPass(),
       {"optimize_input_output_buffer_alias",
        "OptimizeInputOutputBufferAlias",

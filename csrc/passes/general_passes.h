@@ -6,6 +6,7 @@
 
 namespace hloenv {
 
+PassInfo DotStrategyPass();      // dot_strategy.cc
 PassInfo GeneralFusionPass();    // general_fusion.cc
 PassInfo GeneralLayoutPass();    // general_layout.cc
 PassInfo GeneralSimplifyPass();  // general_simplify.cc

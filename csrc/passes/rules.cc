@@ -161,7 +161,9 @@ void ProposeMany(const Rule& rule, std::vector<const HloInstruction*> originals,
                                   "' has the shape ",
                                   results[i]->shape().ToString(true)));
       }
+      xla::FrontendAttributes own = results[i]->frontend_attributes();
       originals[i]->SetupDerivedInstruction(results[i]);
+      results[i]->add_frontend_attributes(std::move(own));
     }
     return results;
   };

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <new>
 
+#include "hlo/dot_strategy.h"
 #include "runtime/cpu_client.h"
 #include "runtime/custom_calls.h"
 #include "support/cpu_executable.h"
@@ -140,8 +141,10 @@ absl::StatusOr<std::shared_ptr<Executable>> Executable::Compile(
     HLOENV_RETURN_IF_ERROR(SpecsOf(parameter->shape()).status());
   }
   HLOENV_RETURN_IF_ERROR(SpecsOf(module.hlo().result_shape()).status());
+  std::unique_ptr<xla::HloModule> hlo = module.CloneHlo();
+  HLOENV_RETURN_IF_ERROR(FollowMarks(hlo.get()));
   absl::StatusOr<std::unique_ptr<xla::Executable>> compiled =
-      compiler->RunBackend(module.CloneHlo(), /*executor=*/nullptr,
+      compiler->RunBackend(std::move(hlo), /*executor=*/nullptr,
                            xla::Compiler::CompileOptions{});
   if (!compiled.ok()) {
     return Annotate(

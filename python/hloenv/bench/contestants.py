@@ -68,6 +68,7 @@ HEURISTICS = (
     "simplify/least-bytes",
     "reorder/fewest-ops",
     "reorder/least-bytes",
+    "dots/accept-all",
     "layout/greedy-roofline",
     "live-fusion/keep-original",
     "live-fusion/least-bytes",

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..errors import HloEnvError
 from ..game import Game, Prefix, Stop
@@ -14,6 +14,7 @@ from ..place import finish
 from ..policies import Policy
 from ..rewrite import as_decisions
 
+_DOTS = Stop(("dot-strategy",), where="fusion")
 _FUSION = Stop(("fusion", "general-fusion"), where="fusion", default="fusion")
 _MORE = Stop(("general-fusion",), where="fusion", first=("fusion",))
 _AGAIN = Stop(("general-fusion",))
@@ -29,7 +30,9 @@ _SPLIT = Stop(
 _LAYOUT = Stop(("general-layout",), where="fusion")
 
 
-_FRONTS = (
+Step = tuple[Stop, str]  # and the policy that decides there
+
+_EARLY: tuple[Step, ...] = (
     (_ALGSIMP_ALONE, "keep-original"),
     (_ALGSIMP, "keep-original"),
     (_ALGSIMP, "accept-all"),
@@ -40,6 +43,8 @@ _FRONTS = (
     (_REORDER, "fewest-ops"),
     (_REORDER, "least-bytes"),
 )
+_LOOPS: Step = (_DOTS, "accept-all")
+_FRONTS = ((_LOOPS,), *((step, _LOOPS) for step in _EARLY))
 
 
 class UnknownSpaceError(HloEnvError, LookupError):
@@ -56,15 +61,20 @@ class Space:
         stops: of a `Game`; empty where XLA's own pipeline is intercepted.
         live: names of the passes that are decided each time XLA comes by them, in its
             own pipeline.
-        fronts: other ways to arrive at the first stop, for searches: a stop before it,
-            and the policy that decides there.
+        fronts: other ways to arrive at the first stop, for searches: one or several
+            stops before it, each with the policy that decides there.
     """
 
     name: str
     summary: str
     stops: tuple[Stop, ...] = ()
     live: frozenset[str] = frozenset()
-    fronts: tuple[tuple[Stop, str], ...] = ()
+    fronts: tuple[tuple[Step, ...], ...] = ()
+
+
+def after(last: Stop, stop: Stop) -> Stop:
+    """`stop`, for a module that stands where `last` was decided."""
+    return replace(stop, where="") if stop.where == last.where else stop
 
 
 SPACES = {
@@ -111,6 +121,11 @@ SPACES = {
             "dots that share an operand",
             (_REORDER,),
         ),
+        Space(
+            "dots",
+            "for each small dot, a call of Eigen as XLA has it, or loops",
+            (_DOTS,),
+        ),
         Space("layout", "layouts of dots, convolutions, reductions", (_LAYOUT,)),
         Space(
             "all",
@@ -119,12 +134,14 @@ SPACES = {
         ),
         Space(
             "early-and-fusion",
-            "algebraic simplification before all of XLA's passes, and then fusion",
-            (_ALGSIMP, _FUSION),
+            "algebraic simplification before all of XLA's passes, then loops for small "
+            "dots, and fusion",
+            (_ALGSIMP, _DOTS, after(_DOTS, _FUSION)),
         ),
         Space(
             "joint",
-            "fusion, and before it one of several ways to simplify, for searches",
+            "fusion, and before it one of several ways to simplify and loops for small "
+            "dots, for searches",
             (_FUSION,),
             fronts=_FRONTS,
         ),

@@ -29,7 +29,10 @@ examples:
 
 # The first group whose pattern a name has is the one that it is shown under.
 _GROUPS = (
-    ("hloenv's own, each rewrite a choice", r"^general-|^reassociate$|^merge-dots$"),
+    (
+        "hloenv's own, each rewrite a choice",
+        r"^general-|^reassociate$|^merge-dots$|^dot-strategy$",
+    ),
     (
         "Pipelines of XLA's CPU compiler",
         r" |^simplification$|^post_|-passes$|^sharding-removal$",

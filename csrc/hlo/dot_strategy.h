@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the CPU backend computes a dot, decided one dot at a time.
+//
+// XLA decides it for a whole module, by xla_cpu_multi_thread_eigen: where that
+// is off, it writes tiled loops for small matrix products in place of calling
+// Eigen. Here each dot may carry that decision, as a frontend attribute, which
+// text, protos and clones keep. Other backends ignore it.
+#pragma once
+
+#include "absl/status/status.h"
+#include "xla/hlo/ir/hlo_module.h"
+
+namespace hloenv {
+
+// What a dot would need before the backend could write loops for it.
+enum class LoopsFor {
+  kNothing,  // it cannot, or it does so anyway
+  kAsIs,
+  kTransposed,  // the operands whose contracted dimension is in the way
+};
+LoopsFor LoopsForDot(const xla::HloInstruction& dot);
+
+// Whether the dimension that is contracted has to change places with the other
+// one, in operand 0 or 1 of a dot that is kAsIs or kTransposed.
+bool HasToBeTransposed(const xla::HloInstruction& dot, int64_t operand);
+
+void MarkForLoops(xla::HloInstruction* dot);
+bool IsMarkedForLoops(const xla::HloInstruction& dot);
+
+// Before a compile: makes the backend follow the marks of `module`, if it has
+// any. HookError if XLA's backend cannot be hooked.
+absl::Status FollowMarks(xla::HloModule* module);
+
+}  // namespace hloenv
