@@ -47,23 +47,6 @@ bool IsThin(const HloInstruction& array) {
          array.shape().dimensions(rank - 1) <= kThin;
 }
 
-// While the backend emits a dot, what it asks is what it would be told if the
-// module's option were off.
-struct Result {};  // of a type that only libtensorflow can build
-Result* (*emit_dot)(Result*, void*, const HloInstruction*);
-Result* EmitDot(Result* result, void* emitter, const HloInstruction* dot) {
-  if (!IsMarkedForLoops(*dot)) return emit_dot(result, emitter, dot);
-  // FollowMarks has made this configuration the module's own.
-  xla::DebugOptions& options =
-      const_cast<xla::HloModuleConfig&>(dot->GetModule()->config())
-          .mutable_debug_options();
-  const bool before = options.xla_cpu_multi_thread_eigen();
-  options.set_xla_cpu_multi_thread_eigen(false);
-  emit_dot(result, emitter, dot);
-  options.set_xla_cpu_multi_thread_eigen(before);
-  return result;
-}
-
 }  // namespace
 
 bool HasToBeTransposed(const HloInstruction& dot, int64_t operand) {
@@ -73,11 +56,12 @@ bool HasToBeTransposed(const HloInstruction& dot, int64_t operand) {
                       : numbers.rhs_contracting_dimensions(0) != num_batch;
 }
 
-LoopsFor LoopsForDot(const HloInstruction& dot) {
-  if (dot.opcode() != HloOpcode::kDot || IsMarkedForLoops(dot) ||
-      dot.operand_count() != 2 ||
-      dot.precision_config().algorithm() != xla::PrecisionConfig::ALG_UNSET ||
-      !dot.GetModule()->config().debug_options().xla_cpu_multi_thread_eigen()) {
+namespace {
+
+// What the backend needs before it writes loops for `dot`, whoever asks.
+LoopsFor Needs(const HloInstruction& dot) {
+  if (dot.operand_count() != 2 ||
+      dot.precision_config().algorithm() != xla::PrecisionConfig::ALG_UNSET) {
     return LoopsFor::kNothing;
   }
   switch (dot.shape().element_type()) {
@@ -115,6 +99,36 @@ LoopsFor LoopsForDot(const HloInstruction& dot) {
   return HasToBeTransposed(dot, 0) || HasToBeTransposed(dot, 1)
              ? LoopsFor::kTransposed
              : LoopsFor::kAsIs;
+}
+
+// While the backend emits a marked dot, what it asks is what it would be told
+// if the module's option were off. Other passes may have changed the dot since
+// it was marked; XLA's loops do not look at layouts.
+struct Result {};  // of a type that only libtensorflow can build
+Result* (*emit_dot)(Result*, void*, const HloInstruction*);
+Result* EmitDot(Result* result, void* emitter, const HloInstruction* dot) {
+  if (!IsMarkedForLoops(*dot) || Needs(*dot) != LoopsFor::kAsIs) {
+    return emit_dot(result, emitter, dot);
+  }
+  // FollowMarks has made this configuration the module's own.
+  xla::DebugOptions& options =
+      const_cast<xla::HloModuleConfig&>(dot->GetModule()->config())
+          .mutable_debug_options();
+  const bool before = options.xla_cpu_multi_thread_eigen();
+  options.set_xla_cpu_multi_thread_eigen(false);
+  emit_dot(result, emitter, dot);
+  options.set_xla_cpu_multi_thread_eigen(before);
+  return result;
+}
+
+}  // namespace
+
+LoopsFor LoopsForDot(const HloInstruction& dot) {
+  if (dot.opcode() != HloOpcode::kDot || IsMarkedForLoops(dot) ||
+      !dot.GetModule()->config().debug_options().xla_cpu_multi_thread_eigen()) {
+    return LoopsFor::kNothing;
+  }
+  return Needs(dot);
 }
 
 void MarkForLoops(HloInstruction* dot) {

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""dot-strategy: which small dots the backend writes loops for."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+import hloenv
+from hloenv._native import core
+
+if TYPE_CHECKING:
+    from support.run_child import RunChild
+
+pytestmark = pytest.mark.compile
+
+
+def dot(
+    m: int,
+    n: int,
+    k: int,
+    *,
+    lhs: int = 1,
+    rhs: int = 0,
+    batch: tuple[int, ...] = (),
+    dtype: str = "f32",
+    extra: str = "",
+    layout: str = "",
+) -> hloenv.HloModule:
+    """A dot that contracts the inner dimensions `lhs` and `rhs` of its operands."""
+
+    def shape(*sizes: int) -> str:
+        return f"{dtype}[{','.join(map(str, batch + sizes))}]"
+
+    left = shape(m, k) if lhs == 1 else shape(k, m)
+    right = shape(k, n) if rhs == 0 else shape(n, k)
+    outer = ",".join(map(str, range(len(batch))))
+    batches = f"lhs_batch_dims={{{outer}}}, rhs_batch_dims={{{outer}}}, "
+    return hloenv.HloModule.from_text(f"""
+HloModule small
+
+ENTRY main {{
+  x = {left} parameter(0)
+  w = {right}{layout} parameter(1)
+  ROOT d = {shape(m, n)} dot(x, w), {batches if batch else ""}
+    lhs_contracting_dims={{{lhs + len(batch)}}},
+    rhs_contracting_dims={{{rhs + len(batch)}}}{extra}
+}}
+""")
+
+
+def capture(module: hloenv.HloModule) -> hloenv.Alternatives:
+    return hloenv.HloEnv(module).get_alternatives("dot-strategy")
+
+
+def rules(module: hloenv.HloModule) -> list[str]:
+    return [each.choices[1].rule for each in capture(module)]
+
+
+def decided(module: hloenv.HloModule) -> hloenv.HloModule:
+    """All of it, in the place where the transposes stay."""
+    env = hloenv.HloEnv(module)
+    env.run_until("fusion")
+    alternatives = env.get_alternatives("dot-strategy")
+    env.apply_alternatives(alternatives.decisions_for("dot-strategy"))
+    return env.module
+
+
+@pytest.mark.filterwarnings("ignore::hloenv.PlaceWarning")
+def test_what_is_proposed():
+    assert rules(dot(4, 16, 16)) == ["loops"]
+    assert rules(dot(8, 10, 4, batch=(2, 3))) == ["loops"]
+    assert rules(dot(16, 8, 40, lhs=0)) == ["transposed"]
+    assert rules(dot(16, 8, 40, rhs=1)) == ["transposed"]
+
+
+@pytest.mark.filterwarnings("ignore::hloenv.PlaceWarning")
+@pytest.mark.parametrize(
+    "module",
+    [
+        dot(128, 64, 16),
+        dot(129, 8, 16),
+        dot(8, 8, 129),
+        dot(1, 16, 16),
+        dot(16, 1, 16),
+        dot(3, 3, 16),
+        dot(8, 8, 0),
+        dot(8, 8, 8, dtype="c64"),
+        dot(8, 8, 8, dtype="f16"),
+        dot(8, 8, 8, layout="{0,1}"),
+        dot(8, 8, 8, extra=', frontend_attributes={hloenv_dot="loops"}'),
+        dot(8, 8, 8, extra=", algorithm=dot_f32_f32_f32"),
+    ],
+    ids=lambda module: module.to_text().split("ROOT ")[1].split("(")[0],
+)
+def test_what_is_not_proposed(module):
+    assert len(capture(module)) == 0
+
+
+def test_nothing_is_proposed_where_the_module_has_loops_anyway(run_child: RunChild):
+    code = f"""
+import hloenv
+module = hloenv.HloModule.from_text('''{dot(8, 8, 8).to_text()}''')
+env = hloenv.HloEnv(module)
+env.run_until("fusion")
+print(len(env.get_alternatives("dot-strategy")))
+"""
+    assert run_child(code).stdout.split() == ["1"]
+    flags = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
+    assert run_child(code, env=flags).stdout.split() == ["0"]
+
+
+@pytest.mark.parametrize("batch", [(), (3,), (2, 2)], ids=["matrix", "batch", "two"])
+@pytest.mark.parametrize(("lhs", "rhs"), list(itertools.product((0, 1), (0, 1))))
+@pytest.mark.parametrize("dtype", ["f32", "f64", "s32"])
+def test_loops_compute_the_same(dtype, lhs, rhs, batch):
+    for m, n, k in [(4, 16, 16), (32, 128, 128), (2, 7, 5), (128, 31, 9)]:
+        module = dot(m, n, k, lhs=lhs, rhs=rhs, batch=batch, dtype=dtype)
+        loops = decided(module)
+        assert "hloenv_dot" in loops.to_text()
+        inputs = hloenv.random_inputs(module)
+        wanted = hloenv.compile(module, isolate=False)(*inputs)
+        outputs = hloenv.compile(loops, isolate=False)(*inputs)
+        if dtype == "s32":
+            np.testing.assert_array_equal(wanted[0], outputs[0])
+        hloenv.compare_outputs(wanted, outputs, rtol=1e-5).check()
+
+
+# Two of three dots are marked; the backend writes code for those, and calls Eigen for
+# the third.
+MIXED = """
+HloModule mixed
+
+body {
+  p = (s32[], f32[8,8]{1,0}) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  x = f32[8,8]{1,0} get-tuple-element(p), index=1
+  one = s32[] constant(1)
+  next = s32[] add(i, one)
+  inner = f32[8,8]{1,0} dot(x, x), lhs_contracting_dims={1},
+    rhs_contracting_dims={0}, frontend_attributes={hloenv_dot="loops"}
+  ROOT r = (s32[], f32[8,8]{1,0}) tuple(next, inner)
+}
+
+condition {
+  p = (s32[], f32[8,8]{1,0}) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  three = s32[] constant(3)
+  ROOT less = pred[] compare(i, three), direction=LT
+}
+
+ENTRY main {
+  a = f32[8,8]{1,0} parameter(0)
+  w = f32[8,8]{1,0} parameter(1)
+  marked = f32[8,8]{1,0} dot(a, w), lhs_contracting_dims={1},
+    rhs_contracting_dims={0}, frontend_attributes={hloenv_dot="loops"}
+  plain = f32[8,8]{1,0} dot(marked, w), lhs_contracting_dims={1},
+    rhs_contracting_dims={0}
+  zero = s32[] constant(0)
+  start = (s32[], f32[8,8]{1,0}) tuple(zero, plain)
+  loop = (s32[], f32[8,8]{1,0}) while(start), condition=condition, body=body
+  ROOT out = f32[8,8]{1,0} get-tuple-element(loop), index=1
+}
+"""
+
+
+def test_the_backend_follows_each_mark(run_child: RunChild, tmp_path):
+    run_child(
+        f"""
+import hloenv
+hloenv.compile(hloenv.HloModule.from_text('''{MIXED}'''), isolate=False)
+""",
+        env={"XLA_FLAGS": f"--xla_dump_to={tmp_path}"},
+    )
+    kernels = {each.name.split(".")[2] for each in tmp_path.glob("*.ir-no-opt.ll")}
+    assert {"marked_elemental_kernel_module", "inner_elemental_kernel_module"} <= {
+        name for name in kernels if name.endswith("_elemental_kernel_module")
+    }
+    assert not any(name.startswith("plain") for name in kernels)
+
+
+@pytest.mark.filterwarnings("ignore::hloenv.PlaceWarning")
+def test_a_mark_that_does_not_fit_any_more_is_left_out():
+    module = dot(8, 16, 24, extra=', frontend_attributes={hloenv_dot="loops"}')
+    env = hloenv.HloEnv(module)
+    env.run_until("fusion")
+    inputs = hloenv.random_inputs(module)
+    (wanted,) = hloenv.compile(module)(*inputs)
+    alternatives = env.get_alternatives("general-layout")
+    (only,) = alternatives
+    for choice in range(only.num_choices):
+        moved = alternatives.apply([choice])
+        assert "hloenv_dot" in moved.to_text()
+        (output,) = hloenv.compile(moved)(*inputs)
+        np.testing.assert_allclose(output, wanted, rtol=1e-5)
+
+
+def test_marks_survive_text_and_proto_and_tell_modules_and_kernels_apart():
+    plain, marked = dot(8, 8, 8), decided(dot(8, 8, 8))
+    assert plain.fingerprint() != marked.fingerprint()
+    again = hloenv.HloModule.from_text(marked.to_text())
+    assert again.fingerprint() == marked.fingerprint()
+    again = hloenv.HloModule.from_proto(marked.to_proto())
+    assert again.fingerprint() == marked.fingerprint()
+    kernels = [core.KernelGraph(each._core).fingerprints for each in (plain, marked)]
+    assert kernels[0] != kernels[1]
+
+
+def test_searches_decide_dots_and_fusion_together():
+    from hloenv.bench.joint import make_fronts
+    from hloenv.bench.spaces import get_space
+
+    module = dot(16, 8, 40, lhs=0)
+    own, loops, *_ = make_fronts(module, get_space("joint"))
+    assert own.name == ""
+    assert "dot-strategy" in loops.name
+    text = loops.game.play(loops.game.complete()).to_text()
+    assert 'hloenv_dot="loops"' in text
+    # What was transposed for the dot can be fused.
+    assert "transpose" in text
