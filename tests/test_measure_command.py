@@ -158,3 +158,19 @@ def test_self_test_fails_where_intervals_lie(run, monkeypatch):
     assert code == 1
     assert "20 of 20" in " ".join(out.split())
     assert "do not trust them" in err
+
+
+def test_policies_keep_kernels_where_the_command_does(folder, capsys):
+    argv = ["optimize", "model.hlo", "--pass", "algsimp", "--policy", "greedy-kernels"]
+
+    def kernels(store: Path) -> int:
+        with hloenv.Store(store) as opened:
+            return sum(each.records for each in opened.info().counts)
+
+    assert main([*argv, "--no-store"]) == 0
+    assert not (folder / "store.sqlite").exists()
+    assert main([*argv, "--store", "other.sqlite"]) == 0
+    assert not (folder / "store.sqlite").exists()
+    assert kernels(folder / "other.sqlite") > 0
+    assert main(argv) == 0
+    assert kernels(folder / "store.sqlite") > 0

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -185,6 +187,38 @@ def add_store(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--again", action="store_true", help="measure what is in the store already"
     )
+
+
+@contextlib.contextmanager
+def usual_store(args: argparse.Namespace) -> Iterator[None]:
+    """Lets policies keep the times of kernels where the arguments of `add_store` say.
+
+    With --no-store that is a file that goes when this ends.
+    """
+    if args.no_store:
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            _environment("HLOENV_STORE", str(Path(folder, "store.sqlite"))),
+        ):
+            yield
+    elif args.store is not None:
+        with _environment("HLOENV_STORE", args.store):
+            yield
+    else:
+        yield
+
+
+@contextlib.contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
 
 
 @contextlib.contextmanager

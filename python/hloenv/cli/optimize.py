@@ -26,6 +26,7 @@ from .arguments import (
     open_store,
     parse_passes,
     positive,
+    usual_store,
 )
 from .inputs import load_module, save_module
 from .variants import Variant, compare, make_variants, print_variants
@@ -134,7 +135,8 @@ def run(args: argparse.Namespace) -> None:
         if args.until is not None:
             env.run_until(args.until)
         start = env.module
-        rounds = decide(env, passes, policy, args.rounds)
+        with usual_store(args):
+            rounds = decide(env, passes, policy, args.rounds)
     if args.output is not None:
         save_module(env.module, args.output)
         env.trace.save(args.output + ".trace.json")

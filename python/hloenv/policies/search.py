@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -33,7 +34,12 @@ class _Estimated:
         if self._estimator is None:
             from ..kernels import KernelCache
 
-            self._estimator = KernelCache(store=Store())
+            store = Store()
+            cache = KernelCache(store=store)
+            # When the policy goes, so does the process that times kernels.
+            weakref.finalize(self, store.close)
+            weakref.finalize(self, cache.close)
+            self._estimator = cache
         (estimate,) = self._estimator.estimate_many([alternatives.apply(decisions)])
         return estimate.seconds if estimate.is_ok else math.inf
 
