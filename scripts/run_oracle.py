@@ -62,7 +62,7 @@ def look(name: str, text: str, store_path: str) -> Found:
         KernelCache(store=store) as cache,
         Evaluator(Settings(timeout_s=120), store=store, workers=1) as evaluator,
     ):
-        oracle = ask_oracle(module, get_space("joint"), cache)
+        oracle = ask_oracle(module, get_space("simplify-and-fusion"), cache)
         modules = oracle.decided
         results = evaluator.evaluate(modules or [module], baseline=module)
         speedups = [each.speedup if each.is_ok else 1.0 for each in results]

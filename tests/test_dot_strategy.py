@@ -11,11 +11,19 @@ import pytest
 
 import hloenv
 from hloenv._native import core
+from hloenv.bench.joint import pick_rule
+from hloenv.bench.spaces import get_space
+from hloenv.estimates import Estimate
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from support.run_child import RunChild
 
 pytestmark = pytest.mark.compile
+
+SIZES = [(4, 16, 16), (32, 128, 128), (2, 7, 5), (128, 31, 9)]
+MARK = ', frontend_attributes={hloenv_dot="loops"}'
 
 
 def dot(
@@ -91,7 +99,9 @@ def test_what_is_proposed():
         dot(8, 8, 8, dtype="c64"),
         dot(8, 8, 8, dtype="f16"),
         dot(8, 8, 8, layout="{0,1}"),
-        dot(8, 8, 8, extra=', frontend_attributes={hloenv_dot="loops"}'),
+        dot(8, 8, 8, extra=MARK),
+        dot(8, 8, 8, extra=', frontend_attributes={hloenv_dot="eigen"}'),
+        dot(8, 8, 8, layout="{1,0:S(5)}"),
         dot(8, 8, 8, extra=", algorithm=dot_f32_f32_f32"),
     ],
     ids=lambda module: module.to_text().split("ROOT ")[1].split("(")[0],
@@ -117,7 +127,7 @@ print(len(env.get_alternatives("dot-strategy")))
 @pytest.mark.parametrize(("lhs", "rhs"), list(itertools.product((0, 1), (0, 1))))
 @pytest.mark.parametrize("dtype", ["f32", "f64", "s32"])
 def test_loops_compute_the_same(dtype, lhs, rhs, batch):
-    for m, n, k in [(4, 16, 16), (32, 128, 128), (2, 7, 5), (128, 31, 9)]:
+    for m, n, k in SIZES:
         module = dot(m, n, k, lhs=lhs, rhs=rhs, batch=batch, dtype=dtype)
         loops = decided(module)
         assert "hloenv_dot" in loops.to_text()
@@ -167,24 +177,50 @@ ENTRY main {
 """
 
 
-def test_the_backend_follows_each_mark(run_child: RunChild, tmp_path):
-    run_child(
-        f"""
-import hloenv
-hloenv.compile(hloenv.HloModule.from_text('''{MIXED}'''), isolate=False)
-""",
-        env={"XLA_FLAGS": f"--xla_dump_to={tmp_path}"},
+def written(run_child: RunChild, folder: Path, code: str) -> set[str]:
+    """Names of the dots that the backend wrote code for, in a child process."""
+    flags = {"XLA_FLAGS": f"--xla_dump_to={folder}"}
+    run_child(f"import hloenv\n{code}", env=flags)
+    suffix = "_elemental_kernel_module"
+    kernels = {each.name.split(".")[2] for each in folder.glob("*.ir-no-opt.ll")}
+    return {name.removesuffix(suffix) for name in kernels if name.endswith(suffix)}
+
+
+def test_the_backend_follows_each_mark(run_child: RunChild, tmp_path: Path):
+    dots = written(
+        run_child,
+        tmp_path,
+        f"module = hloenv.HloModule.from_text('''{MIXED}''')\n"
+        "hloenv.compile(module, isolate=False)\n"
+        "hloenv._native.core.remove_hooks()\n"
+        "hloenv.compile(module, isolate=False)\n",
     )
-    kernels = {each.name.split(".")[2] for each in tmp_path.glob("*.ir-no-opt.ll")}
-    assert {"marked_elemental_kernel_module", "inner_elemental_kernel_module"} <= {
-        name for name in kernels if name.endswith("_elemental_kernel_module")
-    }
-    assert not any(name.startswith("plain") for name in kernels)
+    assert {"marked", "inner"} <= dots
+    assert "plain" not in dots
+
+
+def test_the_backend_follows_marks_of_all_shapes_and_types(
+    run_child: RunChild, tmp_path: Path
+):
+    texts = []
+    for number, (dtype, batch, (m, n, k)) in enumerate(
+        itertools.product(("f32", "f64", "s32"), ((), (3,), (2, 2)), SIZES)
+    ):
+        text = dot(m, n, k, dtype=dtype, batch=batch, extra=MARK).to_text()
+        texts.append(text.replace("%d = ", f"%dot{number} = "))
+    dots = written(
+        run_child,
+        tmp_path,
+        f"for text in {texts!r}:\n"
+        "    module = hloenv.HloModule.from_text(text)\n"
+        "    hloenv.compile(module, isolate=False)\n",
+    )
+    assert {f"dot{number}" for number in range(len(texts))} <= dots
 
 
 @pytest.mark.filterwarnings("ignore::hloenv.PlaceWarning")
 def test_a_mark_that_does_not_fit_any_more_is_left_out():
-    module = dot(8, 16, 24, extra=', frontend_attributes={hloenv_dot="loops"}')
+    module = dot(8, 16, 24, extra=MARK)
     env = hloenv.HloEnv(module)
     env.run_until("fusion")
     inputs = hloenv.random_inputs(module)
@@ -198,6 +234,60 @@ def test_a_mark_that_does_not_fit_any_more_is_left_out():
         np.testing.assert_allclose(output, wanted, rtol=1e-5)
 
 
+def test_layouts_that_loops_do_not_look_at_compute_the_same(run_child: RunChild):
+    code = f"""
+import numpy as np
+import hloenv
+module = hloenv.HloModule.from_text('''{dot(8, 16, 24).to_text()}''')
+inputs = hloenv.random_inputs(module)
+(wanted,) = hloenv.interpret(module, *inputs)
+env = hloenv.HloEnv(module)
+env.run_until("fusion")
+alternatives = env.get_alternatives("general-layout")
+for choice in range(alternatives[0].num_choices):
+    decided = alternatives.apply([choice])
+    (output,) = hloenv.compile(decided, isolate=False)(*inputs)
+    print(np.allclose(output, wanted, rtol=1e-4))
+"""
+    flags = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
+    assert run_child(code, env=flags).stdout.split() == ["True"] * 4
+
+
+def test_control_dependencies_stay():
+    text = dot(8, 8, 8).to_text()
+    ahead = text.replace("ROOT %d", "%first = f32[8,8]{1,0} add(%x, %x)\n  ROOT %d")
+    module = hloenv.HloModule.from_text(
+        ahead.replace(
+            "rhs_contracting_dims={0}", RHS + ", control-predecessors={first}"
+        )
+    )
+    env = hloenv.HloEnv(module)
+    env.run_until("fusion")
+    assert len(env.get_alternatives("dot-strategy")) == 0
+
+
+RHS = "rhs_contracting_dims={0}"
+
+
+def test_a_mark_stays_with_its_dot():
+    module = hloenv.HloModule.from_text(f"""
+HloModule pair
+
+ENTRY main {{
+  x = f32[6,8] parameter(0)
+  w = f32[8,4] parameter(1)
+  v = f32[8,5] parameter(2)
+  a = f32[6,4] dot(x, w), lhs_contracting_dims={{1}}, {RHS}{MARK}
+  b = f32[6,5] dot(x, v), lhs_contracting_dims={{1}}, {RHS}{MARK}
+  ROOT out = (f32[6,4], f32[6,5]) tuple(a, b)
+}}
+""")
+    alternatives = hloenv.HloEnv(module).get_alternatives("merge-dots")
+    merged = alternatives.apply(alternatives.decisions_for("merge-dots"))
+    assert merged.opcode_counts()["dot"] == 1
+    assert "hloenv_dot" not in merged.to_text()
+
+
 def test_marks_survive_text_and_proto_and_tell_modules_and_kernels_apart():
     plain, marked = dot(8, 8, 8), decided(dot(8, 8, 8))
     assert plain.fingerprint() != marked.fingerprint()
@@ -209,15 +299,28 @@ def test_marks_survive_text_and_proto_and_tell_modules_and_kernels_apart():
     assert kernels[0] != kernels[1]
 
 
-def test_searches_decide_dots_and_fusion_together():
-    from hloenv.bench.joint import make_fronts
-    from hloenv.bench.spaces import get_space
+class RewardsLoops:
+    """Says that a module with loops is fast."""
 
-    module = dot(16, 8, 40, lhs=0)
-    own, loops, *_ = make_fronts(module, get_space("joint"))
-    assert own.name == ""
-    assert "dot-strategy" in loops.name
-    text = loops.game.play(loops.game.complete()).to_text()
-    assert 'hloenv_dot="loops"' in text
-    # What was transposed for the dot can be fused.
-    assert "transpose" in text
+    num_asked = 0
+
+    def estimate_many(self, modules):
+        self.num_asked += len(modules)
+        return [
+            Estimate(1e-6 if "hloenv_dot" in each.to_text() else 1e-3, 1)
+            for each in modules
+        ]
+
+
+def test_searches_decide_dots_where_nothing_can_be_fused():
+    module = dot(16, 8, 40)
+    found = pick_rule(module, get_space("joint"), RewardsLoops())
+    assert found.is_faster
+    assert 'hloenv_dot="loops"' in found.game.play(found.prefix).to_text()
+
+
+def test_jaxlib_does_not_follow_marks():
+    from hloenv.jax.injection import InjectionWarning, to_jaxlib
+
+    with pytest.warns(InjectionWarning, match="does not follow dot-strategy"):
+        to_jaxlib(decided(dot(8, 8, 8)))

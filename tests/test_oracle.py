@@ -31,7 +31,7 @@ ENTRY e {
 def test_an_oracle_tries_every_single_decision() -> None:
     module = hloenv.HloModule.from_text(_MODULE)
     with KernelCache() as cache:
-        oracle = ask_oracle(module, get_space("joint"), cache)
+        oracle = ask_oracle(module, get_space("simplify-and-fusion"), cache)
         assert oracle.default_s == cache.estimate(module).seconds
     assert sum(oracle.shares.values()) == pytest.approx(1)
     assert oracle.shares["dot"] > 0 < oracle.shares["generated code"]

@@ -2,6 +2,7 @@
 #include <pybind11/pybind11.h>
 
 #include "bindings/bind.h"
+#include "hlo/dot_strategy.h"
 #include "hlo/jax_compat.h"
 
 namespace hloenv {
@@ -17,6 +18,10 @@ void BindJax(py::module_& m) {
         WithoutGil());
   m.def("without_shardings", &WithoutShardings, py::arg("module"),
         WithoutGil());
+  m.def(
+      "has_marked_dots",
+      [](const Module& module) { return HasMarks(module.hlo()); },
+      py::arg("module"), WithoutGil());
   m.def("readable_by_jaxlib", &ReadableByJaxlib, py::arg("module"),
         WithoutGil());
 }

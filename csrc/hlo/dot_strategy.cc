@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hlo/dot_strategy.h"
 
+#include "absl/cleanup/cleanup.h"
 #include "support/hooks.h"
 #include "support/status.h"
 
@@ -25,11 +26,25 @@ int64_t RankOf(const HloInstruction& array) {
   return static_cast<int64_t>(array.shape().dimensions().size());
 }
 
-bool IsRowMajorMatrix(const HloInstruction& array, int64_t num_batch) {
+bool IsRowMajor(const HloInstruction& array) {
   const xla::Shape& shape = array.shape();
   return shape.IsArray() && shape.is_static() && shape.has_layout() &&
-         RankOf(array) == num_batch + 2 && shape.layout().tiles().empty() &&
+         shape.layout().tiles().empty() && shape.layout().memory_space() == 0 &&
          xla::LayoutUtil::IsMonotonicWithDim0Major(shape.layout());
+}
+
+std::array<const HloInstruction*, 3> ArraysOf(const HloInstruction& dot) {
+  return {dot.operand(0), dot.operand(1), &dot};
+}
+
+bool IsMarked(const HloInstruction& instruction) {
+  if (instruction.opcode() != HloOpcode::kDot ||
+      !instruction.has_frontend_attributes()) {
+    return false;
+  }
+  const auto& attributes = instruction.frontend_attributes().map();
+  const auto it = attributes.find(std::string(kAttribute));
+  return it != attributes.end() && it->second == kLoops;
 }
 
 template <typename Dimensions>
@@ -79,8 +94,8 @@ LoopsFor Needs(const HloInstruction& dot) {
       !AreLeading(numbers.rhs_batch_dimensions())) {
     return LoopsFor::kNothing;
   }
-  for (const HloInstruction* array : {dot.operand(0), dot.operand(1), &dot}) {
-    if (!IsRowMajorMatrix(*array, num_batch) ||
+  for (const HloInstruction* array : ArraysOf(dot)) {
+    if (!IsRowMajor(*array) || RankOf(*array) != num_batch + 2 ||
         array->shape().element_type() != dot.shape().element_type() ||
         xla::ShapeUtil::IsZeroElementArray(array->shape())) {
       return LoopsFor::kNothing;
@@ -101,30 +116,45 @@ LoopsFor Needs(const HloInstruction& dot) {
              : LoopsFor::kAsIs;
 }
 
-// While the backend emits a marked dot, what it asks is what it would be told
-// if the module's option were off. Other passes may have changed the dot since
-// it was marked; XLA's loops do not look at layouts.
-struct Result {};  // of a type that only libtensorflow can build
-Result* (*emit_dot)(Result*, void*, const HloInstruction*);
-Result* EmitDot(Result* result, void* emitter, const HloInstruction* dot) {
-  if (!IsMarkedForLoops(*dot) || Needs(*dot) != LoopsFor::kAsIs) {
-    return emit_dot(result, emitter, dot);
-  }
-  // FollowMarks has made this configuration the module's own.
+// What the option has to be while the backend emits `dot`. Other passes may
+// have changed a dot since it was marked, and XLA's loops take all arrays for
+// row-major: XLA sees to that when it assigns layouts, but who decides on
+// others later does not.
+bool OptionFor(const HloInstruction& dot, bool now) {
+  if (IsMarked(dot) && Needs(dot) == LoopsFor::kAsIs) return false;
+  const auto is_row_major = [](const HloInstruction* array) {
+    return IsRowMajor(*array);
+  };
+  return now || !absl::c_all_of(ArraysOf(dot), is_row_major);
+}
+
+// Stands for absl::StatusOr<ThunkSequence>, which is returned in the same way.
+struct Result {
+  Result(const Result&) = delete;
+  ~Result() {}
+};
+
+Result (*emit_dot)(void*, const HloInstruction*);
+Result EmitDot(void* emitter, const HloInstruction* dot) {
+  // A module that PrepareDots has seen does not share its configuration.
+  const xla::HloModuleConfig& config = dot->GetModule()->config();
+  const bool before = config.debug_options().xla_cpu_multi_thread_eigen();
+  const bool wanted = OptionFor(*dot, before);
+  if (wanted == before) return emit_dot(emitter, dot);
   xla::DebugOptions& options =
-      const_cast<xla::HloModuleConfig&>(dot->GetModule()->config())
-          .mutable_debug_options();
-  const bool before = options.xla_cpu_multi_thread_eigen();
-  options.set_xla_cpu_multi_thread_eigen(false);
-  emit_dot(result, emitter, dot);
-  options.set_xla_cpu_multi_thread_eigen(before);
-  return result;
+      const_cast<xla::HloModuleConfig&>(config).mutable_debug_options();
+  options.set_xla_cpu_multi_thread_eigen(wanted);
+  absl::Cleanup restore = [&] {
+    options.set_xla_cpu_multi_thread_eigen(before);
+  };
+  return emit_dot(emitter, dot);
 }
 
 }  // namespace
 
 LoopsFor LoopsForDot(const HloInstruction& dot) {
-  if (dot.opcode() != HloOpcode::kDot || IsMarkedForLoops(dot) ||
+  if (dot.opcode() != HloOpcode::kDot ||
+      dot.frontend_attributes().map().contains(std::string(kAttribute)) ||
       !dot.GetModule()->config().debug_options().xla_cpu_multi_thread_eigen()) {
     return LoopsFor::kNothing;
   }
@@ -135,20 +165,30 @@ void MarkForLoops(HloInstruction* dot) {
   dot->set_frontend_attribute(kAttribute, kLoops);
 }
 
-bool IsMarkedForLoops(const HloInstruction& dot) {
-  if (!dot.has_frontend_attributes()) return false;
-  const auto& attributes = dot.frontend_attributes().map();
-  const auto it = attributes.find(std::string(kAttribute));
-  return it != attributes.end() && it->second == kLoops;
+void ClearMark(HloInstruction* instruction) {
+  if (instruction->has_frontend_attributes()) {
+    instruction->erase_frontend_attribute(kAttribute);
+  }
 }
 
-absl::Status FollowMarks(HloModule* module) {
-  const auto is_marked = [](const HloInstruction* instruction) {
+bool HasMarks(const HloModule& module) {
+  return absl::c_any_of(
+      module.computations(), [](const xla::HloComputation* computation) {
+        return absl::c_any_of(
+            computation->instructions(),
+            [](const HloInstruction* each) { return IsMarked(*each); });
+      });
+}
+
+absl::Status PrepareDots(HloModule* module) {
+  const bool option =
+      module->config().debug_options().xla_cpu_multi_thread_eigen();
+  const auto needs_other = [option](const HloInstruction* instruction) {
     return instruction->opcode() == HloOpcode::kDot &&
-           IsMarkedForLoops(*instruction);
+           OptionFor(*instruction, option) != option;
   };
   for (const xla::HloComputation* computation : module->computations()) {
-    if (!absl::c_any_of(computation->instructions(), is_marked)) continue;
+    if (!absl::c_any_of(computation->instructions(), needs_other)) continue;
     static auto* group = new HookGroup(
         {{"_ZN3xla3cpu12ThunkEmitter12EmitDotThunkEPKNS_14HloInstructionE",
           reinterpret_cast<void*>(EmitDot),

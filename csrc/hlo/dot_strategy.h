@@ -25,10 +25,13 @@ LoopsFor LoopsForDot(const xla::HloInstruction& dot);
 bool HasToBeTransposed(const xla::HloInstruction& dot, int64_t operand);
 
 void MarkForLoops(xla::HloInstruction* dot);
-bool IsMarkedForLoops(const xla::HloInstruction& dot);
+void ClearMark(xla::HloInstruction* instruction);
+// Whether any dot of `module` is marked.
+bool HasMarks(const xla::HloModule& module);
 
-// Before a compile: makes the backend follow the marks of `module`, if it has
-// any. HookError if XLA's backend cannot be hooked.
-absl::Status FollowMarks(xla::HloModule* module);
+// Before a compile: makes the backend follow the marks of `module`, and keeps
+// it from writing loops for dots whose layouts they do not look at. HookError
+// if XLA's backend cannot be hooked.
+absl::Status PrepareDots(xla::HloModule* module);
 
 }  // namespace hloenv

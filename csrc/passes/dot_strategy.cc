@@ -28,8 +28,8 @@ absl::StatusOr<HloInstruction*> Transposed(HloInstruction* value) {
 
 const Rule& LoopsRule();
 void ProposeLoops(const HloInstruction& root, Dependence&,
-                 std::vector<Proposal>& proposals) {
-  if (LoopsForDot(root) != LoopsFor::kAsIs) return;
+                  std::vector<Proposal>& proposals) {
+  if (!IsPlain(root) || LoopsForDot(root) != LoopsFor::kAsIs) return;
   Propose(
       LoopsRule(), root, {root.operand(0), root.operand(1)},
       [&root](Images x) -> absl::StatusOr<HloInstruction*> {
@@ -52,7 +52,7 @@ const Rule& LoopsRule() {
 const Rule& TransposedRule();
 void ProposeTransposed(const HloInstruction& root, Dependence&,
                        std::vector<Proposal>& proposals) {
-  if (LoopsForDot(root) != LoopsFor::kTransposed) return;
+  if (!IsPlain(root) || LoopsForDot(root) != LoopsFor::kTransposed) return;
   Propose(
       TransposedRule(), root, {root.operand(0), root.operand(1)},
       [&root](Images x) -> absl::StatusOr<HloInstruction*> {
@@ -68,8 +68,6 @@ void ProposeTransposed(const HloInstruction& root, Dependence&,
         HloInstruction* dot = x[0]->parent()->AddInstruction(
             HloInstruction::CreateDot(root.shape(), operands[0], operands[1],
                                       numbers, root.precision_config()));
-        dot->set_metadata(root.metadata());
-        dot->set_frontend_attributes(root.frontend_attributes());
         MarkForLoops(dot);
         return dot;
       },

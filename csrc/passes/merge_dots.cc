@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Dots and convolutions that share an operand, as one and apart.
 #include "google/protobuf/util/message_differencer.h"
+#include "hlo/dot_strategy.h"
 #include "passes/general_passes.h"
 #include "passes/rules.h"
 #include "support/status.h"
@@ -83,8 +84,10 @@ absl::StatusOr<HloInstruction*> With(const HloInstruction& original,
                        cut->shape().dimensions(side.operand_dimension));
   HloInstruction* operands[2] = {other, other};
   operands[side.operand] = cut;
-  return cut->parent()->AddInstruction(
+  HloInstruction* result = cut->parent()->AddInstruction(
       original.CloneWithNewOperands(shape, operands));
+  ClearMark(result);
+  return result;
 }
 
 absl::StatusOr<HloInstruction*> Slice(HloInstruction* value, int64_t dimension,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/rules.h"
 
+#include "hlo/dot_strategy.h"
 #include "support/status.h"
 #include "xla/layout_util.h"
 #include "xla/service/call_graph.h"
@@ -161,9 +162,13 @@ void ProposeMany(const Rule& rule, std::vector<const HloInstruction*> originals,
                                   "' has the shape ",
                                   results[i]->shape().ToString(true)));
       }
-      xla::FrontendAttributes own = results[i]->frontend_attributes();
+      // Attributes of the original; a dot's strategy was for its shapes.
+      const xla::FrontendAttributes own = results[i]->frontend_attributes();
       originals[i]->SetupDerivedInstruction(results[i]);
-      results[i]->add_frontend_attributes(std::move(own));
+      ClearMark(results[i]);
+      for (const auto& [key, value] : own.map()) {
+        results[i]->set_frontend_attribute(key, value);
+      }
     }
     return results;
   };

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _AFTER_LAYOUT_ASSIGNMENT = frozenset(
     {
         "cpu_multi_output_fusion",
+        "dot-strategy",
         "fusion",
         "fusion-wrapper",
         "general-fusion",
@@ -237,8 +238,9 @@ class HloEnv:
         if early and (place is None or not place.has_layouts):
             name = min(early)
             warnings.warn(
-                f"XLA decides {name!r} after layout assignment, and fusions made "
-                "before it do not compile; call env.run_until('fusion') first",
+                f"{name!r} belongs after layout assignment: what is fused before it "
+                "does not compile, and what is transposed for a dot is undone; call "
+                "env.run_until('fusion') first",
                 PlaceWarning,
                 stacklevel=3,
             )

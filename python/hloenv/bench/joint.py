@@ -2,7 +2,7 @@
 """A search over what is decided early and what is decided late, together.
 
 What algebraic simplification leaves decides what can be fused. So each *front*, a
-module that rules have decided early, is tried with fixed rules for its fusions; then
+module that a rule has decided early, is tried with fixed rules for its fusions; then
 the best front is searched for fusions, and what led to the best two for other early
 decisions. All share one budget.
 """
@@ -21,11 +21,10 @@ from ..errors import HloEnvError
 from ..game import Game, Prefix, Stop
 from ..module import HloModule
 from ..policies import get_policy
-from ..rewrite import as_decisions
 from ..search import Budget, Candidate, Found, confirm_best, run_search
 from ..searches import get_search
 from ..searches.starts import starting_points
-from .spaces import Space, after
+from .spaces import Space
 
 if TYPE_CHECKING:
     from ..estimates import Estimator
@@ -46,12 +45,12 @@ class Front:
     Attributes:
         name: what has been decided, in words; "" for XLA's own front.
         game: what is left to decide.
-        early: where it was decided; nothing for XLA's own front.
+        stop: where it was decided; None for XLA's own front.
     """
 
     name: str
     game: Game
-    early: tuple[Stop, ...] = ()
+    stop: Stop | None = None
 
 
 @dataclass
@@ -119,13 +118,15 @@ def search_fronts(
         return False
 
     for index, front in enumerate(fronts):
-        if len(curve) + first <= budget.estimates and has_choice(front):
-            look(index, first)
+        # A front is a decision, even where it leaves nothing to decide.
+        estimates = first if has_choice(front) else min(index, 1)
+        if 0 < estimates <= budget.estimates - len(curve):
+            look(index, estimates)
     ranked = sorted(found, key=lambda index: _best_s(found[index]))
-    searched = ranked[:1]
-    early = dict.fromkeys(fronts[i].early for i in ranked if fronts[i].early)
-    for stops in list(early)[:_RETURNED_TO]:
-        front = Front("", Game(module, stops))
+    searched = [index for index in ranked[:1] if has_choice(fronts[index])]
+    early = dict.fromkeys(stop for i in ranked if (stop := fronts[i].stop) is not None)
+    for stop in list(early)[:_RETURNED_TO]:
+        front = Front("", Game(module, (stop, *space.stops)))
         if has_choice(front):
             searched.append(len(fronts))
             fronts.append(front)
@@ -192,27 +193,18 @@ def make_fronts(module: HloModule, space: Space) -> list[Front]:
     seen = set()
     with contextlib.suppress(HloEnvError):
         seen.add(fronts[0].game.alternatives().module.fingerprint())
-    for steps in space.fronts:
-        stops = tuple(stop for stop, _ in steps)
+    for stop, policy in space.fronts:
         try:
-            early = Game(module, stops)
-            decided: Prefix = ()
-            for _, policy in steps:
-                alternatives = early.alternatives(decided)
-                decided = (*decided, as_decisions(get_policy(policy)(alternatives)))
-            first, *rest = space.stops
-            game = Game(early.play(decided), (after(stops[-1], first), *rest))
+            early = Game(module, (stop,))
+            decided = early.follow_policy(get_policy(policy))
+            game = Game(early.play(decided), space.stops)
             fingerprint = game.alternatives().module.fingerprint()
         except HloEnvError:
             continue
         if fingerprint not in seen:
             seen.add(fingerprint)
-            name = ", ".join(
-                f"{'+'.join(map(str, stop.passes))} as {policy} has it"
-                for (stop, policy), each in zip(steps, decided, strict=True)
-                if len(each)
-            )
-            fronts.append(Front(name, game, stops))
+            name = f"{'+'.join(map(str, stop.passes))} as {policy} has it"
+            fronts.append(Front(name, game, stop))
     return fronts
 
 

@@ -16,6 +16,7 @@ from ..rewrite import as_decisions
 
 _DOTS = Stop(("dot-strategy",), where="fusion")
 _FUSION = Stop(("fusion", "general-fusion"), where="fusion", default="fusion")
+_DOTS_AND_FUSION = (_DOTS, replace(_FUSION, where=""))  # in the same place
 _MORE = Stop(("general-fusion",), where="fusion", first=("fusion",))
 _AGAIN = Stop(("general-fusion",))
 _ALGSIMP = Stop(("algsimp", "cse"))
@@ -30,9 +31,7 @@ _SPLIT = Stop(
 _LAYOUT = Stop(("general-layout",), where="fusion")
 
 
-Step = tuple[Stop, str]  # and the policy that decides there
-
-_EARLY: tuple[Step, ...] = (
+_FRONTS = (
     (_ALGSIMP_ALONE, "keep-original"),
     (_ALGSIMP, "keep-original"),
     (_ALGSIMP, "accept-all"),
@@ -43,8 +42,6 @@ _EARLY: tuple[Step, ...] = (
     (_REORDER, "fewest-ops"),
     (_REORDER, "least-bytes"),
 )
-_LOOPS: Step = (_DOTS, "accept-all")
-_FRONTS = ((_LOOPS,), *((step, _LOOPS) for step in _EARLY))
 
 
 class UnknownSpaceError(HloEnvError, LookupError):
@@ -61,20 +58,15 @@ class Space:
         stops: of a `Game`; empty where XLA's own pipeline is intercepted.
         live: names of the passes that are decided each time XLA comes by them, in its
             own pipeline.
-        fronts: other ways to arrive at the first stop, for searches: one or several
-            stops before it, each with the policy that decides there.
+        fronts: other ways to arrive at the first stop, for searches: a stop before it,
+            and the policy that decides there.
     """
 
     name: str
     summary: str
     stops: tuple[Stop, ...] = ()
     live: frozenset[str] = frozenset()
-    fronts: tuple[tuple[Step, ...], ...] = ()
-
-
-def after(last: Stop, stop: Stop) -> Stop:
-    """`stop`, for a module that stands where `last` was decided."""
-    return replace(stop, where="") if stop.where == last.where else stop
+    fronts: tuple[tuple[Stop, str], ...] = ()
 
 
 SPACES = {
@@ -136,13 +128,18 @@ SPACES = {
             "early-and-fusion",
             "algebraic simplification before all of XLA's passes, then loops for small "
             "dots, and fusion",
-            (_ALGSIMP, _DOTS, after(_DOTS, _FUSION)),
+            (_ALGSIMP, *_DOTS_AND_FUSION),
+        ),
+        Space(
+            "simplify-and-fusion",
+            "fusion, and before it one of several ways to simplify, for searches",
+            (_FUSION,),
+            fronts=_FRONTS,
         ),
         Space(
             "joint",
-            "fusion, and before it one of several ways to simplify and loops for small "
-            "dots, for searches",
-            (_FUSION,),
+            "as simplify-and-fusion, and before fusion loops for small dots",
+            _DOTS_AND_FUSION,
             fronts=_FRONTS,
         ),
         Space(
@@ -153,7 +150,7 @@ SPACES = {
         Space(
             "joint-split",
             "as joint, and then which operations are split among threads",
-            (_FUSION, _SPLIT),
+            (*_DOTS_AND_FUSION, _SPLIT),
             fronts=_FRONTS,
         ),
     )

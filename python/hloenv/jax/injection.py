@@ -80,7 +80,18 @@ class Injection:
 
 
 def to_jaxlib(module: HloModule) -> bytes:
-    """Serializes a module for jaxlib's XLA."""
+    """Serializes a module for jaxlib's XLA.
+
+    Warns:
+        InjectionWarning: jaxlib will not do all that was decided.
+    """
+    if core.has_marked_dots(module._core):
+        warnings.warn(
+            "jaxlib's backend does not follow dot-strategy: it calls a library for "
+            "each dot; only hloenv.compile follows",
+            InjectionWarning,
+            stacklevel=2,
+        )
     return core.readable_by_jaxlib(module._core).to_proto()
 
 

@@ -26,9 +26,10 @@ _RULES = (
 def starting_points(game: Game) -> list[Prefix]:
     """Complete prefixes that differ.
 
-    XLA's own first, then each rule at every stop, then, where there are several stops,
-    each rule at one of them and XLA's own decisions at the others. A rule that XLA's
-    later passes cannot follow is left out.
+    XLA's own first. Where there are several stops, each rule at the last one, after
+    every rewrite was taken at those before. Then each rule at every stop, and, where
+    there are several, each rule at one of them and XLA's own decisions at the others. A
+    rule that XLA's later passes cannot follow is left out.
     """
     points = [game.complete()]
     seen = {_key(game, points[0])}
@@ -44,6 +45,8 @@ def starting_points(game: Game) -> list[Prefix]:
 
 
 def _by_rules(game: Game, default: Prefix) -> Iterator[Prefix]:
+    if len(game.stops) > 1:
+        yield from _at_last(game)
     for name in _RULES:
         with contextlib.suppress(HloEnvError):
             yield game.follow_policy(get_policy(name))
@@ -54,6 +57,21 @@ def _by_rules(game: Game, default: Prefix) -> Iterator[Prefix]:
             with contextlib.suppress(HloEnvError):
                 decisions = get_policy(name)(game.alternatives(default[:stop]))
                 yield game.complete((*default[:stop], as_decisions(decisions)))
+
+
+def _at_last(game: Game) -> Iterator[Prefix]:
+    accepted: Prefix = ()
+    try:
+        for _ in game.stops[1:]:
+            decisions = get_policy("accept-all")(game.alternatives(accepted))
+            accepted = (*accepted, as_decisions(decisions))
+        yield game.complete(accepted)
+        alternatives = game.alternatives(accepted)
+    except HloEnvError:
+        return
+    for name in _RULES:
+        with contextlib.suppress(HloEnvError):
+            yield (*accepted, as_decisions(get_policy(name)(alternatives)))
 
 
 def _key(game: Game, prefix: Prefix) -> tuple[bytes, ...]:
