@@ -110,6 +110,14 @@ def test_what_is_not_proposed(module):
     assert len(capture(module)) == 0
 
 
+@pytest.mark.filterwarnings("ignore::hloenv.PlaceWarning")
+def test_larger_dots_can_be_left_out():
+    module = dot(8, 10, 20, batch=(5,))
+    for limit, count in [(0, 1), (1600, 1), (1599, 0)]:
+        only = hloenv.Pass("dot-strategy", max_products=limit)
+        assert len(hloenv.HloEnv(module).get_alternatives(only)) == count
+
+
 def test_nothing_is_proposed_where_the_module_has_loops_anyway(run_child: RunChild):
     code = f"""
 import hloenv

@@ -26,6 +26,20 @@ absl::StatusOr<HloInstruction*> Transposed(HloInstruction* value) {
   return transposed;
 }
 
+// Of one matrix product; 0 for what is none.
+int64_t NumProducts(const HloInstruction& dot) {
+  if (dot.opcode() != xla::HloOpcode::kDot || !dot.shape().IsArray() ||
+      RankOf(dot.shape()) < 2 ||
+      dot.dot_dimension_numbers().lhs_contracting_dimensions_size() != 1) {
+    return 0;
+  }
+  const int64_t rank = RankOf(dot.shape());
+  const int64_t contracted =
+      dot.dot_dimension_numbers().lhs_contracting_dimensions(0);
+  return dot.shape().dimensions(rank - 2) * dot.shape().dimensions(rank - 1) *
+         dot.operand(0)->shape().dimensions(contracted);
+}
+
 const Rule& LoopsRule();
 void ProposeLoops(const HloInstruction& root, Dependence&,
                   std::vector<Proposal>& proposals) {
@@ -92,15 +106,28 @@ absl::Span<const Rule> Rules() {
 }  // namespace
 
 PassInfo DotStrategyPass() {
-  return RulePass(
+  PassInfo pass = RulePass(
       "dot-strategy", "hloenv::DotStrategy",
       "Proposes, for each small matrix product, loops in place of the call of "
       "Eigen that XLA makes on the CPU: what xla_cpu_multi_thread_eigen "
       "decides for a whole module. It belongs after layout assignment, before "
       "fusion.",
       Rules(), [](const Options& options) {
-        return MakeRulePass("dot-strategy", Rules(), options);
+        const int64_t limit = options.Int("max_products");
+        return MakeRulePass("dot-strategy", Rules(), options,
+                            [limit](const HloInstruction& instruction) {
+                              return limit == 0 ||
+                                     NumProducts(instruction) <= limit;
+                            });
       });
+  pass.options.insert(
+      pass.options.begin() + 1,  // by name
+      {.name = "max_products",
+       .default_value = int64_t{0},
+       .doc = "Leave out dots that multiply more pairs of numbers, batch "
+              "dimensions not counted; 0 for XLA's own limits alone.",
+       .minimum = 0});
+  return pass;
 }
 
 }  // namespace hloenv

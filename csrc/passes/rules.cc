@@ -56,8 +56,9 @@ namespace {
 
 class RuleCandidatePass : public CandidatePass {
  public:
-  RuleCandidatePass(absl::string_view name, std::vector<const Rule*> rules)
-      : name_(name), rules_(std::move(rules)) {}
+  RuleCandidatePass(absl::string_view name, std::vector<const Rule*> rules,
+                    std::function<bool(const HloInstruction&)> is_meant)
+      : name_(name), rules_(std::move(rules)), is_meant_(std::move(is_meant)) {}
 
   absl::string_view name() const override { return name_; }
 
@@ -75,6 +76,7 @@ class RuleCandidatePass : public CandidatePass {
       }
       Dependence dependence(*computation);
       for (const HloInstruction* instruction : dependence.post_order()) {
+        if (is_meant_ != nullptr && !is_meant_(*instruction)) continue;
         for (const Rule* rule : rules_) {
           rule->propose(*instruction, dependence, proposals);
         }
@@ -86,6 +88,7 @@ class RuleCandidatePass : public CandidatePass {
  private:
   const std::string name_;
   const std::vector<const Rule*> rules_;
+  const std::function<bool(const HloInstruction&)> is_meant_;
 };
 
 }  // namespace
@@ -109,14 +112,16 @@ PassInfo RulePass(std::string name, std::string class_name, std::string summary,
   return pass;
 }
 
-std::unique_ptr<CandidatePass> MakeRulePass(absl::string_view name,
-                                            absl::Span<const Rule> rules,
-                                            const Options& options) {
+std::unique_ptr<CandidatePass> MakeRulePass(
+    absl::string_view name, absl::Span<const Rule> rules,
+    const Options& options,
+    std::function<bool(const HloInstruction&)> is_meant) {
   std::vector<const Rule*> enabled;
   for (const Rule& rule : rules) {
     if (options.Bool(rule.name)) enabled.push_back(&rule);
   }
-  return std::make_unique<RuleCandidatePass>(name, std::move(enabled));
+  return std::make_unique<RuleCandidatePass>(name, std::move(enabled),
+                                             std::move(is_meant));
 }
 
 bool IsPlain(const HloInstruction& instruction) {

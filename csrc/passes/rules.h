@@ -2,6 +2,7 @@
 // Candidate passes made of local rules.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -51,9 +52,11 @@ class Dependence {
 PassInfo RulePass(std::string name, std::string class_name, std::string summary,
                   absl::Span<const Rule> rules,
                   std::unique_ptr<CandidatePass> (*make)(const Options&));
-std::unique_ptr<CandidatePass> MakeRulePass(absl::string_view name,
-                                            absl::Span<const Rule> rules,
-                                            const Options& options);
+// Rules are asked only about instructions that `is_meant` is true of, if given.
+std::unique_ptr<CandidatePass> MakeRulePass(
+    absl::string_view name, absl::Span<const Rule> rules,
+    const Options& options,
+    std::function<bool(const xla::HloInstruction&)> is_meant = nullptr);
 
 inline int64_t RankOf(const xla::Shape& shape) {
   return static_cast<int64_t>(shape.dimensions().size());

@@ -69,6 +69,7 @@ HEURISTICS = (
     "reorder/fewest-ops",
     "reorder/least-bytes",
     "dots/accept-all",
+    "small-dots/accept-all",
     "layout/greedy-roofline",
     "live-fusion/keep-original",
     "live-fusion/least-bytes",
@@ -84,7 +85,7 @@ HEURISTICS = (
     "more-fusion/fuse-by-bytes",
     "more-fusion/greedy-roofline",
     "more-fusion/greedy-kernels",
-    "joint/best-rule",
+    "careful/best-rule",
 )
 SEARCHES = (
     "fusion/search:hill-climb",

@@ -10,11 +10,14 @@ from ..errors import HloEnvError
 from ..game import Game, Prefix, Stop
 from ..intercept import intercept
 from ..module import HloModule
+from ..passes import Pass
 from ..place import finish
 from ..policies import Policy
 from ..rewrite import as_decisions
 
 _DOTS = Stop(("dot-strategy",), where="fusion")
+# Where loops are faster beyond doubt: 8x40x50 and less. Eigen catches up at 4x64x64.
+_SMALL_DOTS = Stop((Pass("dot-strategy", max_products=16000),), where="fusion")
 _FUSION = Stop(("fusion", "general-fusion"), where="fusion", default="fusion")
 _DOTS_AND_FUSION = (_DOTS, replace(_FUSION, where=""))  # in the same place
 _MORE = Stop(("general-fusion",), where="fusion", first=("fusion",))
@@ -118,6 +121,11 @@ SPACES = {
             "for each small dot, a call of Eigen as XLA has it, or loops",
             (_DOTS,),
         ),
+        Space(
+            "small-dots",
+            "the same for dots of at most 16,000 products, such as 25x25x25",
+            (_SMALL_DOTS,),
+        ),
         Space("layout", "layouts of dots, convolutions, reductions", (_LAYOUT,)),
         Space(
             "all",
@@ -140,6 +148,12 @@ SPACES = {
             "joint",
             "as simplify-and-fusion, and before fusion loops for small dots",
             _DOTS_AND_FUSION,
+            fronts=_FRONTS,
+        ),
+        Space(
+            "careful",
+            "as joint, but loops only for dots of at most 16,000 products",
+            (_SMALL_DOTS, _DOTS_AND_FUSION[1]),
             fronts=_FRONTS,
         ),
         Space(
