@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""general-simplify, general-layout, reassociate, merge-dots, dot-strategy: each rewrite a choice."""
+"""Candidate passes made of rules, and general-simplify: each rewrite a choice."""
 
 from __future__ import annotations
 

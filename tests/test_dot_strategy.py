@@ -11,9 +11,10 @@ import pytest
 
 import hloenv
 from hloenv._native import core
-from hloenv.bench.joint import pick_rule
+from hloenv.bench.joint import pick_rule, search_fronts
 from hloenv.bench.spaces import get_space
 from hloenv.estimates import Estimate
+from hloenv.search import Budget
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.compile
 
 SIZES = [(4, 16, 16), (32, 128, 128), (2, 7, 5), (128, 31, 9)]
+RHS = "rhs_contracting_dims={0}"
 MARK = ', frontend_attributes={hloenv_dot="loops"}'
 
 
@@ -195,15 +197,17 @@ def written(run_child: RunChild, folder: Path, code: str) -> set[str]:
 
 
 def test_the_backend_follows_each_mark(run_child: RunChild, tmp_path: Path):
+    again = MIXED.replace("marked", "again")
     dots = written(
         run_child,
         tmp_path,
         f"module = hloenv.HloModule.from_text('''{MIXED}''')\n"
         "hloenv.compile(module, isolate=False)\n"
         "hloenv._native.core.remove_hooks()\n"
-        "hloenv.compile(module, isolate=False)\n",
+        f"again = hloenv.HloModule.from_text('''{again}''')\n"
+        "hloenv.compile(again, isolate=False)\n",
     )
-    assert {"marked", "inner"} <= dots
+    assert {"marked", "inner", "again"} <= dots
     assert "plain" not in dots
 
 
@@ -265,16 +269,11 @@ def test_control_dependencies_stay():
     text = dot(8, 8, 8).to_text()
     ahead = text.replace("ROOT %d", "%first = f32[8,8]{1,0} add(%x, %x)\n  ROOT %d")
     module = hloenv.HloModule.from_text(
-        ahead.replace(
-            "rhs_contracting_dims={0}", RHS + ", control-predecessors={first}"
-        )
+        ahead.replace(RHS, f"{RHS}, control-predecessors={{first}}")
     )
     env = hloenv.HloEnv(module)
     env.run_until("fusion")
     assert len(env.get_alternatives("dot-strategy")) == 0
-
-
-RHS = "rhs_contracting_dims={0}"
 
 
 def test_a_mark_stays_with_its_dot():
@@ -310,21 +309,35 @@ def test_marks_survive_text_and_proto_and_tell_modules_and_kernels_apart():
 class RewardsLoops:
     """Says that a module with loops is fast."""
 
-    num_asked = 0
-
     def estimate_many(self, modules):
-        self.num_asked += len(modules)
         return [
             Estimate(1e-6 if "hloenv_dot" in each.to_text() else 1e-3, 1)
             for each in modules
         ]
 
 
-def test_searches_decide_dots_where_nothing_can_be_fused():
-    module = dot(16, 8, 40)
-    found = pick_rule(module, get_space("joint"), RewardsLoops())
+class MeasuresNothing:
+    """In the place of an `Evaluator`, for searches that end with estimates."""
+
+    def evaluate(self, modules, *, baseline):
+        return []
+
+
+def test_rules_and_searches_decide_dots_where_nothing_can_be_fused():
+    module, space = dot(16, 8, 40), get_space("joint")
+    found = pick_rule(module, space, RewardsLoops())
     assert found.is_faster
     assert 'hloenv_dot="loops"' in found.game.play(found.prefix).to_text()
+    searched = search_fronts(
+        module,
+        space,
+        "hill-climb",
+        estimator=RewardsLoops(),
+        evaluator=MeasuresNothing(),
+        budget=Budget(30, 0),
+        seed=0,
+    )
+    assert searched.curve[-1] == 1e-6
 
 
 def test_jaxlib_does_not_follow_marks():

@@ -134,10 +134,14 @@ struct Result {
   ~Result() {}
 };
 
+// The module of this thread's DotScope. It shares its configuration with no
+// other.
+thread_local const HloModule* followed = nullptr;
+
 Result (*emit_dot)(void*, const HloInstruction*);
 Result EmitDot(void* emitter, const HloInstruction* dot) {
-  // A module that PrepareDots has seen does not share its configuration.
-  const xla::HloModuleConfig& config = dot->GetModule()->config();
+  if (dot->GetModule() != followed) return emit_dot(emitter, dot);
+  const xla::HloModuleConfig& config = followed->config();
   const bool before = config.debug_options().xla_cpu_multi_thread_eigen();
   const bool wanted = OptionFor(*dot, before);
   if (wanted == before) return emit_dot(emitter, dot);
@@ -180,7 +184,9 @@ bool HasMarks(const HloModule& module) {
       });
 }
 
-absl::Status PrepareDots(HloModule* module) {
+DotScope::~DotScope() { followed = nullptr; }
+
+absl::Status DotScope::Enter(HloModule* module) {
   const bool option =
       module->config().debug_options().xla_cpu_multi_thread_eigen();
   const auto needs_other = [option](const HloInstruction* instruction) {
@@ -196,6 +202,7 @@ absl::Status PrepareDots(HloModule* module) {
     HLOENV_RETURN_IF_ERROR(group->Install());
     // Unshares it: the hook changes it while a dot is emitted.
     module->mutable_config();
+    followed = module;
     return absl::OkStatus();
   }
   return absl::OkStatus();

@@ -29,9 +29,17 @@ void ClearMark(xla::HloInstruction* instruction);
 // Whether any dot of `module` is marked.
 bool HasMarks(const xla::HloModule& module);
 
-// Before a compile: makes the backend follow the marks of `module`, and keeps
-// it from writing loops for dots whose layouts they do not look at. HookError
-// if XLA's backend cannot be hooked.
-absl::Status PrepareDots(xla::HloModule* module);
+// While it lives, the backend follows the marks of one module that this thread
+// compiles, and writes no loops for dots whose layouts they do not look at.
+class DotScope {
+ public:
+  DotScope() = default;
+  ~DotScope();
+  DotScope(const DotScope&) = delete;
+  DotScope& operator=(const DotScope&) = delete;
+
+  // HookError if XLA's backend cannot be hooked.
+  absl::Status Enter(xla::HloModule* module);
+};
 
 }  // namespace hloenv

@@ -142,7 +142,8 @@ absl::StatusOr<std::shared_ptr<Executable>> Executable::Compile(
   }
   HLOENV_RETURN_IF_ERROR(SpecsOf(module.hlo().result_shape()).status());
   std::unique_ptr<xla::HloModule> hlo = module.CloneHlo();
-  HLOENV_RETURN_IF_ERROR(PrepareDots(hlo.get()));
+  DotScope dots;
+  HLOENV_RETURN_IF_ERROR(dots.Enter(hlo.get()));
   absl::StatusOr<std::unique_ptr<xla::Executable>> compiled =
       compiler->RunBackend(std::move(hlo), /*executor=*/nullptr,
                            xla::Compiler::CompileOptions{});

@@ -4,9 +4,8 @@
 // Calls inside the library go through its procedure linkage table, so writing
 // another address into the library's own GOT entry redirects every one of them.
 // A hook only observes unless a scope (thread-local) says otherwise, so other
-// users of the library in the process see no difference; but for those that
-// mend what would end the process (hlo/parameter_removal.h) and what would
-// compute something else (hlo/dot_strategy.h).
+// users of the library in the process see no difference; but for one that mends
+// what would end the process (hlo/parameter_removal.h).
 #pragma once
 
 #include <atomic>

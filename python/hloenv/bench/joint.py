@@ -119,7 +119,7 @@ def search_fronts(
 
     for index, front in enumerate(fronts):
         # A front is a decision, even where it leaves nothing to decide.
-        estimates = first if has_choice(front) else min(index, 1)
+        estimates = first if has_choice(front) else int(index > 0)
         if 0 < estimates <= budget.estimates - len(curve):
             look(index, estimates)
     ranked = sorted(found, key=lambda index: _best_s(found[index]))

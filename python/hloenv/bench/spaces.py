@@ -16,7 +16,7 @@ from ..policies import Policy
 from ..rewrite import as_decisions
 
 _DOTS = Stop(("dot-strategy",), where="fusion")
-# Where loops are faster beyond doubt: 8x40x50 and less. Eigen catches up at 4x64x64.
+# Up to 8x40x50 loops are faster as a rule; Eigen catches up at about 4x64x64.
 _SMALL_DOTS = Stop((Pass("dot-strategy", max_products=16000),), where="fusion")
 _FUSION = Stop(("fusion", "general-fusion"), where="fusion", default="fusion")
 _DOTS_AND_FUSION = (_DOTS, replace(_FUSION, where=""))  # in the same place
