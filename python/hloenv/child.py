@@ -104,7 +104,6 @@ class Child:
 
     Args:
         max_memory_bytes: how much memory the process may allocate; None for no limit.
-
         cores: the only ones that it works on; None for all.
 
     Raises:

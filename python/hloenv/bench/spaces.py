@@ -19,7 +19,7 @@ _DOTS = Stop(("dot-strategy",), where="fusion")
 # Up to 8x40x50 loops are faster as a rule; Eigen catches up at about 4x64x64.
 _SMALL_DOTS = Stop((Pass("dot-strategy", max_products=16000),), where="fusion")
 _FUSION = Stop(("fusion", "general-fusion"), where="fusion", default="fusion")
-_DOTS_AND_FUSION = (_DOTS, replace(_FUSION, where=""))  # in the same place
+_FUSION_THERE = replace(_FUSION, where="")  # where the stop before was
 _MORE = Stop(("general-fusion",), where="fusion", first=("fusion",))
 _AGAIN = Stop(("general-fusion",))
 _ALGSIMP = Stop(("algsimp", "cse"))
@@ -136,7 +136,7 @@ SPACES = {
             "early-and-fusion",
             "algebraic simplification before all of XLA's passes, then loops for small "
             "dots, and fusion",
-            (_ALGSIMP, *_DOTS_AND_FUSION),
+            (_ALGSIMP, _DOTS, _FUSION_THERE),
         ),
         Space(
             "simplify-and-fusion",
@@ -147,13 +147,13 @@ SPACES = {
         Space(
             "joint",
             "as simplify-and-fusion, and before fusion loops for small dots",
-            _DOTS_AND_FUSION,
+            (_DOTS, _FUSION_THERE),
             fronts=_FRONTS,
         ),
         Space(
             "careful",
             "as joint, but loops only for dots of at most 16,000 products",
-            (_SMALL_DOTS, _DOTS_AND_FUSION[1]),
+            (_SMALL_DOTS, _FUSION_THERE),
             fronts=_FRONTS,
         ),
         Space(
@@ -164,7 +164,7 @@ SPACES = {
         Space(
             "joint-split",
             "as joint, and then which operations are split among threads",
-            (*_DOTS_AND_FUSION, _SPLIT),
+            (_DOTS, _FUSION_THERE, _SPLIT),
             fronts=_FRONTS,
         ),
     )
