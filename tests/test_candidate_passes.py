@@ -12,6 +12,7 @@ import hloenv
 
 PASSES = (
     "dot-strategy",
+    "execution-strategy",
     "general-layout",
     "general-simplify",
     "merge-dots",

@@ -93,10 +93,10 @@ def test_loops_count_as_often_as_they_run():
     assert "while" not in kernels.opcodes
     assert max(kernels.num_runs) == 50
     times = [10.0] * len(kernels.fingerprints)
-    assert kernels.total_ns(times, 1) == 10 * sum(kernels.num_runs)
+    assert kernels.total_ns(times, 1, 0) == 10 * sum(kernels.num_runs)
 
 
-def test_kernels_that_do_not_depend_on_each_other_share_the_threads():
+def test_a_few_kernels_run_one_after_the_other():
     text = """
 HloModule m
 ENTRY e {
@@ -109,11 +109,11 @@ ENTRY e {
 """
     kernels = graph(text)
     assert len(kernels.fingerprints) == 2
-    assert kernels.total_ns([5.0, 3.0], 1) == 8
-    assert kernels.total_ns([5.0, 3.0], 2) == 5
+    assert kernels.total_ns([5.0, 3.0], 1, 0) == 8
+    assert kernels.total_ns([5.0, 3.0], 2, 0) == 8
     chain = graph(TWICE)
     times = [1.0] * len(chain.fingerprints)
-    assert chain.total_ns(times, 2) == chain.total_ns(times, 1)
+    assert chain.total_ns(times, 2, 0) == chain.total_ns(times, 1, 0)
 
 
 def test_extracted_kernels_compute_what_they_did():

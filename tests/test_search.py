@@ -199,7 +199,7 @@ def test_command_decides_at_several_stops(
     assert [len(each["decisions"]) for each in shown["measured"]] == [2]
 
 
-def test_command_alone_decides_early_and_dots_and_fusion(
+def test_command_alone_decides_at_four_places(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     model, decided = tmp_path / "m.hlo", tmp_path / "decided.hlo"
@@ -208,7 +208,7 @@ def test_command_alone_decides_early_and_dots_and_fusion(
     argv += ["--estimates", "6", "--measurements", "1", "-o", str(decided)]
     assert main(argv) == 0
     shown = json.loads(capsys.readouterr().out)
-    assert [len(each["decisions"]) for each in shown["measured"]] == [3]
+    assert [len(each["decisions"]) for each in shown["measured"]] == [4]
     assert decided.exists() == (shown["best"] is not None)
 
 

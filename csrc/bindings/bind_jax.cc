@@ -3,6 +3,7 @@
 
 #include "bindings/bind.h"
 #include "hlo/dot_strategy.h"
+#include "hlo/execution_strategy.h"
 #include "hlo/jax_compat.h"
 
 namespace hloenv {
@@ -20,7 +21,11 @@ void BindJax(py::module_& m) {
         WithoutGil());
   m.def(
       "has_marked_dots",
-      [](const Module& module) { return HasMarks(module.hlo()); },
+      [](const Module& module) { return HasMarkedDots(module.hlo()); },
+      py::arg("module"), WithoutGil());
+  m.def(
+      "has_computations_in_order",
+      [](const Module& module) { return HasComputationsInOrder(module.hlo()); },
       py::arg("module"), WithoutGil());
   m.def("readable_by_jaxlib", &ReadableByJaxlib, py::arg("module"),
         WithoutGil());

@@ -84,6 +84,7 @@ void BindRuntime(py::module_& m) {
           "outputs",
           [](const Executable& self) { return ToTuples(self.outputs()); })
       .def_property_readonly("temp_bytes", &Executable::temp_bytes)
+      .def_property_readonly("num_graphs", &Executable::NumGraphs)
       .def(
           "copy",
           [](const Executable& self) { return ValueOrThrow(self.Copy()); },
@@ -123,8 +124,11 @@ void BindRuntime(py::module_& m) {
       .def(
           "total_ns",
           [](const KernelGraph& self, const std::vector<double>& kernel_ns,
-             int num_threads) { return self.TotalNs(kernel_ns, num_threads); },
-          py::arg("kernel_ns"), py::arg("num_threads"), WithoutGil())
+             int num_threads, double graph_step_ns) {
+            return self.TotalNs(kernel_ns, num_threads, graph_step_ns);
+          },
+          py::arg("kernel_ns"), py::arg("num_threads"),
+          py::arg("graph_step_ns"), WithoutGil())
       .def(
           "extract",
           [](const KernelGraph& self, const std::vector<int64_t>& kernels) {

@@ -175,7 +175,7 @@ void ClearMark(HloInstruction* instruction) {
   }
 }
 
-bool HasMarks(const HloModule& module) {
+bool HasMarkedDots(const HloModule& module) {
   return absl::c_any_of(
       module.computations(), [](const xla::HloComputation* computation) {
         return absl::c_any_of(

@@ -27,7 +27,7 @@ bool HasToBeTransposed(const xla::HloInstruction& dot, int64_t operand);
 void MarkForLoops(xla::HloInstruction* dot);
 void ClearMark(xla::HloInstruction* instruction);
 // Whether any dot of `module` is marked.
-bool HasMarks(const xla::HloModule& module);
+bool HasMarkedDots(const xla::HloModule& module);
 
 // While it lives, the backend follows the marks of one module that this thread
 // compiles, and writes no loops for dots whose layouts they do not look at.

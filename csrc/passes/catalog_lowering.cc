@@ -87,6 +87,7 @@ std::vector<PassInfo> LoweringPasses() {
        }},
       GeneralFusionPass(),
       DotStrategyPass(),
+      ExecutionStrategyPass(),
       GeneralLayoutPass(),
       {"optimize_input_output_buffer_alias",
        "OptimizeInputOutputBufferAlias",

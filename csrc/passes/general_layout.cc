@@ -104,23 +104,6 @@ std::vector<const HloInstruction*> Operands(const HloInstruction& of) {
   return {of.operands().begin(), of.operands().end()};
 }
 
-// A clone of `original` for the computation of its operands, which calls that
-// module's own copies of computations.
-absl::StatusOr<HloInstruction*> Clone(const HloInstruction& original,
-                                      const Shape& shape, Images operands) {
-  xla::HloComputation* computation = operands.front()->parent();
-  xla::HloCloneContext context(computation->parent());
-  for (const xla::HloComputation* callee : original.called_computations()) {
-    xla::HloComputation* copy =
-        computation->parent()->GetComputationWithName(callee->name());
-    if (copy != nullptr && *copy == *callee) {
-      context.MapComputation(callee, copy);
-    }
-  }
-  return computation->AddInstruction(
-      original.CloneWithNewOperands(shape, operands, &context));
-}
-
 const Rule& ResultRule();
 void ProposeResult(const HloInstruction& root, Dependence&,
                    std::vector<Proposal>& proposals) {
@@ -132,9 +115,7 @@ void ProposeResult(const HloInstruction& root, Dependence&,
         [&root, layout](Images x) -> absl::StatusOr<HloInstruction*> {
           Shape shape = root.shape();
           *shape.mutable_layout() = layout;
-          HLOENV_ASSIGN_OR_RETURN(HloInstruction * moved,
-                                  Clone(root, shape, x));
-          return Copy(moved, root.shape());
+          return Copy(CloneBeside(root, shape, x), root.shape());
         },
         proposals);
   }
@@ -165,7 +146,7 @@ void ProposeOperand(const HloInstruction& root, Dependence&,
             Shape shape = operands[i]->shape();
             *shape.mutable_layout() = layout;
             operands[i] = Copy(operands[i], shape);
-            return Clone(root, root.shape(), operands);
+            return CloneBeside(root, root.shape(), operands);
           },
           proposals);
     }

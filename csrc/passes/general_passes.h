@@ -6,11 +6,12 @@
 
 namespace hloenv {
 
-PassInfo DotStrategyPass();      // dot_strategy.cc
-PassInfo GeneralFusionPass();    // general_fusion.cc
-PassInfo GeneralLayoutPass();    // general_layout.cc
-PassInfo GeneralSimplifyPass();  // general_simplify.cc
-PassInfo MergeDotsPass();        // merge_dots.cc
-PassInfo ReassociatePass();      // reassociate.cc
+PassInfo DotStrategyPass();        // dot_strategy.cc
+PassInfo ExecutionStrategyPass();  // execution_strategy.cc
+PassInfo GeneralFusionPass();      // general_fusion.cc
+PassInfo GeneralLayoutPass();      // general_layout.cc
+PassInfo GeneralSimplifyPass();    // general_simplify.cc
+PassInfo MergeDotsPass();          // merge_dots.cc
+PassInfo ReassociatePass();        // reassociate.cc
 
 }  // namespace hloenv

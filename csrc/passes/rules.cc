@@ -3,6 +3,7 @@
 
 #include "hlo/dot_strategy.h"
 #include "support/status.h"
+#include "xla/hlo/ir/hlo_clone_context.h"
 #include "xla/layout_util.h"
 #include "xla/service/call_graph.h"
 #include "xla/shape_util.h"
@@ -131,6 +132,24 @@ bool IsPlain(const HloInstruction& instruction) {
          shape.layout().tiles().empty() && shape.layout().memory_space() == 0 &&
          !instruction.HasSideEffect() &&
          !instruction.HasControlDependencies() && !instruction.has_sharding();
+}
+
+HloInstruction* CloneBeside(const HloInstruction& original,
+                            const xla::Shape& shape,
+                            absl::Span<HloInstruction* const> operands) {
+  HloComputation* computation = operands.front()->parent();
+  xla::HloCloneContext context(computation->parent());
+  if (original.opcode() != xla::HloOpcode::kFusion) {
+    for (const HloComputation* callee : original.called_computations()) {
+      HloComputation* copy =
+          computation->parent()->GetComputationWithName(callee->name());
+      if (copy != nullptr && *copy == *callee) {
+        context.MapComputation(callee, copy);
+      }
+    }
+  }
+  return computation->AddInstruction(
+      original.CloneWithNewOperands(shape, operands, &context));
 }
 
 void ProposeMany(const Rule& rule, std::vector<const HloInstruction*> originals,

@@ -66,6 +66,13 @@ inline int64_t RankOf(const xla::Shape& shape) {
 // the layout that JAX gives, without effects, control dependencies or sharding.
 bool IsPlain(const xla::HloInstruction& instruction);
 
+// A clone of `original` beside its operands, of which there is one at least,
+// with this shape. It calls their module's own copies of computations; a fusion
+// gets one of its own.
+xla::HloInstruction* CloneBeside(
+    const xla::HloInstruction& original, const xla::Shape& shape,
+    absl::Span<xla::HloInstruction* const> operands);
+
 // Adds a proposal that replaces `original` by what `build` makes of the images
 // of `reads`, in their order. Repeated reads are allowed.
 using BuildFn = std::function<absl::StatusOr<xla::HloInstruction*>(

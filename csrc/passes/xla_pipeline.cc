@@ -114,6 +114,29 @@ absl::Status Driver::Arrive(const Arrival& arrival) {
   return absl::CancelledError("hloenv stopped XLA's pipeline here");
 }
 
+// XLA's cost analysis ends the process over a transpose without a layout. Such
+// are in fusions that were there before XLA's passes, which assign none inside.
+absl::Status CheckFusedTransposes(const HloModule& module) {
+  for (const xla::HloComputation* computation : module.computations()) {
+    if (!computation->IsFusionComputation()) continue;
+    for (const xla::HloInstruction* each : computation->instructions()) {
+      if (each->opcode() == xla::HloOpcode::kTranspose &&
+          !(each->shape().has_layout() &&
+            each->operand(0)->shape().has_layout())) {
+        return Error(
+            kCompileError,
+            absl::StrCat("XLA's passes cannot start on a module with fusions "
+                         "such as '",
+                         computation->FusionInstruction()->name(),
+                         "': they left the transpose '", each->name(),
+                         "' in it without a layout; if the module is final, "
+                         "compile it with finish=\"none\""));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<bool> Driver::OnPass(const Arrival& arrival, RunFn run) {
   if (!replaying() && !skipped_.empty()) {
     HLOENV_RETURN_IF_ERROR(MendBefore(arrival.name, module()));
@@ -125,6 +148,9 @@ absl::StatusOr<bool> Driver::OnPass(const Arrival& arrival, RunFn run) {
     return changed == '1';
   }
   HLOENV_RETURN_IF_ERROR(CheckInterrupt());
+  if (arrival.name == "cpu-parallel-task-assigner") {
+    HLOENV_RETURN_IF_ERROR(CheckFusedTransposes(*module()));
+  }
   Stage stage;
   stage.name = arrival.name;
   stage.path = arrival.path;

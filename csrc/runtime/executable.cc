@@ -6,6 +6,7 @@
 #include <new>
 
 #include "hlo/dot_strategy.h"
+#include "hlo/execution_strategy.h"
 #include "runtime/cpu_client.h"
 #include "runtime/custom_calls.h"
 #include "support/cpu_executable.h"
@@ -144,6 +145,8 @@ absl::StatusOr<std::shared_ptr<Executable>> Executable::Compile(
   std::unique_ptr<xla::HloModule> hlo = module.CloneHlo();
   DotScope dots;
   HLOENV_RETURN_IF_ERROR(dots.Enter(hlo.get()));
+  ExecutionScope execution;
+  HLOENV_RETURN_IF_ERROR(execution.Enter(*hlo));
   absl::StatusOr<std::unique_ptr<xla::Executable>> compiled =
       compiler->RunBackend(std::move(hlo), /*executor=*/nullptr,
                            xla::Compiler::CompileOptions{});
@@ -159,6 +162,8 @@ absl::StatusOr<std::shared_ptr<Executable>> Executable::Copy() const {
   QuietLogs quiet;
   HLOENV_RETURN_IF_ERROR(CheckMemoryMapsLeft());
   HLOENV_ASSIGN_OR_RETURN(xla::Compiler * compiler, CpuCompiler());
+  ExecutionScope execution;
+  HLOENV_RETURN_IF_ERROR(execution.Enter(hlo()));
   auto load = [&]() -> absl::StatusOr<std::unique_ptr<xla::Executable>> {
     HLOENV_ASSIGN_OR_RETURN(std::unique_ptr<xla::CompiledModule> code,
                             compiler->Export(state_->owner.get()));
@@ -171,6 +176,10 @@ absl::StatusOr<std::shared_ptr<Executable>> Executable::Copy() const {
                                  "' cannot be linked once more"));
   }
   return Wrap(*std::move(loaded));
+}
+
+int64_t Executable::NumGraphs() const {
+  return hloenv::NumGraphs(state_->cpu->thunks());
 }
 
 absl::StatusOr<std::shared_ptr<Executable>> Executable::Wrap(

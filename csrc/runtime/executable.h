@@ -88,6 +88,10 @@ class Executable {
   // Much cheaper than to compile. Errors: CompileError.
   absl::StatusOr<std::shared_ptr<Executable>> Copy() const;
 
+  // Of the entry and the computations of loops, branches and calls, how many
+  // have steps that XLA's executor takes for a graph.
+  int64_t NumGraphs() const;
+
   // The module as XLA's backend compiled it.
   const xla::HloModule& hlo() const;
 

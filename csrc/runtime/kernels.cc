@@ -5,6 +5,7 @@
 #include <queue>
 #include <utility>
 
+#include "hlo/execution_strategy.h"
 #include "hlo/fingerprint.h"
 #include "hlo/trip_count.h"
 #include "xla/hlo/analysis/hlo_dataflow_analysis.h"
@@ -17,24 +18,6 @@ using xla::HloComputation;
 using xla::HloInstruction;
 using xla::HloOpcode;
 using xla::ShapeIndex;
-
-// Names a value that is there already.
-bool IsFree(const HloInstruction& instruction) {
-  switch (instruction.opcode()) {
-    case HloOpcode::kAddDependency:
-    case HloOpcode::kAfterAll:
-    case HloOpcode::kBitcast:
-    case HloOpcode::kConstant:
-    case HloOpcode::kDomain:
-    case HloOpcode::kGetTupleElement:
-    case HloOpcode::kOptimizationBarrier:
-    case HloOpcode::kParameter:
-    case HloOpcode::kTuple:
-      return true;
-    default:
-      return false;
-  }
-}
 
 bool IsScalarConstant(const HloInstruction& instruction) {
   return instruction.opcode() == HloOpcode::kConstant &&
@@ -51,7 +34,9 @@ int64_t KernelGraph::AddComputation(const HloComputation* computation) {
   if (auto it = index_of_.find(computation); it != index_of_.end()) {
     return it->second;
   }
-  std::vector<Node> nodes;
+  Computation made;
+  made.is_graph = RunsAsGraph(*computation) && !IsInOrder(*computation);
+  std::vector<Node>& nodes = made.nodes;
   absl::flat_hash_map<const HloInstruction*, int64_t> number_of;
   for (const HloInstruction* instruction :
        computation->MakeInstructionPostOrder()) {
@@ -70,7 +55,7 @@ int64_t KernelGraph::AddComputation(const HloComputation* computation) {
     }
   }
   const int64_t index = static_cast<int64_t>(computations_.size());
-  computations_.push_back(std::move(nodes));
+  computations_.push_back(std::move(made));
   index_of_[computation] = index;
   return index;
 }
@@ -130,7 +115,7 @@ std::vector<double> KernelGraph::NumRuns() const {
   std::vector<double> of_computation(computations_.size());
   of_computation.back() = 1;
   for (size_t i = computations_.size(); i-- > 0;) {
-    for (const Node& node : computations_[i]) {
+    for (const Node& node : computations_[i].nodes) {
       if (node.kernel >= 0) of_kernel[node.kernel] += of_computation[i];
       for (int64_t callee : node.computations) {
         of_computation[callee] += of_computation[i] * node.runs;
@@ -140,21 +125,21 @@ std::vector<double> KernelGraph::NumRuns() const {
   return of_kernel;
 }
 
-double KernelGraph::TotalNs(absl::Span<const double> kernel_ns,
-                            int num_threads) const {
+double KernelGraph::TotalNs(absl::Span<const double> kernel_ns, int num_threads,
+                            double graph_step_ns) const {
   std::vector<double> known;
   for (size_t i = 0; i < computations_.size(); ++i) {
-    known.push_back(
-        DurationNs(static_cast<int64_t>(i), kernel_ns, num_threads, &known));
+    known.push_back(DurationNs(static_cast<int64_t>(i), kernel_ns, num_threads,
+                               graph_step_ns, &known));
   }
   return known.back();
 }
 
 double KernelGraph::DurationNs(int64_t computation,
                                absl::Span<const double> kernel_ns,
-                               int num_threads,
+                               int num_threads, double graph_step_ns,
                                std::vector<double>* known) const {
-  const std::vector<Node>& nodes = computations_[computation];
+  const auto& [nodes, is_graph] = computations_[computation];
   std::vector<double> durations(nodes.size());
   double sum_ns = 0;
   for (size_t i = 0; i < nodes.size(); ++i) {
@@ -162,9 +147,11 @@ double KernelGraph::DurationNs(int64_t computation,
     for (int64_t callee : nodes[i].computations) {
       durations[i] += (*known)[callee] * nodes[i].runs;
     }
+    const bool is_step = nodes[i].kernel >= 0 || !nodes[i].computations.empty();
+    if (is_graph && is_step) durations[i] += graph_step_ns;
     sum_ns += durations[i];
   }
-  if (num_threads <= 1) return sum_ns;
+  if (num_threads <= 1 || !is_graph) return sum_ns;
 
   std::vector<int64_t> waits_for(nodes.size());
   std::deque<int64_t> ready;

@@ -43,9 +43,12 @@ class KernelGraph {
   std::vector<double> NumRuns() const;
 
   // Duration in ns of one run of the module, when kernel i takes
-  // `kernel_ns[i]`. With several threads, kernels that do not depend on each
-  // other run at the same time, each started as soon as a thread is free.
-  double TotalNs(absl::Span<const double> kernel_ns, int num_threads) const;
+  // `kernel_ns[i]`, and `graph_step_ns` more where XLA's executor takes the
+  // steps of a computation for a graph. With several threads, kernels of such
+  // computations that do not depend on each other run at the same time, each
+  // started as soon as a thread is free.
+  double TotalNs(absl::Span<const double> kernel_ns, int num_threads,
+                 double graph_step_ns) const;
 
   // A module that runs each of `kernels` once, on parameters of its own; output
   // i is that of kernels[i]. For XLA's passes from copy insertion on.
@@ -61,17 +64,23 @@ class KernelGraph {
     int64_t num_predecessors = 0;
   };
 
+  struct Computation {
+    std::vector<Node> nodes;
+    bool is_graph = false;  // else its nodes run one after the other
+  };
+
   int64_t AddComputation(const xla::HloComputation* computation);
   Node MakeNode(const xla::HloInstruction* instruction);
   double DurationNs(int64_t computation, absl::Span<const double> kernel_ns,
-                    int num_threads, std::vector<double>* known) const;
+                    int num_threads, double graph_step_ns,
+                    std::vector<double>* known) const;
 
   Module module_;
   std::vector<std::string> fingerprints_;
   std::vector<const xla::HloInstruction*> examples_;  // one for each kernel
   absl::flat_hash_map<std::string, int64_t> kernel_of_;
   // Callees before callers; the entry is the last.
-  std::vector<std::vector<Node>> computations_;
+  std::vector<Computation> computations_;
   absl::flat_hash_map<const xla::HloComputation*, int64_t> index_of_;
 };
 

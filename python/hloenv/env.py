@@ -31,6 +31,7 @@ _AFTER_LAYOUT_ASSIGNMENT = frozenset(
     {
         "cpu_multi_output_fusion",
         "dot-strategy",
+        "execution-strategy",
         "fusion",
         "fusion-wrapper",
         "general-fusion",

@@ -22,7 +22,7 @@ from .module import HloModule, as_module
 from .passes import Pass, Pipeline
 from .policies import Policy
 from .policies.mixtures import xla_pass
-from .rewrite import Alternative, Alternatives, as_decisions
+from .rewrite import Alternative, Alternatives, Site, as_decisions
 
 # Captures of the latest prefixes that are kept; each holds its module and shadows.
 _KEPT = 64
@@ -141,7 +141,8 @@ class Game:
         """[A] what `decided` decides at the stop after `prefix`.
 
         Where the alternatives are others now, each one with the same site takes the
-        choice that is like the one before; the rest take XLA's own.
+        choice that is like the one before, and so does the only one of a computation;
+        the rest take XLA's own.
 
         Args:
             decided: a prefix with more stops than `prefix`.
@@ -163,6 +164,15 @@ class Game:
             index = now.index.get(where)
             if index is not None and choice in now.names[index]:
                 translated[index] = now.names[index].index(choice)
+        # The site of a decision on a whole computation is one of its instructions, and
+        # that may have changed.
+        for computation, index in then.only.items():
+            if (place := now.only.get(computation)) is None:
+                continue
+            if now.sites[place] != then.sites[index]:
+                rule = then.rules[index][int(decisions[index])]
+                if rule in now.rules[place]:
+                    translated[place] = now.rules[place].index(rule)
         return translated
 
     def essence(self, decided: Prefix) -> Prefix:
@@ -235,9 +245,28 @@ class _Position:
         return [_names(alternative) for alternative in self.alternatives]
 
     @cached_property
-    def sites(self) -> list[object]:
+    def sites(self) -> list[tuple[Site, ...]]:
         """For each alternative, where it stands."""
         return [each.sites for each in self.alternatives]
+
+    @cached_property
+    def rules(self) -> list[list[tuple[object, ...]]]:
+        """For each alternative, who makes each choice."""
+        return [
+            [(each.passes, each.rule) for each in alternative.choices]
+            for alternative in self.alternatives
+        ]
+
+    @cached_property
+    def only(self) -> dict[str, int]:
+        """The alternative of each computation that has just one."""
+        computations = [sites[0].computation for sites in self.sites]
+        counts = Counter(computations)
+        return {
+            computation: index
+            for index, computation in enumerate(computations)
+            if counts[computation] == 1
+        }
 
     @cached_property
     def index(self) -> dict[object, int]:

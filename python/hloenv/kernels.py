@@ -29,13 +29,12 @@ from .store import RecordKey, Store
 # the runs of one round stay close together.
 _BATCH = 64
 _TIMEOUT_S = 120.0
-# What XLA's executor needs from one step to the next, about: 3 to 520 ns, 77 at the
-# median, of 22 modules of the dataset whose steps are not much longer. A batch
-# of kernels does not show it: they are independent, so that the executor takes them for
-# work of several threads.
-_BETWEEN_NS = 60.0
+# What XLA's executor needs from one step to the next where it takes the steps of a
+# computation for a graph, beyond what it needs in order (a few ns): 1 to 290 ns, 60 at
+# the median, of 31 modules of the dataset.
+_GRAPH_STEP_NS = 60.0
 # Other ways to time a kernel give other times: part of what they are kept under.
-_METHOD = f"warm, {_BETWEEN_NS:g} ns between"
+_METHOD = "warm"
 
 
 class KernelCache:
@@ -106,7 +105,7 @@ class KernelCache:
                 why = f"kernel {name!r} cannot be timed: {known}"
                 return Estimate(math.nan, len(fingerprints), len(missing), why)
             kernels_ns.append(known)
-        total_ns = graph.total_ns(kernels_ns, self.threads)
+        total_ns = graph.total_ns(kernels_ns, self.threads, _GRAPH_STEP_NS)
         return Estimate(total_ns * 1e-9, len(fingerprints), len(missing))
 
     def kernels(self, module: HloModule) -> list[dict[str, Any]]:
@@ -179,7 +178,6 @@ class KernelCache:
                 "place": as_tuple(module.place),
                 "decided": decided_of(module),
                 "count": len(batch),
-                "between_ns": _BETWEEN_NS,
             },
             extracted.to_proto(),
             timeout_s=_TIMEOUT_S,

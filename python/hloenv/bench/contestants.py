@@ -70,6 +70,8 @@ HEURISTICS = (
     "reorder/least-bytes",
     "dots/accept-all",
     "small-dots/accept-all",
+    "in-order/accept-all",
+    "runtime/accept-all",
     "layout/greedy-roofline",
     "live-fusion/keep-original",
     "live-fusion/least-bytes",

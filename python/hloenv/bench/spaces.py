@@ -32,9 +32,10 @@ _SPLIT = Stop(
     default="cpu-parallel-task-assigner",
 )
 _LAYOUT = Stop(("general-layout",), where="fusion")
+_IN_ORDER = Stop(("execution-strategy",), where="copy-insertion")
 
 
-_FRONTS = (
+_SIMPLER = (
     (_ALGSIMP_ALONE, "keep-original"),
     (_ALGSIMP, "keep-original"),
     (_ALGSIMP, "accept-all"),
@@ -42,6 +43,9 @@ _FRONTS = (
     (_SIMPLIFY, "accept-all"),
     (_SIMPLIFY, "fewest-ops"),
     (_SIMPLIFY, "least-bytes"),
+)
+_FRONTS = (
+    *_SIMPLER,
     (_REORDER, "fewest-ops"),
     (_REORDER, "least-bytes"),
 )
@@ -126,6 +130,16 @@ SPACES = {
             "the same for dots of at most 16,000 products, such as 25x25x25",
             (_SMALL_DOTS,),
         ),
+        Space(
+            "in-order",
+            "whether the steps of a computation run one after the other",
+            (_IN_ORDER,),
+        ),
+        Space(
+            "runtime",
+            "small-dots and in-order: what spares work of XLA's runtime",
+            (_SMALL_DOTS, _IN_ORDER),
+        ),
         Space("layout", "layouts of dots, convolutions, reductions", (_LAYOUT,)),
         Space(
             "all",
@@ -135,8 +149,8 @@ SPACES = {
         Space(
             "early-and-fusion",
             "algebraic simplification before all of XLA's passes, then loops for small "
-            "dots, and fusion",
-            (_ALGSIMP, _DOTS, _FUSION_THERE),
+            "dots, fusion, and steps in order",
+            (_ALGSIMP, _DOTS, _FUSION_THERE, _IN_ORDER),
         ),
         Space(
             "simplify-and-fusion",
@@ -146,15 +160,17 @@ SPACES = {
         ),
         Space(
             "joint",
-            "as simplify-and-fusion, and before fusion loops for small dots",
-            (_DOTS, _FUSION_THERE),
+            "as simplify-and-fusion, and before fusion loops for small dots, and then "
+            "which computations run their steps in order",
+            (_DOTS, _FUSION_THERE, _IN_ORDER),
             fronts=_FRONTS,
         ),
         Space(
             "careful",
-            "as joint, but loops only for dots of at most 16,000 products",
-            (_SMALL_DOTS, _FUSION_THERE),
-            fronts=_FRONTS,
+            "as joint, but loops only for dots of at most 16,000 products, and no "
+            "other order of sums",
+            (_SMALL_DOTS, _FUSION_THERE, _IN_ORDER),
+            fronts=_SIMPLER,
         ),
         Space(
             "split",
@@ -163,8 +179,8 @@ SPACES = {
         ),
         Space(
             "joint-split",
-            "as joint, and then which operations are split among threads",
-            (_DOTS, _FUSION_THERE, _SPLIT),
+            "as joint, and after fusion which operations are split among threads",
+            (_DOTS, _FUSION_THERE, _SPLIT, _IN_ORDER),
             fronts=_FRONTS,
         ),
     )

@@ -31,7 +31,7 @@ examples:
 _GROUPS = (
     (
         "hloenv's own, each rewrite a choice",
-        r"^general-|^reassociate$|^merge-dots$|^dot-strategy$",
+        r"^general-|^reassociate$|^merge-dots$|^(dot|execution)-strategy$",
     ),
     (
         "Pipelines of XLA's CPU compiler",

@@ -65,7 +65,8 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         help="where to decide on what, instead of --until and --pass: repeat it to "
         "decide at several places of XLA's pipeline, in its order; without a PLACE, "
         "right after the stop before (default, without --pass too: 'algsimp cse', then "
-        "'fusion: dot-strategy', then ': fusion general-fusion')",
+        "'fusion: dot-strategy', then ': fusion general-fusion', then "
+        "'copy-insertion: execution-strategy')",
     )
     names = (*list_searches(), *list_searches(families=True))
     searches = "; ".join(f"{name}: {describe_search(name).summary}" for name in names)

@@ -38,7 +38,7 @@ _BUSY = (
     *("tuple-simplifier", "float-normalization-bf16", "simplify-fp-conversions"),
     *("change-op-data-type", "reduce-decomposer", "merge-dots", "simplify-conditional"),
     *("tree_reduction_rewriter", "conditional-to-select", "comparison-expander"),
-    "dot-strategy",
+    *("dot-strategy", "execution-strategy"),
 )
 MAX_STEPS = 4
 

@@ -85,13 +85,19 @@ def to_jaxlib(module: HloModule) -> bytes:
     Warns:
         InjectionWarning: jaxlib will not do all that was decided.
     """
-    if core.has_marked_dots(module._core):
-        warnings.warn(
-            "jaxlib's backend does not follow dot-strategy: it calls a library for "
-            "each dot; only hloenv.compile follows",
-            InjectionWarning,
-            stacklevel=2,
-        )
+    for is_marked, what in (
+        (core.has_marked_dots, "dot-strategy: it calls a library for each dot"),
+        (
+            core.has_computations_in_order,
+            "execution-strategy: it runs steps as soon as they can, on any thread",
+        ),
+    ):
+        if is_marked(module._core):
+            warnings.warn(
+                f"jaxlib's backend does not follow {what}; only hloenv.compile follows",
+                InjectionWarning,
+                stacklevel=2,
+            )
     return core.readable_by_jaxlib(module._core).to_proto()
 
 

@@ -26,10 +26,11 @@ _RULES = (
 def starting_points(game: Game) -> list[Prefix]:
     """Complete prefixes that differ.
 
-    XLA's own first. Where there are several stops, each rule at the last one, after
-    every rewrite was taken at those before. Then each rule at every stop, and, where
-    there are several, each rule at one of them and XLA's own decisions at the others. A
-    rule that XLA's later passes cannot follow is left out.
+    XLA's own first. Where there are several stops, each rule at the first where XLA has
+    decisions of its own, or at the last, and every rewrite taken at the others where it
+    has none. Then each rule at every stop, and, where there are several, each rule at
+    one of them and XLA's own decisions at the others. A rule that XLA's later passes
+    cannot follow is left out.
     """
     points = [game.complete()]
     seen = {_key(game, points[0])}
@@ -46,7 +47,7 @@ def starting_points(game: Game) -> list[Prefix]:
 
 def _by_rules(game: Game, default: Prefix) -> Iterator[Prefix]:
     if len(game.stops) > 1:
-        yield from _at_last(game)
+        yield from _beside_accepted(game)
     for name in _RULES:
         with contextlib.suppress(HloEnvError):
             yield game.follow_policy(get_policy(name))
@@ -59,19 +60,33 @@ def _by_rules(game: Game, default: Prefix) -> Iterator[Prefix]:
                 yield game.complete((*default[:stop], as_decisions(decisions)))
 
 
-def _at_last(game: Game) -> Iterator[Prefix]:
-    accepted: Prefix = ()
-    try:
-        for _ in game.stops[1:]:
-            decisions = get_policy("accept-all")(game.alternatives(accepted))
-            accepted = (*accepted, as_decisions(decisions))
-        yield game.complete(accepted)
-        alternatives = game.alternatives(accepted)
-    except HloEnvError:
-        return
-    for name in _RULES:
+def _beside_accepted(game: Game) -> Iterator[Prefix]:
+    """What rules decide at the main stop, everything accepted where XLA does nothing.
+
+    XLA's own decisions come before the rules'.
+    """
+    owned = [bool(stop.default) for stop in game.stops]
+    main = owned.index(True) if any(owned) else len(owned) - 1
+
+    def others(prefix: Prefix, stop: int) -> Prefix:
+        alternatives = game.alternatives(prefix)
+        if owned[stop]:
+            return (*prefix, game.default(prefix))
+        return (*prefix, as_decisions(get_policy("accept-all")(alternatives)))
+
+    before: Prefix = ()
+    for stop in range(main):
+        before = others(before, stop)
+    for name in ("", *_RULES):
         with contextlib.suppress(HloEnvError):
-            yield (*accepted, as_decisions(get_policy(name)(alternatives)))
+            if name:
+                chosen = as_decisions(get_policy(name)(game.alternatives(before)))
+            else:
+                chosen = game.default(before)
+            prefix: Prefix = (*before, chosen)
+            for stop in range(main + 1, len(game.stops)):
+                prefix = others(prefix, stop)
+            yield prefix
 
 
 def _key(game: Game, prefix: Prefix) -> tuple[bytes, ...]:
