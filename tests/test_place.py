@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import hloenv
-from hloenv.place import Place, needed_passes, skip_rules
+from hloenv.place import Place, finish, needed_passes, skip_rules
 
 BEFORE_LAYOUTS = "HLO passes through layout assignment"
 AFTER_LAYOUTS = "HLO passes after layout assignment"
@@ -317,3 +317,54 @@ def test_passes_look_at_layouts_once_a_pass_made_bitcasts():
     want = x.transpose(0, 3, 1, 2).reshape(2, 16, 32)
     (got,) = hloenv.interpret(env.module, x)
     np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("name", ["m.hlo", "m.pb"])
+def test_a_saved_module_goes_on_from_its_place(tmp_path, name):
+    env = hloenv.HloEnv(PLACED)
+    env.run_until("fusion")
+    alternatives = env.get_alternatives("fusion")
+    env.apply_alternatives(alternatives.decisions_for("fusion"))
+    env.module.save(tmp_path / name)
+    again = hloenv.HloModule.from_file(tmp_path / name)
+    assert again.place == env.module.place
+    assert again.decided == env.module.decided == {"fusion"}
+    assert again.fingerprint() == env.module.fingerprint()
+    assert "hloenv_place" not in again.to_text()
+    assert finish(again).fingerprint() == finish(env.module).fingerprint()
+    inputs = hloenv.random_inputs(again)
+    wanted = hloenv.compile(PLACED)(*inputs)
+    np.testing.assert_array_equal(hloenv.compile(again)(*inputs), wanted)
+    again.save(tmp_path / "again.hlo")
+    assert hloenv.HloModule.from_file(tmp_path / "again.hlo").place == again.place
+
+
+def test_a_module_at_the_start_is_saved_as_it_is(tmp_path):
+    module = hloenv.HloModule.from_text(PLACED)
+    module.save(tmp_path / "m.hlo")
+    assert (tmp_path / "m.hlo").read_text() == module.to_text() + "\n"
+
+
+@pytest.mark.parametrize(
+    "note", ["{}", "here", '{"place":3,"decided":[]}', '{"place":null,"decided":[1]}']
+)
+def test_a_place_that_nobody_saved_is_refused(note):
+    text = PLACED.replace(
+        "HloModule placed",
+        f"HloModule placed, frontend_attributes={{hloenv_place={note}}}",
+    ).replace("=here", '="here"')
+    with pytest.raises(hloenv.PlaceError, match="place"):
+        hloenv.HloModule.from_text(text)
+
+
+PLACED = """
+HloModule placed
+
+ENTRY main {
+  x = f32[8,8] parameter(0)
+  s = f32[8,8] sine(x)
+  d = f32[8,8] dot(s, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  e = f32[8,8] exponential(d)
+  ROOT r = f32[8,8] add(e, s)
+}
+"""

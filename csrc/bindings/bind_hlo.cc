@@ -53,6 +53,8 @@ void BindHlo(py::module_& m) {
              return py::bytes(data);
            })
       .def("clone", &Module::Clone, WithoutGil())
+      .def_property_readonly("note", &Module::note)
+      .def("with_note", &Module::WithNote, py::arg("note"), WithoutGil())
       .def(
           "verify", [](const Module& self) { ThrowIfError(self.Verify()); },
           WithoutGil())

@@ -14,6 +14,11 @@
 #include "xla/service/hlo_verifier.h"
 
 namespace hloenv {
+namespace {
+
+constexpr absl::string_view kNoteAttribute = "hloenv_place";
+
+}  // namespace
 
 Module::Module(std::unique_ptr<xla::HloModule> hlo) {
   hlo->Cleanup();
@@ -90,6 +95,22 @@ std::unique_ptr<xla::HloModule> Module::CloneHlo() const {
 }
 
 Module Module::Clone() const { return Module(CloneHlo()); }
+
+std::string Module::note() const {
+  const auto& attributes = hlo().frontend_attributes().map();
+  const auto it = attributes.find(std::string(kNoteAttribute));
+  return it == attributes.end() ? "" : it->second;
+}
+
+Module Module::WithNote(absl::string_view note) const {
+  std::unique_ptr<xla::HloModule> clone = CloneHlo();
+  xla::FrontendAttributes attributes = hlo().frontend_attributes();
+  auto& map = *attributes.mutable_map();
+  map.erase(std::string(kNoteAttribute));
+  if (!note.empty()) map[std::string(kNoteAttribute)] = std::string(note);
+  clone->set_frontend_attributes(std::move(attributes));
+  return Module(std::move(clone));
+}
 
 std::string Module::ToText() const {
   xla::HloPrintOptions options;

@@ -59,6 +59,12 @@ class Module {
   std::unique_ptr<xla::HloModule> CloneHlo() const;
   Module Clone() const;
 
+  // How far XLA's passes have come, as whoever saved the module noted it in an
+  // attribute of the whole module; empty where nobody did.
+  std::string note() const;
+  // A deep copy with another note; without one if `note` is empty.
+  Module WithNote(absl::string_view note) const;
+
   std::string ToText() const;
   std::string ToProto() const;
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from ._native import core
 from .errors import ModuleTooLargeError, ParseError
+from .place import from_note, to_note
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -128,9 +129,10 @@ class HloModule:
 
     @classmethod
     def from_text(cls, text: str) -> HloModule:
-        """Parses HLO text.
+        """Parses HLO text; as `save` wrote it, at the place that it was saved at.
 
         Raises:
+            PlaceError: what it says of its place is not what `save` writes.
             ParseError: this is not HLO text; the message points at the place.
         """
         if not isinstance(text, str):
@@ -140,18 +142,19 @@ class HloModule:
             )
         if not text.strip():
             raise ParseError("the HLO text is empty; it starts with 'HloModule NAME'")
-        return cls._wrap(core.Module.from_text(text))
+        return _at_its_place(core.Module.from_text(text))
 
     @classmethod
     def from_proto(cls, data: bytes) -> HloModule:
-        """Reads a serialized HloModuleProto or HloProto.
+        """Reads a serialized HloModuleProto or HloProto, as `from_text` reads text.
 
         Raises:
+            PlaceError: what it says of its place is not what `save` writes.
             ParseError: the bytes are neither.
         """
         if not isinstance(data, (bytes, bytearray, memoryview)):
             raise ParseError(f"a proto has to be bytes, not {type(data).__name__}")
-        return cls._wrap(core.Module.from_proto(bytes(data)))
+        return _at_its_place(core.Module.from_proto(bytes(data)))
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> HloModule:
@@ -182,6 +185,18 @@ class HloModule:
         from . import jax as jax_interface
 
         return jax_interface.from_jax(fn, *args, **kwargs)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes a proto to a path that ends in .pb, text to any other.
+
+        With them goes how far XLA's passes have come and what has been decided, in an
+        attribute of the module, so that who reads the file goes on from there.
+        """
+        noted = self._core.with_note(to_note(self.place, self.decided))
+        if os.fspath(path).endswith(".pb"):
+            Path(path).write_bytes(noted.to_proto())
+        else:
+            Path(path).write_text(noted.to_text() + "\n", encoding="utf-8")
 
     def to_text(self) -> str:
         """HLO text with all constants, which `from_text` reads back."""
@@ -268,6 +283,13 @@ class HloModule:
 
 def _unpickle(proto: bytes, place: Any, decided: frozenset[str]) -> HloModule:
     return HloModule._wrap(core.Module.from_proto(proto), place=place, decided=decided)
+
+
+def _at_its_place(module: core.Module) -> HloModule:
+    place, decided = from_note(module.note)
+    if module.note:
+        module = module.with_note("")
+    return HloModule._wrap(module, place=place, decided=decided)
 
 
 def read_text_or_proto(content: str | bytes) -> HloModule:

@@ -198,6 +198,36 @@ def finish(module: HloModule, *, decided: Collection[str] = ()) -> HloModule:
     return type(module)._wrap(finished, decided=module.decided)
 
 
+def to_note(place: Place | None, decided: Collection[str]) -> str:
+    """What is kept of a module beside its instructions; "" where there is nothing."""
+    if place is None and not decided:
+        return ""
+    where = None if place is None else asdict(place)
+    return json.dumps({"place": where, "decided": sorted(decided)})
+
+
+def from_note(note: str) -> tuple[Place | None, frozenset[str]]:
+    """Reads what `to_note` wrote.
+
+    Raises:
+        PlaceError: this is no such note.
+    """
+    if not note:
+        return None, frozenset()
+    try:
+        data = json.loads(note)
+        where, decided = data["place"], data["decided"]
+        if not all(isinstance(each, str) for each in decided):
+            raise TypeError("a pass that was decided is a name")
+    except (KeyError, TypeError, ValueError) as error:
+        raise PlaceError(
+            f"the module's hloenv_place is not one that hloenv wrote: {error!r}; "
+            "without that attribute, XLA's passes start at the beginning"
+        ) from None
+    place = None if where is None else Place.from_json(json.dumps(where))
+    return place, frozenset(decided)
+
+
 def as_tuple(place: Place | None) -> tuple[str, int, str] | None:
     """A place as the C++ core takes it."""
     return None if place is None else (place.path, place.occurrence, place.changed)

@@ -8,7 +8,7 @@ import argparse
 from ..env import replay
 from . import output
 from .arguments import add_limit, add_module
-from .inputs import load_module, save_module
+from .inputs import load_module
 
 DESCRIPTION = (
     "Repeats the decisions of a trace, as `hloenv optimize -o` saves them, on the "
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> None:
     module = load_module(args.module, args.max_instructions)
     env = replay(args.trace, module)
     if args.output is not None:
-        save_module(env.module, args.output)
+        env.module.save(args.output)
     result = {
         "steps": len(env.trace.steps),
         "start_fingerprint": module.fingerprint(),

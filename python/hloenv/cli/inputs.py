@@ -121,11 +121,3 @@ def _from_bytes(data: bytes) -> HloModule:
         return read_text_or_proto(data)
     except (ParseError, UnicodeDecodeError) as error:
         raise ParseError(f"standard input: {error}") from None
-
-
-def save_module(module: HloModule, path: str) -> None:
-    """Writes a proto to a path that ends in .pb, text to any other."""
-    if path.endswith(".pb"):
-        Path(path).write_bytes(module.to_proto())
-    else:
-        Path(path).write_text(module.to_text() + "\n", encoding="utf-8")

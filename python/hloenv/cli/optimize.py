@@ -28,7 +28,7 @@ from .arguments import (
     positive,
     usual_store,
 )
-from .inputs import load_module, save_module
+from .inputs import load_module
 from .variants import Variant, compare, make_variants, print_variants
 
 DESCRIPTION = (
@@ -138,7 +138,7 @@ def run(args: argparse.Namespace) -> None:
         with usual_store(args):
             rounds = decide(env, passes, policy, args.rounds)
     if args.output is not None:
-        save_module(env.module, args.output)
+        env.module.save(args.output)
         env.trace.save(args.output + ".trace.json")
     variants = make_variants(module, start, env.module, name=args.policy)
     with output.progress("running XLA's passes", is_shown=not args.json):

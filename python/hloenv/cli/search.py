@@ -29,7 +29,7 @@ from .arguments import (
     parse_passes,
     positive,
 )
-from .inputs import load_module, save_module
+from .inputs import load_module
 
 DESCRIPTION = (
     "Searches for decisions that run faster than XLA's default: hundreds of candidates "
@@ -165,7 +165,7 @@ def run(args: argparse.Namespace) -> None:
         )
     if found.best is not None and args.output is not None:
         env = game.episode(found.best.prefix)
-        save_module(env.module, args.output)
+        env.module.save(args.output)
         env.trace.save(args.output + ".trace.json")
     if args.json:
         output.print_json(
