@@ -113,6 +113,21 @@ def test_starting_points_differ_and_begin_with_xlas_own():
     assert any(np.array_equal(each[1], game.default(each[:1])) for each in early)
 
 
+def test_starting_points_leave_out_what_xla_cannot_follow(monkeypatch):
+    game = Game(TEXT, [Stop(("algsimp",)), Stop(("cse",), default="cse")])
+    usual, first = Game.alternatives, game.default()
+
+    def refusing(self, prefix=()):
+        if prefix and (prefix[0] != first).any():
+            raise hloenv.PassError("XLA cannot follow this")
+        return usual(self, prefix)
+
+    monkeypatch.setattr(Game, "alternatives", refusing)
+    points = searches.starting_points(game)
+    assert len(points) >= 2
+    assert all((each[0] == first).all() for each in points)
+
+
 @every_search
 @pytest.mark.parametrize("stops", STOPS)
 def test_each_beats_its_starting_points(name, stops):

@@ -25,7 +25,9 @@ void BindJax(py::module_& m) {
       py::arg("module"), WithoutGil());
   m.def(
       "has_computations_in_order",
-      [](const Module& module) { return HasComputationsInOrder(module.hlo()); },
+      [](const Module& module) {
+        return !ComputationsInOrder(module.hlo()).empty();
+      },
       py::arg("module"), WithoutGil());
   m.def("readable_by_jaxlib", &ReadableByJaxlib, py::arg("module"),
         WithoutGil());

@@ -50,23 +50,68 @@ bool HasLargeArray(const xla::Shape& shape, int64_t element_bytes) {
   return is_large;
 }
 
-// How many copies the backend may need for the tuple that `computation`
-// returns: a loop's body writes each element to where it was read, so that one
-// for what is computed, and two for what moves to another index.
+// Whether XLA reads `value` under another name than the one it was made under,
+// so that who writes over it gets a copy.
+bool IsShared(const HloInstruction& value) {
+  return value.opcode() == HloOpcode::kParameter ||
+         value.opcode() == HloOpcode::kConstant;
+}
+
+// How many copies the backend is going to need. A loop's body writes each
+// element of its tuple to where it was read: one for what is computed, and two
+// for what moves to another index. Others return, and loops start with, copies
+// of parameters, constants, and what they hold already.
 size_t NumCopies(const HloComputation& computation) {
-  const HloInstruction* root = computation.root_instruction();
-  if (root->opcode() != HloOpcode::kTuple) return 0;
   size_t num_copies = 0;
-  for (int64_t i = 0; i < root->operand_count(); ++i) {
-    const HloInstruction* element = root->operand(i);
-    if (element->opcode() != HloOpcode::kGetTupleElement ||
-        element->operand(0)->opcode() != HloOpcode::kParameter) {
-      ++num_copies;
-    } else if (element->tuple_index() != i) {
-      num_copies += 2;
+  const HloInstruction* root = computation.root_instruction();
+  const bool is_body = computation.num_parameters() == 1 &&
+                       computation.parameter_instruction(0)->shape().IsTuple();
+  for (const HloInstruction* instruction : computation.instructions()) {
+    const bool is_root = instruction == root;
+    const bool is_start =
+        absl::c_any_of(instruction->users(), [](const HloInstruction* user) {
+          return user->opcode() == HloOpcode::kWhile;
+        });
+    if (instruction->opcode() != HloOpcode::kTuple || !(is_root || is_start)) {
+      continue;
+    }
+    for (int64_t i = 0; i < instruction->operand_count(); ++i) {
+      const HloInstruction* element = instruction->operand(i);
+      if (element->opcode() == HloOpcode::kCopy) continue;
+      const bool is_read = element->opcode() == HloOpcode::kGetTupleElement &&
+                           IsShared(*element->operand(0));
+      if (!(is_root && is_body)) {
+        const auto earlier = instruction->operands().begin() + i;
+        const bool is_repeated = std::find(instruction->operands().begin(),
+                                           earlier, element) != earlier;
+        num_copies += IsShared(*element) || is_read || is_repeated ? 1 : 0;
+      } else if (!is_read) {
+        num_copies += 1;
+      } else if (element->tuple_index() != i) {
+        num_copies += 2;
+      }
     }
   }
   return num_copies;
+}
+
+// Whether each step reads what the one before makes.
+bool IsChain(const HloComputation& computation) {
+  const HloInstruction* before = nullptr;
+  for (const HloInstruction* step : computation.MakeInstructionPostOrder()) {
+    if (IsFree(*step)) continue;
+    const auto reads = [&](const HloInstruction* value) {
+      while (value != before && IsFree(*value) && value->operand_count() == 1) {
+        value = value->operand(0);
+      }
+      return value == before;
+    };
+    if (before != nullptr && !absl::c_any_of(step->operands(), reads)) {
+      return false;
+    }
+    before = step;
+  }
+  return true;
 }
 
 // The steps of computations that are marked, of the module that this thread
@@ -125,7 +170,8 @@ bool RunsAsGraph(const HloComputation& computation, int64_t element_bytes) {
   }
   return has_large_array &&
          num_steps >
-             ThunkExecutor::Options().execute_sequential_num_thunks_threshold;
+             ThunkExecutor::Options().execute_sequential_num_thunks_threshold &&
+         !IsChain(computation);
 }
 
 int64_t NumGraphs(const ThunkExecutor& executor) {
@@ -169,13 +215,27 @@ bool IsInOrder(const HloComputation& computation) {
       });
 }
 
-bool HasComputationsInOrder(const HloModule& module) {
-  return absl::c_any_of(module.computations(), [](const HloComputation* each) {
-    return IsInOrder(*each);
-  });
+void ClearOrder(HloModule* module) {
+  for (HloComputation* computation : module->computations()) {
+    for (HloInstruction* instruction : computation->instructions()) {
+      if (IsMarked(*instruction)) {
+        instruction->erase_frontend_attribute(std::string(kAttribute));
+      }
+    }
+  }
 }
 
-ExecutionScope::~ExecutionScope() { in_order = nullptr; }
+absl::flat_hash_set<std::string> ComputationsInOrder(const HloModule& module) {
+  absl::flat_hash_set<std::string> names;
+  for (const HloComputation* computation : module.computations()) {
+    if (IsInOrder(*computation)) names.emplace(computation->name());
+  }
+  return names;
+}
+
+ExecutionScope::~ExecutionScope() {
+  if (is_entered_) in_order = nullptr;
+}
 
 absl::Status ExecutionScope::Enter(const HloModule& module) {
   for (const HloComputation* computation : module.computations()) {
@@ -191,6 +251,7 @@ absl::Status ExecutionScope::Enter(const HloModule& module) {
         reinterpret_cast<void*>(Create), reinterpret_cast<void**>(&create)}});
   HLOENV_RETURN_IF_ERROR(group->Install());
   in_order = &in_order_;
+  is_entered_ = true;
   return absl::OkStatus();
 }
 

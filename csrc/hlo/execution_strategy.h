@@ -4,9 +4,11 @@
 // XLA's executor takes the steps for a graph: each starts when what it reads is
 // there, on whichever thread is free, which costs more per step than many steps
 // take. It runs them in order, one after the other, only where there are few
-// steps or all arrays are tiny. Here any computation may be told to do so, by a
-// frontend attribute of one of its instructions, which text, protos and clones
-// keep. Other backends ignore it.
+// steps, all arrays are tiny or each step reads the one before. Here any
+// computation may be told to do so, by a frontend attribute of one of its
+// instructions, which text, protos and clones keep. The mark goes where the
+// instruction goes: it is for modules whose computations stay as they are.
+// Other backends ignore it.
 #pragma once
 
 #include <string>
@@ -35,9 +37,12 @@ bool RunsAsGraph(const xla::HloComputation& computation,
 int64_t NumGraphs(const xla::cpu::ThunkExecutor& executor);
 
 void MarkInOrder(xla::HloInstruction* instruction);
+void ClearOrder(xla::HloModule* module);
 // Whether an instruction of `computation`, or of a fusion in it, is marked.
 bool IsInOrder(const xla::HloComputation& computation);
-bool HasComputationsInOrder(const xla::HloModule& module);
+// The computations that are, by name; fused ones too.
+absl::flat_hash_set<std::string> ComputationsInOrder(
+    const xla::HloModule& module);
 
 // While it lives, executors that XLA makes on this thread follow the marks of
 // one module.
@@ -52,6 +57,7 @@ class ExecutionScope {
   absl::Status Enter(const xla::HloModule& module);
 
  private:
+  bool is_entered_ = false;
   absl::flat_hash_set<std::string> in_order_;  // steps, by name
 };
 

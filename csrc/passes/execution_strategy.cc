@@ -29,6 +29,7 @@ const Rule& InOrderRule();
 void ProposeInOrder(const HloInstruction& root, Dependence& dependence,
                     std::vector<Proposal>& proposals) {
   // One instruction stands for its computation: the last that lasts.
+  if (!IsLasting(root)) return;
   const auto& order = dependence.post_order();
   const auto last =
       std::find_if(order.rbegin(), order.rend(),

@@ -139,8 +139,13 @@ HloInstruction* CloneBeside(const HloInstruction& original,
                             absl::Span<HloInstruction* const> operands) {
   HloComputation* computation = operands.front()->parent();
   xla::HloCloneContext context(computation->parent());
-  if (original.opcode() != xla::HloOpcode::kFusion) {
-    for (const HloComputation* callee : original.called_computations()) {
+  std::vector<const HloInstruction*> callers = {&original};
+  if (original.opcode() == xla::HloOpcode::kFusion) {
+    callers.assign(original.fused_instructions().begin(),
+                   original.fused_instructions().end());
+  }
+  for (const HloInstruction* caller : callers) {
+    for (const HloComputation* callee : caller->called_computations()) {
       HloComputation* copy =
           computation->parent()->GetComputationWithName(callee->name());
       if (copy != nullptr && *copy == *callee) {

@@ -8,6 +8,7 @@
 #include "support/hooks.h"
 #include "support/status.h"
 #include "xla/hlo/pass/hlo_pass_pipeline.h"
+#include "xla/layout_util.h"
 
 namespace hloenv {
 namespace {
@@ -44,6 +45,20 @@ absl::StatusOr<bool> RunOwned(HloPassInterface* pass,
 
 #define HLOENV_THREADS \
   "13flat_hash_setISt17basic_string_viewIcSt11char_traitsIcEE"
+
+// XLA assigns no layouts inside fusions, so that what it put into one before,
+// in a module that came with fusions, has none; its cost analysis ends the
+// process over that. Until then all passes take the default for granted.
+void MendFusedLayouts(HloModule* module) {
+  for (xla::HloComputation* computation : module->computations()) {
+    if (!computation->IsFusionComputation()) continue;
+    for (xla::HloInstruction* each : computation->instructions()) {
+      if (!xla::LayoutUtil::HasLayout(each->shape())) {
+        xla::LayoutUtil::SetToDefaultLayout(each->mutable_shape());
+      }
+    }
+  }
+}
 
 }  // namespace
 
@@ -129,6 +144,7 @@ absl::StatusOr<bool> CompileWatch::OnRun(HloPassInterface* pass, RunFn run) {
     return run_inside();
   };
   absl::StatusOr<bool> result = OnPass(arrival, run_guarded);
+  if (name == "layout-assignment" && result.ok()) MendFusedLayouts(module_);
   if (!result.ok() && !result.status().GetPayload(kErrorKindUrl) &&
       !absl::IsCancelled(result.status())) {
     return Annotate(result.status(), kCompileError,

@@ -114,29 +114,6 @@ absl::Status Driver::Arrive(const Arrival& arrival) {
   return absl::CancelledError("hloenv stopped XLA's pipeline here");
 }
 
-// XLA's cost analysis ends the process over a transpose without a layout. Such
-// are in fusions that were there before XLA's passes, which assign none inside.
-absl::Status CheckFusedTransposes(const HloModule& module) {
-  for (const xla::HloComputation* computation : module.computations()) {
-    if (!computation->IsFusionComputation()) continue;
-    for (const xla::HloInstruction* each : computation->instructions()) {
-      if (each->opcode() == xla::HloOpcode::kTranspose &&
-          !(each->shape().has_layout() &&
-            each->operand(0)->shape().has_layout())) {
-        return Error(
-            kCompileError,
-            absl::StrCat("XLA's passes cannot start on a module with fusions "
-                         "such as '",
-                         computation->FusionInstruction()->name(),
-                         "': they left the transpose '", each->name(),
-                         "' in it without a layout; if the module is final, "
-                         "compile it with finish=\"none\""));
-      }
-    }
-  }
-  return absl::OkStatus();
-}
-
 absl::StatusOr<bool> Driver::OnPass(const Arrival& arrival, RunFn run) {
   if (!replaying() && !skipped_.empty()) {
     HLOENV_RETURN_IF_ERROR(MendBefore(arrival.name, module()));
@@ -148,9 +125,6 @@ absl::StatusOr<bool> Driver::OnPass(const Arrival& arrival, RunFn run) {
     return changed == '1';
   }
   HLOENV_RETURN_IF_ERROR(CheckInterrupt());
-  if (arrival.name == "cpu-parallel-task-assigner") {
-    HLOENV_RETURN_IF_ERROR(CheckFusedTransposes(*module()));
-  }
   Stage stage;
   stage.name = arrival.name;
   stage.path = arrival.path;
@@ -252,8 +226,10 @@ std::string NotReached(const Stop& stop, const Outcome& outcome) {
   if (outcome.stop_arrivals > 0) {
     return absl::StrCat(
         "XLA's pipeline comes by '", stop.where, "' ", outcome.stop_arrivals,
-        outcome.stop_arrivals == 1 ? " time" : " times", ", not ",
-        stop.occurrence,
+        outcome.stop_arrivals == 1 ? " time" : " times",
+        outcome.stop_arrivals < stop.occurrence
+            ? absl::StrCat(", not ", stop.occurrence)
+            : "",
         outcome.stop_was_earlier ? ", and the module is past that" : "");
   }
   // A name that holds the other stands nearest, then by spelling.

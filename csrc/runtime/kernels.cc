@@ -26,7 +26,13 @@ bool IsScalarConstant(const HloInstruction& instruction) {
 
 }  // namespace
 
-KernelGraph::KernelGraph(const Module& module) : module_(module) {
+KernelGraph::KernelGraph(const Module& module)
+    : module_(module), in_order_(ComputationsInOrder(module.hlo())) {
+  if (!in_order_.empty()) {
+    std::unique_ptr<xla::HloModule> unmarked = module.CloneHlo();
+    ClearOrder(unmarked.get());
+    module_ = Module(std::move(unmarked));
+  }
   AddComputation(module_.hlo().entry_computation());
 }
 
@@ -35,7 +41,8 @@ int64_t KernelGraph::AddComputation(const HloComputation* computation) {
     return it->second;
   }
   Computation made;
-  made.is_graph = RunsAsGraph(*computation) && !IsInOrder(*computation);
+  made.is_graph =
+      RunsAsGraph(*computation) && !in_order_.contains(computation->name());
   std::vector<Node>& nodes = made.nodes;
   absl::flat_hash_map<const HloInstruction*, int64_t> number_of;
   for (const HloInstruction* instruction :

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "hlo/module.h"
@@ -75,13 +76,14 @@ class KernelGraph {
                     int num_threads, double graph_step_ns,
                     std::vector<double>* known) const;
 
-  Module module_;
+  Module module_;  // without marks: how steps run is no part of a kernel
   std::vector<std::string> fingerprints_;
   std::vector<const xla::HloInstruction*> examples_;  // one for each kernel
   absl::flat_hash_map<std::string, int64_t> kernel_of_;
   // Callees before callers; the entry is the last.
   std::vector<Computation> computations_;
   absl::flat_hash_map<const xla::HloComputation*, int64_t> index_of_;
+  absl::flat_hash_set<std::string> in_order_;  // computations, by name
 };
 
 // Which output of a module made by `Extract` each of its instructions serves,

@@ -240,7 +240,7 @@ class HloEnv:
             name = min(early)
             warnings.warn(
                 f"{name!r} belongs after layout assignment: what is fused before it "
-                "does not compile, and what is transposed for a dot is undone; call "
+                "does not compile, and what is decided for the backend is undone; call "
                 "env.run_until('fusion') first",
                 PlaceWarning,
                 stacklevel=3,

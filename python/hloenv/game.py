@@ -24,6 +24,8 @@ from .policies import Policy
 from .policies.mixtures import xla_pass
 from .rewrite import Alternative, Alternatives, Site, as_decisions
 
+# Passes whose alternatives are each about a computation, with two choices.
+_OF_COMPUTATIONS = {"execution-strategy"}
 # Captures of the latest prefixes that are kept; each holds its module and shadows.
 _KEPT = 64
 
@@ -141,8 +143,8 @@ class Game:
         """[A] what `decided` decides at the stop after `prefix`.
 
         Where the alternatives are others now, each one with the same site takes the
-        choice that is like the one before, and so does the only one of a computation;
-        the rest take XLA's own.
+        choice that is like the one before; the rest take XLA's own. What is decided of a
+        whole computation stays, whichever instruction stands for it.
 
         Args:
             decided: a prefix with more stops than `prefix`.
@@ -164,15 +166,9 @@ class Game:
             index = now.index.get(where)
             if index is not None and choice in now.names[index]:
                 translated[index] = now.names[index].index(choice)
-        # The site of a decision on a whole computation is one of its instructions, and
-        # that may have changed.
-        for computation, index in then.only.items():
-            if (place := now.only.get(computation)) is None:
-                continue
-            if now.sites[place] != then.sites[index]:
-                rule = then.rules[index][int(decisions[index])]
-                if rule in now.rules[place]:
-                    translated[place] = now.rules[place].index(rule)
+        for computation, index in then.of_computation.items():
+            if (place := now.of_computation.get(computation)) is not None:
+                translated[place] = decisions[index]
         return translated
 
     def essence(self, decided: Prefix) -> Prefix:
@@ -250,23 +246,11 @@ class _Position:
         return [each.sites for each in self.alternatives]
 
     @cached_property
-    def rules(self) -> list[list[tuple[object, ...]]]:
-        """For each alternative, who makes each choice."""
-        return [
-            [(each.passes, each.rule) for each in alternative.choices]
-            for alternative in self.alternatives
-        ]
-
-    @cached_property
-    def only(self) -> dict[str, int]:
-        """The alternative of each computation that has just one."""
-        computations = [sites[0].computation for sites in self.sites]
-        counts = Counter(computations)
-        return {
-            computation: index
-            for index, computation in enumerate(computations)
-            if counts[computation] == 1
-        }
+    def of_computation(self) -> dict[str, int]:
+        """The alternative about each computation as a whole."""
+        if set(self.alternatives.pass_names) != _OF_COMPUTATIONS:
+            return {}
+        return {sites[0].computation: index for index, sites in enumerate(self.sites)}
 
     @cached_property
     def index(self) -> dict[object, int]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ._native import core
-from .errors import ModuleTooLargeError, ParseError
+from .errors import ModuleTooLargeError, ParseError, PlaceError
 from .place import from_note, to_note
 
 if TYPE_CHECKING:
@@ -163,6 +163,7 @@ class HloModule:
         Raises:
             FileNotFoundError: there is no such file.
             ParseError: the content is neither text nor proto.
+            PlaceError: what it says of its place is not what `save` writes.
         """
         data = Path(path).read_bytes()
         try:
@@ -171,6 +172,8 @@ class HloModule:
             return read_text_or_proto(data)
         except (ParseError, UnicodeDecodeError) as error:
             raise ParseError(f"{os.fspath(path)}: {error}") from None
+        except PlaceError as error:
+            raise PlaceError(f"{os.fspath(path)}: {error}") from None
 
     @classmethod
     def from_jax(cls, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> HloModule:
@@ -189,8 +192,9 @@ class HloModule:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a proto to a path that ends in .pb, text to any other.
 
-        With them goes how far XLA's passes have come and what has been decided, in an
-        attribute of the module, so that who reads the file goes on from there.
+        With them goes the module's place and what has been decided, in an attribute of
+        the module, so that who reads the file goes on from there. A module that all of
+        XLA's passes have run on has no place: compile it with `finish="none"`.
         """
         noted = self._core.with_note(to_note(self.place, self.decided))
         if os.fspath(path).endswith(".pb"):

@@ -74,13 +74,14 @@ class Place:
             raise PlaceError(f"this is not a place in JSON: {error}") from None
         is_place = (
             isinstance(place.path, str)
-            and isinstance(place.occurrence, int)
+            and type(place.occurrence) is int
+            and place.occurrence >= 1
             and isinstance(place.changed, str)
             and set(place.changed) <= {"0", "1"}
         )
         if not is_place:
             raise PlaceError(
-                "a place in JSON has a path (str), an occurrence (int) and changed "
+                "a place in JSON has a path (str), an occurrence (from 1) and changed "
                 f"('0' and '1' only), not {text[:80]!r}"
             )
         return place
@@ -217,14 +218,16 @@ def from_note(note: str) -> tuple[Place | None, frozenset[str]]:
     try:
         data = json.loads(note)
         where, decided = data["place"], data["decided"]
-        if not all(isinstance(each, str) for each in decided):
-            raise TypeError("a pass that was decided is a name")
-    except (KeyError, TypeError, ValueError) as error:
+        if not isinstance(decided, list) or not all(
+            isinstance(each, str) for each in decided
+        ):
+            raise TypeError("what was decided is a list of names")
+        place = None if where is None else Place.from_json(json.dumps(where))
+    except (KeyError, TypeError, ValueError, PlaceError) as error:
         raise PlaceError(
-            f"the module's hloenv_place is not one that hloenv wrote: {error!r}; "
+            f"the module's hloenv_place is not one that hloenv wrote: {error}; "
             "without that attribute, XLA's passes start at the beginning"
         ) from None
-    place = None if where is None else Place.from_json(json.dumps(where))
     return place, frozenset(decided)
 
 

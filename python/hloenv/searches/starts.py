@@ -75,8 +75,11 @@ def _beside_accepted(game: Game) -> Iterator[Prefix]:
         return (*prefix, as_decisions(get_policy("accept-all")(alternatives)))
 
     before: Prefix = ()
-    for stop in range(main):
-        before = others(before, stop)
+    try:
+        for stop in range(main):
+            before = others(before, stop)
+    except HloEnvError:
+        return
     for name in ("", *_RULES):
         with contextlib.suppress(HloEnvError):
             if name:
