@@ -143,8 +143,8 @@ class Game:
         """[A] what `decided` decides at the stop after `prefix`.
 
         Where the alternatives are others now, each one with the same site takes the
-        choice that is like the one before; the rest take XLA's own. What is decided of a
-        whole computation stays, whichever instruction stands for it.
+        choice that is like the one before; the rest take XLA's own. What is decided of
+        a whole computation stays, whichever instruction stands for it.
 
         Args:
             decided: a prefix with more stops than `prefix`.
