@@ -50,9 +50,8 @@ bool HasLargeArray(const xla::Shape& shape, int64_t element_bytes) {
   return is_large;
 }
 
-// Whether XLA reads `value` under another name than the one it was made under,
-// so that who writes over it gets a copy.
-bool IsShared(const HloInstruction& value) {
+// Whether `value` lives where the computation must not write.
+bool IsGiven(const HloInstruction& value) {
   return value.opcode() == HloOpcode::kParameter ||
          value.opcode() == HloOpcode::kConstant;
 }
@@ -75,16 +74,15 @@ size_t NumCopies(const HloComputation& computation) {
     if (instruction->opcode() != HloOpcode::kTuple || !(is_root || is_start)) {
       continue;
     }
+    absl::flat_hash_set<const HloInstruction*> seen;
     for (int64_t i = 0; i < instruction->operand_count(); ++i) {
       const HloInstruction* element = instruction->operand(i);
       if (element->opcode() == HloOpcode::kCopy) continue;
       const bool is_read = element->opcode() == HloOpcode::kGetTupleElement &&
-                           IsShared(*element->operand(0));
+                           IsGiven(*element->operand(0));
       if (!(is_root && is_body)) {
-        const auto earlier = instruction->operands().begin() + i;
-        const bool is_repeated = std::find(instruction->operands().begin(),
-                                           earlier, element) != earlier;
-        num_copies += IsShared(*element) || is_read || is_repeated ? 1 : 0;
+        const bool is_repeated = !seen.insert(element).second;
+        num_copies += IsGiven(*element) || is_read || is_repeated ? 1 : 0;
       } else if (!is_read) {
         num_copies += 1;
       } else if (element->tuple_index() != i) {
