@@ -282,3 +282,17 @@ def test_plots_are_drawn(tmp_path):
     # An interrupted run: no module was played by all.
     apart = [replace(rows[0], module="a"), replace(rows[1], contestant="fusion/b")]
     assert write_plots(apart, tmp_path) == []
+
+
+def test_quick_ends_soon_after_its_ten_minutes(monkeypatch, tmp_path):
+    seen = {}
+
+    def played(entries, plan, store, **options):
+        seen.update(options, entries=entries, plan=plan)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("hloenv.bench.runner.run", played)
+    main(["bench", "--quick", "--store", str(tmp_path / "s"), "-o", str(tmp_path)])
+    assert seen["seconds"] == 600
+    assert len(seen["entries"]) == 40
+    assert seen["plan"].module_s == 90

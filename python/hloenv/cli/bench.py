@@ -42,7 +42,7 @@ examples:
   hloenv bench --search --contestant fusion/search:evolve --threads 2
   hloenv bench --list                               # spaces, policies, searches
 """
-_QUICK_MODULES, _QUICK_SECONDS = 40, 600.0
+_QUICK_MODULES, _QUICK_SECONDS, _QUICK_MODULE_SECONDS = 40, 600.0, 90
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
@@ -120,7 +120,8 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help=f"{_QUICK_MODULES} modules, {_QUICK_SECONDS / 60:.0f} minutes",
+        help=f"{_QUICK_MODULES} modules at most, {_QUICK_SECONDS / 60:.0f} minutes, "
+        f"{_QUICK_MODULE_SECONDS} seconds for each",
     )
     parser.add_argument(
         "--store",
@@ -154,6 +155,9 @@ def run(args: argparse.Namespace) -> None:
     contestants = as_contestants(names)
     require_pyarrow()  # before hours of work, not after
     entries = _entries(args)
+    module_s = args.module_timeout
+    if args.quick:
+        module_s = min(module_s, _QUICK_MODULE_SECONDS)
     plan = Plan(
         contestants=contestants,
         seeds=tuple(range(args.seed, args.seed + args.seeds)),
@@ -163,7 +167,7 @@ def run(args: argparse.Namespace) -> None:
         estimates=args.estimates,
         measurements=args.measurements,
         search_s=args.search_seconds,
-        module_s=args.module_timeout,
+        module_s=module_s,
         again=args.again,
     )
     cores = len(os.sched_getaffinity(0)) // args.threads
