@@ -105,8 +105,8 @@ def install(
         pip: tuple[str | Path, ...] = (uv, "pip", "install", "--python", python)
     else:
         bare = ("--without-pip",) if site_packages is not None else ()
-        make = (sys.executable, "-m", "venv", *bare, venv)
-        pip = (python, "-m", "pip", "install", "--disable-pip-version-check")
+        make = (sys.executable, "-P", "-m", "venv", *bare, venv)
+        pip = (python, "-P", "-m", "pip", "install", "--disable-pip-version-check")
     _run(*make, log=log, timeout=INSTALL_TIMEOUT_S)
     if site_packages is not None:
         _borrow(python, site_packages, tree, source)
@@ -134,7 +134,11 @@ def freeze(python: Path) -> list[str]:
         "print(*{f'{x.name}=={x.version}' for x in d()}, sep='\\n')"
     )
     done = subprocess.run(
-        [python, "-c", code], capture_output=True, text=True, check=True, timeout=120
+        [python, "-P", "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
     )
     lines = sorted(done.stdout.split(), key=str.lower)
     return [line for line in lines if not line.startswith(("pip==", "setuptools=="))]

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hloenv.child import child_environment
+
 from . import fetch, normalize, sandbox
 from .manifest import Source
 
@@ -218,10 +220,11 @@ def _run(
 
 def _describe(raw: Path, out: Path, log: Path) -> None:
     root = CHILD.parent.parent
-    paths = os.pathsep.join([str(root), *filter(None, sys.path)])
+    paths = os.pathsep.join([str(root), child_environment()["PYTHONPATH"]])
     for _ in range(_MAX_CRASHES):
         ending = sandbox.run(
-            [sys.executable, "-m", "dataset.normalize", str(raw), str(out)],
+            # -P: a stranger's code wrote the current folder.
+            [sys.executable, "-P", "-m", "dataset.normalize", str(raw), str(out)],
             log,
             cwd=raw,
             env=sandbox.clean_environment(raw) | {"PYTHONPATH": paths},

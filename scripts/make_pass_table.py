@@ -29,6 +29,17 @@ import hloenv
 from hloenv.cli.passes import group_of
 
 ROOT = Path(__file__).resolve().parent.parent
+HEADINGS = (
+    "pass",
+    "group",
+    "floats",
+    "nodes",
+    "sites",
+    "whole",
+    "choices",
+    "overhead",
+    "invariants 2, 3",
+)
 _MIN_TIME_S = 2e-4  # shorter runs say nothing of overhead
 
 
@@ -58,7 +69,7 @@ def variants(path: Path) -> list[tuple[str, hloenv.HloModule]]:
 
 
 def capture(name: str, module: hloenv.HloModule, where: str, row: Row) -> None:
-    """Captures, and checks laws 2 and 3."""
+    """Captures, and checks invariants 2 and 3."""
     env = hloenv.HloEnv(module)
     started = time.perf_counter()
     try:
@@ -75,7 +86,7 @@ def capture(name: str, module: hloenv.HloModule, where: str, row: Row) -> None:
         row.reasons[_without_names(reason)] += 1
     rejected = alternatives.apply(alternatives.reject_all())
     if rejected.fingerprint() != module.fingerprint():
-        row.broken.append(f"law 2 on {where}")
+        row.broken.append(f"invariant 2 on {where}")
     if hloenv.describe_pass(name).candidate:
         return
     started = time.perf_counter()
@@ -88,7 +99,7 @@ def capture(name: str, module: hloenv.HloModule, where: str, row: Row) -> None:
     accepted = alternatives.apply(alternatives.decisions_for(name))
     # It draws seeds of its own each time.
     if name != "rng-expander" and accepted.fingerprint() != native.fingerprint():
-        row.broken.append(f"law 3 on {where}")
+        row.broken.append(f"invariant 3 on {where}")
 
 
 def _without_names(reason: str) -> str:
@@ -125,19 +136,21 @@ def document(rows: dict[str, Row], num_modules: int) -> str:
         "",
         "*nodes*: alternatives of one value; *sites*: of several together; *whole*: "
         "of the whole module. *overhead*: geometric mean of get_alternatives over "
-        "native pass and clone (one cold run each). *laws 2, 3*: reject all and "
-        "accept all, by fingerprint.",
+        "native pass and clone (one cold run each). *invariants 2, 3*: reject all and "
+        "accept all, by fingerprint. *floats*: what the pass promises about them, as "
+        "`python/hloenv/numerics.py` says.",
         "",
-        "| pass | group | nodes | sites | whole | choices | overhead | laws 2, 3 |",
-        "| --- | --- | ---: | ---: | ---: | ---: | ---: | --- |",
+        "| " + " | ".join(HEADINGS) + " |",
+        "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | --- |",
     ]
     for name, row in rows.items():
         ratio = f"{np.exp(np.mean(np.log(row.ratios))):.2f}" if row.ratios else "-"
-        laws = f"{row.captures} hold"
+        invariants = f"{row.captures} hold"
         if row.broken:
-            laws = f"{len(row.broken)} of {row.captures} broken"
+            invariants = f"{len(row.broken)} of {row.captures} broken"
         kinds = [str(row.kinds[kind]) for kind in ("instruction", "sites", "pass")]
-        cells = [f"`{name}`", group_of(name), *kinds, str(row.choices), ratio, laws]
+        cells = [f"`{name}`", group_of(name), hloenv.describe_pass(name).numerics]
+        cells += [*kinds, str(row.choices), ratio, invariants]
         lines.append("| " + " | ".join(cells) + " |")
     lines += ["", f"{len(rows)} passes.", "", "## Whole modules", ""]
     for name, row in rows.items():
@@ -145,7 +158,7 @@ def document(rows: dict[str, Row], num_modules: int) -> str:
     lines += ["", "## Left out", ""]
     lines += [f"* `{name}`: {why}" for name, why in hloenv.excluded_passes().items()]
     if broken:
-        lines += ["", "## Broken laws", ""]
+        lines += ["", "## Broken invariants", ""]
         lines += [
             f"* `{name}`: {', '.join(where[:5])}" for name, where in broken.items()
         ]

@@ -9,4 +9,5 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bash scripts/setup.sh dev
 echo "== pytest $*"
-exec "${HLOENV_VENV:-.venv}/bin/python" -m pytest "$@"
+# Everything that the tests need was installed above.
+exec "${HLOENV_VENV:-.venv}/bin/python" -m pytest --require-packages "$@"

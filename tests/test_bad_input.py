@@ -31,6 +31,18 @@ ENTRY main {
 }
 """
 
+# XLA takes what its own check of the layout gives, without looking whether it failed.
+LAYOUT = """HloModule layout, entry_computation_layout={()->(f32[4]{0}, f32[4]{0})}
+
+ENTRY main {
+  zero = f32[] constant(0)
+  zeros = f32[4]{0} broadcast(zero), dimensions={}
+  one = f32[] constant(1)
+  ones = f32[4]{4611686018427387904} broadcast(one), dimensions={}
+  ROOT both = (f32[4]{0}, f32[4]{0}) tuple(zeros, ones)
+}
+"""
+
 
 @dataclass(frozen=True)
 class Case:
@@ -125,6 +137,57 @@ CASES = {
         "DecisionError",
         ("get_alternatives",),
     ),
+    "half a surrogate pair": Case(
+        "HloModule.from_text(TEXT + chr(0xd800))",
+        "ParseError",
+        ("surrogate",),
+    ),
+    "bytes that are no text": Case(
+        "HloModule.from_text(TEXT.replace('zeros)', 'zeros), origin={{\"\\\\377\"}}'))"
+        ".to_text()",
+        "InvalidModuleError",
+        ("UTF-8",),
+    ),
+    "a target that is no text": Case(
+        "hloenv.HloGraph.from_module(TEXT.replace('add(x, zeros)', 'custom-call(x), '"
+        "'custom_call_target=\"\\\\377\"')).custom_call_targets",
+        "GraphError",
+        ("no text",),
+    ),
+    "a pass that is a list": Case(
+        "Pass(['algsimp'])",
+        "PassOptionError",
+        ("list",),
+    ),
+    "a pipeline whose name is no text": Case(
+        "env.run(Pipeline(chr(0xd800), ['cse']))",
+        "PassOptionError",
+        ("str",),
+    ),
+    "alternatives that are none": Case(
+        "env.apply_alternatives([0], [1])",
+        "ArgumentTypeError",
+        ("get_alternatives", "list"),
+    ),
+    "a state that is none": Case(
+        "env.restore(1)",
+        "ArgumentTypeError",
+        ("snapshot",),
+    ),
+    "a graph that is none": Case(
+        "hloenv.convert.to_json([1])",
+        "ArgumentTypeError",
+        ("HloGraph", "list"),
+    ),
+    "decisions for a number": Case(
+        "env.get_alternatives('algsimp').decisions_for(3)",
+        "UnknownPassError",
+        ("captured",),
+    ),
+    "a layout of a dimension that is not there": Case(
+        "env = hloenv.env.HloEnv(LAYOUT)\nenv.get_alternatives('cse')",
+        "InvalidModuleError",
+    ),
     "too many decisions": Case(
         "env.get_alternatives('algsimp')\nenv.apply_alternatives([0, 0])",
         "DecisionError",
@@ -197,6 +260,7 @@ CASES = {
 
 def run_case(code: str) -> tuple[str, str]:
     """Runs in a child: the exception's name, and its message."""
+    import hloenv.convert
     import hloenv.env
     import hloenv.interpreter
     import hloenv.module
@@ -210,6 +274,8 @@ def run_case(code: str) -> tuple[str, str]:
         **vars(hloenv.module),
         **vars(hloenv.passes),
         "TEXT": TEXT,
+        "LAYOUT": LAYOUT,
+        "hloenv": hloenv,
         "env": env,
         "np": np,
     }

@@ -161,10 +161,12 @@ def test_reassociate_finds_each_kind():
 
 def test_each_rule_can_be_turned_off():
     for name in ("reassociate", "merge-dots"):
-        for option in hloenv.describe_pass(name).options:
+        options = hloenv.describe_pass(name).options
+        assert {option.name for option in options} == rules(capture(DOTS, name))
+        for option in options:
             found = capture(DOTS, hloenv.Pass(name, **{option.name: False}))
             assert option.name not in rules(found)
-        only_off = {o.name: False for o in hloenv.describe_pass(name).options}
+        only_off = {option.name: False for option in options}
         assert len(capture(DOTS, hloenv.Pass(name, **only_off))) == 0
 
 

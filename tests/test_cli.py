@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -203,11 +204,12 @@ def test_optimize_table(run, model):
     assert out.startswith("round 1: ")
 
 
+@pytest.mark.compile
 def test_optimize_saves_what_apply_repeats(run, run_json, model, tmp_path):
     saved = str(tmp_path / "decided.hlo")
     done = run_json(
         *("optimize", model, "-p", "algsimp", "-p", "cse"),
-        *("--policy", "random", "--seed", "5", "--rounds", "3", "-o", saved),
+        *("--policy", "random", "--seed", "5", "--rounds", "3", "-o", saved, "--force"),
     )
     decided = hloenv.HloModule.from_file(saved)
     assert decided.fingerprint() == done["fingerprint"]
@@ -438,11 +440,13 @@ def test_early_fusion_warns_in_terms_of_options(run, model):
     assert "--until fusion" in err
 
 
-def _child(*argv: str, **options) -> subprocess.Popen[str]:
+def _child(
+    *argv: str, program: Sequence[str] = ("-m", "hloenv"), **options
+) -> subprocess.Popen[str]:
     package = str(Path(hloenv.__file__).parent.parent)
     environment = {**os.environ, "PYTHONPATH": package}
     return subprocess.Popen(
-        [sys.executable, "-m", "hloenv", *argv],
+        [sys.executable, *program, *argv],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -510,6 +514,47 @@ def test_ctrl_c_is_exit_code_130(tmp_path, where):
     out, err = child.communicate(timeout=30)
     assert child.returncode == 130
     assert (out, err) == ("", "hloenv: interrupted\n")
+
+
+# What a starting command has loaded when Ctrl-C comes, in the order of its imports.
+_LOADED = ("multiarray", "libtensorflow_framework", "libtensorflow_cc", "hloenv/_core")
+
+
+@pytest.mark.parametrize("how", ["module", "script"])
+@pytest.mark.parametrize(
+    ("loaded", "later_s"),
+    [*((name, 0.0) for name in _LOADED), ("_core", 0.1), ("_core", 0.5)],
+)
+def test_ctrl_c_while_a_command_starts_is_exit_code_130(tmp_path, how, loaded, later_s):
+    script = tmp_path / "hloenv"  # as pip writes it
+    script.write_text(
+        "import sys\nfrom hloenv.cli import main\n"
+        "if __name__ == '__main__':\n    sys.exit(main())\n"
+    )
+    program = [str(script)] if how == "script" else ["-m", "hloenv"]
+    child = _child("show", "-", program=program, stdin=subprocess.PIPE)
+    maps = Path(f"/proc/{child.pid}/maps")
+    deadline = time.monotonic() + 60
+    while loaded not in maps.read_text():
+        assert child.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    time.sleep(later_s)
+    child.send_signal(signal.SIGINT)
+    # The command waits for its input: only the signal ends it.
+    code = child.wait(timeout=30)
+    out, err = child.communicate()
+    assert code == 130
+    # While the libraries load, stderr is held back.
+    assert (out, err) in (("", "hloenv: interrupted\n"), ("", ""))
+
+
+def test_ctrl_c_in_a_program_that_uses_the_library_is_its_own_matter(run_child):
+    run_child(
+        "import signal\nbefore = signal.getsignal(signal.SIGINT)\nimport hloenv\n"
+        "import hloenv.cli\nassert signal.getsignal(signal.SIGINT) is before\n"
+        "assert before is signal.default_int_handler\n"
+    )
 
 
 @pytest.mark.compile

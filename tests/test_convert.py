@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 
 from hloenv.convert import to_dot, to_json, to_networkx, to_pyg
+from hloenv.env import HloEnv
+from hloenv.errors import ArgumentTypeError
 from hloenv.graph import HloGraph, dtypes, opcodes
+from hloenv.module import HloModule
 
 HLO = Path(__file__).parent / "graphs"
 
@@ -54,6 +57,22 @@ digraph "fused" {
 
 def test_dot_of_a_fusion():
     assert to_dot(HloGraph.from_module((HLO / "fusion.hlo").read_text())) == DOT
+
+
+def test_modules_and_alternatives_stand_for_their_graphs():
+    module = HloModule.from_text((HLO / "small.hlo").read_text())
+    assert to_dot(module) == to_dot(HloGraph.from_module(module))
+    found = HloEnv(HLO.parent / "hlo" / "simplifications.hlo").get_alternatives(
+        "algsimp"
+    )
+    assert to_json(found) == to_json(found.graph)
+    assert json.loads(to_json(found))["alternatives"]
+
+
+@pytest.mark.parametrize("convert", [to_pyg, to_networkx, to_json, to_dot])
+def test_what_has_no_graph_is_refused(convert):
+    with pytest.raises(ArgumentTypeError, match="list"):
+        convert([1])
 
 
 def test_dot_draws_alternatives_and_names_their_choices(alternatives):
@@ -349,3 +368,14 @@ def test_a_module_of_one_parameter_converts_and_batches(hetero):
     batch = Batch.from_data_list([data, data])
     assert batch.num_nodes == (4 if hetero else 2)
     assert to_networkx(graph).number_of_nodes() == 1
+
+
+@pytest.mark.learn
+def test_alternatives_go_to_pytorch_geometric():
+    found = HloEnv(HLO.parent / "hlo" / "simplifications.hlo").get_alternatives(
+        "algsimp"
+    )
+    data = to_pyg(found, passes=found.pass_names)
+    assert data.num_choices.tolist() == found.num_choices.tolist()
+    hetero = to_pyg(found, hetero=True)
+    assert hetero["alternative"].num_choices.tolist() == found.num_choices.tolist()

@@ -9,9 +9,11 @@ import pytest
 
 from hloenv.env import HloEnv
 from hloenv.errors import (
+    ArgumentTypeError,
     DecisionError,
     PassError,
     PassOptionError,
+    PlaceError,
     StaleAlternativesError,
     UnknownPassError,
 )
@@ -120,8 +122,29 @@ def test_restore_brings_back_the_module_its_alternatives_and_its_trace(
 
 
 def test_restore_takes_a_state(env: HloEnv) -> None:
-    with pytest.raises(TypeError, match="snapshot"):
+    with pytest.raises(ArgumentTypeError, match="snapshot"):
         env.restore("the start")  # type: ignore[arg-type]
+
+
+def test_alternatives_are_what_was_found(env: HloEnv) -> None:
+    alternatives = env.get_alternatives("algsimp")
+    with pytest.raises(ArgumentTypeError, match="get_alternatives"):
+        env.apply_alternatives(alternatives.reject_all(), [1])  # type: ignore[arg-type]
+    assert env.trace.steps == ()
+
+
+@pytest.mark.parametrize("where", [3, None, "fusion\ud800"])
+def test_run_until_takes_the_name_of_a_pass(env: HloEnv, where: object) -> None:
+    with pytest.raises(PlaceError):
+        env.run_until(where)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("occurrence", ["first", None, True, 0, 2**70])
+def test_run_until_takes_a_number_of_an_arrival(
+    env: HloEnv, occurrence: object
+) -> None:
+    with pytest.raises(PlaceError):
+        env.run_until("fusion", occurrence=occurrence)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("method", ["run", "get_alternatives"])

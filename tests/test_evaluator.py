@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -245,18 +246,50 @@ def test_a_search_whose_driver_and_workers_are_killed_ends_as_any_other(
     assert saved(path) == saved(tmp_path / "undisturbed.sqlite")
 
 
-@pytest.mark.slow
-def test_ray_gives_the_same_results():
+def measuring_below(pid: int) -> set[int]:
+    """Processes that measure, among the descendants of `pid`."""
+    children: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parent = int(path.read_text().rsplit(")", 1)[1].split()[1])
+            children.setdefault(parent, []).append(int(path.parent.name))
+    found, pending = set(workers_of(pid)), list(children.get(pid, ()))
+    while pending:
+        child = pending.pop()
+        found.update(workers_of(child))
+        pending += children.get(child, ())
+    return found
+
+
+@pytest.fixture
+def two_ray_workers() -> Iterator[None]:
+    """A Ray cluster of two worker processes, both of which are up."""
     import ray
+
+    @ray.remote
+    def pid_of_worker() -> int:
+        time.sleep(0.5)  # keeps this worker, so that the other call needs another
+        return os.getpid()
 
     ray.init(num_cpus=2, log_to_driver=False, include_dashboard=False)
     try:
-        candidates = modules(ADD, WRONG, REFUSED, SWAPPED)
-        executor = RayExecutor()
-        with Evaluator(SETTINGS, executor=executor) as evaluator:
-            results = evaluator.evaluate(candidates, baseline=ADD)
-            assert kinds(results) == [None, "OutputMismatchError", "CompileError", None]
-            with pytest.raises(hloenv.CompileError):
-                evaluator.evaluate(candidates, baseline=REFUSED)
+        while len(set(ray.get([pid_of_worker.remote() for _ in range(2)]))) < 2:
+            pass
+        yield
     finally:
         ray.shutdown()
+
+
+@pytest.mark.ci
+@pytest.mark.needs("ray")
+def test_two_ray_workers_give_the_same_results(two_ray_workers: None):
+    candidates = modules(ADD, WRONG, REFUSED, SWAPPED, *map(version, range(8)))
+    # Reading a module may have started a process too.
+    before = measuring_below(os.getpid())
+    with Evaluator(SETTINGS, workers=2, executor=RayExecutor()) as evaluator:
+        results = evaluator.evaluate(candidates, baseline=ADD)
+        expected = [None, "OutputMismatchError", "CompileError", None, *[None] * 8]
+        assert kinds(results) == expected
+        assert len(measuring_below(os.getpid()) - before) == 2
+        with pytest.raises(hloenv.CompileError, match="custom call 'x'"):
+            evaluator.evaluate(candidates, baseline=REFUSED)

@@ -63,6 +63,7 @@ def test_every_numbered_example_is_tested(root):
 
 @pytest.mark.slow
 @pytest.mark.compile
+@pytest.mark.needs("ray")
 def test_many_candidates_on_ray(root):
     printed = _run(root, "08_measure_many.py", "--ray")
     assert "first time: 4 of 8 were measured" in printed

@@ -265,7 +265,7 @@ ENTRY main {{
     fused = (game.alternatives().decisions_for("general-fusion"),)
     sites = [game.alternatives(each)[0].sites for each in (kept, fused)]
     assert sites[0] != sites[1]
-    assert game.default(fused).tolist() == [0]
+    assert game.default(fused).tolist() == [-1]
     assert game.carry(ordered, fused)[1].tolist() == [1]
 
 
@@ -303,7 +303,7 @@ def test_xlas_passes_can_start_on_a_final_module_with_fused_transposes():
         env = hloenv.HloEnv(module)
         env.run_until(place)
         assert env.module.cost().bytes > 0
-        assert len(env.get_alternatives("cpu-parallel-task-assigner")) >= 0
+        env.get_alternatives("cpu-parallel-task-assigner")  # and the process lives
         np.testing.assert_array_equal(hloenv.compile(env.module)(*inputs)[0], wanted)
     with hloenv.intercept(module) as pipeline:
         for stage in pipeline:

@@ -120,11 +120,11 @@ ENTRY main {
 
 
 def faulty_case(case: Case) -> Iterator[Any]:
-    """Runs in a child: as `run_case`, and a law breaks wherever cse finds something."""
+    """Runs in a child: as `run_case`, and an invariant breaks wherever cse finds something."""
     for event in episode.run_case(case):
         yield event
         if isinstance(event, episode.Decided) and event.num_alternatives:
-            yield episode.Broken("law 4: 'cse#0' is said to be wrong")
+            yield episode.Broken("invariant 4: 'cse#0' is said to be wrong")
 
 
 def dying_case(case: Case) -> Iterator[Any]:
@@ -154,7 +154,7 @@ def slow_case(case: Case) -> Iterator[Any]:
 
 
 def breaks_with_two_sines(suspect: Suspect) -> tuple[int, ...] | None:
-    """Runs in a child: the law is that no module holds two sines."""
+    """Runs in a child: the invariant is that no module holds two sines."""
     try:
         module = hloenv.HloModule.from_text(suspect.text)
         module.verify()
@@ -165,12 +165,12 @@ def breaks_with_two_sines(suspect: Suspect) -> tuple[int, ...] | None:
     return (1,) if is_broken else None
 
 
-def test_a_broken_law_is_found_and_saved(tmp_path: Path) -> None:
+def test_a_broken_invariant_is_found_and_saved(tmp_path: Path) -> None:
     campaign = Campaign(names=["cse"], output=tmp_path, limits=Limits(reduce_s=2))
     campaign._function = "test_fuzz:faulty_case"
     summary = campaign.run(cases=12)
     assert summary.cases == 12
-    assert summary.broken["law 4"] > 0
+    assert summary.broken["invariant 4"] > 0
     assert 1 <= len(summary.failures) <= 2  # the others are of the same kind
     case = read_case(Path(summary.failures[0].path))
     assert case.steps
@@ -220,7 +220,7 @@ def test_a_reduction_keeps_what_matters(pool: Pool) -> None:
         Pipeline("a", ["dce"]),
         Pipeline("b", ["algsimp", "cse"], fixed_point=True),
     ]
-    suspect = Suspect(text, tuple(each.to_json() for each in passes), (), "law 9")
+    suspect = Suspect(text, tuple(each.to_json() for each in passes), (), "invariant 9")
     smaller, is_reduced = reduce(
         pool, suspect, seconds=60, function="test_fuzz:breaks_with_two_sines"
     )
@@ -235,7 +235,7 @@ def test_a_reduction_keeps_what_matters(pool: Pool) -> None:
 
 
 def test_what_cannot_be_repeated_comes_back(pool: Pool) -> None:
-    suspect = Suspect(_SINES, (Pipeline("a", ["dce"]).to_json(),), (), "law 3")
+    suspect = Suspect(_SINES, (Pipeline("a", ["dce"]).to_json(),), (), "invariant 3")
     assert reduce(pool, suspect, seconds=10) == (suspect, False)
 
 
@@ -273,7 +273,10 @@ def test_a_saved_case_is_a_trace_and_a_module(
     env.apply_alternatives([1] * len(alternatives))
     case = Case(_SINES, steps=env.trace.steps)
     failure = save(
-        pool, tmp_path, case, Failure("law 4", "law 4: as a test", "0", True)
+        pool,
+        tmp_path,
+        case,
+        Failure("invariant 4", "invariant 4: as a test", "0", True),
     )
     path = Path(failure.path)
     again = read_case(path)
@@ -312,7 +315,30 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "--max-kb" in capsys.readouterr().err
 
 
-# --- laws ---------------------------------------------------------------------
+@pytest.mark.needs("pyarrow")
+def test_the_command_draws_from_the_dataset(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--cases", "3", "-p", "cse", "--max-kb", "10", "-o", str(tmp_path)]
+    assert main(["fuzz", "dataset:validation", *options]) == 0
+    assert "3 cases" in capsys.readouterr().out
+    assert main(["fuzz", "dataset:nothing", *options]) == 1
+    assert "nothing" in capsys.readouterr().err
+
+
+def test_a_share_of_the_cases_takes_real_modules() -> None:
+    def sources(share: float) -> list[str]:
+        cases = [
+            random_case(1, number, ["real"], real_share=share) for number in range(40)
+        ]
+        return [case.source for case in cases]
+
+    assert set(sources(1.0)) == {"real"}
+    assert "real" not in sources(0.0)
+    assert 0 < sources(0.5).count("real") < 40
+
+
+# --- invariants ---------------------------------------------------------------------
 
 
 def _saved(folder: Path) -> list[Any]:
@@ -326,16 +352,18 @@ def test_what_was_wrong_once_is_right(path: Path) -> None:
     assert not summary.died
 
 
-def _assert_lawful(campaign: Campaign) -> None:
+def _assert_invariants(campaign: Campaign) -> None:
     found = [f"{each.seed}: {each.violation}" for each in campaign.summary.failures]
     assert not found, "\n\n".join(found)
+    assert not campaign.summary.broken
+    assert not campaign.summary.died
 
 
-def test_random_episodes_keep_the_laws() -> None:
+def test_random_episodes_keep_the_invariants() -> None:
     paths = [str(path) for path in WRITTEN]
-    campaign = Campaign(seed=11, paths=paths, jobs=2, limits=Limits(reduce_s=2))
+    campaign = Campaign(seed=11, sources=paths, jobs=2, limits=Limits(reduce_s=2))
     summary = campaign.run(cases=180)
-    _assert_lawful(campaign)
+    _assert_invariants(campaign)
     assert summary.cases == 180
     assert summary.checked["3"] > 200
     assert summary.checked["4"] > 50
@@ -344,12 +372,12 @@ def test_random_episodes_keep_the_laws() -> None:
 
 @pytest.mark.fuzz
 @pytest.mark.parametrize("seed", range(4))
-def test_many_random_episodes_keep_the_laws(seed: int, hlo_dir: Path) -> None:
+def test_many_random_episodes_keep_the_invariants(seed: int, hlo_dir: Path) -> None:
     paths = sorted(hlo_dir.glob("*/*.txt"))
     small = [str(path) for path in paths if path.stat().st_size < 60_000]
-    campaign = Campaign(seed=seed, paths=small, jobs=2)
+    campaign = Campaign(seed=seed, sources=small, jobs=2)
     campaign.run(seconds=240)
-    _assert_lawful(campaign)
+    _assert_invariants(campaign)
 
 
 def test_jobs_have_a_limit_of_memory(pool: Pool) -> None:

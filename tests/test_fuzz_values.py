@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What laws 4 and 5 take for rounding, and what they do not."""
+"""What invariants 4 and 5 take for rounding, and what they do not."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ import numpy as np
 import pytest
 
 import hloenv
-from hloenv.fuzz.values import Expected, check_decisions
+from hloenv.fuzz.compiled import CompiledExpected, check_compiled
+from hloenv.fuzz.examples import find_example
+from hloenv.fuzz.expected import Expected
+from hloenv.fuzz.invariants import Report
+from hloenv.fuzz.values import check_decisions
 from hloenv.interpreter import interpret, measure_rounding
 from hloenv.passes import Pipeline
 from hloenv.rewrite import capture
@@ -201,29 +205,36 @@ def test_whole_numbers_and_moves_are_not_perturbed():
     np.testing.assert_array_equal(moved, exact)
 
 
-# x - x is no 0 where x is infinite.
+# x - x is no 0 where x is infinite, as it is at the zeros of the constant.
 INFINITE = """  x = f32[4]{0} parameter(0)
-  zero = f32[] constant(0)
-  zeros = f32[4]{0} broadcast(zero), dimensions={}
-  big = f32[4]{0} divide(x, zeros)
+  c = f32[4]{0} constant(DIVISORS)
+  big = f32[4]{0} divide(x, c)
   d = f32[4]{0} subtract(big, big)
   ROOT e = f32[4]{0} add(d, x)"""
 
 
-def test_a_wrong_choice_is_found():
-    module = _module(INFINITE)
+def _check_fast_math(module: hloenv.HloModule) -> Report:
     pipeline = Pipeline("fast", [hloenv.Pass("algsimp", enable_fast_math=True)])
     alternatives = capture(module, [pipeline])
-    report = check_decisions(
+    return check_decisions(
         alternatives,
         module,
         [pipeline],
         Expected(module, 0),
         [alternatives.decisions_for("fast")],
-        0,
     )
-    laws = {each.partition(":")[0] for each in report.violations}
-    assert laws == {"law 4", "law 5"}
+
+
+def test_a_wrong_choice_is_found():
+    report = _check_fast_math(_module(INFINITE.replace("DIVISORS", "{0, 1, 2, 3}")))
+    invariants = {each.partition(":")[0] for each in report.violations}
+    assert invariants == {"invariant 4", "invariant 5"}
+
+
+def test_outputs_that_are_nan_everywhere_are_not_compared():
+    report = _check_fast_math(_module(INFINITE.replace("DIVISORS", "{0, 0, 0, 0}")))
+    assert not report.violations
+    assert "not compared: an output is NaN everywhere" in report.skipped
 
 
 def test_originals_move_as_far_as_rounding_takes_them():
@@ -238,3 +249,104 @@ def test_originals_move_as_far_as_rounding_takes_them():
     assert 0 < before[0] < 1e-5
     assert 0 < before[1] < 1e-5
     assert after[1] > 1e-3
+
+
+# x * y * z: the product of the first two overflows, that of the last two does not.
+PRODUCT = """  x = f32[4]{0} parameter(0)
+  a = f32[] constant(1e30)
+  as = f32[4]{0} broadcast(a), dimensions={}
+  b = f32[] constant(1e-30)
+  bs = f32[4]{0} broadcast(b), dimensions={}
+  xa = f32[4]{0} multiply(x, as)
+  xab = f32[4]{0} multiply(xa, bs)
+  e = f32[4]{0} multiply(xab, as)
+  ROOT r = f32[4]{0} multiply(e, bs)"""
+
+
+def test_an_overflow_is_no_rounding():
+    module = _module(PRODUCT)
+    expected = Expected(module, 0)
+    other = _module(
+        PRODUCT.replace(
+            "xab = f32[4]{0} multiply(xa, bs)", "xab = f32[4]{0} copy(xa)"
+        ).replace(
+            "e = f32[4]{0} multiply(xab, as)",
+            "xaa = f32[4]{0} multiply(xab, as)\n  e = f32[4]{0} multiply(xaa, bs)",
+        )
+    )
+    outputs = interpret(other, *expected.inputs)
+    verdict = expected.compare(outputs)
+    assert not np.isfinite(outputs[0]).any()
+    assert verdict.overflows == verdict.lines
+    # There float64 finds nothing wrong.
+    assert expected.in_float64 is not None
+    assert expected.in_float64.compare(other).is_clear
+
+
+def _example_kind(body: str) -> tuple[str, int]:
+    module = _module(body)
+    example = find_example(module, lambda inputs: interpret(module, *inputs), 0)
+    return example.kind, example.num_not_finite
+
+
+def test_inputs_are_positive_where_only_those_give_numbers():
+    kind, num_not_finite = _example_kind(
+        "  x = f32[64]{0} parameter(0)\n"
+        "  y = f32[64]{0} parameter(1)\n"
+        "  s = f32[64]{0} rsqrt(x)\n"
+        "  ROOT r = f32[64]{0} multiply(s, y)"
+    )
+    assert kind in ("some positive", "others positive", "positive")
+    assert num_not_finite == 0
+
+
+def test_inputs_are_normal_where_those_give_numbers():
+    assert _example_kind(SUM) == ("normal", 0)
+
+
+def test_integers_are_in_their_range():
+    module = _module("  x = s32[64]{0} parameter(0)\n  ROOT y = s32[64]{0} copy(x)")
+    (x,) = Expected(module, 0, [(0, 100, 103)]).inputs
+    assert set(x.tolist()) == {100, 101, 102, 103}
+
+
+# In float64 there is nothing to convert, so the simplifier finds other rewrites.
+CONVERTS = """  x = f32[8]{0} parameter(0)
+  one = f32[] constant(1)
+  ones = f32[8]{0} broadcast(one), dimensions={}
+  xo = f32[8]{0} multiply(x, ones)
+  b = bf16[8]{0} convert(xo)
+  c = f32[8]{0} convert(b)
+  zero = f32[] constant(0)
+  zeros = f32[8]{0} broadcast(zero), dimensions={}
+  ROOT r = f32[8]{0} add(c, zeros)"""
+
+
+def test_float64_takes_the_rewrites_of_the_original_type():
+    module = _module(CONVERTS)
+    alternatives = hloenv.HloEnv(module).get_alternatives("algsimp")
+    wide = hloenv.HloEnv(hloenv.widened(module)).get_alternatives("algsimp")
+    assert len(wide) != len(alternatives)
+    records = hloenv.verify_alternatives(alternatives, float64=True)
+    assert len(records) == len(alternatives)
+    assert max(record.relative for record in records) == 0
+
+
+def test_float64_finds_a_wrong_choice():
+    module = _module(INFINITE.replace("DIVISORS", "{0, 1, 2, 3}"))
+    pipeline = Pipeline("fast", [hloenv.Pass("algsimp", enable_fast_math=True)])
+    records = hloenv.verify_alternatives(capture(module, [pipeline]), float64=True)
+    assert max(record.num_nans_lost for record in records) > 0
+
+
+@pytest.mark.compile
+def test_compiled_modules_are_compared():
+    module = _module(SUM)
+    alternatives = hloenv.HloEnv(module).get_alternatives("reassociate")
+    decisions = alternatives.num_choices - 1
+    right = check_compiled(alternatives, CompiledExpected(module, 0), [decisions])
+    assert not right.violations
+    assert right.num_checks == 1
+    other = _module(SUM.replace("add(x, y)", "subtract(x, y)"))
+    wrong = check_compiled(alternatives, CompiledExpected(other, 0), [decisions])
+    assert wrong.violations

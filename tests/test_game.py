@@ -46,9 +46,9 @@ def test_xlas_own_decisions_give_what_xla_gives(game):
     assert game.play(game.complete()).fingerprint() == env.fingerprint()
 
 
-def test_a_stop_without_a_default_keeps_every_original():
+def test_a_stop_without_a_default_leaves_all_to_xla():
     game = Game(TEXT, [Stop(("cse",))])
-    assert not game.default().any()
+    assert (game.default() == -1).all()
     assert game.play(game.complete()).fingerprint() == game.module.fingerprint()
 
 

@@ -122,9 +122,16 @@ FUSED = _entry(
   y = f32[8] parameter(1)
   a = f32[8] negate(x)
   b = f32[8] fusion(a, y), kind=kLoop, calls=inner
-  c = f32[8] fusion(b, y), kind=kLoop, calls=inner
+  c = f32[8] fusion(b, y), kind=kLoop, calls=inner2
   ROOT d = f32[8] exponential(c)""",
     before="""inner {
+  p = f32[8] parameter(0)
+  q = f32[8] parameter(1)
+  s = f32[8] add(p, q)
+  ROOT r = f32[8] multiply(s, q)
+}
+
+inner2 {
   p = f32[8] parameter(0)
   q = f32[8] parameter(1)
   s = f32[8] add(p, q)

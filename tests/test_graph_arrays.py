@@ -16,6 +16,7 @@ from hloenv.graph import (
     Array,
     HloGraph,
 )
+from hloenv.module import HloModule
 from support.graphs import (
     ALTERNATIVES,
     FUSED,
@@ -90,7 +91,7 @@ print(digest.hexdigest())
 
 
 def test_threads_may_build_graphs_of_one_module():
-    module = core.Module.from_text(SMALL)
+    module = HloModule.from_text(SMALL)._core
     graphs: list[core.Graph] = []
 
     def work() -> None:

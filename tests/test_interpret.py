@@ -139,3 +139,26 @@ def test_writing_out_a_batched_gather_is_exact(rng: np.random.Generator) -> None
     alternatives = env.get_alternatives("batched_gather_scatter_normalizer")
     (record,) = verify_alternatives(alternatives, [x, i])
     assert (record.absolute, record.num_evaluations) == (0.0, 1)
+
+
+CALLED_WITH_ANOTHER_LAYOUT = """HloModule m
+
+f {
+  p = f32[2,3]{1,0} parameter(0)
+  c = f32[2,3]{0,1} constant({{1, 2, 3}, {4, 5, 6}})
+  ROOT s = f32[2,3]{1,0} add(p, c)
+}
+
+ENTRY main {
+  x = f32[3,2]{1,0} parameter(0)
+  t = f32[2,3]{0,1} transpose(x), dimensions={1,0}
+  ROOT r = f32[2,3]{1,0} call(t), to_apply=f
+}
+"""
+
+
+def test_an_argument_may_have_another_layout_than_the_parameter() -> None:
+    x = np.arange(6, dtype=np.float32).reshape(3, 2)
+    (output,) = interpret(HloModule.from_text(CALLED_WITH_ANOTHER_LAYOUT), x)
+    want = np.array([[1, 4, 7], [5, 8, 11]], np.float32)
+    np.testing.assert_array_equal(output, want)

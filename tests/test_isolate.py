@@ -40,13 +40,12 @@ def lab() -> Iterator[hloenv.Lab]:
 
 @pytest.mark.parametrize("name", KILLERS)
 def test_a_killer_is_an_exception_or_harmless(lab: hloenv.Lab, name: str) -> None:
-    try:
+    with contextlib.suppress(hloenv.InvalidModuleError):
         module = lab.load(KILLERS[name])
-    except hloenv.InvalidModuleError:
-        return
-    for each in hloenv.list_passes():
-        with contextlib.suppress(hloenv.PassError):
-            lab.check_alternatives(module, each)
+        for each in hloenv.list_passes():
+            with contextlib.suppress(hloenv.PassError):
+                lab.check_alternatives(module, each)
+    assert lab.load(MODEL).fingerprint() == _model().fingerprint()
 
 
 def test_the_message_is_xlas(lab: hloenv.Lab) -> None:
@@ -225,7 +224,8 @@ def test_a_command_says_what_xla_died_of(tmp_path: Path) -> None:
     assert len(done.stderr.splitlines()) == 1
     assert "SIGABRT" in done.stderr
     assert "Check failed" in done.stderr
-    assert _run("show", str(path), "--no-isolate").returncode == -signal.SIGABRT
+    # Without isolation too: the module is read in a process of its own first.
+    assert _run("show", str(path), "--no-isolate").returncode == 1
 
 
 @pytest.mark.parametrize(

@@ -7,17 +7,16 @@ import gc
 import threading
 import warnings
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hloenv import HloModule
-from hloenv.errors import DecisionError, PassError
+from hloenv import HloModule, Pass, Pipeline
+from hloenv.errors import ArgumentTypeError, DecisionError, PassError
 from hloenv.jax import DonationWarning, FallbackWarning, from_jax, injection, jit
 
 pytestmark = [pytest.mark.jax, pytest.mark.compile]
-
-jax = pytest.importorskip("jax")
-jnp = jax.numpy
 
 
 @pytest.fixture(autouse=True)
@@ -430,3 +429,19 @@ def test_nothing_stays_registered_when_functions_are_gone(monkeypatch):
     del function
     gc.collect()
     assert seen == ["registered", "unregistered"]
+
+
+def test_one_pass_needs_no_list():
+    for passes in ("algsimp", Pass("algsimp"), Pipeline("both", ["algsimp", "cse"])):
+        function = jit(lambda x: jnp.negative(jnp.negative(jnp.sin(x))), passes=passes)
+        np.testing.assert_allclose(function(1.0), np.sin(1.0), rtol=1e-6)
+        (decided,) = function.decided
+        assert decided.num_accepted > 0
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"passes": 3}, {"passes": None}, {"policy": 3}, {"fn": 3}]
+)
+def test_arguments_of_other_types_are_refused(arguments):
+    with pytest.raises(ArgumentTypeError):
+        jit(**{"fn": jnp.sin, **arguments})

@@ -169,9 +169,10 @@ def test_steps_are_timed_by_themselves():
     times = executable.time_steps(5)
     assert times.durations_ns.shape == (5, len(times.names))
     assert times.totals_ns.shape == (5,)
-    assert (times.durations_ns >= 0).all()
-    names = executable.module.to_text()
-    assert all(name in names for name in times.names)
+    assert len(times.names) > 0
+    assert (times.durations_ns.sum(axis=0) > 0).all()
+    text = executable.module.to_text()
+    assert [name for name in times.names if name not in text] == []
 
 
 _LOOP = """HloModule loop

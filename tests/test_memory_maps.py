@@ -2,18 +2,15 @@
 from __future__ import annotations
 
 
-def test_a_process_without_memory_maps_left_gets_an_error(run_child):
+def test_a_process_without_memory_maps_left_gets_an_error(run_child, max_map_count):
     # LLVM would end the process.
-    child = run_child("""
+    child = run_child(f"""
 import mmap
 import hloenv
 
-TEXT = "HloModule m\\nENTRY e { ROOT p = f32[4]{0} parameter(0) }"
+TEXT = "HloModule m\\nENTRY e {{ ROOT p = f32[4]{{0}} parameter(0) }}"
 first = hloenv.compile(TEXT, isolate=False)
-allowed = int(open("/proc/sys/vm/max_map_count").read())
-if allowed > 200_000:
-    print("too many are allowed here: memory maps left")
-    raise SystemExit
+allowed = {max_map_count}
 # Neighbours with the same rights would become one map.
 held = []
 for index in range(allowed):
@@ -30,7 +27,5 @@ held.clear()
 hloenv.compile(TEXT, isolate=False)
 print("alive")
 """)
-    assert child.stdout.count("memory maps that the system allows") == 2 or (
-        "too many are allowed here" in child.stdout
-    )
-    assert "alive" in child.stdout or "too many are allowed here" in child.stdout
+    assert child.stdout.count("memory maps that the system allows") == 2
+    assert child.stdout.endswith("alive\n")

@@ -160,7 +160,8 @@ ENTRY main {
   y = f32[8] parameter(1)
   ROOT out = f32[4] add(x, y)
 }
-"""
+""",
+        verify=False,
     )
     with pytest.raises(InvalidModuleError, match="invalid"):
         module.verify()

@@ -114,7 +114,7 @@ def test_calls_of_calls():
     _assert_equal(module, after)
 
 
-def test_alternatives_of_it_keep_the_laws():
+def test_alternatives_of_it_keep_the_invariants():
     module = hloenv.HloModule.from_text(NESTED)
     pipeline = hloenv.Pipeline("calls", [USE_CALLS])
     alternatives = hloenv.HloEnv(module).get_alternatives(pipeline)

@@ -125,6 +125,7 @@ def test_in_a_mixture_a_greedy_policy_sees_its_pass_only(hlo_dir):
         for each, taken in zip(alternatives, mixed.tolist(), strict=True):
             assert taken == 0 or "fusion" in each.choices[taken].passes
         num_taken += int((mixed > 0).sum())
+    assert count == 5
     assert num_taken > 0
 
 
@@ -167,7 +168,9 @@ def test_fuse_all_legal_fuses_wherever_general_fusion_can(hlo_dir):
                 if "general-fusion" in choice.passes
             ]
             assert taken in (proposals or [0])
+        assert decisions.any()
         alternatives.apply(decisions).verify()
+    assert count == 5
 
 
 def test_fuse_by_bytes_only_fuses_and_never_moves_more(hlo_dir):

@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 import itertools
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from hloenv.arrays import random_inputs
 from hloenv.env import HloEnv
 from hloenv.errors import DecisionError, UnknownPassError
-from hloenv.fuzz.values import random_inputs
 from hloenv.interpreter import interpret, verify_alternatives
 from hloenv.module import HloModule
 from hloenv.passes import Pass, Pipeline
@@ -202,7 +203,7 @@ def test_a_capture_without_rewrites_is_empty() -> None:
     assert alternatives.relevant([]).shape == (0,)
     assert alternatives.apply([]).fingerprint() == module.fingerprint()
     assert alternatives.module.fingerprint() == module.fingerprint()
-    assert verify_alternatives(alternatives, random_inputs(module, 0)) == []
+    assert verify_alternatives(alternatives, random_inputs(module, seed=0)) == []
 
 
 def test_sequence_protocol() -> None:
@@ -228,7 +229,7 @@ def test_the_alternative_graph_is_ordinary_hlo() -> None:
 def test_every_choice_is_compared_with_its_original() -> None:
     module = HloModule.from_text(NESTED)
     alternatives = HloEnv(module).get_alternatives(*BOTH)
-    records = verify_alternatives(alternatives, random_inputs(module, 0))
+    records = verify_alternatives(alternatives, random_inputs(module, seed=0))
     assert [(r.alternative, r.choice) for r in records] == [(0, 1), (1, 1)]
     assert [r.num_evaluations for r in records] == [1, 1]
     assert records[0].relative < 1e-6
@@ -238,7 +239,7 @@ def test_every_choice_is_compared_with_its_original() -> None:
 def test_alternatives_in_a_loop_body_are_compared_in_each_iteration() -> None:
     module = _file("loop_nested")
     alternatives = HloEnv(module).get_alternatives("algsimp")
-    records = verify_alternatives(alternatives, random_inputs(module, 0))
+    records = verify_alternatives(alternatives, random_inputs(module, seed=0))
     by_original = {
         alternatives[record.alternative].original: record.num_evaluations
         for record in records
@@ -266,7 +267,7 @@ def test_mixed_decisions_close_no_cycle(name: str) -> None:
     assert any(
         choice.instructions for each in alternatives for choice in each.choices[1:]
     )
-    inputs = random_inputs(module, 0)
+    inputs = random_inputs(module, seed=0)
     expected = interpret(module, *inputs)
     for decisions in itertools.product(*map(range, alternatives.num_choices)):
         decided = alternatives.apply(decisions)
@@ -283,7 +284,7 @@ def test_fusions_that_exclude_each_other_are_not_both_offered() -> None:
     module = _file("cycle_fusion")
     with pytest.warns(UserWarning, match="after layout assignment"):
         alternatives = HloEnv(module).get_alternatives("general-fusion")
-    inputs = random_inputs(module, 0)
+    inputs = random_inputs(module, seed=0)
     expected = interpret(module, *inputs)
     assert len(alternatives)
     for decisions in itertools.product(*map(range, alternatives.num_choices)):
@@ -304,6 +305,7 @@ def test_equal_random_draws_stay_two() -> None:
 
 def test_effects_in_a_loop_that_nothing_reads_still_happen() -> None:
     alternatives = HloEnv(_file("effects_in_loop")).get_alternatives("algsimp")
+    assert len(alternatives) > 0
     for decisions in itertools.product(*map(range, alternatives.num_choices)):
         counts = alternatives.apply(decisions).opcode_counts()
         assert (counts["while"], counts["outfeed"]) == (1, 1)
@@ -375,7 +377,16 @@ def test_control_dependencies_survive_every_decision() -> None:
     for name in ("algsimp", "cse", "dce"):
         alternatives = HloEnv(module).get_alternatives(name)
         for decisions in itertools.product(*map(range, alternatives.num_choices)):
-            alternatives.apply(decisions).verify()
+            decided = alternatives.apply(decisions)
+            decided.verify()
+            edges = re.findall(
+                r"%(\w+) = .*control-predecessors={(.*)}", decided.to_text()
+            )
+            assert dict(edges) == {
+                "dead": "%first",
+                "second": "%first, %dead",
+                "fifth": "%fourth",
+            }
 
 
 def test_the_same_capture_twice_is_the_same() -> None:

@@ -51,7 +51,7 @@ def test_text_names_what_is_called_first():
 
 
 @pytest.mark.parametrize("name", ["call-inliner", "flatten-call-graph", "cse"])
-def test_laws_hold_where_a_computation_has_several_callers(name):
+def test_invariants_hold_where_a_computation_has_several_callers(name):
     module = hloenv.HloModule.from_text(SHARED)
     alternatives = hloenv.HloEnv(module).get_alternatives(name)
     rejected = alternatives.apply(alternatives.reject_all())

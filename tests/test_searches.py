@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 
@@ -42,16 +41,11 @@ STOPS = {
     "two": [Stop(("algsimp",), default="algsimp"), Stop(("cse",), default="cse")],
 }
 NAMES = [*searches.list_searches(), "optuna:tpe", "optuna:cmaes", "optuna:random"]
-HAS_OPTUNA = importlib.util.find_spec("optuna") and importlib.util.find_spec("cmaes")
+needs_optuna = pytest.mark.needs("optuna", "cmaes")
 every_search = pytest.mark.parametrize(
     "name",
     [
-        pytest.param(
-            name,
-            marks=pytest.mark.skipif(
-                name.startswith("optuna") and not HAS_OPTUNA, reason="needs optuna"
-            ),
-        )
+        pytest.param(name, marks=needs_optuna if name.startswith("optuna") else ())
         for name in NAMES
     ],
 )
@@ -194,14 +188,14 @@ def test_what_fails_is_never_the_best(name):
 
     def seconds(prefix):
         value = plain(prefix)
-        # The start fails too, one way or the other.
-        return value if value < 1.7 else (math.nan if value > 1.75 else math.inf)
+        # Most fail, one way or the other, the start among them.
+        return value if value < 2.05 else (math.nan if value > 2.15 else math.inf)
 
     search = run(get_search(name, game, seed=0), seconds, 120)
     assert all(not math.isnan(each) for _, each in search.told)
-    assert any(math.isinf(each) for _, each in search.told)
-    if search.best is not None:
-        assert math.isfinite(search.best[1])
+    assert math.isinf(search.told[0][1])
+    finite = [each for _, each in search.told if math.isfinite(each)]
+    assert search.best[1] == min(finite)
     state = json.dumps(search.state_dict(), allow_nan=False)
     again = get_search(name, Game(TEXT, STOPS["one"]), seed=0)
     again.load_state_dict(json.loads(state))
@@ -273,8 +267,6 @@ def test_only_what_was_asked_is_told():
 def test_real_decisions_are_valid_and_gain(hlo_dir):
     """At fusion, where a decision makes hundreds of others matter."""
     path = hlo_dir / "brax" / "sac_actor_grad.txt"
-    if not path.exists():
-        pytest.skip(f"no {path}")
     game = Game(
         path, [Stop(("fusion", "general-fusion"), where="fusion", default="fusion")]
     )
@@ -296,7 +288,7 @@ def test_real_decisions_are_valid_and_gain(hlo_dir):
         game.play(search.best[0]).verify()
 
 
-@pytest.mark.skipif(not HAS_OPTUNA, reason="needs optuna")
+@needs_optuna
 def test_an_unknown_sampler_is_an_error():
     with pytest.raises(hloenv.ArgumentError, match="'tpee'; use one of tpe"):
         get_search("optuna:tpee", Game(TEXT, STOPS["one"]))

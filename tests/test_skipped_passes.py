@@ -39,3 +39,21 @@ def test_nothing_is_mended_where_nothing_was_decided():
     module = hloenv.HloModule.from_text(SCALAR_TRANSPOSE)
     stopped = hloenv.run_until(module, "layout-assignment")
     assert hloenv.finish(stopped).fingerprint() == hloenv.finish(module).fingerprint()
+
+
+@pytest.mark.parametrize("answer", ["keep the originals", "skip the pass"])
+def test_transposes_of_scalars_do_not_reach_the_backend_after_an_interception(answer):
+    module = hloenv.HloModule.from_text(SCALAR_TRANSPOSE)
+    with hloenv.intercept(module) as pipeline:
+        for stage in pipeline:
+            if stage.name != "algsimp":
+                continue
+            if answer == "skip the pass":
+                stage.skip()
+            else:
+                alternatives = stage.get_alternatives()
+                stage.apply_alternatives(alternatives.reject_all())
+    assert "transpose" not in pipeline.module.opcode_counts()
+    x = np.array([1.0, 4.0, 2.0, 3.0], np.float32)
+    (out,) = hloenv.compile(pipeline.module, finish="none")(x)
+    np.testing.assert_allclose(out, 2 * x, rtol=1e-6)

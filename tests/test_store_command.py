@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,7 @@ def test_command_info(run, path):
         ["k1", "m1", "15"],
     ]
     found = json.loads(run("info", "--json")[1])
-    assert (found["records"], found["schema_version"]) == (30, 1)
+    assert (found["records"], found["schema_version"]) == (30, 2)
     assert [count["kind"] for count in found["counts"]] == ["k0", "k1"]
 
 
@@ -114,3 +115,16 @@ def test_command_says_in_a_line_what_is_wrong(run, path, tmp_path):
         1,
         f"hloenv: error: {tmp_path / 'absent.jsonl'}: No such file or directory",
     )
+
+
+def test_command_repair_removes_damaged_records(run, path):
+    filled(path).close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE records SET body = '{}' WHERE fingerprint = 'f3'")
+    connection.close()
+    code, _, err = run("export", str(path.with_name("all.jsonl")))
+    assert code == 1
+    assert "hloenv store repair" in err
+    assert run("repair")[1] == "1 damaged records removed\n"
+    assert json.loads(run("repair", "--json")[1]) == {"records": 0}
+    assert json.loads(run("info", "--json")[1])["records"] == 29

@@ -230,7 +230,7 @@ def test_nothing_that_was_saved_is_lost_to_kill_9(path):
     assert kill_writers(path, 5) > 0
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_nothing_that_was_saved_is_lost_to_50_times_kill_9(path):
     assert kill_writers(path, 50) > 100
 

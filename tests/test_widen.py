@@ -60,16 +60,21 @@ def test_bits_are_those_of_the_original_types():
         np.testing.assert_array_equal(a, b)
 
 
-def test_real_modules_agree_with_their_wide_versions(real_module_path):
+@pytest.mark.custom_calls(False)
+def test_real_modules_become_wide(real_module_path):
     module = hloenv.HloModule.from_file(real_module_path)
-    if module.instruction_count > 400:
-        return
-    try:
-        wide = hloenv.widened(module)
-    except hloenv.ArgumentError:
-        return  # it says why
+    wide = hloenv.widened(module)
     assert wide.instruction_count >= module.instruction_count
-    assert "f32" not in {spec.hlo_dtype for spec in wide.output_specs()}
+    wider = {"f16": "f64", "bf16": "f64", "f32": "f64", "c64": "c128"}
+    for narrow, made in zip(module.output_specs(), wide.output_specs(), strict=True):
+        assert made.shape == narrow.shape
+        assert made.hlo_dtype == wider.get(narrow.hlo_dtype, narrow.hlo_dtype)
+
+
+@pytest.mark.custom_calls(True)
+def test_real_modules_with_custom_calls_are_refused(real_module_path):
+    with pytest.raises(hloenv.ArgumentError, match="holds custom-call"):
+        hloenv.widened(hloenv.HloModule.from_file(real_module_path))
 
 
 def test_custom_calls_are_refused():

@@ -4,6 +4,7 @@
 
 #include "bindings/bind.h"
 #include "bindings/errors.h"
+#include "bindings/gil.h"
 #include "bindings/numpy.h"
 #include "features/columns.h"
 #include "features/cost.h"
@@ -152,7 +153,7 @@ void BindFeatures(py::module_& m) {
       .def("xla_costs", [](const Graph& self) {
         Column<double> costs;
         {
-          py::gil_scoped_release release;
+          GilRelease release;
           costs = ValueOrThrow(XlaCosts(self.module, self.topology));
         }
         return ToNumpy(std::move(costs));
@@ -160,7 +161,7 @@ void BindFeatures(py::module_& m) {
   m.def(
       "build_graph",
       [](const Module& module) { return ValueOrThrow(BuildGraph(module)); },
-      py::arg("module"), py::call_guard<py::gil_scoped_release>());
+      py::arg("module"), WithoutGil());
   m.def("opcode_names", &OpcodeNames);
   m.def("dtype_names", &DtypeNames);
   m.def("comparison_direction_names", &ComparisonDirectionNames);

@@ -4,17 +4,17 @@
 
 #include "bindings/bind.h"
 #include "bindings/errors.h"
+#include "bindings/gil.h"
 #include "hlo/fingerprint.h"
 #include "hlo/layouts.h"
 #include "hlo/module.h"
+#include "hlo/read.h"
 
 namespace hloenv {
 
 namespace py = pybind11;
 
 namespace {
-
-using WithoutGil = py::call_guard<py::gil_scoped_release>;
 
 py::list ToTuples(const std::vector<ArraySpec>& specs) {
   py::list result;
@@ -30,24 +30,26 @@ void BindHlo(py::module_& m) {
   py::class_<Module>(m, "Module")
       .def_static(
           "from_text",
-          [](const std::string& text) {
-            return ValueOrThrow(Module::FromText(text));
+          [](const std::string& text, bool check_structure, bool verify) {
+            return ValueOrThrow(ReadText(text, {check_structure, verify}));
           },
-          py::arg("text"), WithoutGil())
+          py::arg("text"), py::kw_only(), py::arg("check_structure"),
+          py::arg("verify"), WithoutGil())
       .def_static(
           "from_proto",
-          [](const py::bytes& bytes) {
+          [](const py::bytes& bytes, bool check_structure, bool verify) {
             std::string data = bytes;
-            py::gil_scoped_release release;
-            return ValueOrThrow(Module::FromProto(data));
+            GilRelease release;
+            return ValueOrThrow(ReadProto(data, {check_structure, verify}));
           },
-          py::arg("bytes"))
+          py::arg("bytes"), py::kw_only(), py::arg("check_structure"),
+          py::arg("verify"))
       .def("to_text", &Module::ToText, WithoutGil())
       .def("to_proto",
            [](const Module& self) {
              std::string data;
              {
-               py::gil_scoped_release release;
+               GilRelease release;
                data = self.ToProto();
              }
              return py::bytes(data);
@@ -75,7 +77,7 @@ void BindHlo(py::module_& m) {
            [](const Module& self) {
              ModuleCost cost;
              {
-               py::gil_scoped_release release;
+               GilRelease release;
                cost = ValueOrThrow(self.Cost());
              }
              return py::make_tuple(cost.flops, cost.bytes_accessed,

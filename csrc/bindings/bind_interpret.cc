@@ -7,6 +7,7 @@
 
 #include "bindings/bind.h"
 #include "bindings/errors.h"
+#include "bindings/gil.h"
 #include "rewrite/perturb.h"
 #include "rewrite/verify.h"
 #include "runtime/interpreter.h"
@@ -28,6 +29,19 @@ std::vector<Bytes> Spans(const std::vector<ByteArray>& arrays) {
   return spans;
 }
 
+// (alternative, choice, absolute, relative, evaluations, NaNs lost) of each.
+py::list AsRecords(const std::vector<std::vector<ChoiceError>>& errors) {
+  py::list result;
+  for (size_t a = 0; a < errors.size(); ++a) {
+    for (size_t c = 0; c < errors[a].size(); ++c) {
+      const ChoiceError& error = errors[a][c];
+      result.append(py::make_tuple(a, c + 1, error.absolute, error.relative,
+                                   error.num_evaluations, error.num_nans_lost));
+    }
+  }
+  return result;
+}
+
 }  // namespace
 
 void BindInterpret(py::module_& m) {
@@ -38,7 +52,7 @@ void BindInterpret(py::module_& m) {
         const std::vector<Bytes> spans = Spans(inputs);
         std::vector<std::string> outputs;
         {
-          py::gil_scoped_release release;
+          GilRelease release;
           outputs = ValueOrThrow(
               perturb.has_value() ? InterpretPerturbed(module, spans, *perturb)
                                   : Interpret(module, spans));
@@ -58,21 +72,25 @@ void BindInterpret(py::module_& m) {
         const std::vector<Bytes> spans = Spans(inputs);
         std::vector<std::vector<ChoiceError>> errors;
         {
-          py::gil_scoped_release release;
+          GilRelease release;
           errors = ValueOrThrow(VerifyAlternatives(capture, spans));
         }
-        py::list result;
-        for (size_t a = 0; a < errors.size(); ++a) {
-          for (size_t c = 0; c < errors[a].size(); ++c) {
-            const ChoiceError& error = errors[a][c];
-            result.append(py::make_tuple(a, c + 1, error.absolute,
-                                         error.relative, error.num_evaluations,
-                                         error.num_nans_lost));
-          }
-        }
-        return result;
+        return AsRecords(errors);
       },
       py::arg("capture"), py::arg("inputs"));
+  m.def(
+      "verify_graph",
+      [](const Module& graph, const std::vector<int64_t>& num_choices,
+         const std::vector<ByteArray>& inputs) {
+        const std::vector<Bytes> spans = Spans(inputs);
+        std::vector<std::vector<ChoiceError>> errors;
+        {
+          GilRelease release;
+          errors = ValueOrThrow(VerifyGraph(graph, num_choices, spans));
+        }
+        return AsRecords(errors);
+      },
+      py::arg("graph"), py::arg("num_choices"), py::arg("inputs"));
   m.def(
       "measure_rounding",
       [](const Capture& capture, const std::vector<ByteArray>& inputs,
@@ -80,7 +98,7 @@ void BindInterpret(py::module_& m) {
         const std::vector<Bytes> spans = Spans(inputs);
         std::vector<ChoiceError> moves;
         {
-          py::gil_scoped_release release;
+          GilRelease release;
           moves = ValueOrThrow(
               MeasureRounding(capture, spans, alternatives, num_runs));
         }

@@ -2,6 +2,7 @@
 #include <pybind11/pybind11.h>
 
 #include "bindings/bind.h"
+#include "bindings/gil.h"
 #include "hlo/dot_strategy.h"
 #include "hlo/execution_strategy.h"
 #include "hlo/jax_compat.h"
@@ -11,7 +12,6 @@ namespace hloenv {
 namespace py = pybind11;
 
 void BindJax(py::module_& m) {
-  using WithoutGil = py::call_guard<py::gil_scoped_release>;
   m.def("with_default_entry_layout", &WithDefaultEntryLayout, py::arg("module"),
         WithoutGil());
   m.def("has_donations", &HasDonations, py::arg("module"), WithoutGil());

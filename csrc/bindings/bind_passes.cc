@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "bindings/bind.h"
 #include "bindings/errors.h"
+#include "bindings/gil.h"
 #include "hlo/module.h"
 #include "passes/pipeline.h"
 #include "passes/registry.h"
@@ -144,7 +145,7 @@ void BindPasses(py::module_& m) {
       "run_passes",
       [](const Module& module, const PipelineSpec& spec) {
         auto [result_module, result] = [&] {
-          py::gil_scoped_release release;
+          GilRelease release;
           return ValueOrThrow(RunPassesOnClone(spec, module));
         }();
         return py::make_tuple(std::move(result_module), result.changed,

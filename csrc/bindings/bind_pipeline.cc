@@ -4,6 +4,7 @@
 
 #include "bindings/bind.h"
 #include "bindings/errors.h"
+#include "bindings/gil.h"
 #include "intercept/interception.h"
 #include "passes/xla_pipeline.h"
 
@@ -13,7 +14,6 @@ namespace py = pybind11;
 
 namespace {
 
-using WithoutGil = py::call_guard<py::gil_scoped_release>;
 // path, occurrence, changed
 using PlaceTuple = std::tuple<std::string, int64_t, std::string>;
 
@@ -31,14 +31,14 @@ PipelineRun MakeRun(const std::optional<PlaceTuple>& place,
 // Lets Ctrl-C end XLA's pipeline between two passes. What the signal's handler
 // raised stays set in this thread until the Cancelled status comes back.
 bool IsInterrupted() {
-  py::gil_scoped_acquire acquire;
+  GilAcquire acquire;
   return PyErr_CheckSignals() != 0;
 }
 
 template <typename T>
 T ValueOrInterrupt(absl::StatusOr<T> value) {
   if (absl::IsCancelled(value.status())) {
-    py::gil_scoped_acquire acquire;
+    GilAcquire acquire;
     if (PyErr_Occurred() != nullptr) throw py::error_already_set();
   }
   return ValueOrThrow(std::move(value));
@@ -62,7 +62,7 @@ void BindPipeline(py::module_& m) {
          const std::vector<std::string>& decided) {
         std::vector<Stage> stages;
         {
-          py::gil_scoped_release release;
+          GilRelease release;
           stages =
               ValueOrInterrupt(ListStages(module, MakeRun(place, decided)));
         }
@@ -97,7 +97,8 @@ void BindPipeline(py::module_& m) {
   m.def("skip_rules", [] {
     py::list rules;
     for (const SkipRule& rule : SkipRules()) {
-      rules.append(py::make_tuple(rule.decided, rule.skipped, rule.reason));
+      rules.append(py::make_tuple(rule.decided, rule.skipped, rule.reason,
+                                  rule.makes_the_same));
     }
     return rules;
   });
@@ -111,7 +112,7 @@ void BindPipeline(py::module_& m) {
 
   py::class_<Interception, std::shared_ptr<Interception>>(m, "Interception")
       .def(py::init([](const Module& module, const std::string& target) {
-             py::gil_scoped_release release;
+             GilRelease release;
              return ValueOrThrow(Interception::Start(
                  module, ValueOrThrow(Target::Parse(target))));
            }),
@@ -120,7 +121,7 @@ void BindPipeline(py::module_& m) {
            [](Interception& self) {
              std::optional<Arrival> arrival;
              {
-               py::gil_scoped_release release;
+               GilRelease release;
                arrival = ValueOrInterrupt(self.Wait(IsInterrupted));
              }
              return ToTuple(arrival);

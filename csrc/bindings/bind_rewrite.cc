@@ -5,6 +5,7 @@
 
 #include "bindings/bind.h"
 #include "bindings/errors.h"
+#include "bindings/gil.h"
 #include "rewrite/capture.h"
 #include "rewrite/recorder.h"
 #include "support/hooks.h"
@@ -17,7 +18,6 @@ namespace {
 
 using CapturePtr = std::shared_ptr<const Capture>;
 using Int64Array = py::array_t<int64_t, py::array::c_style>;
-using WithoutGil = py::call_guard<py::gil_scoped_release>;
 
 absl::Span<const int64_t> AsSpan(const Int64Array& array) {
   return {array.data(), static_cast<size_t>(array.size())};
@@ -26,6 +26,12 @@ absl::Span<const int64_t> AsSpan(const Int64Array& array) {
 py::array_t<int64_t> ToNumpy(const std::vector<int64_t>& values) {
   return py::array_t<int64_t>(static_cast<py::ssize_t>(values.size()),
                               values.data());
+}
+
+py::array_t<bool> ToBools(const std::vector<uint8_t>& flags) {
+  py::array_t<bool> result(static_cast<py::ssize_t>(flags.size()));
+  std::copy(flags.begin(), flags.end(), result.mutable_data());
+  return result;
 }
 
 const Alternative& At(const Capture& capture, int64_t index) {
@@ -90,15 +96,24 @@ void BindRewrite(py::module_& m) {
           [](const Capture& self, int64_t index, int64_t choice) {
             ChoiceInfo info;
             {
-              py::gil_scoped_release release;
+              GilRelease release;
               info = ValueOrThrow(self.Describe(index, choice));
             }
             return py::make_tuple(py::tuple(py::cast(info.passes)), info.opcode,
                                   py::tuple(py::cast(info.instructions)),
                                   py::tuple(py::cast(info.makes_dead)),
-                                  info.rule);
+                                  info.rule, info.duplicates_compared);
           },
           py::arg("index"), py::arg("choice"))
+      .def("duplicates_compared",
+           [](const Capture& self) {
+             std::vector<uint8_t> flags;
+             {
+               py::gil_scoped_release release;
+               flags = ValueOrThrow(self.DuplicatesCompared());
+             }
+             return ToBools(flags);
+           })
       .def(
           "decisions_for",
           [](const Capture& self, const std::string& name) {
@@ -106,27 +121,33 @@ void BindRewrite(py::module_& m) {
           },
           py::arg("name"))
       .def(
+          "rejected",
+          [](const Capture& self, const Int64Array& decisions) {
+            const absl::Span<const int64_t> span = AsSpan(decisions);
+            GilRelease release;
+            return ValueOrThrow(self.Rejected(span));
+          },
+          py::arg("decisions"))
+      .def(
           "relevant",
           [](const Capture& self, const Int64Array& decisions) {
             const absl::Span<const int64_t> span = AsSpan(decisions);
             std::vector<uint8_t> relevant;
             {
-              py::gil_scoped_release release;
+              GilRelease release;
               relevant = ValueOrThrow(self.Relevant(span));
             }
-            py::array_t<bool> result(static_cast<py::ssize_t>(relevant.size()));
-            std::copy(relevant.begin(), relevant.end(), result.mutable_data());
-            return result;
+            return ToBools(relevant);
           },
           py::arg("decisions"))
       .def(
           "apply",
-          [](const Capture& self, const Int64Array& decisions) {
+          [](const Capture& self, const Int64Array& decisions, bool rebuild) {
             const absl::Span<const int64_t> span = AsSpan(decisions);
-            py::gil_scoped_release release;
-            return ValueOrThrow(self.Apply(span));
+            GilRelease release;
+            return ValueOrThrow(self.Apply(span, rebuild));
           },
-          py::arg("decisions"))
+          py::arg("decisions"), py::arg("rebuild") = false)
       .def(
           "graph",
           [](const Capture& self) { return ValueOrThrow(self.Graph()); },

@@ -5,6 +5,7 @@
 #include "bindings/bind.h"
 #include "bindings/caller.h"
 #include "bindings/errors.h"
+#include "bindings/gil.h"
 #include "runtime/arguments.h"
 #include "runtime/custom_calls.h"
 #include "runtime/executable.h"
@@ -17,7 +18,6 @@ namespace py = pybind11;
 
 namespace {
 
-using WithoutGil = py::call_guard<py::gil_scoped_release>;
 py::list ToTuples(const std::vector<BufferSpec>& specs) {
   py::list result;
   for (const BufferSpec& spec : specs) {

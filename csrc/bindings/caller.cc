@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "bindings/errors.h"
+#include "bindings/gil.h"
 #include "support/status.h"
 
 namespace hloenv {
@@ -92,7 +93,7 @@ std::vector<const void*> Caller::Pointers(const py::tuple& arguments,
     }
     py::object placed;
     if (!Fits(inputs_[i], argument)) {
-      placed = place_input_(i, argument);
+      placed = SleepIfEnded([&] { return place_input_(i, argument); });
       if (!Fits(inputs_[i], placed)) {
         throw py::type_error("place_input returned an array that does not fit");
       }
@@ -117,7 +118,7 @@ py::tuple Caller::Call(const py::tuple& arguments) {
   }
   absl::Status status;
   {
-    py::gil_scoped_release release;
+    GilRelease release;
     status = executable_->Run(inputs, outputs);
   }
   ThrowIfError(status);
@@ -155,7 +156,7 @@ py::list TimeCallers(const std::vector<Caller*>& callers,
   }
   std::vector<std::vector<int64_t>> durations_ns;
   {
-    py::gil_scoped_release release;
+    GilRelease release;
     durations_ns = ValueOrThrow(TimeRuns(executables, inputs, plan));
   }
   py::list result;
@@ -173,7 +174,7 @@ py::tuple TimeCallerSteps(Caller& caller, const py::tuple& arguments,
       caller.Pointers(arguments, &keep_alive);
   StepTimes times;
   {
-    py::gil_scoped_release release;
+    GilRelease release;
     times = ValueOrThrow(
         TimeSteps(caller.executable(), inputs, warmup, rounds, is_warm));
   }

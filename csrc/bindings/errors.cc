@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/errors.h"
 
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "bindings/gil.h"
 #include "support/status.h"
 
 namespace hloenv {
@@ -22,15 +25,31 @@ void ThrowIfError(const absl::Status& status) {
   if (!status.ok()) throw StatusException(status);
 }
 
+namespace {
+
+void SetError(const char* kind, const char* message) {
+  const py::object cls = SleepIfEnded([&]() -> py::object {
+    return py::module_::import("hloenv.errors").attr(kind);
+  });
+  py::set_error(cls, message);
+}
+
+}  // namespace
+
 void BindErrors(py::module_&) {
   py::register_local_exception_translator([](std::exception_ptr exception) {
     if (!exception) return;
     try {
       std::rethrow_exception(exception);
     } catch (const StatusException& error) {
-      py::object cls =
-          py::module_::import("hloenv.errors").attr(error.kind().c_str());
-      py::set_error(cls, error.what());
+      SetError(error.kind().c_str(), error.what());
+    } catch (const absl::BadStatusOrAccess& error) {
+      // XLA takes the value of a status without looking where it relies on what
+      // a module should be.
+      SetError("InvalidModuleError",
+               absl::StrCat("XLA relies on what this module breaks (",
+                            error.what(), "); module.verify() may say more")
+                   .c_str());
     }
   });
 }

@@ -190,13 +190,13 @@ absl::Status CostModel::Add(int64_t node, Cost* cost) {
   if (rule == Rule::kXla) {
     HLOENV_RETURN_IF_ERROR(AskXla(node, cost));
   } else {
-    int64_t bytes = instruction.shape().IsTuple()
-                        ? LeafSizeOf(instruction.shape())
-                        : sizes_[node];
+    // Not as an int64, which the sum of three large arrays may not fit.
+    cost->bytes_accessed = static_cast<double>(
+        instruction.shape().IsTuple() ? LeafSizeOf(instruction.shape())
+                                      : sizes_[node]);
     for (int64_t i = 0; i < instruction.operand_count(); ++i) {
-      bytes += sizes_[OperandOf(node, i)];
+      cost->bytes_accessed += static_cast<double>(sizes_[OperandOf(node, i)]);
     }
-    cost->bytes_accessed = static_cast<double>(bytes);
     if (rule == Rule::kFlops) {
       cost->flops = static_cast<double>(element_counts_[node]);
     } else if (rule == Rule::kTranscendental) {

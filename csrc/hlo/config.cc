@@ -10,6 +10,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "support/fork.h"
+#include "support/hooks.h"
 #include "support/quiet.h"
 #include "support/status.h"
 #include "xla/debug_options_flags.h"
@@ -22,13 +24,79 @@ constexpr char kVariable[] = "XLA_FLAGS";
 constexpr char kIgnoreVariable[] = "HLOENV_IGNORE_UNKNOWN_XLA_FLAGS";
 constexpr absl::string_view kSpace = " \t\r\n";
 
-// XLA's options, read with `text` as XLA_FLAGS, which is `original` afterwards.
-// XLA splits the variable once, on first use, and keeps the words.
-xla::DebugOptions ReadWith(const std::string& text,
-                           const std::string& original) {
-  setenv(kVariable, text.c_str(), /*replace=*/1);
+// The flags of an XLA_FLAGS value as XLA splits it, without quotes and escapes:
+// words that start with '-', whose value may be quoted; what follows the first
+// word that is not a flag is not read.
+std::vector<std::string> SplitFlags(absl::string_view text) {
+  std::vector<std::string> words;
+  size_t begin = text.find_first_not_of(kSpace);
+  while (begin != absl::string_view::npos && text[begin] == '-') {
+    size_t end = begin;
+    while (end < text.size() && (absl::ascii_isalnum(text[end]) ||
+                                 text[end] == '-' || text[end] == '_')) {
+      ++end;
+    }
+    std::string flag;
+    const bool is_quoted = end + 1 < text.size() && text[end] == '=' &&
+                           (text[end + 1] == '\'' || text[end + 1] == '"');
+    if (is_quoted) {
+      const char quote = text[end + 1];
+      flag = std::string(text.substr(begin, end + 1 - begin));
+      end += 2;
+      while (end < text.size() && text[end] != quote) {
+        if (quote == '"' && text[end] == '\\' && end + 1 < text.size()) ++end;
+        flag += text[end++];
+      }
+      if (end < text.size()) ++end;
+    } else {
+      end = std::min(text.find_first_of(kSpace, end), text.size());
+      flag = std::string(text.substr(begin, end - begin));
+    }
+    words.push_back(std::move(flag));
+    begin = text.find_first_not_of(kSpace, end);
+  }
+  return words;
+}
+
+// What this thread has XLA read in the place of XLA_FLAGS.
+thread_local const std::vector<std::string>* replacement = nullptr;
+
+// The words have been checked against the same flags.
+void Parse(const std::vector<std::string>& words,
+           const std::vector<tsl::Flag>& flags) {
+  std::vector<std::string> arguments = {"hloenv"};
+  arguments.insert(arguments.end(), words.begin(), words.end());
+  std::vector<char*> pointers;
+  for (std::string& each : arguments) pointers.push_back(each.data());
+  pointers.push_back(nullptr);
+  int count = static_cast<int>(arguments.size());
+  tsl::Flags::Parse(&count, pointers.data(), flags);
+}
+
+void (*parse_environment)(absl::string_view, const std::vector<tsl::Flag>&,
+                          bool);
+void ParseEnvironment(absl::string_view variable,
+                      const std::vector<tsl::Flag>& flags, bool resets) {
+  if (replacement == nullptr || variable != kVariable) {
+    return parse_environment(variable, flags, resets);
+  }
+  Parse(*replacement, flags);
+}
+
+// XLA's options, read with `words` in the place of XLA_FLAGS. XLA reads them
+// once, on first use, and keeps them. The environment itself stays as it is:
+// other threads may read it, or start processes with it, at any time.
+absl::StatusOr<xla::DebugOptions> ReadWith(
+    const std::vector<std::string>& words) {
+  static auto* group = new HookGroup(
+      {{"_ZN3xla32ParseFlagsFromEnvAndDieIfUnknownESt17basic_string_viewIcSt"
+        "11char_traitsIcEERKSt6vectorIN3tsl4FlagESaIS6_EEb",
+        reinterpret_cast<void*>(ParseEnvironment),
+        reinterpret_cast<void**>(&parse_environment)}});
+  HLOENV_RETURN_IF_ERROR(group->Install());
+  replacement = &words;
   xla::DebugOptions options = xla::GetDebugOptionsFromFlags();
-  setenv(kVariable, original.c_str(), /*replace=*/1);
+  replacement = nullptr;
   return options;
 }
 
@@ -71,7 +139,7 @@ Verdict Check(const std::string& flag, const std::vector<tsl::Flag>& known) {
 }
 
 struct Sorted {
-  std::vector<std::string> known;  // as written
+  std::vector<std::string> known;
   std::vector<std::string> unknown;
   std::vector<std::string> bad_value;
 };
@@ -82,17 +150,17 @@ Sorted Sort(absl::string_view text) {
   std::vector<tsl::Flag> flags;
   xla::MakeDebugOptionsFlags(&flags, &scratch);
   Sorted sorted;
-  for (const FlagWord& word : SplitFlags(text)) {
-    switch (Check(word.flag, flags)) {
+  for (const std::string& flag : SplitFlags(text)) {
+    switch (Check(flag, flags)) {
       case Verdict::kKnown:
-        sorted.known.push_back(word.raw);
+        sorted.known.push_back(flag);
         break;
       case Verdict::kUnknown:
-        sorted.unknown.push_back(std::string(
-            absl::string_view(word.flag).substr(0, word.flag.find('='))));
+        sorted.unknown.push_back(
+            std::string(absl::string_view(flag).substr(0, flag.find('='))));
         break;
       case Verdict::kBadValue:
-        sorted.bad_value.push_back(word.flag);
+        sorted.bad_value.push_back(flag);
         break;
     }
   }
@@ -102,10 +170,9 @@ Sorted Sort(absl::string_view text) {
 absl::StatusOr<xla::DebugOptions> ReadFlags() {
   const char* value = std::getenv(kVariable);
   if (value == nullptr) return xla::GetDebugOptionsFromFlags();
-  const std::string original = value;
-  HLOENV_ASSIGN_OR_RETURN(std::string text, FlagText(original));
+  HLOENV_ASSIGN_OR_RETURN(std::string text, FlagText(value));
   // XLA takes blanks for the name of a file.
-  if (text.empty()) return ReadWith("", original);
+  if (text.empty()) return ReadWith({});
   const Sorted sorted = Sort(text);
   if (!sorted.bad_value.empty()) {
     return Error(kFlagError,
@@ -125,7 +192,7 @@ absl::StatusOr<xla::DebugOptions> ReadFlags() {
                      kIgnoreVariable,
                      "=1 to run hloenv's XLA with the flags that it knows"));
   }
-  return ReadWith(absl::StrJoin(sorted.known, " "), original);
+  return ReadWith(sorted.known);
 }
 
 // The backend computes the minimum and maximum of NaN one way inside fusions
@@ -135,8 +202,8 @@ absl::Status PropagateNan(xla::DebugOptions* options) {
   const char* value = std::getenv(kVariable);
   HLOENV_ASSIGN_OR_RETURN(std::string text,
                           FlagText(value == nullptr ? "" : value));
-  for (const FlagWord& word : SplitFlags(text)) {
-    if (NameOf(word.flag) == "xla_cpu_enable_fast_min_max") {
+  for (const std::string& flag : SplitFlags(text)) {
+    if (NameOf(flag) == "xla_cpu_enable_fast_min_max") {
       return absl::OkStatus();
     }
   }
@@ -146,43 +213,10 @@ absl::Status PropagateNan(xla::DebugOptions* options) {
 
 }  // namespace
 
-std::vector<FlagWord> SplitFlags(absl::string_view text) {
-  std::vector<FlagWord> words;
-  size_t begin = text.find_first_not_of(kSpace);
-  while (begin != absl::string_view::npos && text[begin] == '-') {
-    size_t end = begin;
-    while (end < text.size() && (absl::ascii_isalnum(text[end]) ||
-                                 text[end] == '-' || text[end] == '_')) {
-      ++end;
-    }
-    FlagWord word;
-    const bool is_quoted = end + 1 < text.size() && text[end] == '=' &&
-                           (text[end + 1] == '\'' || text[end + 1] == '"');
-    if (is_quoted) {
-      const char quote = text[end + 1];
-      word.flag = std::string(text.substr(begin, end + 1 - begin));
-      end += 2;
-      while (end < text.size() && text[end] != quote) {
-        if (quote == '"' && text[end] == '\\' && end + 1 < text.size()) ++end;
-        word.flag += text[end++];
-      }
-      if (end < text.size()) ++end;
-    } else {
-      end = std::min(text.find_first_of(kSpace, end), text.size());
-      word.flag = std::string(text.substr(begin, end - begin));
-    }
-    word.raw = std::string(text.substr(begin, end - begin));
-    words.push_back(std::move(word));
-    begin = text.find_first_not_of(kSpace, end);
-  }
-  return words;
-}
-
 absl::StatusOr<xla::HloModuleConfig> DefaultModuleConfig() {
-  static std::mutex mutex;
   static auto* options = new std::optional<xla::DebugOptions>();
   xla::HloModuleConfig config;
-  std::lock_guard<std::mutex> lock(mutex);
+  std::lock_guard<std::mutex> lock(MutexOf(ProcessLock::kConfig));
   if (!options->has_value()) {
     HLOENV_ASSIGN_OR_RETURN(*options, ReadFlags());
     HLOENV_RETURN_IF_ERROR(PropagateNan(&**options));

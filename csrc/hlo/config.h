@@ -2,11 +2,7 @@
 // The configuration that every module starts with.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "xla/service/hlo_module_config.h"
 
 namespace hloenv {
@@ -17,18 +13,9 @@ namespace hloenv {
 // not know, so the flags are checked here before XLA reads them. Flags that
 // this XLA does not know, or values that it refuses: FlagError, which names
 // them. With HLOENV_IGNORE_UNKNOWN_XLA_FLAGS=1, XLA reads only those it knows;
-// the environment is afterwards as it was. The first success is kept for the
+// the environment does not change. The first success is kept for the
 // rest of the process, as XLA keeps it; after an error the next call reads
 // again.
 absl::StatusOr<xla::HloModuleConfig> DefaultModuleConfig();
-
-// The flags of an XLA_FLAGS value as XLA splits it: words that start with '-',
-// a value may be quoted; what follows the first word that is not a flag is not
-// read. Exposed for tests.
-struct FlagWord {
-  std::string raw;   // as written, quotes included
-  std::string flag;  // "--name=value", quotes and escapes removed
-};
-std::vector<FlagWord> SplitFlags(absl::string_view text);
 
 }  // namespace hloenv

@@ -38,13 +38,8 @@ std::array<const HloInstruction*, 3> ArraysOf(const HloInstruction& dot) {
 }
 
 bool IsMarked(const HloInstruction& instruction) {
-  if (instruction.opcode() != HloOpcode::kDot ||
-      !instruction.has_frontend_attributes()) {
-    return false;
-  }
-  const auto& attributes = instruction.frontend_attributes().map();
-  const auto it = attributes.find(std::string(kAttribute));
-  return it != attributes.end() && it->second == kLoops;
+  return instruction.opcode() == HloOpcode::kDot &&
+         instruction.get_frontend_attribute(kAttribute) == kLoops;
 }
 
 template <typename Dimensions>
@@ -158,7 +153,7 @@ Result EmitDot(void* emitter, const HloInstruction* dot) {
 
 LoopsFor LoopsForDot(const HloInstruction& dot) {
   if (dot.opcode() != HloOpcode::kDot ||
-      dot.frontend_attributes().map().contains(std::string(kAttribute)) ||
+      dot.get_frontend_attribute(kAttribute).has_value() ||
       !dot.GetModule()->config().debug_options().xla_cpu_multi_thread_eigen()) {
     return LoopsFor::kNothing;
   }
@@ -184,7 +179,9 @@ bool HasMarkedDots(const HloModule& module) {
       });
 }
 
-DotScope::~DotScope() { followed = nullptr; }
+DotScope::DotScope() : outer_(followed) {}
+
+DotScope::~DotScope() { followed = outer_; }
 
 absl::Status DotScope::Enter(HloModule* module) {
   const bool option =

@@ -31,15 +31,19 @@ bool HasMarkedDots(const xla::HloModule& module);
 
 // While it lives, the backend follows the marks of one module that this thread
 // compiles, and writes no loops for dots whose layouts they do not look at.
+// Scopes nest; the innermost counts.
 class DotScope {
  public:
-  DotScope() = default;
+  DotScope();
   ~DotScope();
   DotScope(const DotScope&) = delete;
   DotScope& operator=(const DotScope&) = delete;
 
   // HookError if XLA's backend cannot be hooked.
   absl::Status Enter(xla::HloModule* module);
+
+ private:
+  const xla::HloModule* const outer_;  // the module of the scope around this
 };
 
 }  // namespace hloenv

@@ -29,10 +29,7 @@ constexpr absl::string_view kAttribute = "hloenv_execution";
 constexpr absl::string_view kInOrder = "in_order";
 
 bool IsMarked(const HloInstruction& instruction) {
-  if (!instruction.has_frontend_attributes()) return false;
-  const auto& attributes = instruction.frontend_attributes().map();
-  const auto it = attributes.find(std::string(kAttribute));
-  return it != attributes.end() && it->second == kInOrder;
+  return instruction.get_frontend_attribute(kAttribute) == kInOrder;
 }
 
 bool HasLargeArray(const xla::Shape& shape, int64_t element_bytes) {
@@ -217,7 +214,7 @@ void ClearOrder(HloModule* module) {
   for (HloComputation* computation : module->computations()) {
     for (HloInstruction* instruction : computation->instructions()) {
       if (IsMarked(*instruction)) {
-        instruction->erase_frontend_attribute(std::string(kAttribute));
+        instruction->erase_frontend_attribute(kAttribute);
       }
     }
   }
@@ -231,9 +228,9 @@ absl::flat_hash_set<std::string> ComputationsInOrder(const HloModule& module) {
   return names;
 }
 
-ExecutionScope::~ExecutionScope() {
-  if (is_entered_) in_order = nullptr;
-}
+ExecutionScope::ExecutionScope() : outer_(in_order) { in_order = nullptr; }
+
+ExecutionScope::~ExecutionScope() { in_order = outer_; }
 
 absl::Status ExecutionScope::Enter(const HloModule& module) {
   for (const HloComputation* computation : module.computations()) {
@@ -249,7 +246,6 @@ absl::Status ExecutionScope::Enter(const HloModule& module) {
         reinterpret_cast<void*>(Create), reinterpret_cast<void**>(&create)}});
   HLOENV_RETURN_IF_ERROR(group->Install());
   in_order = &in_order_;
-  is_entered_ = true;
   return absl::OkStatus();
 }
 

@@ -45,10 +45,10 @@ absl::flat_hash_set<std::string> ComputationsInOrder(
     const xla::HloModule& module);
 
 // While it lives, executors that XLA makes on this thread follow the marks of
-// one module.
+// one module. Scopes nest; the innermost counts.
 class ExecutionScope {
  public:
-  ExecutionScope() = default;
+  ExecutionScope();
   ~ExecutionScope();
   ExecutionScope(const ExecutionScope&) = delete;
   ExecutionScope& operator=(const ExecutionScope&) = delete;
@@ -57,7 +57,8 @@ class ExecutionScope {
   absl::Status Enter(const xla::HloModule& module);
 
  private:
-  bool is_entered_ = false;
+  // Of the scope around this.
+  const absl::flat_hash_set<std::string>* const outer_;
   absl::flat_hash_set<std::string> in_order_;  // steps, by name
 };
 

@@ -3,15 +3,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "hlo/analysis.h"
-#include "hlo/config.h"
-#include "hlo/literal_text.h"
 #include "hlo/order.h"
+#include "hlo/read.h"
 #include "support/status.h"
 #include "xla/hlo/ir/hlo_opcode.h"
-#include "xla/hlo/parser/hlo_parser.h"
-#include "xla/service/hlo.pb.h"
 #include "xla/service/hlo_cost_analysis.h"
-#include "xla/service/hlo_verifier.h"
 
 namespace hloenv {
 namespace {
@@ -34,60 +30,6 @@ const Analysis& Module::analysis() const {
     state_->analysis = std::make_unique<const Analysis>(*state_->hlo);
   });
   return *state_->analysis;
-}
-
-absl::StatusOr<Module> Module::FromText(absl::string_view text) {
-  HLOENV_ASSIGN_OR_RETURN(xla::HloModuleConfig config, DefaultModuleConfig());
-  const ReadableText readable = MakeReadable(text);
-  auto parsed = xla::ParseAndReturnUnverifiedModule(readable.text, config);
-  if (!parsed.ok()) {
-    return Annotate(parsed.status(), kParseError, "this is not HLO text");
-  }
-  if (!(*parsed)->has_entry_computation()) {
-    return Error(kParseError, "the HLO text has no ENTRY computation");
-  }
-  if (!SetNans(readable.nans, parsed->get())) {
-    return Error(kParseError,
-                 "the HLO text has NaNs in complex constants that XLA's parser "
-                 "did not keep in the order of the text");
-  }
-  return Module(*std::move(parsed));
-}
-
-absl::StatusOr<Module> Module::FromProto(absl::string_view bytes) {
-  xla::HloModuleProto proto;
-  const std::string data(bytes);
-  bool is_module = proto.ParseFromString(data) && proto.computations_size() > 0;
-  if (!is_module) {
-    xla::HloProto wrapper;
-    if (wrapper.ParseFromString(data) &&
-        wrapper.hlo_module().computations_size() > 0) {
-      proto = wrapper.hlo_module();
-      is_module = true;
-    }
-  }
-  if (!is_module) {
-    return Error(kParseError,
-                 absl::StrCat("these ", bytes.size(),
-                              " bytes are neither HLO text, which starts with "
-                              "HloModule, nor a serialized HloModuleProto with "
-                              "at least one computation"));
-  }
-  HLOENV_ASSIGN_OR_RETURN(xla::HloModuleConfig defaults, DefaultModuleConfig());
-  auto config = xla::HloModule::CreateModuleConfigFromProto(
-      proto, defaults.debug_options());
-  if (!config.ok()) {
-    return Annotate(config.status(), kParseError,
-                    "the proto's program shape cannot be read");
-  }
-  auto module = xla::HloModule::CreateFromProto(
-      proto, *config, /*prohibit_empty_literal=*/true, /*comp_envs=*/nullptr,
-      /*preserve_instruction_ids=*/false);
-  if (!module.ok()) {
-    return Annotate(module.status(), kParseError,
-                    "the proto is not a well-formed module");
-  }
-  return Module(*std::move(module));
 }
 
 std::unique_ptr<xla::HloModule> Module::CloneHlo() const {
@@ -138,13 +80,7 @@ std::string Module::ToProto() const {
   return hlo().ToProto().SerializeAsString();
 }
 
-absl::Status Module::Verify() const {
-  std::unique_ptr<xla::HloModule> clone = CloneHlo();
-  xla::HloVerifier verifier(/*layout_sensitive=*/false,
-                            /*allow_mixed_precision=*/true);
-  return Annotate(verifier.Run(clone.get()).status(), kInvalidModuleError,
-                  absl::StrCat("module '", hlo().name(), "' is not valid HLO"));
-}
+absl::Status Module::Verify() const { return VerifyHlo(CloneHlo().get()); }
 
 std::string Module::name() const { return hlo().name(); }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An HLO module as a value: read, print, verify, count.
+// An HLO module as a value: print, verify, count. hlo/read.h makes them.
 #pragma once
 
 #include <cstdint>
@@ -43,11 +43,6 @@ class Module {
  public:
   // Takes `hlo` over. Dead instructions stay; ids are made dense.
   explicit Module(std::unique_ptr<xla::HloModule> hlo);
-
-  // Parses HLO text. Does not verify: see `Verify`.
-  static absl::StatusOr<Module> FromText(absl::string_view text);
-  // Reads a serialized HloModuleProto (or the HloProto that XLA dumps).
-  static absl::StatusOr<Module> FromProto(absl::string_view bytes);
 
   const xla::HloModule& hlo() const { return *state_->hlo; }
 

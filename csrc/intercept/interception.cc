@@ -6,13 +6,12 @@
 #include <chrono>
 #include <utility>
 
+#include "rewrite/live_copy.h"
 #include "support/quiet.h"
 #include "support/status.h"
 
 namespace hloenv {
 
-using xla::HloComputation;
-using xla::HloInstruction;
 using xla::HloModule;
 
 namespace {
@@ -81,19 +80,22 @@ absl::StatusOr<std::shared_ptr<Interception>> Interception::Start(
     const Module& module, Target target) {
   HLOENV_RETURN_IF_ERROR(CheckUnscheduled(module.hlo()));
   HLOENV_RETURN_IF_ERROR(InstallRunHooks());
-  std::shared_ptr<Interception> result(
+  // The thread holds it too, so that what it works with lives as long as it.
+  std::shared_ptr<Interception> self(
       new Interception(module, std::move(target)));
-  result->thread_ = std::thread([self = result.get()] { self->Compile(); });
-  return result;
+  self->thread_ = std::make_unique<std::thread>([self] { self->Compile(); });
+  return std::shared_ptr<Interception>(
+      self.get(), [self](Interception*) { self->Close(); });
 }
 
 void Interception::Compile() {
-  QuietLogs quiet;
+  working_.emplace();
   std::unique_ptr<HloModule> clone = given_.CloneHlo();
   absl::StatusOr<std::unique_ptr<HloModule>> compiled = [&] {
     Watch watch(clone.get(), this);
     return target_.RunHloPasses(std::move(clone));
   }();
+  working_.reset();
   std::lock_guard<std::mutex> lock(mutex_);
   compiled_ = std::move(compiled);
   state_ = State::kEnded;
@@ -118,7 +120,13 @@ absl::StatusOr<bool> Interception::OnPass(const Arrival& arrival,
     std::unique_lock<std::mutex> lock(mutex_);
     CountArrival(arrival);
     if (is_cancelled_) return absl::CancelledError("interception closed");
+    HLOENV_RETURN_IF_ERROR(LegalizeBefore(arrival.name, live));
+    // A pass that ran as XLA made it leaves nothing to repair.
+    if (has_own_decisions_) {
+      HLOENV_RETURN_IF_ERROR(MendBefore(arrival.name, live));
+    }
     if (!run_until_.has_value()) {
+      working_.reset();
       arrival_ = arrival;
       live_ = live;
       state_ = State::kPaused;
@@ -129,6 +137,8 @@ absl::StatusOr<bool> Interception::OnPass(const Arrival& arrival,
       lock.lock();
       changed_.wait(lock, is_answered);
       answer = answer_.exchange(Answer::kNone);
+      working_.emplace();
+      has_own_decisions_ |= answer != Answer::kRun;
     }
   }
   absl::StatusOr<bool> changed = false;
@@ -154,8 +164,21 @@ absl::StatusOr<bool> Interception::OnPass(const Arrival& arrival,
 // --- on the caller's thread
 // ----------------------------------------------------
 
+bool Interception::IsForked() const { return getpid() != pid_; }
+
+absl::Status Interception::CheckProcess() const {
+  // What has ended needs no thread, and is copied along.
+  if (!IsForked() || state_ == State::kEnded) return absl::OkStatus();
+  return Error(
+      kInterceptError,
+      absl::StrCat("process ", getpid(), " was forked from process ", pid_,
+                   ", where this compile takes place; intercept "
+                   "the module again in this process"));
+}
+
 absl::StatusOr<std::optional<Arrival>> Interception::Wait(
     InterruptCheck is_interrupted) {
+  HLOENV_RETURN_IF_ERROR(CheckProcess());
   SpinUntil([this] { return state_ != State::kRunning; });
   std::unique_lock<std::mutex> lock(mutex_);
   while (state_ == State::kRunning) {
@@ -186,27 +209,14 @@ absl::Status Interception::CheckPaused() {
 absl::Status Interception::CopyHere() {
   HLOENV_RETURN_IF_ERROR(CheckPaused());
   if (copy_.has_value()) return absl::OkStatus();
-  // With a config of its own: one that is shared moves on the next write, and
-  // passes hold pointers into it (layout-assignment into the entry layout).
-  auto [clone, copies] =
-      live_->CloneWithContext(/*suffix=*/"", live_->config());
-  live_of_ = std::make_unique<xla::HloCloneContext>(live_);
-  for (HloComputation* computation : live_->computations()) {
-    // A clone leaves out computations that nothing calls.
-    HloComputation* copy = copies->FindComputation(computation);
-    if (copy == nullptr) continue;
-    live_of_->MapComputation(copy, computation);
-    for (HloInstruction* instruction : computation->instructions()) {
-      if (HloInstruction* image = copies->FindInstruction(instruction)) {
-        live_of_->MapInstruction(image, instruction);
-      }
-    }
-  }
-  copy_.emplace(std::move(clone));
+  LiveCopy copy = CopyOf(live_);
+  live_of_ = std::move(copy.live_of);
+  copy_.emplace(std::move(copy.module));
   return absl::OkStatus();
 }
 
 absl::StatusOr<Module> Interception::ModuleHere() {
+  HLOENV_RETURN_IF_ERROR(CheckProcess());
   std::lock_guard<std::mutex> call(call_mutex_);
   HLOENV_RETURN_IF_ERROR(CopyHere());
   return *copy_;
@@ -237,6 +247,7 @@ absl::StatusOr<ShadowPass> Interception::WaitingPass() {
 
 absl::StatusOr<std::shared_ptr<const Capture>> Interception::CaptureHere(
     const std::vector<PipelineSpec>& others) {
+  HLOENV_RETURN_IF_ERROR(CheckProcess());
   std::lock_guard<std::mutex> call(call_mutex_);
   HLOENV_RETURN_IF_ERROR(CopyHere());
   HLOENV_ASSIGN_OR_RETURN(const ShadowPass pass, WaitingPass());
@@ -261,6 +272,7 @@ void Interception::GiveAnswer(Answer answer) {
 }
 
 absl::Status Interception::Run() {
+  HLOENV_RETURN_IF_ERROR(CheckProcess());
   std::lock_guard<std::mutex> call(call_mutex_);
   HLOENV_RETURN_IF_ERROR(CheckPaused());
   GiveAnswer(Answer::kRun);
@@ -268,6 +280,7 @@ absl::Status Interception::Run() {
 }
 
 absl::Status Interception::Skip() {
+  HLOENV_RETURN_IF_ERROR(CheckProcess());
   std::lock_guard<std::mutex> call(call_mutex_);
   HLOENV_RETURN_IF_ERROR(CheckPaused());
   GiveAnswer(Answer::kSkip);
@@ -275,6 +288,7 @@ absl::Status Interception::Skip() {
 }
 
 absl::Status Interception::RunToTheEnd() {
+  HLOENV_RETURN_IF_ERROR(CheckProcess());
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (state_ == State::kEnded) return absl::OkStatus();
@@ -288,6 +302,7 @@ bool Interception::last_changed() {
 }
 
 absl::Status Interception::RunUntil(const Stop& stop) {
+  HLOENV_RETURN_IF_ERROR(CheckProcess());
   std::lock_guard<std::mutex> call(call_mutex_);
   HLOENV_RETURN_IF_ERROR(CheckPaused());
   {
@@ -301,6 +316,7 @@ absl::Status Interception::RunUntil(const Stop& stop) {
 
 absl::Status Interception::Apply(const Capture* given,
                                  const std::vector<int64_t>& decisions) {
+  HLOENV_RETURN_IF_ERROR(CheckProcess());
   std::lock_guard<std::mutex> call(call_mutex_);
   HLOENV_RETURN_IF_ERROR(CheckPaused());
   if (capture_ == nullptr) {
@@ -338,6 +354,7 @@ absl::Status Interception::Apply(const Capture* given,
 }
 
 absl::StatusOr<Module> Interception::Result() {
+  HLOENV_RETURN_IF_ERROR(CheckProcess());
   std::lock_guard<std::mutex> call(call_mutex_);
   std::lock_guard<std::mutex> lock(mutex_);
   if (result_.has_value()) return *result_;
@@ -371,27 +388,27 @@ void Interception::Cancel() {
 }
 
 void Interception::Close() {
-  std::lock_guard<std::mutex> call(call_mutex_);
-  if (!thread_.joinable()) return;
-  // What a sleeping thread waits on must never be destroyed.
-  static auto* abandoned = new std::vector<std::shared_ptr<Interception>>();
-  if (getpid() != pid_) {
-    thread_.detach();
-    abandoned->push_back(shared_from_this());
+  if (IsForked()) {
+    // There is no such thread here, and its std::thread, which is not
+    // destroyed, may name one that was made since. Where the thread slept, its
+    // own handle keeps this object.
+    static_cast<void>(thread_.release());
     return;
   }
+  std::lock_guard<std::mutex> call(call_mutex_);
+  if (thread_ == nullptr) return;
+  const std::unique_ptr<std::thread> thread = std::move(thread_);
   Cancel();
   {
     std::unique_lock<std::mutex> lock(mutex_);
     if (!changed_.wait_for(lock, kCloseTime,
                            [this] { return state_ == State::kEnded; })) {
       // The thread goes on in a pass that does not end, with this object.
-      abandoned->push_back(shared_from_this());
-      thread_.detach();
+      thread->detach();
       return;
     }
   }
-  thread_.join();
+  thread->join();
   copy_.reset();
   live_of_.reset();
 }

@@ -27,15 +27,17 @@
 #include "passes/run_hook.h"
 #include "passes/xla_pipeline.h"
 #include "rewrite/capture.h"
+#include "support/exit.h"
+#include "support/quiet.h"
 
 namespace hloenv {
 
-class Interception : public std::enable_shared_from_this<Interception> {
+class Interception {
  public:
-  // Starts to compile a clone of `module`. Errors: HookError.
+  // Starts to compile a clone of `module`. Who drops the last handle closes it.
+  // Errors: HookError.
   static absl::StatusOr<std::shared_ptr<Interception>> Start(
       const Module& module, Target target);
-  ~Interception() { Close(); }
   Interception(const Interception&) = delete;
   Interception& operator=(const Interception&) = delete;
 
@@ -46,7 +48,9 @@ class Interception : public std::enable_shared_from_this<Interception> {
   absl::StatusOr<std::optional<Arrival>> Wait(InterruptCheck is_interrupted);
 
   // Each of the following is for the pass that the compile waits in front of,
-  // and an InterceptError when it waits in front of none.
+  // and an InterceptError when it waits in front of none. A process that is
+  // forked off has no such compile: there these, and Wait, are an
+  // InterceptError.
 
   // A copy of the module as it is there. The same one until the pass is
   // answered for.
@@ -76,18 +80,25 @@ class Interception : public std::enable_shared_from_this<Interception> {
   // Whether the compile waits in front of a pass.
   bool is_paused() const { return state_ == State::kPaused; }
   // Ends the compile in front of the next pass, and waits for that, for some
-  // seconds: a pass that never ends keeps its thread and its memory. Does
+  // seconds: a pass that never ends keeps its thread and this object. Does
   // nothing in a process that was forked off, which has no such thread.
   void Close();
 
  private:
   class Watch;
+  // What the thread that compiles holds while it does not wait.
+  struct Working {
+    NativeScope native;
+    QuietLogs quiet;
+  };
   enum class State { kRunning, kPaused, kEnded };
   enum class Answer { kNone, kRun, kSkip, kChanged, kSame, kCancel };
 
   explicit Interception(const Module& module, Target target);
 
   void Compile();
+  bool IsForked() const;
+  absl::Status CheckProcess() const;
   void CountArrival(const Arrival& arrival);
   absl::StatusOr<bool> OnPass(const Arrival& arrival, xla::HloModule* live,
                               CompileWatch::RunFn run);
@@ -101,7 +112,8 @@ class Interception : public std::enable_shared_from_this<Interception> {
   const Module given_;
   const Target target_;
   const pid_t pid_;
-  std::thread thread_;
+  std::unique_ptr<std::thread> thread_;  // null once closed
+  std::optional<Working> working_;
 
   // Calls of the public functions one by one.
   std::mutex call_mutex_;
@@ -126,6 +138,8 @@ class Interception : public std::enable_shared_from_this<Interception> {
   Arrival arrival_;                 // while paused
   xla::HloModule* live_ = nullptr;  // while paused
   bool last_changed_ = false;
+  // Whether a pass was answered for otherwise than by letting it run.
+  bool has_own_decisions_ = false;
   std::optional<Stop> run_until_;
   int64_t stop_arrivals_ = 0;
   absl::StatusOr<std::unique_ptr<xla::HloModule>> compiled_;

@@ -4,10 +4,13 @@
 #include <condition_variable>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 
 #include "passes/run_hook.h"
+#include "support/exit.h"
+#include "support/fork.h"
 #include "support/quiet.h"
 #include "support/status.h"
 #include "xla/hlo/pass/hlo_pass_interface.h"
@@ -72,6 +75,7 @@ class Lender {
 
    private:
     void LendForever(HloPassInterface* pass) {
+      owner_->working_.reset();
       owner_->Publish(pass);
       std::unique_lock<std::mutex> lock(owner_->mutex_);
       owner_->changed_.wait(lock, [] { return false; });
@@ -87,8 +91,14 @@ class Lender {
     changed_.notify_all();
   }
 
-  void Compile() {
+  // What the thread that compiles holds until it sleeps.
+  struct Working {
+    NativeScope native;
     QuietLogs quiet;
+  };
+
+  void Compile() {
+    working_.emplace();
     if (InstallRunHooks().ok()) {
       auto builder = xla::HloComputation::Builder("main");
       xla::HloInstruction* x =
@@ -109,10 +119,12 @@ class Lender {
             .IgnoreError();
       }
     }
+    working_.reset();
     Publish(nullptr);
   }
 
   const std::string name_;
+  std::optional<Working> working_;
   std::mutex run_mutex_;
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -120,12 +132,22 @@ class Lender {
   HloPassInterface* pass_ = nullptr;
 };
 
+// Guarded by MutexOf(kBorrowedPasses). Lenders are never destroyed.
+std::map<std::string, Lender*>& Lenders() {
+  static auto* lenders = [] {
+    // What a pass refers to lies on the stack of its lender's thread. That
+    // thread does not exist in a process that is forked off, which gives its
+    // stack to other threads.
+    CallInForkedProcesses([] { Lenders().clear(); });
+    return new std::map<std::string, Lender*>();
+  }();
+  return *lenders;
+}
+
 Lender& LenderOf(const std::string& name) {
-  static auto* mutex = new std::mutex();
-  static auto* lenders = new std::map<std::string, std::unique_ptr<Lender>>();
-  std::lock_guard<std::mutex> lock(*mutex);
-  std::unique_ptr<Lender>& lender = (*lenders)[name];
-  if (lender == nullptr) lender = std::make_unique<Lender>(name);
+  std::lock_guard<std::mutex> lock(MutexOf(ProcessLock::kBorrowedPasses));
+  Lender*& lender = Lenders()[name];
+  if (lender == nullptr) lender = new Lender(name);
   return *lender;
 }
 

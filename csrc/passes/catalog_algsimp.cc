@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The algebraic simplifier has as many options as all other passes together.
+#include "hlo/config.h"
 #include "passes/catalog.h"
 #include "xla/hlo/transforms/simplifiers/algebraic_simplifier.h"
 
@@ -44,8 +45,7 @@ constexpr BoolFlag kBoolFlags[] = {
      "and reversals into them."},
     {"enable_dot_strength_reduction", &Algsimp::enable_dot_strength_reduction,
      &Algsimp::set_enable_dot_strength_reduction,
-     "Write matrix-vector dots as multiply and reduce; XLA's CPU compiler "
-     "turns this off."},
+     "Write matrix-vector dots as multiply and reduce."},
     {"enable_dot_to_multiply_rewrite", &Algsimp::enable_dot_to_multiply_rewrite,
      &Algsimp::set_enable_dot_to_multiply_rewrite,
      "Write a dot that is an outer product as a multiply of broadcasts."},
@@ -91,13 +91,14 @@ constexpr BoolFlag kBoolFlags[] = {
      &Algsimp::set_enable_window_reduce_to_reduce_replacement,
      "Write a reduce-window whose windows do not overlap as a reduce."},
     {"executing_on_cpu", &Algsimp::executing_on_cpu,
-     &Algsimp::set_executing_on_cpu,
-     "Say that the module will run on a CPU, as XLA's CPU compiler does."},
+     &Algsimp::set_executing_on_cpu, "Say that the module will run on a CPU."},
     {"is_layout_sensitive", &Algsimp::is_layout_sensitive,
      &Algsimp::set_is_layout_sensitive,
      "Keep every layout; set it once layouts have been assigned."},
     {"minmax_propagate_nan", &Algsimp::minmax_propagate_nan,
-     &Algsimp::set_minmax_propagate_nan, "Count on min(x, NaN) being NaN."},
+     &Algsimp::set_minmax_propagate_nan,
+     "Count on min(x, NaN) being NaN; the default is what the flag "
+     "xla_cpu_enable_fast_min_max leaves."},
     {"raise_slice_and_reduce_through_dot",
      &Algsimp::raise_slice_and_reduce_through_dot,
      &Algsimp::set_raise_slice_and_reduce_through_dot,
@@ -105,8 +106,7 @@ constexpr BoolFlag kBoolFlags[] = {
     {"rewrite_no_op_bitcast_convert_to_bitcast",
      &Algsimp::rewrite_no_op_bitcast_convert_to_bitcast,
      &Algsimp::set_rewrite_no_op_bitcast_convert_to_bitcast,
-     "Write a bitcast-convert that moves no data as a bitcast; XLA's CPU "
-     "compiler turns this on."},
+     "Write a bitcast-convert that moves no data as a bitcast."},
     {"rewrite_reshape_transpose_as_slice_concatenate",
      &Algsimp::rewrite_reshape_transpose_as_slice_concatenate,
      &Algsimp::set_rewrite_reshape_transpose_as_slice_concatenate,
@@ -118,8 +118,7 @@ constexpr BoolFlag kBoolFlags[] = {
      "instead of once."},
     {"supports_non_canonical_dots", &Algsimp::supports_non_canonical_dots,
      &Algsimp::set_supports_non_canonical_dots,
-     "Allow dots that dot_decomposer would still rewrite; XLA's CPU compiler "
-     "turns this off."},
+     "Allow dots that dot_decomposer would still rewrite."},
     {"unconditionally_simplify_reduce_of_transpose_or_reshape",
      &Algsimp::unconditionally_simplify_reduce_of_transpose_or_reshape,
      &Algsimp::set_unconditionally_simplify_reduce_of_transpose_or_reshape,
@@ -209,18 +208,29 @@ std::unique_ptr<xla::HloPassInterface> Make(const Options& options) {
   return std::make_unique<xla::AlgebraicSimplifier>(result);
 }
 
+// The options that XLA's CPU compiler sets.
+Algsimp CpuCompilerOptions() {
+  Algsimp options;
+  options.set_enable_dot_strength_reduction(false);
+  options.set_executing_on_cpu(true);
+  options.set_rewrite_no_op_bitcast_convert_to_bitcast(true);
+  options.set_supports_non_canonical_dots(false);
+  const absl::StatusOr<xla::HloModuleConfig> config = DefaultModuleConfig();
+  options.set_minmax_propagate_nan(
+      config.ok() && !config->debug_options().xla_cpu_enable_fast_min_max());
+  return options;
+}
+
 }  // namespace
 
 PassInfo AlgebraicSimplifierPass() {
-  const Algsimp defaults;
+  const Algsimp defaults = CpuCompilerOptions();
   PassInfo pass;
   pass.name = "algsimp";
   pass.class_name = "AlgebraicSimplifier";
   pass.summary =
       "Simplifies arithmetic, data movement, dots, convolutions and "
-      "reductions by local rules. Defaults are XLA's own for this class, "
-      "without the callbacks that a backend may set (the CPU compiler sets "
-      "none).";
+      "reductions by local rules. Defaults are what XLA's CPU compiler sets.";
   for (const BoolFlag& flag : kBoolFlags) {
     pass.options.push_back({flag.name, (defaults.*flag.get)(), flag.doc});
   }

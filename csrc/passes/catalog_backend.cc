@@ -97,8 +97,8 @@ std::vector<PassInfo> BackendPasses() {
        "FusionWrapper",
        "Puts operations that the CPU backend has code for in fusions only "
        "into fusions of their own. It belongs after fusion.",
-       {{"loop_fusion", false, "Wrap for the experimental loop fusion."},
-        {"tiled_emitter", false, "Wrap what the tiled emitter takes."}},
+       {{"loop_fusion", true, "Wrap elementwise operations too."},
+        {"tiled_emitter", true, "Wrap what the tiled emitter takes."}},
        [](const Options& options) -> PassPtr {
          return std::make_unique<xla::cpu::FusionWrapper>(
              options.Bool("loop_fusion"), options.Bool("tiled_emitter"));

@@ -269,9 +269,9 @@ std::vector<PassInfo> ExpanderPasses() {
        "ScatterExpander",
        "Writes scatters as loops of dynamic updates.",
        {{"mode",
-         "all",
-         "\"all\" takes every scatter, as XLA's CPU compiler does; \"simple\" "
-         "those that need no loop; \"indeterministic\" those whose result may "
+         "simple",
+         "\"all\" takes every scatter; \"simple\" those that need no loop, as "
+         "XLA's CPU compiler does; \"indeterministic\" those whose result may "
          "depend on the order of updates.",
          {"all", "simple", "indeterministic"}}},
        &MakeScatterExpander},

@@ -41,7 +41,7 @@ int64_t NumProducts(const HloInstruction& dot) {
 }
 
 const Rule& LoopsRule();
-void ProposeLoops(const HloInstruction& root, Dependence&,
+void ProposeLoops(const HloInstruction& root, RuleContext&,
                   std::vector<Proposal>& proposals) {
   if (!IsPlain(root) || LoopsForDot(root) != LoopsFor::kAsIs) return;
   Propose(
@@ -64,7 +64,7 @@ const Rule& LoopsRule() {
 }
 
 const Rule& TransposedRule();
-void ProposeTransposed(const HloInstruction& root, Dependence&,
+void ProposeTransposed(const HloInstruction& root, RuleContext&,
                        std::vector<Proposal>& proposals) {
   if (!IsPlain(root) || LoopsForDot(root) != LoopsFor::kTransposed) return;
   Propose(

@@ -26,11 +26,11 @@ bool IsLasting(const HloInstruction& instruction) {
 }
 
 const Rule& InOrderRule();
-void ProposeInOrder(const HloInstruction& root, Dependence& dependence,
+void ProposeInOrder(const HloInstruction& root, RuleContext& context,
                     std::vector<Proposal>& proposals) {
   // One instruction stands for its computation: the last that lasts.
   if (!IsLasting(root)) return;
-  const auto& order = dependence.post_order();
+  const auto& order = context.post_order();
   const auto last =
       std::find_if(order.rbegin(), order.rend(),
                    [](const HloInstruction* each) { return IsLasting(*each); });

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <optional>
 
+#include "hlo/self_comparison.h"
+#include "hlo/value_flow.h"
 #include "passes/fusion_rules.h"
 #include "passes/general_passes.h"
 #include "passes/rules.h"
@@ -264,10 +266,31 @@ class GroupFinder {
   Dependence dependence_;
 };
 
+// Whether the two sides of a comparison may come to hold different copies of
+// one value when `group` becomes a fusion.
+bool SplitsComparison(const Group& group, const SelfComparisons& comparisons) {
+  SelfComparisons::Instructions copied;
+  for (const HloInstruction* member : {group.first, group.last}) {
+    if (member->opcode() == HloOpcode::kFusion) {
+      copied.insert(member->fused_instructions().begin(),
+                    member->fused_instructions().end());
+    } else {
+      copied.insert(member);
+    }
+  }
+  SelfComparisons::Instructions replaced;
+  for (const HloInstruction* result : ResultsOf(*group.last)) {
+    replaced.insert(result);
+  }
+  if (group.two_results) replaced.insert(&ComputedBy(*group.first));
+  return comparisons.MaySplit(copied, replaced);
+}
+
 class GeneralFusion : public CandidatePass {
  public:
   explicit GeneralFusion(const Options& options)
       : duplicate_(options.Bool("duplicate")),
+        duplicate_compared_(options.Bool("duplicate_compared")),
         max_fusion_size_(options.Int("max_fusion_size")),
         multi_output_(options.Bool("multi_output")),
         siblings_(options.Bool("siblings")) {}
@@ -294,8 +317,12 @@ class GeneralFusion : public CandidatePass {
     }
     groups.insert(groups.end(), multi_output_groups.begin(),
                   multi_output_groups.end());
+    const SelfComparisons comparisons(module);
     std::vector<Proposal> proposals;
     for (const Group& group : groups) {
+      if (!duplicate_compared_ && SplitsComparison(group, comparisons)) {
+        continue;
+      }
       Proposal proposal;
       proposal.reads = group.Reads();
       // Constants alone are constant_folding's business.
@@ -314,6 +341,7 @@ class GeneralFusion : public CandidatePass {
 
  private:
   const bool duplicate_;
+  const bool duplicate_compared_;
   const int64_t max_fusion_size_;
   const bool multi_output_;
   const bool siblings_;
@@ -332,6 +360,10 @@ PassInfo GeneralFusionPass() {
       {{"duplicate", true,
         "Also propose copies of a producer that has other users, for which the "
         "original stays."},
+       {"duplicate_compared", false,
+        "Also propose copies of a value that the module compares with what it "
+        "picks from it, as in x == max(x), which gradients of maximum do. "
+        "Copies may round differently, and equal values then look different."},
        {"max_fusion_size",
         int64_t{128},
         "Instructions that one fusion may hold, parameters and constants not "

@@ -105,7 +105,7 @@ std::vector<const HloInstruction*> Operands(const HloInstruction& of) {
 }
 
 const Rule& ResultRule();
-void ProposeResult(const HloInstruction& root, Dependence&,
+void ProposeResult(const HloInstruction& root, RuleContext&,
                    std::vector<Proposal>& proposals) {
   if (!IsCandidate(root)) return;
   for (const Layout& layout : OtherLayouts(root.shape())) {
@@ -131,7 +131,7 @@ const Rule& ResultRule() {
 }
 
 const Rule& OperandRule();
-void ProposeOperand(const HloInstruction& root, Dependence&,
+void ProposeOperand(const HloInstruction& root, RuleContext&,
                     std::vector<Proposal>& proposals) {
   if (!IsCandidate(root)) return;
   for (int64_t i = 0; i < root.operand_count(); ++i) {

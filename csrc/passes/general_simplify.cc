@@ -9,15 +9,17 @@ namespace {
 using Set = std::vector<std::pair<std::string, OptionValue>>;
 
 // Right for all values, though XLA's authors or a cost check leave them off.
-// Without use_associative_reordering, which dies of most dots: `reassociate`
-// has the products that it is about.
+// Without use_associative_reordering, which fails a CHECK on most dots
+// (`reassociate` has the products that it is about), and without
+// enable_scalar_multiply_reduction, which XLA gets wrong where what it takes
+// the factor out of has other users, or is one branch of a select.
 std::vector<Set> Optional() {
   return {
       {{"enable_conditional_simplification", true}},
       {{"enable_conv_add_multiply_reorder", true}},
+      {{"enable_dot_strength_reduction", true}},
       {{"enable_move_dot_param_to_rhs", true}},
       {{"enable_remove_no_op_reduce_precision", true}},
-      {{"enable_scalar_multiply_reduction", true}},
       {{"raise_slice_and_reduce_through_dot", true},
        {"raise_slice_and_reduce_through_dot_threshold", 0.0}},
       {{"unconditionally_simplify_reduce_of_transpose_or_reshape", true}},

@@ -133,12 +133,12 @@ bool FitTogether(const HloInstruction& a, const HloInstruction& b,
 }
 
 const Rule& MergeRule();
-void ProposeMerge(const HloInstruction& last, Dependence& dependence,
+void ProposeMerge(const HloInstruction& last, RuleContext& context,
                   std::vector<Proposal>& proposals) {
   for (const Side& side : SidesOf(last)) {
     const HloInstruction* shared = last.operand(1 - side.operand);
     const std::vector<const HloInstruction*> users =
-        dependence.UsersInOrder(*shared);
+        context.UsersInOrder(*shared);
     const size_t at =
         std::find(users.begin(), users.end(), &last) - users.begin();
     for (size_t i = at - std::min(at, kMaxDistance); i < at; ++i) {
@@ -153,7 +153,7 @@ void ProposeMerge(const HloInstruction& last, Dependence& dependence,
           first.operand(side.operand) == last.operand(side.operand) ||
           !FitTogether(*first.operand(side.operand),
                        *last.operand(side.operand), side.operand_dimension) ||
-          dependence.Reaches(first, last)) {
+          context.Reaches(first, last)) {
         continue;
       }
       ProposeMany(
@@ -192,7 +192,7 @@ const Rule& MergeRule() {
 }
 
 const Rule& SplitRule();
-void ProposeSplit(const HloInstruction& root, Dependence&,
+void ProposeSplit(const HloInstruction& root, RuleContext&,
                   std::vector<Proposal>& proposals) {
   for (const Side& side : SidesOf(root)) {
     const HloInstruction* joined = root.operand(side.operand);
@@ -228,7 +228,7 @@ const Rule& SplitRule() {
 }
 
 const Rule& SliceRule();
-void ProposeSlice(const HloInstruction& root, Dependence&,
+void ProposeSlice(const HloInstruction& root, RuleContext&,
                   std::vector<Proposal>& proposals) {
   if (root.opcode() != HloOpcode::kSlice || !IsPlain(root)) return;
   const HloInstruction* whole = root.operand(0);

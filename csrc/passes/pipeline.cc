@@ -182,6 +182,20 @@ PipelineSpec SinglePass(PassSpec pass) {
   return spec;
 }
 
+std::vector<std::string> PassNamesIn(const PipelineSpec& spec) {
+  std::vector<std::string> names;
+  for (const PipelineStep& step : spec.steps) {
+    if (const auto* pass = std::get_if<PassSpec>(&step)) {
+      names.push_back(pass->name);
+      continue;
+    }
+    for (std::string& name : PassNamesIn(std::get<PipelineSpec>(step))) {
+      names.push_back(std::move(name));
+    }
+  }
+  return names;
+}
+
 absl::Status CheckPipeline(const PipelineSpec& spec) {
   HLOENV_RETURN_IF_ERROR(CheckShape(spec));
   return ForEachPass(spec, CheckPass);

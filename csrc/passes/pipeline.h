@@ -37,6 +37,9 @@ using PipelineStep = std::variant<PassSpec, PipelineSpec>;
 // A pipeline of one pass, with the pass's name.
 PipelineSpec SinglePass(PassSpec pass);
 
+// Names of the passes in `spec`, those of inner pipelines too, in order.
+std::vector<std::string> PassNamesIn(const PipelineSpec& spec);
+
 // Every pass exists, every option fits, no pipeline is empty or has
 // `max_iterations` below 1. Errors: UnknownPassError, PassOptionError.
 absl::Status CheckPipeline(const PipelineSpec& spec);

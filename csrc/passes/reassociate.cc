@@ -34,13 +34,58 @@ bool HasRoom(const HloInstruction& instruction) {
                                      instruction.shape().element_type()) >= 16;
 }
 
+Extremes Of(RuleContext& context,
+            std::initializer_list<const HloInstruction*> values) {
+  Extremes extremes;
+  for (const HloInstruction* value : values) {
+    extremes = extremes | context.ExtremesOf(*value);
+  }
+  return extremes;
+}
+
+// Whether sums of these in another order are infinite or NaN only where the
+// sum itself is: of large values that all have one sign, a part is never larger
+// than the whole.
+bool MayAdd(RuleContext& context,
+            std::initializer_list<const HloInstruction*> values) {
+  const Extremes extremes = Of(context, values);
+  return !(extremes.positive && extremes.negative);
+}
+
+// Whether the product of each two of these is finite, and zero only where a
+// factor is.
+bool MayMultiply(RuleContext& context,
+                 std::initializer_list<const HloInstruction*> values) {
+  return !Of(context, values).any();
+}
+
+// Whether a product of one and a sum or difference of the others is finite
+// where each product of two is, and the other way round. Infinities are not:
+// inf * (2 - 1) is infinite, inf * 2 - inf * 1 is not a number.
+bool MayDistribute(RuleContext& context,
+                   std::initializer_list<const HloInstruction*> values) {
+  return !Of(context, values).large();
+}
+
+bool MayReorder(HloOpcode opcode, RuleContext& context,
+                std::initializer_list<const HloInstruction*> values) {
+  switch (opcode) {
+    case HloOpcode::kAdd:
+      return MayAdd(context, values);
+    case HloOpcode::kMultiply:
+      return MayMultiply(context, values);
+    default:
+      return true;
+  }
+}
+
 absl::StatusOr<HloInstruction*> Binary(HloOpcode opcode, HloInstruction* a,
                                        HloInstruction* b) {
   return xla::MakeBinaryHlo(opcode, a, b);
 }
 
 const Rule& TreeRule();
-void ProposeTree(const HloInstruction& root, Dependence&,
+void ProposeTree(const HloInstruction& root, RuleContext& context,
                  std::vector<Proposal>& proposals) {
   if (!IsAssociative(root.opcode()) || !HasRoom(root)) return;
   const HloOpcode opcode = root.opcode();
@@ -51,6 +96,10 @@ void ProposeTree(const HloInstruction& root, Dependence&,
       continue;
     }
     const HloInstruction* other = root.operand(1 - side);
+    if (!MayReorder(opcode, context,
+                    {inner->operand(0), inner->operand(1), other})) {
+      continue;
+    }
     // (a . b) . c becomes a . (b . c) and (a . c) . b: the outermost operand of
     // each of the three in turn.
     for (int outer : {0, 1}) {
@@ -82,12 +131,16 @@ bool IsSum(const HloInstruction& instruction) {
 }
 
 const Rule& DistributeRule();
-void ProposeDistribute(const HloInstruction& root, Dependence&,
+void ProposeDistribute(const HloInstruction& root, RuleContext& context,
                        std::vector<Proposal>& proposals) {
   if (root.opcode() != HloOpcode::kMultiply || !HasRoom(root)) return;
   for (int side : {0, 1}) {
     const HloInstruction* sum = root.operand(side);
-    if (!IsSum(*sum) || !HasRoom(*sum)) continue;
+    if (!IsSum(*sum) || !HasRoom(*sum) ||
+        !MayDistribute(context, {root.operand(1 - side), sum->operand(0),
+                                 sum->operand(1)})) {
+      continue;
+    }
     Propose(
         DistributeRule(), root,
         {root.operand(1 - side), sum->operand(0), sum->operand(1)},
@@ -105,13 +158,13 @@ const Rule& DistributeRule() {
   static constexpr Rule rule = {
       "distribute",
       "a * (b + c) as a * b + a * c, likewise for differences. Floats round "
-      "differently, and a product may overflow that did not.",
+      "differently.",
       &ProposeDistribute};
   return rule;
 }
 
 const Rule& FactorRule();
-void ProposeFactor(const HloInstruction& root, Dependence&,
+void ProposeFactor(const HloInstruction& root, RuleContext& context,
                    std::vector<Proposal>& proposals) {
   if (!IsSum(root) || !HasRoom(root)) return;
   const HloInstruction* left = root.operand(0);
@@ -122,7 +175,11 @@ void ProposeFactor(const HloInstruction& root, Dependence&,
   }
   for (int i : {0, 1}) {
     for (int j : {0, 1}) {
-      if (left->operand(i) != right->operand(j)) continue;
+      if (left->operand(i) != right->operand(j) ||
+          !MayDistribute(context, {left->operand(i), left->operand(1 - i),
+                                   right->operand(1 - j)})) {
+        continue;
+      }
       Propose(
           FactorRule(), root,
           {left->operand(i), left->operand(1 - i), right->operand(1 - j)},
@@ -166,7 +223,7 @@ bool IsMatrixProduct(const HloInstruction& instruction) {
 }
 
 const Rule& ProductsRule();
-void ProposeProducts(const HloInstruction& root, Dependence&,
+void ProposeProducts(const HloInstruction& root, RuleContext& context,
                      std::vector<Proposal>& proposals) {
   if (!IsMatrixProduct(root)) return;
   for (int side : {0, 1}) {
@@ -175,6 +232,7 @@ void ProposeProducts(const HloInstruction& root, Dependence&,
     const auto* first = inner->operand(0);
     const auto* second = inner->operand(1);
     const auto* other = root.operand(1 - side);
+    if (!MayMultiply(context, {first, second, other})) continue;
     const auto product = [numbers = root.dot_dimension_numbers(),
                           precision = root.precision_config(),
                           type = root.shape().element_type()](
@@ -204,7 +262,8 @@ const Rule& ProductsRule() {
 }
 
 // A reduction of one array by an associative operation of its two arguments,
-// or none.
+// or none. Products of many floats, each of them moderate, overflow in one
+// order and not in another.
 std::optional<HloOpcode> ReductionOf(const HloInstruction& instruction) {
   if (instruction.opcode() != HloOpcode::kReduce || !HasRoom(instruction) ||
       instruction.operand_count() != 2) {
@@ -215,6 +274,10 @@ std::optional<HloOpcode> ReductionOf(const HloInstruction& instruction) {
       root->operand(0)->opcode() != HloOpcode::kParameter ||
       root->operand(1)->opcode() != HloOpcode::kParameter ||
       root->operand(0) == root->operand(1)) {
+    return std::nullopt;
+  }
+  if (root->opcode() == HloOpcode::kMultiply &&
+      !xla::ShapeUtil::ElementIsIntegral(instruction.shape())) {
     return std::nullopt;
   }
   return root->opcode();
@@ -250,13 +313,14 @@ bool IsIdentity(const HloInstruction& value, HloOpcode opcode) {
 }
 
 const Rule& MergeReductionsRule();
-void ProposeMergeReductions(const HloInstruction& outer, Dependence&,
+void ProposeMergeReductions(const HloInstruction& outer, RuleContext& context,
                             std::vector<Proposal>& proposals) {
   const std::optional<HloOpcode> opcode = ReductionOf(outer);
   if (!opcode.has_value()) return;
   const HloInstruction* inner = outer.operand(0);
   if (ReductionOf(*inner) != opcode ||
-      !IsIdentity(*inner->operand(1), *opcode)) {
+      !IsIdentity(*inner->operand(1), *opcode) ||
+      !MayReorder(*opcode, context, {inner->operand(0), outer.operand(1)})) {
     return;
   }
   // Dimensions of the inner result are those of its operand without the reduced
@@ -287,11 +351,12 @@ const Rule& MergeReductionsRule() {
 }
 
 const Rule& SplitReductionsRule();
-void ProposeSplitReductions(const HloInstruction& root, Dependence&,
+void ProposeSplitReductions(const HloInstruction& root, RuleContext& context,
                             std::vector<Proposal>& proposals) {
   const std::optional<HloOpcode> opcode = ReductionOf(root);
   if (!opcode.has_value() || root.dimensions().size() < 2 ||
-      !IsIdentity(*root.operand(1), *opcode)) {
+      !IsIdentity(*root.operand(1), *opcode) ||
+      !MayReorder(*opcode, context, {root.operand(0)})) {
     return;
   }
   for (int64_t first : root.dimensions()) {
@@ -335,7 +400,12 @@ PassInfo ReassociatePass() {
       "reassociate", "hloenv::Reassociate",
       "Proposes other orders of sums, products, chains of matrix products and "
       "nested reductions. It belongs before layout assignment. Integers stay "
-      "exact, floats round differently.",
+      "exact, floats round differently. No result overflows or vanishes that "
+      "did not before, wherever the product of any two values that the "
+      "rewritten operations read is finite, and zero only where a factor is "
+      "(for dots: summed over the contracted dimension). What the module "
+      "itself "
+      "holds beyond that, infinities and huge masks, is left alone.",
       Rules(), [](const Options& options) {
         return MakeRulePass("reassociate", Rules(), options);
       });

@@ -66,6 +66,7 @@ class RuleCandidatePass : public CandidatePass {
   absl::StatusOr<std::vector<Proposal>> Propose(
       const HloModule& module) const override {
     std::unique_ptr<xla::CallGraph> call_graph = xla::CallGraph::Build(&module);
+    LazyMagnitudes magnitudes(module);
     std::vector<Proposal> proposals;
     for (const HloComputation* computation : module.computations()) {
       // Fused computations, reducers and the like are not taken apart.
@@ -75,11 +76,11 @@ class RuleCandidatePass : public CandidatePass {
                xla::CallContext::kControlFlow)) {
         continue;
       }
-      Dependence dependence(*computation);
-      for (const HloInstruction* instruction : dependence.post_order()) {
+      RuleContext context(*computation, &magnitudes);
+      for (const HloInstruction* instruction : context.post_order()) {
         if (is_meant_ != nullptr && !is_meant_(*instruction)) continue;
         for (const Rule* rule : rules_) {
-          rule->propose(*instruction, dependence, proposals);
+          rule->propose(*instruction, context, proposals);
         }
       }
     }

@@ -4,18 +4,20 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "hlo/magnitudes.h"
 #include "passes/candidate.h"
 #include "passes/registry.h"
 #include "xla/hlo/ir/hlo_instruction.h"
 
 namespace hloenv {
 
-class Dependence;
+class RuleContext;
 
 // One way to rewrite. Its name is a bool option of its pass, which turns it on.
 struct Rule {
@@ -23,8 +25,8 @@ struct Rule {
   // When it applies, what it makes, and whether floats round differently.
   absl::string_view doc;
   // Appends what it would do with `instruction` as the (last) original.
-  void (*propose)(const xla::HloInstruction& instruction,
-                  Dependence& dependence, std::vector<Proposal>& proposals);
+  void (*propose)(const xla::HloInstruction& instruction, RuleContext& context,
+                  std::vector<Proposal>& proposals);
 };
 
 // What depends on what in one computation.
@@ -46,6 +48,37 @@ class Dependence {
   absl::flat_hash_map<const xla::HloInstruction*, size_t> position_;
   std::vector<uint64_t> visited_;  // by position: the search that came by last
   uint64_t stamp_ = 0;
+};
+
+// The magnitudes of a module, analysed when a rule first asks.
+class LazyMagnitudes {
+ public:
+  explicit LazyMagnitudes(const xla::HloModule& module) : module_(module) {}
+  Extremes Of(const xla::HloInstruction& instruction) {
+    if (!magnitudes_.has_value()) magnitudes_.emplace(module_);
+    return magnitudes_->Of(instruction);
+  }
+
+ private:
+  const xla::HloModule& module_;
+  std::optional<Magnitudes> magnitudes_;
+};
+
+// What a rule may ask about the computation that it looks at.
+class RuleContext : public Dependence {
+ public:
+  // `magnitudes`, of the computation's module, must outlive this.
+  RuleContext(const xla::HloComputation& computation,
+              LazyMagnitudes* magnitudes)
+      : Dependence(computation), magnitudes_(magnitudes) {}
+
+  // What the float array `instruction` may hold beside moderate values.
+  Extremes ExtremesOf(const xla::HloInstruction& instruction) {
+    return magnitudes_->Of(instruction);
+  }
+
+ private:
+  LazyMagnitudes* const magnitudes_;
 };
 
 // The entry of a pass of these rules in the catalog, all of them on by default.

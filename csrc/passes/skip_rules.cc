@@ -17,15 +17,6 @@
 namespace hloenv {
 namespace {
 
-bool IsNeeded(absl::string_view name) {
-  for (const NeededPass& pass : NeededPasses()) {
-    absl::string_view stem = pass.name;
-    const bool is_prefix = absl::ConsumeSuffix(&stem, "*");
-    if (is_prefix ? absl::StartsWith(name, stem) : name == stem) return true;
-  }
-  return false;
-}
-
 // algsimp removes transposes of scalars; the emitter of fusions dies of the
 // empty permutation.
 absl::Status RemoveEmptyTransposes(xla::HloModule* module) {
@@ -76,10 +67,13 @@ absl::Status ExpandTupleConstants(xla::HloModule* module) {
 const std::vector<SkipRule>& SkipRules() {
   static const auto* rules = new std::vector<SkipRule>({
       {"algsimp", "batch-dot-simplification",
-       "takes degenerate batch dimensions off dots, as algsimp does"},
-      {"algsimp", "tuple-simplifier", "looks through tuples, as algsimp does"},
+       "takes degenerate batch dimensions off dots, as algsimp does",
+       /*makes_the_same=*/true},
+      {"algsimp", "tuple-simplifier", "looks through tuples, as algsimp does",
+       /*makes_the_same=*/true},
       {"algsimp", "zero_sized_hlo_elimination",
-       "replaces arrays without elements, as algsimp does"},
+       "replaces arrays without elements, as algsimp does",
+       /*makes_the_same=*/true},
       {"fusion", "cpu_multi_output_fusion",
        "would fuse what was left apart, with several outputs"},
       {"general-fusion", "cpu_multi_output_fusion",
@@ -144,22 +138,113 @@ absl::Status MendBefore(absl::string_view pass, xla::HloModule* module) {
   return absl::OkStatus();
 }
 
-absl::flat_hash_set<std::string> SkippedPasses(
-    const std::vector<std::string>& decided) {
-  absl::flat_hash_set<std::string> skipped(decided.begin(), decided.end());
+namespace {
+
+absl::Status CheckFusionLayouts(const xla::HloModule& module) {
+  for (const xla::HloComputation* computation : module.computations()) {
+    const xla::HloInstruction* root = computation->root_instruction();
+    if (!computation->IsFusionComputation() ||
+        root->opcode() != xla::HloOpcode::kTuple) {
+      continue;
+    }
+    for (int64_t i = 0; i < root->operand_count(); ++i) {
+      const xla::Shape& computed = root->operand(i)->shape();
+      if (xla::Shape::Equal().MinorToMajorOnlyInLayout()(
+              computed, root->shape().tuple_shapes(i))) {
+        continue;
+      }
+      return Error(
+          kCompileError,
+          absl::StrCat(
+              "XLA's layout assignment gives result ", i, " of the fusion '",
+              computation->FusionInstruction()->name(), "' the layout of ",
+              root->shape().tuple_shapes(i).ToString(/*print_layout=*/true),
+              ", but its body computes ",
+              computed.ToString(/*print_layout=*/true),
+              ", so that the values would be wrong; decide fusions with "
+              "several results after layout assignment (run_until('fusion'))"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SplitTopK(xla::HloModule* module) {
+  for (xla::HloComputation* computation : module->computations()) {
+    for (xla::HloInstruction* topk : computation->MakeInstructionPostOrder()) {
+      if (topk->opcode() != xla::HloOpcode::kTopK) continue;
+      std::vector<xla::HloInstruction*> readers;
+      for (xla::HloInstruction* user : topk->users()) {
+        if (user->opcode() != xla::HloOpcode::kGetTupleElement) {
+          readers.push_back(user);
+        }
+      }
+      if (readers.empty() && !topk->IsRoot()) continue;
+      std::vector<xla::HloInstruction*> elements;
+      for (int64_t i = 0;
+           i < static_cast<int64_t>(topk->shape().tuple_shapes().size()); ++i) {
+        elements.push_back(computation->AddInstruction(
+            xla::HloInstruction::CreateGetTupleElement(topk, i)));
+      }
+      const bool is_root = topk->IsRoot();
+      xla::HloInstruction* tuple = computation->AddInstruction(
+          xla::HloInstruction::CreateTuple(elements));
+      for (xla::HloInstruction* reader : readers) {
+        HLOENV_RETURN_IF_ERROR(topk->ReplaceUseWith(reader, tuple));
+      }
+      if (is_root) computation->set_root_instruction(tuple);
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status LegalizeBefore(absl::string_view pass, xla::HloModule* module) {
+  if (pass == "topk-decomposer") return SplitTopK(module);
+  if (pass == "shape-canonicalizer") return CheckFusionLayouts(*module);
+  return absl::OkStatus();
+}
+
+bool IsNeeded(absl::string_view name) {
+  for (const NeededPass& pass : NeededPasses()) {
+    absl::string_view stem = pass.name;
+    const bool is_prefix = absl::ConsumeSuffix(&stem, "*");
+    if (is_prefix ? absl::StartsWith(name, stem) : name == stem) return true;
+  }
+  return false;
+}
+
+DecidedPasses ReadDecided(const std::vector<std::string>& entries) {
+  DecidedPasses passes;
+  absl::flat_hash_set<std::string> against;  // passes decided against
+  for (const std::string& entry : entries) {
+    if (const size_t at = entry.find('!'); at != std::string::npos) {
+      passes.answers[entry.substr(0, at)] = entry.substr(at + 1) == "1";
+      continue;
+    }
+    const size_t at = entry.find('?');
+    const std::string name = entry.substr(0, at);
+    if (at == std::string::npos) {
+      passes.skipped.insert(name);
+      against.insert(name);
+    } else if (at + 1 < entry.size()) {
+      passes.rejected.insert(entry.substr(at + 1));
+      passes.filtered.insert(name);
+      against.insert(name);
+    }
+  }
   for (const SkipRule& rule : SkipRules()) {
-    for (const std::string& name : decided) {
-      if (name == rule.decided) skipped.insert(std::string(rule.skipped));
-    }
+    if (!against.contains(rule.decided)) continue;
+    const bool is_filter =
+        rule.makes_the_same && !passes.skipped.contains(rule.decided);
+    (is_filter ? passes.filtered : passes.skipped)
+        .insert(std::string(rule.skipped));
   }
-  for (auto name = skipped.begin(); name != skipped.end();) {
-    if (IsNeeded(*name)) {
-      skipped.erase(name++);
-    } else {
-      ++name;
-    }
+  for (auto* names : {&passes.skipped, &passes.filtered}) {
+    absl::erase_if(*names,
+                   [](const std::string& name) { return IsNeeded(name); });
   }
-  return skipped;
+  return passes;
 }
 
 }  // namespace hloenv

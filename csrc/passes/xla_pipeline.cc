@@ -12,6 +12,7 @@
 #include "hlo/config.h"
 #include "passes/pipeline.h"
 #include "passes/run_hook.h"
+#include "rewrite/live_copy.h"
 #include "support/quiet.h"
 #include "support/status.h"
 #include "xla/service/compiler.h"
@@ -31,7 +32,7 @@ class Driver : public CompileWatch {
   Driver(HloModule* module, const PipelineRun& run, const Stop* stop)
       : CompileWatch(module),
         place_(run.place),
-        skipped_(SkippedPasses(run.decided)),
+        decided_(ReadDecided(run.decided)),
         stop_(stop) {}
 
   std::vector<Stage>& stages() { return stages_; }
@@ -44,9 +45,7 @@ class Driver : public CompileWatch {
   bool stop_was_earlier() const { return stop_was_earlier_; }
 
  protected:
-  absl::Status OnPipeline(const Arrival& arrival) override {
-    return Arrive(arrival);
-  }
+  absl::Status OnPipeline(const Arrival& arrival) override;
   absl::StatusOr<bool> OnPass(const Arrival& arrival, RunFn run) override;
   absl::StatusOr<bool> OnInvariantCheck(RunFn run) override {
     if (replaying()) return false;
@@ -60,13 +59,19 @@ class Driver : public CompileWatch {
   // Notes the arrival; an error status when the compile ends here.
   absl::Status Arrive(const Arrival& arrival);
   absl::Status CheckInterrupt();
+  // Runs the pass, as far as it was not decided.
+  absl::StatusOr<bool> RunUndecided(const Arrival& arrival, RunFn run,
+                                    Stage* stage);
 
   const std::optional<Place> place_;
-  const absl::flat_hash_set<std::string> skipped_;
+  const DecidedPasses decided_;
   const Stop* const stop_;
 
   bool arrived_ = false;
-  std::string changed_;  // as Place::changed
+  bool is_first_ = true;  // no pass has run yet from the place on
+  std::string
+      decided_pipeline_;  // path of the one that the decisions stand for
+  std::string changed_;   // as Place::changed
   int64_t stop_arrivals_ = 0;
   bool stop_was_earlier_ = false;
   absl::btree_set<std::string> paths_;
@@ -114,9 +119,47 @@ absl::Status Driver::Arrive(const Arrival& arrival) {
   return absl::CancelledError("hloenv stopped XLA's pipeline here");
 }
 
+absl::Status Driver::OnPipeline(const Arrival& arrival) {
+  HLOENV_RETURN_IF_ERROR(Arrive(arrival));
+  if (!replaying() && is_first_ && decided_.answers.contains(arrival.name)) {
+    decided_pipeline_ = arrival.path;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> Driver::RunUndecided(const Arrival& arrival, RunFn run,
+                                          Stage* stage) {
+  const bool is_first = std::exchange(is_first_, false);
+  if (!decided_pipeline_.empty() &&
+      absl::StartsWith(arrival.path, absl::StrCat(decided_pipeline_, "/"))) {
+    stage->skipped = true;
+    return false;
+  }
+  decided_pipeline_.clear();
+  const auto answer = decided_.answers.find(arrival.name);
+  if (is_first && answer != decided_.answers.end()) {
+    // The decisions stand for this run.
+    stage->skipped = !IsNeeded(arrival.name);
+    if (stage->skipped) return answer->second;
+    HLOENV_ASSIGN_OR_RETURN(const bool changed, run());
+    return changed || answer->second;
+  }
+  stage->skipped = decided_.skipped.contains(arrival.name);
+  if (stage->skipped) return false;
+  if (!decided_.filtered.contains(arrival.name)) return run();
+  const ShadowPass pass = {arrival.name, [&arrival](HloModule* shadow) {
+                             return arrival.pass->Run(shadow);
+                           }};
+  return RunWithout(decided_.rejected, pass, module(), run);
+}
+
 absl::StatusOr<bool> Driver::OnPass(const Arrival& arrival, RunFn run) {
-  if (!replaying() && !skipped_.empty()) {
+  if (!replaying() &&
+      !(decided_.skipped.empty() && decided_.filtered.empty())) {
     HLOENV_RETURN_IF_ERROR(MendBefore(arrival.name, module()));
+  }
+  if (!replaying()) {
+    HLOENV_RETURN_IF_ERROR(LegalizeBefore(arrival.name, module()));
   }
   HLOENV_RETURN_IF_ERROR(Arrive(arrival));
   if (replaying()) {
@@ -130,17 +173,15 @@ absl::StatusOr<bool> Driver::OnPass(const Arrival& arrival, RunFn run) {
   stage.path = arrival.path;
   stage.occurrence = arrival.occurrence;
   stage.path_occurrence = arrival.path_occurrence;
-  stage.skipped = skipped_.contains(arrival.name);
-  absl::StatusOr<bool> result = false;
+  const auto start = std::chrono::steady_clock::now();
+  const absl::StatusOr<bool> result = RunUndecided(arrival, run, &stage);
+  if (!result.ok()) return result;
   if (!stage.skipped) {
-    const auto start = std::chrono::steady_clock::now();
-    result = run();
     stage.duration_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(
                             std::chrono::steady_clock::now() - start)
                             .count();
-    if (!result.ok()) return result;
-    stage.changed = *result;
   }
+  stage.changed = *result;
   changed_ += stage.changed ? '1' : '0';
   stages_.push_back(std::move(stage));
   return result;

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -60,17 +61,25 @@ struct Stop {
 
 // The rest of XLA's pipeline, as asked for.
 struct PipelineRun {
-  std::optional<Place> place;        // go on from here; else from the start
-  std::vector<std::string> decided;  // passes whose rewrites were decided
+  std::optional<Place> place;  // go on from here; else from the start
+  // What was decided, one entry for each
+  //   "fusion"        pass to leave out;
+  //   "algsimp?"      pass that was decided;
+  //   "algsimp?1f…"   rewrite of it that was rejected (Capture::Identity);
+  //   "algsimp!1"     run of a pass or pipeline that the decisions stand for,
+  //                   if it comes first; whether it changed anything.
+  std::vector<std::string> decided;
 };
 
-// A pass of XLA's pipeline that is skipped because another was decided.
+// A pass of XLA's pipeline that would redo what was rejected of another pass.
 struct SkipRule {
   absl::string_view decided;  // a pass that the caller decided
   absl::string_view skipped;  // a pass of XLA's pipeline
   absl::string_view reason;
+  // It runs, but for the rewrites that were rejected; otherwise it does not.
+  bool makes_the_same = false;
 };
-// Every rule beside "a decided pass is skipped itself", sorted by `decided`.
+// Sorted by `decided`.
 const std::vector<SkipRule>& SkipRules();
 
 // A pass that XLA's pipeline always runs, also when it was decided, because the
@@ -86,10 +95,26 @@ const std::vector<NeededPass>& NeededPasses();
 // were left out would have removed.
 absl::Status MendBefore(absl::string_view pass, xla::HloModule* module);
 
-// The names of the passes that XLA's pipeline leaves out when `decided` were
-// decided.
-absl::flat_hash_set<std::string> SkippedPasses(
-    const std::vector<std::string>& decided);
+// Works around bugs of XLA's that any module may meet, in front of a pass:
+// * topk-decomposer crashes where something reads a top-k other than by
+//   get-tuple-element: such readers get a tuple of these;
+// * layout assignment may give a fusion with several results, which XLA itself
+//   makes later only, other layouts than its body computes, so that the backend
+//   would write the results in the wrong order: CompileError.
+absl::Status LegalizeBefore(absl::string_view pass, xla::HloModule* module);
+
+// What decisions mean for the passes of XLA's pipeline.
+struct DecidedPasses {
+  absl::flat_hash_set<std::string> skipped;   // do not run
+  absl::flat_hash_set<std::string> filtered;  // run without what was rejected
+  absl::flat_hash_set<std::string> rejected;  // identities of rewrites
+  absl::flat_hash_map<std::string, bool> answers;  // of the first run
+};
+// `entries` as PipelineRun::decided.
+DecidedPasses ReadDecided(const std::vector<std::string>& entries);
+
+// Whether a pass always runs (NeededPasses).
+bool IsNeeded(absl::string_view name);
 
 // Called now and then between passes, on the thread that compiles; true ends
 // the compile with a Cancelled status. One for the process; null by default.
@@ -101,15 +126,15 @@ void SetInterruptCheck(InterruptCheck check);
 absl::StatusOr<std::vector<Stage>> ListStages(const Module& module,
                                               const PipelineRun& run = {});
 
-// Runs the pipeline on a clone up to `stop`. Skips what was decided, and what
-// would redo it, on the way. PlaceError when the pipeline never arrives there,
-// or is past it already; the message lists near names.
+// Runs the pipeline on a clone up to `stop`, but for what was decided against.
+// PlaceError when the pipeline never arrives there, or is past it already; the
+// message lists near names.
 absl::StatusOr<std::pair<Module, Place>> RunUntil(const Module& module,
                                                   const Stop& stop,
                                                   const PipelineRun& run = {});
 
-// Runs the pipeline on a clone to its end, without what was decided and what
-// would redo it. PlaceError when XLA does not come by `run.place` again.
+// Runs the pipeline on a clone to its end, but for what was decided against.
+// PlaceError when XLA does not come by `run.place` again.
 absl::StatusOr<Module> Finish(const Module& module,
                               const PipelineRun& run = {});
 

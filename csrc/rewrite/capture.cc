@@ -43,7 +43,7 @@ absl::Status Capture::RunPasses(const std::vector<PipelineSpec>& passes,
                                 const ShadowPass* first) {
   if (first != nullptr) {
     HLOENV_RETURN_IF_ERROR(AddName(first->name));
-    HLOENV_RETURN_IF_ERROR(AddShadow(*first));
+    HLOENV_RETURN_IF_ERROR(AddShadow(*first, {first->name}));
   }
   if (passes.empty() && first == nullptr) {
     return Error(kUnknownPassError,
@@ -59,10 +59,21 @@ absl::Status Capture::RunPasses(const std::vector<PipelineSpec>& passes,
     } else {
       HLOENV_ASSIGN_OR_RETURN(const ShadowPass pass, MakeShadowPass(spec));
       HLOENV_RETURN_IF_ERROR(AddName(spec.name));
-      HLOENV_RETURN_IF_ERROR(AddShadow(pass));
+      HLOENV_RETURN_IF_ERROR(AddShadow(pass, PassNamesIn(spec)));
+      HLOENV_RETURN_IF_ERROR(CheckValid(*passes_.back().shadow));
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status Capture::CheckValid(const Shadow& shadow) const {
+  if (shadow.invalid_reason().empty()) return absl::OkStatus();
+  return Error(
+      kPassError,
+      absl::StrCat("pass '", shadow.name(), "' makes an invalid module of '",
+                   module_.name(), "', which is valid (a bug of XLA's): ",
+                   shadow.invalid_reason(),
+                   "; leave the pass out, or run it elsewhere"));
 }
 
 absl::Status Capture::AddName(const std::string& name) {
@@ -78,8 +89,10 @@ absl::Status Capture::AddName(const std::string& name) {
 }
 
 // Under the name that was added last.
-absl::Status Capture::AddShadow(const ShadowPass& shadow_pass) {
+absl::Status Capture::AddShadow(const ShadowPass& shadow_pass,
+                                std::vector<std::string> xla_names) {
   Pass pass;
+  pass.xla_names = std::move(xla_names);
   pass.name = static_cast<int32_t>(pass_names_.size()) - 1;
   HLOENV_ASSIGN_OR_RETURN(pass.shadow, Shadow::Run(module_, shadow_pass));
   if (pass.shadow->changed()) analysis_ = &module_.analysis();
@@ -94,9 +107,13 @@ absl::Status Capture::AddCandidates(const PassSpec& spec) {
   for (const PassSpec& part : candidates.union_of) {
     HLOENV_ASSIGN_OR_RETURN(const ShadowPass pass,
                             MakeShadowPass(SinglePass(part)));
-    HLOENV_RETURN_IF_ERROR(AddShadow(pass));
-    // A whole module is no choice beside others.
-    if (!passes_.back().whole_reason.empty()) passes_.pop_back();
+    HLOENV_RETURN_IF_ERROR(AddShadow(pass, {part.name}));
+    // An indivisible change is no choice beside others, and an invalid one
+    // is none at all.
+    if (!passes_.back().whole_reason.empty() ||
+        !passes_.back().shadow->invalid_reason().empty()) {
+      passes_.pop_back();
+    }
   }
   if (candidates.pass == nullptr) return absl::OkStatus();
   Pass pass;

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "hlo/analysis.h"
@@ -28,6 +29,10 @@
 #include "rewrite/shadow.h"
 
 namespace hloenv {
+
+// Between the name of a pass and the identity of a rewrite of it that was
+// rejected.
+inline constexpr absl::string_view kRejects = "?";
 
 enum class AlternativeKind {
   kInstruction,  // one value is replaced
@@ -61,6 +66,7 @@ struct ChoiceInfo {
   std::string opcode;                     // of the value that users then read
   std::vector<std::string> instructions;  // names in the alternative graph
   std::vector<std::string> makes_dead;    // names of originals
+  bool duplicates_compared = false;       // as Capture::DuplicatesCompared
 };
 
 class Capture {
@@ -85,6 +91,16 @@ class Capture {
   absl::StatusOr<std::vector<int64_t>> DecisionsFor(
       const std::string& name) const;
 
+  // What `decisions` keep XLA's passes from doing: "algsimp?" and the identity
+  // of a rewrite each, sorted. Nothing for an alternative with -1, which is
+  // left to XLA.
+  absl::StatusOr<std::vector<std::string>> Rejected(
+      absl::Span<const int64_t> decisions) const;
+  // [A] as DecisionsFor, but 0 for rewrites of these identities.
+  absl::StatusOr<std::vector<int64_t>> DecisionsWithout(
+      const std::string& name,
+      const absl::flat_hash_set<std::string>& identities) const;
+
   // DecisionError unless there is one decision in range for each alternative.
   // `partial` allows -1, undecided.
   absl::Status CheckDecisions(absl::Span<const int64_t> decisions,
@@ -96,8 +112,11 @@ class Capture {
       absl::Span<const int64_t> decisions) const;
 
   // A new module with one choice taken at each alternative and nothing left
-  // that no choice reaches.
-  absl::StatusOr<Module> Apply(absl::Span<const int64_t> decisions) const;
+  // that no choice reaches. Where the decisions are those of one pass, what it
+  // left on its shadow, unless `rebuild`: later passes of XLA's may depend on
+  // the order of instructions and users, which is then the pass's.
+  absl::StatusOr<Module> Apply(absl::Span<const int64_t> decisions,
+                               bool rebuild = false) const;
 
   // The same on `module`, of which the captured one is a clone; `images` leads
   // from that clone back to it, and is left alone when the decisions are at
@@ -105,6 +124,13 @@ class Capture {
   absl::Status ApplyInPlace(
       absl::Span<const int64_t> decisions, xla::HloModule* module,
       std::unique_ptr<xla::HloCloneContext>&& images) const;
+
+  // For each choice, originals included, of one alternative after the other: 1
+  // where it fuses a copy of a float value that stays, or may stay, for others,
+  // and the module compares that value with what it picks from it, as in
+  // `x == max(x)`: copies may round differently. Computed on first use, from
+  // the alternative graph where there are such comparisons; thread-safe.
+  absl::StatusOr<std::vector<uint8_t>> DuplicatesCompared() const;
 
   // The alternative graph. Built on first use; thread-safe.
   absl::StatusOr<Module> Graph() const;
@@ -127,7 +153,8 @@ class Capture {
   };
   struct Pass {
     int32_t name = 0;  // in pass_names_; the parts of a union share theirs
-    std::unique_ptr<Shadow> shadow;  // null for a candidate pass
+    std::vector<std::string> xla_names;  // of the passes that ran
+    std::unique_ptr<Shadow> shadow;      // null for a candidate pass
     std::vector<Proposal> proposals;
     std::vector<uint8_t> is_dropped;  // by proposal: it would close a cycle
     std::vector<int32_t> first_node;  // by proposal
@@ -153,9 +180,14 @@ class Capture {
 
   absl::Status RunPasses(const std::vector<PipelineSpec>& passes,
                          const ShadowPass* first);
+  // PassError where a pass of XLA's wrote an invalid module.
+  absl::Status CheckValid(const Shadow& shadow) const;
   absl::Status AddName(const std::string& name);
-  absl::Status AddShadow(const ShadowPass& pass);
+  absl::Status AddShadow(const ShadowPass& pass,
+                         std::vector<std::string> xla_names);
   absl::Status AddCandidates(const PassSpec& spec);
+  // The shadow of the pass whose decisions these are, or null.
+  const Shadow* OwnShadow(absl::Span<const int64_t> decisions) const;
   absl::Status Rewrite(absl::Span<const int64_t> decisions,
                        class Materializer* result) const;
   void CollectNodes();
@@ -177,6 +209,11 @@ class Capture {
   std::vector<Use> UsesOf(int32_t original) const;
   absl::Status BuildGraph(BuiltGraph* graph) const;
   absl::StatusOr<const BuiltGraph*> GetGraph() const;
+  std::string Identity(const Alternative& alternative, int64_t choice) const;
+  // By alternative and choice; empty where there are none.
+  using Flags = std::vector<std::vector<uint8_t>>;
+  absl::StatusOr<Flags> FindDuplicatesCompared() const;
+  absl::StatusOr<const Flags*> GetDuplicatesCompared() const;
   std::vector<std::string> PassNames(const std::vector<int32_t>& passes) const;
   std::vector<std::string> MadeDead(const Alternative& alternative,
                                     int64_t choice) const;
@@ -192,6 +229,8 @@ class Capture {
 
   mutable std::mutex graph_mutex_;
   mutable std::optional<absl::StatusOr<BuiltGraph>> graph_;
+  mutable std::mutex duplicates_mutex_;
+  mutable std::optional<absl::StatusOr<Flags>> duplicates_;
 };
 
 }  // namespace hloenv

@@ -218,6 +218,9 @@ absl::StatusOr<ChoiceInfo> Capture::Describe(int64_t alternative_index,
     }
   }
   info.makes_dead = MadeDead(alternative, choice);
+  HLOENV_ASSIGN_OR_RETURN(const Flags* duplicates, GetDuplicatesCompared());
+  info.duplicates_compared =
+      !duplicates->empty() && (*duplicates)[alternative_index][choice] != 0;
   return info;
 }
 

@@ -156,8 +156,27 @@ class Materializer {
   std::vector<std::unique_ptr<HloCloneContext>> contexts_;  // by pass
 };
 
-absl::StatusOr<Module> Capture::Apply(
-    absl::Span<const int64_t> decisions) const {
+const Shadow* Capture::OwnShadow(absl::Span<const int64_t> decisions) const {
+  const bool accepts_any =
+      absl::c_any_of(decisions, [](int64_t decision) { return decision > 0; });
+  if (!accepts_any) return nullptr;
+  for (const Pass& pass : passes_) {
+    // The parts of a union share their name.
+    const auto has_its_name = [&](const Pass& other) {
+      return other.name == pass.name;
+    };
+    if (pass.shadow == nullptr || absl::c_count_if(passes_, has_its_name) > 1) {
+      continue;
+    }
+    const absl::StatusOr<std::vector<int64_t>> own =
+        DecisionsFor(pass_names_[pass.name]);
+    if (own.ok() && absl::c_equal(*own, decisions)) return pass.shadow.get();
+  }
+  return nullptr;
+}
+
+absl::StatusOr<Module> Capture::Apply(absl::Span<const int64_t> decisions,
+                                      bool rebuild) const {
   HLOENV_RETURN_IF_ERROR(CheckDecisions(decisions, /*partial=*/false));
   for (size_t a = 0; a < alternatives_.size(); ++a) {
     if (alternatives_[a].kind == AlternativeKind::kPass && decisions[a] > 0) {
@@ -167,6 +186,12 @@ absl::StatusOr<Module> Capture::Apply(
       HLOENV_RETURN_IF_ERROR(Prune(whole.get()));
       return Module(std::move(whole));
     }
+  }
+  const Shadow* own = rebuild ? nullptr : OwnShadow(decisions);
+  if (own != nullptr) {
+    std::unique_ptr<HloModule> clone = own->hlo().Clone(/*suffix=*/"");
+    HLOENV_RETURN_IF_ERROR(Prune(clone.get()));
+    return Module(std::move(clone));
   }
   Materializer result(*this);
   HLOENV_RETURN_IF_ERROR(Rewrite(decisions, &result));

@@ -141,6 +141,29 @@ absl::Status ReplaceUseDifferentAt(HloInstruction* before, HloInstruction* user,
   return replace_use_different_at(before, user, index, after);
 }
 
+void NoteReplaceOperand(const HloInstruction* user, int64_t index,
+                        const HloInstruction* after) {
+  if (current_recorder == nullptr || user->parent() == nullptr) return;
+  if (Recorder* recorder = RecorderFor(user->parent()->parent())) {
+    recorder->OnReplaceOperand(user, user->operand(index), after);
+  }
+}
+
+absl::Status (*replace_operand)(HloInstruction*, int64_t, HloInstruction*);
+absl::Status ReplaceOperand(HloInstruction* user, int64_t index,
+                            HloInstruction* after) {
+  NoteReplaceOperand(user, index, after);
+  return replace_operand(user, index, after);
+}
+
+absl::Status (*replace_operand_different)(HloInstruction*, int64_t,
+                                          HloInstruction*);
+absl::Status ReplaceOperandDifferent(HloInstruction* user, int64_t index,
+                                     HloInstruction* after) {
+  NoteReplaceOperand(user, index, after);
+  return replace_operand_different(user, index, after);
+}
+
 absl::Status (*remove_instruction)(HloComputation*, HloInstruction*, bool);
 absl::Status RemoveInstruction(HloComputation* computation,
                                HloInstruction* instruction, bool unchecked) {
@@ -219,6 +242,11 @@ HookGroup& RecorderHooks() {
                ReplaceUseDifferent, &replace_use_different),
       MakeHook("_ZN3xla14HloInstruction28ReplaceUseWithDifferentShapeEPS0_iS1_",
                ReplaceUseDifferentAt, &replace_use_different_at),
+      MakeHook("_ZN3xla14HloInstruction18ReplaceOperandWithElPS0_",
+               ReplaceOperand, &replace_operand),
+      MakeHook(
+          "_ZN3xla14HloInstruction32ReplaceOperandWithDifferentShapeElPS0_",
+          ReplaceOperandDifferent, &replace_operand_different),
       MakeHook("_ZN3xla14HloComputation21RemoveInstructionImplEPNS_"
                "14HloInstructionEb",
                RemoveInstruction, &remove_instruction),
@@ -240,6 +268,9 @@ Recorder::Recorder(HloModule* module)
     : module_(module), outer_(current_recorder) {
   for (const HloComputation* computation : module->computations()) {
     computations_.insert(computation);
+    for (const HloInstruction* instruction : computation->instructions()) {
+      there_.push_back(instruction);
+    }
   }
   current_recorder = this;
 }
@@ -252,7 +283,7 @@ void Recorder::Stop() {
 int32_t Recorder::TokenOf(const HloInstruction* instruction) {
   auto [it, is_new] =
       token_of_.try_emplace(instruction, static_cast<int32_t>(tokens_.size()));
-  if (is_new) tokens_.push_back({it->second, instruction->parent()});
+  if (is_new) tokens_.push_back({it->second, false, instruction->parent()});
   return it->second;
 }
 
@@ -269,6 +300,25 @@ void Recorder::OnReplace(const HloInstruction* before,
   const int32_t a = Find(TokenOf(before));
   const int32_t b = Find(TokenOf(after));
   tokens_[a].parent = b;
+  tokens_[b].has_changed |= tokens_[a].has_changed;
+}
+
+void Recorder::OnReplaceOperand(const HloInstruction* user,
+                                const HloInstruction* before,
+                                const HloInstruction* after) {
+  if (before == after) return;
+  // What the pass made and has not used yet, it may still be making.
+  if (!token_of_.contains(user) && !WasThere(user)) return;
+  if (Find(TokenOf(before)) == Find(TokenOf(after))) return;
+  tokens_[Find(TokenOf(user))].has_changed = true;
+}
+
+// Whether an instruction stood at this address at construction.
+bool Recorder::WasThere(const HloInstruction* instruction) {
+  if (there_.empty()) return false;
+  if (!is_sorted_) std::sort(there_.begin(), there_.end());
+  is_sorted_ = true;
+  return std::binary_search(there_.begin(), there_.end(), instruction);
 }
 
 void Recorder::OnRemove(const HloComputation* computation,
@@ -316,19 +366,27 @@ void Recorder::OnComputationsFreed() {
   }
 }
 
+// Of an instruction that the module held at construction.
+int32_t Recorder::FirstTokenOf(const HloInstruction* instruction) const {
+  // The address may have been used again: the first instruction there is meant.
+  auto it = freed_token_of_.find(instruction);
+  if (it != freed_token_of_.end()) return it->second;
+  it = token_of_.find(instruction);
+  return it == token_of_.end() ? kNoToken : it->second;
+}
+
 bool Recorder::DeclaredEqual(const HloInstruction* before,
                              const HloInstruction* after) {
   if (before == after && !removed_.contains(before)) return true;
   auto b = token_of_.find(after);
   if (b == token_of_.end()) return false;
-  // The address may have been used again: the first instruction there is meant.
-  auto a = freed_token_of_.find(before);
-  if (a == freed_token_of_.end()) {
-    a = token_of_.find(before);
-    if (a == token_of_.end()) return false;
-  }
-  if (a->second == kNoToken) return false;
-  return Find(a->second) == Find(b->second);
+  const int32_t a = FirstTokenOf(before);
+  return a != kNoToken && Find(a) == Find(b->second);
+}
+
+bool Recorder::MayHaveChanged(const HloInstruction* before) {
+  const int32_t token = FirstTokenOf(before);
+  return token != kNoToken && tokens_[Find(token)].has_changed;
 }
 
 }  // namespace hloenv

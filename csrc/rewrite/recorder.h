@@ -57,11 +57,20 @@ class Recorder {
   bool DeclaredEqual(const xla::HloInstruction* before,
                      const xla::HloInstruction* after);
 
+  // Whether the pass may have changed the value of `before`, or of what it
+  // declared equal to it, by giving an instruction another operand that it
+  // never declared equal to the old one. What it declared equal to `before`
+  // then may not be equal to what `before` was at construction.
+  bool MayHaveChanged(const xla::HloInstruction* before);
+
   // Called by the hooks.
   xla::HloModule* module() const { return module_; }
   Recorder* outer() const { return outer_; }
   void OnReplace(const xla::HloInstruction* before,
                  const xla::HloInstruction* after);
+  void OnReplaceOperand(const xla::HloInstruction* user,
+                        const xla::HloInstruction* before,
+                        const xla::HloInstruction* after);
   void OnRemove(const xla::HloComputation* computation,
                 const xla::HloInstruction* instruction);
   void OnCleanup(const xla::HloComputation* computation);
@@ -71,6 +80,8 @@ class Recorder {
   int32_t TokenOf(const xla::HloInstruction* instruction);
   int32_t Find(int32_t token);
   void Forget(const xla::HloInstruction* instruction);
+  int32_t FirstTokenOf(const xla::HloInstruction* instruction) const;
+  bool WasThere(const xla::HloInstruction* instruction);
 
   xla::HloModule* module_;
   Recorder* outer_;
@@ -84,9 +95,12 @@ class Recorder {
   absl::flat_hash_map<const xla::HloComputation*,
                       std::vector<const xla::HloInstruction*>>
       pending_;
+  std::vector<const xla::HloInstruction*> there_;  // at construction
+  bool is_sorted_ = false;
   // Union-find over values that were declared equal to something.
   struct Token {
     int32_t parent;
+    bool has_changed;  // of the parent: see MayHaveChanged
     const xla::HloComputation* computation;
   };
   std::vector<Token> tokens_;

@@ -3,10 +3,12 @@
 
 #include <tuple>
 
+#include "rewrite/in_place.h"
 #include "rewrite/recorder.h"
 #include "rewrite/same.h"
 #include "support/quiet.h"
 #include "support/status.h"
+#include "xla/service/hlo_verifier.h"
 
 namespace hloenv {
 namespace {
@@ -14,6 +16,17 @@ namespace {
 using xla::HloComputation;
 using xla::HloInstruction;
 using xla::HloModule;
+
+// What XLA's verifier has against `after`, if it accepts `before`. (Some of
+// XLA's passes do not expect fusions, and write invalid ones.)
+std::string NewInvalidity(const Module& before, HloModule* after) {
+  xla::HloVerifier verifier(/*layout_sensitive=*/false,
+                            /*allow_mixed_precision=*/true);
+  const absl::Status status = verifier.Run(after).status();
+  if (status.ok() || !before.Verify().ok()) return "";
+  return std::string(status.message());
+}
+
 }  // namespace
 
 absl::StatusOr<ShadowPass> MakeShadowPass(const PipelineSpec& spec) {
@@ -51,6 +64,7 @@ absl::StatusOr<std::unique_ptr<Shadow>> Shadow::Run(const Module& module,
   // through the library's GOT, so the recorder has to be told.
   shadow->hlo_->Cleanup();
   recorder.OnComputationsFreed();
+  shadow->invalid_reason_ = NewInvalidity(module, shadow->hlo_.get());
   shadow->analysis_ = &module.analysis();
   shadow->MapImages(*images);
   shadow->Compare(&recorder);
@@ -212,7 +226,8 @@ bool Shadow::CompareComputation(int32_t number, Recorder* recorder) {
         rewired_.resize(num_rewired);
         break;
       }
-      rewired_.push_back({Use{number, i, static_cast<int32_t>(k)}, o, after});
+      rewired_.push_back({Use{number, i, static_cast<int32_t>(k)}, o, after,
+                          recorder->MayHaveChanged(original_image_[o])});
     }
   }
   const int32_t r = first + root->local_id();
@@ -220,11 +235,10 @@ bool Shadow::CompareComputation(int32_t number, Recorder* recorder) {
     if (!is_entry && !recorder->DeclaredEqual(original_image_[r], image_root)) {
       return false;
     }
-    rewired_.push_back({Use{number, Use::kRoot, 0}, r, image_root});
-  } else if (survives_[r] == 0 && !is_entry &&
-             !original->IsFusionComputation()) {
-    // A loop body whose result changed in place may be right only together with
-    // its condition or its caller.
+    rewired_.push_back({Use{number, Use::kRoot, 0}, r, image_root, false});
+  } else if (survives_[r] == 0 && !is_entry) {
+    // A computation whose result changed in place may be right only together
+    // with its caller, or with the condition of its loop.
     return false;
   }
   return true;
@@ -312,6 +326,7 @@ void Shadow::Compare(Recorder* recorder) {
     whole_reason_ = "it changes the parameters or the result of the entry";
     return;
   }
+  DropOtherValues();
   for (int32_t effect : analysis_->effects) {
     if (survives_[effect] == 0) {
       whole_reason_ = absl::StrCat(
@@ -344,6 +359,30 @@ void Shadow::Compare(Recorder* recorder) {
     }
   }
   CollectFrontiers();
+}
+
+// Takes survivors that hold values of the pass's own for new instructions.
+void Shadow::DropOtherValues() {
+  absl::flat_hash_set<std::pair<int32_t, int64_t>> rewired;
+  std::vector<std::vector<int32_t>> doubtful(computation_image_.size());
+  for (const Rewired& edge : rewired_) {
+    rewired.insert({edge.use.user, edge.use.operand});
+    if (edge.is_doubtful) {
+      doubtful[edge.use.computation].push_back(edge.use.user);
+    }
+  }
+  const auto same_computation = [this](const HloComputation* a,
+                                       const HloComputation* b) {
+    return computation_image_[analysis_->index.NumberOf(a)] == b ||
+           a->Equal(*b, /*is_layout_sensitive=*/true);
+  };
+  for (size_t c = 0; c < computation_image_.size(); ++c) {
+    if (computation_image_[c] == nullptr) continue;
+    const std::vector<int32_t> others = SurvivorsOfOtherValue(
+        {*analysis_, static_cast<int32_t>(c), computation_image_[c], image_,
+         survives_, rewired, doubtful[c], same_computation});
+    for (int32_t other : others) survives_[other] = 0;
+  }
 }
 
 void Shadow::Detach(int32_t original) {

@@ -67,6 +67,9 @@ class Shadow {
   const std::string& whole_reason() const { return whole_reason_; }
   bool is_whole() const { return !whole_reason_.empty(); }
 
+  // Why the pass makes an invalid module of a valid one; empty if it does not.
+  const std::string& invalid_reason() const { return invalid_reason_; }
+
   // Sorted by use. Empty when `is_whole()`.
   const std::vector<Frontier>& frontiers() const { return frontiers_; }
 
@@ -93,6 +96,7 @@ class Shadow {
   void Compare(Recorder* recorder);
   std::string ModuleLevelChange() const;
   bool CompareComputation(int32_t number, Recorder* recorder);
+  void DropOtherValues();
   bool HasChanges(int32_t number, size_t num_rewired) const;
   bool KeepsItsCallers(int32_t number) const;
   bool SameControl(const xla::HloInstruction& original,
@@ -103,12 +107,16 @@ class Shadow {
     Use use;
     int32_t original;
     const xla::HloInstruction* replacement;
+    // The pass may have changed the original in place before it declared the
+    // two equal.
+    bool is_doubtful;
   };
 
   const Analysis* analysis_ = nullptr;  // null if the pass changed nothing
   std::string name_;
   bool changed_ = false;
   std::string whole_reason_;
+  std::string invalid_reason_;
   std::unique_ptr<xla::HloModule> hlo_;
   std::unique_ptr<InstructionIndex> index_;  // of the shadow
   // By original instruction number: its image, null once that is removed.

@@ -124,15 +124,14 @@ void CompareOutputs(const xla::Shape& shape,
       });
 }
 
-}  // namespace
+using ChoiceErrors = std::vector<std::vector<ChoiceError>>;
 
-absl::StatusOr<std::vector<std::vector<ChoiceError>>> VerifyAlternatives(
-    const Capture& capture, absl::Span<const Bytes> inputs) {
-  std::vector<std::vector<ChoiceError>> errors;
-  for (const Alternative& alternative : capture.alternatives()) {
-    errors.emplace_back(alternative.num_choices() - 1);
-  }
-  HLOENV_ASSIGN_OR_RETURN(Module alternatives, capture.Graph());
+// Fills `errors` from one run of the graph; returns the module's outputs.
+absl::StatusOr<std::vector<std::string>> RunGraph(
+    const Module& alternatives, absl::Span<const Bytes> inputs,
+    ChoiceErrors* errors) {
+  // The evaluator fails CHECKs on what the verifier would find.
+  HLOENV_RETURN_IF_ERROR(alternatives.Verify());
   HLOENV_ASSIGN_OR_RETURN(Module graph, ForEvaluator(alternatives));
   auto on_custom_call = [&](const xla::HloInstruction* call,
                             absl::Span<const xla::Literal*> operands)
@@ -145,7 +144,14 @@ absl::StatusOr<std::vector<std::vector<ChoiceError>>> VerifyAlternatives(
           absl::StrCat("custom call '", call->name(), "' to '",
                        call->custom_call_target(), "' cannot be evaluated"));
     }
-    std::vector<ChoiceError>& choices = errors[*alternative];
+    if (*alternative < 0 ||
+        *alternative >= static_cast<int64_t>(errors->size()) ||
+        operands.size() != (*errors)[*alternative].size() + 1) {
+      return Error(kArgumentError,
+                   absl::StrCat("'", call->name(),
+                                "' is not an alternative of this capture"));
+    }
+    std::vector<ChoiceError>& choices = (*errors)[*alternative];
     const std::vector<uint8_t> is_read = ReadElements(*call);
     for (size_t i = 0; i < choices.size(); ++i) {
       ++choices[i].num_evaluations;
@@ -158,8 +164,20 @@ absl::StatusOr<std::vector<std::vector<ChoiceError>>> VerifyAlternatives(
     }
     return operands[0]->Clone();
   };
+  return Interpret(graph, inputs, on_custom_call);
+}
+
+}  // namespace
+
+absl::StatusOr<ChoiceErrors> VerifyAlternatives(
+    const Capture& capture, absl::Span<const Bytes> inputs) {
+  ChoiceErrors errors;
+  for (const Alternative& alternative : capture.alternatives()) {
+    errors.emplace_back(alternative.num_choices() - 1);
+  }
+  HLOENV_ASSIGN_OR_RETURN(Module graph, capture.Graph());
   HLOENV_ASSIGN_OR_RETURN(std::vector<std::string> outputs,
-                          Interpret(graph, inputs, on_custom_call));
+                          RunGraph(graph, inputs, &errors));
   for (size_t a = 0; a < errors.size(); ++a) {
     if (capture.alternatives()[a].kind != AlternativeKind::kPass) continue;
     for (size_t c = 0; c < errors[a].size(); ++c) {
@@ -173,6 +191,26 @@ absl::StatusOr<std::vector<std::vector<ChoiceError>>> VerifyAlternatives(
       CompareOutputs(capture.module().hlo().result_shape(), outputs,
                      whole_outputs, &errors[a][c]);
     }
+  }
+  return errors;
+}
+
+absl::StatusOr<ChoiceErrors> VerifyGraph(const Module& graph,
+                                         absl::Span<const int64_t> num_choices,
+                                         absl::Span<const Bytes> inputs) {
+  ChoiceErrors errors;
+  for (const int64_t count : num_choices) {
+    if (count < 2) {
+      return Error(kArgumentError,
+                   absl::StrCat("an alternative has ", count, " choices"));
+    }
+    errors.emplace_back(count - 1);
+  }
+  HLOENV_RETURN_IF_ERROR(RunGraph(graph, inputs, &errors).status());
+  for (const AlternativeSite& site : FindAlternatives(graph.hlo())) {
+    const auto a = static_cast<size_t>(site.alternative);
+    if (site.kind != "pass" || a >= errors.size()) continue;
+    errors[a].assign(errors[a].size(), ChoiceError());
   }
   return errors;
 }

@@ -32,6 +32,13 @@ struct ChoiceError {
 absl::StatusOr<std::vector<std::vector<ChoiceError>>> VerifyAlternatives(
     const Capture& capture, absl::Span<const Bytes> inputs);
 
+// The same for an alternative graph by itself, as where it was upcast to
+// another type; `num_choices` as in the capture. Alternatives of kind "pass"
+// have no value there: nothing is evaluated for them.
+absl::StatusOr<std::vector<std::vector<ChoiceError>>> VerifyGraph(
+    const Module& graph, absl::Span<const int64_t> num_choices,
+    absl::Span<const Bytes> inputs);
+
 // How far the originals of some alternatives move when every rounding does
 // (perturb.h): the worst of `num_runs` runs, by the order of `alternatives`. No
 // choice that only rounds differently need be nearer. `num_evaluations` as

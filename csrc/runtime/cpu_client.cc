@@ -3,7 +3,12 @@
 
 #include "runtime/cpu_client.h"
 
+#include <unistd.h>
+
+#include <atomic>
+
 #include "hlo/config.h"
+#include "support/fork.h"
 #include "support/status.h"
 #include "tsl/platform/cpu_info.h"
 #include "unsupported/Eigen/CXX11/Tensor"
@@ -13,6 +18,43 @@
 #include "xla/tsl/platform/threadpool.h"
 
 namespace hloenv {
+namespace {
+
+// XLA compiles on threads of a pool that it makes for its first compile, and
+// would wait for them forever in a process that was forked off after that.
+std::atomic<bool> has_compiled{false};
+std::atomic<bool> lost_compiler_threads{false};
+
+// The pool of IntraOpThreads; a new one is made in a process that was forked
+// off. Guarded by MutexOf(kThreads).
+std::atomic<const Eigen::ThreadPoolDevice*> intra_op_threads{nullptr};
+
+const bool is_told_of_forks = [] {
+  CallInForkedProcesses([] {
+    lost_compiler_threads = has_compiled.load();
+    intra_op_threads = nullptr;
+  });
+  return true;
+}();
+
+}  // namespace
+
+absl::Status CheckCompilerThreads() {
+  if (lost_compiler_threads) {
+    return Error(
+        kForkError,
+        absl::StrCat(
+            "process ", getpid(), " was forked from one in which XLA had ",
+            "compiled: the threads of XLA's compiler do not exist here, and a ",
+            "compile would wait for them forever. Start such processes with ",
+            "multiprocessing.get_context('spawn') or 'forkserver', fork "
+            "before ",
+            "the first compile, or leave compiling to hloenv's own child ",
+            "processes (hloenv.measure, hloenv.isolated)"));
+  }
+  has_compiled = true;
+  return absl::OkStatus();
+}
 
 absl::StatusOr<xla::Compiler*> CpuCompiler() {
   HLOENV_RETURN_IF_ERROR(DefaultModuleConfig().status());
@@ -26,13 +68,15 @@ absl::StatusOr<xla::Compiler*> CpuCompiler() {
 }
 
 const Eigen::ThreadPoolDevice* IntraOpThreads() {
-  static const auto* device = [] {
-    const int num_threads = tsl::port::NumSchedulableCPUs();
-    auto* pool =
-        new tsl::thread::ThreadPool(tsl::Env::Default(), "hloenv", num_threads);
-    return new Eigen::ThreadPoolDevice(pool->AsEigenThreadPool(), num_threads);
-  }();
-  return device;
+  if (const auto* threads = intra_op_threads.load()) return threads;
+  std::lock_guard<std::mutex> lock(MutexOf(ProcessLock::kThreads));
+  if (const auto* threads = intra_op_threads.load()) return threads;
+  const int num_threads = tsl::port::NumSchedulableCPUs();
+  auto* pool =
+      new tsl::thread::ThreadPool(tsl::Env::Default(), "hloenv", num_threads);
+  intra_op_threads =
+      new Eigen::ThreadPoolDevice(pool->AsEigenThreadPool(), num_threads);
+  return intra_op_threads;
 }
 
 }  // namespace hloenv

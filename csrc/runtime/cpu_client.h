@@ -14,6 +14,10 @@ class Compiler;
 
 namespace hloenv {
 
+// Before every compile: a ForkError where the threads that XLA compiles on were
+// left behind in a process that this one was forked from.
+absl::Status CheckCompilerThreads();
+
 // XLA's compiler for the host. Lives as long as the process; any thread may
 // compile. Checks XLA_FLAGS first: FlagError.
 absl::StatusOr<xla::Compiler*> CpuCompiler();

@@ -134,6 +134,7 @@ Executable::~Executable() = default;
 absl::StatusOr<std::shared_ptr<Executable>> Executable::Compile(
     const Module& module) {
   QuietLogs quiet;
+  HLOENV_RETURN_IF_ERROR(CheckCompilerThreads());
   HLOENV_RETURN_IF_ERROR(CheckMemoryMapsLeft());
   HLOENV_ASSIGN_OR_RETURN(xla::Compiler * compiler, CpuCompiler());
   HLOENV_RETURN_IF_ERROR(CheckRunnable(module.hlo()));
@@ -319,7 +320,6 @@ std::unique_ptr<Executable::Frame> Executable::AcquireFrame() {
   }
   frame->input_copies.resize(inputs_.size());
   frame->options.set_device_ordinal(0);
-  frame->options.set_intra_op_thread_pool(IntraOpThreads());
   return frame;
 }
 
@@ -346,6 +346,8 @@ absl::Status Executable::RunWith(absl::Span<const void* const> inputs,
                                  absl::Span<void* const> outputs,
                                  Execute execute) {
   std::unique_ptr<Frame> frame = AcquireFrame();
+  // Not those of a process that this one was forked from.
+  frame->options.set_intra_op_thread_pool(IntraOpThreads());
   auto set = [&](int64_t allocation, const void* memory, size_t bytes) {
     frame->table[allocation] =
         stream_executor::DeviceAddressBase(const_cast<void*>(memory), bytes);

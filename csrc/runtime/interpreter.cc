@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "hlo/indexing.h"
+#include "hlo/layouts.h"
 #include "support/status.h"
 #include "xla/hlo/evaluator/hlo_evaluator.h"
 #include "xla/hlo/ir/hlo_computation.h"
@@ -55,6 +56,50 @@ absl::Status FillLeaves(absl::Span<const Bytes> inputs, size_t* next,
   return status;
 }
 
+// Row-major.
+absl::StatusOr<std::vector<xla::Literal>> MakeArguments(
+    const Module& module, absl::Span<const Bytes> inputs) {
+  std::vector<xla::Literal> literals;
+  size_t next = 0;
+  for (const xla::HloInstruction* parameter :
+       module.hlo().entry_computation()->parameter_instructions()) {
+    absl::StatusOr<xla::Literal> made =
+        xla::Literal::Make(RowMajor(parameter->shape()));
+    if (!made.ok()) {
+      return Annotate(made.status(), kExecuteError, "no room for an argument");
+    }
+    literals.push_back(*std::move(made));
+    HLOENV_RETURN_IF_ERROR(FillLeaves(inputs, &next, &literals.back()));
+  }
+  if (next != inputs.size()) {
+    return Error(kArgumentError,
+                 absl::StrCat("the module takes ", next, " arrays, but ",
+                              inputs.size(), " were given"));
+  }
+  return literals;
+}
+
+absl::StatusOr<xla::Literal> Evaluate(const Module& module,
+                                      const std::vector<xla::Literal>& rows,
+                                      const OnCustomCall& on_custom_call,
+                                      bool use_fast_path) {
+  const xla::HloComputation* entry = module.hlo().entry_computation();
+  std::vector<xla::Literal> literals;
+  std::vector<const xla::Literal*> arguments;
+  literals.reserve(rows.size());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    literals.push_back(
+        rows[i].Relayout(entry->parameter_instruction(i)->shape()));
+    arguments.push_back(&literals.back());
+  }
+  xla::HloEvaluator evaluator;
+  evaluator.set_use_fast_path(use_fast_path);
+  if (on_custom_call != nullptr) {
+    evaluator.set_custom_call_handler(on_custom_call);
+  }
+  return evaluator.Evaluate(*entry, arguments);
+}
+
 // Fusions that hold batched gathers or scatters become calls: XLA's expanders
 // do not look into fusions.
 absl::Status OpenFusions(xla::HloModule* module) {
@@ -76,6 +121,23 @@ absl::Status OpenFusions(xla::HloModule* module) {
 bool Contains(const xla::HloModule& module, xla::HloOpcode opcode) {
   return xla::hlo_query::ContainsInstrWithOpcode(module.entry_computation(),
                                                  {opcode});
+}
+
+// A copy whose arrays are all row-major. The evaluator moves values by their
+// indices, so layouts change none of them where no bitcast reads the bytes; but
+// it refuses to call a computation with an argument of another layout.
+Module WithRowMajorArrays(const Module& module) {
+  std::unique_ptr<xla::HloModule> clone = module.CloneHlo();
+  for (xla::HloComputation* computation : clone->computations()) {
+    for (xla::HloInstruction* instruction : computation->instructions()) {
+      if (instruction->opcode() != xla::HloOpcode::kConstant) {
+        xla::LayoutUtil::SetToDefaultLayout(instruction->mutable_shape());
+      } else if (instruction->shape().IsArray()) {
+        instruction->RelayoutConstant(RowMajor(instruction->shape()).layout());
+      }
+    }
+  }
+  return Module(std::move(clone));
 }
 
 }  // namespace
@@ -110,39 +172,20 @@ absl::StatusOr<std::vector<std::string>> Interpret(
     const Module& given, absl::Span<const Bytes> inputs,
     OnCustomCall on_custom_call) {
   HLOENV_ASSIGN_OR_RETURN(const Module module, ForEvaluator(given));
-  const xla::HloComputation* entry = module.hlo().entry_computation();
-  std::vector<xla::Literal> literals;
-  size_t next = 0;
-  for (const xla::HloInstruction* parameter : entry->parameter_instructions()) {
-    absl::StatusOr<xla::Literal> made =
-        xla::Literal::Make(RowMajor(parameter->shape()));
-    if (!made.ok()) {
-      return Annotate(made.status(), kExecuteError, "no room for an argument");
-    }
-    xla::Literal literal = *std::move(made);
-    HLOENV_RETURN_IF_ERROR(FillLeaves(inputs, &next, &literal));
-    literals.push_back(literal.Relayout(parameter->shape()));
-  }
-  if (next != inputs.size()) {
-    return Error(kArgumentError,
-                 absl::StrCat("the module takes ", next, " arrays, but ",
-                              inputs.size(), " were given"));
-  }
-  std::vector<const xla::Literal*> arguments;
-  for (const xla::Literal& literal : literals) arguments.push_back(&literal);
-
-  const auto evaluate = [&](bool use_fast_path) {
-    xla::HloEvaluator evaluator;
-    evaluator.set_use_fast_path(use_fast_path);
-    if (on_custom_call != nullptr) {
-      evaluator.set_custom_call_handler(on_custom_call);
-    }
-    return evaluator.Evaluate(*entry, arguments);
-  };
-  absl::StatusOr<xla::Literal> result = evaluate(/*use_fast_path=*/true);
+  HLOENV_ASSIGN_OR_RETURN(const std::vector<xla::Literal> arguments,
+                          MakeArguments(module, inputs));
+  absl::StatusOr<xla::Literal> result =
+      Evaluate(module, arguments, on_custom_call, /*use_fast_path=*/true);
   // The fast path of dot may give its result in another layout, which a
-  // computation that is called with it then refuses.
-  if (!result.ok()) result = evaluate(/*use_fast_path=*/false);
+  // computation that is called with it then refuses; so does a transpose.
+  if (!result.ok()) {
+    result = Evaluate(module, arguments, on_custom_call,
+                      /*use_fast_path=*/false);
+  }
+  if (!result.ok() && !DependsOnLayouts(module.hlo())) {
+    result = Evaluate(WithRowMajorArrays(module), arguments, on_custom_call,
+                      /*use_fast_path=*/false);
+  }
   if (!result.ok()) {
     return Annotate(result.status(), kExecuteError,
                     absl::StrCat("XLA's evaluator cannot run module '",

@@ -39,7 +39,8 @@ struct StepTimes {
 // Runs an executable one step after the other, none beside another, and times
 // each; then lets XLA run all of them as it does, and times that. A step that
 // XLA itself cuts into parallel pieces keeps them. `is_warm`: kernels run
-// twice, and the second run counts, which finds its inputs in the caches.
+// twice from the same memory, and the second run counts, which finds its inputs
+// in the caches.
 // Errors: ExecuteError.
 absl::StatusOr<StepTimes> TimeSteps(Executable& executable,
                                     absl::Span<const void* const> inputs,

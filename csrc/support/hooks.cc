@@ -9,10 +9,13 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cinttypes>
+#include <cstdio>
 #include <cstring>
 #include <mutex>
 
 #include "absl/strings/match.h"
+#include "support/fork.h"
 #include "support/status.h"
 
 namespace hloenv {
@@ -37,29 +40,70 @@ struct Slot {
   void* replacement;
 };
 
-std::mutex& Mutex() {
-  static std::mutex* mutex = new std::mutex;
-  return *mutex;
-}
+std::mutex& Mutex() { return MutexOf(ProcessLock::kHooks); }
 
 std::vector<Slot>& Slots() {
   static auto* slots = new std::vector<Slot>;
   return *slots;
 }
 
-// The GOT may lie in a page that the loader made read-only (RELRO); its
-// protection is put back afterwards.
-absl::Status WriteSlot(void** slot, void* value, bool was_writable) {
+// What the process may do with its memory, as the kernel has it now.
+class Protections {
+ public:
+  Protections() {
+    std::FILE* file = std::fopen("/proc/self/maps", "re");
+    if (file == nullptr) return;
+    char line[4096];
+    Range range;
+    char read, write, execute;
+    while (std::fgets(line, sizeof(line), file) != nullptr) {
+      if (std::sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %c%c%c", &range.begin,
+                      &range.end, &read, &write, &execute) != 5) {
+        continue;
+      }
+      range.protection = (read == 'r' ? PROT_READ : 0) |
+                         (write == 'w' ? PROT_WRITE : 0) |
+                         (execute == 'x' ? PROT_EXEC : 0);
+      ranges_.push_back(range);
+    }
+    std::fclose(file);
+  }
+
+  // Of the GOT where /proc is not there: as the loader leaves it at best.
+  int At(uintptr_t address) const {
+    for (const Range& range : ranges_) {
+      if (range.begin <= address && address < range.end) {
+        return range.protection;
+      }
+    }
+    return PROT_READ;
+  }
+
+ private:
+  struct Range {
+    uintptr_t begin, end;
+    int protection;
+  };
+  std::vector<Range> ranges_;
+};
+
+// The GOT may lie in a page that the loader made read-only (RELRO), whose
+// protection is put back afterwards, or in one that holds other data, which
+// stays writable.
+absl::Status WriteSlot(void** slot, void* value,
+                       const Protections& protections) {
   const auto page_size = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  void* page = reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(slot) &
-                                       ~(page_size - 1));
-  if (mprotect(page, page_size, PROT_READ | PROT_WRITE) != 0) {
+  const auto address = reinterpret_cast<uintptr_t>(slot);
+  void* page = reinterpret_cast<void*>(address & ~(page_size - 1));
+  const int protection = protections.At(address);
+  const bool is_writable = (protection & PROT_WRITE) != 0;
+  if (!is_writable && mprotect(page, page_size, protection | PROT_WRITE) != 0) {
     return Error(kHookError, absl::StrCat("cannot make a GOT page writable: ",
                                           std::strerror(errno)));
   }
   // One aligned pointer store: another thread sees the old or the new function.
   __atomic_store_n(slot, value, __ATOMIC_RELEASE);
-  if (!was_writable) mprotect(page, page_size, PROT_READ);
+  if (!is_writable) mprotect(page, page_size, protection);
   return absl::OkStatus();
 }
 
@@ -195,14 +239,14 @@ absl::Status HookGroup::Install() {
                                 "calls, so hloenv cannot observe its passes"));
     }
   }
+  const Protections protections;
   for (size_t i = 0; i < search.found.size(); ++i) {
-    absl::Status status =
-        WriteSlot(search.found[i].address, search.found[i].replacement,
-                  /*was_writable=*/false);
+    absl::Status status = WriteSlot(search.found[i].address,
+                                    search.found[i].replacement, protections);
     if (!status.ok()) {
       for (size_t j = 0; j < i; ++j) {
         WriteSlot(search.found[j].address, search.found[j].original,
-                  /*was_writable=*/false)
+                  protections)
             .IgnoreError();
       }
       return status;
@@ -215,10 +259,10 @@ absl::Status HookGroup::Install() {
 
 void RemoveHooks() {
   std::lock_guard<std::mutex> lock(Mutex());
+  const Protections protections;
   for (const Slot& slot : Slots()) {
     if (*slot.address != slot.replacement) continue;
-    WriteSlot(slot.address, slot.original, /*was_writable=*/false)
-        .IgnoreError();
+    WriteSlot(slot.address, slot.original, protections).IgnoreError();
   }
   Slots().clear();
   ++Removals();

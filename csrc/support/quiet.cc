@@ -6,31 +6,43 @@
 
 #include "absl/base/log_severity.h"
 #include "absl/log/globals.h"
+#include "support/fork.h"
 
 namespace hloenv {
 namespace {
 
 std::atomic<bool> quiet{false};
 
+// Guarded by MutexOf(kLogs).
 struct Level {
-  std::mutex mutex;
   int num_alive = 0;
   absl::LogSeverityAtLeast before = absl::LogSeverityAtLeast::kInfo;
 };
 
-Level& TheLevel() {
-  static auto* level = new Level();
-  return *level;
+Level level;
+
+void Restore() { absl::SetMinLogLevel(level.before); }
+
+// The threads that hold the logs back do not exist in a process that is forked
+// off.
+void RestoreInForkedProcess() {
+  if (level.num_alive > 0) Restore();
+  level.num_alive = 0;
 }
 
 }  // namespace
 
-void SetQuiet(bool is_quiet) { quiet = is_quiet; }
+void SetQuiet(bool is_quiet) {
+  static const bool is_registered = [] {
+    CallInForkedProcesses(RestoreInForkedProcess);
+    return true;
+  }();
+  quiet = is_registered && is_quiet;
+}
 
 QuietLogs::QuietLogs() : counts_(quiet) {
   if (!counts_) return;
-  Level& level = TheLevel();
-  std::lock_guard<std::mutex> lock(level.mutex);
+  std::lock_guard<std::mutex> lock(MutexOf(ProcessLock::kLogs));
   if (level.num_alive++ > 0) return;
   level.before = absl::MinLogLevel();
   absl::SetMinLogLevel(absl::LogSeverityAtLeast::kFatal);
@@ -38,9 +50,8 @@ QuietLogs::QuietLogs() : counts_(quiet) {
 
 QuietLogs::~QuietLogs() {
   if (!counts_) return;
-  Level& level = TheLevel();
-  std::lock_guard<std::mutex> lock(level.mutex);
-  if (--level.num_alive == 0) absl::SetMinLogLevel(level.before);
+  std::lock_guard<std::mutex> lock(MutexOf(ProcessLock::kLogs));
+  if (--level.num_alive == 0) Restore();
 }
 
 }  // namespace hloenv

@@ -23,6 +23,7 @@ inline constexpr absl::string_view kCompileError = "CompileError";
 inline constexpr absl::string_view kExecuteError = "ExecuteError";
 inline constexpr absl::string_view kArgumentError = "ArgumentError";
 inline constexpr absl::string_view kHookError = "HookError";
+inline constexpr absl::string_view kForkError = "ForkError";
 inline constexpr absl::string_view kFlagError = "FlagError";
 inline constexpr absl::string_view kTargetError = "TargetError";
 inline constexpr absl::string_view kInterceptError = "InterceptError";

@@ -8,6 +8,11 @@ the original, and timed.
 
 from __future__ import annotations
 
+from . import _interrupt
+
+_interrupt.install()  # before anything that takes time
+
+# ruff: noqa: E402
 import importlib
 from typing import Any
 
@@ -15,16 +20,19 @@ from .arrays import OutputComparison, compare_outputs, random_inputs
 from .env import HloEnv, State, replay
 from .errors import (
     ArgumentError,
+    ArgumentTypeError,
     CompileError,
     DatasetError,
     DecisionError,
     ExecuteError,
     FlagError,
+    ForkError,
     GraphError,
     HloEnvError,
     HookError,
     InterceptError,
     InvalidModuleError,
+    LockError,
     MeasureTimeout,
     ModuleTooLargeError,
     OutputMismatchError,
@@ -79,6 +87,7 @@ __all__ = [
     "Alternative",
     "Alternatives",
     "ArgumentError",
+    "ArgumentTypeError",
     "ArraySpec",
     "Choice",
     "ChoiceError",
@@ -88,6 +97,7 @@ __all__ = [
     "Executable",
     "ExecuteError",
     "FlagError",
+    "ForkError",
     "GraphError",
     "HloEnv",
     "HloEnvError",
@@ -99,6 +109,7 @@ __all__ = [
     "InvalidModuleError",
     "Lab",
     "LiveStage",
+    "LockError",
     "MeasureTimeout",
     "Measurement",
     "Measurer",

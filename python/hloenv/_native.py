@@ -124,4 +124,16 @@ core.set_quiet(not is_verbose())
 # Says at once, not in the middle of an episode, if XLA's passes cannot be observed.
 core.install_hooks()
 
-__all__ = ["core"]
+
+def is_text(value: object) -> bool:
+    """Whether the core takes `value` as text: a str without halves of surrogates."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+__all__ = ["core", "is_text"]

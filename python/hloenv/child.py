@@ -19,6 +19,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import IO, Any
 
 from . import errors
@@ -26,6 +27,7 @@ from .errors import (
     ArgumentError,
     CompileError,
     HloEnvError,
+    InvalidModuleError,
     MeasureTimeout,
     WorkerError,
 )
@@ -99,12 +101,52 @@ def check_memory(max_memory_bytes: int | None) -> None:
         )
 
 
+# How Python starts: without the current folder, or a script's, on its path.
+PYTHON = (sys.executable, "-P")
+
+
+def child_environment() -> dict[str, str]:
+    """Variables for a child that imports what this process can import.
+
+    Not from the current folder, where anybody may have put a json.py; if hloenv itself
+    lies there, that comes last, so that it hides nothing.
+    """
+    folders, here = _import_folders()
+    own = str(Path(__file__).parents[1])
+    if here and os.path.realpath(own) == here:
+        folders.append(own)
+    return os.environ | {"PYTHONPATH": os.pathsep.join(folders)}
+
+
+def _import_folders() -> tuple[list[str], str]:
+    """What is on `sys.path`, absolute; and the current folder, "" if it is not there.
+
+    The first list is without the current folder.
+    """
+    try:
+        here = os.path.realpath(Path.cwd())
+    except FileNotFoundError:  # it has been removed
+        here = ""
+    folders: list[str] = []
+    has_here = False
+    for entry in sys.path:
+        if not isinstance(entry, str) or os.pathsep in entry:
+            continue
+        if here and os.path.realpath(entry or here) == here:
+            has_here = True
+        elif entry and (here or Path(entry).is_absolute()):
+            folders.append(str(Path(entry).absolute()))
+    return folders, here if has_here else ""
+
+
 class Child:
     """One worker process. Not for several threads at the same time.
 
     Args:
         max_memory_bytes: how much memory the process may allocate; None for no limit.
         cores: the only ones that it works on; None for all.
+        with_current_folder: the process imports from the current folder too, if this
+            one does, after everything else: for functions of the caller's.
 
     Raises:
         ArgumentError: as `check_memory`.
@@ -115,31 +157,33 @@ class Child:
         *,
         max_memory_bytes: int | None = None,
         cores: Sequence[int] | None = None,
+        with_current_folder: bool = False,
     ):
         """Starts the process; the first request waits until it is up."""
         check_memory(max_memory_bytes)
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as self)
-        # The child imports this very package, wherever it came from.
-        environment = os.environ | {
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path))
-        }
         # Before anything is loaded: threads take over the cores of their makers.
         pin = "" if cores is None else f"os.sched_setaffinity(0, {sorted(cores)}); "
+        # After everything is loaded that Python itself looks for.
+        _, here = _import_folders()
+        path = f"sys.path.append({here!r}); " if with_current_folder and here else ""
         limit = [] if max_memory_bytes is None else [str(max_memory_bytes)]
         self._process = subprocess.Popen(
             [
-                *(sys.executable, "-c"),
-                f"import os; {pin}from hloenv.worker import main; main()",
+                *(*PYTHON, "-c"),
+                f"import os, sys; {pin}from hloenv.worker import main; {path}main()",
                 *limit,
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
-            env=environment,
+            # The child imports this very package, wherever it came from.
+            env=child_environment(),
             # Ctrl-C is for the parent, which then ends the child.
             start_new_session=True,
         )
         self._is_up = False
+        self._parent = os.getpid()
 
     def request(
         self, header: dict[str, Any], *blobs: bytes, timeout_s: float | None = None
@@ -196,14 +240,17 @@ class Child:
 
     def kill(self) -> None:
         """Ends the process, from any thread; who waits for its answer gets an error."""
-        if self._process.poll() is None:
+        if self.is_alive:
             self._process.kill()
 
     def close(self) -> None:
-        """Ends the process; any number of calls."""
-        if self._process.poll() is None:
-            self._process.kill()
-        self._process.wait()
+        """Ends the process; any number of calls.
+
+        In a process that was forked off, the child of its parent goes on.
+        """
+        self.kill()
+        if self._is_ours():
+            self._process.wait()
         for stream in (self._process.stdin, self._process.stdout, self._stderr):
             if stream is not None:
                 with contextlib.suppress(OSError):
@@ -211,8 +258,11 @@ class Child:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process can take a request."""
-        return self._process.poll() is None
+        """Whether the process can take a request, from this process."""
+        return self._is_ours() and self._process.poll() is None
+
+    def _is_ours(self) -> bool:
+        return os.getpid() == self._parent
 
     def __enter__(self) -> Child:
         return self
@@ -229,10 +279,31 @@ def make_error(kind: str, message: str) -> HloEnvError:
     return cls(message)
 
 
-# One process waits for modules that have to be tried out, since starting one takes
-# a second.
-_lock = threading.Lock()
-_shared: tuple[int, Child] | None = None
+class _Standby:
+    """One process for what has to be tried out, since starting one takes a second."""
+
+    def __init__(self, max_memory_bytes: int | None = None) -> None:
+        self._max_memory_bytes = max_memory_bytes
+        self._lock = threading.Lock()
+        self._started: Child | None = None
+        self.num_requests = 0
+
+    def request(
+        self, header: dict[str, Any], *blobs: bytes, timeout_s: float | None
+    ) -> None:
+        """As `Child.request`, by any thread; starts the process where there is none."""
+        with self._lock:
+            if self._started is None or not self._started.is_alive:
+                self._started = Child(max_memory_bytes=self._max_memory_bytes)
+                atexit.register(self._started.close)
+            self.num_requests += 1
+            self._started.request(header, *blobs, timeout_s=timeout_s)
+
+
+_compiling = _Standby()
+# Enough for any module, and too little for one that only claims to be large.
+_reading = _Standby(max_memory_bytes=8 << 30)
+_READ_TIMEOUT_S = 300.0
 
 
 def try_compile(
@@ -249,18 +320,42 @@ def try_compile(
         CompileError: XLA refuses the module, or dies of it.
         MeasureTimeout: it took longer than `timeout_s`.
     """
-    global _shared
-    with _lock:
-        # A process that was forked off does not share its parent's child.
-        if _shared is None or _shared[0] != os.getpid() or not _shared[1].is_alive:
-            _shared = os.getpid(), Child()
-            atexit.register(_shared[1].close)
-        try:
-            _shared[1].request({"do": "compile", **how}, proto, timeout_s=timeout_s)
-        except WorkerError as error:
-            raise CompileError(
-                "XLA cannot take this module, and ended the process in which it was "
-                f"tried: {error}; compile with finish='legalize', and decide fusions "
-                "after layout assignment (run_until('fusion')), so that XLA's "
-                "pipeline makes the module legal"
-            ) from None
+    try:
+        _compiling.request({"do": "compile", **how}, proto, timeout_s=timeout_s)
+    except WorkerError as error:
+        raise CompileError(
+            "XLA cannot take this module, and ended the process in which it was "
+            f"tried: {error}; compile with finish='legalize', and decide fusions "
+            "after layout assignment (run_until('fusion')), so that XLA's "
+            "pipeline makes the module legal"
+        ) from None
+
+
+def try_load(content: str | bytes, *, verify: bool, doubt: str) -> None:
+    """Reads a module in a child process.
+
+    Args:
+        content: HLO text or a serialized proto.
+        verify: whether XLA's verifier runs, and what a caller does first is tried.
+        doubt: why it is not read in this process at once.
+
+    Raises:
+        ParseError: XLA refuses to read it.
+        InvalidModuleError: the verifier refuses it, or the process crashed.
+        MeasureTimeout: the process did not finish.
+    """
+    header = {"do": "read", "is_text": isinstance(content, str), "verify": verify}
+    # A str may hold what UTF-8 has no bytes for; nor has HLO.
+    data = content if isinstance(content, bytes) else content.encode(errors="replace")
+    try:
+        _reading.request(header, data, timeout_s=_READ_TIMEOUT_S)
+    except WorkerError as error:
+        raise InvalidModuleError(
+            f"XLA crashed when a child process read this module ({error}); "
+            f"hloenv's check of its structure says: {doubt}"
+        ) from None
+
+
+def num_read() -> int:
+    """How many modules this process has had read by a child first."""
+    return _reading.num_requests

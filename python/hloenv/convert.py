@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from .errors import ArgumentTypeError
 from .graph import (
     HloGraph,
     attribute_names,
@@ -15,6 +16,8 @@ from .graph import (
     fusion_kinds,
     opcodes,
 )
+from .module import HloModule
+from .rewrite import Alternatives
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -22,19 +25,22 @@ if TYPE_CHECKING:
 
     from .pyg import HloData
 
+# What has a graph.
+GraphLike = HloGraph | HloModule | Alternatives
+
 _FUSION_RELATIONS = ("outside", "inside", "across")
 
 
 @overload
 def to_pyg(
-    graph: HloGraph, *, hetero: Literal[False] = False, passes: Sequence[str] = ()
+    graph: GraphLike, *, hetero: Literal[False] = False, passes: Sequence[str] = ()
 ) -> HloData: ...
 @overload
 def to_pyg(
-    graph: HloGraph, *, hetero: Literal[True], passes: Sequence[str] = ()
+    graph: GraphLike, *, hetero: Literal[True], passes: Sequence[str] = ()
 ) -> HeteroData: ...
 def to_pyg(
-    graph: HloGraph, *, hetero: bool = False, passes: Sequence[str] = ()
+    graph: GraphLike, *, hetero: bool = False, passes: Sequence[str] = ()
 ) -> HloData | HeteroData:
     """A graph for PyTorch Geometric; `Batch.from_data_list` takes any number of them.
 
@@ -42,15 +48,17 @@ def to_pyg(
     `hloenv.pyg.to_hetero` the node and edge types of the other.
 
     Args:
-        graph: the graph.
+        graph: a graph, or what has one: a module, or alternatives.
         hetero: node types for instructions, computations, alternatives and choices.
         passes: names of passes, which become columns that say which of them propose
             a choice. Graphs that go into one batch need the same names.
 
     Raises:
+        ArgumentTypeError: this is none of them.
         ImportError: torch or torch-geometric is not installed.
         GraphError: an alternative has no site, so nothing in the graph stands for it.
     """
+    source = _graph_of(graph)
     try:
         from . import pyg
     except ImportError as error:
@@ -58,10 +66,28 @@ def to_pyg(
             f"to_pyg needs torch and torch-geometric ({error}): "
             "pip install 'hloenv[learn]'"
         ) from error
-    return pyg.to_hetero(graph, passes) if hetero else pyg.to_data(graph, passes)
+    return pyg.to_hetero(source, passes) if hetero else pyg.to_data(source, passes)
 
 
-def to_networkx(graph: HloGraph, *, calls: bool = True) -> nx.MultiDiGraph[int]:
+def _graph_of(source: GraphLike) -> HloGraph:
+    """A graph itself; that of a module; that of alternatives, with their choices.
+
+    Raises:
+        ArgumentTypeError: it is none of these.
+    """
+    if isinstance(source, HloGraph):
+        return source
+    if isinstance(source, Alternatives):
+        return source.graph
+    if isinstance(source, HloModule):
+        return HloGraph.from_module(source)
+    raise ArgumentTypeError(
+        "what is converted is an HloGraph, an HloModule or Alternatives, not "
+        f"{type(source).__name__}"
+    )
+
+
+def to_networkx(graph: GraphLike, *, calls: bool = True) -> nx.MultiDiGraph[int]:
     """A networkx graph whose nodes are node numbers.
 
     Node attributes are those of `to_json`'s nodes, without operands. Edges have
@@ -70,7 +96,7 @@ def to_networkx(graph: HloGraph, *, calls: bool = True) -> nx.MultiDiGraph[int]:
     attributes: `module`, `computations`, `alternatives`, as in `to_json`.
 
     Args:
-        graph: the graph.
+        graph: a graph, or what has one: a module, or alternatives.
         calls: adds the call edges; without them computations are not connected.
 
     Raises:
@@ -82,6 +108,7 @@ def to_networkx(graph: HloGraph, *, calls: bool = True) -> nx.MultiDiGraph[int]:
         raise ImportError(
             f"to_networkx needs networkx ({error}): pip install 'hloenv[graph]'"
         ) from error
+    graph = _graph_of(graph)
     result = nx.MultiDiGraph(
         module=graph.module_name,
         computations=list(_computations(graph)),
@@ -116,7 +143,7 @@ def to_networkx(graph: HloGraph, *, calls: bool = True) -> nx.MultiDiGraph[int]:
     return result
 
 
-def to_json(graph: HloGraph, *, indent: int | None = None) -> str:
+def to_json(graph: GraphLike, *, indent: int | None = None) -> str:
     """The graph as JSON text.
 
     An object with `format` ("hloenv.graph/1"), `module` (its name), and:
@@ -135,9 +162,10 @@ def to_json(graph: HloGraph, *, indent: int | None = None) -> str:
       `passes` (for each choice, the original included, a list of names).
 
     Args:
-        graph: the graph.
+        graph: a graph, or what has one: a module, or alternatives.
         indent: spaces for each level; None writes one line.
     """
+    graph = _graph_of(graph)
     content = {
         "format": "hloenv.graph/1",
         "module": graph.module_name,
@@ -278,13 +306,14 @@ def _alternatives(graph: HloGraph) -> Iterator[dict[str, Any]]:
         }
 
 
-def to_dot(graph: HloGraph) -> str:
+def to_dot(graph: GraphLike) -> str:
     """The graph in Graphviz's language; the same graph gives the same text.
 
     A computation is a box, a fusion's a grey one. Alternatives are orange hexagons;
     the edge from each choice says which it is and who proposes it. Dashed edges are
     control dependencies, dotted ones lead from a computation to its caller.
     """
+    graph = _graph_of(graph)
     nodes = list(_nodes(graph))
     alternatives = list(_alternatives(graph))
     lines = [

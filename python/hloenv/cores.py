@@ -10,12 +10,17 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import stat
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
-from .errors import ArgumentError
+from .errors import ArgumentError, LockError
+
+_PRIVATE = 0o700
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 class CoreLease:
@@ -30,6 +35,7 @@ class CoreLease:
 
         Raises:
             ArgumentError: this process may not use so many cores.
+            LockError: there is no place for lock files.
         """
         usable = sorted(os.sched_getaffinity(0), reverse=True)
         if not 1 <= threads <= len(usable):
@@ -86,6 +92,55 @@ def as_if_on(threads: int) -> Iterator[None]:
 
 
 def _lock_file(name: str) -> IO[bytes]:
-    folder = Path(tempfile.gettempdir()) / f"hloenv-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    return (folder / name).open("wb")
+    """Opens a lock file, made where absent; what it holds stays as it is.
+
+    The folder is one that only this user can write to: others could lock the files, or
+    put links there.
+
+    Raises:
+        LockError: there is no such folder, and none can be made.
+    """
+    path = Path(tempfile.gettempdir()) / f"hloenv-{os.getuid()}"
+    folder = _private_folder(path)
+    try:
+        descriptor = os.open(name, _FILE, 0o600, dir_fd=folder)
+    except OSError as error:
+        raise LockError(
+            f"{path / name} cannot be opened as a lock file ({error.strerror}): remove "
+            "it, or choose another folder for temporary files with TMPDIR"
+        ) from None
+    finally:
+        os.close(folder)
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid():
+        os.close(descriptor)
+        raise LockError(
+            f"{path / name} is no file of this user's, so it is no lock file: remove it"
+        )
+    return os.fdopen(descriptor, "r+b", buffering=0)
+
+
+def _private_folder(path: Path) -> int:
+    """A descriptor of a folder with mode 0700 that belongs to this user."""
+    try:
+        with contextlib.suppress(FileExistsError):
+            path.mkdir(mode=_PRIVATE)
+        folder = os.open(
+            path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        )
+    except OSError as error:
+        raise LockError(
+            f"{path} is no folder to keep lock files in ({error.strerror}): remove it, "
+            "or choose another folder for temporary files with TMPDIR"
+        ) from None
+    found = os.fstat(folder)
+    if found.st_uid != os.getuid():
+        os.close(folder)
+        raise LockError(
+            f"{path}, where lock files are kept, belongs to another user (uid "
+            f"{found.st_uid}): have it removed, or choose another folder for temporary "
+            "files with TMPDIR"
+        )
+    if stat.S_IMODE(found.st_mode) != _PRIVATE:
+        os.fchmod(folder, _PRIVATE)
+    return folder

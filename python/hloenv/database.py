@@ -15,9 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from .errors import StoreError
-from .records import KEY_FIELDS, Row, check_rows
+from .records import KEY_FIELDS, Row, check_rows, checksum, read_columns
 
-SCHEMA_VERSION = 1
+# 1 had no checksums.
+SCHEMA_VERSION = 2
 _APPLICATION_ID = 0x686C6F65  # "hloe": what tells a store from other SQLite files
 _MEMORY = ":memory:"
 # How long to wait for other processes, which hold the lock for milliseconds except
@@ -27,28 +28,43 @@ _CACHE_KIB = 16 * 1024
 _MAX_IDLE_WAL_BYTES = 16 * 2**20
 
 KEY = ", ".join(KEY_FIELDS)
-ALL = f"{KEY}, created, failed, body"
-_PLACES = ", ".join("?" * (len(KEY_FIELDS) + 3))
+PAYLOAD = "created, failed, body, checksum"
+ALL = f"{KEY}, {PAYLOAD}"
+_PLACES = ", ".join("?" * (len(KEY_FIELDS) + 4))
 _COLUMNS = (
     ", ".join(f"{name} TEXT NOT NULL" for name in KEY_FIELDS)
     + ", created REAL NOT NULL, failed INTEGER NOT NULL, body TEXT NOT NULL"
+    + ", checksum BLOB NOT NULL"
     + f", PRIMARY KEY ({KEY})"
 )
+_TABLE = f"CREATE TABLE records ({_COLUMNS}) WITHOUT ROWID"
+# All that `info` asks for, and most of what `prune` does, without the bodies.
+_INDEX = "CREATE INDEX records_by_origin ON records (kind, machine, failed, created)"
 _SCHEMA = (
-    f"CREATE TABLE records ({_COLUMNS}) WITHOUT ROWID",
-    # All that `info` asks for, and most of what `prune` does, without the bodies.
-    "CREATE INDEX records_by_origin ON records (kind, machine, failed, created)",
+    _TABLE,
+    _INDEX,
     f"PRAGMA application_id = {_APPLICATION_ID}",
     f"PRAGMA user_version = {SCHEMA_VERSION}",
 )
+# From version 1. `checksum_of` is `records.checksum`.
+_ADD_CHECKSUMS = (
+    "ALTER TABLE records RENAME TO old",
+    "DROP INDEX records_by_origin",
+    _TABLE,
+    _INDEX,
+    f"INSERT INTO records ({ALL}) SELECT {KEY}, created, failed, body, "
+    f"checksum_of({KEY}, created, failed, body) FROM old",
+    "DROP TABLE old",
+    f"PRAGMA user_version = {SCHEMA_VERSION}",
+)
 _IS_KEY = " AND ".join(f"{name} = ?" for name in KEY_FIELDS)
-GET = f"SELECT body FROM records WHERE {_IS_KEY}"
+GET = f"SELECT {PAYLOAD} FROM records WHERE {_IS_KEY}"
 PUT = f"INSERT OR REPLACE INTO records ({ALL}) VALUES ({_PLACES})"
 # The condition of `where` that every record meets.
 EVERY = "true"
 _UNLESS_NEWER = (
     "ON CONFLICT DO UPDATE SET created = excluded.created, failed = excluded.failed, "
-    "body = excluded.body WHERE excluded.created >"
+    "body = excluded.body, checksum = excluded.checksum WHERE excluded.created >"
 )
 
 
@@ -97,6 +113,11 @@ class Database:
                 yield self._connection
             except sqlite3.Error as error:
                 raise StoreError(_explain(error, self.path)) from error
+            except MemoryError as error:
+                raise StoreError(
+                    f"{self.path} is damaged, or memory is short: a record claims to "
+                    "be larger than what memory there is"
+                ) from error
 
     def size_bytes(self) -> int:
         """Of the file and its write-ahead log.
@@ -181,7 +202,7 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
-    is_new = _is_empty(connection, path)
+    version = _version(connection, path)
     (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode not in ("wal", "memory"):
         raise StoreError(
@@ -189,24 +210,32 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
             "on a local disk with HLOENV_STORE"
         )
     connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute("PRAGMA cell_size_check = ON")
     connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
     connection.execute(f"PRAGMA journal_size_limit = {_MAX_IDLE_WAL_BYTES}")
-    if is_new:
+    if version < SCHEMA_VERSION:
+        connection.create_function(
+            "checksum_of", -1, lambda *columns: checksum(columns), deterministic=True
+        )
         with transaction(connection):
-            if _is_empty(connection, path):  # no other process was faster
-                for statement in _SCHEMA:
-                    connection.execute(statement)
+            # Unless another process was faster.
+            version = _version(connection, path)
+            for statement in _UPDATES.get(version, ()):
+                connection.execute(statement)
 
 
-def _is_empty(connection: sqlite3.Connection, path: Path) -> bool:
-    """Whether there are no tables yet. Raises where it is no store of this version."""
+_UPDATES = {0: _SCHEMA, 1: _ADD_CHECKSUMS}
+
+
+def _version(connection: sqlite3.Connection, path: Path) -> int:
+    """The schema; 0 where there are no tables yet. Raises where it is no store."""
     # One statement, so that all three are of one moment.
     application, version, tables = connection.execute(
         "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master) "
         "FROM pragma_application_id, pragma_user_version"
     ).fetchone()
     if (application, version, tables) == (0, 0, 0):
-        return True
+        return 0
     if application != _APPLICATION_ID:
         raise StoreError(
             f"{path} is an SQLite file of another program: choose another one with "
@@ -218,17 +247,21 @@ def _is_empty(connection: sqlite3.Connection, path: Path) -> bool:
             f"{SCHEMA_VERSION}): update hloenv, or choose another file with "
             "HLOENV_STORE"
         )
-    return False
+    if version < 1:
+        raise StoreError(
+            f"{path} is damaged: it has schema {version}, which no hloenv has written"
+        )
+    return int(version)
 
 
 @functools.cache
 def lookup(count: int) -> str:
-    """Finds so many keys at once: their positions, and their bodies."""
+    """Finds so many keys at once: their positions, and the rest of their rows."""
     key = ", ".join("?" * len(KEY_FIELDS))
     rows = ", ".join(f"({i}, {key})" for i in range(count))
     return (
         f"WITH wanted (position, {KEY}) AS (VALUES {rows}) "
-        f"SELECT position, body FROM wanted CROSS JOIN records USING ({KEY})"
+        f"SELECT position, {PAYLOAD} FROM wanted CROSS JOIN records USING ({KEY})"
     )
 
 
@@ -306,13 +339,63 @@ def store_rows(path: Path) -> Iterator[Row]:
         with contextlib.closing(
             sqlite3.connect(uri, uri=True, timeout=BUSY_S, isolation_level=None)
         ) as connection:
-            if _is_empty(connection, path):
-                return
-            connection.row_factory = sqlite3.Row
-            fields = connection.execute(f"SELECT {ALL} FROM records ORDER BY {KEY}")
-            yield from check_rows(path, "row", map(dict, fields))
+            version = _version(connection, path)
+            if version >= 1:
+                yield from _checked_rows(connection, path, version)
     except sqlite3.Error as error:
         raise StoreError(_explain(error, path)) from error
+
+
+def _checked_rows(
+    connection: sqlite3.Connection, path: Path, version: int
+) -> Iterator[Row]:
+    if version == 1:
+        connection.row_factory = sqlite3.Row
+        columns = f"{KEY}, created, failed, body"
+        fields = connection.execute(f"SELECT {columns} FROM records ORDER BY {KEY}")
+        yield from check_rows(path, "row", map(dict, fields))
+        return
+    rows = connection.execute(f"SELECT {ALL} FROM records ORDER BY {KEY}")
+    for number, columns in enumerate(rows, 1):
+        try:
+            row = read_columns(columns)
+        except StoreError as error:
+            raise StoreError(
+                f"{path}, row {number} is damaged: {error}; nothing was imported "
+                f"(`hloenv store repair --store {path}` removes damaged records)"
+            ) from None
+        # What has a right checksum was written by `encode`.
+        yield row
+
+
+def repair(connection: sqlite3.Connection) -> int:
+    """Keeps the rows with right checksums, in new tables. All or nothing.
+
+    Returns:
+        How many rows were dropped.
+    """
+    dropped = 0
+    connection.execute("DROP TABLE IF EXISTS temp.incoming")
+    connection.execute(f"CREATE TEMP TABLE incoming ({_COLUMNS}) WITHOUT ROWID")
+    put = f"INSERT OR REPLACE INTO incoming ({ALL}) VALUES ({_PLACES})"
+    try:
+        with transaction(connection):
+            for columns in connection.execute(f"SELECT {ALL} FROM records NOT INDEXED"):
+                try:
+                    row = read_columns(columns)
+                except StoreError:
+                    dropped += 1
+                else:
+                    connection.execute(put, row.columns())
+            connection.execute("DROP TABLE records")
+            connection.execute(_TABLE)
+            connection.execute(_INDEX)
+            connection.execute(
+                f"INSERT INTO records ({ALL}) SELECT {ALL} FROM incoming"
+            )
+    finally:
+        connection.execute("DROP TABLE IF EXISTS temp.incoming")
+    return dropped
 
 
 def _is_busy(error: BaseException) -> bool:

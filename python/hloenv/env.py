@@ -7,10 +7,12 @@ import dataclasses
 import os
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ._native import core
+from .decided import with_run
 from .errors import (
+    ArgumentTypeError,
     DecisionError,
     PlaceError,
     PlaceWarning,
@@ -18,7 +20,15 @@ from .errors import (
     TraceError,
 )
 from .module import HloModule, as_module
-from .passes import Pass, Pipeline, as_pipeline, describe_pass, pass_names, to_core
+from .passes import (
+    Pass,
+    Pipeline,
+    as_pipeline,
+    describe_pass,
+    is_candidate,
+    pass_names,
+    to_core,
+)
 from .place import run_until
 from .rewrite import Alternatives, Decisions, as_decisions, capture
 from .trace import ModuleId, Step, Trace
@@ -48,13 +58,102 @@ _BEFORE_LAYOUT_ASSIGNMENT = frozenset(
 _AFTER_FUSION = frozenset({"fusion-wrapper"})
 
 
-@dataclass(frozen=True, eq=False)
-class State:
-    """A point of an episode. Cheap: it shares the module with the environment."""
+@dataclass(frozen=True, eq=False, slots=True)
+class _History:
+    """The steps that led to a state, the last one first."""
 
-    module: HloModule
-    _parent: State | None
-    _step: Step | None
+    step: Step
+    before: _History | None
+
+
+class State:
+    """A point of an episode. Cheap: it shares the module with the environment.
+
+    It holds its module, the one that the episode started with, the steps between them,
+    and no other module. It pickles as the start and the steps, which are repeated when
+    the module is first asked for: XLA's passes depend on an order that no other form of
+    the module keeps.
+    """
+
+    def __init__(
+        self,
+        start: HloModule,
+        module: HloModule | None,
+        history: _History | None = None,
+        *,
+        fingerprint: str = "",
+    ) -> None:
+        """Made by `HloEnv.snapshot`.
+
+        Args:
+            start: of the episode.
+            module: as it stands; None to make it of the steps, with `fingerprint`.
+            history: the steps between them.
+            fingerprint: of the module that the steps lead to.
+        """
+        self._start = start
+        self._module = module
+        self._history = history
+        self._fingerprint = fingerprint
+
+    @property
+    def module(self) -> HloModule:
+        """The module at this point.
+
+        Raises:
+            TraceError: the state comes from a pickle, and here its steps lead to
+                another module.
+        """
+        if self._module is None:
+            self._module = _lead(self._start, self._steps(), self._fingerprint)
+        return self._module
+
+    def _after(self, module: HloModule, step: Step) -> State:
+        return State(self._start, module, _History(step, self._history))
+
+    def _steps(self) -> tuple[Step, ...]:
+        steps: list[Step] = []
+        history = self._history
+        while history is not None:
+            steps.append(history.step)
+            history = history.before
+        return tuple(reversed(steps))
+
+    def __copy__(self) -> State:
+        return self  # nothing about a state changes
+
+    def __deepcopy__(self, _: dict[int, Any]) -> State:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        fingerprint = self._fingerprint or self.module.fingerprint()
+        return _unpickle_state, (self._start, self._steps(), fingerprint)
+
+
+def _unpickle_state(
+    start: HloModule, steps: tuple[Step, ...], fingerprint: str
+) -> State:
+    history = None
+    for step in steps:
+        history = _History(step, history)
+    module = None if steps else start
+    return State(start, module, history, fingerprint=fingerprint)
+
+
+def _lead(start: HloModule, steps: tuple[Step, ...], fingerprint: str) -> HloModule:
+    """The module that steps lead to, which has to have this fingerprint."""
+    env = HloEnv(start)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PlaceWarning)  # it was given when they were new
+        for step in steps:
+            _repeat(env, step)
+    if env.fingerprint() != fingerprint:
+        raise TraceError(
+            f"the steps of a pickled state lead to a module with fingerprint "
+            f"{env.fingerprint()}, not {fingerprint}: this is another version of "
+            f"hloenv, or another XLA (here TensorFlow {core.tensorflow_version})"
+        )
+    return env.module
 
 
 class HloEnv:
@@ -70,13 +169,20 @@ class HloEnv:
     Modules are immutable, so a snapshot costs nothing and `env.module` may be kept.
     An environment has no lock: one thread at a time.
 
+    Environments, states and alternatives pickle: as the proto of the module that the
+    episode started with, the steps and the passes, which are repeated when they are
+    needed. What is pickled together stays together: alternatives in one pickle with
+    their environment, or with the state that they belong to, are valid there.
+
     Args:
         module: an HloModule, HLO text, or a path to text or proto.
     """
 
     def __init__(self, module: HloModule | str | os.PathLike[str]) -> None:
-        self._state = State(as_module(module), None, None)
-        self._latest: Alternatives | None = None
+        start = as_module(module)
+        self._state = State(start, start)
+        # The latest capture; of a copy from a pickle, its pipelines until it is needed.
+        self._latest: Alternatives | tuple[Pipeline, ...] | None = None
 
     @property
     def module(self) -> HloModule:
@@ -111,7 +217,11 @@ class HloEnv:
             pipeline = at_place(as_pipeline(each), module)
             pipelines.append(pipeline)
             result, step_changed = _run(module._core, pipeline)
-            module = HloModule._wrap(result, place=module.place, decided=module.decided)
+            decided = module._decided
+            if module.place is not None and not is_candidate(pipeline):
+                for name in pass_names([pipeline]):
+                    decided = with_run(decided, name, changed=step_changed)
+            module = HloModule._wrap(result, place=module.place, decided=decided)
             changed = changed or step_changed
         self._advance(module, Step("run", tuple(each.to_json() for each in pipelines)))
         return changed
@@ -162,26 +272,34 @@ class HloEnv:
         return alternatives
 
     def apply_alternatives(
-        self, decisions: Decisions, alternatives: Alternatives | None = None
+        self,
+        decisions: Decisions,
+        alternatives: Alternatives | None = None,
+        *,
+        partial: bool = False,
     ) -> HloModule:
         """Takes one choice at each alternative.
 
         Args:
             decisions: [A] integers; 0 keeps the original.
             alternatives: what the decisions are about; the latest capture by default.
+            partial: allow -1, undecided: the original stays, and XLA's later passes may
+                rewrite it.
 
         Returns:
             The new module, which is also `self.module`.
 
         Raises:
+            ArgumentTypeError: `alternatives` is something else.
             DecisionError: wrong length, type or range; nothing is changed.
             StaleAlternativesError: the environment has moved on since the capture.
         """
         if alternatives is None:
-            alternatives = self._latest
-        if alternatives is None:
-            raise DecisionError(
-                "there is nothing to decide: call get_alternatives(...) first"
+            alternatives = self._latest_capture()
+        if not isinstance(alternatives, Alternatives):
+            raise ArgumentTypeError(
+                "alternatives are what get_alternatives(...) returned, not "
+                f"{type(alternatives).__name__}"
             )
         if alternatives._owner is not self._state:
             raise StaleAlternativesError(
@@ -190,7 +308,7 @@ class HloEnv:
                 "they were found"
             )
         array = as_decisions(decisions)
-        module = alternatives.apply(array)
+        module = alternatives.apply(array, partial=partial)
         self._advance(
             module,
             Step(
@@ -209,9 +327,12 @@ class HloEnv:
         """Goes back to a state; the trace is cut back to it.
 
         Alternatives that were found in that state are valid again.
+
+        Raises:
+            ArgumentTypeError: this is no state.
         """
         if not isinstance(state, State):
-            raise TypeError(
+            raise ArgumentTypeError(
                 f"restore takes what snapshot() returned, not {type(state).__name__}"
             )
         self._state = state
@@ -219,19 +340,36 @@ class HloEnv:
     @property
     def trace(self) -> Trace:
         """The episode so far, replayable."""
-        steps: list[Step] = []
-        state = self._state
-        while state._parent is not None and state._step is not None:
-            steps.append(state._step)
-            state = state._parent
         return Trace(
-            start=ModuleId.of(state.module),
+            start=ModuleId.of(self._state._start),
             end=ModuleId.of(self.module),
-            steps=tuple(reversed(steps)),
+            steps=self._state._steps(),
         )
 
     def _advance(self, module: HloModule, step: Step) -> None:
-        self._state = State(module, self._state, step)
+        self._state = self._state._after(module, step)
+
+    def _latest_capture(self) -> Alternatives:
+        if self._latest is None:
+            raise DecisionError(
+                "there is nothing to decide: call get_alternatives(...) first"
+            )
+        if not isinstance(self._latest, Alternatives):
+            state = self._state
+            self._latest = capture(state.module, self._latest, owner=state)
+        return self._latest
+
+    def __copy__(self) -> HloEnv:
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        return other
+
+    def __getstate__(self) -> dict[str, Any]:
+        latest = self._latest
+        if isinstance(latest, Alternatives):
+            is_valid = latest._owner is self._state
+            latest = latest._pipelines if is_valid else None
+        return {**self.__dict__, "_latest": latest}
 
     def _check_place(self, pipelines: list[Pipeline]) -> None:
         place = self.module.place
@@ -252,12 +390,7 @@ class HloEnv:
 
 def _run(module: core.Module, pipeline: Pipeline) -> tuple[core.Module, bool]:
     spec = to_core(pipeline)
-    first = pipeline.passes[0]
-    if (
-        len(pipeline.passes) == 1
-        and isinstance(first, Pass)
-        and describe_pass(first.name).candidate
-    ):
+    if is_candidate(pipeline):
         # A candidate pass has no run of its own: all that it proposes is taken.
         found = core.capture(module, [spec])
         return found.apply(found.decisions_for(pipeline.name)), len(found) > 0
@@ -325,38 +458,50 @@ def replay(
         The environment at the end of the episode.
 
     Raises:
-        TraceError: `module` is another one, or the steps lead elsewhere than they
-            did, as with another version of XLA.
+        TraceError: this is no trace, `module` is another one, or the steps lead
+            elsewhere than they did, as with another version of XLA.
+        HloEnvError: a step fails, as its call does.
     """
     if not isinstance(trace, Trace):
+        if not isinstance(trace, (str, os.PathLike)):
+            raise ArgumentTypeError(
+                f"a trace is a Trace or a path to one, not {type(trace).__name__}"
+            )
         trace = Trace.load(trace)
     env = HloEnv(module)
-    if ModuleId.of(env.module) != trace.start:
+    start = ModuleId.of(env.module, format_=trace.format)
+    if start != trace.start:
         raise TraceError(
             f"the trace starts from the module with fingerprint "
             f"{trace.start.fingerprint} and text hash {trace.start.text_sha256[:12]}, "
-            f"but this one has {env.module.fingerprint()} and "
-            f"{ModuleId.of(env.module).text_sha256[:12]}"
+            f"but this one has {start.fingerprint} and {start.text_sha256[:12]}"
         )
     for step in trace.steps:
-        pipelines = [Pipeline.from_json(each) for each in step.passes]
-        if step.kind == "run":
-            env.run(*pipelines)
-        elif step.kind == "run-until" and step.place is not None:
-            where, occurrence = step.place
-            env.run_until(where, occurrence=occurrence)
-        elif step.kind == "decide":
-            env.get_alternatives(*pipelines)
-            env.apply_alternatives(step.decisions)
-        else:
-            raise TraceError(
-                f"unknown step {step.kind!r}; this version knows run, run-until and "
-                "decide"
-            )
-    if ModuleId.of(env.module) != trace.end:
+        _repeat(env, step)
+    if ModuleId.of(env.module, format_=trace.format) != trace.end:
         raise TraceError(
             f"the steps lead to a module with fingerprint {env.fingerprint()}, but the "
             f"trace ended at {trace.end.fingerprint}; it was made with the XLA of "
             f"TensorFlow {trace.tensorflow}, this is {core.tensorflow_version}"
         )
     return env
+
+
+def _repeat(env: HloEnv, step: Step) -> None:
+    try:
+        pipelines = [Pipeline.from_json(each) for each in step.passes]
+    except RecursionError:
+        raise TraceError("a step's passes are nested too deeply") from None
+    if step.kind == "run":
+        env.run(*pipelines)
+    elif step.kind == "run-until" and step.place is not None:
+        where, occurrence = step.place
+        env.run_until(where, occurrence=occurrence)
+    elif step.kind == "decide":
+        env.get_alternatives(*pipelines)
+        env.apply_alternatives(step.decisions, partial=True)
+    else:
+        raise TraceError(
+            f"unknown step {step.kind[:40]!r}; this version knows run, run-until with "
+            "a place, and decide"
+        )

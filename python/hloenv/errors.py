@@ -32,12 +32,24 @@ class FlagError(HloEnvError, ValueError):
     """XLA_FLAGS holds a flag that this XLA does not know."""
 
 
+class ForkError(HloEnvError, RuntimeError):
+    """This process was forked from one whose threads or children it would need."""
+
+
 class ParseError(HloEnvError, ValueError):
     """The input is not an HLO module."""
 
 
 class InvalidModuleError(HloEnvError, ValueError):
     """XLA's verifier refuses the module."""
+
+
+class DoubtfulModuleError(HloEnvError):
+    """The structure check cannot tell whether XLA can read the input.
+
+    Internal: untrusted input of this kind is read in a child
+    process then, so that no caller sees this.
+    """
 
 
 class ModuleTooLargeError(HloEnvError, ValueError):
@@ -84,6 +96,10 @@ class ArgumentError(HloEnvError, ValueError):
     """Arrays of the wrong number, shape or dtype for an executable."""
 
 
+class ArgumentTypeError(ArgumentError, TypeError):
+    """An argument that is not of a type that the function takes."""
+
+
 class ExecuteError(HloEnvError, RuntimeError):
     """Running a compiled module failed."""
 
@@ -104,6 +120,10 @@ class WorkerError(HloEnvError, RuntimeError):
 
 class MeasureTimeout(HloEnvError, TimeoutError):  # noqa: N818 (a fixed name)
     """A measurement took longer than its limit."""
+
+
+class LockError(HloEnvError, OSError):
+    """The folder of lock files cannot be made, or belongs to another user."""
 
 
 class StoreError(HloEnvError, RuntimeError):

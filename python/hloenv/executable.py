@@ -34,8 +34,8 @@ def compile(
     Args:
         module: a module, HLO text or a path.
         finish: what still runs before XLA's backend. "legalize": the rest of XLA's
-            pipeline from the module's place on, without the passes that have been
-            decided and those that would redo them (`skip_rules`). "xla": XLA's whole
+            pipeline from the module's place on, but for the rewrites that were rejected
+            and the passes that would redo them (`skip_rules`). "xla": XLA's whole
             pipeline, whatever has been decided. "none": nothing, the module is final.
         isolate: whether to compile in a child process first. XLA ends the process
             over some modules that its backend cannot take; the child takes that blow
@@ -47,6 +47,8 @@ def compile(
     Raises:
         CompileError: XLA refuses the module, or dies of it, or nobody implements a
             custom call in it.
+        ForkError: this process was forked from one that had compiled: start it with
+            "spawn" or "forkserver".
         PlaceError: XLA does not come by the module's place again.
     """
     module = as_module(module)

@@ -15,6 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
+from .decided import identity
 from .effects import Int64Array
 from .env import HloEnv
 from .errors import ArgumentError
@@ -61,10 +62,16 @@ class Game:
     Attributes:
         module: at its start; left as it is.
         stops: in the order of XLA's pipeline.
+        duplicate_compared: whether policies and searches may take choices that
+            `Alternatives.duplicates_compared` marks and XLA does not take.
     """
 
     def __init__(
-        self, module: HloModule | str | os.PathLike[str], stops: Sequence[Stop]
+        self,
+        module: HloModule | str | os.PathLike[str],
+        stops: Sequence[Stop],
+        *,
+        duplicate_compared: bool = False,
     ) -> None:
         """Decides nothing yet.
 
@@ -73,6 +80,7 @@ class Game:
         """
         self.module = as_module(module)
         self.stops = tuple(stops)
+        self.duplicate_compared = duplicate_compared
         if not self.stops:
             raise ArgumentError("a game needs at least one Stop to decide at")
         self._is_given = False
@@ -109,18 +117,44 @@ class Game:
         return self._position(prefix).alternatives
 
     def default(self, prefix: Prefix = ()) -> Int64Array:
-        """[A] what XLA itself would decide at the stop after `prefix`."""
+        """[A] what leads to XLA's own result at the stop after `prefix`.
+
+        Where XLA runs none of the stop's passes there, all is left to it (-1).
+        """
         alternatives = self.alternatives(prefix)
         name = self.stops[len(prefix)].default
         if not name:
-            return alternatives.reject_all()
+            if self._is_given:
+                return alternatives.reject_all()
+            return alternatives.leave_to_xla()
         return alternatives.decisions_for(name)
+
+    def admissible(self, prefix: Prefix, decisions: Int64Array) -> Int64Array:
+        """[A] the decisions at the stop after `prefix`, as far as they may be taken.
+
+        The original is kept in place of a choice that XLA does not take and that
+        `Alternatives.duplicates_compared` marks, unless `duplicate_compared` allows it.
+        """
+        alternatives = self.alternatives(prefix)
+        if self.duplicate_compared or not alternatives.duplicates_compared.any():
+            return decisions
+        first = np.cumsum(alternatives.num_choices) - alternatives.num_choices
+        is_marked = alternatives.duplicates_compared[first + np.maximum(decisions, 0)]
+        return np.where(is_marked & (decisions != self.default(prefix)), 0, decisions)
 
     def complete(self, prefix: Prefix = ()) -> Prefix:
         """`prefix`, and XLA's own decisions at all stops after it."""
         while len(prefix) < len(self.stops):
             prefix = (*prefix, self.default(prefix))
         return prefix
+
+    def ask_policy(self, policy: Policy, prefix: Prefix = ()) -> Int64Array:
+        """[A] what a policy decides at the stop after `prefix`, where `admissible`.
+
+        Raises:
+            HloEnvError: as `alternatives`, or the policy fails.
+        """
+        return self.admissible(prefix, as_decisions(policy(self.alternatives(prefix))))
 
     def follow_policy(self, policy: Policy) -> Prefix:
         """A complete prefix: what a policy decides at one stop after the other.
@@ -130,7 +164,7 @@ class Game:
         """
         prefix: Prefix = ()
         while len(prefix) < len(self.stops):
-            prefix = (*prefix, as_decisions(policy(self.alternatives(prefix))))
+            prefix = (*prefix, self.ask_policy(policy, prefix))
         return prefix
 
     def carry(self, decided: Prefix, prefix: Prefix) -> Prefix:
@@ -172,9 +206,16 @@ class Game:
         return translated
 
     def essence(self, decided: Prefix) -> Prefix:
-        """`decided`, with 0 where the decision makes no difference."""
+        """`decided`, without the decisions that make no difference.
+
+        Those keep the original (0) or, where all is left to XLA, are left to it (-1).
+        """
         return tuple(
-            np.where(self.alternatives(decided[:stop]).relevant(each), each, 0)
+            np.where(
+                self.alternatives(decided[:stop]).relevant(each),
+                each,
+                np.minimum(self.default(decided[:stop]), 0),
+            )
             for stop, each in enumerate(decided)
         )
 
@@ -188,13 +229,16 @@ class Game:
             raise ArgumentError(
                 f"the game has {len(self.stops)} stops, and {len(decided)} are decided"
             )
-        return self.alternatives(decided[:-1]).apply(decided[-1])
+        return self.alternatives(decided[:-1]).apply(decided[-1], partial=True)
 
     def fingerprint(self, decided: Prefix) -> str:
-        """Fingerprint of what `play` gives; remembered."""
+        """What tells the result of `play` from others; remembered.
+
+        Its fingerprint, and what XLA must not do to it from then on.
+        """
         key = _key(decided)
         if key not in self._fingerprints:
-            self._fingerprints[key] = self.play(decided).fingerprint()
+            self._fingerprints[key] = identity(self.play(decided))
         return self._fingerprints[key]
 
     def episode(self, decided: Prefix) -> HloEnv:
@@ -211,7 +255,7 @@ class Game:
         env = HloEnv(self.module)
         for stop, decisions in zip(self.stops, decided, strict=True):
             _arrive(env, stop)
-            env.apply_alternatives(decisions)
+            env.apply_alternatives(decisions, partial=True)
         return env
 
     def _position(self, prefix: Prefix) -> _Position:
@@ -220,7 +264,9 @@ class Game:
         if position is None:
             module = self.module
             if prefix:
-                module = self._position(prefix[:-1]).alternatives.apply(prefix[-1])
+                module = self._position(prefix[:-1]).alternatives.apply(
+                    prefix[-1], partial=True
+                )
             position = _Position(_arrive(HloEnv(module), self.stops[len(prefix)]))
             self._positions[key] = position
             if len(self._positions) > _KEPT:
@@ -258,12 +304,13 @@ class _Position:
         return {site: index for index, site in enumerate(self.sites)}
 
     def choices(self, decisions: Int64Array) -> dict[object, object]:
-        """What is chosen at each place."""
+        """What is chosen at each place that is not left to XLA."""
         return {
             site: self.names[index][choice]
             for index, (site, choice) in enumerate(
                 zip(self.sites, decisions.tolist(), strict=True)
             )
+            if choice >= 0
         }
 
 

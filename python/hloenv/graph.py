@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, cached_property
 from typing import Any, Generic, NoReturn, TypeVar, overload
 
@@ -231,6 +232,7 @@ class HloGraph:
         raise TypeError("make graphs with HloGraph.from_module")
 
     _core: core.Graph
+    _module: HloModule
 
     @classmethod
     def from_module(cls, module: HloModule | str | os.PathLike[str]) -> HloGraph:
@@ -242,8 +244,22 @@ class HloGraph:
                 alternatives do not fit together.
         """
         graph = object.__new__(cls)
-        graph.__dict__["_core"] = core.build_graph(as_module(module)._core)
+        source = as_module(module)
+        graph.__dict__["_core"] = core.build_graph(source._core)
+        graph.__dict__["_module"] = source
         return graph
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """By module: unpickling builds the arrays again, and compares their order."""
+        return _unpickle, (type(self), self._module, self._digest())
+
+    def _digest(self) -> str:
+        """Of what numbers of nodes and alternatives mean."""
+        digest = hashlib.blake2b(digest_size=16)
+        for array in (self.opcode, self.edge_sources, self.edge_targets):
+            digest.update(array.tobytes())
+        digest.update(self.site_nodes.tobytes())
+        return digest.hexdigest()
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"cannot set {name!r}: graphs are read-only")
@@ -292,22 +308,22 @@ class HloGraph:
     @cached_property
     def node_names(self) -> tuple[str, ...]:
         """[N] names of the instructions; made when first read."""
-        return tuple(self._core.node_names())
+        return self._texts(self._core.node_names)
 
     @cached_property
     def node_shapes(self) -> tuple[str, ...]:
         """[N] shapes as HLO text, tuples spelt out; made when first read."""
-        return tuple(self._core.node_shapes())
+        return self._texts(self._core.node_shapes)
 
     @cached_property
     def computation_names(self) -> tuple[str, ...]:
         """[C] names of the computations; made when first read."""
-        return tuple(self._core.computation_names())
+        return self._texts(self._core.computation_names)
 
     @cached_property
     def custom_call_targets(self) -> tuple[str, ...]:
         """Targets of the custom calls, in order of first appearance."""
-        return tuple(self._core.custom_call_targets)
+        return self._texts(lambda: self._core.custom_call_targets)
 
     @cached_property
     def alternative_kinds(self) -> tuple[str, ...]:
@@ -318,6 +334,14 @@ class HloGraph:
     def pass_names(self) -> tuple[str, ...]:
         """Passes that propose choices, in order of first appearance."""
         return tuple(self._core.pass_names)
+
+    def _texts(self, read: Callable[[], Sequence[str]]) -> tuple[str, ...]:
+        try:
+            return tuple(read())
+        except UnicodeDecodeError as error:
+            raise GraphError(
+                f"a name in {self.module_name!r} is no text: {error.object!r}"
+            ) from None
 
     def operands(self, node: int) -> npt.NDArray[np.int64]:
         """Nodes that `node` reads, in operand order, then control predecessors."""
@@ -383,6 +407,17 @@ class HloGraph:
             f"{self.num_edges} edges, {self.num_computations} computations, "
             f"{self.num_alternatives} alternatives>"
         )
+
+
+def _unpickle(cls: type[HloGraph], module: HloModule, digest: str) -> HloGraph:
+    graph = cls.from_module(module)
+    if graph._digest() != digest:
+        raise GraphError(
+            f"the graph of {graph.module_name!r} has its nodes in another order than "
+            "the one that was pickled: this is another version of hloenv or of XLA; "
+            "make graphs anew"
+        )
+    return graph
 
 
 def _frozen(array: npt.NDArray[_T]) -> npt.NDArray[_T]:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """HLO text, as XLA prints it, read line by line.
 
-For comparing modules only: it sees names, operands and the text of attributes, and
-understands neither shapes nor what an attribute means.
+For comparing and identifying modules only: it sees names, operands and the text of
+attributes, and understands neither shapes nor what an attribute means.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ from .errors import ParseError
 _OPCODE = re.compile(r" ([a-z][a-z0-9-]*)\(")
 _NAME = re.compile(r"%([\w.\-]+)")
 _METADATA = re.compile(
-    r', (?:metadata|origin)=\{(?:[^{}"]|"(?:[^"\\]|\\.)*"|\{[^{}]*\})*\}'
+    r',? (?:metadata|origin)=\{(?:[^{}"]|"(?:[^"\\]|\\.)*"|\{[^{}]*\})*\}'
 )
+# The first line of a computation; between it and the header, XLA prints the source
+# files, functions and stack frames that metadata refer to.
+_FIRST_COMPUTATION = re.compile(r"^(?:%|ENTRY )", re.MULTILINE)
 _COMMENT = re.compile(r"/\*.*?\*/")
 _CONTROL = re.compile(r", control-predecessors=\{([^}]*)\}")
 
@@ -64,6 +67,13 @@ class ModuleText:
     header: list[str]
     entry: str
     computations: dict[str, Computation]
+
+
+def without_metadata(text: str) -> str:
+    """The text without what says where in a program the instructions come from."""
+    header, _, rest = text.partition("\n")
+    start = _FIRST_COMPUTATION.search(rest)
+    return header + "\n" + _METADATA.sub("", rest[start.start() if start else 0 :])
 
 
 def parse_text(text: str) -> ModuleText:

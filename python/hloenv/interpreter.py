@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,13 +13,17 @@ import numpy.typing as npt
 
 from ._native import core
 from .arrays import random_inputs
-from .errors import ArgumentError
+from .errors import ArgumentError, PassError
 from .module import ArraySpec, HloModule
 from .passes import to_core
 from .rewrite import Alternatives
 from .widen import widened, widened_inputs
 
 Array = npt.NDArray[Any]
+
+# Relative differences in float64: below the first nothing is left to explain, and
+# beyond the second it is no rounding of a constant to another type.
+_FLOAT64_ROUNDING, _ROUNDED_CONSTANT = 1e-9, 1e-2
 
 
 @dataclass(frozen=True)
@@ -110,38 +115,146 @@ def verify_alternatives(
         alternatives: what a dry run found.
         inputs: one array for each input of the module; random ones by default.
         seed: of the random inputs.
-        float64: capture and compute in float64 instead, where a choice that only
-            rounds differently agrees to some 1e-14, and a wrong one still does not.
+        float64: compute the same originals and choices in float64 instead, where a
+            choice that only rounds differently agrees to some 1e-14 (1e-6 where a pass
+            has folded constants of another type), and a wrong one still does not.
 
     Returns:
         One record for each choice above 0, by alternative, then choice.
 
     Raises:
-        ArgumentError: the inputs do not fit; or the module cannot be written in
-            float64, or the passes find other rewrites there.
+        ArgumentError: the inputs do not fit, or the alternatives cannot be written in
+            float64 (`widened`).
         ExecuteError: the evaluator does not know an instruction.
     """
     module = HloModule._wrap(alternatives._capture.module())
-    if float64:
-        if inputs is None:
-            inputs = random_inputs(module, seed=seed)
-        wide = widened(module)
-        specs = [to_core(each) for each in alternatives._pipelines]
-        again = Alternatives(core.capture(wide._core, specs), owner=None)
-        if not np.array_equal(again.num_choices, alternatives.num_choices):
-            raise ArgumentError(
-                "the passes find other rewrites in float64, which therefore says "
-                "nothing about these"
-            )
-        return verify_alternatives(again, widened_inputs(wide, inputs))
     if inputs is None:
         inputs = random_inputs(module, seed=seed)
+    if float64:
+        return _verify_in_float64(alternatives, inputs)
     return [
         ChoiceError(*record)
         for record in core.verify_alternatives(
             alternatives._capture, as_bytes(inputs, module.input_specs())
         )
     ]
+
+
+def _verify_in_float64(
+    alternatives: Alternatives, inputs: Sequence[Any]
+) -> list[ChoiceError]:
+    """Upcasts the alternative graph, so that the rewrites are the very same ones.
+
+    Constants that a pass has folded are still rounded as the module's own type is, and
+    where numbers cancel that shows. So what differs by no more than such a rounding may
+    explain is replaced by the same rewrite of the upcast module, where the passes find
+    it there.
+    """
+    graph = widened(alternatives.module)
+    arrays = widened_inputs(graph, inputs)
+    records = [
+        ChoiceError(*record)
+        for record in core.verify_graph(
+            graph._core,
+            alternatives.num_choices.tolist(),
+            as_bytes(arrays, graph.input_specs()),
+        )
+    ]
+    # The choices of an indivisible pass are modules, which are not in the graph.
+    is_module = [each.kind == "pass" for each in alternatives]
+    records = [
+        _compare_modules(alternatives, record, arrays)
+        if is_module[record.alternative]
+        else record
+        for record in records
+    ]
+    doubtful = [
+        r for r in records if _FLOAT64_ROUNDING < r.relative < _ROUNDED_CONSTANT
+    ]
+    if not doubtful:
+        return records
+    again = _recaptured(alternatives, arrays)
+    names = _names_of(alternatives, doubtful)
+    return [again.get(names.get(_key(each), ()), each) for each in records]
+
+
+def _key(record: ChoiceError) -> tuple[int, int]:
+    return record.alternative, record.choice
+
+
+def _names_of(
+    alternatives: Alternatives, records: Sequence[ChoiceError]
+) -> dict[tuple[int, int], tuple[object, ...]]:
+    """What tells a choice in another capture: where it stands, and what it is."""
+    names: dict[tuple[int, int], tuple[object, ...]] = {}
+    for record in records:
+        alternative = alternatives[record.alternative]
+        choice = alternative.choices[record.choice]
+        names[_key(record)] = (
+            alternative.kind,
+            alternative.sites,
+            choice.passes,
+            choice.opcode,
+            choice.rule,
+            len(choice.instructions),
+        )
+    return names
+
+
+def _recaptured(
+    alternatives: Alternatives, arrays: Sequence[Any]
+) -> dict[tuple[object, ...], ChoiceError]:
+    """Errors of the choices that the passes find in the upcast module, by name."""
+    wide = widened(HloModule._wrap(alternatives._capture.module()))
+    specs = [to_core(each) for each in alternatives._pipelines]
+    try:
+        capture = core.capture(wide._core, specs)
+    except PassError:
+        return {}
+    records = [
+        ChoiceError(*record)
+        for record in core.verify_alternatives(
+            capture, as_bytes(arrays, wide.input_specs())
+        )
+    ]
+    names = _names_of(Alternatives(capture), records)
+    by_name = {names[_key(record)]: record for record in records}
+    # Two choices of one name cannot be told from each other.
+    counts = Counter(names.values())
+    return {name: record for name, record in by_name.items() if counts[name] == 1}
+
+
+def _compare_modules(
+    alternatives: Alternatives, record: ChoiceError, arrays: Sequence[Any]
+) -> ChoiceError:
+    """Compares the outputs of the module that one choice gives with the original's."""
+    decisions = alternatives.reject_all()
+    original = interpret(widened(alternatives.apply(decisions)), *arrays)
+    decisions[record.alternative] = record.choice
+    decided = interpret(widened(alternatives.apply(decisions)), *arrays)
+    absolute = relative = 0.0
+    num_nans_lost = 0
+    for want, got in zip(original, decided, strict=True):
+        if not want.size:
+            continue
+        is_lost = np.isnan(want) & ~np.isnan(got)
+        num_nans_lost += int(is_lost.sum())
+        is_same = (want == got) | np.isnan(want)
+        with np.errstate(invalid="ignore"):
+            apart = np.where(is_same, 0.0, np.abs(_wide(want) - _wide(got)))
+        worst = float(np.nan_to_num(apart, nan=np.inf).max())
+        size = np.abs(_wide(want)[np.isfinite(want)]).max(initial=0)
+        absolute = max(absolute, worst)
+        if worst:
+            tiny = np.finfo(np.float64).tiny
+            relative = max(relative, worst / max(float(size), tiny))
+    return ChoiceError(
+        record.alternative, record.choice, absolute, relative, 1, num_nans_lost
+    )
+
+
+def _wide(array: Array) -> Array:
+    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
 
 
 def measure_rounding(

@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from .child import Child, check_memory
 from .errors import InvalidModuleError, ParseError, WorkerError
-from .module import HloModule, read_text_or_proto
+from .module import HloModule, read_text_or_proto, read_trusted
 from .passes import Pass, PassRun, Pipeline, as_pipeline, run_passes
 from .rewrite import Alternatives, Decisions, as_decisions, capture
 
@@ -76,7 +76,7 @@ class Lab:
             raise ParseError(f"{_named(source)}{error}") from None
         if isinstance(content, HloModule):
             return content
-        return read_text_or_proto(content)
+        return read_trusted(content)
 
     def run_passes(self, module: Source, *passes: str | Pass | Pipeline) -> PassRun:
         """As `hloenv.run_passes`."""
@@ -119,7 +119,8 @@ class Lab:
 
         Args:
             function: "package.module:name", which the child has to be able to import:
-                a function of `__main__` cannot be called.
+                a function of `__main__` cannot be called. It finds what this process
+                finds, what lies in the current folder after everything else.
             args: arguments; like the result, anything that can be pickled, modules,
                 passes and arrays included.
             kwargs: likewise.
@@ -131,7 +132,9 @@ class Lab:
         if self._is_closed:
             raise WorkerError("this lab is closed: use it inside its 'with' block")
         if self._child is None:
-            self._child = Child(max_memory_bytes=self._max_memory_bytes)
+            self._child = Child(
+                max_memory_bytes=self._max_memory_bytes, with_current_folder=True
+            )
         request = {"do": "call", "function": function}
         data = pickle.dumps((args, kwargs))
         try:

@@ -13,9 +13,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ._native import core
+from ._native import core, is_text
 from .errors import PassOptionError
 from .module import HloModule, as_module
+from .numerics import Numerics, numerics_of
 
 OptionValue = bool | int | float | str
 OptionType = Literal["bool", "int", "float", "string"]
@@ -57,6 +58,8 @@ class PassInfo:
         kinds: what its alternatives have been seen to be (`Alternative.kind`) on real
             modules, sorted; empty if none of them gave it anything to do.
         whole_reasons: why it was taken or left as a whole where it was.
+        numerics: what it promises about floats, with its default options: "exact" or
+            "rounding"; `hloenv.numerics` says what these mean.
     """
 
     name: str
@@ -66,6 +69,7 @@ class PassInfo:
     class_name: str
     kinds: tuple[str, ...] = ()
     whole_reasons: tuple[str, ...] = ()
+    numerics: Numerics = "exact"
 
 
 def list_passes() -> tuple[str, ...]:
@@ -85,14 +89,19 @@ def _pass_table() -> dict[str, dict[str, Any]]:
     return table
 
 
-@functools.cache
 def describe_pass(name: str) -> PassInfo:
     """Summary and options of one pass.
 
     Raises:
         UnknownPassError: no pass has this name; the message suggests one.
+        PassOptionError: the name is no str.
     """
-    info = core.describe_pass(_checked_name(name, "a pass"))
+    return _describe_pass(_checked_name(name, "a pass"))
+
+
+@functools.cache
+def _describe_pass(name: str) -> PassInfo:
+    info = core.describe_pass(name)
     return PassInfo(
         name=info["name"],
         summary=info["summary"],
@@ -101,6 +110,7 @@ def describe_pass(name: str) -> PassInfo:
         class_name=info["class_name"],
         kinds=tuple(sorted(_pass_table().get(name, {}).get("kinds", ()))),
         whole_reasons=tuple(_pass_table().get(name, {}).get("reasons", ())),
+        numerics=numerics_of(name),
     )
 
 
@@ -129,6 +139,10 @@ class Pass:
             # One stored form for 2 and 2.0, so that equal passes print alike.
             if types.get(key) == "float" and type(plain) is int:
                 plain = float(plain)
+            if isinstance(plain, str) and not is_text(plain):
+                raise PassOptionError(
+                    f"option {key!r} of pass {name!r} is no text: {plain!r}"
+                )
             given[key] = plain
         core.check_pass(name, given)
         object.__setattr__(self, "name", name)
@@ -298,6 +312,15 @@ def pass_names(items: Iterable[Pass | Pipeline]) -> frozenset[str]:
     return frozenset(names)
 
 
+@functools.cache
+def is_candidate(pipeline: Pipeline) -> bool:
+    """Whether it is one of our own passes, which only propose rewrites."""
+    (first, *others) = pipeline.passes
+    return (
+        not others and isinstance(first, Pass) and describe_pass(first.name).candidate
+    )
+
+
 def to_core(pipeline: Pipeline) -> core.PipelineSpec:
     """The C++ core's form of a pipeline."""
     steps = [
@@ -367,7 +390,7 @@ def run_passes(
     before = as_module(module)
     after, changed, result = core.run_passes(before._core, to_core(pipeline))
     return PassRun(
-        module=HloModule._wrap(after, place=before.place, decided=before.decided),
+        module=HloModule._wrap(after, place=before.place, decided=before._decided),
         changed=changed,
         iterations=result["iterations"],
         stop_reason=result["stop_reason"],
@@ -387,7 +410,7 @@ def _short(item: Pass | Pipeline) -> str | Pass | Pipeline:
 
 
 def _checked_name(name: object, what: str) -> str:
-    if isinstance(name, str) and name:
+    if isinstance(name, str) and name and is_text(name):
         return name
     raise PassOptionError(
         f"{what} is named by a str that is not empty, not {name!r} "

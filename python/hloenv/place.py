@@ -13,7 +13,8 @@ from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from ._native import core
+from ._native import core, is_text
+from .decided import moved_on
 from .errors import PlaceError
 
 if TYPE_CHECKING:
@@ -115,15 +116,25 @@ class Stage:
 
 @dataclass(frozen=True)
 class SkipRule:
-    """A pass of XLA's pipeline that is skipped because another was decided."""
+    """A pass of XLA's pipeline that would redo what was rejected of another one.
+
+    Attributes:
+        decided: the pass of which a rewrite was rejected; a candidate pass, whatever
+            was decided.
+        skipped: the pass that would redo it.
+        reason: why.
+        makes_the_same: it runs, but for the rewrites that were rejected; otherwise it
+            does not run.
+    """
 
     decided: str
     skipped: str
     reason: str
+    makes_the_same: bool
 
 
 def skip_rules() -> tuple[SkipRule, ...]:
-    """Which passes the rest of XLA's pipeline leaves out, beside decided ones."""
+    """What rejections mean for other passes of XLA's pipeline."""
     return tuple(SkipRule(*rule) for rule in core.skip_rules())
 
 
@@ -158,7 +169,7 @@ def list_stages(module: HloModule) -> tuple[Stage, ...]:
 def run_until(module: HloModule, where: str, *, occurrence: int = 1) -> HloModule:
     """Runs XLA's pipeline on `module` up to just before a pass or pipeline.
 
-    What has been decided, and what would redo it, is skipped on the way.
+    On the way, XLA's passes do not make what was rejected.
 
     Args:
         module: at XLA's start, or at an earlier place.
@@ -173,19 +184,29 @@ def run_until(module: HloModule, where: str, *, occurrence: int = 1) -> HloModul
         PlaceError: the pipeline never arrives there, or is past it.
         CompileError: a pass fails on the module.
     """
+    is_number = isinstance(occurrence, int) and not isinstance(occurrence, bool)
+    if not is_text(where) or not is_number or not 1 <= occurrence < 2**31:
+        raise PlaceError(
+            "run_until takes the name or path of a pass and an occurrence from 1, not "
+            f"{where!r} and {occurrence!r}"
+        )
     stopped, place = core.run_until(
         module._core, where, occurrence, as_tuple(module.place), decided_of(module)
     )
-    return type(module)._wrap(stopped, place=Place(*place), decided=module.decided)
+    return type(module)._wrap(
+        stopped, place=Place(*place), decided=moved_on(module._decided)
+    )
 
 
 def finish(module: HloModule, *, decided: Collection[str] = ()) -> HloModule:
-    """Runs the rest of XLA's pipeline, without what has been decided.
+    """Runs the rest of XLA's pipeline, without what was decided against.
+
+    A pass whose rewrites were decided still runs, but for the rewrites that were
+    rejected. So XLA's own decisions, and no decisions, give what XLA gives.
 
     Args:
         module: at XLA's start, or at a place.
-        decided: passes to leave out beside `module.decided`; see `skip_rules` for
-            what goes with them.
+        decided: passes to leave out; see `skip_rules` for what goes with them.
 
     Returns:
         A module that is ready for XLA's backend (`compile` with `finish="none"`).
@@ -194,9 +215,9 @@ def finish(module: HloModule, *, decided: Collection[str] = ()) -> HloModule:
         PlaceError: XLA does not come by the module's place again.
         CompileError: a pass fails on the module.
     """
-    names = sorted({*module.decided, *decided})
-    finished = core.finish(module._core, as_tuple(module.place), names)
-    return type(module)._wrap(finished, decided=module.decided)
+    entries = sorted({*module._decided, *decided})
+    finished = core.finish(module._core, as_tuple(module.place), entries)
+    return type(module)._wrap(finished, decided=moved_on(module._decided))
 
 
 def to_note(place: Place | None, decided: Collection[str]) -> str:
@@ -237,5 +258,5 @@ def as_tuple(place: Place | None) -> tuple[str, int, str] | None:
 
 
 def decided_of(module: HloModule) -> list[str]:
-    """The passes decided on a module, sorted, as the C++ core takes them."""
-    return sorted(module.decided)
+    """What was decided on a module, sorted, as the C++ core takes it."""
+    return sorted(module._decided)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records of the store as rows: their keys, their JSON, and the files they travel in.
 
-A row is the key's fields, `created` and `body`. Bodies are JSON that any reader takes:
+A row is the key's fields, `created`, whether it failed, `body`, and a checksum of all
+of these. Bodies are JSON that any reader takes:
 NaN and the infinities, which JSON has no numbers for, are written as
 `{"$float": "nan"}` and read back as what they were.
 """
@@ -9,11 +10,12 @@ NaN and the infinities, which JSON has no numbers for, are written as
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import islice
 from operator import attrgetter
@@ -104,9 +106,41 @@ class Row(NamedTuple):
         body = encode(value)
         return cls(key, float(created), value.get("error") is not None, body)
 
-    def columns(self) -> tuple[str | float, ...]:
-        """The fields of the key, and the others."""
-        return (*key_row(self.key), self.created, self.failed, self.body)
+    def columns(self) -> tuple[Any, ...]:
+        """The fields of the key, the others, and the checksum."""
+        columns = (*key_row(self.key), self.created, self.failed, self.body)
+        return (*columns, checksum(columns))
+
+
+def checksum(columns: Sequence[Any]) -> bytes:
+    """64 bits that change with any of a row's columns: key, created, failed, body.
+
+    Raises:
+        StoreError: a column is not of its type.
+    """
+    *texts, created, failed, body = columns
+    digest = hashlib.blake2b(digest_size=8)
+    try:
+        for text in (*texts, created.hex(), f"{failed:d}", body):
+            data = text.encode()
+            digest.update(b"%d:" % len(data))
+            digest.update(data)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise StoreError(f"a row has columns of other types: {error}") from None
+    return digest.digest()
+
+
+def read_columns(columns: Sequence[Any]) -> Row:
+    """The row with these columns, as `Row.columns` gave them.
+
+    Raises:
+        StoreError: the checksum is that of other columns.
+    """
+    *others, found = columns
+    if found != checksum(others):
+        raise StoreError("its checksum is that of another record")
+    *fields, created, failed, body = others
+    return Row(RecordKey(*fields), created, bool(failed), body)
 
 
 def encode(value: Mapping[str, Any]) -> str:

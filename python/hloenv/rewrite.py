@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,11 +12,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ._native import core
+from ._native import core, is_text
+from .decided import Entries, was_run, with_decisions, with_run
 from .effects import ChoiceCosts
-from .errors import DecisionError
+from .errors import (
+    DecisionError,
+    InterceptError,
+    StaleAlternativesError,
+    UnknownPassError,
+)
 from .module import HloModule
-from .passes import Pipeline, pass_names, to_core
+from .passes import Pipeline, is_candidate, pass_names, to_core
 
 if TYPE_CHECKING:
     from .graph import HloGraph
@@ -58,6 +65,8 @@ class Choice:
         makes_dead: names of originals that nothing reads any more if this choice
             alone is taken.
         rule: which rule of a candidate pass proposes it; "" where it has none.
+        duplicates_compared: whether it computes a value a second time that the module
+            compares with itself; see `Alternatives.duplicates_compared`.
     """
 
     passes: tuple[str, ...]
@@ -65,6 +74,7 @@ class Choice:
     instructions: tuple[str, ...]
     makes_dead: tuple[str, ...]
     rule: str = ""
+    duplicates_compared: bool = False
 
 
 class Alternative:
@@ -123,6 +133,16 @@ class Alternative:
         return f"<Alternative {self.index} ({self.kind}) of {self.original}: {options}>"
 
 
+# XLA's own pipelines that start with a pass.
+_PIPELINES_FROM = {
+    "algsimp": (
+        "post_scatter_expansion_simplification",
+        "simplification",
+        "simplification after layout assignment",
+    )
+}
+
+
 class Alternatives(Sequence[Alternative]):
     """Every rewrite that some passes would make on one module.
 
@@ -140,9 +160,11 @@ class Alternatives(Sequence[Alternative]):
         # The state of the environment that these belong to.
         self._owner = owner
         self._pipelines: tuple[Pipeline, ...] = ()
+        # What they were found on; None where no one can capture them again.
+        self._module: HloModule | None = None
         # Of the modules that decisions give.
         self._place: Place | None = None
-        self._decided: frozenset[str] = frozenset()
+        self._decided: Entries = frozenset()  # before these decisions
         self.num_choices: npt.NDArray[np.int64] = capture.num_choices()
         self.num_choices.setflags(write=False)
         self.pass_names: tuple[str, ...] = capture.pass_names
@@ -180,11 +202,19 @@ class Alternatives(Sequence[Alternative]):
         Raises:
             UnknownPassError: it is not one of `pass_names`.
         """
+        if not is_text(name):
+            raise UnknownPassError(
+                f"{name!r} was not captured; `pass_names` has all that were"
+            )
         return self._capture.decisions_for(name)
 
     def reject_all(self) -> npt.NDArray[np.int64]:
         """[A] zeros: keep every original."""
         return np.zeros(len(self), np.int64)
+
+    def leave_to_xla(self) -> npt.NDArray[np.int64]:
+        """[A] -1: decide nothing; XLA's later passes may rewrite as they do."""
+        return np.full(len(self), -1, np.int64)
 
     def relevant(self, decisions: Decisions) -> npt.NDArray[np.bool_]:
         """[A] whether each decision still makes a difference, given the others.
@@ -199,20 +229,76 @@ class Alternatives(Sequence[Alternative]):
         """
         return self._capture.relevant(as_decisions(decisions))
 
-    def apply(self, decisions: Decisions) -> HloModule:
+    def apply(self, decisions: Decisions, *, partial: bool = False) -> HloModule:
         """The module with these decisions; what they were found on stays as it is.
+
+        XLA's passes do not make later what is rejected here, in `compile` and in
+        `run_until`. The decisions of the pass that XLA would run next
+        (`decisions_for`) stand for that run, so that they lead to XLA's own result.
 
         Args:
             decisions: [A] integers, the choice taken at each alternative.
+            partial: allow -1, undecided: the original stays, and XLA's later passes may
+                rewrite it.
 
         Raises:
             DecisionError: wrong length, type or range.
         """
+        array = as_decisions(decisions)
         return HloModule._wrap(
-            self._capture.apply(as_decisions(decisions)),
+            self._capture.apply(np.where(array == -1, 0, array) if partial else array),
             place=self._place,
-            decided=self._decided,
+            decided=self._after(array),
         )
+
+    def _after(self, decisions: npt.NDArray[np.int64]) -> Entries:
+        """What XLA has to keep to after these decisions."""
+        if not len(decisions) or (decisions == -1).all():
+            return self._decided
+        xla = [each for each in self._pipelines if not is_candidate(each)]
+        own = next(filter(self._comes_next, xla), None)
+        names = pass_names(self._pipelines)
+        if own is not None and np.array_equal(decisions, self.decisions_for(own.name)):
+            rejected: list[str] = []
+        else:
+            rejected = self._capture.rejected(decisions)
+            candidates = pass_names(set(self._pipelines) - set(xla))
+            if decisions.any() or not was_run(self._decided, "fusion"):
+                names -= candidates
+                rejected += candidates
+        entries = with_decisions(self._decided, names, rejected)
+        if (decisions >= 0).all():
+            changed = bool(decisions.any())
+            for name in pass_names(xla):
+                entries = with_run(entries, name, changed=changed)
+        return entries
+
+    def _comes_next(self, pipeline: Pipeline) -> bool:
+        """Whether XLA's pipeline stands in front of this pass, or of a pipeline."""
+        if self._place is None or len(pipeline.passes) != 1:
+            return False
+        return self._place.name in (
+            pipeline.name,
+            *_PIPELINES_FROM.get(pipeline.name, ()),
+        )
+
+    @cached_property
+    def duplicates_compared(self) -> npt.NDArray[np.bool_]:
+        """[X] the choices that may make equal values look different, read-only.
+
+        Such a choice fuses a copy of a float value that stays, or may stay, for others,
+        while the module compares this value with what it picks from it, as in
+        `x == max(x)`, which gradients of maximum do. The copies may round differently.
+        That is the choice's own property, whatever else is decided. `general-fusion`
+        proposes none unless its option `duplicate_compared` is on; XLA's own fusion
+        does, and policies and searches take those only as part of XLA's own decisions.
+
+        X counts the choices of all alternatives, one alternative after the other, the
+        originals included, as in `costs`.
+        """
+        flags = self._capture.duplicates_compared()
+        flags.setflags(write=False)
+        return flags
 
     @cached_property
     def module(self) -> HloModule:
@@ -230,6 +316,30 @@ class Alternatives(Sequence[Alternative]):
     def costs(self) -> ChoiceCosts:
         """Static cost differences of all choices, as arrays."""
         return ChoiceCosts.of(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """By module and passes: unpickling captures again."""
+        if self._module is None:
+            raise InterceptError(
+                f"{self!r} cannot be pickled: they belong to a compile that waits in "
+                "this process"
+            )
+        owner = self._owner
+        # The state of an environment has the module, in the very order of this one.
+        module = (
+            None if getattr(owner, "module", None) is self._module else self._module
+        )
+        return _unpickle, (module, self._pipelines, owner, self._digest())
+
+    def _digest(self) -> str:
+        """Of all that decisions depend on."""
+        digest = hashlib.blake2b(core.tensorflow_version.encode(), digest_size=16)
+        digest.update(self.num_choices.tobytes())
+        for name in self.pass_names:
+            digest.update(self._capture.decisions_for(name).tobytes())
+        for index in range(len(self)):
+            digest.update(repr(self._capture.sites(index)).encode())
+        return digest.hexdigest()
 
     def __repr__(self) -> str:
         return f"<{len(self)} alternatives of {', '.join(self.pass_names)}>"
@@ -252,8 +362,24 @@ def capture(
         core.capture(module._core, [to_core(each) for each in pipelines]), owner=owner
     )
     alternatives._pipelines = tuple(pipelines)
+    alternatives._module = module
     alternatives._place = module.place
-    alternatives._decided = module.decided | pass_names(pipelines)
+    alternatives._decided = module._decided
+    return alternatives
+
+
+def _unpickle(
+    module: HloModule | None, pipelines: tuple[Pipeline, ...], owner: Any, digest: str
+) -> Alternatives:
+    source = owner.module if module is None else module
+    alternatives = capture(source, pipelines, owner=owner)
+    if alternatives._digest() != digest:
+        raise StaleAlternativesError(
+            f"{alternatives!r} are not those that were pickled, or not in their order: "
+            "this is another version of hloenv or of XLA, or they were found on a "
+            "module whose order is not kept (pickle those of an environment); capture "
+            "them again"
+        )
     return alternatives
 
 

@@ -12,7 +12,6 @@ import contextlib
 import math
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -20,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from .child import PYTHON, child_environment
 from .errors import ArgumentError
 from .evaluate import Measurer
 from .measurement import Measurement
@@ -339,7 +339,9 @@ def busy_cores(spared: Sequence[int]) -> Iterator[tuple[int, ...]]:
     try:
         for core in cores:
             code = _BUSY.format(core=core, parent=os.getpid())
-            processes.append(subprocess.Popen([sys.executable, "-c", code]))
+            processes.append(
+                subprocess.Popen([*PYTHON, "-c", code], env=child_environment())
+            )
         yield cores
     finally:
         for process in processes:

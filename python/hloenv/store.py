@@ -9,6 +9,10 @@ commit is handed to the operating system, and synced only at checkpoints. FULL w
 sync each record: three times as long on a fast disk, milliseconds on a slow one, for
 results that can be measured again.)
 
+Every record carries a checksum of its key and its value. One that does not fit is an
+error of whatever reads the record, never a result: `Store.repair` removes such records,
+so that they are measured again.
+
 The file belongs on a local disk: network file systems have no working locks.
 """
 
@@ -18,7 +22,7 @@ import contextlib
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,6 +36,7 @@ from .database import (
     Database,
     lookup,
     merge,
+    repair,
     store_rows,
     transaction,
     where,
@@ -44,6 +49,7 @@ from .records import (
     decode,
     key_row,
     number_columns,
+    read_columns,
     read_rows,
     write_rows,
 )
@@ -59,6 +65,7 @@ __all__ = [
 
 _LOOKUP_KEYS = 300  # SQLite takes 32,766 parameters in a statement
 _PAGE_ROWS = 200
+_REPAIR = "`hloenv store repair` removes damaged records"
 
 
 @dataclass(frozen=True)
@@ -159,13 +166,21 @@ class Store:
         self._database = Database(self.path)
 
     def get(self, key: RecordKey) -> dict[str, Any] | None:
-        """The record's value, or None."""
+        """The record's value, or None.
+
+        Raises:
+            StoreError: the record is damaged.
+        """
         with self._database.use() as connection:
             row = connection.execute(GET, key_row(key)).fetchone()
-        return None if row is None else self._decode(key, row[0])
+        return None if row is None else self._value((*key_row(key), *row))
 
     def get_many(self, keys: Iterable[RecordKey]) -> list[dict[str, Any] | None]:
-        """The value for each key, in order, or None."""
+        """The value for each key, in order, or None.
+
+        Raises:
+            StoreError: one of the records is damaged.
+        """
         keys = list(keys)
         values: list[dict[str, Any] | None] = [None] * len(keys)
         for start in range(0, len(keys), _LOOKUP_KEYS):
@@ -173,8 +188,8 @@ class Store:
             parameters = [field for key in some for field in key_row(key)]
             with self._database.use() as connection:
                 found = connection.execute(lookup(len(some)), parameters).fetchall()
-            for i, body in found:
-                values[start + i] = self._decode(some[i], body)
+            for i, *payload in found:
+                values[start + i] = self._value((*key_row(some[i]), *payload))
         return values
 
     def put(
@@ -223,6 +238,9 @@ class Store:
             fingerprint: of the key.
             since: only what was saved then or later, in seconds since the epoch.
             failed_only: only records with an error.
+
+        Raises:
+            StoreError: a record is damaged, or the file is.
         """
         equal = {"kind": kind, "machine": machine, "fingerprint": fingerprint}
         condition, parameters = where(equal, since=since, failed_only=failed_only)
@@ -230,17 +248,25 @@ class Store:
         paged = KEY_FIELDS if kind is None else KEY_FIELDS[1:]
         next_page = f"({', '.join(paged)}) > ({', '.join('?' * len(paged))})"
         after: list[str] = []
+        last: RecordKey | None = None
         while True:
             with self._database.use() as connection:
                 rows = connection.execute(
-                    f"SELECT {KEY}, created, body FROM records WHERE {condition}"
+                    f"SELECT {ALL} FROM records WHERE {condition}"
                     + f" AND {next_page}" * bool(after)
                     + f" ORDER BY {KEY} LIMIT {_PAGE_ROWS}",
                     [*parameters, *after],
                 ).fetchall()
-            for *fields, created, body in rows:
-                key = RecordKey(*fields)
-                yield key, created, self._decode(key, body)
+            for columns in rows:
+                row = self._row(columns)
+                # A damaged tree may lead to the same records for ever.
+                if last is not None and not last < row.key:
+                    raise StoreError(
+                        f"{self.path} is damaged: its records are in no order; "
+                        f"{_REPAIR}"
+                    )
+                last = row.key
+                yield row.key, row.created, self._value(columns)
             if len(rows) < _PAGE_ROWS:
                 return
             after = list(rows[-1][len(KEY_FIELDS) - len(paged) : len(KEY_FIELDS)])
@@ -280,12 +306,9 @@ class Store:
         with self._database.use() as connection, transaction(connection, "DEFERRED"):
             numbers = {}
             if path.suffix == ".parquet":
-                bodies = connection.execute("SELECT body FROM records")
-                numbers = number_columns(decode(body) for (body,) in bodies)
-            rows = (
-                Row(RecordKey(*fields), created, bool(failed), body)
-                for *fields, created, failed, body in connection.execute(query)
-            )
+                columns = connection.execute(query)
+                numbers = number_columns(map(self._value, columns))
+            rows = map(self._row, connection.execute(query))
             return write_rows(path, rows, numbers)
 
     def import_(self, path: str | os.PathLike[str]) -> Imported:
@@ -361,6 +384,18 @@ class Store:
                     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         return count
 
+    def repair(self) -> int:
+        """Removes the records whose checksums do not fit; all others stay.
+
+        Returns:
+            How many records were removed.
+
+        Raises:
+            StoreError: SQLite cannot read the file any more.
+        """
+        with self._database.use() as connection:
+            return repair(connection)
+
     def close(self) -> None:
         """Ends the use of the file. Closing twice is no error."""
         self._database.close()
@@ -374,11 +409,17 @@ class Store:
     def __repr__(self) -> str:
         return f"Store({str(self.path)!r})"
 
-    def _decode(self, key: RecordKey, body: str) -> dict[str, Any]:
+    def _row(self, columns: Sequence[Any]) -> Row:
         try:
-            return decode(body)
+            return read_columns(columns)
         except StoreError as error:
-            raise StoreError(f"{self.path} is damaged: {key}: {error}") from error
+            key = dict(zip(KEY_FIELDS, columns, strict=False))
+            raise StoreError(
+                f"{self.path} is damaged: the record with {key}: {error}; {_REPAIR}"
+            ) from None
+
+    def _value(self, columns: Sequence[Any]) -> dict[str, Any]:
+        return decode(self._row(columns).body)
 
 
 def _known_file(path: str | os.PathLike[str], *suffixes: str) -> Path:

@@ -28,14 +28,18 @@ _CAST = re.compile(
 # Strings and constants that look like shapes are not.
 _QUOTED = re.compile(r'("(?:[^"\\]|\\.)*")')
 # What has to keep its bits, or the meaning of its types is not ours to know.
-_FIXED = ("custom-call", "infeed", "outfeed", "send", "recv")
+_FIXED = ("infeed", "outfeed", "send", "recv")
+_CALL_TARGET = re.compile(r'\bcustom-call\(.*?custom_call_target="([^"]*)"')
+# The value of one of its operands, whatever their type.
+_ALTERNATIVE = "hloenv.alternative"
 
 
 def widened(module: HloModule) -> HloModule:
     """The module with float64 in the place of every narrower float.
 
-    Casts between the bits of floats and integers, as random numbers are made with,
-    still see the original's type.
+    Alternative graphs stay alternative graphs: their choices are upcast too. A
+    constant is the decimal number that its text shows. Casts between the bits of floats
+    and integers, as random numbers are made with, still see the original's type.
 
     Returns:
         A module that takes float64 (complex128) arrays where `module` takes narrower
@@ -46,6 +50,8 @@ def widened(module: HloModule) -> HloModule:
     """
     text = module.to_text()
     fixed = sorted(set(_FIXED) & module.opcode_counts().keys())
+    if any(target != _ALTERNATIVE for target in _CALL_TARGET.findall(text)):
+        fixed.append("custom-call")
     if fixed:
         raise ArgumentError(
             f"module {module.name!r} holds {', '.join(fixed)}, which cannot take "

@@ -15,6 +15,8 @@ Requests, by "do":
     time: runs the baseline and all "keys" in turns, as "plan" says; two blobs of
         durations for each, the module's and the baseline's.
     kernels: compiles a module of kernels and times each; "ns" of one run of each.
+    read: reads an untrusted module, text if it "is_text", and does what a
+        caller does first with it; with "verify" XLA's verifier runs too.
     call: calls a "function"; blob 0 pickles its arguments, the answer's its result.
 
 A module is blob 0, with its "place", what has been "decided", and its
@@ -39,9 +41,9 @@ from ._native import core
 from .arrays import OutputComparison, compare_outputs, perturbed, random_inputs
 from .child import read_frame, write_frame
 from .cores import turn_to_time
-from .errors import ArgumentError, HloEnvError
+from .errors import ArgumentError, HloEnvError, InvalidModuleError
 from .executable import Executable, compile
-from .module import HloModule
+from .module import HloModule, become_expendable, read_here
 from .place import Place, finish
 from .timing import Copies, Plan, time_against
 from .widen import widened, widened_inputs
@@ -91,6 +93,9 @@ class Worker:
                 return self._time(request)
             case "kernels":
                 return {"ns": _time_kernels(request, blobs[0])}, []
+            case "read":
+                _read(request, blobs[0])
+                return {}, []
             case "call":
                 return {}, [_call(request["function"], blobs[0])]
             case other:
@@ -229,11 +234,26 @@ def _call(name: str, arguments: bytes) -> bytes:
     return data
 
 
+def _read(request: dict[str, Any], data: bytes) -> None:
+    content = data.decode() if request["is_text"] else data
+    module = read_here(content, verify=request["verify"])
+    try:
+        text, proto = module.to_text(), module.to_proto()
+    except UnicodeDecodeError as error:
+        raise InvalidModuleError(
+            f"module {module.name!r} has no text: byte {error.start} is not UTF-8"
+        ) from None
+    if request["verify"]:
+        module.fingerprint()
+        module.cost()
+        read_here(text, verify=True)
+        read_here(proto, verify=True)
+
+
 def _module(request: dict[str, Any], proto: bytes) -> HloModule:
     place = None if request["place"] is None else Place(*request["place"])
-    module = HloModule.from_proto(proto)
     return HloModule._wrap(
-        module._core, place=place, decided=frozenset(request["decided"])
+        read_here(proto), place=place, decided=frozenset(request["decided"])
     )
 
 
@@ -272,6 +292,7 @@ def _end_with_parent(parent: int) -> None:
 
 def main() -> None:
     """Serves on stdin and stdout; what anyone prints goes to stderr."""
+    become_expendable()
     if len(sys.argv) > 1:
         limit = int(sys.argv[1])
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What several tests share: random modules, laws, child processes."""
+"""What several tests share: random modules, invariants, child processes."""

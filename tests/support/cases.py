@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modules that the laws are checked on by default."""
+"""Modules that the invariants are checked on by default."""
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 from hloenv.fuzz import children
 
 # Small real modules of every kind: loops, sorts, scatters, convolutions, linear
-# algebra, random numbers. All of them are checked by scripts/run_laws.py.
+# algebra, random numbers. All of them are checked by scripts/run_invariants.py.
 SMALL_REAL_MODULES = (
     "brax/fast_spring_step",
     "brax/inverted_pendulum_spring_reset",
@@ -49,7 +51,9 @@ def sources(num_random: int, *, with_real: bool = True) -> list[Any]:
     return params
 
 
-def assert_lawful(outcome: children.Outcome, num_reports: int | None = None) -> None:
+def assert_invariants(
+    outcome: children.Outcome, num_reports: int | None = None
+) -> None:
     """Fails with what the child said, or how it died."""
     broken = [
         f"{report.passes}: {violation}"
@@ -60,5 +64,15 @@ def assert_lawful(outcome: children.Outcome, num_reports: int | None = None) -> 
         f"the child died after {len(outcome.values)} reports: {outcome.error}"
     )
     assert not broken, "\n".join(broken)
+    assert outcome.values, "the child checked nothing, and did not say why"
     if num_reports is not None:
         assert len(outcome.values) == num_reports
+
+
+def unchecked(outcome: children.Outcome) -> Counter[str]:
+    """Why captures could not be checked, without the names of one module."""
+    return Counter(
+        re.sub(r"(?<!\w)'[^']*'", "'…'", report.skipped[0])[:120]
+        for report in outcome.values
+        if report.skipped and not report.num_checks
+    )

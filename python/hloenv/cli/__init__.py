@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command `hloenv`: one file for each subcommand, `parser.py` for what they share.
 
-Exit codes: 0 done, 1 failed (one line on stderr says why), 2 wrong usage, 130 stopped
-by Ctrl-C, 141 the reader of the output went away.
+Exit codes: 0 done, 1 failed (one line on stderr says why), 2 wrong usage, 3 what -o
+asked for is not written, 130 stopped by Ctrl-C, 141 the reader of the output went away.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from .._interrupt import EXIT_INTERRUPT, raised
 from ..errors import HloEnvError, PlaceWarning
 from .isolation import isolated
 from .parser import make_parser
 
 _EXIT_FAILURE = 1
-_EXIT_INTERRUPT = 130
 _EXIT_BROKEN_PIPE = 141
 # How long XLA may go on after Ctrl-C before the process ends under it.
 _GRACE_S = 1.0
@@ -59,11 +59,12 @@ def _command(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     try:
-        args.run(args)
-        sys.stdout.flush()
+        with raised():
+            code: int | None = args.run(args)
+            sys.stdout.flush()
     except KeyboardInterrupt:
         print("hloenv: interrupted", file=sys.stderr)
-        return _EXIT_INTERRUPT
+        return EXIT_INTERRUPT
     except BrokenPipeError:
         # Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -73,7 +74,7 @@ def _run(args: argparse.Namespace) -> int:
             traceback.print_exc()
         print(f"hloenv: error: {_one_line(error)}", file=sys.stderr)
         return _EXIT_FAILURE
-    return 0
+    return code or 0
 
 
 def _one_line(error: Exception) -> str:
@@ -104,7 +105,7 @@ def _prompt_interrupts() -> Iterator[None]:
         while received := os.read(reader, 1):
             if received[0] == signal.SIGINT and not is_done.wait(_GRACE_S):
                 os.write(2, b"hloenv: interrupted\n")
-                os._exit(_EXIT_INTERRUPT)
+                os._exit(EXIT_INTERRUPT)
 
     watcher = threading.Thread(target=watch, name="hloenv-interrupts", daemon=True)
     watcher.start()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""hloenv fuzz: random modules, passes and decisions against the laws."""
+"""hloenv fuzz: random modules, passes and decisions against the invariants."""
 
 from __future__ import annotations
 
@@ -10,37 +10,46 @@ from pathlib import Path
 
 from ..errors import HloEnvError
 from ..fuzz.campaign import Campaign, Limits, Summary
+from ..fuzz.draw import REAL_SHARE
 from ..fuzz.saved import read_case
+from ..fuzz.subjects import DATASET, find_subjects
 from ..passes import describe_pass
 from . import output
 from .arguments import not_negative, positive
 
 DESCRIPTION = (
-    "Checks the laws of rewriting on random episodes: random modules (and real ones, "
-    "from FOLDER), random passes and pipelines with random options, random decisions. "
-    "Each case runs in a child process with limits. What breaks a law is reduced to a "
-    "small module and few decisions, and saved as a module and a trace. The exit code "
-    "is 1 when a law was broken."
+    "Checks the invariants of rewriting on random episodes: random modules (and real "
+    "ones, from SOURCE), random passes and pipelines with random options, random "
+    "decisions. Each case runs in a child process with limits. What breaks an "
+    "invariant is reduced to a small module and few decisions, and saved as a module "
+    "and a trace. The exit code is 1 when an invariant was broken."
 )
 EXAMPLES = """\
 examples:
   hloenv fuzz --seconds 60
+  hloenv fuzz dataset:train --cases 1000 --jobs 2
   hloenv fuzz models/ --cases 10000 --seed 7 --jobs 4 -o failures
   hloenv fuzz --pass algsimp --pass cse --cases 500
-  hloenv fuzz --replay failures/law-4-0f1e2d3c.json
+  hloenv fuzz --replay failures/invariant-4-0f1e2d3c.json
 """
 _DEFAULT_SECONDS = 60.0
 _MAX_KB = 60
+# About; the dataset says how many instructions a module has, not how long its text is.
+_INSTRUCTIONS_IN_A_KB = 10
 
 
-class LawError(HloEnvError, AssertionError):
-    """A law of rewriting does not hold."""
+class InvariantError(HloEnvError, AssertionError):
+    """An invariant of rewriting does not hold."""
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
     parser.add_argument(
-        "folder", nargs="?", metavar="FOLDER", help="real modules: **/*.hlo, **/*.txt"
+        "source",
+        nargs="?",
+        metavar="SOURCE",
+        help="real modules: a folder of **/*.hlo and **/*.txt; or dataset, or "
+        "dataset:SPLIT, whose modules then are all that is drawn",
     )
     parser.add_argument(
         "--seconds",
@@ -85,6 +94,13 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         help=f"of a real module's text (default {_MAX_KB})",
     )
     parser.add_argument(
+        "--real",
+        metavar="SHARE",
+        type=float,
+        help="share of the cases that take a real module (default "
+        f"{REAL_SHARE:.2f}, or 1 with a dataset)",
+    )
+    parser.add_argument(
         "--timeout",
         metavar="S",
         type=float,
@@ -113,7 +129,7 @@ def run(args: argparse.Namespace) -> None:
     """Runs a campaign, or one saved case.
 
     Raises:
-        LawError: a law was broken.
+        InvariantError: an invariant was broken.
     """
     for name in args.passes:
         describe_pass(name)
@@ -122,9 +138,13 @@ def run(args: argparse.Namespace) -> None:
         case = read_case(Path(args.replay))
         summary = Campaign(limits=limits).check(case)
     else:
+        sources, read = _real_modules(args.source, args.max_kb)
+        share = 1.0 if _is_dataset(args.source) else REAL_SHARE
         campaign = Campaign(
             seed=args.seed,
-            paths=_real_modules(args.folder, args.max_kb),
+            sources=sources,
+            read=read,
+            real_share=share if args.real is None else args.real,
             names=args.passes,
             output=Path(args.output),
             limits=limits,
@@ -143,10 +163,29 @@ def run(args: argparse.Namespace) -> None:
         _print(summary)
     if summary.broken:
         total = sum(summary.broken.values())
-        raise LawError(f"{total} laws broken in {summary.cases} cases")
+        raise InvariantError(f"{total} invariants broken in {summary.cases} cases")
 
 
-def _real_modules(folder: str | None, max_kb: int) -> list[str]:
+def _is_dataset(source: str | None) -> bool:
+    return source is not None and source.partition(":")[0] == DATASET
+
+
+def _real_modules(
+    source: str | None, max_kb: int
+) -> tuple[list[str], Callable[[str], str]]:
+    """What to draw real modules from, and how to read one."""
+    if source is None or not _is_dataset(source):
+        return _paths(source, max_kb), str
+    subjects, _ = find_subjects(source)
+    by_name = {
+        each.fingerprint: each
+        for each in subjects
+        if each.instruction_count <= max_kb * _INSTRUCTIONS_IN_A_KB
+    }
+    return sorted(by_name), lambda name: by_name[name].text
+
+
+def _paths(folder: str | None, max_kb: int) -> list[str]:
     if folder is None:
         return []
     if not Path(folder).is_dir():
@@ -187,20 +226,25 @@ def _progress(
             bar.update(
                 task,
                 completed=done,
-                description=f"{summary.cases} cases, {broken} laws broken",
+                description=f"{summary.cases} cases, {broken} invariants broken",
             )
 
         yield update
 
 
 def _print(summary: Summary) -> None:
-    laws = sorted({*summary.checked, *(_short(law) for law in summary.broken)})
+    invariants = sorted(
+        {*summary.checked, *(_short(invariant) for invariant in summary.broken)}
+    )
     broken: dict[str, int] = {}
-    for law, count in summary.broken.items():
-        broken[_short(law)] = broken.get(_short(law), 0) + count
+    for invariant, count in summary.broken.items():
+        broken[_short(invariant)] = broken.get(_short(invariant), 0) + count
     output.print_table(
-        ("law", "checked", "broken"),
-        [(law, summary.checked[law] or "-", broken.get(law, 0)) for law in laws],
+        ("invariant", "checked", "broken"),
+        [
+            (invariant, summary.checked[invariant] or "-", broken.get(invariant, 0))
+            for invariant in invariants
+        ],
         right=("checked", "broken"),
     )
     output.print_line()
@@ -228,5 +272,5 @@ def _print(summary: Summary) -> None:
     )
 
 
-def _short(law: str) -> str:
-    return law.removeprefix("law ")
+def _short(invariant: str) -> str:
+    return invariant.removeprefix("invariant ")

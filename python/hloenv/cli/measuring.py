@@ -29,6 +29,7 @@ def measure_variants(
             [each.module for each in others], baseline=by_default.module
         )
     for variant, result in zip(others, results, strict=True):
+        variant.measurement = result
         if result.error is not None:
             variant.error = f"{result.error.kind}: {result.error.message}"
         if result.durations_ns:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..env import HloEnv
+from ..errors import HloEnvError, StoreError
 from ..passes import Pass, Pipeline
 from ..policies import Policy, describe_policy, get_policy, list_policies
 from ..settings import Settings
@@ -29,6 +30,7 @@ from .arguments import (
     usual_store,
 )
 from .inputs import load_module
+from .result import Result, add_result
 from .variants import Variant, compare, make_variants, print_variants
 
 DESCRIPTION = (
@@ -42,7 +44,8 @@ examples:
   hloenv optimize model.hlo --pass algsimp --pass cse --measure
   hloenv optimize model.hlo --pass algsimp --pass cse --policy fewest-ops --rounds 10
   hloenv optimize model.hlo --until fusion --pass general-fusion --policy least-bytes
-  hloenv optimize train.py:step --pass algsimp --policy random --seed 7 -o decided.hlo
+  hloenv optimize model.hlo --pass algsimp --pass cse -o decided.hlo
+  hloenv optimize train.py:step --pass algsimp --policy random --seed 7 -o d.hlo --force
 """
 
 
@@ -77,7 +80,8 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--measure",
         action="store_true",
-        help="compile and time the variants in turn, in a child process",
+        help="compile and time the variants in turn, in a child process (-o does too, "
+        "in one round with --force)",
     )
     parser.add_argument(
         "--repeats",
@@ -100,11 +104,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         type=positive,
         help="give up on a variant that takes longer to compile or to run",
     )
-    parser.add_argument(
-        *("-o", "--output"),
-        metavar="FILE",
-        help="save the decided module (.pb or text) and its trace (FILE.trace.json)",
-    )
+    add_result(parser)
 
 
 @dataclass(frozen=True)
@@ -124,8 +124,8 @@ class Round:
     instructions: int
 
 
-def run(args: argparse.Namespace) -> None:
-    """Decides on `args.module` and compares."""
+def run(args: argparse.Namespace) -> int:
+    """Decides on `args.module` and compares; returns the exit code."""
     check_output(args.output)
     passes = parse_passes(args.passes)
     policy = get_policy(args.policy, seed=args.seed)
@@ -137,30 +137,44 @@ def run(args: argparse.Namespace) -> None:
         start = env.module
         with usual_store(args):
             rounds = decide(env, passes, policy, args.rounds)
-    if args.output is not None:
-        env.module.save(args.output)
-        env.trace.save(args.output + ".trace.json")
     variants = make_variants(module, start, env.module, name=args.policy)
     with output.progress("running XLA's passes", is_shown=not args.json):
         results = compare(variants)
-    if args.measure:
-        from .measuring import measure_variants
-
+    failure = ""
+    if args.measure or args.output is not None:
         with output.progress("measuring", is_shown=not args.json):
-            settings = Settings(
-                threads=args.threads,
-                repeats=args.repeats,
-                seed=args.seed,
-                timeout_s=args.timeout,
-            )
-            with open_store(args) as store:
-                measure_variants(
-                    results, settings=settings, store=store, again=args.again
-                )
+            failure = _measure(args, results)
+    decided = next(each for each in results if each.name == args.policy)
+    result = Result(args, env, decided.measurement, failure=failure)
     if args.json:
-        output.print_json(_as_json(args, env, rounds, results))
+        output.print_json(_as_json(args, env, rounds, results) | result.to_json())
     else:
         _print(args, env, rounds, results)
+        result.print()
+    return result.exit_code
+
+
+def _measure(args: argparse.Namespace, results: list[Variant]) -> str:
+    """Times the variants; says why not, where they are to be saved all the same."""
+    from .measuring import measure_variants
+
+    is_optional = args.force and not args.measure
+    settings = Settings(
+        threads=args.threads,
+        repeats=1 if is_optional and args.repeats is None else args.repeats,
+        seed=args.seed,
+        timeout_s=args.timeout,
+    )
+    try:
+        with open_store(args) as store:
+            measure_variants(results, settings=settings, store=store, again=args.again)
+    except StoreError:
+        raise
+    except HloEnvError as error:
+        if not is_optional:
+            raise
+        return f"XLA's default cannot be measured ({type(error).__name__}: {error})"
+    return ""
 
 
 def decide(
@@ -210,8 +224,6 @@ def _as_json(
         "seed": args.seed,
         "rounds": [asdict(each) for each in rounds],
         "variants": [each.to_json() for each in results],
-        "output": args.output,
-        "trace": None if args.output is None else args.output + ".trace.json",
     }
 
 
@@ -228,6 +240,5 @@ def _print(
             "instructions left"
         )
     output.print_line()
-    print_variants(results, title=env.module.name, is_measured=args.measure)
-    if args.output is not None:
-        output.print_line(f"\nwrote {args.output} and {args.output}.trace.json")
+    is_measured = args.measure or args.output is not None
+    print_variants(results, title=env.module.name, is_measured=is_measured)

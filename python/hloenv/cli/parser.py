@@ -39,7 +39,7 @@ _COMMANDS = {
     "apply": (apply, "repeat a saved trace of decisions"),
     "diff": (diff, "what changed between two modules"),
     "graph": (graph, "a module as Graphviz or JSON"),
-    "fuzz": (fuzz, "random modules, passes and decisions against the laws"),
+    "fuzz": (fuzz, "random modules, passes and decisions against the invariants"),
     "dataset": (dataset, "the shipped modules: count, show, check"),
     "store": (store, "what has been measured: count, export, import, remove"),
 }
@@ -63,7 +63,8 @@ examples:
   hloenv optimize model.hlo --pass general-fusion --until fusion --policy least-bytes
 
 Every command takes --json (one JSON object on stdout) and --verbose (tracebacks).
-Exit codes: 0 done, 1 failed (one line says why), 2 wrong usage, 130 Ctrl-C.
+Exit codes: 0 done, 1 failed (one line says why), 2 wrong usage, 3 what -o asked for is
+not written (optimize and search: invalid, wrong or no faster), 130 Ctrl-C.
 """
 
 

@@ -116,6 +116,11 @@ def _print_all(infos: list[PassInfo]) -> None:
     )
 
 
+_NUMERICS = {
+    "exact": "exact, the same operations on the same values",
+    "rounding": "the same up to rounding, within the range of their type",
+    "unsafe": "NaN, infinities and the signs of zeros may change",
+}
 _KINDS = {"instruction": "node", "sites": "sites", "pass": "whole"}
 
 
@@ -130,6 +135,7 @@ def _print_one(info: PassInfo) -> None:
         output.print_line(
             "It proposes rewrites one by one; run by itself it takes them all."
         )
+    output.print_line(f"Floats: {_NUMERICS[info.numerics]}.")
     for reason in info.whole_reasons:
         output.print_line(f"Where it can only be taken or left as a whole: {reason}.")
     if info.options:

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..bench.spaces import get_space
-from ..errors import ArgumentError
+from ..errors import ArgumentError, WorkerError
+from ..estimates import Estimate
 from ..evaluator import Evaluator
-from ..game import Game, Stop
+from ..game import Game, Prefix, Stop
 from ..kernels import KernelCache
 from ..passes import Pass, Pipeline, describe_pass, pass_names
 from ..search import DEFAULT_SEARCH, Budget, Found, run_search
@@ -30,6 +31,7 @@ from .arguments import (
     positive,
 )
 from .inputs import load_module
+from .result import Result, add_result
 
 DESCRIPTION = (
     "Searches for decisions that run faster than XLA's default: hundreds of candidates "
@@ -121,16 +123,11 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         "(default 300)",
     )
     add_store(parser)
-    parser.add_argument(
-        *("-o", "--output"),
-        metavar="FILE",
-        help="save the decided module (.pb or text) and its trace (FILE.trace.json), "
-        "if it is faster than XLA's default",
-    )
+    add_result(parser)
 
 
-def run(args: argparse.Namespace) -> None:
-    """Searches."""
+def run(args: argparse.Namespace) -> int:
+    """Searches; returns the exit code."""
     check_output(args.output)
     module = load_module(args.module, args.max_instructions)
     game = Game(module, _stops(args))
@@ -139,6 +136,13 @@ def run(args: argparse.Namespace) -> None:
         game.complete()
     settings = Settings(threads=args.threads, seed=args.seed, timeout_s=args.timeout)
     is_shown = not args.json
+    failures: list[str] = []
+
+    def on_estimate(_: Prefix, estimate: Estimate) -> None:
+        if estimate.error:
+            failures.append(estimate.error)
+        estimated()
+
     with (
         open_store(args) as store,
         KernelCache(threads=args.threads, store=store) as cache,
@@ -160,19 +164,58 @@ def run(args: argparse.Namespace) -> None:
             cache,
             evaluator,
             budget=Budget(args.estimates, args.measurements, args.seconds),
-            on_estimate=lambda *_: estimated(),
+            on_estimate=on_estimate,
             on_measurement=lambda _: measured(),
         )
-    if found.best is not None and args.output is not None:
-        env = game.episode(found.best.prefix)
-        env.module.save(args.output)
-        env.trace.save(args.output + ".trace.json")
+    _check_workers(found, failures)
+    result = _write(args, game, found)
     if args.json:
-        output.print_json(
-            {"module": module.name, "search": args.search, **found.to_json()}
-        )
+        names = {"module": module.name, "search": args.search}
+        output.print_json({**names, **found.to_json(), **result.to_json()})
     else:
-        _print(args, found, [len(each) for each in game.complete()])
+        _print(found, [len(each) for each in game.complete()])
+        result.print()
+    return result.exit_code
+
+
+def _check_workers(found: Found, failures: Sequence[str]) -> None:
+    """Tells a search whose workers found nothing from one whose workers died.
+
+    Args:
+        found: of the search.
+        failures: why each candidate that could not be estimated was not.
+
+    Raises:
+        WorkerError: no candidate was estimated, or none was measured, and it was the
+            workers' fault.
+    """
+    if found.num_estimates and not found.tried:
+        raise WorkerError(
+            f"none of {found.num_estimates} candidates could be estimated; the last "
+            f"one: {failures[-1] if failures else 'no reason was given'}"
+        )
+    errors = [each.error for _, each in found.measured]
+    if errors and all(each and each.kind == WorkerError.__name__ for each in errors):
+        last = errors[-1]
+        raise WorkerError(
+            f"the workers died of all {len(errors)} candidates that were to be "
+            f"measured; the last one: {last.message if last else ''}"
+        )
+
+
+def _write(args: argparse.Namespace, game: Game, found: Found) -> Result:
+    """Saves the fastest candidate, if it is to be saved."""
+    chosen, measurement = found.best, found.confirmed
+    if chosen is None and args.force:
+        right = [pair for pair in found.measured if pair[1].is_ok]
+        if right:
+            chosen, measurement = max(right, key=lambda pair: pair[1].speedup)
+    if args.output is None or chosen is None:
+        failure = "nothing is faster than XLA's default"
+        if not any(each.is_ok for _, each in found.measured):
+            failure = "no candidate was measured and found right"
+        return Result(args, None, None, failure=failure)
+    return Result(args, game.episode(chosen.prefix), measurement)
 
 
 def _stops(args: argparse.Namespace) -> list[Stop]:
@@ -213,7 +256,7 @@ def _ray() -> Any:
     return RayExecutor()
 
 
-def _print(args: argparse.Namespace, found: Found, counts: list[int]) -> None:
+def _print(found: Found, counts: list[int]) -> None:
     at_stops = " + ".join(f"{count:,}" for count in counts)
     output.print_line(
         f"{at_stops} alternatives; {len(found.tried)} different candidates estimated, "
@@ -238,9 +281,8 @@ def _print(args: argparse.Namespace, found: Found, counts: list[int]) -> None:
         )
     columns = ("accepted", "estimated", "measured", "over XLA's default", "95 %")
     output.print_table(columns, rows, right=columns)
-    unwritten = "" if args.output is None else f"; {args.output} is not written"
     if found.confirmed is None:
-        output.print_line(f"\nnothing is faster than XLA's default{unwritten}")
+        output.print_line("\nnothing is faster than XLA's default")
         return
     low, high = found.confirmed.speedup_interval
     output.print_line(
@@ -250,6 +292,4 @@ def _print(args: argparse.Namespace, found: Found, counts: list[int]) -> None:
         else f"\nthe fastest, measured afresh: {found.confirmed}"
     )
     if found.best is None:
-        output.print_line(f"so nothing is faster than XLA's default{unwritten}")
-    elif args.output is not None:
-        output.print_line(f"wrote {args.output} and {args.output}.trace.json")
+        output.print_line("so nothing is faster than XLA's default")

@@ -26,6 +26,7 @@ examples:
   hloenv store import other-machine.parquet
   hloenv store prune --failed --older-than 7d
   hloenv store prune --kind kernel --dry-run
+  hloenv store repair
 """
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
@@ -42,6 +43,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     import_.add_argument(
         "file", metavar="FILE", help="*.parquet, *.jsonl, or another store's *.sqlite"
     )
+    _add(actions, "repair", "remove the records whose checksums do not fit")
     prune = _add(actions, "prune", "remove the records that meet all conditions")
     prune.add_argument("--kind", metavar="KIND", help="as in `hloenv store info`")
     prune.add_argument("--machine", metavar="ID", help="as in `hloenv store info`")
@@ -183,4 +185,18 @@ def _prune(store: Store, args: argparse.Namespace) -> None:
         output.print_line(f"{output.format_count(count)} records {done}")
 
 
-_ACTIONS = {"info": _info, "export": _export, "import": _import, "prune": _prune}
+def _repair(store: Store, args: argparse.Namespace) -> None:
+    count = store.repair()
+    if args.json:
+        output.print_json({"records": count})
+    else:
+        output.print_line(f"{output.format_count(count)} damaged records removed")
+
+
+_ACTIONS = {
+    "info": _info,
+    "export": _export,
+    "import": _import,
+    "prune": _prune,
+    "repair": _repair,
+}

@@ -11,6 +11,7 @@ from typing import Any
 from ..errors import HloEnvError
 from ..executable import legalized
 from ..graph import HloGraph
+from ..measurement import Measurement
 from ..module import HloModule, ModuleCost
 from ..roofline import estimate_seconds
 from . import output
@@ -35,6 +36,7 @@ class Variant:
             the same inputs, at the element that is worst for its tolerance.
         output_excess: this over what rounding may make of it; above 1 is wrong.
         error: why there are no figures, "" if nothing failed.
+        measurement: what the figures come from; None without.
     """
 
     name: str
@@ -48,6 +50,7 @@ class Variant:
     output_error: float = math.nan
     output_excess: float = math.nan
     error: str = ""
+    measurement: Measurement | None = None
 
     def to_json(self) -> dict[str, Any]:
         """JSON-able; "decided" and "final" are sizes and costs, null if unknown."""

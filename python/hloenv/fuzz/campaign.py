@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -13,7 +14,7 @@ from typing import Any
 from ..passes import Pipeline, pass_names
 from ..trace import Step
 from .children import TIMEOUT, Job, Outcome, Pool
-from .draw import Case, random_case
+from .draw import REAL_SHARE, Case, random_case
 from .episode import (
     Broken,
     Checked,
@@ -21,7 +22,7 @@ from .episode import (
     Skipped,
     Start,
     Tried,
-    law_of,
+    invariant_of,
 )
 from .reduce import Suspect, reduce, stage_of
 from .saved import Failure, save
@@ -34,8 +35,8 @@ _SLOW = ("evaluate", "verify", "expected", "native", "load")
 _PATIENCE = 4
 # How many failures of one kind are reduced and saved; the others are counted.
 _MAX_OF_A_KIND = 2
-# And of one law, whatever the passes.
-_MAX_OF_A_LAW = 12
+# And of one invariant, whatever the passes.
+_MAX_OF_AN_INVARIANT = 12
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,8 @@ class Summary:
         steps: captures that were checked.
         alternatives: found in them.
         choices: likewise, the originals included.
-        checked: how often each law was checked.
-        broken: how often each law was broken.
+        checked: how often each invariant was checked.
+        broken: how often each invariant was broken.
         skipped: checks that could not be made, by reason.
         died: cases in which XLA itself died, by its last words; and timeouts.
         opcodes: opcodes of the modules that the episodes began with.
@@ -112,9 +113,11 @@ class Campaign:
 
     Args:
         seed: draws the cases; the same seed gives the same ones.
-        paths: real modules to take some of them from.
+        sources: real modules to take some of them from, see `matrix.load`.
+        read: makes one of them a source; they are one as they are by default.
+        real_share: of the cases that take one.
         names: passes to draw from; empty for all.
-        output: a folder for what breaks a law; None saves nothing.
+        output: a folder for what breaks an invariant; None saves nothing.
         limits: of a case.
         jobs: cases at the same time.
         nice: how much to lower the children's priority.
@@ -124,7 +127,9 @@ class Campaign:
         self,
         *,
         seed: int = 0,
-        paths: Sequence[str] = (),
+        sources: Sequence[str] = (),
+        read: Callable[[str], str] = str,
+        real_share: float = REAL_SHARE,
         names: Sequence[str] = (),
         output: Path | None = None,
         limits: Limits | None = None,
@@ -132,7 +137,9 @@ class Campaign:
         nice: int = 0,
     ) -> None:
         self.seed = seed
-        self.paths = tuple(paths)
+        self.sources = tuple(sources)
+        self.read = read
+        self.real_share = real_share
         self.names = tuple(names)
         self.output = output
         self.limits = limits or Limits()
@@ -167,7 +174,7 @@ class Campaign:
                 is_over = seconds is not None and self.summary.seconds > seconds
                 is_last = cases is not None and number >= first + cases
                 while not (is_over or is_last) and len(waiting) < 2 * self.jobs:
-                    case = random_case(self.seed, number, self.paths, self.names)
+                    case = self._draw(number)
                     waiting[self._submit(pool, case)] = case
                     number += 1
                     is_last = cases is not None and number >= first + cases
@@ -184,12 +191,20 @@ class Campaign:
             self._submit(pool, case)
             self._count(outcome := pool.next())
             for each in violations_of(outcome):
-                self.summary.broken[each.law] += 1
+                self.summary.broken[each.invariant] += 1
                 self.summary.failures.append(
-                    Failure(each.law, each.text, case.seed, False)
+                    Failure(each.invariant, each.text, case.seed, False)
                 )
         self.summary.seconds = time.monotonic() - start
         return self.summary
+
+    def _draw(self, number: int) -> Case:
+        case = random_case(
+            self.seed, number, self.sources, self.names, real_share=self.real_share
+        )
+        if case.source in self.sources:
+            return replace(case, source=self.read(case.source))
+        return case
 
     def _submit(self, pool: Pool, case: Case) -> int:
         return pool.submit(self._job(case, self.limits.timeout_s))
@@ -211,8 +226,8 @@ class Campaign:
                     summary.steps += 1
                     summary.alternatives += num_alternatives
                     summary.choices += num_choices
-                case Checked(laws):
-                    summary.checked.update(laws)
+                case Checked(invariants):
+                    summary.checked.update(invariants)
                 case Skipped(reason):
                     summary.skipped[_general(reason)] += 1
         if outcome.error and not _is_ours(outcome):
@@ -225,17 +240,21 @@ class Campaign:
             outcome = pool.run(self._job(case, _PATIENCE * self.limits.timeout_s))
         self._count(outcome)
         for each in violations_of(outcome):
-            self.summary.broken[each.law] += 1
-            kind = f"{each.law} {_blamed(each)}"
+            self.summary.broken[each.invariant] += 1
+            kind = f"{each.invariant} {_blamed(each)}"
             self._kinds[kind] += 1
-            num_kept = sum(kept.law == each.law for kept in self.summary.failures)
-            if self._kinds[kind] <= _MAX_OF_A_KIND and num_kept < _MAX_OF_A_LAW:
-                self._keep(pool, replace(case, steps=each.steps), each.law, each.text)
+            num_kept = sum(
+                kept.invariant == each.invariant for kept in self.summary.failures
+            )
+            if self._kinds[kind] <= _MAX_OF_A_KIND and num_kept < _MAX_OF_AN_INVARIANT:
+                self._keep(
+                    pool, replace(case, steps=each.steps), each.invariant, each.text
+                )
 
-    def _keep(self, pool: Pool, case: Case, law: str, violation: str) -> None:
+    def _keep(self, pool: Pool, case: Case, invariant: str, violation: str) -> None:
         """Reduces a failure and saves it."""
         limits = self.limits
-        failure = Failure(law, violation[:2000], case.seed, False)
+        failure = Failure(invariant, violation[:2000], case.seed, False)
         assert case.steps is not None
         outcome = pool.run(
             Job(
@@ -245,9 +264,9 @@ class Campaign:
                 limits.max_memory_bytes,
             )
         )
-        if not outcome.error and case.steps and law != "replay":
+        if not outcome.error and case.steps and invariant != "replay":
             last = case.steps[-1]
-            suspect = Suspect(outcome.value, last.passes, last.decisions, law)
+            suspect = Suspect(outcome.value, last.passes, last.decisions, invariant)
             smaller, is_reduced = reduce(
                 pool,
                 suspect,
@@ -269,12 +288,12 @@ class Violation:
     """What a case broke.
 
     Attributes:
-        law: see `Failure`.
+        invariant: see `Failure`.
         text: what the check said.
         steps: of the episode up to the one that broke it.
     """
 
-    law: str
+    invariant: str
     text: str
     steps: tuple[Step, ...]
 
@@ -289,12 +308,12 @@ def violations_of(outcome: Outcome) -> list[Violation]:
         elif isinstance(event, Decided):
             steps[-1] = replace(steps[-1], decisions=event.decisions)
         elif isinstance(event, Broken):
-            law = law_of(event.violation)
-            found.append(Violation(law, event.violation, tuple(steps)))
+            invariant = invariant_of(event.violation)
+            found.append(Violation(invariant, event.violation, tuple(steps)))
     if outcome.error and _is_ours(outcome):
-        law = f"crash: {stage_of(outcome.note)}"
+        invariant = f"crash: {stage_of(outcome.note)}"
         text = f"crash: {outcome.note}: {_last_line(outcome.error)}"
-        found.append(Violation(law, text, tuple(steps)))
+        found.append(Violation(invariant, text, tuple(steps)))
     return found
 
 
@@ -307,7 +326,7 @@ def _is_ours(outcome: Outcome) -> bool:
 
 def _blamed(violation: Violation) -> str:
     """Passes that a violation names, or else those of the last step."""
-    if violation.law in ("law 1", "law 2"):
+    if violation.invariant in ("invariant 1", "invariant 2"):
         return ""  # whatever was captured
     quoted = violation.text.split("'")[1:2]
     if quoted and "#" in quoted[0]:
@@ -320,8 +339,7 @@ def _blamed(violation: Violation) -> str:
 
 def _general(reason: str) -> str:
     """A reason without the names of one module."""
-    parts = reason.split("'")
-    return "'".join(["…" if i % 2 else part for i, part in enumerate(parts)])[:120]
+    return re.sub(r"(?<!\w)'[^']*'", "'…'", reason)[:120]
 
 
 def _last_line(error: str) -> str:

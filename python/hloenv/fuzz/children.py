@@ -27,9 +27,9 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import IO, Any
+from typing import IO, Any, overload
 
-from ..child import last_words, signal_name
+from ..child import PYTHON, child_environment, last_words, signal_name
 
 _LENGTH = struct.Struct("<q")
 TIMEOUT = "timeout"
@@ -94,11 +94,11 @@ class Pool:
 
     def __init__(self, *, workers: int = 2, nice: int = 0) -> None:
         self._server = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(workers), str(nice)],
+            [*PYTHON, "-m", __name__, str(workers), str(nice)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             # The child finds what this process finds, however it got there.
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            env=child_environment(),
             start_new_session=True,
         )
         self._num_submitted = 0
@@ -121,11 +121,22 @@ class Pool:
         self._num_submitted += 1
         return self._num_submitted - 1
 
-    def next(self) -> Outcome:
-        """Waits for the next job to end, whichever it is."""
+    @overload
+    def next(self) -> Outcome: ...
+    @overload
+    def next(self, *, timeout_s: float) -> Outcome | None: ...
+    def next(self, *, timeout_s: float | None = None) -> Outcome | None:
+        """Waits for the next job to end, whichever it is.
+
+        Args:
+            timeout_s: seconds to wait at most; None comes back when they are over.
+        """
         if self._found:
             return self._found.pop(next(iter(self._found)))
-        return self._wait()
+        try:
+            return self._wait(timeout_s)
+        except queue.Empty:
+            return None
 
     def run(self, job: Job) -> Outcome:
         """Submits a job and waits for it; others that end meanwhile are kept."""
@@ -134,8 +145,11 @@ class Pool:
             self._found[outcome.index] = outcome
         return outcome
 
-    def _wait(self) -> Outcome:
-        outcome = self._queue.get()
+    def _wait(self, timeout_s: float | None = None) -> Outcome:
+        if timeout_s is None:
+            outcome = self._queue.get()
+        else:
+            outcome = self._queue.get(timeout=max(0.0, timeout_s))
         if outcome is None:
             raise RuntimeError("the server of child processes has gone")
         return outcome

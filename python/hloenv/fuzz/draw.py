@@ -14,10 +14,10 @@ import numpy.typing as npt
 from ..passes import OptionValue, Pass, PassOption, Pipeline, describe_pass, list_passes
 from ..rewrite import Alternatives
 from ..trace import Step
-from .laws import random_decisions
+from .invariants import random_decisions
 
-# Options that change values or effects, which is what they are for. All laws about
-# structure hold with them.
+# Options that change values or effects, which is what they are for. All invariants
+# about structure hold with them.
 _UNSAFE = {
     "algsimp": {
         "enable_fast_math",
@@ -49,7 +49,7 @@ class Case:
 
     Attributes:
         source: "seed:N:SIZE", "wide:N:SIZE", a path, or HLO text; see `matrix.load`.
-        variant: of `matrix.VARIANTS`.
+        variant: of `matrix.VARIANTS`, or a pass of XLA's pipeline to stop before.
         seed: of inputs and of all that is drawn.
         steps: what to do; None draws it.
         names: the passes to draw from; empty for all.
@@ -62,22 +62,36 @@ class Case:
     names: tuple[str, ...] = ()
 
 
+# Of the cases of a campaign that has real modules.
+REAL_SHARE = 0.35
+_REAL_VARIANTS = (
+    *("raw", "raw", "raw", "inlined", "inlined", "flattened"),
+    *("simplification", "fusion"),
+)
+
+
 def random_case(
-    seed: int, number: int, paths: Sequence[str], names: Sequence[str] = ()
+    seed: int,
+    number: int,
+    sources: Sequence[str],
+    names: Sequence[str] = (),
+    *,
+    real_share: float = REAL_SHARE,
 ) -> Case:
     """Case `number` of a campaign; the same in every process.
 
     Args:
         seed: of the campaign.
         number: from 0.
-        paths: real modules; a third of the cases takes one.
+        sources: real modules.
         names: the passes to draw from; empty for all.
+        real_share: of the cases that take one of `sources`.
     """
     key = f"{seed}:{number}"
     rng = random.Random(f"hloenv case {key}")
-    if paths and rng.random() < 0.35:
-        source = rng.choice(paths)
-        variant = rng.choice(["raw", "raw", "inlined", "flattened"])
+    if sources and rng.random() < real_share:
+        source = rng.choice(sources)
+        variant = rng.choice(_REAL_VARIANTS)
     else:
         kind = rng.choice(["seed", "wide"])
         size = rng.choice([4, 8, 16, 16, 32, 48])

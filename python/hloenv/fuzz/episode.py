@@ -23,9 +23,10 @@ from ..rewrite import Alternatives
 from ..trace import Step
 from .children import note
 from .draw import MAX_STEPS, Case, draw_decisions, is_unsafe, random_step
-from .laws import StructureChecker
+from .expected import Expected
+from .invariants import StructureChecker
 from .matrix import load
-from .values import Expected, check_decisions, is_stateful
+from .values import check_decisions, is_stateful
 
 # XLA's evaluator is slow, and so is each choice beside its original.
 _MAX_EVALUATED = 600
@@ -59,7 +60,7 @@ class Decided:
 
 @dataclass(frozen=True)
 class Broken:
-    """A law does not hold at the last step."""
+    """An invariant does not hold at the last step."""
 
     violation: str
 
@@ -73,9 +74,9 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Checked:
-    """Laws that were checked at the last step."""
+    """Invariants that were checked at the last step."""
 
-    laws: tuple[str, ...]
+    invariants: tuple[str, ...]
 
 
 Event = Start | Tried | Decided | Broken | Skipped | Checked
@@ -177,8 +178,8 @@ def _check_step(
         )
     for violation in report.violations:
         yield Broken(violation)
-    if report.skipped:
-        yield Skipped(_first_line(report.skipped))
+    for reason in report.skipped:
+        yield Skipped(_first_line(reason))
     if alternatives is None:
         return not report.violations
     yield Checked(("1", "2", "3", "6", "7"))
@@ -188,7 +189,9 @@ def _check_step(
     try:
         env.apply_alternatives(decisions)
     except errors.HloEnvError as error:
-        yield Broken(f"law 4: the environment refuses {decisions.tolist()}: {error}")
+        yield Broken(
+            f"invariant 4: the environment refuses {decisions.tolist()}: {error}"
+        )
         return False
     return True
 
@@ -214,19 +217,17 @@ def _check_values(
     note("expected")
     try:
         expected = Expected(module, _INPUT_SEED)
-    except (errors.ExecuteError, TypeError) as error:
+    except errors.ExecuteError as error:
         yield Skipped(f"values: {_first_line(error)}")
         return
     vectors = [alternatives.decisions_for(name) for name in alternatives.pass_names]
     vectors += drawn[0] if drawn else []
-    report = check_decisions(
-        alternatives, module, pipelines, expected, vectors, _INPUT_SEED
-    )
+    report = check_decisions(alternatives, module, pipelines, expected, vectors)
     for violation in report.violations:
         yield Broken(violation)
-    if report.skipped:
-        yield Skipped(f"values: {_first_line(report.skipped)}")
-    else:
+    for reason in report.skipped:
+        yield Skipped(f"values: {_first_line(reason)}")
+    if report.num_checks:
         yield Checked(("4", "5"))
 
 
@@ -239,8 +240,8 @@ def text_before(case: Case, number: int) -> str:
     return env.module.to_text()
 
 
-def law_of(violation: str) -> str:
-    """The law that a violation names: "law 3", "honesty", "relevant"..."""
+def invariant_of(violation: str) -> str:
+    """The invariant that a violation names: "invariant 3", "honesty", "relevant"..."""
     return violation.partition(":")[0]
 
 

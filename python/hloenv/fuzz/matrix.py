@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The laws on one module for many passes: what child processes run.
+"""The invariants on one module for many passes: what child processes run.
 
 Arguments and results are plain values. Passes are given as names; several joined by
 "," are captured jointly.
@@ -10,18 +10,31 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from .. import errors
+from ..env import at_place
 from ..module import HloModule
-from ..passes import list_passes, run_passes
+from ..passes import Pipeline, list_passes, run_passes
+from ..place import finish, run_until
 from ..rewrite import Alternatives, capture
+from .children import note
+from .compiled import CompiledExpected, check_compiled
+from .examples import Range
+from .expected import Expected
 from .generate import random_module
-from .laws import Report, StructureChecker, parse
-from .values import Expected, check_capture, is_stateful
+from .invariants import Report, StructureChecker, parse, random_decisions
+from .values import (
+    check_capture,
+    check_decisions,
+    draw_vectors,
+    is_stateful,
+)
 
-# How a module is prepared before its laws are checked. JAX hides most work in calls.
+# How a module is prepared before it is captured. JAX hides most work in calls. Any
+# other variant is a pass of XLA's pipeline, in front of which the module is captured.
 VARIANTS: dict[str, tuple[str, ...]] = {
     "raw": (),
     "inlined": ("call-inliner", "dce"),
@@ -38,6 +51,9 @@ def load(source: str, variant: str = "raw") -> HloModule:
     """A module from a path, from text, or from "seed:N", prepared as `variant`.
 
     "seed:N:SIZE" gives the generator another size, "wide:N:SIZE" rare opcodes too.
+
+    Raises:
+        HloEnvError: XLA cannot read it, or a pass on the way fails.
     """
     if source.startswith(("seed:", "wide:")):
         kind, *numbers = source.split(":")
@@ -47,65 +63,223 @@ def load(source: str, variant: str = "raw") -> HloModule:
         module = HloModule.from_text(source)
     else:
         module = HloModule.from_text(Path(source).read_text())
+    if variant not in VARIANTS:
+        return run_until(module, variant)
     for name in VARIANTS[variant]:
         module = run_passes(module, name).module
     return module
 
 
-def check_structure(
-    source: str, variant: str, passes: Sequence[str], *, seed: int = 0
+def text_at(source: str, variant: str) -> str:
+    """The text of `load`'s module."""
+    return load(source, variant).to_text()
+
+
+def _loaded(source: str, variant: str) -> HloModule | str:
+    """The module, or why there is none."""
+    note(f"native load {variant}")
+    try:
+        return load(source, variant)
+    except (errors.PassError, errors.PlaceError, errors.CompileError) as error:
+        return f"{variant}: {error}"
+
+
+def _each(
+    module: HloModule, passes: Sequence[str], check: Callable[[list[Pipeline]], Report]
 ) -> Iterator[Report]:
-    """Laws 1, 2, 3, 6 and 7, and the verifier's part of law 4, for each of `passes`.
+    """A report for each of `passes`, those that give wrong results here skipped."""
+    for names in passes:
+        try:
+            pipelines = [at_place(each, module) for each in parse(names)]
+        except errors.PlaceError as error:
+            yield Report(names, 0, skipped=(str(error),))
+            continue
+        yield check(pipelines)
+
+
+def _none(passes: Sequence[str], reason: str) -> Iterator[Report]:
+    """Reports for a module on which nothing can be checked."""
+    for names in passes:
+        yield Report(names, 0, skipped=(reason,))
+
+
+def check_structure(
+    source: str,
+    variant: str,
+    passes: Sequence[str],
+    *,
+    seed: int = 0,
+) -> Iterator[Report]:
+    """Invariants 1, 2, 3, 6 and 7, and the verifier's part of 4, for each of `passes`.
 
     A pass that cannot run on this module is reported as skipped, with its error.
     """
-    try:
-        module = load(source, variant)
-    except errors.PassError as error:
-        for each in passes:
-            yield Report(each, 0, (), skipped=str(error))
+    module = _loaded(source, variant)
+    if isinstance(module, str):
+        yield from _none(passes, module)
         return
     checker = StructureChecker(module, seed)
-    for each in passes:
-        yield checker.check(parse(each))
+    yield from _each(module, passes, checker.check)
 
 
 def check_values(
     source: str,
     variant: str,
     passes: Sequence[str],
+    ranges: Sequence[Range] = (),
     *,
     seed: int = 0,
-    num_decisions: int = 3,
+    num_decisions: int = 2,
 ) -> Iterator[Report]:
-    """Laws 4 and 5 for each of `passes`, in XLA's evaluator.
+    """Invariants 4 and 5 for each of `passes`, in XLA's evaluator.
 
     Random decisions, and each pass's own, give the outputs of the original; every
     choice is as its original.
     """
-    try:
-        module = load(source, variant)
-    except errors.PassError as error:
-        yield Report("", 0, (), skipped=str(error))
+    module = _loaded(source, variant)
+    if isinstance(module, str):
+        yield from _none(passes, module)
         return
     if is_stateful(module):
-        yield Report("", 0, (), skipped="stateful: compared by structure only")
+        yield from _none(passes, "stateful: compared by structure only")
+        return
+    note("expected")
+    try:
+        expected = Expected(module, seed, ranges)
+    except errors.ExecuteError as error:
+        yield from _without_evaluator(module, passes, ranges, seed, str(error))
+        return
+
+    def check(pipelines: list[Pipeline]) -> Report:
+        rng = _rng(seed, pipelines)
+
+        def check_alternatives(alternatives: Alternatives) -> Report:
+            vectors = draw_vectors(alternatives, rng, num_decisions)
+            return check_decisions(alternatives, module, pipelines, expected, vectors)
+
+        return check_capture(module, pipelines, check_alternatives)
+
+    yield from _each(module, passes, check)
+
+
+def check_compiled_values(
+    source: str,
+    variant: str,
+    passes: Sequence[str],
+    ranges: Sequence[Range] = (),
+    *,
+    seed: int = 0,
+    num_decisions: int = 1,
+) -> Iterator[Report]:
+    """Invariant 4 in compiled form, after the rest of XLA's pipeline."""
+    module = _loaded(source, variant)
+    if isinstance(module, str):
+        yield from _none(passes, module)
+        return
+    if is_stateful(module):
+        yield from _none(passes, "stateful: compared by structure only")
         return
     try:
-        expected = Expected(module, seed)
-    except errors.ExecuteError as error:
-        yield Report("", 0, (), skipped=str(error))
+        expected = CompiledExpected(module, seed, ranges)
+    except errors.HloEnvError as error:
+        yield from _none(passes, f"the original does not compile: {error}")
         return
-    rng = random.Random(seed)
-    for each in passes:
-        yield check_capture(
+
+    def check(pipelines: list[Pipeline]) -> Report:
+        rng = _rng(seed, pipelines)
+        return check_capture(
             module,
-            parse(each),
-            expected,
-            rng=rng,
-            num_decisions=num_decisions,
-            seed=seed,
+            pipelines,
+            lambda alternatives: check_compiled(
+                alternatives, expected, draw_vectors(alternatives, rng, num_decisions)
+            ),
         )
+
+    yield from _each(module, passes, check)
+
+
+def check_default(source: str, variant: str, passes: Sequence[str]) -> Iterator[Report]:
+    """XLA's own decisions at a pass, then the rest of its pipeline, give its default.
+
+    Each of `passes` is decided in front of its first run, whatever `variant` is.
+    """
+    module = _loaded(source, "raw")
+    if isinstance(module, str):
+        yield from _none(passes, module)
+        return
+    note("native load finish")
+    try:
+        default = finish(module).fingerprint()
+    except errors.CompileError as error:
+        yield from _none(passes, f"XLA's pipeline fails: {error}")
+        return
+    for name in passes:
+        note(f"native run_until {name}")
+        try:
+            stopped = run_until(module, name)
+            pipelines = [at_place(each, stopped) for each in parse(name)]
+        except (errors.PlaceError, errors.CompileError) as error:
+            yield Report(name, 0, skipped=(f"{variant}: {error}",))
+            continue
+        yield _check_default(stopped, pipelines, default)
+
+
+def _check_default(
+    module: HloModule, pipelines: Sequence[Pipeline], default: str
+) -> Report:
+    (name,) = (each.name for each in pipelines)
+    note(f"capture {name}")
+    alternatives = capture(module, pipelines)
+    decided = alternatives.apply(alternatives.decisions_for(name))
+    note(f"structure finish {name}")
+    violations: tuple[str, ...] = ()
+    try:
+        if finish(decided).fingerprint() != default:
+            violations = (
+                f"default: decisions_for({name!r}) and the rest of XLA's pipeline "
+                "give another module than XLA's default",
+            )
+    except errors.CompileError as error:
+        violations = (f"default: the rest of XLA's pipeline fails: {error}",)
+    return Report(name, len(alternatives), violations, num_checks=1)
+
+
+def _rng(seed: int, pipelines: Sequence[Pipeline]) -> random.Random:
+    """Draws the same whatever else is checked."""
+    return random.Random(f"{seed} {','.join(each.name for each in pipelines)}")
+
+
+def _without_evaluator(
+    module: HloModule,
+    passes: Sequence[str],
+    ranges: Sequence[Range],
+    seed: int,
+    reason: str,
+) -> Iterator[Report]:
+    """Invariant 4 for random decisions, compiled; invariant 5 takes the evaluator."""
+    try:
+        # XLA may crash on what its evaluator refuses.
+        expected = CompiledExpected(module, seed, ranges, isolate=True)
+    except errors.HloEnvError:
+        yield from _none(passes, reason)
+        return
+
+    def check(pipelines: list[Pipeline]) -> Report:
+        rng = _rng(seed, pipelines)
+        return check_capture(
+            module,
+            pipelines,
+            lambda alternatives: check_compiled(
+                alternatives, expected, [random_decisions(alternatives, rng)]
+            ),
+        )
+
+    for report in _each(module, passes, check):
+        if report.num_alternatives:
+            skipped = f"invariant 5, and 4 in the evaluator: {reason}"
+            yield replace(report, skipped=(*report.skipped, skipped))
+        else:
+            yield report
 
 
 def check_relevant_exactly(
@@ -121,14 +295,19 @@ def check_relevant_exactly(
         try:
             alternatives = capture(module, parse(each))
         except errors.PassError as error:
-            yield Report(each, 0, (), skipped=str(error))
+            yield Report(each, 0, skipped=(str(error),))
             continue
         num_choices = [int(n) for n in alternatives.num_choices]
         if not num_choices or math.prod(num_choices) > max_combinations:
-            yield Report(each, len(num_choices), (), skipped="too few or too many")
+            yield Report(
+                each, len(num_choices), skipped=("too few or too many alternatives",)
+            )
             continue
         yield Report(
-            each, len(num_choices), tuple(_relevant_by_force(alternatives, num_choices))
+            each,
+            len(num_choices),
+            tuple(_relevant_by_force(alternatives, num_choices)),
+            num_checks=1,
         )
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The smallest module, passes and decisions that still break a law.
+"""The smallest module, passes and decisions that still break an invariant.
 
 Delta debugging over text: each smaller case runs in a child process, and is kept if it
-breaks the same law there. Decisions have no meaning on another module, so each try
-looks for some that break the law, the known ones first.
+breaks the same invariant there. Decisions have no meaning on another module, so each
+try looks for some that break the invariant, the known ones first.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from ..passes import Pass, Pipeline
 from ..rewrite import Alternatives
 from .children import Job, Pool, note
 from .draw import draw_decisions, is_unsafe
-from .laws import StructureChecker, Vectors
+from .expected import Expected
+from .invariants import StructureChecker, Vectors
 from .sketch import apply, edits
-from .values import Expected, check_decisions, is_stateful
+from .values import check_decisions, is_stateful
 
 # Pipelines as JSON.
 Passes = tuple[dict[str, Any], ...]
@@ -36,25 +37,26 @@ _MAX_SINGLE = 24
 
 @dataclass(frozen=True)
 class Suspect:
-    """A module, passes captured jointly, and decisions that break a law.
+    """A module, passes captured jointly, and decisions that break an invariant.
 
     Attributes:
         text: HLO text.
         passes: as JSON, see `Pipeline.to_json`.
         decisions: one for each alternative; empty where no decision is to blame.
-        law: what it breaks: "law 3", or "crash: ..." with what the child did last.
+        invariant: what it breaks: "invariant 3", or "crash: ..." with what the child
+            did last.
     """
 
     text: str
     passes: Passes
     decisions: tuple[int, ...]
-    law: str
+    invariant: str
 
 
 def find_breaking(suspect: Suspect) -> tuple[int, ...] | None:
-    """Runs in a child: decisions with which the law breaks, None if it holds.
+    """Runs in a child: decisions with which the invariant breaks, None if it holds.
 
-    For a law that no decision is to blame for the decisions are empty.
+    For an invariant that no decision is to blame for the decisions are empty.
     """
     note("load")
     try:
@@ -73,13 +75,17 @@ def find_breaking(suspect: Suspect) -> tuple[int, ...] | None:
 
     checker = StructureChecker(module, 0, draw=draw)
     report = checker.check(pipelines)
-    found = [each for each in report.violations if each.startswith(suspect.law + ":")]
+    found = [
+        each for each in report.violations if each.startswith(suspect.invariant + ":")
+    ]
     alternatives = checker.alternatives
     if found:
         return _named_in(found, drawn[0])
     if alternatives is None or not len(alternatives):
         return None
-    if not suspect.law.startswith(("law 4", "law 5", "crash: evaluate", "crash: ver")):
+    if not suspect.invariant.startswith(
+        ("invariant 4", "invariant 5", "crash: evaluate", "crash: ver")
+    ):
         return None
     if is_stateful(module) or any(map(is_unsafe, pipelines)):
         return None
@@ -89,10 +95,10 @@ def find_breaking(suspect: Suspect) -> tuple[int, ...] | None:
         return None
     vectors = [alternatives.decisions_for(each.name) for each in pipelines]
     vectors = [*drawn[0], *vectors]
-    report = check_decisions(
-        alternatives, module, pipelines, expected, vectors, _INPUT_SEED
-    )
-    found = [each for each in report.violations if each.startswith(suspect.law + ":")]
+    report = check_decisions(alternatives, module, pipelines, expected, vectors)
+    found = [
+        each for each in report.violations if each.startswith(suspect.invariant + ":")
+    ]
     return _named_in(found, vectors) if found else None
 
 
@@ -147,11 +153,11 @@ def reduce(
     max_memory_bytes: int | None = None,
     function: str = f"{__name__}:find_breaking",
 ) -> tuple[Suspect, bool]:
-    """Makes a suspect smaller as long as it breaks the same law.
+    """Makes a suspect smaller as long as it breaks the same invariant.
 
     Args:
         pool: where it is tried.
-        suspect: what broke a law.
+        suspect: what broke an invariant.
         seconds: when to stop.
         timeout_s: of one try.
         max_memory_bytes: of one try.
@@ -165,9 +171,9 @@ def reduce(
 
     def attempt(candidate: Suspect) -> Suspect | None:
         outcome = pool.run(Job(function, (candidate,), timeout_s, max_memory_bytes))
-        if candidate.law.startswith("crash: "):
+        if candidate.invariant.startswith("crash: "):
             died = outcome.error and f"crash: {stage_of(outcome.note)}"
-            return candidate if died == candidate.law else None
+            return candidate if died == candidate.invariant else None
         if outcome.error or outcome.values[0] is None:
             return None
         return replace(candidate, decisions=outcome.values[0])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cases that broke a law, as files: a module, and a trace that leads to the failure.
+"""Cases that broke an invariant, as files: a module, and a trace that leads there.
 
 NAME.hlo is the module, NAME.json a trace with what was found under "fuzz", so that
 `hloenv apply NAME.json NAME.hlo` repeats the decisions and `hloenv fuzz --replay
@@ -26,17 +26,17 @@ from .matrix import load
 
 @dataclass(frozen=True)
 class Failure:
-    """A broken law.
+    """A broken invariant.
 
     Attributes:
-        law: "law 3", "honesty", "relevant", "replay", "crash: capture", ...
+        invariant: "invariant 3", "honesty", "relevant", "replay", "crash: capture", ...
         violation: what the check said.
         seed: "SEED:NUMBER" of the case.
         is_reduced: whether the saved module is a smaller one.
         path: of the saved trace, "" if nothing was saved.
     """
 
-    law: str
+    invariant: str
     violation: str
     seed: str
     is_reduced: bool
@@ -86,11 +86,13 @@ def save(pool: Pool, folder: Path, case: Case, failure: Failure) -> Failure:
     else:
         text, trace_json = outcome.value
         trace = json.loads(trace_json)
-    digest = hashlib.sha256((text + failure.law + failure.seed).encode()).hexdigest()
-    law = re.sub(r"[^a-z0-9]+", "-", failure.law.lower()).strip("-")
-    name = f"{law}-{digest[:8]}"
+    digest = hashlib.sha256(
+        (text + failure.invariant + failure.seed).encode()
+    ).hexdigest()
+    invariant = re.sub(r"[^a-z0-9]+", "-", failure.invariant.lower()).strip("-")
+    name = f"{invariant}-{digest[:8]}"
     trace["fuzz"] = {
-        "law": failure.law,
+        "invariant": failure.invariant,
         "violation": failure.violation,
         "seed": failure.seed,
         "source": case.source if not text else f"{name}.hlo",

@@ -16,8 +16,8 @@ import numpy as np
 from .. import child
 from .._native import core
 from ..env import HloEnv, needs_layouts
-from ..errors import DecisionError, HloEnvError
-from ..module import HloModule
+from ..errors import ArgumentTypeError, DecisionError, HloEnvError
+from ..module import HloModule, read_trusted
 from ..passes import Pass, Pipeline, as_pipeline
 from ..place import finish
 from ..policies import Policy, get_policy
@@ -25,6 +25,9 @@ from ..rewrite import as_decisions
 from .dispatch import Gate, Undecided, dispatcher, gated, unique_name
 from .injection import require_injection, to_jaxlib, without_persistent_cache
 from .lowering import from_lowered, require_jax
+
+# One pass is a sequence of one.
+Passes = str | Pass | Pipeline | Sequence[str | Pass | Pipeline]
 
 
 class FallbackWarning(UserWarning):
@@ -56,7 +59,7 @@ def jit(
     fn: Callable[..., Any],
     *,
     policy: str | Policy = "accept-all",
-    passes: Sequence[str | Pass | Pipeline] = ("algsimp", "cse"),
+    passes: Passes = ("algsimp", "cse"),
     static_argnums: int | Iterable[int] | None = None,
     static_argnames: str | Iterable[str] | None = None,
     donate_argnums: int | Iterable[int] | None = None,
@@ -76,15 +79,17 @@ def jit(
         fn: as for `jax.jit`.
         policy: a name in `hloenv.policies.list_policies()`, or any function from
             `Alternatives` to decisions.
-        passes: decided one after the other, each on what the one before left. One
-            whose rewrites XLA's backend can only use after layout assignment
-            ("fusion", "general-fusion") is decided in front of XLA's own fusion.
+        passes: one, or several that are decided one after the other, each on what the
+            one before left. One whose rewrites XLA's backend can only use after layout
+            assignment ("fusion", "general-fusion") is decided in front of XLA's own
+            fusion.
         static_argnums: as for `jax.jit`.
         static_argnames: as for `jax.jit`.
         donate_argnums: as for `jax.jit`, but while a decided module runs, jaxlib keeps
             the arguments all the same (`DonationWarning`).
 
     Raises:
+        ArgumentTypeError: `fn` or `policy` cannot be called, or `passes` are none.
         ImportError: jax is missing or too old.
         UnknownPassError: no pass has this name.
         UnknownPolicyError: no policy has this name.
@@ -118,16 +123,25 @@ class JitFunction:
         fn: Callable[..., Any],
         *,
         policy: str | Policy,
-        passes: Sequence[str | Pass | Pipeline],
+        passes: Passes,
         jit_options: dict[str, Any],
     ) -> None:
         jax = require_jax("hloenv.jit")
         require_injection("hloenv.jit")
+        if not callable(fn):
+            raise ArgumentTypeError(
+                f"hloenv.jit takes a function, not {type(fn).__name__}"
+            )
         functools.update_wrapper(self, fn)
         self.decided = []
         self.num_injected = 0
         self._policy = get_policy(policy) if isinstance(policy, str) else policy
-        self._passes = tuple(as_pipeline(each) for each in passes)
+        if not callable(self._policy):
+            raise ArgumentTypeError(
+                "a policy is a name, or a function from Alternatives to decisions, not "
+                f"{type(policy).__name__}"
+            )
+        self._passes = _pipelines(passes)
         self._lock = threading.RLock()
         self._gate = Gate()
         self._pending: _Pending | None = None
@@ -284,7 +298,7 @@ class JitFunction:
         """What runs in the place of a module that jaxlib is about to schedule."""
         pending = self._pending
         try:
-            theirs = HloModule.from_proto(proto)
+            theirs = read_trusted(proto)
         except HloEnvError as error:
             if pending is not None:
                 pending.refused = f"jaxlib's module cannot be read: {error}"
@@ -321,6 +335,17 @@ class _Pending:
     proto: bytes
     fingerprint: str | None = None
     refused: str = ""
+
+
+def _pipelines(passes: Passes) -> tuple[Pipeline, ...]:
+    if isinstance(passes, str | Pass | Pipeline):
+        passes = [passes]
+    if not isinstance(passes, Iterable):
+        raise ArgumentTypeError(
+            "passes are one or several names, Pass or Pipeline objects, not "
+            f"{type(passes).__name__}"
+        )
+    return tuple(as_pipeline(each) for each in passes)
 
 
 def _name(

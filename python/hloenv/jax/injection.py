@@ -20,7 +20,7 @@ from typing import Any, cast
 
 from .._native import core
 from ..errors import CompileError, HloEnvError, InvalidModuleError
-from ..module import HloModule
+from ..module import HloModule, read_trusted
 from .lowering import from_lowered, require_jax
 
 # Takes and returns a serialized module; None leaves it as it is.
@@ -57,7 +57,7 @@ class Injection:
         if module_name(proto) != self.name:
             return None
         try:
-            theirs = HloModule.from_proto(proto)
+            theirs = read_trusted(proto)
         except HloEnvError as error:
             # An exception here would end the user's compilation.
             self.refused.append(f"jaxlib's module cannot be read: {error}")

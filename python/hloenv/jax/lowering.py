@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .._native import core
-from ..module import HloModule
+from ..module import HloModule, read_here
 
 
 def require_jax(user: str) -> ModuleType:
@@ -136,7 +136,7 @@ def from_lowered(lowered: Any, *, donations: bool = True) -> HloModule:
     jaxlib has an XLA of its own in the process, so a serialized proto is what crosses.
     """
     computation = lowered.compiler_ir("hlo")
-    module = core.Module.from_proto(computation.as_serialized_hlo_module_proto())
+    module = read_here(computation.as_serialized_hlo_module_proto())
     module = core.with_default_entry_layout(module)
     if not donations and core.has_donations(module):
         module = core.without_donations(module)

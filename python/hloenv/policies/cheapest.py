@@ -26,13 +26,20 @@ class Greedy:
     Args:
         weights: what each instruction counts.
         allowed: which choices may be taken; all by default.
+        duplicate_compared: also take choices that `Alternatives.duplicates_compared`
+            marks.
     """
 
     def __init__(
-        self, weights: Weights, allowed: Callable[[Choice], bool] | None = None
+        self,
+        weights: Weights,
+        allowed: Callable[[Choice], bool] | None = None,
+        *,
+        duplicate_compared: bool = False,
     ) -> None:
         self._weights = weights
         self._allowed = allowed
+        self._duplicate_compared = duplicate_compared
 
     def __call__(self, alternatives: Alternatives, /) -> Int64Array:
         """[A] choices."""
@@ -50,6 +57,9 @@ class Greedy:
         if self._allowed is not None:
             own = choices_that(alternatives, self._allowed)
             allowed = own if allowed is None else own & allowed
+        if not self._duplicate_compared:
+            usual = ~alternatives.duplicates_compared
+            allowed = usual if allowed is None else usual & allowed
         return cheapest_choices(alternatives, self._weights, allowed)
 
 

@@ -24,7 +24,14 @@ class FuseAllLegal:
 
     Where several producers may go into one consumer, the one that saves the most memory
     traffic. Alternatives that `general-fusion` has no choice for keep their original.
+
+    Args:
+        duplicate_compared: also take choices that `Alternatives.duplicates_compared`
+            marks.
     """
+
+    def __init__(self, *, duplicate_compared: bool = False) -> None:
+        self._duplicate_compared = duplicate_compared
 
     def __call__(self, alternatives: Alternatives, /) -> Int64Array:
         """[A] choices."""
@@ -32,6 +39,8 @@ class FuseAllLegal:
         allowed = choices_that(
             alternatives, lambda choice: "general-fusion" in choice.passes
         )
+        if not self._duplicate_compared:
+            allowed &= ~alternatives.duplicates_compared
         if not allowed.any():
             return decisions
         effects = Effects(alternatives, byte_weights)

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 class AcceptAll:
     """Takes choice 1 everywhere: where passes compete, the first captured one wins.
 
-    For one captured pass this is exactly what the pass itself would make.
+    For one captured pass this is exactly what the pass itself would make, choices that
+    `Alternatives.duplicates_compared` marks included.
     """
 
     def __call__(self, alternatives: Alternatives, /) -> Int64Array:
@@ -40,29 +41,47 @@ class RandomChoice:
 
     Args:
         seed: the decisions of the first call, of the second and so on follow from it.
+        duplicate_compared: also take choices that `Alternatives.duplicates_compared`
+            marks.
     """
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int = 0, *, duplicate_compared: bool = False) -> None:
         self._rng = np.random.default_rng(seed)
+        self._duplicate_compared = duplicate_compared
 
     def __call__(self, alternatives: Alternatives, /) -> Int64Array:
         """[A] in the range of each alternative's choices."""
-        return self._rng.integers(0, alternatives.num_choices, dtype=np.int64)
+        counts = alternatives.num_choices
+        if len(counts) == 0:
+            return np.zeros(0, np.int64)
+        first = np.cumsum(counts) - counts
+        is_usual = np.ones(int(counts.sum()), np.bool_)
+        if not self._duplicate_compared:
+            is_usual = ~alternatives.duplicates_compared
+        # Of the choices that are left at each alternative, the drawn one.
+        usual = np.flatnonzero(is_usual)
+        usual_counts = np.add.reduceat(is_usual, first, dtype=np.int64)
+        drawn = self._rng.integers(0, usual_counts, dtype=np.int64)
+        return usual[np.cumsum(usual_counts) - usual_counts + drawn] - first
 
 
 class FirstOnly:
     """Takes choice 1 of the first alternative that matters and rejects the rest.
 
     One rewrite at a time: asked again after each, it goes through what the passes
-    would make step by step.
+    would make step by step, but for what `Alternatives.duplicates_compared` marks.
     """
 
     def __call__(self, alternatives: Alternatives, /) -> Int64Array:
-        """[A] with a single 1."""
+        """[A] with a single 1, or none."""
         decisions = np.zeros(len(alternatives), np.int64)
-        relevant = np.flatnonzero(alternatives.relevant(decisions))
-        if relevant.size:
-            decisions[relevant[0]] = 1
+        if len(alternatives) == 0:
+            return decisions
+        first = np.cumsum(alternatives.num_choices) - alternatives.num_choices
+        is_usual = ~alternatives.duplicates_compared[first + 1]
+        candidates = np.flatnonzero(alternatives.relevant(decisions) & is_usual)
+        if candidates.size:
+            decisions[candidates[0]] = 1
         return decisions
 
 

@@ -95,7 +95,8 @@ class GreedyKernels(_Estimated):
 
     Starts from the better of XLA's own decisions and those of the rules. The other
     choices that static cost prefers are taken in blocks, the promising first; a block
-    that does not help is halved, as long as there are estimates left.
+    that does not help is halved, as long as there are estimates left. Choices that
+    `Alternatives.duplicates_compared` marks are not among them.
 
     Args:
         steps: estimates, starting points included.
@@ -157,6 +158,7 @@ class GreedyKernels(_Estimated):
         is_later = ~alternatives.relevant(decisions)[owner]
         order = np.lexsort((change, is_later))
         order = order[choice[order] != decisions[owner[order]]]
+        order = order[~alternatives.duplicates_compared[order]]
         flips = list(zip(owner[order].tolist(), choice[order].tolist(), strict=True))
         size = self._block
         return deque(flips[i : i + size] for i in range(0, len(flips), size))

@@ -12,6 +12,7 @@ from ..effects import Int64Array
 from ..errors import HloEnvError
 from ..game import Game, Prefix
 from .base import Proposals, Search, register_search
+from .moves import other_choices
 from .promise import Promise
 from .starts import starting_points
 
@@ -153,6 +154,7 @@ class TreeSearch(Search):
         if others and self._rng.random() < 0.5:
             other = others[int(self._rng.integers(len(others)))]
             changed[block] = self.game.follow(other, before)[block]
+            changed = self.game.admissible(before, changed)
             if not np.array_equal(changed, now):
                 return changed
         matter = block[alternatives.relevant(now)[block]]
@@ -161,8 +163,8 @@ class TreeSearch(Search):
         count = min(int(self._rng.geometric(0.4)), matter.size)
         where = self._rng.choice(matter, count, replace=False)
         counts = alternatives.num_choices[where]
-        changed[where] = (now[where] + self._rng.integers(1, counts)) % counts
-        return changed
+        changed[where] = other_choices(now[where], counts, self._rng)
+        return self.game.admissible(before, changed)
 
     def _order(self, before: Prefix) -> list[Int64Array]:
         """All rounds of the blocks of a stop, the next one last."""

@@ -24,12 +24,14 @@ Change = Callable[[Prefix, Int64Array], Int64Array]
 def vary(game: Game, decided: Prefix, change: Change) -> Prefix:
     """`decided`, changed stop by stop, with what is left as it is carried over.
 
-    A change that a later stop cannot follow, because a pass fails there, is undone.
+    A change that a later stop cannot follow, because a pass fails there, is undone, and
+    so is one that is not `Game.admissible`.
     """
     prefix: Prefix = ()
     try:
         while len(prefix) < len(game.stops):
-            prefix = (*prefix, change(prefix, game.follow(decided, prefix)))
+            changed = change(prefix, game.follow(decided, prefix))
+            prefix = (*prefix, game.admissible(prefix, changed))
     except HloEnvError:
         return decided
     return prefix
@@ -56,10 +58,19 @@ def flip(
         return decisions
     where = rng.choice(matter, count, replace=False)
     changed = decisions.copy()
-    # Another choice than the present one, each equally likely.
-    others = rng.integers(1, alternatives.num_choices[where])
-    changed[where] = (decisions[where] + others) % alternatives.num_choices[where]
+    changed[where] = other_choices(
+        decisions[where], alternatives.num_choices[where], rng
+    )
     return changed
+
+
+def other_choices(
+    present: Int64Array, num_choices: Int64Array, rng: np.random.Generator
+) -> Int64Array:
+    """[N] another choice than each present one (-1: none), all equally likely."""
+    is_open = present < 0
+    others = rng.integers(np.where(is_open, 0, 1), num_choices)
+    return np.where(is_open, others, (present + others) % num_choices)
 
 
 def flip_some(

@@ -62,9 +62,10 @@ class Promise:
             for index in matter.tolist():
                 now = int(decided[stop][index])
                 base = int(first[index])
+                present = max(now, 0)  # what is left to XLA is as it was
                 for choice in range(int(alternatives.num_choices[index])):
                     if choice != now:
-                        change_s = float(change[base + choice] - change[base + now])
+                        change_s = float(change[base + choice] - change[base + present])
                         found.append(Flip(stop, index, choice, change_s))
         return sorted(found, key=lambda flip: flip.change_s)
 

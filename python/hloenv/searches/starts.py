@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from ..errors import HloEnvError
 from ..game import Game, Prefix
 from ..policies import get_policy
-from ..rewrite import as_decisions
 
 # In order of how often they are the best.
 _RULES = (
@@ -56,8 +55,8 @@ def _by_rules(game: Game, default: Prefix) -> Iterator[Prefix]:
     for stop in range(len(game.stops)):
         for name in _RULES:
             with contextlib.suppress(HloEnvError):
-                decisions = get_policy(name)(game.alternatives(default[:stop]))
-                yield game.complete((*default[:stop], as_decisions(decisions)))
+                decisions = game.ask_policy(get_policy(name), default[:stop])
+                yield game.complete((*default[:stop], decisions))
 
 
 def _beside_accepted(game: Game) -> Iterator[Prefix]:
@@ -68,28 +67,26 @@ def _beside_accepted(game: Game) -> Iterator[Prefix]:
     owned = [bool(stop.default) for stop in game.stops]
     main = owned.index(True) if any(owned) else len(owned) - 1
 
-    def others(prefix: Prefix, stop: int) -> Prefix:
-        alternatives = game.alternatives(prefix)
-        if owned[stop]:
-            return (*prefix, game.default(prefix))
-        return (*prefix, as_decisions(get_policy("accept-all")(alternatives)))
+    def others(prefix: Prefix, end: int) -> Prefix:
+        """`prefix`, and what the other stops before `end` take."""
+        while len(prefix) < end:
+            if owned[len(prefix)]:
+                prefix = (*prefix, game.default(prefix))
+            else:
+                taken = game.ask_policy(get_policy("accept-all"), prefix)
+                prefix = (*prefix, taken)
+        return prefix
 
-    before: Prefix = ()
     try:
-        for stop in range(main):
-            before = others(before, stop)
+        before = others((), main)
     except HloEnvError:
         return
-    for name in ("", *_RULES):
+    with contextlib.suppress(HloEnvError):
+        yield others((*before, game.default(before)), len(game.stops))
+    for name in _RULES:
         with contextlib.suppress(HloEnvError):
-            if name:
-                chosen = as_decisions(get_policy(name)(game.alternatives(before)))
-            else:
-                chosen = game.default(before)
-            prefix: Prefix = (*before, chosen)
-            for stop in range(main + 1, len(game.stops)):
-                prefix = others(prefix, stop)
-            yield prefix
+            chosen = game.ask_policy(get_policy(name), before)
+            yield others((*before, chosen), len(game.stops))
 
 
 def _key(game: Game, prefix: Prefix) -> tuple[bytes, ...]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Laws 1, 2, 3, 6 and 7, and the verifier's part of law 4, on one module."""
+"""Invariants 1, 2, 3, 6 and 7, and the verifier's part of 4, on one module."""
 
 from __future__ import annotations
 
@@ -46,15 +46,17 @@ class Report:
     Attributes:
         passes: names joined by ",".
         num_alternatives: of the capture.
-        violations: "law N: ..." each; empty when all is well.
-        skipped: why a check was left out, or "".
-        whole: passes that are taken or left as a whole, with the reason.
+        violations: "invariant N: ..." each; empty when all is well.
+        skipped: one reason for each check that was not made.
+        num_checks: how many comparisons were made.
+        whole: passes that are indivisible here, with the reason.
     """
 
     passes: str
     num_alternatives: int
-    violations: tuple[str, ...]
-    skipped: str = ""
+    violations: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
+    num_checks: int = 0
     whole: tuple[tuple[str, str], ...] = ()
 
 
@@ -102,6 +104,7 @@ class StructureChecker:
         self.draw = draw or _draw_two
         self.natives: dict[Pipeline, tuple[HloModule, bool]] = {}
         self.alternatives: Alternatives | None = None
+        self._has_round_trip: bool | None = None
 
     def native(self, pipeline: Pipeline) -> tuple[HloModule, bool]:
         """The module after a native run, and whether that said it changed it."""
@@ -128,7 +131,7 @@ class StructureChecker:
             # What every pass that could run natively did has to work in a capture.
             if not all(map(is_candidate, pipelines)):
                 return Report(passes, 0, (f"the capture fails: {error}",))
-            return Report(passes, 0, (), skipped=str(error))
+            return Report(passes, 0, skipped=(str(error),))
         self.alternatives = alternatives
         note(f"structure {passes}")
         violations: list[str] = []
@@ -136,12 +139,19 @@ class StructureChecker:
         violations += self._check_same_again(alternatives, pipelines)
         violations += self._check_decisions(alternatives, pipelines)
         violations += self._check_honesty(alternatives, pipelines)
-        violations += self._check_graph(alternatives)
-        violations += self._check_random(alternatives)
+        violations += self._check_module_text()
+        if len(alternatives):
+            violations += self._check_graph(alternatives, pipelines)
+            violations += self._check_random(alternatives, pipelines)
+        elif alternatives.module.fingerprint() != self.fingerprint:
+            violations.append(
+                "invariant 7: the graph of no alternatives is not the module"
+            )
         return Report(
             passes,
             len(alternatives),
             tuple(violations),
+            num_checks=1,
             whole=tuple(sorted(alternatives.whole.items())),
         )
 
@@ -153,45 +163,52 @@ class StructureChecker:
         try:
             capture(self.module, pipelines)
         except errors.PassError:
-            return Report(passes, 0, tuple(self._check_unchanged()), skipped=reason)
+            return Report(passes, 0, tuple(self._check_unchanged()), skipped=(reason,))
         return Report(passes, 0, (f"capture works, but the pass fails: {reason}",))
 
     def _check_unchanged(self) -> Iterator[str]:
         if self.module.fingerprint() != self.fingerprint:
-            yield "law 1: the capture changed the fingerprint of its module"
+            yield "invariant 1: the capture changed the fingerprint of its module"
         if self.module.to_text() != self.text:
-            yield "law 1: the capture changed the text of its module"
+            yield "invariant 1: the capture changed the text of its module"
 
     def _check_same_again(
         self, alternatives: Alternatives, pipelines: Sequence[Pipeline]
     ) -> Iterator[str]:
         again = capture(self.module, pipelines)
         if again.num_choices.tolist() != alternatives.num_choices.tolist():
-            yield "law 6: a second capture has other choices"
+            yield "invariant 6: a second capture has other choices"
         # Some of XLA's passes name what they make after one of several equal values,
         # and which one that is depends on addresses: the text may differ, no more.
         elif again.module.fingerprint() != alternatives.module.fingerprint():
-            yield "law 6: a second capture has another alternative graph"
+            yield "invariant 6: a second capture has another alternative graph"
 
     def _check_decisions(
         self, alternatives: Alternatives, pipelines: Sequence[Pipeline]
     ) -> Iterator[str]:
         rejected = alternatives.apply(alternatives.reject_all())
         if rejected.fingerprint() != self.fingerprint:
-            yield "law 2: rejecting everything gives another module"
-            return  # nor could law 3 hold
+            yield "invariant 2: rejecting everything gives another module"
+            return  # nor could invariant 3 hold
         for each in pipelines:
             if is_candidate(each):
                 continue
-            accepted = alternatives.apply(alternatives.decisions_for(each.name))
+            decisions = alternatives.decisions_for(each.name)
             native, _ = self.native(each)
             if not _UNREPEATABLE_PASSES.isdisjoint(pass_names([each])):
                 continue
-            if accepted.fingerprint() != native.fingerprint():
-                yield (
-                    f"law 3: decisions_for({each.name!r}) and the native run differ: "
-                    + _difference(accepted, native)
-                )
+            # Applied, they give what the pass left; that also has to follow from the
+            # alternatives.
+            rebuilt = HloModule._wrap(
+                alternatives._capture.apply(decisions, rebuild=True)
+            )
+            for accepted in (alternatives.apply(decisions), rebuilt):
+                if accepted.fingerprint() != native.fingerprint():
+                    yield (
+                        f"invariant 3: decisions_for({each.name!r}) and the native run "
+                        "differ: " + _difference(accepted, native)
+                    )
+                    break
 
     def _check_honesty(
         self, alternatives: Alternatives, pipelines: Sequence[Pipeline]
@@ -208,46 +225,67 @@ class StructureChecker:
             if not changed and alternatives.decisions_for(name).any():
                 yield f"honesty: {name!r} changed nothing, but it has choices"
 
-    def _check_graph(self, alternatives: Alternatives) -> Iterator[str]:
-        for what, module in (("module", self.module), ("graph", alternatives.module)):
-            again = HloModule.from_text(module.to_text())
-            if again.fingerprint() != module.fingerprint():
-                yield f"law 7: the {what}'s text gives another {what}"
-        if (error := _refusal(alternatives.module)) and self._natives_are_valid():
-            yield f"law 7: the verifier refuses the graph: {error}"
-        if len(alternatives) and int(alternatives.num_choices.min()) < 2:
+    def _check_module_text(self) -> Iterator[str]:
+        """The module's own round trip, which is made once."""
+        if self._has_round_trip is None:
+            again = HloModule.from_text(self.text)
+            self._has_round_trip = again.fingerprint() == self.fingerprint
+        if not self._has_round_trip:
+            yield "invariant 7: the module's text gives another module"
+
+    def _check_graph(
+        self, alternatives: Alternatives, pipelines: Sequence[Pipeline]
+    ) -> Iterator[str]:
+        graph = alternatives.module
+        again = HloModule.from_text(graph.to_text())
+        if again.fingerprint() != graph.fingerprint():
+            yield "invariant 7: the graph's text gives another graph"
+        if (error := _refusal(graph)) and self._natives_are_valid(pipelines):
+            yield f"invariant 7: the verifier refuses the graph: {error}"
+        if int(alternatives.num_choices.min()) < 2:
             yield "an alternative has no choice beside the original"
 
-    def _check_random(self, alternatives: Alternatives) -> Iterator[str]:
-        if not len(alternatives):
-            return
+    def _check_random(
+        self, alternatives: Alternatives, pipelines: Sequence[Pipeline]
+    ) -> Iterator[str]:
         rng = random.Random(self.seed)
+        allowed = self._allowed_effects(alternatives, pipelines)
         for decisions in self.draw(alternatives, rng):
             decided = alternatives.apply(decisions)
             if error := _refusal(decided):
-                if self._natives_are_valid():
-                    yield f"law 4: the verifier refuses {decisions.tolist()}: {error}"
+                if self._natives_are_valid(pipelines):
+                    yield (
+                        f"invariant 4: the verifier refuses {decisions.tolist()}: "
+                        f"{error}"
+                    )
                 continue
             again = HloModule.from_text(decided.to_text())
             if again.fingerprint() != decided.fingerprint():
-                yield f"law 7: the text of {decisions.tolist()} gives another module"
-            yield from self._check_effects(alternatives, decided)
+                yield (
+                    f"invariant 7: the text of {decisions.tolist()} gives another "
+                    "module"
+                )
+            yield from _check_effects(decided, allowed)
             yield from self._check_relevant(alternatives, decisions, decided, rng)
 
-    def _natives_are_valid(self) -> bool:
+    def _natives_are_valid(self, pipelines: Sequence[Pipeline]) -> bool:
         """Whether what XLA's own passes leave behind passes its verifier."""
-        return not any(_refusal(native) for native, _ in self.natives.values())
+        natives = [self.native(each)[0] for each in pipelines if not is_candidate(each)]
+        return not any(map(_refusal, natives))
 
-    def _check_effects(
-        self, alternatives: Alternatives, decided: HloModule
-    ) -> Iterator[str]:
-        """Effects that no pass adds or removes happen as often as before."""
-        modules = [self.module, *(native for native, _ in self.natives.values())]
+    def _allowed_effects(
+        self, alternatives: Alternatives, pipelines: Sequence[Pipeline]
+    ) -> dict[str, set[int]]:
+        """How often each effect that none of the passes adds or removes may happen."""
+        natives = [self.native(each)[0] for each in pipelines if not is_candidate(each)]
+        counts = _merged(map(_effects, [self.module, *natives]))
+        # Effects that nothing reaches may go whatever is decided.
         kept = _effects(alternatives.apply(alternatives.reject_all()))
-        found = _effects(decided)
-        for what, counts in _merged(map(_effects, modules)).items():
-            if len(counts) == 1 and found[what] not in (*counts, kept[what]):
-                yield f"law 4: {what}: {counts} became {found[what]}"
+        return {
+            what: found | {kept[what]}
+            for what, found in counts.items()
+            if len(found) == 1
+        }
 
     def _check_relevant(
         self,
@@ -278,6 +316,13 @@ def _refusal(module: HloModule) -> str:
     except errors.InvalidModuleError as error:
         return str(error)
     return ""
+
+
+def _check_effects(decided: HloModule, allowed: dict[str, set[int]]) -> Iterator[str]:
+    found = _effects(decided)
+    for what, counts in allowed.items():
+        if found[what] not in counts:
+            yield f"invariant 4: {what}: {sorted(counts)} became {found[what]}"
 
 
 def _effects(module: HloModule) -> dict[str, int]:

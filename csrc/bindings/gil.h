@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// The GIL, for threads that Python may end.
+//
+// Once Python finalizes, it ends each daemon thread that asks for the GIL, by
+// pthread_exit (up to Python 3.13). Its unwinding runs through the C++ frames
+// below, of which noexcept ones end the process. Such a thread sleeps here
+// instead until the process ends, as it does in Python 3.14.
+#pragma once
+
+#include <cxxabi.h>
+#include <pybind11/pybind11.h>
+
+#include <optional>
+
+#include "support/exit.h"
+
+namespace hloenv {
+
+// Never returns.
+[[noreturn]] void SleepForGood();
+
+// What `function` returns, which may run Python or take the GIL.
+template <typename Function>
+auto SleepIfEnded(Function function) {
+  try {
+    return function();
+  } catch (abi::__forced_unwind&) {
+    SleepForGood();
+  }
+}
+
+// While one lives, the thread works without the GIL. In the place of
+// pybind11::gil_scoped_release.
+class GilRelease {
+ public:
+  GilRelease();
+  ~GilRelease();
+  GilRelease(const GilRelease&) = delete;
+  GilRelease& operator=(const GilRelease&) = delete;
+
+ private:
+  PyThreadState* const outer_;
+  std::optional<NativeScope> native_;
+};
+
+// While one lives, a thread that is in a GilRelease has the GIL.
+class GilAcquire {
+ public:
+  GilAcquire();
+  ~GilAcquire();
+  GilAcquire(const GilAcquire&) = delete;
+  GilAcquire& operator=(const GilAcquire&) = delete;
+};
+
+// For functions that touch no Python object.
+using WithoutGil = pybind11::call_guard<GilRelease>;
+
+// Makes the process end cleanly while threads are in a GilRelease; call once
+// from the module's init.
+void BindExit();
+
+}  // namespace hloenv

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hlo/magnitudes.h"
+
+#include <cmath>
+#include <complex>
+#include <limits>
+
+#include "hlo/order.h"
+#include "hlo/value_flow.h"
+#include "xla/literal.h"
+#include "xla/primitive_util.h"
+#include "xla/types.h"
+
+namespace hloenv {
+
+using xla::HloInstruction;
+using xla::HloOpcode;
+
+namespace {
+
+template <typename Float>
+void AddValue(Float value, Extremes* extremes) {
+  static const double largest =
+      std::sqrt(static_cast<double>(std::numeric_limits<Float>::max()));
+  static const double smallest =
+      std::sqrt(static_cast<double>(std::numeric_limits<Float>::min()));
+  const auto number = static_cast<double>(value);
+  extremes->positive |= number > largest;
+  extremes->negative |= number < -largest;
+  extremes->small |= number != 0 && std::abs(number) < smallest;
+}
+
+template <typename Float>
+void AddValue(std::complex<Float> value, Extremes* extremes) {
+  AddValue(value.real(), extremes);
+  AddValue(value.imag(), extremes);
+}
+
+template <typename Value>
+Extremes OfValues(const xla::Literal& literal) {
+  Extremes extremes;
+  for (const Value& value : literal.data<Value>()) AddValue(value, &extremes);
+  return extremes;
+}
+
+Extremes OfConstant(const HloInstruction& constant) {
+  if (!constant.shape().IsArray()) return {};
+  const xla::Literal& literal = constant.literal();
+  switch (constant.shape().element_type()) {
+    case xla::F16:
+      return OfValues<xla::half>(literal);
+    case xla::BF16:
+      return OfValues<xla::bfloat16>(literal);
+    case xla::F32:
+      return OfValues<float>(literal);
+    case xla::F64:
+      return OfValues<double>(literal);
+    case xla::C64:
+      return OfValues<std::complex<float>>(literal);
+    case xla::C128:
+      return OfValues<std::complex<double>>(literal);
+    default:
+      return {};
+  }
+}
+
+Extremes Negated(Extremes x) { return {x.negative, x.positive, x.small}; }
+Extremes Maximum(Extremes a, Extremes b) {
+  return {a.positive || b.positive, a.negative && b.negative,
+          a.small || b.small};
+}
+Extremes Minimum(Extremes a, Extremes b) {
+  return Negated(Maximum(Negated(a), Negated(b)));
+}
+Extremes Sum(Extremes a, Extremes b) {
+  return {a.positive || b.positive, a.negative || b.negative,
+          a.small && b.small};
+}
+Extremes Product(Extremes a, Extremes b) {
+  const bool large = a.large() || b.large();
+  return {large, large, a.small || b.small};
+}
+Extremes OfEitherSign(Extremes x) { return {x.large(), x.large(), x.small}; }
+
+bool PassesOn(const HloInstruction& instruction) {
+  switch (instruction.opcode()) {
+    case HloOpcode::kAddDependency:
+    case HloOpcode::kCall:
+    case HloOpcode::kConditional:
+    case HloOpcode::kDomain:
+    case HloOpcode::kFusion:
+    case HloOpcode::kGetTupleElement:
+    case HloOpcode::kOptimizationBarrier:
+    case HloOpcode::kParameter:
+    case HloOpcode::kTuple:
+    case HloOpcode::kWhile:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+Magnitudes::Magnitudes(const xla::HloModule& module) {
+  std::vector<const HloInstruction*> computed;
+  for (const xla::HloComputation* computation : CalleesFirst(module)) {
+    for (const HloInstruction* instruction :
+         computation->MakeInstructionPostOrder()) {
+      if (instruction->opcode() == HloOpcode::kConstant) {
+        const Extremes extremes = OfConstant(*instruction);
+        if (extremes.any()) extremes_[instruction] = extremes;
+      } else if (!PassesOn(*instruction)) {
+        computed.push_back(instruction);
+      }
+    }
+  }
+  // Each round only adds; a loop's body may need several.
+  bool changed = !extremes_.empty();
+  while (changed) {
+    changed = false;
+    for (const HloInstruction* instruction : computed) {
+      const Extremes extremes = Computed(*instruction);
+      if (!extremes.any()) continue;
+      Extremes& known = extremes_[instruction];
+      const Extremes merged = known | extremes;
+      changed |= !(merged == known);
+      known = merged;
+    }
+  }
+}
+
+Extremes Magnitudes::Of(const HloInstruction& instruction) const {
+  if (extremes_.empty()) return {};
+  const auto known = [this](const HloInstruction* source) {
+    const auto found = extremes_.find(source);
+    return found == extremes_.end() ? Extremes{} : found->second;
+  };
+  if (!PassesOn(instruction)) return known(&instruction);
+  const auto [sources, is_new] = sources_.try_emplace(&instruction);
+  if (is_new) sources->second = SourcesOf(instruction);
+  Extremes extremes;
+  for (const HloInstruction* source : sources->second) {
+    extremes = extremes | known(source);
+  }
+  return extremes;
+}
+
+// Of what `instruction` makes of its operands.
+Extremes Magnitudes::Computed(const HloInstruction& instruction) const {
+  const auto operand = [&](int64_t i) { return Of(*instruction.operand(i)); };
+  const auto all = [&](int64_t begin, int64_t end) {
+    Extremes extremes;
+    for (int64_t i = begin; i < end; ++i) extremes = extremes | operand(i);
+    return extremes;
+  };
+  switch (instruction.opcode()) {
+    case HloOpcode::kAbs:
+      return {operand(0).large(), false, operand(0).small};
+    case HloOpcode::kAdd:
+      return Sum(operand(0), operand(1));
+    case HloOpcode::kClamp:
+      return Minimum(operand(2), Maximum(operand(0), operand(1)));
+    case HloOpcode::kConvolution:
+    case HloOpcode::kDot:
+      return Product(operand(0), operand(1));
+    case HloOpcode::kDivide: {
+      const bool large = operand(0).large() || operand(1).small;
+      return {large, large, operand(0).small || operand(1).large()};
+    }
+    case HloOpcode::kDynamicSlice:
+    case HloOpcode::kGather:
+      return operand(0);
+    case HloOpcode::kDynamicUpdateSlice:
+      return all(0, 2);
+    case HloOpcode::kExp:
+    case HloOpcode::kExpm1:
+    case HloOpcode::kLog:
+    case HloOpcode::kLog1p:
+    case HloOpcode::kSqrt:
+    case HloOpcode::kCbrt:
+      return {operand(0).positive, false, false};
+    case HloOpcode::kMaximum:
+      return Maximum(operand(0), operand(1));
+    case HloOpcode::kMinimum:
+      return Minimum(operand(0), operand(1));
+    case HloOpcode::kMultiply:
+      if (instruction.operand(0) == instruction.operand(1)) {
+        return {operand(0).large(), false, operand(0).small};
+      }
+      return Product(operand(0), operand(1));
+    case HloOpcode::kNegate:
+      return Negated(operand(0));
+    case HloOpcode::kPower:
+      return all(0, 2).any() ? Extremes{true, true, true} : Extremes{};
+    case HloOpcode::kReduce:
+    case HloOpcode::kReduceWindow:
+    case HloOpcode::kScatter:
+      return Reduced(instruction);
+    case HloOpcode::kSelect:
+      return all(1, 3);
+    case HloOpcode::kSubtract:
+      return Sum(operand(0), Negated(operand(1)));
+    // Bounded, or no floats.
+    case HloOpcode::kAtan2:
+    case HloOpcode::kCompare:
+    case HloOpcode::kCos:
+    case HloOpcode::kErf:
+    case HloOpcode::kIsFinite:
+    case HloOpcode::kLogistic:
+    case HloOpcode::kRsqrt:
+    case HloOpcode::kSign:
+    case HloOpcode::kSin:
+    case HloOpcode::kTanh:
+    case HloOpcode::kCustomCall:
+      return {};
+    // Those that move or round their operands keep signs.
+    case HloOpcode::kBitcast:
+    case HloOpcode::kBroadcast:
+    case HloOpcode::kCeil:
+    case HloOpcode::kConcatenate:
+    case HloOpcode::kConvert:
+    case HloOpcode::kCopy:
+    case HloOpcode::kFloor:
+    case HloOpcode::kPad:
+    case HloOpcode::kReal:
+    case HloOpcode::kReducePrecision:
+    case HloOpcode::kReshape:
+    case HloOpcode::kReverse:
+    case HloOpcode::kRoundNearestAfz:
+    case HloOpcode::kRoundNearestEven:
+    case HloOpcode::kSlice:
+    case HloOpcode::kSort:
+    case HloOpcode::kTopK:
+    case HloOpcode::kTranspose:
+      return all(0, instruction.operand_count());
+    default:
+      return OfEitherSign(all(0, instruction.operand_count()));
+  }
+}
+
+// Of reductions: what starts one is an operand like the others.
+Extremes Magnitudes::Reduced(const HloInstruction& instruction) const {
+  const HloOpcode opcode = instruction.to_apply()->root_instruction()->opcode();
+  Extremes all;
+  for (const HloInstruction* operand : instruction.operands()) {
+    all = all | Of(*operand);
+  }
+  switch (opcode) {
+    case HloOpcode::kAdd:
+      return all;
+    case HloOpcode::kMaximum:
+    case HloOpcode::kMinimum: {
+      // A window may hold nothing but padding, and a scatter leaves most of
+      // its operand alone.
+      if (instruction.opcode() != HloOpcode::kReduce) return all;
+      const Extremes array = Of(*instruction.operand(0));
+      const Extremes start = Of(*instruction.operand(1));
+      return opcode == HloOpcode::kMaximum ? Maximum(array, start)
+                                           : Minimum(array, start);
+    }
+    default:
+      return OfEitherSign(all);
+  }
+}
+
+}  // namespace hloenv

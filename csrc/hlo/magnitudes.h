@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which floats of a module are extreme by construction: infinities and huge
+// masks that it holds as constants, and what comes of them.
+//
+// A magnitude is moderate when it is zero or lies between the square roots of
+// the smallest normal and of the largest finite number of its type (float32:
+// 1e-19 to 1e19), so that no product of two overflows or vanishes. Arguments of
+// the module count as moderate, whatever they are given, and so does what
+// moderate values become.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "xla/hlo/ir/hlo_instruction.h"
+#include "xla/hlo/ir/hlo_module.h"
+
+namespace hloenv {
+
+// What an array may hold beside moderate values.
+struct Extremes {
+  bool positive = false;  // larger than moderate ones, infinity included
+  bool negative = false;  // the same below zero
+  bool small = false;     // nearer to zero than moderate ones, but not zero
+
+  bool large() const { return positive || negative; }
+  bool any() const { return large() || small; }
+  Extremes operator|(const Extremes& other) const {
+    return {positive || other.positive, negative || other.negative,
+            small || other.small};
+  }
+  bool operator==(const Extremes& other) const {
+    return positive == other.positive && negative == other.negative &&
+           small == other.small;
+  }
+};
+
+class Magnitudes {
+ public:
+  // `module` must outlive this and not change.
+  explicit Magnitudes(const xla::HloModule& module);
+
+  // Of the elements of a float array, those of the real and imaginary parts.
+  Extremes Of(const xla::HloInstruction& instruction) const;
+
+ private:
+  using Sources = std::vector<const xla::HloInstruction*>;
+  Extremes Computed(const xla::HloInstruction& instruction) const;
+  Extremes Reduced(const xla::HloInstruction& instruction) const;
+
+  absl::flat_hash_map<const xla::HloInstruction*, Extremes> extremes_;
+  // Of instructions that pass values on.
+  mutable absl::flat_hash_map<const xla::HloInstruction*, Sources> sources_;
+};
+
+}  // namespace hloenv

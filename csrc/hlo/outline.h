@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a module's text or proto says of its structure, before XLA reads it.
+//
+// XLA's parser and proto reader take much for granted (that a tuple's element
+// exists, that a reshape keeps the number of elements, that a layout is a
+// permutation) and end the process where it does not hold. So hloenv reads the
+// structure first, into these plain values, and checks it (CheckOutline). Input
+// that passes is safe to read in this process. Input that does not pass is not
+// necessarily wrong: it may use what the check does not know, and is then read
+// in another process first.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/strings/string_view.h"
+#include "xla/hlo/ir/hlo_opcode.h"
+#include "xla/xla_data.pb.h"
+
+namespace xla {
+class HloModuleProto;
+}  // namespace xla
+
+namespace hloenv {
+
+using Ints = absl::InlinedVector<int64_t, 4>;
+
+struct OutlineShape {
+  xla::PrimitiveType type = xla::PRIMITIVE_TYPE_INVALID;
+  Ints dims;
+  std::optional<Ints> layout;  // minor to major
+  std::vector<OutlineShape> elements;
+
+  bool IsArray() const;
+  bool IsScalar() const { return IsArray() && dims.empty(); }
+  bool IsTuple() const { return type == xla::TUPLE; }
+  bool IsToken() const { return type == xla::TOKEN; }
+};
+
+// Types and dimensions, whatever the layouts.
+bool SameShape(const OutlineShape& a, const OutlineShape& b);
+int64_t NumElements(const OutlineShape& shape);
+int64_t NumBytes(const OutlineShape& shape);
+
+std::optional<xla::HloOpcode> FindOpcode(absl::string_view name);
+
+// Lists of numbers that attributes hold. Scatters use the fields of gathers:
+// update window dimensions are kOffsetDims, and so on.
+enum class Field : uint8_t {
+  kDimensions,
+  kIndex,  // of a parameter, a tuple's element, a feature
+  kLhsContracting,
+  kRhsContracting,
+  kLhsBatch,
+  kRhsBatch,
+  kStarts,
+  kLimits,
+  kStrides,
+  kSizes,
+  kPadLow,
+  kPadHigh,
+  kPadInterior,
+  kWindowSize,
+  kWindowStride,
+  kWindowPadLow,
+  kWindowPadHigh,
+  kWindowLhsDilation,
+  kWindowRhsDilation,
+  kConvInput,  // batch, feature, then the spatial ones
+  kConvKernel,
+  kConvOutput,
+  kFeatureGroups,
+  kBatchGroups,
+  kOffsetDims,
+  kCollapsedDims,
+  kIndexMap,
+  kOperandBatch,
+  kIndicesBatch,
+  kIndexVectorDim,
+  kBits,  // exponent's and mantissa's
+  kCompareType,
+  kCompareDirection,
+};
+
+// An output of a custom call that is one of its operands.
+struct OutlineAlias {
+  Ints output_index;
+  int64_t operand = 0;
+  Ints operand_index;
+};
+
+struct OutlineInstruction {
+  xla::HloOpcode opcode{};
+  absl::string_view name;
+  OutlineShape shape;
+  absl::InlinedVector<int32_t, 3> operands;  // positions before this one
+  absl::InlinedVector<int32_t, 2> called;    // computations before this one's
+  absl::InlinedVector<std::pair<Field, Ints>, 2> fields;
+  std::vector<OutlineShape> constrained_operands;
+  std::vector<OutlineAlias> aliases;
+
+  // Null where the attribute is not there.
+  const Ints* Find(Field field) const;
+  void Set(Field field, Ints values) {
+    fields.emplace_back(field, std::move(values));
+  }
+};
+
+struct OutlineComputation {
+  absl::string_view name;
+  std::vector<OutlineInstruction> instructions;
+  int32_t root = -1;
+  std::vector<int32_t> parameters;  // positions by number; filled by the check
+
+  const OutlineShape& root_shape() const { return instructions[root].shape; }
+};
+
+struct Outline {
+  std::vector<OutlineComputation> computations;
+  int32_t entry = -1;
+  // From the module's entry layout, where it has one.
+  std::optional<std::vector<OutlineShape>> entry_parameters;
+  std::optional<OutlineShape> entry_result;
+  // Output index, parameter, its index.
+  std::vector<OutlineAlias> aliases;
+  std::vector<OutlineAlias> donors;  // without output
+};
+
+// Why input cannot be read in this process; no reason where it can.
+struct Doubt {
+  std::string reason;
+  // No other process needs to look: the input is over a limit of hloenv's.
+  bool is_final = false;
+
+  explicit operator bool() const { return !reason.empty(); }
+};
+
+// Shapes and computations may be nested this deep: XLA follows both by
+// recursion.
+inline constexpr int kMaxShapeNesting = 64;
+inline constexpr int kMaxCallNesting = 200;
+// The largest arrays that are no cause for doubt, so that no product of sizes
+// overflows.
+inline constexpr int64_t kMaxBytes = int64_t{1} << 46;
+
+// Of one shape: dimensions, sizes and layouts. Null or why not.
+const char* CheckShape(const OutlineShape& shape);
+// Of one instruction, all of whose operands and computations have passed. Null
+// or why not.
+const char* CheckInstruction(const Outline& outline,
+                             const OutlineComputation& computation,
+                             const OutlineInstruction& instruction);
+// Everything. Fills `parameters`.
+Doubt CheckOutline(Outline* outline);
+
+// Reads and checks HLO text.
+Doubt DoubtText(absl::string_view text);
+// Reads and checks a proto.
+Doubt DoubtProto(const xla::HloModuleProto& proto);
+
+}  // namespace hloenv

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hlo/read.h"
+
+#include <exception>
+
+#include "absl/strings/str_cat.h"
+#include "hlo/config.h"
+#include "hlo/literal_text.h"
+#include "hlo/outline.h"
+#include "support/status.h"
+#include "xla/hlo/parser/hlo_parser.h"
+#include "xla/service/hlo.pb.h"
+#include "xla/service/hlo_verifier.h"
+
+namespace hloenv {
+namespace {
+
+using OwnedHlo = std::unique_ptr<xla::HloModule>;
+
+absl::Status ToStatus(const Doubt& doubt) {
+  if (!doubt) return absl::OkStatus();
+  return Error(doubt.is_final ? kParseError : kDoubtfulModuleError,
+               doubt.reason);
+}
+
+absl::Status CheckShape(const xla::Shape& shape, absl::string_view where) {
+  return Annotate(xla::ShapeUtil::ValidateShapeWithOptionalLayout(shape),
+                  kInvalidModuleError, where);
+}
+
+// All shapes and their layouts. The verifier fails a CHECK where a layout is no
+// permutation.
+absl::Status CheckShapes(const xla::HloModule& hlo) {
+  for (const xla::HloComputation* computation : hlo.computations()) {
+    for (const xla::HloInstruction* instruction : computation->instructions()) {
+      HLOENV_RETURN_IF_ERROR(
+          CheckShape(instruction->shape(), instruction->name()));
+    }
+  }
+  const xla::ComputationLayout& entry = hlo.entry_computation_layout();
+  for (int i = 0; i < entry.parameter_count(); ++i) {
+    HLOENV_RETURN_IF_ERROR(
+        CheckShape(entry.parameter_layout(i).shape(), "the entry layout"));
+  }
+  return CheckShape(entry.result_layout().shape(), "the entry layout");
+}
+
+// As XLA's text parser does: text has no way to say that a layout is not set.
+void SetDefaultLayout(xla::Shape* shape) {
+  xla::ShapeUtil::ForEachMutableSubshape(
+      shape, [](xla::Shape* part, const xla::ShapeIndex&) {
+        if (part->IsArray() && !part->has_layout()) {
+          xla::LayoutUtil::SetToDefaultLayout(part);
+        }
+      });
+}
+
+void SetDefaultLayouts(xla::HloModule* hlo) {
+  for (xla::HloComputation* computation : hlo->computations()) {
+    for (xla::HloInstruction* instruction : computation->instructions()) {
+      SetDefaultLayout(instruction->mutable_shape());
+    }
+  }
+  const auto set = [](xla::ShapeLayout* layout) {
+    if (layout->LayoutIsSet()) return;
+    xla::Shape shape = layout->shape();
+    SetDefaultLayout(&shape);
+    *layout = xla::ShapeLayout(shape);
+  };
+  xla::ComputationLayout* entry = hlo->mutable_entry_computation_layout();
+  for (int i = 0; i < entry->parameter_count(); ++i) {
+    set(entry->mutable_parameter_layout(i));
+  }
+  set(entry->mutable_result_layout());
+}
+
+absl::StatusOr<OwnedHlo> ParseText(absl::string_view text) {
+  HLOENV_ASSIGN_OR_RETURN(xla::HloModuleConfig config, DefaultModuleConfig());
+  const ReadableText readable = MakeReadable(text);
+  auto parsed = xla::ParseAndReturnUnverifiedModule(readable.text, config);
+  if (!parsed.ok()) {
+    return Annotate(parsed.status(), kParseError, "this is not HLO text");
+  }
+  if (!(*parsed)->has_entry_computation()) {
+    return Error(kParseError, "the HLO text has no ENTRY computation");
+  }
+  if (!SetNans(readable.nans, parsed->get())) {
+    return Error(kParseError,
+                 "the HLO text has NaNs in complex constants that XLA's parser "
+                 "did not keep in the order of the text");
+  }
+  return *std::move(parsed);
+}
+
+absl::StatusOr<xla::HloModuleProto> ParseProto(absl::string_view bytes) {
+  xla::HloModuleProto proto;
+  const std::string data(bytes);
+  if (proto.ParseFromString(data) && proto.computations_size() > 0) {
+    return proto;
+  }
+  xla::HloProto wrapper;
+  if (wrapper.ParseFromString(data) &&
+      wrapper.hlo_module().computations_size() > 0) {
+    return std::move(*wrapper.mutable_hlo_module());
+  }
+  return Error(kParseError,
+               absl::StrCat("these ", bytes.size(),
+                            " bytes are neither HLO text, which starts with "
+                            "HloModule, nor a serialized HloModuleProto with "
+                            "at least one computation"));
+}
+
+absl::StatusOr<OwnedHlo> MakeHlo(const xla::HloModuleProto& proto) {
+  HLOENV_ASSIGN_OR_RETURN(xla::HloModuleConfig defaults, DefaultModuleConfig());
+  auto config = xla::HloModule::CreateModuleConfigFromProto(
+      proto, defaults.debug_options());
+  if (!config.ok()) {
+    return Annotate(config.status(), kParseError,
+                    "the proto's program shape cannot be read");
+  }
+  auto hlo = xla::HloModule::CreateFromProto(
+      proto, *config, /*prohibit_empty_literal=*/true, /*comp_envs=*/nullptr,
+      /*preserve_instruction_ids=*/false);
+  if (!hlo.ok()) {
+    return Annotate(hlo.status(), kParseError,
+                    "the proto is not a well-formed module");
+  }
+  SetDefaultLayouts(hlo->get());
+  return *std::move(hlo);
+}
+
+// XLA's functions return statuses, but StatusOr::value() throws where one is
+// not looked at, and large sizes throw bad_alloc.
+template <typename Function>
+auto CatchAll(absl::string_view kind, Function function)
+    -> decltype(function()) {
+  try {
+    return function();
+  } catch (const std::exception& error) {
+    return Error(kind, absl::StrCat("XLA raised ", error.what()));
+  }
+}
+
+absl::StatusOr<Module> Finish(OwnedHlo hlo, const ReadOptions& options) {
+  if (options.verify) HLOENV_RETURN_IF_ERROR(VerifyHlo(hlo.get()));
+  return Module(std::move(hlo));
+}
+
+}  // namespace
+
+absl::StatusOr<Module> ReadText(absl::string_view text,
+                                const ReadOptions& options) {
+  if (options.check_structure) {
+    HLOENV_RETURN_IF_ERROR(ToStatus(DoubtText(text)));
+  }
+  HLOENV_ASSIGN_OR_RETURN(OwnedHlo hlo, CatchAll(kInvalidModuleError, [&] {
+                            return ParseText(text);
+                          }));
+  return Finish(std::move(hlo), options);
+}
+
+absl::StatusOr<Module> ReadProto(absl::string_view bytes,
+                                 const ReadOptions& options) {
+  HLOENV_ASSIGN_OR_RETURN(const xla::HloModuleProto proto, ParseProto(bytes));
+  if (options.check_structure) {
+    HLOENV_RETURN_IF_ERROR(ToStatus(DoubtProto(proto)));
+  }
+  HLOENV_ASSIGN_OR_RETURN(OwnedHlo hlo, CatchAll(kInvalidModuleError, [&] {
+                            return MakeHlo(proto);
+                          }));
+  return Finish(std::move(hlo), options);
+}
+
+absl::Status VerifyHlo(xla::HloModule* hlo) {
+  absl::Status status = CheckShapes(*hlo);
+  // An empty schedule passes the verifier, and text cannot say it.
+  if (status.ok() && hlo->has_schedule()) {
+    status =
+        hlo->schedule().empty()
+            ? absl::InvalidArgumentError("it is scheduled, but nothing of it")
+            : hlo->schedule().Verify();
+  }
+  if (status.ok()) {
+    xla::HloVerifier verifier(/*layout_sensitive=*/false,
+                              /*allow_mixed_precision=*/false);
+    status = CatchAll(kInvalidModuleError,
+                      [&] { return verifier.Run(hlo).status(); });
+  }
+  return Annotate(status, kInvalidModuleError,
+                  absl::StrCat("module '", hlo->name(), "' is not valid HLO"));
+}
+
+}  // namespace hloenv

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hlo/self_comparison.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "hlo/value_flow.h"
+
+namespace hloenv {
+
+using xla::HloComputation;
+using xla::HloInstruction;
+using xla::HloOpcode;
+
+namespace {
+
+using Instructions = SelfComparisons::Instructions;
+
+bool IsFloat(const HloInstruction& instruction) {
+  const xla::Shape& shape = instruction.shape();
+  return shape.IsArray() && (xla::ShapeUtil::ElementIsFloating(shape) ||
+                             xla::ShapeUtil::ElementIsComplex(shape));
+}
+
+// Whether a reducer returns one of its arguments, or several.
+bool PicksArgument(const HloInstruction& root) {
+  switch (root.opcode()) {
+    case HloOpcode::kMaximum:
+    case HloOpcode::kMinimum:
+    case HloOpcode::kParameter:
+    case HloOpcode::kSelect:
+      return true;
+    case HloOpcode::kTuple:
+      return std::all_of(root.operands().begin(), root.operands().end(),
+                         [](const HloInstruction* element) {
+                           return PicksArgument(*element);
+                         });
+    default:
+      return false;
+  }
+}
+
+std::vector<const HloInstruction*> OperandsFrom(
+    const HloInstruction& instruction, int64_t begin, int64_t end) {
+  return {instruction.operands().begin() + begin,
+          instruction.operands().begin() + end};
+}
+
+// The operands that elements of the result are picked from, if the instruction
+// rounds nothing; none otherwise.
+std::vector<const HloInstruction*> PickedFrom(
+    const HloInstruction& instruction) {
+  const int64_t count = instruction.operand_count();
+  switch (instruction.opcode()) {
+    case HloOpcode::kAbs:
+    case HloOpcode::kBitcast:
+    case HloOpcode::kBitcastConvert:
+    case HloOpcode::kBroadcast:
+    case HloOpcode::kClamp:
+    case HloOpcode::kConcatenate:
+    case HloOpcode::kCopy:
+    case HloOpcode::kMaximum:
+    case HloOpcode::kMinimum:
+    case HloOpcode::kNegate:
+    case HloOpcode::kPad:
+    case HloOpcode::kReshape:
+    case HloOpcode::kReverse:
+    case HloOpcode::kSlice:
+    case HloOpcode::kSort:
+    case HloOpcode::kTranspose:
+      return OperandsFrom(instruction, 0, count);
+    case HloOpcode::kDynamicSlice:
+    case HloOpcode::kGather:
+    case HloOpcode::kTopK:
+      return OperandsFrom(instruction, 0, 1);
+    case HloOpcode::kDynamicUpdateSlice:
+      return OperandsFrom(instruction, 0, 2);
+    case HloOpcode::kSelect:
+      return OperandsFrom(instruction, 1, 3);
+    case HloOpcode::kReduce:
+    case HloOpcode::kReduceWindow:
+    case HloOpcode::kScatter:
+      if (!PicksArgument(*instruction.to_apply()->root_instruction()))
+        return {};
+      return OperandsFrom(instruction, 0, count);
+    case HloOpcode::kConvert:
+      // To a type that holds every value of the other.
+      if (xla::primitive_util::CastPreservesValues(
+              instruction.operand(0)->shape().element_type(),
+              instruction.shape().element_type())) {
+        return OperandsFrom(instruction, 0, 1);
+      }
+      return {};
+    default:
+      return {};
+  }
+}
+
+// Whether element i of the result is picked from elements i of the operands.
+bool PicksElementwise(const HloInstruction& instruction) {
+  switch (instruction.opcode()) {
+    case HloOpcode::kBitcast:
+    case HloOpcode::kReshape:
+      return true;
+    default:
+      return instruction.IsElementwise();
+  }
+}
+
+// From each rounding instruction that `side` picks from to whether it does so
+// elementwise all the way.
+absl::flat_hash_map<const HloInstruction*, bool> RoundedBelow(
+    const HloInstruction& side) {
+  absl::flat_hash_map<const HloInstruction*, bool> below;
+  // Elementwise ways first: those that are left then are others.
+  absl::flat_hash_set<std::pair<const HloInstruction*, bool>> seen;
+  std::vector<std::pair<const HloInstruction*, bool>> left;
+  const auto add = [&](const HloInstruction& value, bool elementwise) {
+    for (const HloInstruction* source : SourcesOf(value)) {
+      if (seen.insert({source, elementwise}).second) {
+        left.push_back({source, elementwise});
+      }
+    }
+  };
+  add(side, /*elementwise=*/true);
+  while (!left.empty()) {
+    const auto [value, elementwise] = left.back();
+    left.pop_back();
+    if (!IsFloat(*value) && !value->shape().IsTuple()) continue;
+    const std::vector<const HloInstruction*> from = PickedFrom(*value);
+    for (const HloInstruction* operand : from) {
+      add(*operand, elementwise && PicksElementwise(*value));
+    }
+    if (!from.empty() || value->operand_count() == 0) continue;
+    const auto [entry, is_new] = below.try_emplace(value, elementwise);
+    entry->second &= elementwise;
+  }
+  return below;
+}
+
+// Whether what reads `instruction`, which rounds nothing, may come to be
+// several kernels, each with a copy of it.
+bool MayBeCopied(const HloInstruction& instruction) {
+  const HloInstruction* value = &instruction;
+  while (!PickedFrom(*value).empty()) {
+    const std::vector<const HloInstruction*> readers = ReadersOf(*value);
+    if (readers.size() > 1) return true;
+    if (readers.empty() || readers.front() == value) return false;
+    value = readers.front();
+  }
+  return false;
+}
+
+bool IsEntryRoot(const HloInstruction& instruction) {
+  return instruction.IsRoot() && instruction.parent()->IsEntryComputation();
+}
+
+// Whether a value is needed where its copy is not.
+class Staying {
+ public:
+  Staying(const Instructions& copied, const Instructions& replaced)
+      : copied_(copied), replaced_(replaced) {}
+
+  bool Stays(const HloInstruction& value) {
+    if (replaced_.contains(&value)) return MayBeCopied(value);
+    const auto [known, is_new] = known_.try_emplace(&value, false);
+    if (!is_new) return known->second;
+    const std::vector<const HloInstruction*> readers = ReadersOf(value);
+    const bool stays = std::any_of(
+        readers.begin(), readers.end(), [&](const HloInstruction* reader) {
+          return reader == &value || !copied_.contains(reader) ||
+                 Stays(*reader);
+        });
+    return known_[&value] = stays;
+  }
+
+ private:
+  const Instructions& copied_;
+  const Instructions& replaced_;
+  absl::flat_hash_map<const HloInstruction*, bool> known_;
+};
+
+// Which readers of a value take it, unrounded, to a comparison with itself.
+class Feeding {
+ public:
+  explicit Feeding(const HloInstruction& value) : value_(value) {}
+
+  bool Feeds(const HloInstruction& reader) {
+    const auto [known, is_new] = known_.try_emplace(&reader, false);
+    if (!is_new) return known->second;
+    const bool feeds = Find(reader);
+    return known_[&reader] = feeds;
+  }
+
+ private:
+  bool Find(const HloInstruction& reader) {
+    switch (reader.opcode()) {
+      case HloOpcode::kCompare:
+        return RoundedBelow(*reader.operand(0)).contains(&value_) &&
+               RoundedBelow(*reader.operand(1)).contains(&value_);
+      // Where it goes from there is not followed.
+      case HloOpcode::kCall:
+      case HloOpcode::kConditional:
+      case HloOpcode::kOptimizationBarrier:
+      case HloOpcode::kTuple:
+      case HloOpcode::kWhile:
+        return true;
+      default:
+        break;
+    }
+    if (PickedFrom(reader).empty()) return false;
+    const std::vector<const HloInstruction*> readers = ReadersOf(reader);
+    return std::any_of(
+        readers.begin(), readers.end(), [&](const HloInstruction* next) {
+          return next == &reader ? !IsEntryRoot(reader) : Feeds(*next);
+        });
+  }
+
+  const HloInstruction& value_;
+  absl::flat_hash_map<const HloInstruction*, bool> known_;
+};
+
+}  // namespace
+
+SelfComparisons::SelfComparisons(const xla::HloModule& module) {
+  for (const HloComputation* computation : module.computations()) {
+    for (const HloInstruction* instruction : computation->instructions()) {
+      if (instruction->opcode() == HloOpcode::kCompare &&
+          IsFloat(*instruction->operand(0))) {
+        AddComparison(*instruction);
+      }
+    }
+  }
+}
+
+void SelfComparisons::AddComparison(const HloInstruction& comparison) {
+  const auto left = RoundedBelow(*comparison.operand(0));
+  if (left.empty()) return;
+  for (const auto& [value, elementwise] :
+       RoundedBelow(*comparison.operand(1))) {
+    const auto other = left.find(value);
+    if (other == left.end()) continue;
+    compared_[value] |= !elementwise || !other->second;
+  }
+}
+
+bool SelfComparisons::MaySplit(const Instructions& copied,
+                               const Instructions& replaced) const {
+  if (empty()) return false;
+  Staying staying(copied, replaced);
+  for (const HloInstruction* value : copied) {
+    const auto found = compared_.find(value);
+    if (found == compared_.end()) continue;
+    Feeding feeding(*value);
+    int64_t num_inside = 0;
+    bool stays = false;
+    for (const HloInstruction* reader : ReadersOf(*value)) {
+      const bool is_root = reader == value;
+      if (is_root ? IsEntryRoot(*value) : !feeding.Feeds(*reader)) continue;
+      const bool is_inside = !is_root && copied.contains(reader);
+      num_inside += is_inside ? 1 : 0;
+      stays |= !is_inside || staying.Stays(*reader);
+    }
+    const bool reads_other_elements = found->second;
+    if (reads_other_elements && num_inside > 1) return true;
+    // A replacement of a reader, which another decision may choose, reads the
+    // original and not the copy that stands for it here.
+    const bool is_computed_anew = num_inside > 0 || replaced.contains(value);
+    if (is_computed_anew && stays) return true;
+  }
+  return false;
+}
+
+}  // namespace hloenv

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Values that a module compares with something picked from themselves.
+//
+// `x == max(x)`, which gradients of maximum are made of, relies on both sides
+// holding the same bits. Computed twice, once for each side, x may round
+// differently: LLVM contracts a multiplication and an addition in one copy and
+// not in the other.
+#pragma once
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "xla/hlo/ir/hlo_instruction.h"
+#include "xla/hlo/ir/hlo_module.h"
+
+namespace hloenv {
+
+class SelfComparisons {
+ public:
+  // `module` must outlive this and not change.
+  explicit SelfComparisons(const xla::HloModule& module);
+
+  // Whether there are none.
+  bool empty() const { return compared_.empty(); }
+
+  // Whether `instruction`, inside a fusion or not, rounds floats, and both
+  // sides of one comparison pick from its result: through operations that
+  // round nothing, such as maximum, select, slices and reductions by maximum.
+  bool IsCompared(const xla::HloInstruction& instruction) const {
+    return compared_.contains(&instruction);
+  }
+
+  using Instructions = absl::flat_hash_set<const xla::HloInstruction*>;
+  // Whether computing `copied` once more in one kernel may give the two sides
+  // of a comparison different copies of one value. Both sets hold instructions
+  // as `ComputedBy` gives them. The copies stand for the originals `replaced`,
+  // which are among them, at all uses; the others stay for who else reads
+  // them, or comes to read them when what rounds nothing is copied too.
+  bool MaySplit(const Instructions& copied, const Instructions& replaced) const;
+
+ private:
+  void AddComparison(const xla::HloInstruction& comparison);
+
+  // Compared values, with whether one side reads other elements than the other
+  // (a reduction, a broadcast): one kernel then computes them twice.
+  absl::flat_hash_map<const xla::HloInstruction*, bool> compared_;
+};
+
+}  // namespace hloenv

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Rewrites that are known again elsewhere: after other passes have run, in a
+// saved module, in another process.
+#include "absl/container/btree_set.h"
+#include "absl/strings/str_format.h"
+#include "hlo/fingerprint.h"
+#include "rewrite/capture.h"
+#include "support/status.h"
+#include "tsl/platform/fingerprint.h"
+
+namespace hloenv {
+
+using xla::HloInstruction;
+
+// 16 hex digits: what the originals of an alternative compute from their
+// operands, and what `choice` would put in their place. Names do not count, nor
+// what the operands are.
+std::string Capture::Identity(const Alternative& alternative,
+                              int64_t choice) const {
+  std::string bytes;
+  std::vector<int32_t> stack;
+  absl::flat_hash_set<int32_t> seen;
+  for (const Site& site : alternative.sites) {
+    absl::StrAppend(&bytes, "|",
+                    FingerprintKernel(*analysis_->index.at(site.original)));
+    stack.push_back(site.nodes[choice - 1]);
+    while (!stack.empty()) {
+      const int32_t node = stack.back();
+      stack.pop_back();
+      if (IsOriginal(node)) {
+        absl::StrAppend(
+            &bytes, ".",
+            xla::HloOpcodeString(analysis_->index.at(node)->opcode()));
+        continue;
+      }
+      if (!seen.insert(node).second) continue;
+      const HloInstruction* added = NewNode(node).instruction;
+      if (added != nullptr) {
+        absl::StrAppend(&bytes, ">", FingerprintKernel(*added));
+      }
+      for (int32_t operand : OperandsOf(node)) stack.push_back(operand);
+    }
+  }
+  return absl::StrFormat("%016x", tsl::Fingerprint64(bytes));
+}
+
+absl::StatusOr<std::vector<std::string>> Capture::Rejected(
+    absl::Span<const int64_t> decisions) const {
+  HLOENV_RETURN_IF_ERROR(CheckDecisions(decisions, /*partial=*/true));
+  absl::btree_set<std::string> rejected;
+  for (size_t a = 0; a < alternatives_.size(); ++a) {
+    if (decisions[a] < 0) continue;
+    const auto& passes = alternatives_[a].passes;
+    for (size_t c = 0; c < passes.size(); ++c) {
+      if (decisions[a] == static_cast<int64_t>(c) + 1) continue;
+      std::string identity;
+      for (int32_t pass : passes[c]) {
+        for (const std::string& name : passes_[pass].xla_names) {
+          if (identity.empty()) {
+            identity = Identity(alternatives_[a], static_cast<int64_t>(c) + 1);
+          }
+          rejected.insert(absl::StrCat(name, kRejects, identity));
+        }
+      }
+    }
+  }
+  return std::vector<std::string>(rejected.begin(), rejected.end());
+}
+
+absl::StatusOr<std::vector<int64_t>> Capture::DecisionsWithout(
+    const std::string& name,
+    const absl::flat_hash_set<std::string>& identities) const {
+  HLOENV_ASSIGN_OR_RETURN(std::vector<int64_t> decisions, DecisionsFor(name));
+  for (size_t a = 0; a < decisions.size(); ++a) {
+    if (decisions[a] > 0 &&
+        identities.contains(Identity(alternatives_[a], decisions[a]))) {
+      decisions[a] = 0;
+    }
+  }
+  return decisions;
+}
+
+}  // namespace hloenv

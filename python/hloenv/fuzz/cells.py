@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which invariants are checked for which passes on which modules, and where.
+
+A cell is one kind of check of one pass, or of two passes jointly, on one module at one
+variant: raw, or brought to a point of XLA's pipeline. Passes that change most are
+checked everywhere; the others on a seeded sample of the modules.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from .. import errors
+from ..bench.spaces import SPACES
+from ..env import at_place
+from ..module import HloModule
+from ..passes import as_pipeline, describe_pass, list_passes, pass_names
+from ..place import list_stages, run_until
+from .subjects import Subject
+
+# Raw, and the points of XLA's pipeline where the passes of `bench.spaces` are decided.
+VARIANTS = ("raw", "simplification", "fusion", "copy-insertion")
+
+# In front of the first run of each pass itself.
+OWN = "in front of it"
+
+# Beside the candidate passes: those that change most (docs/passes.md), and those of
+# loops, calls and conditionals.
+_SIMPLIFIERS = (
+    *("algsimp", "constant_folding", "cse", "gather_simplifier", "hlo normalization"),
+    *("reshape-mover", "simplification", "simplify-while-loops", "tuple-simplifier"),
+    *("simplify-conditional", "while-loop-invariant-code-motion"),
+)
+_CHANGE_MOST = (
+    *_SIMPLIFIERS,
+    *("call-inliner", "conditional-canonicalizer", "copy-insertion", "dce"),
+    *("dot_decomposer", "flatten-call-graph", "fusion", "reshape-decomposer"),
+    *("small-while-loop-hoisting", "transpose-folding", "while-loop-constant-sinking"),
+    "while-loop-trip-count-annotator",
+)
+
+Cells = dict[str, list[str]]  # passes by variant
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much of one kind of check is wanted.
+
+    Attributes:
+        kind: "structure", "values", "compiled" or "default".
+        passes: all that are checked.
+        busy: passes that are checked on `busy_modules` modules.
+        busy_modules: the cheapest so many; all if there are no more.
+        max_instructions: draw them among modules of at most so many instead; 0 takes
+            the cheapest.
+        other_modules: on how many of those every other pass is checked.
+        everywhere: whether busy passes are checked at every variant, or only where
+            XLA or a benchmark decides them, and for some modules at another.
+        num_first: at how many variants a busy pass is checked on every module before
+            any module has the rest.
+        pairs: joint captures of two busy passes, for each module and variant, and
+            once more where busy passes are checked everywhere.
+    """
+
+    kind: str
+    passes: tuple[str, ...]
+    busy: tuple[str, ...]
+    busy_modules: int
+    max_instructions: int
+    other_modules: int
+    everywhere: bool
+    num_first: int
+    pairs: int
+
+
+def candidates() -> tuple[str, ...]:
+    """Hloenv's own passes, which propose each rewrite by itself."""
+    return tuple(name for name in list_passes() if describe_pass(name).candidate)
+
+
+def default_extents() -> dict[str, Extent]:
+    """What is wanted of each kind of check."""
+    most = (*candidates(), *_CHANGE_MOST)
+    values = (*candidates(), *_SIMPLIFIERS, "fusion")
+    every = list_passes()
+    default = run_by_xla()
+    extents = (
+        Extent("structure", every, most, 10**6, 0, 1100, True, 2, 2),
+        Extent("values", every, values, 2800, 0, 400, False, 1, 1),
+        Extent("compiled", every, values, 300, 400, 20, False, 1, 1),
+        Extent(
+            "default",
+            default,
+            tuple(name for name in _CHANGE_MOST if name in default),
+            *(10**6, 0, 300, False, 1, 0),
+        ),
+    )
+    return {each.kind: each for each in extents}
+
+
+_TINY = """HloModule tiny
+
+ENTRY main {
+  p = f32[4]{0} parameter(0)
+  ROOT n = f32[4]{0} negate(p)
+}
+"""
+
+
+@functools.cache
+def _at_variants() -> dict[str, HloModule]:
+    tiny = HloModule.from_text(_TINY)
+    return {v: tiny if v == "raw" else run_until(tiny, v) for v in VARIANTS}
+
+
+@functools.cache
+def variants_of(name: str) -> tuple[str, ...]:
+    """Where a pass may be decided; elsewhere it gives wrong results, and is refused."""
+    found = []
+    for variant, module in _at_variants().items():
+        try:
+            at_place(as_pipeline(name), module)
+        except errors.PlaceError:
+            continue
+        found.append(variant)
+    return tuple(found)
+
+
+@functools.cache
+def _points_of_xla() -> dict[str, str]:
+    """For each pass that XLA runs, the variant before its first run."""
+    points: dict[str, str] = {}
+    variant = "raw"
+    for stage in list_stages(_at_variants()["raw"]):
+        names = stage.path.split("/")
+        for each in VARIANTS[1:]:
+            if each in names and VARIANTS.index(each) > VARIANTS.index(variant):
+                variant = each
+        for name in names:
+            points.setdefault(name, variant)
+    return points
+
+
+@functools.cache
+def run_by_xla() -> tuple[str, ...]:
+    """The registered passes that XLA's own pipeline runs."""
+    return tuple(name for name in list_passes() if name in _points_of_xla())
+
+
+@functools.cache
+def home_of(name: str) -> str:
+    """The variant at which a pass is decided: by a benchmark, or by XLA."""
+    for space in SPACES.values():
+        where = "raw"
+        for stop in space.stops:
+            where = stop.where or where
+            names = pass_names([as_pipeline(each) for each in stop.passes])
+            if name in names and where in variants_of(name):
+                return where
+    home = _points_of_xla().get(name, "raw")
+    return home if home in variants_of(name) else variants_of(name)[0]
+
+
+class Plan:
+    """The cells that are wanted on a list of modules."""
+
+    def __init__(
+        self,
+        subjects: Sequence[Subject],
+        extents: Sequence[Extent],
+        *,
+        passes: Sequence[str] = (),
+        variants: Sequence[str] = (),
+    ) -> None:
+        """Draws the samples, the same ones each time.
+
+        Args:
+            subjects: all modules.
+            extents: how much of each kind.
+            passes: only these, on as many modules as busy ones; empty for all.
+            variants: only these; empty for all.
+        """
+        self.extents = {each.kind: each for each in extents}
+        if passes:
+            self.extents = {
+                kind: replace(
+                    each,
+                    busy=tuple(
+                        name
+                        for name in passes
+                        if set(name.split(",")) <= set(each.passes)
+                    ),
+                    other_modules=0,
+                )
+                for kind, each in self.extents.items()
+            }
+        self.variants = tuple(variants or (*VARIANTS, OWN))
+        self._subjects: dict[str, list[Subject]] = {}
+        self._others: dict[tuple[str, str], list[str]] = defaultdict(list)
+        for extent in self.extents.values():
+            self._draw(extent, subjects)
+
+    def _draw(self, extent: Extent, subjects: Sequence[Subject]) -> None:
+        def cost(subject: Subject) -> float:
+            if extent.kind == "values":
+                return subject.work
+            return float(subject.instruction_count)
+
+        chosen = sorted(subjects, key=lambda s: s.fingerprint)
+        if extent.max_instructions:
+            limit = extent.max_instructions
+            chosen = [each for each in chosen if each.instruction_count <= limit]
+            random.Random(extent.kind).shuffle(chosen)
+            chosen = chosen[: extent.busy_modules]
+        chosen = sorted(chosen, key=cost)[: extent.busy_modules]
+        self._subjects[extent.kind] = chosen
+        fingerprints = sorted(subject.fingerprint for subject in chosen)
+        for name in sorted(set(extent.passes) - set(extent.busy)):
+            rng = random.Random(f"{extent.kind} {name}")
+            count = min(extent.other_modules, len(fingerprints))
+            for fingerprint in rng.sample(fingerprints, count):
+                self._others[extent.kind, fingerprint].append(name)
+
+    def subjects(self, kind: str) -> list[Subject]:
+        """The modules of one kind of check, those that take least first."""
+        return self._subjects[kind]
+
+    def cells(
+        self, kind: str, subject: Subject, *, is_first: bool | None = None
+    ) -> Cells:
+        """The passes to check on a module, by variant.
+
+        Args:
+            kind: of check.
+            subject: the module.
+            is_first: only what every module is to have before any has the rest, or
+                only the rest; None for both.
+        """
+        extent = self.extents[kind]
+        rng = random.Random(f"{kind} {subject.fingerprint}")
+        first: Cells = defaultdict(list)
+        rest: Cells = defaultdict(list)
+        for name in extent.busy:
+            variants = _places(extent, name, rng)
+            for i, variant in enumerate(variants):
+                (first if i < extent.num_first else rest)[variant].append(name)
+        for name in self._others[kind, subject.fingerprint]:
+            places = (OWN,) if kind == "default" else variants_of(name)
+            first[rng.choice(places)].append(name)
+        for cells in (first, rest):
+            for variant in VARIANTS:
+                names = [name for name in extent.busy if variant in variants_of(name)]
+                for _ in range(extent.pairs * (len(names) > 1)):
+                    pair = ",".join(rng.sample(names, 2))
+                    if variant in cells and pair not in cells[variant]:
+                        cells[variant].append(pair)
+        found: Cells = defaultdict(list)
+        for cells, is_wanted in ((first, is_first is not False), (rest, not is_first)):
+            for variant, names in cells.items() if is_wanted else ():
+                if variant in self.variants:
+                    found[variant] += [n for n in names if n not in found[variant]]
+        return dict(found)
+
+    def all_cells(self, kind: str) -> Iterator[tuple[Subject, str, str]]:
+        """(module, variant, passes) of everything that is wanted of one kind."""
+        for subject in self.subjects(kind):
+            for variant, names in self.cells(kind, subject).items():
+                for name in names:
+                    yield subject, variant, name
+
+
+def _places(extent: Extent, name: str, rng: random.Random) -> list[str]:
+    """Where a busy pass is checked on one module."""
+    if extent.kind == "default":
+        return [OWN]
+    home = home_of(name)
+    elsewhere = [variant for variant in variants_of(name) if variant != home]
+    rng.shuffle(elsewhere)
+    is_elsewhere = rng.random() < 1 / 3
+    if extent.everywhere:
+        return [home, *elsewhere]
+    return [home, *elsewhere[:1]] if is_elsewhere else [home]

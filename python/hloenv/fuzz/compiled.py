@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Invariant 4 in compiled form: what XLA's backend makes of decided modules.
+
+Original and decided module go through the rest of XLA's pipeline and its backend, and
+run on the same inputs. That finds what XLA's evaluator cannot: a rewrite that is right
+and that the backend or a later pass gets wrong. The process that does this may end.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import errors
+from ..arrays import OutputComparison, compare_outputs, perturbed
+from ..decided import identity
+from ..executable import Executable, compile
+from ..module import HloModule
+from ..rewrite import Alternatives
+from ..widen import widened, widened_inputs
+from .children import note
+from .comparison import has_numbers, num_partly_nan
+from .examples import Range, find_example
+from .expected import FLOAT64_TOLERANCE
+from .invariants import Report
+
+Decisions = npt.NDArray[np.int64]
+
+_NUM_PERTURBATIONS = 4
+
+
+class CompiledExpected:
+    """A compiled module, its outputs on seeded inputs, and how far rounding moves them.
+
+    Attributes:
+        example: the inputs and the outputs.
+    """
+
+    def __init__(
+        self,
+        module: HloModule,
+        seed: int,
+        ranges: Sequence[Range] = (),
+        *,
+        isolate: bool = False,
+    ) -> None:
+        """Compiles and runs the module.
+
+        Args:
+            module: the original, where it is decided.
+            seed: of its inputs.
+            ranges: of its integer inputs, see `find_example`.
+            isolate: whether it is compiled in a child process first, see `compile`.
+
+        Raises:
+            CompileError: XLA refuses the module, or crashes there.
+            ExecuteError: it takes a token, or fails when it runs.
+        """
+        if any(
+            spec.hlo_dtype == "token"
+            for spec in (*module.input_specs(), *module.output_specs())
+        ):
+            raise errors.ExecuteError("the module takes or gives a token")
+        note("expected compile")
+        self._module = module
+        self._executable = _compiled(module, isolate=isolate)
+        note("expected run")
+        self.example = find_example(module, self._run, seed, ranges)
+        # By identity: passes often give the same module.
+        self._compared: dict[str, OutputComparison] = {}
+        self._moved = [
+            self._run(perturbed(self.example.inputs, seed=each))
+            for each in range(_NUM_PERTURBATIONS)
+        ]
+
+    def _run(self, inputs: Sequence[Any]) -> list[Any]:
+        return list(self._executable(*inputs))
+
+    @property
+    def num_nan_outputs(self) -> int:
+        """Outputs without any finite number."""
+        return sum(not has_numbers(output) for output in self.example.outputs)
+
+    def compare(self, decided: HloModule) -> OutputComparison:
+        """Compiles, runs and compares a decided module.
+
+        Raises:
+            HloEnvError: XLA refuses it, or it fails when it runs.
+        """
+        key = identity(decided)
+        if key not in self._compared:
+            executable = _compiled(decided)
+            note(f"run decided {decided.name}")
+            outputs = list(executable(*self.example.inputs))
+            self._compared[key] = self._compare(outputs)
+        return self._compared[key]
+
+    def _compare(self, outputs: list[Any]) -> OutputComparison:
+        kept = [i for i, each in enumerate(self.example.outputs) if has_numbers(each)]
+        return compare_outputs(
+            [self.example.outputs[i] for i in kept],
+            [outputs[i] for i in kept],
+            also=[[moved[i] for i in kept] for moved in self._moved],
+        )
+
+    def compare_in_float64(self, decided: HloModule) -> OutputComparison | None:
+        """The same with both upcast; None where that cannot be done."""
+        if self._in_float64 is None:
+            return None
+        inputs, outputs, moved = self._in_float64
+        try:
+            executable = _compiled(widened(decided))
+            note(f"run decided in float64 {decided.name}")
+            found = list(executable(*inputs))
+        except errors.HloEnvError:
+            return None
+        return compare_outputs(outputs, found, rtol=FLOAT64_TOLERANCE, also=moved)
+
+    @functools.cached_property
+    def _in_float64(self) -> tuple[list[Any], list[Any], list[list[Any]]] | None:
+        """Inputs, outputs, and outputs where inputs are one ulp of their type off."""
+        note("expected in float64")
+        try:
+            module = widened(self._module)
+            executable = _compiled(module)
+        except errors.HloEnvError:
+            return None
+        inputs = widened_inputs(module, self.example.inputs)
+        moved = widened_inputs(module, perturbed(self.example.inputs))
+        # compare_outputs allows ten times this.
+        outputs: list[Any] = list(executable(*inputs))
+        near: list[Any] = [
+            want + (got - want) / 10 if want.dtype.kind in "fc" else got
+            for want, got in zip(outputs, executable(*moved), strict=True)
+        ]
+        return inputs, outputs, [near]
+
+
+def _compiled(module: HloModule, *, isolate: bool = False) -> Executable:
+    return compile(module, isolate=isolate)
+
+
+def check_compiled(
+    alternatives: Alternatives,
+    expected: CompiledExpected,
+    vectors: Sequence[Decisions],
+) -> Report:
+    """Compares decided modules with the original in compiled form."""
+    violations: list[str] = []
+    skipped: Counter[str] = Counter()
+    passes = ",".join(alternatives.pass_names)
+    num_checks = 0
+    for decisions in vectors:
+        note(f"compile decided {passes} {decisions.tolist()}")
+        decided = alternatives.apply(decisions)
+        try:
+            comparison = expected.compare(decided)
+            if not comparison.is_equal:
+                comparison = _second_look(expected, decided, comparison)
+        except (errors.CompileError, errors.PlaceError) as error:
+            skipped[f"decided module does not compile: {_kind_of(error)}"] += 1
+            continue
+        num_checks += len(expected.example.outputs) - expected.num_nan_outputs
+        if not comparison.is_equal:
+            violations.append(
+                f"invariant 4, compiled: {decisions.tolist()}: {comparison}"
+            )
+    if num_nan := num_partly_nan(expected.example.outputs):
+        skipped["not compared: elements of an output are NaN in the original"] += (
+            num_nan
+        )
+    if expected.num_nan_outputs:
+        skipped["not compared: an output is NaN everywhere"] += expected.num_nan_outputs
+    return Report(
+        passes,
+        len(alternatives),
+        tuple(violations),
+        tuple(skipped.elements()),
+        num_checks,
+    )
+
+
+def _second_look(
+    expected: CompiledExpected, decided: HloModule, first: OutputComparison
+) -> OutputComparison:
+    """In float64, unless the decided module gives no number where the original does."""
+    note(f"compile in float64 {decided.name}")
+    if not np.isfinite(first.error):
+        return first
+    second = expected.compare_in_float64(decided)
+    return second if second is not None else first
+
+
+def _kind_of(error: Exception) -> str:
+    return " ".join(str(error).split())[:400]

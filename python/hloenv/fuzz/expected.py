@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a module computes on seeded inputs, and how much of a difference is rounding.
+
+The original runs again with every rounding off by one unit in the last place; and in
+float64, where two programs that are equal but for rounding agree far better.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+from .. import errors
+from ..interpreter import interpret
+from ..module import HloModule
+from ..widen import widened, widened_inputs
+from .children import note
+from .comparison import MARGIN, Array, Verdict, compare, nudged, tolerance_of, worst
+from .examples import Example, Range, find_example
+
+# How often all roundings of a module are perturbed by one unit in the last place:
+# always, and again where an output differs by more than those few runs did.
+FEW_RUNS = 2
+MANY_RUNS = 16
+
+# In float64 two programs that are equal but for rounding agree to some 1e-14, except
+# that constants which a pass folded are still rounded as the module's type is.
+FLOAT64_TOLERANCE = 1e-6
+
+
+class Expected:
+    """Outputs of a module on seeded inputs, and how much of a difference is rounding.
+
+    Attributes:
+        inputs: of the module; of several kinds those that give the fewest NaN.
+        outputs: for them.
+        example: both, and what else is known of them.
+    """
+
+    def __init__(
+        self, module: HloModule, seed: int, ranges: Sequence[Range] = ()
+    ) -> None:
+        """Runs the module.
+
+        Args:
+            module: the original.
+            seed: of its inputs.
+            ranges: of its integer inputs, see `find_example`.
+
+        Raises:
+            ExecuteError: the evaluator does not know an instruction.
+        """
+        if any(spec.hlo_dtype == "token" for spec in module.input_specs()):
+            raise errors.ExecuteError("the module takes a token")
+        self.example: Example = find_example(
+            module, lambda inputs: interpret(module, *inputs), seed, ranges
+        )
+        self.inputs = self.example.inputs
+        self.outputs = self.example.outputs
+        self._module = module
+        self._relative = [tolerance_of(s.hlo_dtype) for s in module.output_specs()]
+        self._moved = [0.0] * len(self.outputs)
+        self._num_runs = 0
+        self._perturb(FEW_RUNS)
+
+    def compare(self, outputs: Sequence[Array]) -> Verdict:
+        """Compares what another module gave on the same inputs."""
+        verdict = compare(self.outputs, outputs, self._relative, self._moved)
+        if verdict.is_clear or self._num_runs == MANY_RUNS:
+            return verdict
+        self._perturb(MANY_RUNS)
+        return compare(self.outputs, outputs, self._relative, self._moved)
+
+    def _perturb(self, num_runs: int) -> None:
+        while self._num_runs < num_runs:
+            self._num_runs += 1
+            inputs = nudged(self.inputs, self._num_runs)
+            moved = interpret(self._module, *inputs, perturb=self._num_runs)
+            for i, (a, b) in enumerate(zip(self.outputs, moved, strict=True)):
+                self._moved[i] = max(self._moved[i], worst(a, b))
+
+    @functools.cached_property
+    def in_float64(self) -> ExpectedInFloat64 | None:
+        """The same in float64; None where the module cannot be upcast."""
+        note("expected in float64")
+        try:
+            return ExpectedInFloat64(self._module, self.inputs)
+        except errors.HloEnvError:
+            return None
+
+
+class ExpectedInFloat64:
+    """Outputs of a module that is computed in float64.
+
+    Rounding no longer explains anything there, except that constants which a pass has
+    folded are rounded as before: the tolerance is how far one unit in the last place
+    of the original inputs, which is as much, moves the outputs.
+    """
+
+    def __init__(self, module: HloModule, inputs: Sequence[Array]) -> None:
+        """Runs the module.
+
+        Args:
+            module: the original.
+            inputs: of it, in its own types.
+
+        Raises:
+            ArgumentError: it cannot be upcast.
+            ExecuteError: the evaluator does not know an instruction.
+        """
+        original = widened(module)
+        self._inputs = widened_inputs(original, inputs)
+        self._outputs = interpret(original, *self._inputs)
+        self._relative = [
+            FLOAT64_TOLERANCE if tolerance_of(spec.hlo_dtype) else 0.0
+            for spec in original.output_specs()
+        ]
+        self._moved = [0.0] * len(self._outputs)
+        for run in range(FEW_RUNS):
+            moved = interpret(original, *widened_inputs(original, nudged(inputs, run)))
+            for i, (a, b) in enumerate(zip(self._outputs, moved, strict=True)):
+                self._moved[i] = max(self._moved[i], worst(a, b) / MARGIN)
+
+    def compare(self, decided: HloModule) -> Verdict:
+        """Upcasts a decided module too, and compares its outputs.
+
+        Raises:
+            ArgumentError: it cannot be upcast.
+            ExecuteError: the evaluator does not know an instruction.
+        """
+        outputs = interpret(widened(decided), *self._inputs)
+        return compare(self._outputs, outputs, self._relative, self._moved)

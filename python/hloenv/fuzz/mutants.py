@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Damaged modules: whatever bytes come in, the process that reads them lives.
+
+    for result in run_mutants(make_mutants("text", texts, seed=1, count=1000)):
+        ...
+
+A mutant is a function of the corpus, its kind, the seed and its number, so any range
+of numbers can be run anywhere and again. Each is read in a child process in the way
+of any caller, and what comes out is used: printed and read back, fingerprinted,
+costed, captured.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Literal
+
+from .. import child
+from ..errors import HloEnvError
+from ..module import HloModule, read_text_or_proto
+from ..passes import as_pipeline
+from ..rewrite import capture
+from .children import TIMEOUT, Job, Pool, note
+from .damage import damage_proto, damage_text
+
+Kind = Literal["text", "proto"]
+
+# What a caller may do next with a module; two of them are drawn for each mutant.
+_PASSES = (
+    "algsimp",
+    "cse",
+    "dce",
+    "fusion",
+    "reassociate",
+    "reshape-mover",
+    "simplify-fp-conversions",
+    "transpose-folding",
+    "tuple-simplifier",
+)
+_BATCH = 100
+_USE = f"{__name__}:use_all"
+_TIMEOUT_S = 400.0
+# How many damages a mutant has; most have one, so that many stay near valid modules.
+_DAMAGES, _WEIGHTS = (1, 2, 3), (7, 2, 1)
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One damaged module.
+
+    Attributes:
+        kind: "text" or "proto".
+        seed: of its run.
+        number: of the mutant in its run.
+        content: its bytes.
+    """
+
+    kind: Kind
+    seed: int
+    number: int
+    content: bytes
+
+    @property
+    def name(self) -> str:
+        """A file's name without its suffix."""
+        return f"{self.kind}-{self.seed}-{self.number}"
+
+    @property
+    def suffix(self) -> str:
+        """Of a file with its content."""
+        return ".hlo" if self.kind == "text" else ".pb"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of a mutant.
+
+    Attributes:
+        mutant: the mutant.
+        outcome: "module", or the name of the exception that refused it, or "death",
+            "late", or "foreign": an exception that is none of hloenv's.
+        detail: the exception's message, XLA's last words.
+        is_isolated: a child process of its process read it first.
+    """
+
+    mutant: Mutant
+    outcome: str
+    detail: str = ""
+    is_isolated: bool = False
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether the process died or raised what is not documented."""
+        return self.outcome in ("death", "late", "foreign")
+
+
+def make_mutants(
+    kind: Kind,
+    corpus: Sequence[bytes],
+    *,
+    seed: int,
+    count: int,
+    first: int = 0,
+) -> Iterator[Mutant]:
+    """Damaged modules, small ones more often.
+
+    Args:
+        kind: whether the corpus is of text or of protos.
+        corpus: whole modules.
+        seed: of the run.
+        count: of mutants.
+        first: number of the first one.
+    """
+    by_size = sorted(corpus, key=lambda each: (len(each), each))
+    damage: Callable[[bytes, Sequence[bytes], random.Random], bytes]
+    damage = damage_text if kind == "text" else damage_proto
+    for number in range(first, first + count):
+        rng = random.Random(f"{kind}:{seed}:{number}")
+        position = int(len(by_size) * rng.random() ** 3)
+        content = by_size[position]
+        (damages,) = rng.choices(_DAMAGES, _WEIGHTS)
+        for _ in range(damages):
+            content = damage(content, by_size, rng)
+        yield Mutant(kind, seed, number, content)
+
+
+def use(content: bytes, seed: str) -> tuple[str, str]:
+    """Reads a module in the way of any caller and works with it.
+
+    Returns:
+        The outcome and its detail, as in `Result`.
+    """
+    rng = random.Random(seed)
+    try:
+        try:
+            module = read_text_or_proto(content)
+        except UnicodeDecodeError as error:  # as from_file takes it
+            return "ParseError", str(error)
+        again = HloModule.from_text(module.to_text())
+        if again.fingerprint() != module.fingerprint():
+            return "foreign", "the text reads as another module"
+        HloModule.from_proto(module.to_proto())
+        module.verify()
+        module.cost()
+        module.input_specs()
+        for name in rng.sample(_PASSES, 2):
+            alternatives = capture(module, [as_pipeline(name)])
+            alternatives.apply(alternatives.decisions_for(name))
+    except HloEnvError as error:
+        return type(error).__name__, str(error)[:400]
+    except Exception as error:  # which must not be
+        return "foreign", f"{type(error).__name__}: {error}"[:400]
+    return "module", ""
+
+
+def use_all(mutants: Sequence[Mutant]) -> Iterator[tuple[str, str, bool]]:
+    """Runs in a child: outcome, detail, and whether another process read it first."""
+    for mutant in mutants:
+        before = child.num_read()
+        note(str(mutant.number))
+        outcome = use(mutant.content, mutant.name)
+        yield (*outcome, child.num_read() > before)
+
+
+def run_mutants(mutants: Iterable[Mutant], *, workers: int = 1) -> Iterator[Result]:
+    """Uses each mutant in a child process; a dead child costs its mutant only.
+
+    Yields:
+        A result for each, in any order.
+    """
+    source = iter(mutants)
+    waiting: dict[int, list[Mutant]] = {}
+    with Pool(workers=workers) as pool:
+
+        def submit(batch: list[Mutant]) -> None:
+            if batch:
+                job = Job(_USE, (batch,), _TIMEOUT_S, is_timed_by_value=True)
+                waiting[pool.submit(job)] = batch
+
+        for _ in range(workers):
+            submit(list(islice(source, _BATCH)))
+        while waiting:
+            outcome = pool.next()
+            batch = waiting.pop(outcome.index)
+            done = len(outcome.values)
+            for mutant, values in zip(batch, outcome.values, strict=False):
+                yield Result(mutant, *values)
+            if done < len(batch):
+                how = "late" if outcome.error == TIMEOUT else "death"
+                yield Result(batch[done], how, outcome.error)
+            submit(batch[done + 1 :] or list(islice(source, _BATCH)))

@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks cells of the matrix in child processes, until all is done or time is over.
+
+What is missing is checked, the cheapest modules first, the kinds of checks in turns by
+the time that each has taken: whenever a run ends, all kinds, passes and variants have
+been looked at on as many modules as there was time for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import re
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from .cells import Plan
+from .children import TIMEOUT, Job, Outcome, Pool
+from .invariants import Report
+from .results import Results, Row
+from .subjects import Subject
+
+_FUNCTIONS = {
+    "structure": "check_structure",
+    "values": "check_values",
+    "compiled": "check_compiled_values",
+    "default": "check_default",
+}
+# Of the time there is.
+_SHARES = {"structure": 0.35, "values": 0.45, "compiled": 0.15, "default": 0.05}
+# Of the tasks of a sample: those in compiled form take longest.
+_SAMPLE_SHARES = {"structure": 0.45, "values": 0.4, "compiled": 0.1, "default": 0.05}
+# What a child says that it does before it looks at a pass.
+_BEFORE = ("native load", "expected")
+# How reasons begin that another machine, or more time, may do away with.
+LIMITS = ("timeout", "memory limit")
+# XLA may end a process over a decided module: hloenv.compile does it in a child.
+_CONTAINED = ("compile decided", "compile in float64")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one check may use.
+
+    Attributes:
+        timeout_s: seconds for one cell.
+        max_memory_bytes: of a child.
+        workers: children at the same time.
+        nice: how much to lower their priority.
+    """
+
+    timeout_s: float = 60.0
+    max_memory_bytes: int = 6 << 30
+    workers: int = 2
+    nice: int = 10
+
+
+@dataclass(frozen=True)
+class Task:
+    """Passes to check on one module at one variant, in one child."""
+
+    kind: str
+    subject: Subject
+    variant: str
+    passes: tuple[str, ...]
+
+    def job(self, limits: Limits) -> Job:
+        """The call that a child makes."""
+        arguments: tuple[object, ...] = (self.subject.text, self.variant, self.passes)
+        if self.kind in ("values", "compiled"):
+            arguments = (*arguments, self.subject.ranges)
+        return Job(
+            f"hloenv.fuzz.matrix:{_FUNCTIONS[self.kind]}",
+            arguments,
+            limits.timeout_s,
+            limits.max_memory_bytes,
+            is_timed_by_value=True,
+        )
+
+
+def missing_tasks(
+    plan: Plan,
+    results: Results,
+    kind: str,
+    shard: tuple[int, int] = (0, 1),
+    *,
+    is_first: bool | None = None,
+) -> Iterator[Task]:
+    """What has no result yet, of one kind, the cheapest modules first.
+
+    Args:
+        plan: what is wanted.
+        results: what is there.
+        kind: of check.
+        shard: (I, N): the I-th of N parts of the modules, from 0.
+        is_first: only what every module is to have first, or only the rest; None for
+            the one after the other.
+    """
+    if is_first is None:
+        for each in (True, False):
+            yield from missing_tasks(plan, results, kind, shard, is_first=each)
+        return
+    index, count = shard
+    for subject in plan.subjects(kind):
+        if int(subject.fingerprint[:8], 16) % count != index:
+            continue
+        for variant, names in plan.cells(kind, subject, is_first=is_first).items():
+            left = [
+                name
+                for name in names
+                if (kind, subject.fingerprint, variant, name) not in results
+            ]
+            if left:
+                yield Task(kind, subject, variant, tuple(left))
+
+
+def sampled_tasks(
+    plan: Plan, seed: str, *, max_instructions: int, num_passes: int
+) -> Iterator[Task]:
+    """Random tasks without end, the same for the same seed.
+
+    Args:
+        plan: what is wanted.
+        seed: draws them.
+        max_instructions: of a module.
+        num_passes: of a task.
+    """
+    kinds = list(plan.extents)
+    shares = [_SAMPLE_SHARES[kind] for kind in kinds]
+    small = {
+        kind: [
+            subject
+            for subject in sorted(plan.subjects(kind), key=lambda s: s.fingerprint)
+            if subject.instruction_count <= max_instructions
+        ]
+        for kind in kinds
+    }
+    number = 0
+    while True:
+        rng = random.Random(f"{seed} {number}")
+        number += 1
+        (kind,) = rng.choices(kinds, shares)
+        subject = rng.choice(small[kind])
+        cells = plan.cells(kind, subject)
+        variant = rng.choice(sorted(cells))
+        names = cells[variant]
+        chosen = tuple(rng.sample(names, min(num_passes, len(names))))
+        yield Task(kind, subject, variant, chosen)
+
+
+class Sweep:
+    """Runs tasks in child processes and keeps what they find.
+
+    Attributes:
+        num_cells: that were checked.
+        seconds: of child processes, by kind.
+    """
+
+    def __init__(
+        self,
+        results: Results,
+        versions: dict[str, str],
+        *,
+        name: str,
+        limits: Limits | None = None,
+        failures: Path | None = None,
+    ) -> None:
+        """Runs nothing yet.
+
+        Args:
+            results: where rows go.
+            versions: of the code, by kind.
+            name: of the file to add to.
+            limits: of each check.
+            failures: a folder for modules on which something is broken.
+        """
+        self.results = results
+        self.limits = limits or Limits()
+        self.num_cells = 0
+        self.seconds: dict[str, float] = defaultdict(float)
+        self._versions = versions
+        self._name = name
+        self._failures = failures
+
+    def run(
+        self,
+        queues: Sequence[Iterator[Task]],
+        *,
+        seconds: float,
+        progress: Callable[[Sweep], None] = lambda _: None,
+    ) -> bool:
+        """Runs what the queues give, that first whose kind has had the least time.
+
+        Args:
+            queues: tasks; each queue in its own order.
+            seconds: when to start no more; children that work then are ended.
+            progress: called after each task.
+
+        Returns:
+            Whether the queues are empty.
+        """
+        deadline = time.monotonic() + seconds
+        waiting = _Queues(queues)
+        running: dict[int, Task] = {}
+        with Pool(workers=self.limits.workers, nice=self.limits.nice) as pool:
+            while True:
+                while len(running) < self.limits.workers + 1:
+                    task = waiting.take(self.seconds)
+                    if task is None:
+                        break
+                    running[pool.submit(task.job(self.limits))] = task
+                if not running:
+                    return True
+                outcome = pool.next(timeout_s=deadline - time.monotonic())
+                if outcome is None:
+                    return False
+                task = running.pop(outcome.index)
+                self.seconds[task.kind] += outcome.seconds
+                if rest := self._take(pool, task, outcome):
+                    waiting.put_back(rest)
+                progress(self)
+
+    def _take(self, pool: Pool, task: Task, outcome: Outcome) -> Task | None:
+        """Keeps what a child found; returns what it could not look at any more."""
+        rows = [self._row(task, report) for report in outcome.values]
+        left = task.passes[len(rows) :]
+        if outcome.error and left:
+            if outcome.note.startswith(_BEFORE):
+                rows += [self._ended(task, outcome, each) for each in left]
+                left = ()
+            else:
+                rows.append(self._ended(task, outcome, left[0]))
+                left = left[1:]
+        self.results.add(rows, self._name)
+        self.num_cells += len(rows)
+        for row in rows:
+            if row.violations and self._failures is not None:
+                _save_failure(pool, self._failures, task, row)
+        return replace(task, passes=left) if left else None
+
+    def _row(self, task: Task, report: Report) -> Row:
+        return Row(
+            task.kind,
+            task.subject.fingerprint,
+            task.subject.name,
+            task.variant,
+            report.passes,
+            self._versions[task.kind],
+            report.num_alternatives,
+            report.num_checks,
+            report.violations,
+            dict(Counter(general(each, task) for each in report.skipped)),
+            report.whole,
+        )
+
+    def _ended(self, task: Task, outcome: Outcome, passes: str) -> Row:
+        """The row of a cell whose child did not finish."""
+        stage = re.sub(r" \[[-\d, ]*\]$", "", outcome.note)
+        lines = outcome.error.strip().splitlines() or [""]
+        if outcome.error == TIMEOUT:
+            reason = f"timeout: {stage.split(' ')[0]}"
+        elif "MemoryError" in outcome.error or "bad_alloc" in outcome.error:
+            reason = f"memory limit: {stage.split(' ')[0]}"
+        elif outcome.note.startswith(_BEFORE):
+            reason = f"XLA crashed before any decision: {stage}: {lines[-1]}"
+        elif outcome.note.startswith(_CONTAINED):
+            reason = f"XLA crashed on the decided module: {lines[0]} {lines[-1]}"
+        else:
+            text = f"crash: {outcome.note[:300]}: {lines[0]} {lines[-1]}"
+            report = Report(passes, 0, (text[:2000],))
+            return self._row(task, report)
+        return self._row(task, Report(passes, 0, skipped=(reason,)))
+
+
+class _Queues:
+    """Several queues, of which the one that has had the least time comes next."""
+
+    def __init__(self, queues: Sequence[Iterator[Task]]) -> None:
+        self._queues = list(queues)
+        self._heads: list[Task | None] = [None] * len(queues)
+        self._returned: list[Task] = []
+
+    def take(self, seconds: dict[str, float]) -> Task | None:
+        if self._returned:
+            return self._returned.pop()
+        for i, queue in enumerate(self._queues):
+            if self._heads[i] is None:
+                self._heads[i] = next(queue, None)
+        heads = [(i, head) for i, head in enumerate(self._heads) if head is not None]
+        if not heads:
+            return None
+        i, head = min(heads, key=lambda h: seconds[h[1].kind] / _SHARES[h[1].kind])
+        self._heads[i] = None
+        # What is under way counts at once, so that the others get their turn.
+        seconds[head.kind] += 1e-3
+        return head
+
+    def put_back(self, task: Task) -> None:
+        self._returned.append(task)
+
+
+def general(reason: str, task: Task) -> str:
+    """A reason without what only one module has, so that equal ones count together."""
+    text = " ".join(reason.split()).replace(task.subject.name, "…")
+    text = re.sub(r"module '[^']*'", "module '…'", text)
+    text = re.sub(r"(?<!\w)'[^'\s]*[.\d][^'\s]*'|%[\w.\-]+", "'…'", text)
+    text = re.sub(r"\b\w+\[[\d,]*\](\{[\d,]*\})?", "SHAPE", text)
+    text = re.sub(r"\{[\d, ]+\}|\b\d+ (elements|dimensions)", "N", text)
+    return text[:200]
+
+
+def _save_failure(pool: Pool, folder: Path, task: Task, row: Row) -> None:
+    """Writes the module as it was captured, and what is wrong with it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    key = "|".join((*row.key, row.version))
+    name = re.sub(r"[^\w]+", "-", f"{row.kind}-{row.passes}")[:60]
+    name += "-" + hashlib.sha256(key.encode()).hexdigest()[:8]
+    text, variant = task.subject.text, task.variant
+    outcome = pool.run(Job("hloenv.fuzz.matrix:text_at", (text, variant), 60.0))
+    if not outcome.error:
+        text, variant = outcome.value, "raw"
+    (folder / f"{name}.hlo").write_text(text + "\n", encoding="utf-8")
+    data = json.loads(row.to_json()) | {"file": f"{name}.hlo", "file_variant": variant}
+    (folder / f"{name}.json").write_text(json.dumps(data, indent=1), encoding="utf-8")

@@ -1,0 +1,190 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Checks the invariants of rewriting: passes x modules x points of XLA's pipeline.
+
+Tests check a sample; this is the whole matrix (`hloenv.fuzz.cells` says how much of it
+is wanted). Each module runs in its own child process, so that a CHECK failure inside
+XLA is one line of the result. Results go into JSONL files as they come; a run that is
+started again does only what is missing, and several shards may run at once:
+
+    python scripts/run_invariants.py --seconds 600           # the shipped dataset
+    python scripts/run_invariants.py --shard 0/2             # a half of the modules
+    python scripts/run_invariants.py dataset:test --kinds structure
+    python scripts/run_invariants.py ../shared/hlo
+    python scripts/run_invariants.py --only 1f2e --passes algsimp   # one module again
+    python scripts/run_invariants.py --sample 20261122 --seconds 100
+    python scripts/run_invariants.py --seconds 0 --doc docs/invariants.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from hloenv._native import core
+from hloenv.fuzz import cells
+from hloenv.fuzz.results import Results, code_version, is_stale
+from hloenv.fuzz.subjects import find_subjects
+from hloenv.fuzz.summary import Summary
+from hloenv.fuzz.sweep import LIMITS, Limits, Sweep, missing_tasks, sampled_tasks
+
+ROOT = Path(__file__).resolve().parent.parent
+_SAMPLE_INSTRUCTIONS = 800
+_SAMPLE_PASSES = 6
+
+
+def _shard(text: str) -> tuple[int, int]:
+    index, _, count = text.partition("/")
+    if not (index.isdigit() and count.isdigit() and int(index) < int(count)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not I/N with I from 0 to N-1")
+    return int(index), int(count)
+
+
+def parse_arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "source",
+        nargs="?",
+        default="dataset",
+        help="dataset, dataset:SPLIT, or a folder of HLO text (default: dataset)",
+    )
+    parser.add_argument("--results", type=Path, default=ROOT / "invariants")
+    parser.add_argument(
+        "--kinds", nargs="*", choices=sorted(cells.default_extents()), help="of checks"
+    )
+    parser.add_argument("--passes", nargs="*", default=[], help="only these")
+    parser.add_argument("--variants", nargs="*", default=[], help="only these")
+    parser.add_argument(
+        "--only", metavar="PREFIX", default="", help="of a fingerprint; check it again"
+    )
+    parser.add_argument("--shard", type=_shard, default=(0, 1), metavar="I/N")
+    parser.add_argument("--seconds", type=float, default=1e9, help="stop after this")
+    parser.add_argument("--timeout", type=float, default=60.0, help="of one cell")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--nice", type=int, default=10)
+    parser.add_argument(
+        "--accept",
+        nargs="*",
+        default=[],
+        metavar="VERSION",
+        help="results of these versions of the code count too, but for failures, "
+        "because nothing that they check has changed since",
+    )
+    parser.add_argument(
+        "--retry",
+        action="store_true",
+        help="check again what took too much time or memory",
+    )
+    parser.add_argument("--sample", metavar="SEED", help="random cells, without end")
+    parser.add_argument("--failures", type=Path, help="save modules that fail here")
+    parser.add_argument("--doc", type=Path, help="write the result to this file")
+    return parser.parse_args()
+
+
+def _header(arguments: argparse.Namespace, versions: dict[str, str]) -> list[str]:
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout.strip()
+    listed = ", ".join(f"{kind} {version}" for kind, version in versions.items())
+    if arguments.accept:
+        listed += f" (and results of {', '.join(arguments.accept)})"
+    return [
+        f"modules: {arguments.source}; {datetime.date.today().isoformat()}",
+        f"sources: {commit}; versions of the checked code: {listed}; XLA of TensorFlow "
+        f"{core.tensorflow_version}; Python {sys.version.split()[0]}",
+    ]
+
+
+class _Progress:
+    """A line on stderr every ten seconds."""
+
+    def __init__(self) -> None:
+        self._last = 0.0
+
+    def __call__(self, sweep: Sweep) -> None:
+        now = time.monotonic()
+        if now - self._last < 10:
+            return
+        self._last = now
+        spent = ", ".join(f"{k} {s:.0f} s" for k, s in sorted(sweep.seconds.items()))
+        num_failed = sum(bool(r.violations) for r in sweep.results.rows.values())
+        print(
+            f"{sweep.num_cells} cells, {num_failed} failures so far ({spent})",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def main() -> int:
+    """Checks what is missing, writes the page; 1 where something is broken."""
+    arguments = parse_arguments()
+    if is_stale(ROOT, Path(core.__file__)):
+        print("warning: csrc/ is newer than the extension", file=sys.stderr)
+    subjects, unread = find_subjects(arguments.source)
+    subjects = [s for s in subjects if s.fingerprint.startswith(arguments.only)]
+    extents = cells.default_extents()
+    kinds = arguments.kinds or list(extents)
+    plan = cells.Plan(
+        subjects,
+        [extents[kind] for kind in kinds],
+        passes=arguments.passes,
+        variants=arguments.variants,
+    )
+    versions = {kind: code_version(ROOT, kind) for kind in kinds}
+    accepted = {kind: {versions[kind], *arguments.accept} for kind in kinds}
+    results = Results(arguments.results, accepted)
+    if arguments.only:
+        results.rows.clear()
+    for key, row in list(results.rows.items()):
+        # What another version of the code got wrong is to be looked at again.
+        is_old = bool(row.violations) and row.version != versions[row.kind]
+        is_limited = any(reason.startswith(LIMITS) for reason in row.skipped)
+        if is_old or (arguments.retry and is_limited):
+            del results.rows[key]
+    index, count = arguments.shard
+    sweep = Sweep(
+        results,
+        versions,
+        name=f"shard-{index}-of-{count}",
+        limits=Limits(
+            arguments.timeout, workers=arguments.workers, nice=arguments.nice
+        ),
+        failures=arguments.failures,
+    )
+    if arguments.sample:
+        queues = [
+            sampled_tasks(
+                plan,
+                arguments.sample,
+                max_instructions=_SAMPLE_INSTRUCTIONS,
+                num_passes=_SAMPLE_PASSES,
+            )
+        ]
+    else:
+        queues = [missing_tasks(plan, results, k, arguments.shard) for k in kinds]
+    if arguments.seconds > 0:
+        sweep.run(queues, seconds=arguments.seconds, progress=_Progress())
+    for line in unread:
+        print(f"unread: {line}", file=sys.stderr)
+    summary = Summary(plan, results)
+    page = summary.to_markdown(_header(arguments, versions))
+    print(page)
+    if arguments.doc:
+        arguments.doc.parent.mkdir(parents=True, exist_ok=True)
+        arguments.doc.write_text(page, encoding="utf-8")
+    return int(bool(summary.failures))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

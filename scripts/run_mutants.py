@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads damaged modules in child processes, and writes what became of them.
+
+    python scripts/run_mutants.py --texts 10000 --protos 10000 --page docs/mutants.md
+
+Rows go into OUTPUT/rows.jsonl, so that a run that was stopped goes on, and others can
+do the rest (--first). Mutants that end the process are saved beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import hloenv
+from hloenv.fuzz.mutants import Kind, Mutant, make_mutants, run_mutants
+
+# Of a module's text: large ones take long, and say no more.
+_MAX_BYTES = 20_000
+_ROOT = Path(__file__).resolve().parent.parent
+
+
+def _texts(folders: list[Path]) -> list[bytes]:
+    """The corpus: small modules of the dataset, and those of folders."""
+    texts = {
+        record.module.to_text().encode()
+        for record in hloenv.dataset.load("train")
+        if record.instruction_count <= 150
+    }
+    for folder in folders:
+        texts |= {path.read_bytes() for path in folder.rglob("*.hlo")}
+    return sorted(text for text in texts if len(text) <= _MAX_BYTES)
+
+
+def _corpus(kind: Kind, texts: list[bytes]) -> list[bytes]:
+    if kind == "text":
+        return texts
+    protos = []
+    for text in texts:
+        with contextlib.suppress(hloenv.HloEnvError):
+            protos.append(hloenv.HloModule.from_text(text.decode()).to_proto())
+    return protos
+
+
+def _done(rows: Path) -> list[dict[str, Any]]:
+    if not rows.exists():
+        return []
+    return [json.loads(line) for line in rows.read_text().splitlines()]
+
+
+def _left(
+    mutants: Iterator[Mutant], done: set[tuple[str, int, int]]
+) -> Iterator[Mutant]:
+    for mutant in mutants:
+        if (mutant.kind, mutant.seed, mutant.number) not in done:
+            yield mutant
+
+
+def _run(args: argparse.Namespace) -> list[dict[str, Any]]:
+    args.output.mkdir(parents=True, exist_ok=True)
+    path = args.output / "rows.jsonl"
+    rows = _done(path)
+    done = {(row["kind"], row["seed"], row["number"]) for row in rows}
+    texts = _texts([_ROOT / "tests", *args.folder])
+    print(f"{len(texts)} modules, seed {args.seed}", file=sys.stderr)
+    with path.open("a") as stream:
+        for kind, count in (("text", args.texts), ("proto", args.protos)):
+            if not count:
+                continue
+            mutants = make_mutants(
+                kind,
+                _corpus(kind, texts),
+                seed=args.seed,
+                count=count,
+                first=args.first,
+            )
+            for result in run_mutants(_left(mutants, done), workers=args.jobs):
+                mutant = result.mutant
+                row = {
+                    "kind": mutant.kind,
+                    "seed": mutant.seed,
+                    "number": mutant.number,
+                    "outcome": result.outcome,
+                    "is_isolated": result.is_isolated,
+                }
+                if result.is_failure:
+                    row["detail"] = result.detail
+                    saved = args.output / (mutant.name + mutant.suffix)
+                    saved.write_bytes(mutant.content)
+                    print(f"{saved}: {result.detail}", file=sys.stderr)
+                rows.append(row)
+                stream.write(json.dumps(row) + "\n")
+                stream.flush()
+    return rows
+
+
+_MEANING = {
+    "module": "read, used, and captured",
+    "death": "**the process ended**",
+    "late": "**did not finish**",
+    "foreign": "**an exception that is none of hloenv's**",
+}
+
+
+def _page(rows: list[dict[str, Any]]) -> str:
+    seeds = sorted({(row["kind"], row["seed"]) for row in rows}, reverse=True)
+    lines = [
+        "# Damaged modules",
+        "",
+        "Written by `scripts/run_mutants.py`. Each mutant is a small module of the",
+        "dataset or of the tests with one to three changes: of numbers, types, shapes,",
+        "operations, attributes, names, lines, brackets or bytes; of any field of a",
+        "proto.",
+        "A process reads it as any caller does, and if it is a module prints it, reads",
+        "the text and the proto again, and captures two passes.",
+        "",
+        f"Seeds: {', '.join(f'{seed} ({kind})' for kind, seed in seeds)}.",
+        "",
+        "| | text | proto |",
+        "|---|---:|---:|",
+    ]
+    by_kind = {
+        kind: Counter(row["outcome"] for row in rows if row["kind"] == kind)
+        for kind in ("text", "proto")
+    }
+    isolated = Counter(row["kind"] for row in rows if row["is_isolated"])
+
+    def add(name: str, counts: dict[str, int]) -> None:
+        cells = " | ".join(f"{counts.get(kind, 0):,}" for kind in ("text", "proto"))
+        lines.append(f"| {name} | {cells} |")
+
+    add("mutants", {kind: counter.total() for kind, counter in by_kind.items()})
+    add("of these read by a child process first", isolated)
+    names = [*_MEANING, *sorted(set().union(*by_kind.values()) - set(_MEANING))]
+    for name in names:
+        title = _MEANING.get(name, f"`{name}`")
+        add(title, {kind: counter[name] for kind, counter in by_kind.items()})
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Runs what is left, and writes the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--texts", type=int, default=0, metavar="N")
+    parser.add_argument("--protos", type=int, default=0, metavar="N")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--first", type=int, default=0, help="number of the first")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--folder", type=Path, action="append", default=[])
+    parser.add_argument("-o", "--output", type=Path, default=Path("mutants"))
+    parser.add_argument("--page", type=Path)
+    args = parser.parse_args()
+    rows = _run(args)
+    if args.page is not None:
+        args.page.write_text(_page(rows))
+    failures = [row for row in rows if "detail" in row]
+    print(f"{len(rows)} mutants, {len(failures)} failures", file=sys.stderr)
+    sys.exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    main()

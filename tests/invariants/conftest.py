@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The children that check the invariants, and the count of what they could not check.
+
+A test whose every capture was left out is skipped, with the reasons; captures that
+single tests leave out are counted at the end of the run.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hloenv.fuzz import children
+from support.cases import assert_invariants, unchecked
+
+_CHECKED = pytest.StashKey[Counter[str]]()
+_UNCHECKED = pytest.StashKey[Counter[str]]()
+_SAMPLE = pytest.StashKey[list[str]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_CHECKED] = Counter()
+    config.stash[_UNCHECKED] = Counter()
+    config.stash[_SAMPLE] = []
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    for line in config.stash[_SAMPLE]:
+        terminalreporter.write_line(line)
+    skipped = config.stash[_UNCHECKED]
+    if not skipped:
+        return
+    terminalreporter.section("captures that could not be checked")
+    for reason, number in skipped.most_common():
+        terminalreporter.write_line(f"{number:6} {reason}")
+    checked = config.stash[_CHECKED].total()
+    terminalreporter.write_line(
+        f"{skipped.total()} of {checked + skipped.total()} captures were not checked"
+    )
+
+
+@pytest.fixture
+def assert_checked(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """Fails where an invariant is broken; skips where nothing could be checked."""
+
+    def check(outcome: children.Outcome, num_reports: int | None = None) -> None:
+        assert_invariants(outcome, num_reports)
+        reasons = unchecked(outcome)
+        num_checked = len(outcome.values) - reasons.total()
+        request.config.stash[_CHECKED][request.node.originalname] += num_checked
+        request.config.stash[_UNCHECKED].update(reasons)
+        if not num_checked:
+            why = ", ".join(f"{n} x {reason}" for reason, n in reasons.most_common(2))
+            pytest.skip(f"none of {len(outcome.values)} captures: {why}")
+
+    return check
+
+
+@pytest.fixture
+def sample_seed(request: pytest.FixtureRequest) -> str:
+    """Today's date, or $HLOENV_SAMPLE_SEED; printed at the end of the run."""
+    today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
+    seed = os.environ.get("HLOENV_SAMPLE_SEED", today)
+    request.config.stash[_SAMPLE].append(
+        f"random sample of the matrix: HLOENV_SAMPLE_SEED={seed} repeats it"
+    )
+    return seed
+
+
+@pytest.fixture(scope="module")
+def run_all(request: pytest.FixtureRequest) -> Callable[..., dict[str, Any]]:
+    """Runs one function of hloenv.fuzz.matrix for every `source` that this run selects.
+
+    All of a file's tests share their children: XLA's libraries load once, and two
+    children work at a time.
+    """
+
+    def run(
+        function: str, job_of: Callable[[str], tuple[Any, ...]], **options: Any
+    ) -> dict[str, Any]:
+        selected = [
+            item.callspec.params["source"]
+            for item in request.session.items
+            if item.module is request.module
+            and "source" in getattr(item, "callspec", _NO_PARAMS).params
+        ]
+        selected = list(dict.fromkeys(selected))
+        if any(source.startswith("real:") for source in selected):
+            folder = request.getfixturevalue("hlo_dir")
+        jobs = [
+            (
+                str(folder / f"{source[5:]}.txt")
+                if source.startswith("real:")
+                else source,
+                *job_of(source),
+            )
+            for source in selected
+        ]
+        outcomes = children.map_jobs(f"hloenv.fuzz.matrix:{function}", jobs, **options)
+        return dict(zip(selected, outcomes, strict=True))
+
+    return run
+
+
+class _NoParams:
+    params: dict[str, Any] = {}  # noqa: RUF012 (never written)
+
+
+_NO_PARAMS = _NoParams()

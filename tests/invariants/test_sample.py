@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A random sample of the matrix (scripts/run_invariants.py), another one each day.
+
+$HLOENV_SAMPLE_SEED repeats a day's sample, $HLOENV_SAMPLE_SECONDS makes it longer.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from hloenv.fuzz import cells
+from hloenv.fuzz.results import Results, Row
+from hloenv.fuzz.subjects import find_subjects
+from hloenv.fuzz.sweep import Limits, Sweep, sampled_tasks
+
+_SECONDS = float(os.environ.get("HLOENV_SAMPLE_SECONDS", "110"))
+
+
+def _described(row: Row) -> str:
+    return (
+        f"{row.violations[0]}\n  python scripts/run_invariants.py --kinds {row.kind} "
+        f"--only {row.fingerprint[:12]} --variants '{row.variant}' "
+        f"--passes '{row.passes}'  # {row.module}"
+    )
+
+
+@pytest.mark.compile
+@pytest.mark.needs("pyarrow")
+@pytest.mark.timeout(_SECONDS + 240)
+def test_a_random_sample_of_the_matrix(tmp_path: Path, sample_seed: str) -> None:
+    subjects, _ = find_subjects("dataset")
+    extents = cells.default_extents()
+    plan = cells.Plan(subjects, list(extents.values()))
+    results = Results(tmp_path, {kind: {"now"} for kind in extents})
+    sweep = Sweep(
+        results,
+        dict.fromkeys(extents, "now"),
+        name="sample",
+        limits=Limits(timeout_s=30, workers=2),
+    )
+    tasks = sampled_tasks(plan, sample_seed, max_instructions=600, num_passes=6)
+    sweep.run([tasks], seconds=_SECONDS)
+    rows = list(results.rows.values())
+    broken = [_described(row) for row in rows if row.violations]
+    assert not broken, f"seed {sample_seed}:\n" + "\n".join(broken)
+    checked = Counter(row.kind for row in rows if row.num_checks)
+    assert set(checked) == set(extents), f"seed {sample_seed}: {checked}"
+    assert checked.total() >= 50, f"seed {sample_seed}: {checked}"
