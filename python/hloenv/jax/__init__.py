@@ -7,8 +7,9 @@
 
 from __future__ import annotations
 
-from .decide import Decided, DonationWarning, FallbackWarning, JitFunction, jit
+from .decide import Decided
 from .injection import Injection, InjectionWarning, compile_injected, inject
+from .jit import DonationWarning, FallbackWarning, JitFunction, jit
 from .lowering import example_inputs, from_jax
 
 __all__ = [

@@ -1,25 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which function a compilation is for, and whether jax may trace it yet."""
+"""Which function a compilation of jaxlib's is for."""
 
 from __future__ import annotations
 
 import collections
-import contextlib
-import functools
 import hashlib
 import re
 import secrets
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from .._native import core
 from .injection import module_name, register
-
-
-class Undecided(Exception):  # noqa: N818 (never reaches a user)
-    """jax asks for a signature that has not been decided yet."""
 
 
 class Decider(Protocol):
@@ -27,47 +21,6 @@ class Decider(Protocol):
 
     def replacement(self, proto: bytes) -> bytes | None:
         """What runs in the place of this serialized module; None leaves it."""
-
-
-class Gate(threading.local):
-    """Whether this thread may trace the function now."""
-
-    is_open = False
-
-    @contextlib.contextmanager
-    def open(self) -> Iterator[None]:
-        """Lets this thread through inside the block."""
-        before = self.is_open
-        self.is_open = True
-        try:
-            yield
-        finally:
-            self.is_open = before
-
-
-def gated(
-    fn: Callable[..., Any], inner: Callable[..., Any], *, gate: Gate, name: str
-) -> Callable[..., Any]:
-    """A function that calls `inner`, and that jax can only trace through an open gate.
-
-    So jax itself tells which signatures are new, and finds the others in its own
-    caches, at its own speed.
-
-    Args:
-        fn: what it looks like to jax, signature included.
-        inner: what it calls.
-        gate: may be open in some threads only.
-        name: its name.
-    """
-
-    @functools.wraps(fn)
-    def function(*args: Any, **kwargs: Any) -> Any:
-        if not gate.is_open:
-            raise Undecided
-        return inner(*args, **kwargs)
-
-    function.__name__ = function.__qualname__ = name
-    return function
 
 
 _names: collections.Counter[str] = collections.Counter()

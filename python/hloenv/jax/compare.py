@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether one function of jax's is faster than another, as its caller sees it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..arrays import compare_outputs
+from ..intervals import speedup_interval, speedup_of
+from .lowering import require_jax
+
+# A sample shorter than this measures the clock.
+_SAMPLE_NS = 100_000
+_FEWEST_ROUNDS, _MOST_ROUNDS = 5, 200
+# What one call must gain to be worth another compilation, for sure.
+_CLEARLY = 1.02
+
+Call = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two functions, called in turns with the same arguments.
+
+    Attributes:
+        speedup: the plain function's time over the other's; None without rounds.
+        interval: its 95 % interval; None without rounds.
+        reason: why the other is not clearly faster; empty when it is.
+        is_equal: whether they return the same.
+    """
+
+    speedup: float | None = None
+    interval: tuple[float, float] | None = None
+    reason: str = ""
+    is_equal: bool = True
+
+
+def compare(plain: Call, other: Call, *, seconds: float) -> Comparison:
+    """Compares what two functions return, then times them in turns.
+
+    Args:
+        plain: calls the first.
+        other: calls the second.
+        seconds: how long the timing may take; where ten times as long would not do
+            for a few rounds, nothing is timed.
+    """
+    jax = require_jax("hloenv.jit")
+    difference = _difference(jax, plain(), other())
+    if difference:
+        return Comparison(
+            reason=f"its outputs are not the plain function's: {difference}",
+            is_equal=False,
+        )
+    plain_ns, other_ns = _sample(jax, plain, 1), _sample(jax, other, 1)
+    if other_ns > 2 * plain_ns:
+        # A first look may err by a little, not by this much twice.
+        plain_ns, other_ns = _sample(jax, plain, 1), _sample(jax, other, 1)
+        if other_ns > 2 * plain_ns:
+            return Comparison(
+                speedup=plain_ns / other_ns,
+                reason="it is slower than plain jax.jit",
+            )
+    once = plain_ns + other_ns
+    if once * _FEWEST_ROUNDS > seconds * 1e10:
+        return Comparison(
+            reason=f"a comparison takes longer than the budget of {seconds:g} s"
+        )
+    calls = max(1, round(_SAMPLE_NS / min(plain_ns, other_ns)))
+    rounds = int(seconds * 1e9 / (once * calls))
+    durations: tuple[list[int], list[int]] = ([], [])
+    for number in range(min(max(rounds, _FEWEST_ROUNDS), _MOST_ROUNDS)):
+        # Each goes first in every second round.
+        for which in (0, 1) if number % 2 == 0 else (1, 0):
+            durations[which].append(_sample(jax, (plain, other)[which], calls))
+    speedup = speedup_of(*durations)
+    low, high = speedup_interval(*durations)
+    reason = "" if low > _CLEARLY else "it is not clearly faster than plain jax.jit"
+    return Comparison(speedup, (low, high), reason)
+
+
+def _sample(jax: Any, call: Call, count: int) -> int:
+    begin = time.perf_counter_ns()
+    for _ in range(count):
+        jax.block_until_ready(call())
+    return time.perf_counter_ns() - begin
+
+
+def _difference(jax: Any, expected: Any, actual: Any) -> str:
+    """How two pytrees of arrays differ; empty when they do not."""
+    leaves = [_arrays(jax, tree) for tree in (expected, actual)]
+    comparison = compare_outputs(*leaves)
+    return "" if comparison.is_equal else str(comparison)
+
+
+def _arrays(jax: Any, tree: Any) -> list[Any]:
+    return [
+        np.asarray(
+            jax.random.key_data(leaf)
+            if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+            else leaf
+        )
+        for leaf in jax.tree.leaves(tree)
+    ]

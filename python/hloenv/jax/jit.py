@@ -1,0 +1,464 @@
+# SPDX-License-Identifier: Apache-2.0
+"""jax.jit with decisions: lower, decide, compare, and let jaxlib compile the result.
+
+A `JitFunction` is plain jax.jit for as long as no signature is better decided: a new
+signature shows as a new entry of jax's own call cache, after the call. From the first
+one that is, calls go to one function of jax.jit's whose trace looks up what was decided
+for its signature, so that jax finds all later calls in its caches, at its own speed.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+import threading
+import warnings
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, overload
+
+from .._native import core
+from ..errors import ArgumentError, ArgumentTypeError, DecisionError, HloEnvError
+from ..place import finish
+from ..policies import Policy, get_policy
+from .compare import compare
+from .decide import Decided, Passes, as_pipelines, check_compiles, decide, unsupported
+from .dispatch import dispatcher, unique_name
+from .injection import require_injection
+from .lowering import from_lowered, require_jax
+from .replacements import Replacements
+
+_BUDGET = 0.5  # seconds of timing for each signature
+
+
+class FallbackWarning(UserWarning):
+    """A function of hloenv.jit runs as plain jax.jit would."""
+
+
+class DonationWarning(UserWarning):
+    """Donated arguments of a function of hloenv.jit stay alive."""
+
+
+@overload
+def jit(fn: Callable[..., Any], **options: Any) -> JitFunction: ...
+@overload
+def jit(**options: Any) -> Callable[[Callable[..., Any]], JitFunction]: ...
+def jit(
+    fn: Callable[..., Any] | None = None,
+    *,
+    policy: str | Policy = "accept-all",
+    passes: Passes = ("algsimp", "cse"),
+    budget: float = _BUDGET,
+    **jit_options: Any,
+) -> JitFunction | Callable[[Callable[..., Any]], JitFunction]:
+    """jax.jit, with a policy that decides XLA's rewrites where that is faster.
+
+        @hloenv.jit
+        def step(params, batch): ...
+
+        @hloenv.jit(policy="fewest-ops", passes="algsimp", static_argnames="length")
+        def sample(key, length): ...
+
+    The first call with a new signature runs as under `jax.jit`. Then the function is
+    lowered, the policy decides what each pass would rewrite, the rest of XLA's pipeline
+    runs, jaxlib compiles the result, and both are called in turns with the call's
+    arguments. Later calls use what was decided where its outputs are the same and it is
+    clearly faster, and are plain `jax.jit` calls otherwise; either way they cost what
+    those cost.
+
+    Where this cannot help (another device than one CPU, side effects, a policy or a
+    pass that fails, a module that jaxlib refuses) the function runs as under `jax.jit`,
+    with a `FallbackWarning` that says why. Inside another transformation (`jax.jit`,
+    `grad`, `vmap`) it is plain `jax.jit`: the outer function is the one to decide.
+
+    Args:
+        fn: as for `jax.jit`; without it, `jit` returns a decorator.
+        policy: a name in `hloenv.policies.list_policies()`, or any function from
+            `Alternatives` to decisions.
+        passes: one, or several that are decided one after the other, each on what the
+            one before left. One whose rewrites XLA's backend can only use after layout
+            assignment ("fusion", "general-fusion") is decided in front of XLA's own
+            fusion.
+        budget: seconds for the comparison of one signature. With 0 nothing is compared
+            or checked, and what was decided runs from the first call.
+        **jit_options: as for `jax.jit` (`static_argnums`, `donate_argnames`, ...).
+            jaxlib forgets the donations of a module that is replaced, so a function
+            that donates is decided only with `budget=0`, and keeps its arguments then
+            (`DonationWarning`).
+
+    Raises:
+        ArgumentError: `budget` is negative.
+        ArgumentTypeError: `fn` or `policy` cannot be called, or `passes` are none.
+        ImportError: jax is missing or too old.
+        UnknownPassError: no pass has this name.
+        UnknownPolicyError: no policy has this name.
+    """
+    make = functools.partial(
+        JitFunction,
+        policy=policy,
+        passes=passes,
+        budget=budget,
+        jit_options=jit_options,
+    )
+    return make if fn is None else make(fn)
+
+
+class _Now(threading.local):
+    """The arguments of this thread's call, for the trace that it causes."""
+
+    call: tuple[tuple[Any, ...], dict[str, Any]] | None = None
+
+
+class JitFunction:
+    """What `jit` returns: call it as the function.
+
+    Attributes:
+        considered: what was decided so far, one entry for each signature, used or not.
+    """
+
+    considered: list[Decided]
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        *,
+        policy: str | Policy,
+        passes: Passes,
+        budget: float,
+        jit_options: dict[str, Any],
+    ) -> None:
+        self._jax = jax = require_jax("hloenv.jit")
+        require_injection("hloenv.jit")
+        if not callable(fn):
+            raise ArgumentTypeError(
+                f"hloenv.jit takes a function, not {type(fn).__name__}"
+            )
+        if not budget >= 0:
+            raise ArgumentError(f"budget={budget} is no number of seconds from 0 on")
+        functools.update_wrapper(self, fn)
+        self.considered = []
+        self._fn = fn
+        self._policy = get_policy(policy) if isinstance(policy, str) else policy
+        if not callable(self._policy):
+            raise ArgumentTypeError(
+                "a policy is a name, or a function from Alternatives to decisions, not "
+                f"{type(policy).__name__}"
+            )
+        self._pipelines = as_pipelines(passes)
+        self._budget = budget
+        self._plan_text = None
+        if isinstance(policy, str):
+            plan = [policy, [each.to_json() for each in self._pipelines]]
+            self._plan_text = json.dumps(plan, sort_keys=True)
+        self._options = jit_options
+        self._static = {
+            name: value
+            for name, value in jit_options.items()
+            if name.startswith("static")
+        }
+        donates = any(
+            value is not None and value != ()
+            for name, value in jit_options.items()
+            if name.startswith("donate")
+        )
+        self._considers = not (budget and donates)
+        self._lock = threading.RLock()
+        self._now = _Now()
+        self._replacements = Replacements()
+        # Signature -> what its trace calls.
+        self._plans: dict[Any, Callable[..., Any]] = {}
+        # A function of its own: jax shares caches between users of the same one.
+        self._plain = jax.jit(_named(fn, _calls(fn), _name(fn)), **jit_options)
+        self._num_compiled = 0
+        self._decided: Any = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the function; a new signature is decided then."""
+        decided = self._decided
+        if decided is not None:
+            now = self._now
+            now.call = args, kwargs
+            try:
+                return decided(*args, **kwargs)
+            finally:
+                now.call = None
+        if not self._budget:
+            return self._decide_first(args, kwargs)
+        plain = self._plain
+        outputs = plain(*args, **kwargs)
+        if plain._cache_size() != self._num_compiled and self._considers:
+            self._consider_after(args, kwargs)
+        return outputs
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        """Binds as a method, as jax.jit's functions do."""
+        return self if instance is None else functools.partial(self, instance)
+
+    @property
+    def decided(self) -> list[Decided]:
+        """What runs decided, one entry for each signature."""
+        return [each for each in self.considered if each.is_used]
+
+    @property
+    def num_injected(self) -> int:
+        """Compilations in which a decided module ran.
+
+        jax compiles one signature several times, for arguments that are tied to a
+        device and so on.
+        """
+        return self._replacements.count
+
+    def lower(self, *args: Any, **kwargs: Any) -> Any:
+        """As on a function of `jax.jit`: without decisions."""
+        return self._plain.lower(*args, **kwargs)
+
+    def trace(self, *args: Any, **kwargs: Any) -> Any:
+        """As on a function of `jax.jit`: without decisions."""
+        return self._plain.trace(*args, **kwargs)
+
+    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+        """As on a function of `jax.jit`."""
+        return self._plain.eval_shape(*args, **kwargs)
+
+    def clear_cache(self) -> None:
+        """Forgets what was decided and compiled."""
+        with self._lock:
+            self._decided = None
+            self._plain.clear_cache()
+            self._num_compiled = 0
+            self._plans.clear()
+            self._replacements.clear()
+            self.considered.clear()
+
+    def _decide_first(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The first call where nothing is compared."""
+        if not self._has_values(args, kwargs):
+            return self._plain(*args, **kwargs)
+        with self._lock:
+            if self._decided is None:
+                signature = self._signature(args, kwargs)
+                if signature is not None:
+                    self._decided = self._consider(signature, args, kwargs)
+                self._decided = self._decided or self._new_function()
+        return self(*args, **kwargs)
+
+    def _consider_after(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Decides a signature that has just run as plain jax.jit."""
+        if not self._has_values(args, kwargs):
+            return
+        # Where another thread is deciding, this signature's next call comes here again.
+        if self._lock.acquire(blocking=False):
+            try:
+                self._num_compiled = self._plain._cache_size()
+                signature = self._signature(args, kwargs)
+                known = signature is None or signature in self._plans
+                if self._decided is None and not known:
+                    self._decided = self._consider(signature, args, kwargs)
+            finally:
+                self._lock.release()
+
+    def _has_values(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether jax compiles for these arguments, now."""
+        jax = self._jax
+        return not jax.config.jax_disable_jit and not any(
+            isinstance(leaf, jax.core.Tracer)
+            for leaf in jax.tree.leaves((args, kwargs))
+        )
+
+    def _traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What jax.jit traces once a signature is decided: looks up its plan."""
+        if self._jax.config.jax_disable_jit:
+            return self._fn(*args, **kwargs)
+        signature = _signature(self._jax, args, kwargs)
+        call = self._now.call
+        if call is not None and self._has_values(*call):
+            with self._jax.ensure_compile_time_eval(), self._lock:
+                if signature is not None and signature not in self._plans:
+                    self._consider_inside(signature, *call)
+        return self._plans.get(signature, self._plain)(*args, **kwargs)
+
+    def _consider_inside(
+        self, signature: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """Decides a signature while jax traces it: jax keeps what raises there slow."""
+        try:
+            self._consider(signature, args, kwargs)
+        except Exception as error:
+            self._plans[signature] = self._plain
+            self._warn(
+                FallbackWarning,
+                f"runs as plain jax.jit: {type(error).__name__}: {error}",
+            )
+
+    def _signature(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What `_traced` will find for these arguments."""
+        found = []
+
+        def probe(*args: Any, **kwargs: Any) -> tuple[()]:
+            found.append(_signature(self._jax, args, kwargs))
+            return ()
+
+        probe = _named(self._fn, probe, "probe")
+        self._jax.jit(probe, **self._static).trace(*args, **kwargs)
+        return found[0]
+
+    def _consider(
+        self, signature: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Puts down what a signature's trace shall call.
+
+        Returns:
+            A compiled function that uses what was decided; None when the plain one
+            stays.
+        """
+        self._plans[signature] = self._plain
+        traced = self._plain.trace(*args, **kwargs)
+        reason = unsupported(self._jax, traced, self._jax.tree.leaves((args, kwargs)))
+        if reason is None:
+            try:
+                lowered = from_lowered(traced.lower())
+                module = from_lowered(traced.lower(), donations=False)
+                decided = decide(module, self._policy, self._pipelines)
+                if self._is_default(decided):
+                    reason = "XLA compiles what was decided to what it compiles anyway"
+                    self._keep(decided, reason)
+                    return None
+                check_compiles(decided.result)
+            except DecisionError:
+                # The policy's mistake, which a warning would hide.
+                del self._plans[signature]
+                raise
+            except HloEnvError as error:
+                reason = f"{type(error).__name__}: {error}"
+        if reason is not None:
+            self._warn(FallbackWarning, f"runs as plain jax.jit: {reason}")
+            return None
+        if core.has_donations(lowered._core):
+            self._warn(
+                DonationWarning,
+                "keeps its donated arguments: jaxlib forgets the donations of a module "
+                "that is replaced",
+            )
+        return self._try(signature, decided, args, kwargs)
+
+    def _is_default(self, decided: Decided) -> bool:
+        """Whether a comparison would compare a module with itself."""
+        if not self._budget:
+            return False
+        return decided.result.fingerprint() == finish(decided.module).fingerprint()
+
+    def _keep(self, decided: Decided, reason: str, **compared: Any) -> None:
+        decided = replace(decided, is_used=False, reason=reason, **compared)
+        self.considered.append(decided)
+
+    def _try(
+        self,
+        signature: Any,
+        decided: Decided,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Compiles what was decided, and compares it; as `_consider`."""
+        self._plans[signature] = self._plan(decided)
+        trial = self._new_function()
+        replaced = self._replacements.compile(
+            decided.result, trial.lower(*args, **kwargs)
+        )
+        reason = replaced.refused
+        if reason:
+            self._plans[signature] = self._plain
+            self._warn(FallbackWarning, f"runs as plain jax.jit: {reason}")
+            return None
+        if self._budget:
+            result = compare(
+                lambda: self._plain(*args, **kwargs),
+                lambda: trial(*args, **kwargs),
+                seconds=self._budget,
+            )
+            if result.reason:
+                self._plans[signature] = self._plain
+                self._replacements.leave(replaced)
+                self._keep(
+                    decided,
+                    result.reason,
+                    speedup=result.speedup,
+                    interval=result.interval,
+                )
+                if not result.is_equal:
+                    self._warn(
+                        FallbackWarning, f"runs as plain jax.jit: {result.reason}"
+                    )
+                return None
+            decided = replace(decided, speedup=result.speedup, interval=result.interval)
+        self.considered.append(decided)
+        return trial
+
+    def _plan(self, decided: Decided) -> Callable[..., Any]:
+        """Calls the plain function, by a name that tells jax's cache on disk apart."""
+        name = f"{_name(self._fn)}_decided_{decided.result.fingerprint()}"
+        plain = self._plain
+        return self._jax.jit(  # type: ignore[no-any-return]
+            _named(self._fn, _calls(plain), name), **self._static
+        )
+
+    def _new_function(self) -> Any:
+        """A function of jax.jit's that traces as it is decided."""
+        me = weakref.ref(self)
+
+        def function(*args: Any, **kwargs: Any) -> Any:
+            decider = me()
+            assert decider is not None  # it is what calls
+            return decider._traced(args, kwargs)
+
+        name = unique_name(self._fn, plan=self._plan_text)
+        dispatcher.add(f"jit_{name}", self._replacements)
+        return self._jax.jit(_named(self._fn, function, name), **self._options)
+
+    def _warn(self, category: type[Warning], message: str) -> None:
+        name = getattr(self, "__name__", "the function")
+        warnings.warn(f"{name} {message}", category, stacklevel=_level_of_user())
+
+
+def _name(fn: Callable[..., Any]) -> str:
+    return getattr(fn, "__name__", type(fn).__name__)
+
+
+def _calls(fn: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *args, **kwargs: fn(*args, **kwargs)
+
+
+def _named(
+    fn: Callable[..., Any], function: Callable[..., Any], name: str
+) -> Callable[..., Any]:
+    """Gives `function` a name, and else the look of `fn`, its signature included."""
+    functools.update_wrapper(function, fn)
+    function.__name__ = function.__qualname__ = name
+    return function
+
+
+def _signature(jax: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What tells the arguments of a trace apart: types, and values of static ones."""
+    leaves, tree = jax.tree.flatten((args, kwargs))
+    types = [
+        jax.typeof(leaf) if isinstance(leaf, jax.core.Tracer) else leaf
+        for leaf in leaves
+    ]
+    signature = tree, tuple(types)
+    try:
+        hash(signature)
+    except TypeError:
+        return None  # a static argument with parts that cannot be told apart
+    return signature
+
+
+def _level_of_user() -> int:
+    """The stack level, for a warning by the caller, of the code that uses hloenv."""
+    jax = require_jax("hloenv.jit")
+    ours = tuple(str(Path(each).parent) for each in (__file__, jax.__file__ or ""))
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(ours):
+        frame, level = frame.f_back, level + 1
+    return level
