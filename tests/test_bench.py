@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The leaderboard: contestants, runner, rows, report."""
+"""The leaderboard: methods, runner, rows, report."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from hloenv.bench import report
+from hloenv.bench import report, tables
 from hloenv.bench.contestants import (
+    BASELINE_METHODS,
     HEURISTICS,
     SEARCHES,
     as_contestant,
     as_contestants,
 )
+from hloenv.bench.entries import Entry
 from hloenv.bench.rows import Row, geometric_mean, read_parquet, write_parquet
-from hloenv.bench.runner import Entry, Plan, run
+from hloenv.bench.runner import Plan, run
 from hloenv.bench.spaces import SPACES, UnknownSpaceError
 from hloenv.cli import main
 from hloenv.errors import ArgumentError
@@ -70,10 +72,8 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
 
 
 def test_names_of_contestants_are_checked():
-    assert {as_contestant(each).name for each in (*HEURISTICS, *SEARCHES)} == {
-        *HEURISTICS,
-        *SEARCHES,
-    }
+    names = {*HEURISTICS, *SEARCHES, *BASELINE_METHODS}
+    assert {as_contestant(each).name for each in names} == names
     assert as_contestant("live/random").is_random
     assert not as_contestant("fusion/xla").is_random
     for wrong, error in (
@@ -83,6 +83,7 @@ def test_names_of_contestants_are_checked():
         ("fusion/search:nothing", UnknownSearchError),
         ("live/search:random", ArgumentError),
         ("live/best-rule", ArgumentError),
+        ("baseline/nothing", ArgumentError),
     ):
         with pytest.raises(error):
             as_contestant(wrong)
@@ -175,13 +176,15 @@ def test_standings_are_geometric_means_over_modules():
     rows.append(replace(rows[0], seed=1, speedup=8.0, low=7.9, high=8.1))
     # What only one of them was played on does not count.
     rows += [replace(row, module="m9") for row in rows_of("fusion/a", 9.0)]
-    first, second = report.standings(rows)
+    first, second = tables.standings(rows)
     assert (first.contestant, second.contestant) == ("fusion/a", "fusion/b")
     assert first.mean == pytest.approx(math.exp(math.log(4 * 0.5 * 1) / 3))
-    assert (first.modules, first.errors) == (3, 0)
+    assert (first.headline.modules, first.errors) == (3, 0)
     assert (first.wins, first.ties, first.losses) == (2, 1, 1)
     assert (first.worst, first.best) == (0.5, 8.0)
-    assert second.mean == pytest.approx(1.1) == second.low == second.high
+    assert second.mean == pytest.approx(1.1)
+    # One repository says nothing of others.
+    assert math.isnan(second.headline.low)
     assert second.instructions == pytest.approx(0.5)
     assert geometric_mean([2.0, 8.0]) == pytest.approx(4.0)
 
@@ -194,24 +197,10 @@ def test_who_breaks_modules_gains_nothing_by_it():
         replace(row, speedup=math.nan, low=math.nan, error="CompileError: no")
         for row in rows[1:3]
     ]
-    first, second = report.standings(rows)
+    first, second = tables.standings(rows)
     assert (first.contestant, second.contestant) == ("fusion/good", "fusion/breaks")
     assert second.mean == pytest.approx(2 ** (1 / 3))
-    assert (second.modules, second.errors, second.wins) == (3, 2, 1)
-
-
-def test_what_runs_long_has_a_table_of_its_own():
-    gains = (1.0, 1.0, 1.21, 1.1, 3.0)
-    rows = rows_of("all/search:evolve", *gains)
-    # The last is short.
-    rows = [
-        replace(row, baseline_ns=3e4 if row.speedup < 3 else 1e4, module=f"m{i}")
-        for i, row in enumerate(rows)
-    ]
-    _, (cells,) = report.lengths_table(rows)
-    mean = math.prod(gains[:4]) ** 0.25
-    assert cells[:4] == ("all/search:evolve", "1", "4", f"{mean:.3f}")
-    assert cells[5] == "1.210"
+    assert (second.headline.modules, second.errors, second.wins) == (3, 2, 1)
 
 
 def test_reports_name_the_largest_wins_and_the_errors():
@@ -226,10 +215,11 @@ def test_reports_name_the_largest_wins_and_the_errors():
     assert wins[1].startswith("m1: 1.20 times as fast")
     assert report.largest_wins(rows[:2])[0].startswith("m0: 2.00 times as fast")
     text = report.markdown(rows, {"date": "today"}, ["speedups.png"])
-    assert "| fusion/a | 2 | 1.189 |" in text
-    assert "* fusion/a: CompileError, 1 times" in text
+    assert "| fusion/a | 1 | 2 | 2 | 1.189 |" in text
+    assert "| fusion/a | m1 | 1 | 1 | CompileError: &lt;b>no&lt;/b> |" in text
     page = report.html(text)
-    assert page.count("<table>") == len(report.tables(rows)) == 5
+    # And those of the failures and of the methods.
+    assert page.count("<table>") == len(tables.tables(rows)) + 2
     assert '<img src="speedups.png"' in page
     assert "<td" in page
     assert "<b>no</b>" not in page
@@ -254,11 +244,17 @@ def test_the_command_writes_results_report_and_plots(tmp_path, store, capsys):
     arguments = [
         *("bench", str(tmp_path / "hlo"), "-o", str(tmp_path / "out")),
         *("-c", "fusion/xla", "-c", "fusion/keep-original", "--precision", "0.2"),
+        "--no-baselines",
     ]
     assert main(arguments) == 0
     out = capsys.readouterr().out
     assert "fusion/keep-original" in out
     assert "report.md" in out
+    assert "from the store" not in out
+    assert main(arguments) == 0
+    again = capsys.readouterr().out
+    # Times of an earlier run are named as such.
+    assert "from the store: 2 of 2 rows were measured before this run, 20" in again
     written = {each.name for each in (tmp_path / "out").iterdir()}
     assert {"report.md", "report.html", "results.parquet"} <= written
     assert main([*arguments, "--json"]) == 0

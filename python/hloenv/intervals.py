@@ -74,9 +74,11 @@ def speedup_interval(
     drawn = _centers(ratios.astype(np.float32)[draws])
     low, high = np.percentile(drawn, _TAILS)
     # Few copies show less than the whole spread between copies.
-    wider = _student(count - 1) / _NORMAL * math.sqrt(count / (count - 1))
-    below = math.hypot(wider * max(center - low, 0.0), _NORMAL * _COMPILES)
-    above = math.hypot(wider * max(high - center, 0.0), _NORMAL * _COMPILES)
+    wider = (
+        student_quantile(count - 1) / NORMAL_QUANTILE * math.sqrt(count / (count - 1))
+    )
+    below = math.hypot(wider * max(center - low, 0.0), NORMAL_QUANTILE * _COMPILES)
+    above = math.hypot(wider * max(high - center, 0.0), NORMAL_QUANTILE * _COMPILES)
     return math.exp(center - below), math.exp(center + above)
 
 
@@ -149,19 +151,19 @@ def _pairs(count: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
 
 
 _TAILS = (50 * (1 - CONFIDENCE), 100 - 50 * (1 - CONFIDENCE))
-_NORMAL = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
+NORMAL_QUANTILE = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
 # Of 1 and 2 degrees of freedom, for which the expansion is of no use.
 _STUDENT = {1: 12.706, 2: 4.303}
 
 
-def _student(freedom: int) -> float:
+def student_quantile(freedom: int) -> float:
     """Two-sided 95 % quantile of Student's t, by its expansion around the normal's.
 
     Within 1 % from 3 degrees of freedom on. Source: Abramowitz and Stegun, 26.7.5.
     """
     if freedom in _STUDENT:
         return _STUDENT[freedom]
-    x, n = _NORMAL, freedom
+    x, n = NORMAL_QUANTILE, freedom
     return (
         x
         + (x**3 + x) / (4 * n)

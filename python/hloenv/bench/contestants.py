@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who takes part in a benchmark: policies and searches, each in a space."""
+"""The methods of a benchmark: policies and searches in a space, and baselines."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ..errors import ArgumentError
 from ..policies import describe_policy, get_policy
+from .baselines import BASELINES, get_baseline
 from .spaces import Space, get_space
 
 _SEARCH = "search:"
@@ -16,12 +17,13 @@ BEST_RULE = "best-rule"
 
 @dataclass(frozen=True)
 class Contestant:
-    """A policy or a search that decides a space.
+    """A policy or a search that decides a space, or a baseline that decides nothing.
 
     Attributes:
         space: what it decides.
         player: a policy by name, "search:" and a search by name, or "best-rule": of
-            all fixed rules on all fronts the one that the kernel cache says is fastest.
+            all fixed rules on all fronts the one that the kernel cache says is fastest;
+            of a baseline its name.
     """
 
     space: Space
@@ -45,7 +47,7 @@ class Contestant:
     @property
     def is_random(self) -> bool:
         """Whether the seed makes a difference."""
-        if self.picks_rule:
+        if self.picks_rule or self.is_baseline:
             return False
         return self.is_search or describe_policy(self.player).is_random
 
@@ -54,6 +56,24 @@ class Contestant:
         """Whether it chooses among fixed rules by estimate."""
         return self.player == BEST_RULE
 
+    @property
+    def is_baseline(self) -> bool:
+        """Whether it decides nothing: another compiler, or other flags."""
+        return self.space is NOTHING
+
+    @property
+    def definition(self) -> str:
+        """What its rows depend on beside the code and the settings."""
+        if self.is_baseline:
+            return get_baseline(self.player).definition
+        return f"{self.player} in {self.space.definition}"
+
+
+# What a baseline decides.
+NOTHING = Space("baseline", "nothing: other compilers, and other flags of XLA")
+
+# Beside the methods of every leaderboard.
+BASELINE_METHODS = tuple(f"{NOTHING.name}/{name}" for name in BASELINES)
 
 # The fixed heuristics of the leaderboard: what XLA does, and what others would do.
 HEURISTICS = (
@@ -102,7 +122,7 @@ THREADED_SEARCHES = ("joint-split/search:hill-climb",)
 
 
 def as_contestant(name: str) -> Contestant:
-    """Reads "SPACE/POLICY" or "SPACE/search:NAME".
+    """Reads "SPACE/POLICY", "SPACE/search:NAME" or "baseline/NAME".
 
     Raises:
         ArgumentError: it has another form.
@@ -111,9 +131,13 @@ def as_contestant(name: str) -> Contestant:
     space, slash, player = name.partition("/")
     if not slash or not player:
         raise ArgumentError(
-            f"a contestant is SPACE/POLICY or SPACE/search:NAME, not {name!r}; "
+            "a method is SPACE/POLICY, SPACE/search:NAME or baseline/NAME, not "
+            f"{name!r}; "
             f"such as {HEURISTICS[0]!r} or {SEARCHES[0]!r}"
         )
+    if space == NOTHING.name:
+        get_baseline(player)
+        return Contestant(NOTHING, player)
     contestant = Contestant(get_space(space), player)
     needs_stops = contestant.is_search or contestant.picks_rule
     if needs_stops and not contestant.space.stops:

@@ -12,8 +12,9 @@ from __future__ import annotations
 import contextlib
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from ..errors import HloEnvError
 from ..game import Game, Prefix, Stop
 from ..module import HloModule
 from ..policies import get_policy
-from ..search import Budget, Candidate, Found, confirm_best, run_search
+from ..search import Budget, Candidate, Found, run_search
 from ..searches import get_search
 from ..searches.starts import starting_points
 from .spaces import Space
@@ -29,11 +30,12 @@ from .spaces import Space
 if TYPE_CHECKING:
     from ..estimates import Estimator
     from ..evaluator import Evaluator
+    from ..measurement import Measurement
 
 # Of the fronts, so many of the best have their early decisions searched too.
 _RETURNED_TO = 2
-# A rule has to save so much of XLA's time, as estimates err.
-_CLEARLY = 0.05
+# A rule has to save this share of XLA's time, as estimates err.
+MIN_GAIN = 0.05
 # Of the estimates, for the first look at all fronts.
 _FIRST_SHARE = 0.4
 
@@ -87,6 +89,7 @@ def search_fronts(
     evaluator: Evaluator,
     budget: Budget,
     seed: int,
+    inputs: Sequence[Any] | None = None,
 ) -> Won:
     """Estimates all fronts, searches the best, and measures the best of everything.
 
@@ -138,10 +141,8 @@ def search_fronts(
     chosen = _chosen(found, budget.measurements)
     modules = [fronts[index].game.play(each.prefix) for index, each in chosen]
     # Where nothing is to be tried, XLA's default is still to be timed.
-    results = evaluator.evaluate(modules or [module], baseline=module)
-    best, _ = confirm_best(
-        modules.__getitem__, results[: len(chosen)], evaluator, module
-    )
+    results = evaluator.evaluate(modules or [module], baseline=module, inputs=inputs)
+    best = _confirmed(modules, results[: len(chosen)], evaluator, module, inputs)
     front = fronts[0]
     prefix = front.game.complete()
     if best is not None:
@@ -159,10 +160,16 @@ def search_fronts(
     )
 
 
-def pick_rule(module: HloModule, space: Space, estimator: Estimator) -> Won:
+def pick_rule(
+    module: HloModule,
+    space: Space,
+    estimator: Estimator,
+    *,
+    min_gain: float = MIN_GAIN,
+) -> Won:
     """What the best fixed rule on the best front decides, by estimate alone.
 
-    XLA's own decisions stay unless something is clearly better.
+    XLA's own decisions stay unless a rule saves the share `min_gain` of their time.
 
     Raises:
         HloEnvError: the module itself cannot be compiled.
@@ -172,7 +179,7 @@ def pick_rule(module: HloModule, space: Space, estimator: Estimator) -> Won:
     default = game.complete()
     won = Won(game, "", default, False, 0, 0, math.nan, [])
     (estimate,) = estimator.estimate_many([won.game.play(default)])
-    best_s = estimate.seconds * (1 - _CLEARLY)
+    best_s = estimate.seconds * (1 - min_gain)
     for front in fronts:
         for prefix in starting_points(front.game):
             won.num_estimates += 1
@@ -206,6 +213,22 @@ def make_fronts(module: HloModule, space: Space) -> list[Front]:
             name = f"{'+'.join(map(str, stop.passes))} as {policy} has it"
             fronts.append(Front(name, game, stop))
     return fronts
+
+
+def _confirmed(
+    modules: Sequence[HloModule],
+    results: Sequence[Measurement],
+    evaluator: Evaluator,
+    baseline: HloModule,
+    inputs: Sequence[Any] | None,
+) -> int | None:
+    """Position of the fastest module, if it is faster in a fresh measurement too."""
+    right = [index for index, each in enumerate(results) if each.is_ok]
+    best = max(right, key=lambda index: results[index].speedup, default=None)
+    if best is None or results[best].speedup <= 1:
+        return None
+    again = evaluator.confirm(modules[best], baseline=baseline, inputs=inputs)
+    return best if again.is_ok and again.speedup > 1 else None
 
 
 def _best_s(found: Found) -> float:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plays one module with all contestants: what a child process of the runner does."""
+"""Plays one module with policies and searches, in a child process of the runner."""
 
 from __future__ import annotations
 
@@ -22,41 +22,17 @@ from ..module import HloModule
 from ..place import finish
 from ..policies import get_policy
 from ..search import Budget
-from ..settings import Settings
 from ..store import Store
 from .contestants import Contestant, as_contestant
+from .flags import use
 from .joint import Won, pick_rule, search_fronts
 from .rows import Row
 from .spaces import Decided, decide, decided_of_game
+from .task import Task, noted
 
 # Loaded into one process together: their code takes memory maps, and a round of runs
 # must not take long.
 _TOGETHER = 6
-
-
-@dataclass(frozen=True)
-class Task:
-    """One module and who is to play it.
-
-    Attributes:
-        text: of the module.
-        row: what every row of it says.
-        players: contestants with their seeds.
-        settings: how to measure.
-        estimates: that a search may make.
-        measurements: that a search may make.
-        search_s: seconds that a search may take to propose and estimate.
-        store: path of the store.
-    """
-
-    text: str
-    row: Row
-    players: tuple[tuple[str, int], ...]
-    settings: Settings
-    estimates: int
-    measurements: int
-    search_s: float | None
-    store: str
 
 
 @dataclass
@@ -68,9 +44,9 @@ class _Played:
 def play(task: Task) -> Iterator[Row]:
     """Every row of the module, in no particular order.
 
-    The contestant that is at work is noted, so that who reads the rows knows whom XLA
-    died of.
+    The method that is at work is noted, so that a crash of XLA is put down to it.
     """
+    use(task.flags)
     # Policies that estimate keep what they time where the others do.
     os.environ["HLOENV_STORE"] = task.store
     lease = CoreLease(task.settings.threads)
@@ -89,10 +65,13 @@ class _Table:
         self._task = task
         self._module = HloModule.from_text(task.text)
         note("XLA's default")
-        self._default = finish(self._module)
-        self._default_fingerprint = self._default.fingerprint()
-        self._base = replace(task.row, **_costs(self._default, "baseline_"))
+        default = finish(self._module)
+        self._default_fingerprint = default.fingerprint()
+        self._base = replace(task.row, **_costs(default, "baseline_"))
         self._store = Store(task.store)
+        self._inputs = task.inputs()
+        # What this process has measured, by fingerprint.
+        self._measurements: dict[str, Measurement] = {}
 
     def rows(self) -> Iterator[Row]:
         """Some policies at a time are decided and then timed, then the searches."""
@@ -111,9 +90,18 @@ class _Table:
             if contestant.is_search:
                 yield self._search(contestant, seed)
 
-    def _decide(self, contestant: Contestant, seed: int) -> _Played:
+    def _started(self, contestant: Contestant, seed: int) -> Row:
         note(noted(contestant.name, seed))
-        row = replace(self._base, contestant=contestant.name, seed=seed)
+        return replace(
+            self._base,
+            contestant=contestant.name,
+            seed=seed,
+            definition=contestant.definition,
+            measured_at=time.time(),
+        )
+
+    def _decide(self, contestant: Contestant, seed: int) -> _Played:
+        row = self._started(contestant, seed)
         started = time.perf_counter()
         try:
             decided = self._decided(contestant, seed)
@@ -145,20 +133,23 @@ class _Table:
         modules: dict[str, HloModule] = {}
         for each in played:
             assert each.decided is not None
-            if not each.row.same:
-                module = each.decided.module
-                modules.setdefault(module.fingerprint(), module)
+            module = each.decided.module
+            fingerprint = module.fingerprint()
+            if not each.row.same and fingerprint not in self._measurements:
+                modules.setdefault(fingerprint, module)
         note("measuring")
         settings = replace(self._task.settings, finish="none")
-        times: dict[str, Measurement] = {}
         failure = ""
-        with Measurer(settings, store=self._store) as measurer:
+        # Nothing comes from the store: a row says when it was measured.
+        with Measurer(settings) as measurer:
             if modules:
                 try:
                     found = measurer.measure(
-                        list(modules.values()), baseline=self._module
+                        list(modules.values()),
+                        baseline=self._module,
+                        inputs=self._inputs,
                     )
-                    times.update(zip(modules, found, strict=True))
+                    self._measurements.update(zip(modules, found, strict=True))
                 except HloEnvError as error:
                     failure = f"{type(error).__name__}: {error}"
         for each in played:
@@ -166,16 +157,15 @@ class _Table:
             if each.row.same:
                 yield replace(each.row, speedup=1.0, low=1.0, high=1.0)
                 continue
-            measurement = times.get(each.decided.module.fingerprint())
+            fingerprint = each.decided.module.fingerprint()
+            measurement = self._measurements.get(fingerprint)
             if measurement is None:
                 yield replace(each.row, error=failure)
             else:
                 yield timed_row(each.row, measurement)
 
     def _search(self, contestant: Contestant, seed: int) -> Row:
-        note(noted(contestant.name, seed))
-        task = self._task
-        row = replace(self._base, contestant=contestant.name, seed=seed)
+        row, task = self._started(contestant, seed), self._task
         started = time.perf_counter()
         try:
             with (
@@ -192,6 +182,7 @@ class _Table:
                     evaluator=evaluator,
                     budget=Budget(task.estimates, task.measurements, task.search_s),
                     seed=seed,
+                    inputs=self._inputs,
                 )
                 decided = _decided_by(won)
                 row = replace(
@@ -205,7 +196,9 @@ class _Table:
                     return replace(row, same=True, speedup=1.0, low=1.0, high=1.0)
                 # The measurements that chose it flatter it.
                 final = evaluator.confirm(
-                    won.game.play(won.prefix), baseline=self._module
+                    won.game.play(won.prefix),
+                    baseline=self._module,
+                    inputs=self._inputs,
                 )
         except HloEnvError as error:
             return replace(row, error=f"{type(error).__name__}: {error}")
@@ -217,11 +210,6 @@ def _decided_by(won: Won) -> Decided:
     if won.front:
         decided.changes = Counter(decided.changes) + Counter([won.front])
     return decided
-
-
-def noted(name: str, seed: int) -> str:
-    """What is noted while a contestant is at work."""
-    return f"{name} with seed {seed}"
 
 
 def timed_row(row: Row, measurement: Measurement) -> Row:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .report import Standing, module_logs, standings
 from .rows import Row
+from .tables import Standing, module_logs, standings
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -88,7 +88,11 @@ def _families(axes: Axes, rows: Sequence[Row]) -> None:
     """The best contestant's mean by family of modules."""
     best: dict[str, Any] = {}
     for family in sorted({row.family or "unknown" for row in rows}):
-        of_family = [row for row in rows if (row.family or "unknown") == family]
+        of_family = [
+            row
+            for row in rows
+            if (row.family or "unknown") == family and not row.is_baseline
+        ]
         if ranked := _ranked(of_family):
             best[family] = ranked[0]
     names = sorted(best, key=lambda name: best[name].mean)

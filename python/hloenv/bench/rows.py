@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One contestant on one module: a row of the raw results."""
+"""One method on one module: a row of the raw results."""
 
 from __future__ import annotations
 
@@ -13,14 +13,18 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Row:
-    """What became of a module in the hands of a contestant.
+    """What became of a module that one method has played.
 
     Attributes:
         module: its name: source and name in the dataset, or folder and file.
         fingerprint: of the module as JAX lowered it.
         source: project that it is from.
+        repository: URL of the project; by it intervals are clustered.
+        entry_point: what the module is one function of, such as a training step; the
+            unit of the headline.
         family: field of that project, "" if unknown.
         split: of the dataset, "" outside it.
+        extent: "small" or "real", as in the dataset.
         contestant: "SPACE/POLICY" or "SPACE/search:NAME".
         seed: of the contestant.
         threads: cores that the module ran on.
@@ -48,6 +52,11 @@ class Row:
         curve: of a search: (estimates, best estimated speed-up so far) where it rose.
         changes: how often each kind of decision differs from XLA's own.
         error: "" or what went wrong.
+        flags: of XLA, for the baseline and for every method that does not change them.
+        definition: of the method and its space.
+        version: of the code that made this row.
+        commit: that its sources were from, "+changes" where they differed from it.
+        measured_at: when, in seconds since the epoch.
     """
 
     module: str
@@ -80,6 +89,14 @@ class Row:
     curve: tuple[tuple[int, float], ...] = ()
     changes: Mapping[str, int] = field(default_factory=dict)
     error: str = ""
+    repository: str = ""
+    entry_point: str = ""
+    extent: str = "small"
+    flags: str = ""
+    definition: str = ""
+    version: str = ""
+    commit: str = ""
+    measured_at: float = 0.0
 
     @property
     def is_ok(self) -> bool:
@@ -90,6 +107,16 @@ class Row:
     def is_search(self) -> bool:
         """Whether the contestant is a search."""
         return "/search:" in self.contestant
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether the method decides nothing: another compiler, or other flags."""
+        return self.contestant.startswith("baseline/")
+
+    @property
+    def unit(self) -> tuple[str, str]:
+        """Repository and entry point; the module itself where they are unknown."""
+        return self.repository or self.source, self.entry_point or self.module
 
     @property
     def verdict(self) -> str:

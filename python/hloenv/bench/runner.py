@@ -1,52 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Goes through modules and contestants; nothing is played twice."""
+"""Goes through modules and methods; nothing of one version is played twice."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from ..errors import ArgumentError
 from ..fuzz.children import TIMEOUT, Job, Outcome, Pool
 from ..machine import this_machine
-from ..module import HloModule
 from ..settings import Settings
 from ..store import RecordKey, Store
-from .contestants import Contestant
-from .play import Task, noted
+from .contestants import Contestant, as_contestant
+from .entries import Entry
+from .flags import baseline_flags
 from .rows import Row
+from .task import Task, noted
+from .version import bench_version, commit_of, source_root
 
-# Errors that say more of the moment than of the contestant.
+# Errors that say more of the moment than of the method: tried again by another run.
 _PASSING = ("MeasureTimeout", "ImportError", "ModuleNotFoundError", "MemoryError")
-_LABELS = ("module", "source", "family", "split")
+_LABELS = (
+    *("module", "source", "family", "split"),
+    *("repository", "entry_point", "extent"),
+)
 _LONGEST = 500
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A module that is played.
-
-    Attributes:
-        name: unique among the entries.
-        text: HLO text.
-        fingerprint: of the module.
-        source: project, "" if unknown.
-        family: field of the project, "" if unknown.
-        split: of the dataset, "" outside it.
-        instruction_count: of all computations.
-    """
-
-    name: str
-    text: str = field(repr=False)
-    fingerprint: str
-    source: str = ""
-    family: str = ""
-    split: str = ""
-    instruction_count: int = 0
+Player = tuple[str, int]
 
 
 @dataclass(frozen=True)
@@ -54,15 +37,18 @@ class Plan:
     """What is played, and how.
 
     Attributes:
-        contestants: policies and searches.
+        contestants: policies, searches and baselines.
         seeds: of those that draw random numbers; the others have seed 0.
         settings: how to measure.
         estimates: that a search may make.
         measurements: that a search may make.
         search_s: seconds that a search may propose and estimate; None for no limit.
-        module_s: seconds that all contestants together may take on one module; what
-            is not done by then is an error.
+        module_s: seconds that all policies and searches together may take on one
+            module, and all baselines; what is not done by then is an error.
         again: play what the store has already.
+        flags: of XLA, for the baseline and for what is decided.
+        version: of the code; rows of another one are not reused.
+        commit: that rows are to name.
     """
 
     contestants: tuple[Contestant, ...]
@@ -73,6 +59,9 @@ class Plan:
     search_s: float | None = None
     module_s: float = 1800.0
     again: bool = False
+    flags: str = field(default_factory=baseline_flags)
+    version: str = field(default_factory=bench_version)
+    commit: str = field(default_factory=lambda: commit_of(source_root()).label)
 
     def players(self) -> list[tuple[Contestant, int]]:
         """Contestants with seeds; one seed where it makes no difference."""
@@ -81,42 +70,6 @@ class Plan:
             for contestant in self.contestants
             for seed in (self.seeds if contestant.is_random else (0,))
         ]
-
-
-def from_dataset(split: str, *, sources: Sequence[str] = ()) -> list[Entry]:
-    """The modules of a split of the dataset."""
-    from ..dataset import load
-
-    return [
-        Entry(
-            f"{record.source}/{record.name}",
-            record.text,
-            record.fingerprint,
-            record.source,
-            record.family,
-            split,
-            record.instruction_count,
-        )
-        for record in load(split)
-        if not sources or record.source in sources
-    ]
-
-
-def from_files(paths: Iterable[Path]) -> list[Entry]:
-    """Modules in files, each from a project of its folder's name."""
-    entries = []
-    for path in paths:
-        module = HloModule.from_file(path)
-        entries.append(
-            Entry(
-                f"{path.absolute().parent.name}/{path.stem}",
-                module.to_text(),
-                module.fingerprint(),
-                path.absolute().parent.name,
-                instruction_count=module.instruction_count,
-            )
-        )
-    return entries
 
 
 def run(
@@ -130,12 +83,15 @@ def run(
 ) -> list[Row]:
     """Plays all modules, several at a time, each in a process of its own.
 
-    Rows are saved as they come: a run that was interrupted goes on where it was.
+    Rows are saved as they come: a run that was interrupted goes on where it was, with
+    the same sources. What timed out is tried again; where there is no time to, its row
+    is the one that says so.
 
     Args:
         entries: the modules.
-        plan: who plays them.
-        store: where rows, measurements and times of kernels are kept.
+        plan: the methods, and how to measure.
+        store: where rows are kept; measurements and times of kernels are kept beside
+            it, in a file of this version.
         workers: modules at the same time, each on `plan.settings.threads` cores.
         seconds: no module is started any more after so long.
         on_module: called when a module is done.
@@ -151,32 +107,74 @@ def run(
             "rename a file or its folder"
         )
     ends = None if seconds is None else time.monotonic() + seconds
-    rows: dict[str, dict[tuple[str, int], Row]] = {each.name: {} for each in entries}
-    missing: list[tuple[Entry, list[tuple[str, int]]]] = []
+    rows: dict[str, dict[Player, Row]] = {}
+    missing: list[_Part] = []
     for entry in entries:
-        players = [(contestant.name, seed) for contestant, seed in plan.players()]
-        keys = [_key(entry, *player, plan) for player in players]
-        found = [None] * len(keys) if plan.again else store.get_many(keys)
-        for player, value in zip(players, found, strict=True):
-            if value is not None:
-                # The module may have been played under another name.
-                own = {key: getattr(_row(entry, plan), key) for key in _LABELS}
-                rows[entry.name][player] = replace(Row.from_json(value), **own)
-        todo = [each for each in players if each not in rows[entry.name]]
-        if todo:
-            missing.append((entry, todo))
-        else:
+        rows[entry.name] = _stored(entry, plan, store)
+        todo = [
+            (contestant.name, seed)
+            for contestant, seed in plan.players()
+            if _is_open(rows[entry.name].get((contestant.name, seed)))
+        ]
+        missing += _parts(entry, todo)
+        if not todo:
             on_module()
     for entry, row in _play(missing, plan, store, workers, ends, on_module):
-        # What another run may not meet is tried again.
-        if not row.error.startswith(_PASSING):
-            store.put(_key(entry, row.contestant, row.seed, plan), row.to_json())
+        store.put(_key(entry, row.contestant, row.seed, plan), row.to_json())
         rows[entry.name][row.contestant, row.seed] = row
     return [row for each in rows.values() for row in each.values()]
 
 
+def _stored(entry: Entry, plan: Plan, store: Store) -> dict[Player, Row]:
+    """What an earlier run of this version has found on the module."""
+    players = [(contestant.name, seed) for contestant, seed in plan.players()]
+    keys = [_key(entry, *player, plan) for player in players]
+    found = [None] * len(keys) if plan.again else store.get_many(keys)
+    # The module may have been played under another name.
+    own = {key: getattr(_row(entry, plan), key) for key in _LABELS}
+    return {
+        player: replace(Row.from_json(value), **own)
+        for player, value in zip(players, found, strict=True)
+        if value is not None
+    }
+
+
+def _is_open(row: Row | None) -> bool:
+    """Whether a row is still to be made, or to be made again."""
+    return row is None or row.error.startswith(_PASSING)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Methods that one child process plays on a module."""
+
+    entry: Entry
+    players: tuple[Player, ...]
+    is_baseline: bool
+
+    @property
+    def key(self) -> tuple[str, bool]:
+        return self.entry.name, self.is_baseline
+
+    @property
+    def function(self) -> str:
+        if self.is_baseline:
+            return "hloenv.bench.baselines:play_baselines"
+        return "hloenv.bench.play:play"
+
+
+def _parts(entry: Entry, players: Sequence[Player]) -> list[_Part]:
+    """Baselines fork for themselves, so they have another process than the others."""
+    is_baseline = {player: as_contestant(player[0]).is_baseline for player in players}
+    parts = [
+        _Part(entry, tuple(p for p in players if is_baseline[p] == kind), kind)
+        for kind in (False, True)
+    ]
+    return [part for part in parts if part.players]
+
+
 def _play(
-    missing: list[tuple[Entry, list[tuple[str, int]]]],
+    missing: Sequence[_Part],
     plan: Plan,
     store: Store,
     workers: int,
@@ -185,46 +183,57 @@ def _play(
 ) -> Iterator[tuple[Entry, Row]]:
     """Rows as they come; a module whose process dies goes on without the cause."""
     waiting = list(reversed(missing))
-    running: dict[int, tuple[Entry, list[tuple[str, int]]]] = {}
-    used_s: dict[str, float] = {}
+    unfinished = Counter(part.entry.name for part in missing)
+    begun: set[str] = set()
+    running: dict[int, _Part] = {}
+    used_s: dict[tuple[str, bool], float] = {}
     with Pool(workers=workers) as pool:
         while waiting or running:
+            if ends is not None and time.monotonic() > ends:
+                # What has been begun is finished: a module counts for all.
+                waiting = [part for part in waiting if part.entry.name in begun]
             while waiting and len(running) < workers:
-                if ends is not None and time.monotonic() > ends:
-                    # What has been begun is finished: a module counts for all.
-                    waiting = [each for each in waiting if each[0].name in used_s]
-                    if not waiting:
-                        break
-                entry, players = waiting.pop()
+                part = waiting.pop()
+                begun.add(part.entry.name)
+                left_s = plan.module_s - used_s.get(part.key, 0.0)
                 job = Job(
-                    "hloenv.bench.play:play",
-                    (_task(entry, players, plan, store),),
-                    timeout_s=max(plan.module_s - used_s.get(entry.name, 0.0), 1.0),
+                    part.function,
+                    (_task(part, plan, store),),
+                    timeout_s=max(left_s, 1.0),
                 )
-                running[pool.submit(job)] = (entry, players)
+                running[pool.submit(job)] = part
             if not running:
                 return
             outcome = pool.next()
-            entry, players = running.pop(outcome.index)
-            used_s[entry.name] = used_s.get(entry.name, 0.0) + outcome.seconds
-            left = list(players)
+            part = running.pop(outcome.index)
+            used_s[part.key] = used_s.get(part.key, 0.0) + outcome.seconds
+            left = list(part.players)
             for row in outcome.values:
                 left.remove((row.contestant, row.seed))
-                yield entry, row
+                yield part.entry, row
             for name, seed in _to_blame(outcome, left):
                 left.remove((name, seed))
-                error = _reason(outcome, plan)
-                yield (
-                    entry,
-                    replace(_row(entry, plan), contestant=name, seed=seed, error=error),
-                )
+                yield part.entry, _failed(part.entry, plan, name, seed, outcome)
             if left:
-                waiting.append((entry, left))
-            else:
+                waiting.append(replace(part, players=tuple(left)))
+                continue
+            unfinished[part.entry.name] -= 1
+            if not unfinished[part.entry.name]:
                 on_module()
 
 
-def _to_blame(outcome: Outcome, left: list[tuple[str, int]]) -> list[tuple[str, int]]:
+def _failed(entry: Entry, plan: Plan, name: str, seed: int, outcome: Outcome) -> Row:
+    return replace(
+        _row(entry, plan),
+        contestant=name,
+        seed=seed,
+        error=_reason(outcome, plan),
+        measured_at=time.time(),
+        definition=as_contestant(name).definition,
+    )
+
+
+def _to_blame(outcome: Outcome, left: list[Player]) -> list[Player]:
     """Whom the process died of: at least one, so that it comes to an end."""
     if not outcome.error or outcome.error == TIMEOUT:
         return list(left)
@@ -244,19 +253,24 @@ def _reason(outcome: Outcome, plan: Plan) -> str:
     return "WorkerError: " + " ".join(outcome.error.split())[-_LONGEST:]
 
 
-def _task(
-    entry: Entry, players: list[tuple[str, int]], plan: Plan, store: Store
-) -> Task:
+def _task(part: _Part, plan: Plan, store: Store) -> Task:
     return Task(
-        text=entry.text,
-        row=_row(entry, plan),
-        players=tuple(players),
+        text=part.entry.text,
+        row=_row(part.entry, plan),
+        players=part.players,
         settings=plan.settings,
         estimates=plan.estimates,
         measurements=plan.measurements,
         search_s=plan.search_s,
-        store=str(store.path),
+        store=str(version_store(Path(store.path), plan.version)),
+        flags=plan.flags,
+        record=part.entry.record,
     )
+
+
+def version_store(path: Path, version: str) -> Path:
+    """Where measurements and times of kernels of one version of the code are kept."""
+    return path.with_name(f"{path.stem}-bench-{version}{path.suffix}")
 
 
 def _row(entry: Entry, plan: Plan) -> Row:
@@ -269,20 +283,38 @@ def _row(entry: Entry, plan: Plan) -> Row:
         contestant="",
         seed=0,
         threads=plan.settings.threads,
+        repository=entry.repository,
+        entry_point=entry.entry_point,
+        extent=entry.extent,
+        flags=plan.flags,
+        version=plan.version,
+        commit=plan.commit,
     )
 
 
 def _key(entry: Entry, contestant: str, seed: int, plan: Plan) -> RecordKey:
     machine, settings = this_machine(), plan.settings
-    variant = [contestant, seed, asdict(settings)]
+    variant = [
+        *(contestant, seed, asdict(settings)),
+        *(plan.version, as_contestant(contestant).definition, _inputs_of(entry)),
+    ]
     if "/search:" in contestant:
         variant += [plan.estimates, plan.measurements, plan.search_s]
     return RecordKey(
         kind="bench",
         fingerprint=entry.fingerprint,
         finish="",
-        flags=machine.flags,
+        flags=plan.flags,
         target="cpu",
         machine=machine.id,
         variant=json.dumps(variant),
     )
+
+
+def _inputs_of(entry: Entry) -> str:
+    if entry.record is None:
+        return "random"
+    return repr((entry.record.input_ranges, entry.record.input_distributions))
+
+
+__all__ = ["Entry", "Plan", "run", "version_store"]

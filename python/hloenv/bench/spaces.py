@@ -75,6 +75,14 @@ class Space:
     live: frozenset[str] = frozenset()
     fronts: tuple[tuple[Stop, str], ...] = ()
 
+    @property
+    def definition(self) -> str:
+        """Everything that is decided, where, and with which options."""
+        live = [f"live {name}" for name in sorted(self.live)]
+        stops = [repr(stop) for stop in self.stops]
+        fronts = [f"front {stop!r} by {policy}" for stop, policy in self.fronts]
+        return "; ".join((*live, *stops, *fronts)) or self.name
+
 
 SPACES = {
     space.name: space

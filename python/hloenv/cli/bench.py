@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""hloenv bench: the leaderboard of policies and searches."""
+"""hloenv bench: the leaderboard of policies, searches and baselines."""
 
 from __future__ import annotations
 
 import argparse
 import os
-import random
+import time
 from pathlib import Path
 
 from ..bench import runner
 from ..bench.contestants import (
+    BASELINE_METHODS,
     BEST_RULE,
     HEURISTICS,
     SEARCHES,
@@ -17,22 +18,25 @@ from ..bench.contestants import (
     THREADED_SEARCHES,
     as_contestants,
 )
-from ..bench.rows import Row, require_pyarrow, write_parquet
-from ..bench.runner import Entry, Plan, from_dataset, from_files
+from ..bench.entries import EXTENTS, Entry, from_dataset, from_files, sample
+from ..bench.rows import require_pyarrow
+from ..bench.runner import Plan
 from ..bench.spaces import SPACES
 from ..errors import ArgumentError
-from ..machine import this_machine
 from ..policies import list_policies
 from ..settings import Settings
 from ..store import Store
 from . import output
 from .arguments import not_negative, positive
+from .bench_files import Finished, write_report
 
 DESCRIPTION = (
     "Plays modules with policies and searches, compiles what they decide, compares its "
     "outputs with the original's, and times it against XLA's default. Writes the raw "
     "results (results.parquet), a report (report.md, report.html) and plots. A run "
-    "that was interrupted goes on where it was: everything is in the store."
+    "that was interrupted goes on where it was, as long as the sources stay the same: "
+    "everything is in the store. jax.jit and other flags of XLA are methods of every "
+    "leaderboard."
 )
 EXAMPLES = """\
 examples:
@@ -40,6 +44,7 @@ examples:
   hloenv bench --split test --modules 200           # the table of all heuristics
   hloenv bench -c fusion/fuse-by-bytes -c live/keep-original a.hlo b.hlo
   hloenv bench --search --contestant fusion/search:evolve --threads 2
+  hloenv bench --split unseen --extent real -c runtime/accept-all
   hloenv bench --list                               # spaces, policies, searches
 """
 _QUICK_MODULES, _QUICK_SECONDS, _QUICK_MODULE_SECONDS = 40, 600.0, 90
@@ -56,12 +61,18 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         "by default a split of the dataset",
     )
     parser.add_argument(
-        *("-c", "--contestant"),
+        *("-c", "--method", "--contestant"),
         dest="contestants",
         metavar="SPACE/POLICY",
         action="append",
-        help="who takes part, such as fusion/fuse-by-bytes or all/search:evolve; "
+        help="such as fusion/fuse-by-bytes, all/search:evolve or baseline/jax.jit; "
         "repeat it (default: all fixed heuristics)",
+    )
+    parser.add_argument(
+        "--no-baselines",
+        action="store_true",
+        help="without jax.jit and other flags of XLA, which are methods of every "
+        "leaderboard",
     )
     parser.add_argument(
         "--search", action="store_true", help="searches too, not policies alone"
@@ -69,19 +80,26 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--list", action="store_true", help="what there is, and end")
     parser.add_argument(
         "--split",
-        choices=("train", "validation", "test"),
+        choices=("train", "validation", "test", "unseen"),
         default="test",
-        help="of the dataset (default test)",
+        help="of the dataset (default test); unseen: projects that were added after "
+        "everything was tuned",
+    )
+    parser.add_argument(
+        "--extent",
+        choices=EXTENTS,
+        default="small",
+        help="of the arrays: small, or as people run them (default small)",
     )
     counts = (
         ("--modules", None, "a random sample of so many modules"),
         ("--max-instructions", 20_000, "leave larger modules out"),
         ("--min-instructions", 1, "leave smaller modules out"),
         ("--threads", 1, "cores that a module runs on"),
-        ("--seeds", 1, "of contestants that draw random numbers"),
+        ("--seeds", 1, "of methods that draw random numbers"),
         ("--estimates", 200, "that a search may make"),
         ("--measurements", 20, "that a search may make"),
-        ("--module-timeout", 1800, "seconds for all contestants on one module"),
+        ("--module-timeout", 1800, "seconds for all methods on one module"),
     )
     for name, default, text in counts:
         shown = "" if default is None else f" (default {default})"
@@ -93,7 +111,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         type=not_negative,
         default=0,
-        help="of the sample and the first of the contestants (default 0)",
+        help="of the sample and the first of the methods (default 0)",
     )
     parser.add_argument(
         "--seconds", metavar="S", type=positive, help="start no module after so long"
@@ -152,9 +170,11 @@ def run(args: argparse.Namespace) -> None:
         names += THREADED_HEURISTICS
     if args.search:
         names += SEARCHES + THREADED_SEARCHES * is_threaded
+    if not args.no_baselines:
+        names += BASELINE_METHODS
     contestants = as_contestants(names)
     require_pyarrow()  # before hours of work, not after
-    entries = _entries(args)
+    entries, sampled = _entries(args)
     module_s = args.module_timeout
     if args.quick:
         module_s = min(module_s, _QUICK_MODULE_SECONDS)
@@ -172,32 +192,44 @@ def run(args: argparse.Namespace) -> None:
     )
     cores = len(os.sched_getaffinity(0)) // args.threads
     seconds = _QUICK_SECONDS if args.quick else args.seconds
-    with (
-        Store(args.store) as store,
-        output.track(("modules", len(entries)), is_shown=not args.json) as (done,),
-    ):
-        rows = runner.run(
-            entries,
-            plan,
-            store,
-            workers=args.workers or max(1, cores),
-            seconds=seconds,
-            on_module=done,
+    workers = args.workers or max(1, cores)
+    started = time.time()
+    with Store(args.store) as store:
+        with output.track(("modules", len(entries)), is_shown=not args.json) as (done,):
+            rows = runner.run(
+                entries,
+                plan,
+                store,
+                workers=workers,
+                seconds=seconds,
+                on_module=done,
+            )
+        write_report(
+            Finished(rows, entries, plan, store, sampled, started, workers),
+            args.output,
+            is_json=args.json,
         )
-    _write(args, rows)
 
 
-def _entries(args: argparse.Namespace) -> list[Entry]:
-    entries = from_files(_paths(args.files)) if args.files else from_dataset(args.split)
+def _entries(args: argparse.Namespace) -> tuple[list[Entry], str]:
+    """The modules, and how they were chosen, in words."""
+    if args.files:
+        entries, part = from_files(_paths(args.files)), "files"
+    else:
+        entries = from_dataset(args.split, extent=args.extent)
+        part = f"{args.split} split, {args.extent} extents"
     low, high = args.min_instructions, args.max_instructions
     entries = [each for each in entries if low <= each.instruction_count <= high]
-    count = args.modules or (_QUICK_MODULES if args.quick else None)
-    if count is not None:
-        random.Random(args.seed).shuffle(entries)
-        entries = entries[:count]
     if not entries:
         raise ArgumentError("no module is left to play: see --min-instructions")
-    return entries
+    words = f"{part}, {low} to {high} instructions: {len(entries)} modules"
+    count = args.modules or (_QUICK_MODULES if args.quick else None)
+    if count is None or count >= len(entries):
+        return entries, f"all of {words}"
+    return (
+        sample(entries, count, args.seed),
+        f"{count} at random, seed {args.seed}, of {words}",
+    )
 
 
 def _paths(given: list[Path]) -> list[Path]:
@@ -211,52 +243,6 @@ def _paths(given: list[Path]) -> list[Path]:
         else:
             found.append(path)
     return found
-
-
-def _write(args: argparse.Namespace, rows: list[Row]) -> None:
-    from ..bench.report import html, largest_wins, markdown, tables
-
-    folder: Path = args.output
-    folder.mkdir(parents=True, exist_ok=True)
-    write_parquet(rows, folder / "results.parquet")
-    try:
-        from ..bench.plots import write_plots
-
-        plots = write_plots(rows, folder)
-    except ImportError:
-        plots = []
-    text = markdown(rows, _facts(rows), plots)
-    (folder / "report.md").write_text(text)
-    (folder / "report.html").write_text(html(text))
-    if args.json:
-        output.print_json([row.to_json() for row in rows])
-        return
-    for title, (columns, cells) in tables(rows).items():
-        if title.startswith("By module"):
-            continue
-        output.print_table(columns, cells, title=title, right=columns[1:])
-        output.print_line()
-    for line in largest_wins(rows):
-        output.print_line(f"* {line}")
-    written = ["report.md", "report.html", "results.parquet", *plots]
-    output.print_line(f"\nwrote {folder}/{', '.join(written)}")
-    if not plots:
-        output.print_line("no plots: matplotlib is missing (pip install hloenv[bench])")
-
-
-def _facts(rows: list[Row]) -> dict[str, str]:
-    import datetime
-    import sys
-
-    machine = this_machine()
-    command = " ".join(["hloenv", *sys.argv[1:]])
-    return {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": f"{machine.cpu}, {os.cpu_count()} cores",
-        "command": f"`{command}`",
-        "modules": str(len({row.module for row in rows})),
-        "threads": ", ".join(str(each) for each in sorted({r.threads for r in rows})),
-    }
 
 
 def _list() -> None:

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The modules of a benchmark: parts of the dataset, samples of them, or files."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import ArgumentError
+from ..module import HloModule
+
+if TYPE_CHECKING:
+    from ..dataset import Record
+
+EXTENTS = ("small", "real")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A module that is played.
+
+    Attributes:
+        name: unique among the entries.
+        text: HLO text.
+        fingerprint: of the module.
+        source: project, "" if unknown.
+        family: field of the project, "" if unknown.
+        split: of the dataset, "" outside it.
+        instruction_count: of all computations.
+        repository: URL of the project, "" if unknown.
+        entry_point: what the module is one function of; "" for the module itself.
+        extent: "small" or "real".
+        record: of the dataset, where it says what inputs make sense.
+    """
+
+    name: str
+    text: str = field(repr=False)
+    fingerprint: str
+    source: str = ""
+    family: str = ""
+    split: str = ""
+    instruction_count: int = 0
+    repository: str = ""
+    entry_point: str = ""
+    extent: str = "small"
+    record: Record | None = field(default=None, repr=False)
+
+
+def from_dataset(
+    split: str, *, extent: str = "small", sources: Sequence[str] = ()
+) -> list[Entry]:
+    """The modules of one part of a split of the dataset."""
+    from ..dataset import load
+
+    if extent not in EXTENTS:
+        raise ArgumentError(f"extent must be one of {', '.join(EXTENTS)}: {extent!r}")
+    return [
+        _entry(record, split)
+        for record in load(split, extent=extent)
+        if not sources or record.source in sources
+    ]
+
+
+def _entry(record: Record, split: str) -> Entry:
+    is_drawn = record.extent == "real" or bool(record.input_distributions)
+    return Entry(
+        f"{record.source}/{record.name}",
+        record.text,
+        record.fingerprint,
+        record.source,
+        record.family,
+        split,
+        record.instruction_count,
+        record.repository,
+        entry_point(record.source, record.name),
+        record.extent,
+        record if is_drawn else None,
+    )
+
+
+def entry_point(source: str, name: str) -> str:
+    """What a module of the dataset is one function of, at any size.
+
+    A module is called FILE/CASE[SIZES]/FUNCTION: its loss, its gradient and its
+    training step, and all sizes of them, are one entry point.
+    """
+    case, _, sizes = name.partition("[")
+    return f"{source}/{case if sizes else name.rpartition('/')[0] or name}"
+
+
+def sample(entries: Sequence[Entry], count: int, seed: int) -> list[Entry]:
+    """A random sample, the same for the same entries and seed."""
+    shuffled = list(entries)
+    random.Random(seed).shuffle(shuffled)
+    return shuffled[:count]
+
+
+def from_files(paths: Iterable[Path]) -> list[Entry]:
+    """Modules in files, each from a project of its folder's name."""
+    entries = []
+    for path in paths:
+        module = HloModule.from_file(path)
+        entries.append(
+            Entry(
+                f"{path.absolute().parent.name}/{path.stem}",
+                module.to_text(),
+                module.fingerprint(),
+                path.absolute().parent.name,
+                instruction_count=module.instruction_count,
+            )
+        )
+    return entries

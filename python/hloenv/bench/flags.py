@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""XLA's flags in a benchmark: those of its baseline, and others to compare with."""
+
+from __future__ import annotations
+
+import os
+
+from ..errors import ArgumentError
+
+# With these flags all modules of a benchmark are compiled: XLA's own defaults.
+# hloenv's modules otherwise start with xla_cpu_enable_fast_min_max=false.
+BASELINE_FLAGS = "--xla_cpu_enable_fast_min_max=true"
+
+EIGEN_ON_ONE_CORE = "--xla_cpu_multi_thread_eigen=false"
+NO_FAST_MIN_MAX = "--xla_cpu_enable_fast_min_max=false"
+
+# What the best setting of each module is chosen from, beside the baseline's.
+SETTINGS = (
+    EIGEN_ON_ONE_CORE,
+    f"{EIGEN_ON_ONE_CORE} --xla_cpu_prefer_vector_width=512",
+    NO_FAST_MIN_MAX,
+    "--xla_cpu_enable_fast_math=true",
+    "--xla_cpu_prefer_vector_width=512",
+    "--xla_cpu_prefer_vector_width=128",
+    "--xla_cpu_use_fusion_emitters=false",
+    "--xla_cpu_enable_concurrency_optimized_scheduler=true",
+    "--xla_cpu_copy_insertion_use_region_analysis=true",
+    "--xla_cpu_parallel_codegen_split_count=1",
+    "--xla_llvm_disable_expensive_passes=true",
+    "--xla_cpu_experimental_onednn_custom_call=true",
+)
+
+_VARIABLE = "XLA_FLAGS"
+
+
+def baseline_flags() -> str:
+    """`BASELINE_FLAGS`, changed by the user's XLA_FLAGS.
+
+    Raises:
+        ArgumentError: XLA_FLAGS names a file.
+    """
+    given = os.environ.get(_VARIABLE, "").strip()
+    if given and not given.startswith("-"):
+        raise ArgumentError(
+            f"{_VARIABLE} names the file {given!r}; a benchmark needs the flags "
+            "themselves, to report them"
+        )
+    return joined(BASELINE_FLAGS, given)
+
+
+def joined(*flags: str) -> str:
+    """All of the flags; of equal ones XLA takes the last."""
+    return " ".join(" ".join(flags).split())
+
+
+def use(flags: str) -> None:
+    """Has this process compile with these flags; before its first use of XLA."""
+    if flags:
+        os.environ[_VARIABLE] = flags
+    else:
+        os.environ.pop(_VARIABLE, None)

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A module as a function of `jax.jit`: jaxlib compiles it, and jax calls it.
+
+The module becomes StableHLO, which a primitive puts into the function that jax lowers.
+Everything after that is what a user of `jax.jit` has: jaxlib's XLA with its own default
+flags, jax's C++ dispatch, arrays on the device.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .._native import core
+from ..errors import CompileError
+from ..module import HloModule
+
+# What the translation keeps of the layouts that a module had. jax's own modules have
+# none before XLA assigns them, and jaxlib's runtime crashes on some that do.
+_LAYOUTS = ("result_layout", "xla_shape")
+# Types of elements that jax has no arrays of.
+_SUB_BYTE = frozenset({"s2", "u2", "s4", "u4", "s1", "u1", "f4e2m1fn"})
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A module as jaxlib reads it; two of them are never equal, so jax compiles both.
+
+    Attributes:
+        stablehlo: bytecode or text of an MLIR module with a function `main`.
+        outputs: shape and dtype of each result of `main`.
+    """
+
+    stablehlo: bytes = field(repr=False)
+    outputs: tuple[tuple[tuple[int, ...], Any], ...]
+
+
+def program_of(module: HloModule) -> Program:
+    """Translates a module into StableHLO.
+
+    Raises:
+        CompileError: jaxlib cannot read or translate it, or jax has no such arrays.
+    """
+    from jaxlib import _jax
+
+    specs = [*module.input_specs(), *module.output_specs()]
+    for spec in specs:
+        if spec.hlo_dtype in _SUB_BYTE or spec.hlo_dtype == "token":
+            raise CompileError(f"jax has no arrays of {spec.hlo_dtype}")
+    readable = HloModule._wrap(core.readable_by_jaxlib(module._core))
+    try:
+        stablehlo = _jax.mlir.hlo_to_stablehlo(readable.to_proto())
+    except Exception as error:  # jaxlib has no class of its own for it
+        raise CompileError(f"jaxlib makes no StableHLO of it: {error}") from None
+    outputs = tuple((tuple(each.shape), each.dtype) for each in module.output_specs())
+    return Program(stablehlo, outputs)
+
+
+def jit(program: Program) -> Callable[..., tuple[Any, ...]]:
+    """A new `jax.jit` function of one array for each input; compiles when called."""
+    import jax
+
+    primitive = _primitive()
+
+    def hlo_module(*arrays: Any) -> tuple[Any, ...]:
+        return tuple(primitive.bind(*arrays, program=program))
+
+    function: Callable[..., tuple[Any, ...]] = jax.jit(hlo_module, keep_unused=True)
+    return function
+
+
+@functools.cache
+def _primitive() -> Any:
+    import jax
+    from jax.extend.core import Primitive
+    from jax.interpreters import mlir
+    from jaxlib.cpu import _lapack
+
+    # jax does so when it lowers the first function that calls LAPACK.
+    _lapack.initialize()
+    primitive: Any = Primitive("hlo_module")
+    primitive.multiple_results = True
+
+    def abstract_eval(*_: Any, program: Program) -> list[Any]:
+        return [jax.core.ShapedArray(*each) for each in program.outputs]
+
+    primitive.def_abstract_eval(abstract_eval)
+    mlir.register_lowering(primitive, _lower)
+    return primitive
+
+
+def _lower(context: Any, *arguments: Any, program: Program) -> Sequence[Any]:
+    """Puts the program's functions into jax's module, and calls its `main`."""
+    from jax._src.interpreters.mlir import merge_mlir_modules
+    from jaxlib.mlir import ir
+    from jaxlib.mlir.dialects import func
+
+    ours = context.module_context
+    with ours.context:
+        module = ir.Module.parse(program.stablehlo)
+    module.operation.walk(_without_layouts)
+    main = ir.SymbolTable(module.operation)["main"]
+    results = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
+    types = results.results
+    name = merge_mlir_modules(
+        ours.module, "hlo_module", module, dst_symtab=ours.symbol_table
+    )
+    call = func.CallOp(types, ir.FlatSymbolRefAttr.get(name), arguments)
+    found: Sequence[Any] = call.results
+    return found
+
+
+def _without_layouts(operation: Any) -> Any:
+    from jaxlib.mlir import ir
+
+    for name in _LAYOUTS:
+        if name in operation.attributes:
+            del operation.attributes[name]
+    return ir.WalkResult.ADVANCE

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a module's time goes, and how far it is from the machine's peak.
+
+The share of each kind of kernel comes from the kernel cache, for XLA's default. The
+floor is the time that the machine needs at least: its peak of matrix products for all
+floating-point operations, or its memory's rate for inputs and outputs, whichever takes
+longer.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+
+from ..cores import CoreLease
+from ..errors import HloEnvError
+from ..fuzz.children import run_jobs
+from ..graph import HloGraph
+from ..kernels import KernelCache
+from ..machine import this_machine
+from ..module import HloModule
+from ..place import finish
+from ..roofline import Rates, estimate_seconds
+from ..store import RecordKey, Store
+from .entries import Entry
+from .flags import use
+from .runner import Plan, version_store
+
+KINDS = ("dot", "convolution", "fusion or loop", "reduce", "other")
+_OF_OPCODE = {
+    "dot": "dot",
+    "convolution": "convolution",
+    "reduce": "reduce",
+    "reduce-window": "reduce",
+    **dict.fromkeys(
+        (
+            *("custom-call", "fft", "sort", "topk", "cholesky", "triangular-solve"),
+            *("rng-bit-generator", "copy", "scatter", "infeed", "outfeed"),
+        ),
+        "other",
+    ),
+}
+# XLA names a fusion after what it holds.
+_OF_FUSION = (("convolution", "convolution"), ("dot", "dot"), ("reduce", "reduce"))
+_NOTHING = math.inf
+_COUNT_FLOPS = Rates(1.0, 1.0, 1.0, _NOTHING, 0.0, _NOTHING, _NOTHING, 0.0)
+_COUNT_BYTES = Rates(_NOTHING, _NOTHING, _NOTHING, _NOTHING, 0.0, _NOTHING, 1.0, 0.0)
+_TIMEOUT_S = 900.0
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What XLA's default of a module consists of.
+
+    Attributes:
+        module: its name.
+        shares: of the kernels' time, by kind; they add up to 1.
+        flops: floating-point operations of a run, loops as often as they run.
+        moved_bytes: that all kernels read and write.
+        argument_bytes: of the module's inputs and outputs.
+        error: "" or what went wrong.
+    """
+
+    module: str
+    shares: dict[str, float] = field(default_factory=dict)
+    flops: float = 0.0
+    moved_bytes: float = 0.0
+    argument_bytes: float = 0.0
+    error: str = ""
+
+    def floor_s(self, rates: Rates) -> float:
+        """Seconds that no program for these outputs can go below, about."""
+        return max(
+            self.flops / rates.dot_flops_per_s,
+            self.argument_bytes / rates.memory_bytes_per_s,
+        )
+
+
+def kind_of(opcode: str, name: str) -> str:
+    """The kind of a kernel.
+
+    Args:
+        opcode: of its instruction.
+        name: of its instruction.
+    """
+    if opcode == "fusion":
+        for part, kind in _OF_FUSION:
+            if part in name:
+                return kind
+    return _OF_OPCODE.get(opcode, "fusion or loop")
+
+
+def profile_module(
+    name: str, text: str, flags: str, threads: int, store: str
+) -> Profile:
+    """The profile of a module; for a child process.
+
+    Args:
+        name: of the module in the report.
+        text: of the module.
+        flags: of XLA.
+        threads: cores that it runs on.
+        store: path of the file that keeps times of kernels.
+    """
+    use(flags)
+    lease = CoreLease(threads)
+    try:
+        os.sched_setaffinity(0, lease.cores)
+        module = HloModule.from_text(text)
+        final = finish(module)
+    except HloEnvError as error:
+        return Profile(name, error=f"{type(error).__name__}: {error}")
+    finally:
+        lease.release()
+    times: Counter[str] = Counter()
+    with KernelCache(threads=threads, store=Store(store)) as cache:
+        for row in cache.kernels(final):
+            if not math.isnan(row["seconds"]):
+                kind = kind_of(row["opcode"], row["name"])
+                times[kind] += row["runs"] * row["seconds"]
+    total = times.total() or 1.0
+    graph = HloGraph.from_module(final)
+    specs = [*module.input_specs(), *module.output_specs()]
+    return Profile(
+        name,
+        {kind: times[kind] / total for kind in KINDS},
+        estimate_seconds(graph, _COUNT_FLOPS),
+        estimate_seconds(graph, _COUNT_BYTES),
+        float(
+            sum(
+                math.prod(each.shape) * each.dtype.itemsize
+                for each in specs
+                if each.hlo_dtype != "token"
+            )
+        ),
+    )
+
+
+def profiles(
+    entries: Sequence[Entry], plan: Plan, store: Store, *, workers: int = 1
+) -> list[Profile]:
+    """The profiles of all modules; what this version has in the store is kept."""
+    keys = {each.name: _key(each, plan) for each in entries}
+    found: dict[str, Profile] = {}
+    for entry, value in zip(entries, store.get_many(keys.values()), strict=True):
+        if value is not None and not plan.again:
+            found[entry.name] = Profile(**{**value, "module": entry.name})
+    missing = [each for each in entries if each.name not in found]
+    path = str(version_store(store.path, plan.version))
+    jobs = [
+        (each.name, each.text, plan.flags, plan.settings.threads, path)
+        for each in missing
+    ]
+    outcomes = run_jobs(
+        "hloenv.bench.profile:profile_module",
+        jobs,
+        workers=workers,
+        timeout=_TIMEOUT_S,
+    )
+    for outcome in outcomes if jobs else ():
+        name = missing[outcome.index].name
+        if outcome.error:
+            reason = outcome.error.strip().splitlines()[-1]
+            found[name] = Profile(name, error=reason)
+            continue
+        found[name] = outcome.value
+        store.put(keys[name], asdict(outcome.value))
+    return [found[each.name] for each in entries]
+
+
+def _key(entry: Entry, plan: Plan) -> RecordKey:
+    return RecordKey(
+        kind="bench-profile",
+        fingerprint=entry.fingerprint,
+        finish="",
+        flags=plan.flags,
+        target="cpu",
+        machine=this_machine().id,
+        variant=f"{plan.version}, threads {plan.settings.threads}",
+    )

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Times two sides in turns, on the same cores, until the interval is narrow."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..cores import turn_to_time
+from ..intervals import speedup_interval, speedup_of
+from ..settings import Settings
+from .sides import Loaded, Side
+
+# A duration is that of several calls where one is shorter than this.
+_SHORTEST_NS = 20_000
+# How long one side runs before it is the other's turn, about.
+_TURN_NS = 4_000_000
+_MOST_ROUNDS = 64
+_TURNS = 4
+_FEWEST_COPIES, _MOST_COPIES = 3, 8
+
+
+@dataclass
+class PairTiming:
+    """Two sides' durations, in the same rounds.
+
+    Attributes:
+        baseline_ns: of one call of the baseline in each round.
+        durations_ns: of one call of the other.
+        copies: how many of the rounds each copy of the code took.
+    """
+
+    baseline_ns: list[int] = field(default_factory=list)
+    durations_ns: list[int] = field(default_factory=list)
+    copies: list[int] = field(default_factory=list)
+
+    @property
+    def speedup(self) -> float:
+        """As `Measurement.speedup`."""
+        return speedup_of(self.baseline_ns, self.durations_ns, self.copies)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """As `Measurement.speedup_interval`."""
+        return speedup_interval(self.baseline_ns, self.durations_ns, self.copies)
+
+    @property
+    def medians_ns(self) -> tuple[float, float]:
+        """Of the baseline and of the other."""
+        return float(np.median(self.baseline_ns)), float(np.median(self.durations_ns))
+
+
+def time_pair(
+    baseline: Side,
+    other: Side,
+    loaded: tuple[Loaded, Loaded],
+    settings: Settings,
+    *,
+    is_quick: bool = False,
+) -> PairTiming:
+    """Times two sides in turns, as several copies of their code.
+
+    A new copy is another compile where jaxlib compiled; where that takes too long, the
+    copies share their code.
+
+    Args:
+        baseline: one side.
+        other: the other one.
+        loaded: what both said when they were loaded.
+        settings: how precise, and how long.
+        is_quick: one copy, for a first choice.
+    """
+    limit_s = settings.seconds * 2
+    calls, rounds, turns = _sizes(loaded, limit_s)
+    timing = PairTiming()
+    started = time.monotonic()
+    renewing_s = 0.0
+    most_copies = _MOST_COPIES
+    if is_quick or settings.repeats is not None:
+        most_copies = 1 if is_quick else max((settings.repeats or 0) // _TURNS, 1)
+    for copy in range(min(most_copies, _MOST_COPIES)):
+        # What has been renewed so far says what the next time will take.
+        if copy and renewing_s * (copy + 1) / copy <= limit_s:
+            renewing_s += baseline.renew() + other.renew()
+        with turn_to_time(sorted(os.sched_getaffinity(0))):
+            _time_copy(baseline, other, calls, rounds, turns, timing)
+        if copy + 1 < _FEWEST_COPIES:
+            continue
+        low, high = timing.interval
+        is_precise = high - low < settings.precision * (low + high)
+        if is_precise or time.monotonic() - started - renewing_s > limit_s:
+            break
+    return timing
+
+
+def _sizes(loaded: tuple[Loaded, Loaded], limit_s: float) -> tuple[int, int, int]:
+    """Calls of a round, rounds of a turn, turns of a copy."""
+    run_ns = max(min(each.run_ns for each in loaded), 1)
+    calls = max(1, math.ceil(_SHORTEST_NS / run_ns))
+    round_ns = max(each.run_ns for each in loaded) * calls
+    rounds = int(np.clip(_TURN_NS / round_ns, 1, _MOST_ROUNDS))
+    copy_ns = limit_s * 1e9 / _FEWEST_COPIES
+    turns = int(np.clip(copy_ns / (2 * rounds * round_ns), 1, _TURNS))
+    return calls, rounds, turns
+
+
+def _time_copy(
+    baseline: Side, other: Side, calls: int, rounds: int, turns: int, timing: PairTiming
+) -> None:
+    for turn in range(turns):
+        # None of them always follows the other.
+        first, second = (baseline, other) if turn % 2 == 0 else (other, baseline)
+        durations = {id(first): first.time(calls, rounds)}
+        durations[id(second)] = second.time(calls, rounds)
+        timing.baseline_ns += durations[id(baseline)]
+        timing.durations_ns += durations[id(other)]
+    timing.copies.append(turns * rounds)

@@ -1,0 +1,345 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One module compiled by several compilers, each in a process of its own.
+
+XLA reads its flags once in a process, and jaxlib has another XLA: what differs in them
+cannot be timed in one process. A `Side` is a forked process that has compiled a module
+one way; two of them on the same cores are timed in turns, see `side_timing`. Whatever
+XLA does to such a process is an error here.
+
+The process that forks must not have used XLA: a fork has none of its threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import select
+import signal
+import struct
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from ..arrays import OutputComparison
+from ..child import last_words, make_error, signal_name
+from ..errors import HloEnvError, MeasureTimeout, WorkerError
+from ..executable import Executable, compile, time_runs
+from ..module import HloModule
+from ..worker import _end_with_parent, _Example
+from .flags import use
+from .task import draw_inputs
+
+if TYPE_CHECKING:
+    from ..dataset import Record
+
+Compiler = Literal["xla", "jax.jit"]
+Outputs = list[Any]
+_LENGTH = struct.Struct("<q")
+_WARMUP_NS = 200_000
+_WARMUP_BELOW_NS = 200_000_000
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What a side says of the module that it has compiled.
+
+    Attributes:
+        fingerprint: of the final module; "" where jaxlib compiled.
+        compile_ns: how long compiling took.
+        run_ns: about how long one call takes.
+    """
+
+    fingerprint: str
+    compile_ns: int
+    run_ns: int
+
+
+class Side:
+    """A process with one module, compiled one way.
+
+    Args:
+        compiler: the wheel's XLA through `hloenv.compile`, or `jax.jit`.
+        flags: of the wheel's XLA.
+        timeout_s: seconds for each request.
+    """
+
+    def __init__(
+        self, compiler: Compiler, flags: str, *, timeout_s: float | None = None
+    ):
+        """Forks; the process keeps the cores that this one may use."""
+        self._timeout_s = timeout_s
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as self)
+        requests, self._requests = os.pipe()
+        self._answers, answers = os.pipe()
+        self._pid = os.fork()
+        if self._pid == 0:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            for descriptor in (1, 2):
+                os.dup2(self._stderr.fileno(), descriptor)
+            os.close(self._requests)
+            os.close(self._answers)
+            try:
+                _serve(requests, answers, compiler, flags)
+            finally:
+                os._exit(0)
+        os.close(requests)
+        os.close(answers)
+
+    def load(
+        self,
+        text: str,
+        record: Record | None,
+        seeds: Sequence[int],
+        *,
+        from_python: bool,
+    ) -> Loaded:
+        """Compiles a module, and runs it on the inputs of the first seed.
+
+        Args:
+            text: of the module.
+            record: that says what inputs make sense; None for random ones.
+            seeds: of the inputs.
+            from_python: a call is one from Python, as a user makes it; otherwise one
+                from the loop that times all of hloenv's measurements.
+
+        Raises:
+            HloEnvError: it cannot be compiled or run.
+        """
+        loaded: Loaded = self._ask("load", text, record, list(seeds), from_python)
+        return loaded
+
+    def outputs(self, index: int) -> Outputs:
+        """What the module computes on the inputs of a seed, by position."""
+        outputs: Outputs = self._ask("outputs", index)
+        return outputs
+
+    def compare(self, index: int, outputs: Outputs) -> OutputComparison:
+        """Compares outputs for the inputs of a seed with this module's own."""
+        comparison: OutputComparison = self._ask("compare", index, outputs)
+        return comparison
+
+    def renew(self) -> float:
+        """Has the same code at another address; seconds that it took."""
+        started = time.monotonic()
+        self._ask("renew")
+        return time.monotonic() - started
+
+    def time(self, calls: int, rounds: int) -> list[int]:
+        """Durations of one call in each round of so many calls, in ns."""
+        durations: list[int] = self._ask("time", calls, rounds)
+        return durations
+
+    def _ask(self, *request: Any) -> Any:
+        try:
+            _write(self._requests, request)
+            kind, value = self._receive()
+        except MeasureTimeout:  # also an OSError
+            raise
+        except (EOFError, OSError):
+            raise WorkerError(self._end()) from None
+        if kind == "ok":
+            return value
+        raise make_error(*value)
+
+    def _receive(self) -> tuple[str, Any]:
+        ready, _, _ = select.select([self._answers], [], [], self._timeout_s)
+        if not ready:
+            self.close()
+            raise MeasureTimeout(f"it took more than {self._timeout_s:g} s")
+        answer: tuple[str, Any] = _read(self._answers)
+        return answer
+
+    def _end(self) -> str:
+        """Why the process has ended."""
+        if not self._pid:
+            return "the process has been ended"
+        _, status = os.waitpid(self._pid, 0)
+        self._pid = 0
+        code = os.waitstatus_to_exitcode(status)
+        how = signal_name(-code) if code < 0 else f"exit code {code}"
+        words = " ".join(last_words(self._stderr).split())
+        return f"the process ended with {how}: {words}"
+
+    def close(self) -> None:
+        """Ends the process; any number of calls."""
+        if self._pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
+            os.waitpid(self._pid, 0)
+            self._pid = 0
+        for descriptor in (self._requests, self._answers):
+            with contextlib.suppress(OSError):
+                if descriptor >= 0:
+                    os.close(descriptor)
+        self._requests = self._answers = -1
+        self._stderr.close()
+
+    def __enter__(self) -> Side:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _write(descriptor: int, value: object) -> None:
+    data = pickle.dumps(value)
+    with os.fdopen(os.dup(descriptor), "wb") as stream:
+        stream.write(_LENGTH.pack(len(data)) + data)
+
+
+def _read(descriptor: int) -> Any:
+    with os.fdopen(os.dup(descriptor), "rb", buffering=0) as stream:
+        (length,) = _LENGTH.unpack(_read_exactly(stream, _LENGTH.size))
+        return pickle.loads(_read_exactly(stream, length))
+
+
+def _read_exactly(stream: IO[bytes], size: int) -> bytearray:
+    data = bytearray()
+    while len(data) < size:
+        part = stream.read(size - len(data))
+        if not part:
+            raise EOFError
+        data += part
+    return data
+
+
+# --- in the process --------------------------------------------------------------
+
+
+def _serve(requests: int, answers: int, compiler: Compiler, flags: str) -> None:
+    use(flags if compiler == "xla" else "")
+    watch = threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True)
+    watch.start()
+    side: _Xla | _Jax | None = None
+    while True:
+        try:
+            name, *arguments = _read(requests)
+        except EOFError:
+            return
+        try:
+            if name == "load":
+                made = _Xla if compiler == "xla" else _Jax
+                side = made(*arguments)
+                answer: Any = ("ok", side.loaded())
+            else:
+                answer = ("ok", getattr(side, name)(*arguments))
+        except HloEnvError as error:
+            answer = ("error", (type(error).__name__, str(error)))
+        except Exception as error:
+            traceback.print_exc()
+            message = f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"
+            answer = ("error", ("WorkerError", message))
+        _write(answers, answer)
+
+
+class _Xla:
+    """The wheel's XLA."""
+
+    def __init__(
+        self, text: str, record: Record | None, seeds: list[int], from_python: bool
+    ):
+        self._module = HloModule.from_text(text)
+        started = time.perf_counter_ns()
+        self._original = compile(self._module, finish="xla", isolate=False)
+        self._compile_ns = time.perf_counter_ns() - started
+        self._current: Executable = self._original
+        self._inputs = [draw_inputs(self._module, record, seed) for seed in seeds]
+        self._examples: dict[int, Any] = {}
+        self._from_python = from_python
+        self._kept: list[Executable] = []
+
+    def loaded(self) -> Loaded:
+        fingerprint = self._original.module.fingerprint()
+        return Loaded(fingerprint, self._compile_ns, min(self.time(1, 2)))
+
+    def outputs(self, index: int) -> Outputs:
+        return list(self._original(*self._inputs[index]))
+
+    def compare(self, index: int, outputs: Outputs) -> OutputComparison:
+        if index not in self._examples:
+            self._examples[index] = _Example(self._original, self._inputs[index])
+        comparison: OutputComparison = self._examples[index].compare(
+            lambda *_: tuple(outputs), self._module
+        )
+        return comparison
+
+    def renew(self) -> None:
+        # Kept, as the next copy would take the place of one that has gone.
+        self._kept.append(self._current)
+        self._current = self._original.copy()
+
+    def time(self, calls: int, rounds: int) -> list[int]:
+        inputs = self._inputs[0]
+        if self._from_python:
+            executable = self._current
+            return _time(lambda: executable(*inputs), calls, rounds)
+        durations = time_runs(
+            [self._current], [inputs], repeats=rounds, warmup=1, batch=[calls]
+        )
+        return [int(each) for each in durations[0]]
+
+
+class _Jax:
+    """jaxlib's XLA, called as jax calls it."""
+
+    def __init__(
+        self, text: str, record: Record | None, seeds: list[int], _from_python: bool
+    ):
+        os.environ["JAX_ENABLE_X64"] = "1"
+        os.environ["JAX_PLATFORMS"] = "cpu"
+        import jax
+
+        from . import jaxlib_call
+
+        jax.config.update("jax_enable_compilation_cache", False)  # type: ignore[no-untyped-call]
+        self._jit = jaxlib_call.jit
+        self._wait: Callable[[object], Any] = jax.block_until_ready
+        module = HloModule.from_text(text)
+        self._program = jaxlib_call.program_of(module)
+        self._inputs = [
+            [jax.device_put(array) for array in draw_inputs(module, record, seed)]
+            for seed in seeds
+        ]
+        started = time.perf_counter_ns()
+        self._function = self._jit(self._program)
+        self._wait(self._function(*self._inputs[0]))
+        self._compile_ns = time.perf_counter_ns() - started
+
+    def loaded(self) -> Loaded:
+        return Loaded("", self._compile_ns, min(self.time(1, 2)))
+
+    def outputs(self, index: int) -> Outputs:
+        return [np.asarray(each) for each in self._function(*self._inputs[index])]
+
+    def renew(self) -> None:
+        self._function = self._jit(self._program)
+        self._wait(self._function(*self._inputs[0]))
+
+    def time(self, calls: int, rounds: int) -> list[int]:
+        function, inputs, wait = self._function, self._inputs[0], self._wait
+        return _time(lambda: wait(function(*inputs)), calls, rounds)
+
+
+def _time(call: Callable[[], object], calls: int, rounds: int) -> list[int]:
+    """Durations of one call in each round, after some that are not counted."""
+    clock = time.perf_counter_ns
+    started = clock()
+    call()
+    first_ns = clock() - started
+    if first_ns < _WARMUP_BELOW_NS:
+        while clock() - started < _WARMUP_NS:
+            call()
+    durations = []
+    for _ in range(rounds):
+        begin = clock()
+        for _ in range(calls):
+            call()
+        durations.append(max((clock() - begin) // calls, 1))
+    return durations
