@@ -265,3 +265,46 @@ def _figure(module: hloenv.HloModule, name: str) -> float:
         return module.cost().bytes
     graph = hloenv.HloGraph.from_module(module)
     return float((~graph.is_in_fusion).sum())
+
+
+def _swaps(fn, *shapes):
+    """How many windows run backwards in what XLA compiles, by default and decided."""
+    import jax.numpy as jnp
+
+    module = hloenv.HloModule.from_jax(fn, *(jnp.ones(shape) for shape in shapes))
+    env = hloenv.HloEnv(module)
+    env.run_until("simplification")
+    alternatives = env.get_alternatives("algsimp")
+    decisions = policies.KeepConvolutions()(alternatives)
+    assert set(decisions) <= {0, -1}
+    env.apply_alternatives(decisions, alternatives, partial=True)
+    return [
+        hloenv.finish(each).to_text().count("rhs_reversal")
+        for each in (module, env.module)
+    ]
+
+
+@pytest.mark.jax
+def test_convolutions_keep_their_windows():
+    import jax
+    import jax.numpy as jnp
+
+    def convolution(x, kernel):
+        return jax.lax.conv_general_dilated(
+            x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )
+
+    def two(x, kernel):  # relu is a call, which XLA inlines in between
+        return convolution(jax.nn.relu(convolution(x, kernel)), kernel)
+
+    def loss(x, kernel):
+        return jnp.sum(two(x, kernel) ** 2)
+
+    shapes = (2, 2, 2, 8), (3, 3, 8, 8)
+    assert _swaps(convolution, *shapes) == [1, 0]
+    assert _swaps(two, *shapes) == [2, 0]
+    before, after = _swaps(jax.grad(loss, (0, 1)), *shapes)
+    assert before > 2
+    assert after == 0
+    assert _swaps(convolution, (2, 8, 8, 8), (3, 3, 8, 8)) == [0, 0]
+    assert _swaps(lambda x, y: x @ y, (4, 4), (4, 4)) == [0, 0]

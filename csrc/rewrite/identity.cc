@@ -13,25 +13,51 @@ namespace hloenv {
 
 using xla::HloInstruction;
 
+namespace {
+
+// How far above an original what replaces it may read.
+constexpr int kReach = 3;
+
+// An instruction that `choice` reads as it is: by the operands that lead to it
+// from the original, whatever computes it by now ("#1#0"), or by its opcode.
+std::string Read(const HloInstruction& original, const HloInstruction& read) {
+  std::vector<std::pair<const HloInstruction*, std::string>> level = {
+      {&original, ""}};
+  for (int depth = 0; depth < kReach && !level.empty(); ++depth) {
+    std::vector<std::pair<const HloInstruction*, std::string>> next;
+    for (const auto& [from, path] : level) {
+      for (int64_t i = 0; i < std::min<int64_t>(from->operand_count(), 8);
+           ++i) {
+        const std::string longer = absl::StrCat(path, "#", i);
+        if (from->operand(i) == &read) return longer;
+        next.emplace_back(from->operand(i), longer);
+      }
+    }
+    level = std::move(next);
+  }
+  return absl::StrCat(".", xla::HloOpcodeString(read.opcode()));
+}
+
+}  // namespace
+
 // 16 hex digits: what the originals of an alternative compute from their
 // operands, and what `choice` would put in their place. Names do not count, nor
-// what the operands are.
+// what the operands are: `reverse(b)` is the same before and after XLA inlines
+// the call that computes b.
 std::string Capture::Identity(const Alternative& alternative,
                               int64_t choice) const {
   std::string bytes;
   std::vector<int32_t> stack;
   absl::flat_hash_set<int32_t> seen;
   for (const Site& site : alternative.sites) {
-    absl::StrAppend(&bytes, "|",
-                    FingerprintKernel(*analysis_->index.at(site.original)));
+    const HloInstruction& original = *analysis_->index.at(site.original);
+    absl::StrAppend(&bytes, "|", FingerprintKernel(original));
     stack.push_back(site.nodes[choice - 1]);
     while (!stack.empty()) {
       const int32_t node = stack.back();
       stack.pop_back();
       if (IsOriginal(node)) {
-        absl::StrAppend(
-            &bytes, ".",
-            xla::HloOpcodeString(analysis_->index.at(node)->opcode()));
+        absl::StrAppend(&bytes, Read(original, *analysis_->index.at(node)));
         continue;
       }
       if (!seen.insert(node).second) continue;

@@ -194,7 +194,7 @@ def decide(
             break
         is_accepted = decisions > 0
         is_relevant = alternatives.relevant(decisions) & is_accepted
-        module = env.apply_alternatives(decisions, alternatives)
+        module = env.apply_alternatives(decisions, alternatives, partial=True)
         rounds.append(
             Round(
                 len(alternatives),

@@ -31,6 +31,7 @@ class Decided:
         result: what the decisions leave, after XLA's passes.
         num_alternatives: how many alternatives were decided.
         num_accepted: how many of them took another choice than the original.
+        num_rejected: how many of them keep the original; the rest is left to XLA.
         is_used: whether `result` runs; plain jax.jit's own module does otherwise.
         speedup: jax.jit's time over that of `result`, on the first call's arguments;
             None where they were not compared.
@@ -42,6 +43,7 @@ class Decided:
     result: HloModule
     num_alternatives: int
     num_accepted: int
+    num_rejected: int
     is_used: bool = True
     speedup: float | None = None
     interval: tuple[float, float] | None = None
@@ -65,20 +67,30 @@ def as_pipelines(passes: Passes) -> tuple[Pipeline, ...]:
     return tuple(as_pipeline(each) for each in passes)
 
 
-def decide(module: HloModule, policy: Policy, pipelines: Iterable[Pipeline]) -> Decided:
+def decide(
+    module: HloModule,
+    policy: Policy,
+    pipelines: Iterable[Pipeline],
+    *,
+    until: str | None = None,
+) -> Decided:
     """Lets a policy decide each pass on what the one before left, then finishes.
 
     Args:
         module: what jax lowered.
         policy: decides.
         pipelines: what it decides, in order.
+        until: where in XLA's pipeline, as in `HloEnv.run_until`; None for what jax
+            lowered, as it is.
 
     Raises:
         DecisionError: the policy's decisions do not fit the alternatives.
         PassError: a pass fails.
     """
     env = HloEnv(module)
-    num_alternatives = num_accepted = 0
+    if until is not None:
+        env.run_until(until)
+    num_alternatives = num_accepted = num_rejected = 0
     at_fusion = False
     for pipeline in pipelines:
         if not at_fusion and needs_layouts(pipeline):
@@ -86,10 +98,13 @@ def decide(module: HloModule, policy: Policy, pipelines: Iterable[Pipeline]) -> 
             at_fusion = True
         alternatives = env.get_alternatives(pipeline)
         decisions = as_decisions(policy(alternatives))
-        env.apply_alternatives(decisions, alternatives)
+        env.apply_alternatives(decisions, alternatives, partial=True)
         num_alternatives += len(alternatives)
-        num_accepted += int(np.count_nonzero(decisions))
-    return Decided(module, finish(env.module), num_alternatives, num_accepted)
+        num_accepted += int(np.count_nonzero(decisions > 0))
+        num_rejected += int(np.count_nonzero(decisions == 0))
+    return Decided(
+        module, finish(env.module), num_alternatives, num_accepted, num_rejected
+    )
 
 
 def check_compiles(result: HloModule) -> None:

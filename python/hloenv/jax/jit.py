@@ -49,8 +49,9 @@ def jit(**options: Any) -> Callable[[Callable[..., Any]], JitFunction]: ...
 def jit(
     fn: Callable[..., Any] | None = None,
     *,
-    policy: str | Policy = "accept-all",
-    passes: Passes = ("algsimp", "cse"),
+    policy: str | Policy = "keep-convolutions",
+    passes: Passes = "algsimp",
+    until: str | None = "simplification",
     budget: float = _BUDGET,
     **jit_options: Any,
 ) -> JitFunction | Callable[[Callable[..., Any]], JitFunction]:
@@ -77,11 +78,13 @@ def jit(
     Args:
         fn: as for `jax.jit`; without it, `jit` returns a decorator.
         policy: a name in `hloenv.policies.list_policies()`, or any function from
-            `Alternatives` to decisions.
+            `Alternatives` to decisions (-1 leaves an alternative to XLA).
         passes: one, or several that are decided one after the other, each on what the
             one before left. One whose rewrites XLA's backend can only use after layout
             assignment ("fusion", "general-fusion") is decided in front of XLA's own
             fusion.
+        until: where in XLA's pipeline that happens, as in `HloEnv.run_until`: in front
+            of its own simplification by default; None for what jax lowered, as it is.
         budget: seconds for the comparison of one signature. With 0 nothing is compared
             or checked, and what was decided runs from the first call.
         **jit_options: as for `jax.jit` (`static_argnums`, `donate_argnames`, ...).
@@ -100,6 +103,7 @@ def jit(
         JitFunction,
         policy=policy,
         passes=passes,
+        until=until,
         budget=budget,
         jit_options=jit_options,
     )
@@ -127,6 +131,7 @@ class JitFunction:
         *,
         policy: str | Policy,
         passes: Passes,
+        until: str | None,
         budget: float,
         jit_options: dict[str, Any],
     ) -> None:
@@ -148,10 +153,11 @@ class JitFunction:
                 f"{type(policy).__name__}"
             )
         self._pipelines = as_pipelines(passes)
+        self._until = until
         self._budget = budget
         self._plan_text = None
         if isinstance(policy, str):
-            plan = [policy, [each.to_json() for each in self._pipelines]]
+            plan = [policy, until, [each.to_json() for each in self._pipelines]]
             self._plan_text = json.dumps(plan, sort_keys=True)
         self._options = jit_options
         self._static = {
@@ -321,7 +327,9 @@ class JitFunction:
             try:
                 lowered = from_lowered(traced.lower())
                 module = from_lowered(traced.lower(), donations=False)
-                decided = decide(module, self._policy, self._pipelines)
+                decided = decide(
+                    module, self._policy, self._pipelines, until=self._until
+                )
                 if self._is_default(decided):
                     reason = "XLA compiles what was decided to what it compiles anyway"
                     self._keep(decided, reason)
@@ -348,6 +356,8 @@ class JitFunction:
         """Whether a comparison would compare a module with itself."""
         if not self._budget:
             return False
+        if decided.num_accepted == decided.num_rejected == 0:
+            return True
         return decided.result.fingerprint() == finish(decided.module).fingerprint()
 
     def _keep(self, decided: Decided, reason: str, **compared: Any) -> None:

@@ -19,6 +19,7 @@ from .base import (
     list_policies,
     register_policy,
 )
+from .convolutions import KeepConvolutions
 from .fusing import FuseAllLegal, FuseByBytes
 from .heuristics import (
     AcceptAll,
@@ -41,6 +42,7 @@ __all__ = [
     "GreedyKernels",
     "GreedyRoofline",
     "HillClimb",
+    "KeepConvolutions",
     "KeepOriginal",
     "LeastBytes",
     "Mixture",

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keeps convolutions in the form that XLA's CPU backend has a library for."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ..effects import Int64Array
+from .base import register_policy
+
+if TYPE_CHECKING:
+    from ..rewrite import Alternatives
+
+# An instruction of HLO text whose window runs backwards over the kernel.
+_REVERSED = re.compile(r"%([\w.-]+) = [^\n]*window=\{[^}\n]*rhs_reversal=[^}\n]*1")
+
+
+class KeepConvolutions:
+    """Rejects rewrites that turn a convolution's kernel around, and leaves the rest.
+
+    XLA's simplifier swaps the operands of a convolution whose kernel is larger than its
+    input, as in the last layers of a ResNet on small images. The window of the new one
+    runs backwards, for which XLA's CPU backend has plain loops alone, 50 times slower
+    than the library that takes the original (`PotentiallyImplementedAsEigenConvolution`
+    in xla/service/cpu/ir_emission_utils.cc).
+    """
+
+    def __call__(self, alternatives: Alternatives, /) -> Int64Array:
+        """[A] 0 where such a rewrite is proposed, and -1, XLA's own way, elsewhere."""
+        decisions = alternatives.leave_to_xla()
+        found = {
+            each: {name for choice in each.choices[1:] for name in choice.instructions}
+            for each in alternatives
+            if any(choice.opcode == "convolution" for choice in each.choices[1:])
+        }
+        if found:
+            backwards = set(_REVERSED.findall(alternatives.module.to_text()))
+            for each, added in found.items():
+                if each.original not in backwards and added & backwards:
+                    decisions[each.index] = 0
+        return decisions
+
+
+register_policy(
+    "keep-convolutions",
+    "reject rewrites that turn a convolution's kernel around; leave the rest to XLA",
+    lambda _: KeepConvolutions(),
+)
