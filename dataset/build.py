@@ -8,11 +8,14 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from . import dedup, normalize, parquet, sandbox, split
 from .harvest import Outcome, Settings, harvest, load_outcome, modules_path
 from .manifest import Source
+
+_DISTRIBUTION = ("parameter", "distribution", "location", "scale")
 
 
 @dataclass
@@ -44,6 +47,7 @@ def build(
     jobs: int = 1,
     retry_failed: bool = False,
     run_nothing: bool = False,
+    merge: Path | None = None,
     on_progress: Callable[[Source, Outcome | None], None] = lambda *_: None,
 ) -> Summary:
     """Builds the dataset in `settings.out`.
@@ -54,6 +58,7 @@ def build(
         jobs: sources at a time.
         retry_failed: whether to run sources again that failed in an earlier build.
         run_nothing: whether to take only what earlier builds left.
+        merge: as `assemble` takes it.
         on_progress: called with a source and None when it starts, and with its outcome
             when it has ended. May be called from several threads.
 
@@ -81,19 +86,34 @@ def build(
             raise
         finally:
             sandbox.STOP.clear()
-    return assemble(sources, outcomes, settings)
+    return assemble(sources, outcomes, settings, merge=merge)
 
 
 def assemble(
-    sources: Sequence[Source], outcomes: Sequence[Outcome], settings: Settings
+    sources: Sequence[Source],
+    outcomes: Sequence[Outcome],
+    settings: Settings,
+    *,
+    merge: Path | None = None,
 ) -> Summary:
-    """Writes the Parquet files and the reports from what the sources left."""
+    """Writes the Parquet files and the reports from what the sources left.
+
+    Args:
+        sources: what was built.
+        outcomes: one for each source.
+        settings: of the build.
+        merge: folder of a dataset whose rows stay, apart from those that the entry
+            files of `sources` had made; the result is that of a build of everything.
+    """
     pairs = zip(sources, outcomes, strict=True)
     done = [(s, o) for s, o in pairs if o.status == "done"]
     records = [record for s, o in done for record in _rows(s, o, settings)]
+    if merge is not None:
+        records += _kept(merge, [source for source, _ in done])
     rows = dedup.distinct(records)
-    summary = Summary(list(outcomes), num_copies=len(records) - len(rows))
-    for name in split.SPLITS:
+    copies = sum(row["num_copies"] for row in rows) - len(rows)
+    summary = Summary(list(outcomes), num_copies=copies)
+    for name in split.FILES:
         chosen = [row for row in rows if row["split"] == name]
         path = settings.out / f"{name}.parquet"
         parquet.write(path, chosen)
@@ -101,6 +121,16 @@ def assemble(
         summary.size_bytes += path.stat().st_size
     _report(summary, rows, settings)
     return summary
+
+
+def _kept(folder: Path, done: Sequence[Source]) -> Iterator[dict[str, Any]]:
+    """Rows of an earlier dataset that the entry files of `done` have not made."""
+    made = {(s.name, path.stem) for s in done for path in s.entry_paths}
+    for name in split.FILES:
+        path = folder / f"{name}.parquet"
+        for row in parquet.read(path) if path.is_file() else ():
+            if (row["source"], row["entry"]) not in made:
+                yield row
 
 
 def _rows(
@@ -120,6 +150,11 @@ def _rows(
                 dict(zip(("parameter", "low", "high"), each, strict=True))
                 for each in record["ranges"]
             ],
+            "input_distributions": [
+                dict(zip(_DISTRIBUTION, each, strict=True))
+                for each in record.get("distributions", ())
+            ],
+            "extent": source.extent_of(record["entry"]),
             "name": name,
             "entry": record["entry"],
             "source": source.name,
@@ -128,7 +163,7 @@ def _rows(
             "licence": source.licence,
             "family": source.family,
             "jax_version": outcome.jax,
-            "split": split.split_of(source.repository),
+            "split": source.split or split.split_of(source.repository),
         }
 
 

@@ -11,10 +11,11 @@ def distinct(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Records of distinct fingerprints, sorted by source and name.
 
     Of equal modules the first one in this order stays, whatever order they come in;
-    its `num_copies` says how many there were.
+    its `num_copies` says how many there were. A record that has `num_copies` already
+    counts as so many.
     """
     kept: dict[str, dict[str, Any]] = {}
     for record in sorted(records, key=lambda each: (each["source"], each["name"])):
         first = kept.setdefault(record["fingerprint"], {**record, "num_copies": 0})
-        first["num_copies"] += 1
+        first["num_copies"] += record.get("num_copies", 1)
     return list(kept.values())

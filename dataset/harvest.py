@@ -91,6 +91,10 @@ def key_of(source: Source, origin: str) -> str:
     values = dataclasses.asdict(source)
     for name in ("folder", "verified", "timeout_s", "max_memory_gb", "family"):
         del values[name]
+    # The split decides nothing here, and what is not given leaves older keys alone.
+    del values["split"]
+    if not values["real_entries"]:
+        del values["real_entries"]
     digest = hashlib.sha256(json.dumps([values, origin], sort_keys=True).encode())
     for path in [*source.entry_paths, *sorted(CHILD.glob("*.py"))]:
         # What the code does, not how it is laid out.
@@ -182,7 +186,9 @@ def _harvest(
     outcome.failures = [
         [name, f"{ending.status}: {ending.detail}"]
         for name, ending in zip(
-            [*source.entries, *source.scripts], endings, strict=True
+            [*(path.name for path in source.entry_paths), *source.scripts],
+            endings,
+            strict=True,
         )
         if ending.status != "done"
     ]

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from . import split
+
 FAMILIES = (
     "audio",
     "bayesian",
@@ -79,9 +81,12 @@ class Source:
         jax: version of jax and jaxlib, pinned.
         requires: further pip requirements.
         entries: files of `dataset/entries`, run one after the other.
+        real_entries: the same, for programs at real extents.
         scripts: command lines run in the checkout as they are, such as
             "examples/mnist.py --steps 2" or "-m pytest tests/test_layers.py";
             everything that they jit is taken. They need git or a path.
+        split: "unseen" for the second test split; "" leaves it to the repository's
+            hash.
         is_installed: whether the project itself is installed; False for repositories
             that are not packages, which then only get `requires`.
         verified: the origins for which a build was really run, by us, at this pin.
@@ -100,7 +105,9 @@ class Source:
     subdirectory: str = ""
     requires: tuple[str, ...] = ()
     entries: tuple[str, ...] = ()
+    real_entries: tuple[str, ...] = ()
     scripts: tuple[str, ...] = ()
+    split: str = ""
     is_installed: bool = True
     verified: str = ""
     timeout_s: float = 1200.0
@@ -119,8 +126,14 @@ class Source:
 
     @property
     def entry_paths(self) -> list[Path]:
-        """The entry files, which lie beside the manifest in `entries/`."""
-        return [self.folder / "entries" / name for name in self.entries]
+        """All entry files, which lie beside the manifest in `entries/`."""
+        names = (*self.entries, *self.real_entries)
+        return [self.folder / "entries" / name for name in names]
+
+    def extent_of(self, entry: str) -> str:
+        """The extent of what an entry file made, which its name stands for."""
+        is_real = f"{entry}.py" in self.real_entries
+        return "real" if is_real else "small"
 
 
 def load(path: Path) -> list[Source]:
@@ -204,8 +217,16 @@ def _problem(source: Source) -> str:
             "it needs a pin: pypi, commit or path",
         ),
         (
-            not (source.entries or source.scripts),
-            "it runs nothing: give entries or scripts",
+            not (source.entries or source.real_entries or source.scripts),
+            "it runs nothing: give entries, real_entries or scripts",
+        ),
+        (
+            set(source.entries) & set(source.real_entries),
+            "an entry is in entries or in real_entries, not in both",
+        ),
+        (
+            source.split not in ("", split.UNSEEN),
+            f"split = {source.split!r} is neither {split.UNSEEN!r} nor left out",
         ),
         (
             source.scripts and source.origin == "pypi" and not source.commit,

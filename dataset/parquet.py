@@ -37,6 +37,14 @@ def schema() -> pyarrow.Schema:
     ranges = pa.struct(
         [("parameter", pa.int32()), ("low", pa.int64()), ("high", pa.int64())]
     )
+    distributions = pa.struct(
+        [
+            ("parameter", pa.int32()),
+            ("distribution", pa.string()),
+            ("location", pa.float64()),
+            ("scale", pa.float64()),
+        ]
+    )
     return pa.schema(
         [
             ("source", pa.string()),
@@ -59,8 +67,18 @@ def schema() -> pyarrow.Schema:
             ("input_ranges", pa.list_(ranges)),
             ("num_copies", pa.int32()),
             ("hlo", pa.string()),
+            ("extent", pa.string()),
+            ("input_distributions", pa.list_(distributions)),
         ]
     )
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file that `write` has written."""
+    import pyarrow.parquet as pq
+
+    rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
+    return rows
 
 
 def write(path: Path, rows: Sequence[dict[str, Any]]) -> None:
@@ -79,7 +97,9 @@ def write(path: Path, rows: Sequence[dict[str, Any]]) -> None:
         compression_level=19,
         row_group_size=_ROWS_PER_GROUP,
         data_page_size=32 << 20,
-        use_dictionary=["source", "family", "licence", "repository", "opcodes"],
+        use_dictionary=[
+            *("source", "family", "licence", "repository", "opcodes", "extent")
+        ],
         write_statistics=False,
     )
     part.rename(path)

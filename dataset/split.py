@@ -2,7 +2,8 @@
 """Train, validation and test: by repository, never by module.
 
 A repository's split is a hash of its URL, so that a source that comes or goes moves no
-other one.
+other one. The exception is `unseen`, a second test split: the manifest says which
+sources are in it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,9 @@ from __future__ import annotations
 import hashlib
 
 SPLITS = ("train", "validation", "test")
+UNSEEN = "unseen"
+# One file of the dataset for each.
+FILES = (*SPLITS, UNSEEN)
 SEED = "hloenv-1"
 # Shares of the repositories.
 TRAIN, VALIDATION = 0.7, 0.1

@@ -11,13 +11,17 @@ sources that are running:
     python scripts/build_dataset.py --jobs 4 --out build/dataset
     python scripts/build_dataset.py --list
 
-Results: OUT/{train,validation,test}.parquet, OUT/report.md, and a log for each source.
+    python scripts/build_dataset.py --extent real --merge python/hloenv/data
+
+Results: OUT/{train,validation,test,unseen}.parquet, OUT/report.md, and a log for each
+source.
 Exit code 1 when a source failed.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import shutil
 import sys
 import threading
@@ -71,6 +75,17 @@ def make_parser() -> argparse.ArgumentParser:
         help="run nothing; put together what earlier builds left",
     )
     parser.add_argument(
+        "--extent",
+        choices=("small", "real"),
+        help="run only the entries of one extent",
+    )
+    parser.add_argument(
+        "--merge",
+        type=Path,
+        metavar="FOLDER",
+        help="keep the rows of the dataset in FOLDER that this build does not make",
+    )
+    parser.add_argument(
         "--keep-venvs", action="store_true", help="keep each source's environment"
     )
     parser.add_argument(
@@ -89,12 +104,23 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def choose(sources: list[Source], only: list[str] | None) -> list[Source]:
-    """The sources with these names.
+def choose(
+    sources: list[Source], only: list[str] | None, extent: str | None = None
+) -> list[Source]:
+    """The sources with these names, and of them what is run for one extent.
 
     Raises:
         manifest.ManifestError: there is no source of one of the names.
     """
+    if extent == "small":
+        sources = [dataclasses.replace(source, real_entries=()) for source in sources]
+        sources = [source for source in sources if source.entries or source.scripts]
+    elif extent == "real":
+        sources = [
+            dataclasses.replace(source, entries=(), scripts=())
+            for source in sources
+            if source.real_entries
+        ]
     if only is None:
         return sources
     names = {source.name for source in sources}
@@ -163,13 +189,13 @@ def main() -> int:
     """Returns 0 when every source gave modules."""
     args = make_parser().parse_args()
     try:
-        sources = choose(manifest.load(args.manifest), args.only)
+        sources = choose(manifest.load(args.manifest), args.only, args.extent)
     except (manifest.ManifestError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     if args.list:
         for source in sources:
-            where = split.split_of(source.repository)
+            where = source.split or split.split_of(source.repository)
             print(
                 f"{source.name:28} {source.family:14} {where:10} "
                 f"{source.verified or '-':5} {source.pypi or source.repository}"
@@ -190,6 +216,7 @@ def main() -> int:
                 jobs=args.jobs,
                 retry_failed=args.retry_failed,
                 run_nothing=args.assemble,
+                merge=args.merge,
                 on_progress=show,
             )
     except KeyboardInterrupt:
@@ -199,7 +226,7 @@ def main() -> int:
     print(f"{counts}; {summary.size_bytes / 1e6:.2f} MB in {settings.out}")
     if args.ship:
         SHIPPED.mkdir(exist_ok=True)
-        for name in split.SPLITS:
+        for name in split.FILES:
             shutil.copyfile(
                 settings.out / f"{name}.parquet", SHIPPED / f"{name}.parquet"
             )

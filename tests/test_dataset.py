@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import hloenv
@@ -61,6 +62,66 @@ def test_load_takes_all_splits_and_an_empty_one(folder):
     assert len(hloenv.dataset.load()) == 101
     assert len(hloenv.dataset.load("test")) == 0
     assert len(hloenv.dataset.load("validation", path=folder)) == 1
+
+
+@pytest.fixture
+def extents(folder) -> Path:
+    """A dataset with one program at real extents, and one that is unseen."""
+    real = {
+        "extent": "real",
+        "input_distributions": [
+            {"parameter": 0, "distribution": "uniform", "location": 2.0, "scale": 0.5}
+        ],
+    }
+    changes = {
+        "test": row(3000, "c", "test") | real,
+        "unseen": row(300, "d", "unseen"),
+    }
+    for name, changed in changes.items():
+        parquet.write(folder / f"{name}.parquet", [changed])
+    return folder
+
+
+def test_programs_at_real_extents_come_only_when_asked_for(extents):
+    assert len(hloenv.dataset.load()) == 101
+    (real,) = hloenv.dataset.load(extent="real")
+    assert (real.extent, real.source) == ("real", "c")
+    assert len(hloenv.dataset.load("test")) == 0
+    everything = hloenv.dataset.load(extent="all")
+    assert len(everything) == 102
+    assert list(everything.select(extent="real")) == [real]
+    assert {r.extent for r in everything.select(extent="small")} == {"small"}
+    with pytest.raises(DatasetError, match="no extent 'large': small, real, or all"):
+        hloenv.dataset.load(extent="large")
+
+
+def test_the_unseen_split_is_not_among_all(extents):
+    assert [record.source for record in hloenv.dataset.load("unseen")] == ["d"]
+    assert "d" not in {r.source for r in hloenv.dataset.load(extent="all")}
+
+
+def test_a_file_without_the_columns_of_real_extents_is_small(folder):
+    import pyarrow.parquet as pq
+
+    path = folder / "validation.parquet"
+    newer = ["extent", "input_distributions"]
+    pq.write_table(pq.read_table(path).drop_columns(newer), path)
+    (record,) = hloenv.dataset.load("validation")
+    assert (record.extent, record.input_distributions) == ("small", ())
+
+
+def test_inputs_are_within_ranges_and_follow_distributions(extents):
+    (record,) = hloenv.dataset.load("test", extent="real")
+    floats, integers = record.inputs()
+    assert floats.min() >= 2.0
+    assert 2.4 < floats.max() <= 2.5
+    assert set(integers.tolist()) <= set(range(8))
+    for again, first in zip(record.inputs(), (floats, integers), strict=True):
+        np.testing.assert_array_equal(again, first)
+    assert not np.array_equal(record.inputs(seed=1)[0], floats)
+    record = hloenv.dataset.load("train")[0]
+    drawn, random = record.inputs(), hloenv.random_inputs(record.module)
+    np.testing.assert_array_equal(drawn[0], random[0])
 
 
 def test_a_slice_and_a_selection_are_datasets(folder):
@@ -127,6 +188,19 @@ def test_verify_passes_on_a_sound_dataset(run):
         (
             {"input_ranges": [{"parameter": 2, "low": 0, "high": 1}]},
             "parameter 2 of 2 has a range",
+        ),
+        (
+            {
+                "input_distributions": [
+                    {
+                        "parameter": 0,
+                        "distribution": "cauchy",
+                        "location": 0.0,
+                        "scale": 1.0,
+                    }
+                ]
+            },
+            "parameter 0 of 2 has the distribution 'cauchy'",
         ),
     ],
 )

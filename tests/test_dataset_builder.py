@@ -46,7 +46,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Toy, Path, build.Su
 
 
 def contents(folder: Path) -> list[bytes]:
-    return [(folder / f"{name}.parquet").read_bytes() for name in split.SPLITS]
+    return [(folder / f"{name}.parquet").read_bytes() for name in split.FILES]
 
 
 @pytest.mark.jax
@@ -88,6 +88,85 @@ def test_build_records_the_values_of_integer_inputs(built):
         shipped.InputRange(parameter=1, low=0, high=4),
     )
     assert records["toy/toy[size=5]/affine"].input_ranges == ()
+
+
+REAL_ENTRY = '''
+"""Toy entry at real extents."""
+
+import jax.numpy as jnp
+import toymodels
+from hloenv_cases import case, floats, ints, normal, uniform, weights
+
+
+@case()
+def wide(lower):
+    params = {"w": floats(300, 300), "scale": floats(300)}
+    drawn = weights(params)
+
+    def loss(params, unused, x, i):
+        return jnp.sum((params["scale"] * toymodels.affine(params["w"], x))[i])
+
+    x = uniform(1, 3, 300)
+    lower("loss", loss, drawn, normal(5), x, ints(300, 4))
+    lower.loss(loss, drawn, normal(5), x, ints(300, 4), only=["train_step"])
+'''
+
+
+def with_real_entry(toy: Toy) -> None:
+    toy.entry.with_name("real_toy.py").write_text(REAL_ENTRY)
+    toy.write(toy.table(real_entries='["real_toy.py"]'))
+
+
+@pytest.mark.jax
+def test_real_entries_give_real_extents_and_distributions(toy, built, tmp_path):
+    with_real_entry(toy)
+    (outcome,) = run_build(toy, tmp_path / "out").outcomes
+    assert outcome.status == "done", outcome.detail
+    real = {r.name: r for r in shipped.load(path=tmp_path / "out", extent="real")}
+    assert set(real) == {"real_toy/wide/loss", "real_toy/wide/train_step"}
+    assert len(shipped.load(path=tmp_path / "out")) == len(shipped.load(path=built[1]))
+    # The unused argument is no parameter of the module: jax leaves it out.
+    assert real["real_toy/wide/loss"].input_distributions == (
+        shipped.InputDistribution(0, "uniform", 0.8, 0.4),
+        shipped.InputDistribution(1, "normal", 0.0, 0.05774),
+        shipped.InputDistribution(2, "uniform", 1.0, 2.0),
+    )
+    second_moments = real["real_toy/wide/train_step"].inputs()[5:7]
+    assert all(array.min() > 0 for array in second_moments)
+    small = next(iter(shipped.load(path=tmp_path / "out")))
+    assert small.input_distributions == ()
+
+
+@pytest.mark.jax
+def test_a_merged_build_is_what_a_build_of_everything_is(toy, built, tmp_path):
+    _, small, _ = built
+    with_real_entry(toy)
+    (source,) = manifest.load(toy.manifest)
+    # The same project at the same commit as `built`, but in another folder.
+    (other,) = manifest.load(built[0].manifest)
+    source = dataclasses.replace(
+        source, repository=other.repository, commit=other.commit
+    )
+    for out, made, merge in (
+        ("merged", dataclasses.replace(source, entries=()), small),
+        ("whole", source, None),
+        ("again", dataclasses.replace(source, entries=()), tmp_path / "merged"),
+    ):
+        settings = Settings(out=tmp_path / out, site_packages=SITE_PACKAGES)
+        build.build([made], settings, merge=merge)
+    assert contents(tmp_path / "merged") == contents(tmp_path / "whole")
+    assert contents(tmp_path / "again") == contents(tmp_path / "whole")
+
+
+@pytest.mark.jax
+def test_a_source_of_the_unseen_split_is_in_no_other(toy, tmp_path):
+    toy.write(toy.table(split='"unseen"'))
+    summary = run_build(toy, tmp_path / "out")
+    counts = dict(summary.counts)
+    num_unseen = counts.pop("unseen")
+    assert set(counts.values()) == {0}
+    assert len(shipped.load("unseen", path=tmp_path / "out")) == num_unseen > 0
+    assert len(shipped.load(path=tmp_path / "out")) == 0
 
 
 @pytest.mark.jax
@@ -273,6 +352,8 @@ def test_dedup_does_not_depend_on_the_order():
         ("a", "y", 2),
     ]
     assert dedup.distinct(reversed(records)) == kept
+    # Records that were counted already count as many.
+    assert [r["num_copies"] for r in dedup.distinct([*kept, *kept])] == [2, 4]
 
 
 def test_metadata_goes_and_strings_that_look_like_it_stay():
@@ -317,6 +398,8 @@ ENTRY e {
         ({"pypi": '"toy>=1"'}, "exact pin"),
         ({"verified": '"surely"'}, "verified"),
         ({"name": '"Toy Project"'}, "a name is"),
+        ({"real_entries": '["toy.py"]'}, "not in both"),
+        ({"split": '"dev"'}, "neither 'unseen' nor left out"),
         ({"timeout_s": "true"}, "is not a float"),
         ({"repository": '"https://github.com/google/jraph.git"'}, "reserved"),
         ({"pypi": '"dm_pix==0.4.3"'}, "reserved"),

@@ -17,9 +17,11 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import math
+import re
 import signal
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,9 @@ import numpy as np
 
 # Larger protos hold weights as constants, or are unrolled beyond use.
 MAX_PROTO_BYTES = 12 << 20
+
+# Names of the scales of normalization layers in flax, dm-haiku, equinox, transformers.
+_SCALES = ("scale", "gamma", "weight", "weights", "g")
 
 _CASES: list[tuple[Callable[..., None], dict[str, list[Any]]]] = []
 
@@ -46,6 +51,73 @@ def case(**grid: list[Any]) -> Callable[[Callable[..., None]], Callable[..., Non
 def floats(*shape: int, dtype: Any = np.float32) -> jax.ShapeDtypeStruct:
     """An argument of which only shape and type matter."""
     return jax.ShapeDtypeStruct(shape, dtype)
+
+
+class Drawn(jax.ShapeDtypeStruct):
+    """A float argument whose values have a distribution, which the dataset records.
+
+    Attributes:
+        distribution: "normal" with mean `location` and standard deviation `scale`, or
+            "uniform" from `location` to `location + scale`.
+        location: as `scipy.stats` has it.
+        scale: as `scipy.stats` has it.
+    """
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        dtype: Any,
+        distribution: str,
+        location: float,
+        scale: float,
+    ):
+        super().__init__(tuple(shape), dtype)
+        for name, value in (
+            ("distribution", distribution),
+            ("location", float(f"{location:.4g}")),
+            ("scale", float(f"{scale:.4g}")),
+        ):
+            object.__setattr__(self, name, value)
+
+
+def normal(
+    *shape: int, mean: float = 0.0, deviation: float = 1.0, dtype: Any = np.float32
+) -> Drawn:
+    """A normally distributed float argument."""
+    return Drawn(shape, dtype, "normal", mean, deviation)
+
+
+def uniform(low: float, high: float, *shape: int, dtype: Any = np.float32) -> Drawn:
+    """A float argument whose values are uniform between two bounds."""
+    return Drawn(shape, dtype, "uniform", low, high - low)
+
+
+def weights(tree: Any, *, output_axis: int = -1) -> Any:
+    """Float leaves with the distributions that initial parameters usually have.
+
+    Matrices and kernels are normal with variance 1 / (number of inputs); scales and
+    variances are near 1; biases, means and all else are near 0.
+
+    Args:
+        tree: shapes of parameters and of the state of normalization layers; leaves
+            that are not of floats stay as they are.
+        output_axis: which axis of a kernel is not summed over: -1 for flax and
+            dm-haiku, 0 for equinox.
+    """
+
+    def drawn(path: Any, leaf: Any) -> Any:
+        if not jnp.issubdtype(leaf.dtype, jnp.floating):
+            return leaf
+        name = jax.tree_util.keystr(path).lower()
+        last = re.findall(r"\w+", name)[-1] if path else ""
+        if "var" in name or (len(leaf.shape) < 2 and last in _SCALES):
+            return uniform(0.8, 1.2, *leaf.shape, dtype=leaf.dtype)
+        if len(leaf.shape) < 2 or "bias" in last or "mean" in name:
+            return normal(*leaf.shape, deviation=0.02, dtype=leaf.dtype)
+        inputs = math.prod(leaf.shape) / leaf.shape[output_axis]
+        return normal(*leaf.shape, deviation=inputs**-0.5, dtype=leaf.dtype)
+
+    return jax.tree_util.tree_map_with_path(drawn, tree)
 
 
 def ints(high: int, *shape: int, low: int = 0) -> np.ndarray:
@@ -90,9 +162,18 @@ def adam(
 
 
 def adam_state(params: Any) -> tuple[Any, Any, Any]:
-    """Shapes of the state of `adam`."""
-    like = jax.tree_util.tree_map(lambda p: floats(*p.shape, dtype=p.dtype), params)
-    return floats(), like, like
+    """Shapes of the state of `adam`; for parameters of `weights`, with its values.
+
+    A second moment is a mean of squares: it has to be positive there.
+    """
+    leaves = jax.tree_util.tree_leaves(params)
+    if not any(isinstance(leaf, Drawn) for leaf in leaves):
+        like = jax.tree_util.tree_map(lambda p: floats(*p.shape, dtype=p.dtype), params)
+        return floats(), like, like
+    tree = jax.tree_util.tree_map
+    first = tree(lambda p: normal(*p.shape, deviation=1e-3, dtype=p.dtype), params)
+    second = tree(lambda p: uniform(1e-7, 1e-6, *p.shape, dtype=p.dtype), params)
+    return uniform(100.0, 100.0), first, second
 
 
 class Lower:
@@ -138,30 +219,46 @@ class Lower:
             rest = [arg for i, arg in enumerate(args) if i not in statics]
             file = f"{self.num_modules:05}.pb"
             (self._folder / file).write_bytes(proto)
-            ranges = _ranges(lowered, (rest, {} if options else kwargs))
-            self.write(module=full_name, file=file, ranges=ranges)
+            given = (rest, {} if options else kwargs)
+            self.write(
+                module=full_name,
+                file=file,
+                ranges=_ranges(lowered, given),
+                distributions=_distributions(lowered, given),
+            )
             self.num_modules += 1
 
     def loss(
-        self, loss: Callable[..., Any], params: Any, *batch: Any, prefix: str = ""
+        self,
+        loss: Callable[..., Any],
+        params: Any,
+        *batch: Any,
+        prefix: str = "",
+        only: Sequence[str] = ("loss", "grad", "train_step"),
     ) -> None:
-        """A loss, its gradient, a whole training step, and a scan of such steps.
+        """A loss, its gradient, and a whole training step.
 
         Args:
             loss: called as loss(params, *batch), returns a number.
             params: parameters, or their shapes.
             *batch: further arguments.
             prefix: in front of the names.
+            only: which of the three.
         """
-        self(f"{prefix}loss", loss, params, *batch)
-        self(f"{prefix}grad", jax.grad(loss), params, *batch)
 
         def train_step(params: Any, moments: Any, *batch: Any) -> Any:
             value, grads = jax.value_and_grad(loss)(params, *batch)
             params, moments = adam(grads, moments, params)
             return params, moments, value
 
-        self(f"{prefix}train_step", train_step, params, adam_state(params), *batch)
+        functions = {
+            "loss": (loss, params, *batch),
+            "grad": (jax.grad(loss), params, *batch),
+            "train_step": (train_step, params, adam_state(params), *batch),
+        }
+        for name, arguments in functions.items():
+            if name in only:
+                self(f"{prefix}{name}", *arguments)
 
     def shapes(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Shapes of what the function returns, without running it."""
@@ -186,16 +283,20 @@ class Lower:
             signal.alarm(outer)
 
 
-def _ranges(lowered: Any, arguments: Any) -> list[list[int]]:
-    """[parameter, low, high] of each integer parameter whose values were given."""
+def _kept(lowered: Any, arguments: Any) -> list[Any]:
+    """The argument of each parameter of the module; None where that is not known."""
     leaves = jax.tree_util.tree_leaves(arguments)
     kept = getattr(lowered, "_lowering", None)
     kept = getattr(kept, "compile_args", {}).get("kept_var_idx")
     if kept is None:
         kept = range(len(leaves))
+    return [leaves[i] if i < len(leaves) else None for i in sorted(kept)]
+
+
+def _ranges(lowered: Any, arguments: Any) -> list[list[int]]:
+    """[parameter, low, high] of each integer parameter whose values were given."""
     found = []
-    for parameter, position in enumerate(sorted(kept)):
-        leaf = leaves[position] if position < len(leaves) else None
+    for parameter, leaf in enumerate(_kept(lowered, arguments)):
         if isinstance(leaf, (int, np.integer)) and not isinstance(leaf, bool):
             leaf = np.asarray(leaf)
         is_array = isinstance(leaf, (np.ndarray, jax.Array))
@@ -204,6 +305,15 @@ def _ranges(lowered: Any, arguments: Any) -> list[list[int]]:
             if values.size:
                 found.append([parameter, int(values.min()), int(values.max())])
     return found
+
+
+def _distributions(lowered: Any, arguments: Any) -> list[list[Any]]:
+    """[parameter, distribution, location, scale] of each `Drawn` parameter."""
+    return [
+        [parameter, leaf.distribution, leaf.location, leaf.scale]
+        for parameter, leaf in enumerate(_kept(lowered, arguments))
+        if isinstance(leaf, Drawn)
+    ]
 
 
 def run_cases(folder: Path, index: Any, entry: str, *, limit_s: int) -> int:

@@ -5,6 +5,9 @@
         record.source, record.name, record.instruction_count
         record.module                                   # parsed when asked for
 
+Programs at the extents of real use are a part of their own, which `extent="real"`
+reads; everything else is small.
+
 The files are in the package; $HLOENV_DATASET names a folder to read instead, as
 `scripts/build_dataset.py` makes it. One Parquet file for each split, which Hugging
 Face's `datasets` reads as it is.
@@ -14,15 +17,21 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
+import numpy as np
+
+from .arrays import Array, random_inputs
 from .errors import DatasetError, HloEnvError
 from .module import HloModule
 
 SPLITS = ("train", "validation", "test")
+# A second test split, of projects that were added for it; "all" does not include it.
+UNSEEN = "unseen"
+EXTENTS = ("small", "real")
 # All columns but the text, which is read when a module is asked for.
 _COLUMNS = (
     "source",
@@ -61,6 +70,23 @@ class InputRange:
     high: int
 
 
+class InputDistribution(NamedTuple):
+    """How to draw a float input for which a standard normal makes no sense.
+
+    Attributes:
+        parameter: index of the flat input.
+        distribution: "normal" with mean `location` and standard deviation `scale`, or
+            "uniform" from `location` to `location + scale`, as `scipy.stats` has it.
+        location: of the distribution.
+        scale: of the distribution.
+    """
+
+    parameter: int
+    distribution: str
+    location: float
+    scale: float
+
+
 @dataclass(frozen=True)
 class Record:
     """One module of the dataset.
@@ -75,7 +101,9 @@ class Record:
         version: its version, or the commit.
         entry: what was run.
         jax_version: the jax that lowered it.
-        split: "train", "validation" or "test".
+        split: "train", "validation", "test" or "unseen".
+        extent: "real" for a program of the size that people run, "small" for one that
+            only has the structure of such a program.
         instruction_count: instructions of all computations.
         computation_count: computations, the entry included.
         flops: as XLA's cost analysis counts; a loop's body counts once.
@@ -84,6 +112,8 @@ class Record:
         num_copies: how many equal modules the builder found, this one included.
         opcode_counts: instructions by opcode.
         input_ranges: for integer inputs whose values matter; others may take any.
+        input_distributions: for float inputs whose values matter, such as parameters of
+            deep models, variances and positions; others may be standard normal.
     """
 
     source: str
@@ -96,6 +126,7 @@ class Record:
     entry: str
     jax_version: str
     split: str
+    extent: str
     instruction_count: int
     computation_count: int
     flops: float
@@ -104,6 +135,7 @@ class Record:
     num_copies: int
     opcode_counts: dict[str, int] = field(repr=False)
     input_ranges: tuple[InputRange, ...] = field(repr=False)
+    input_distributions: tuple[InputDistribution, ...] = field(repr=False)
     _place: tuple[str, int, int] = field(repr=False, compare=False)
 
     @property
@@ -116,6 +148,35 @@ class Record:
     def module(self) -> HloModule:
         """The module, parsed anew each time."""
         return HloModule.from_text(self.text)
+
+    def inputs(self, *, seed: int = 0) -> list[Array | None]:
+        """Inputs that make sense to the module: the same for the same seed.
+
+        Integers lie within `input_ranges`, floats follow `input_distributions`; what
+        neither names is as `hloenv.random_inputs` draws it.
+
+        Returns:
+            One array for each flat leaf of the parameters, None for tokens.
+        """
+        arrays = random_inputs(self.module, seed=seed)
+        for bounds in self.input_ranges:
+            array = arrays[bounds.parameter]
+            if array is not None:
+                rng = np.random.default_rng([seed, bounds.parameter])
+                array[...] = rng.integers(bounds.low, bounds.high + 1, array.shape)
+        for each in self.input_distributions:
+            array = arrays[each.parameter]
+            if array is not None:
+                rng = np.random.default_rng([seed, each.parameter])
+                drawn = _DRAW[each.distribution](rng, array.shape)
+                array[...] = each.location + each.scale * drawn
+        return arrays
+
+
+_DRAW: dict[str, Callable[[np.random.Generator, tuple[int, ...]], Any]] = {
+    "normal": lambda rng, shape: rng.standard_normal(shape),
+    "uniform": lambda rng, shape: rng.random(shape),
+}
 
 
 class Dataset(Sequence[Record]):
@@ -157,6 +218,7 @@ class Dataset(Sequence[Record]):
         *,
         source: str | None = None,
         family: str | None = None,
+        extent: str | None = None,
         min_instructions: int = 0,
         max_instructions: int | None = None,
     ) -> Dataset:
@@ -165,6 +227,7 @@ class Dataset(Sequence[Record]):
         Args:
             source: of this source.
             family: of this family.
+            extent: of this extent.
             min_instructions: with at least so many instructions.
             max_instructions: with at most so many.
         """
@@ -175,6 +238,7 @@ class Dataset(Sequence[Record]):
                 for record in self._records
                 if source in (None, record.source)
                 and family in (None, record.family)
+                and extent in (None, record.extent)
                 and min_instructions <= record.instruction_count <= top
             ]
         )
@@ -190,22 +254,37 @@ def folder() -> Path:
     return Path(given) if given else Path(__file__).resolve().parent / "data"
 
 
-def load(split: str = "all", *, path: str | os.PathLike[str] | None = None) -> Dataset:
+def load(
+    split: str = "all",
+    *,
+    extent: str = "small",
+    path: str | os.PathLike[str] | None = None,
+) -> Dataset:
     """Reads the dataset; the modules' texts stay in the files until they are used.
 
     Args:
-        split: "train", "validation", "test", or "all".
+        split: "train", "validation", "test", "all" for these three, or "unseen" for
+            the second test split.
+        extent: "small", "real" for the programs at real extents, or "all" for both.
         path: folder of the Parquet files; `folder()` by default.
 
     Raises:
-        DatasetError: there is no such split, no file, or not the dataset's.
+        DatasetError: there is no such split or extent, no file, or not the dataset's.
         ImportError: pyarrow is not installed.
     """
-    if split not in (*SPLITS, "all"):
-        raise DatasetError(f"no split {split!r}: {', '.join(SPLITS)}, or all")
+    if split not in (*SPLITS, UNSEEN, "all"):
+        known = ", ".join((*SPLITS, UNSEEN))
+        raise DatasetError(f"no split {split!r}: {known}, or all")
+    if extent not in (*EXTENTS, "all"):
+        raise DatasetError(f"no extent {extent!r}: {', '.join(EXTENTS)}, or all")
     base = folder() if path is None else Path(path)
     names = SPLITS if split == "all" else (split,)
-    records = [record for name in names for record in _read(base / f"{name}.parquet")]
+    records = [
+        record
+        for name in names
+        for record in _read(base / f"{name}.parquet")
+        if extent in (record.extent, "all")
+    ]
     return Dataset(sorted(records, key=lambda each: (each.source, each.name)))
 
 
@@ -229,18 +308,26 @@ def _read(path: Path) -> Iterator[Record]:
     lists = ["opcodes", "opcode_counts", "input_ranges"]
     try:
         file = parquet.ParquetFile(path)
+        # Files of an earlier builder have small programs only, and lack these.
+        newer = {"extent", "input_distributions"} & set(file.schema_arrow.names)
+        columns = [*_COLUMNS, *lists, *sorted(newer)]
         groups = [
-            file.read_row_group(group, columns=[*_COLUMNS, *lists]).to_pylist()
+            file.read_row_group(group, columns=columns).to_pylist()
             for group in range(file.num_row_groups)
         ]
         for group, rows in enumerate(groups):
             for position, row in enumerate(rows):
                 yield Record(
                     **{name: row[name] for name in _COLUMNS},
+                    extent=row.get("extent") or "small",
                     opcode_counts=dict(
                         zip(row["opcodes"], row["opcode_counts"], strict=True)
                     ),
                     input_ranges=tuple(InputRange(**r) for r in row["input_ranges"]),
+                    input_distributions=tuple(
+                        InputDistribution(**each)
+                        for each in row.get("input_distributions") or ()
+                    ),
                     _place=(str(path), group, position),
                 )
     except (KeyError, TypeError, ValueError, OSError) as error:
@@ -283,5 +370,13 @@ def check(record: Record) -> list[str]:
         f"parameter {each.parameter} of {num_inputs} has a range"
         for each in record.input_ranges
         if not 0 <= each.parameter < num_inputs
+    ]
+    problems += [
+        f"parameter {each.parameter} of {num_inputs} has the distribution "
+        f"{each.distribution!r} of scale {each.scale}"
+        for each in record.input_distributions
+        if not 0 <= each.parameter < num_inputs
+        or each.distribution not in _DRAW
+        or each.scale < 0
     ]
     return problems

@@ -54,6 +54,7 @@ class HloDataset(Dataset):  # type: ignore[misc] # torch-geometric has no types
         self,
         split: str = "all",
         *,
+        extent: str = "small",
         path: str | os.PathLike[str] | None = None,
         pre_filter: Callable[[Record], bool] | None = None,
         transform: Callable[[Any], Any] | None = None,
@@ -64,7 +65,8 @@ class HloDataset(Dataset):  # type: ignore[misc] # torch-geometric has no types
         """Reads the records; parses no module yet.
 
         Args:
-            split: "train", "validation", "test", or "all".
+            split: as `dataset.load` takes it.
+            extent: as `dataset.load` takes it.
             path: folder of the Parquet files; `dataset.folder()` by default.
             pre_filter: takes a record, not a graph, so that what it leaves out is
                 never converted; None for all.
@@ -75,10 +77,10 @@ class HloDataset(Dataset):  # type: ignore[misc] # torch-geometric has no types
                 alternatives.
 
         Raises:
-            DatasetError: there is no such split, no file, or not the dataset's.
+            DatasetError: as `dataset.load` raises it.
             ImportError: pyarrow is not installed.
         """
-        found = dataset.load(split, path=path)
+        found = dataset.load(split, extent=extent, path=path)
         self.records = [r for r in found if pre_filter is None or pre_filter(r)]
         self._hetero, self._passes = hetero, tuple(passes)
         self._to_graph = to_graph
