@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ArgumentError
 from ..module import HloModule
@@ -91,7 +91,7 @@ def entry_point(source: str, name: str) -> str:
     return f"{source}/{case if sizes else name.rpartition('/')[0] or name}"
 
 
-def sample(entries: Sequence[Entry], count: int, seed: int) -> list[Entry]:
+def sample(entries: Sequence[Any], count: int, seed: int) -> list[Any]:
     """A random sample, the same for the same entries and seed."""
     shuffled = list(entries)
     random.Random(seed).shuffle(shuffled)

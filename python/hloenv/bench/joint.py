@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 # Of the fronts, so many of the best have their early decisions searched too.
 _RETURNED_TO = 2
 # A rule has to save this share of XLA's time, as estimates err.
+# scripts/tune_rules.py sets it.
 MIN_GAIN = 0.05
 # Of the estimates, for the first look at all fronts.
 _FIRST_SHARE = 0.4

@@ -17,7 +17,16 @@ from ..rewrite import as_decisions
 
 _DOTS = Stop(("dot-strategy",), where="fusion")
 # Up to 8x40x50 loops are faster as a rule; Eigen catches up at about 4x64x64.
-_SMALL_DOTS = Stop((Pass("dot-strategy", max_products=16000),), where="fusion")
+# scripts/tune_rules.py sets it.
+SMALL_DOT_PRODUCTS = 16000
+
+
+def small_dots(max_products: int = SMALL_DOT_PRODUCTS) -> Stop:
+    """Loops for dots of at most so many products."""
+    return Stop((Pass("dot-strategy", max_products=max_products),), where="fusion")
+
+
+_SMALL_DOTS = small_dots()
 _FUSION = Stop(("fusion", "general-fusion"), where="fusion", default="fusion")
 _FUSION_THERE = replace(_FUSION, where="")  # where the stop before was
 _MORE = Stop(("general-fusion",), where="fusion", first=("fusion",))

@@ -1,0 +1,423 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Sets the constants of the fixed rules: on train, chosen on validation.
+
+    python scripts/tune_rules.py --modules 120 --doc docs/leaderboard/tuning.md
+
+Each constant has a grid of values. All values are measured on a sample of the train
+split, at most some modules of each entry point; the best few of them are measured on a
+sample of the validation split, and the best there is chosen. A constant that is set
+counts for those after it. The score is that of the leaderboard: the geometric mean by
+entry point, where a failure counts as 1. The test splits are never loaded.
+
+Results are kept: a run that is started again with the same sources does what is
+missing. Nothing in the sources is changed; the last lines say what to change.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from hloenv import dataset, kernels
+from hloenv.bench import joint, spaces
+from hloenv.bench.entries import entry_point
+from hloenv.bench.flags import baseline_flags, use
+from hloenv.bench.rows import Row
+from hloenv.bench.runner import version_store
+from hloenv.bench.statistics import Headline, headline
+from hloenv.bench.tables import interval
+from hloenv.bench.version import bench_version, commit_of, source_root
+from hloenv.cores import CoreLease
+from hloenv.errors import HloEnvError
+from hloenv.evaluate import Measurer
+from hloenv.fuzz.children import run_jobs
+from hloenv.kernels import KernelCache
+from hloenv.machine import this_machine
+from hloenv.measurement import Measurement
+from hloenv.module import HloModule
+from hloenv.place import finish
+from hloenv.policies import get_policy
+from hloenv.settings import Settings
+from hloenv.store import Store
+
+TRAIN, VALIDATION = "train", "validation"
+# So many of the values go from train to validation.
+KEPT = 3
+_STEP = "_GRAPH_STEP_NS"
+
+
+@dataclass(frozen=True)
+class Values:
+    """The constants of the rules.
+
+    Attributes:
+        max_products: largest dot that rules compute with loops.
+        step_ns: that XLA's executor takes from one step to the next as a graph.
+        min_gain: share of XLA's time that `best-rule` has to save, by estimate.
+    """
+
+    max_products: int = spaces.SMALL_DOT_PRODUCTS
+    step_ns: float = getattr(kernels, _STEP)
+    min_gain: float = joint.MIN_GAIN
+
+
+@dataclass(frozen=True)
+class Constant:
+    """One constant of `Values`, in the order in which they are set.
+
+    Attributes:
+        name: in `Values`.
+        where: in the sources.
+        rule: method that it is measured by.
+        grid: its values.
+    """
+
+    name: str
+    where: str
+    rule: str
+    grid: tuple[float, ...]
+
+
+CONSTANTS = (
+    Constant(
+        "max_products",
+        "SMALL_DOT_PRODUCTS in python/hloenv/bench/spaces.py",
+        "small-dots/accept-all",
+        (1000, 4000, 8000, 16000, 32000, 64000, 128000),
+    ),
+    Constant(
+        "step_ns",
+        f"{_STEP} in python/hloenv/kernels.py",
+        "careful/best-rule",
+        (0.0, 20.0, 40.0, 60.0, 90.0, 150.0),
+    ),
+    Constant(
+        "min_gain",
+        "MIN_GAIN in python/hloenv/bench/joint.py",
+        "careful/best-rule",
+        (0.0, 0.02, 0.05, 0.1, 0.2, 0.3),
+    ),
+)
+
+
+def decided(
+    module: HloModule, rule: str, values: Values, cache: KernelCache
+) -> HloModule:
+    """The final module that a rule makes with these constants."""
+    space_name, _, player = rule.partition("/")
+    space = spaces.get_space(space_name)
+    own = spaces.small_dots()
+    with_limit = spaces.small_dots(values.max_products)
+    stops = tuple(with_limit if each == own else each for each in space.stops)
+    space = replace(space, stops=stops)
+    if player != "best-rule":
+        return spaces.decide(module, space, get_policy(player)).module
+    setattr(kernels, _STEP, values.step_ns)
+    won = joint.pick_rule(module, space, cache, min_gain=values.min_gain)
+    return finish(won.game.play(won.prefix))
+
+
+def measure(
+    text: str,
+    record: Any,
+    rule: str,
+    tried: Sequence[dict[str, Any]],
+    settings: Settings,
+    flags: str,
+    store: str,
+) -> list[tuple[float, str]]:
+    """Speed-up and error for each of the values; for a child process.
+
+    Equal modules are measured once.
+    """
+    use(flags)
+    lease = CoreLease(settings.threads)
+    try:
+        os.sched_setaffinity(0, lease.cores)
+        module = HloModule.from_text(text)
+        default = finish(module).fingerprint()
+        made: list[HloModule | str] = []
+        with KernelCache(threads=settings.threads, store=Store(store)) as cache:
+            for values in tried:
+                try:
+                    made.append(decided(module, rule, Values(**values), cache))
+                except HloEnvError as error:
+                    made.append(f"{type(error).__name__}: {error}")
+    finally:
+        lease.release()
+    different = {
+        each.fingerprint(): each
+        for each in made
+        if not isinstance(each, str) and each.fingerprint() != default
+    }
+    measured: dict[str, Measurement] = {}
+    if different:
+        inputs = record.inputs(seed=settings.seed) if record is not None else None
+        with Measurer(settings) as measurer:
+            found = measurer.measure(
+                list(different.values()), baseline=module, inputs=inputs
+            )
+        measured.update(zip(different, found, strict=True))
+    results = []
+    for each in made:
+        if isinstance(each, str):
+            results.append((1.0, each))
+        elif (found_one := measured.get(each.fingerprint())) is None:
+            results.append((1.0, ""))
+        elif found_one.error is not None:
+            results.append((1.0, f"{found_one.error.kind}: {found_one.error.message}"))
+        else:
+            results.append((found_one.speedup, ""))
+    return results
+
+
+def sample(split: str, args: argparse.Namespace, *, needs_dots: bool) -> list[Any]:
+    """A random sample, with at most `args.per_entry` modules of an entry point."""
+    assert split in (TRAIN, VALIDATION)
+    records = [
+        record
+        for record in dataset.load(split)
+        if args.min_instructions <= record.instruction_count <= args.max_instructions
+        and (record.opcode_counts.get("dot", 0) > 0 or not needs_dots)
+    ]
+    random.Random(args.seed).shuffle(records)
+    taken: Counter[str] = Counter()
+    chosen = []
+    for record in records:
+        point = entry_point(record.source, record.name)
+        if taken[point] < args.per_entry and len(chosen) < args.modules:
+            taken[point] += 1
+            chosen.append(record)
+    return chosen
+
+
+class Tuning:
+    """What has been measured, kept in a file of JSON lines."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        """Reads what earlier runs of this version have found."""
+        self._args = args
+        self._path = Path(args.results)
+        self._settings = Settings(
+            finish="none", precision=args.precision, timeout_s=300
+        )
+        self._flags = baseline_flags()
+        self._known: dict[str, tuple[float, str]] = {}
+        if self._path.exists():
+            for line in self._path.read_text().splitlines():
+                key, speedup, error = json.loads(line)
+                self._known[key] = (speedup, error)
+
+    def _key(self, record: Any, rule: str, values: Values) -> str:
+        return json.dumps(
+            [
+                *(bench_version(), self._flags, this_machine().id),
+                *(self._args.precision, record.fingerprint, rule, asdict(values)),
+            ]
+        )
+
+    def scores(
+        self, split: str, constant: Constant, tried: Sequence[Values]
+    ) -> list[Headline]:
+        """The headline of each of the values on the sample of a split."""
+        needs_dots = constant.name == "max_products"
+        records = sample(split, self._args, needs_dots=needs_dots)
+        if not records:
+            raise SystemExit(f"no module of {split} is left: see --help")
+        self._fill(split, records, constant, tried)
+        return [
+            headline(
+                [
+                    self._row(record, self._known[self._key(record, constant.rule, v)])
+                    for record in records
+                ]
+            )
+            for v in tried
+        ]
+
+    def _fill(
+        self,
+        split: str,
+        records: Sequence[Any],
+        constant: Constant,
+        tried: Sequence[Values],
+    ) -> None:
+        """Measures what is missing."""
+        missing = [
+            record
+            for record in records
+            if any(
+                self._key(record, constant.rule, v) not in self._known for v in tried
+            )
+        ]
+        store = str(version_store(Path(self._args.store), bench_version()))
+        jobs = [
+            (
+                *(record.text, self._drawn(record), constant.rule),
+                [asdict(v) for v in tried],
+                *(self._settings, self._flags, store),
+            )
+            for record in missing
+        ]
+        outcomes = run_jobs(
+            "tune_rules:measure",
+            jobs,
+            workers=self._args.workers,
+            timeout=self._args.timeout,
+        )
+        for number, outcome in enumerate(outcomes if jobs else (), 1):
+            record = missing[outcome.index]
+            if outcome.error:
+                reason = outcome.error.strip().splitlines()[-1]
+                results = [(1.0, reason)] * len(tried)
+            else:
+                results = outcome.value
+            with self._path.open("a") as file:
+                for v, (speedup, error) in zip(tried, results, strict=True):
+                    key = self._key(record, constant.rule, v)
+                    self._known[key] = (speedup, error)
+                    file.write(json.dumps([key, speedup, error]) + "\n")
+            print(
+                f"{constant.name}, {split}: {number}/{len(missing)} "
+                f"{record.source}/{record.name}",
+                file=sys.stderr,
+            )
+
+    def _drawn(self, record: Any) -> Any:
+        return record if record.input_distributions else None
+
+    def _row(self, record: Any, result: tuple[float, str]) -> Row:
+        speedup, error = result
+        return Row(
+            *(record.name, record.fingerprint, record.source, record.family),
+            *(record.split, "tuning", 0, self._settings.threads),
+            speedup=speedup,
+            error=error,
+            repository=record.repository,
+            entry_point=entry_point(record.source, record.name),
+        )
+
+
+def tune(
+    constant: Constant, values: Values, tuning: Tuning
+) -> tuple[Values, list[tuple[str, ...]]]:
+    """The values with this constant set anew, and the lines of its table."""
+    tried = [
+        replace(values, **{constant.name: type(getattr(values, constant.name))(each)})
+        for each in constant.grid
+    ]
+    on_train = tuning.scores(TRAIN, constant, tried)
+    present = getattr(Values(), constant.name)
+
+    def rank(i: int, found: Headline) -> tuple[float, bool]:
+        # Of equal ones, the one in the sources stays.
+        return -found.mean, getattr(tried[i], constant.name) != present
+
+    ranked = sorted(range(len(tried)), key=lambda i: rank(i, on_train[i]))
+    kept = sorted(ranked[:KEPT])
+    on_validation = dict(
+        zip(
+            kept,
+            tuning.scores(VALIDATION, constant, [tried[i] for i in kept]),
+            strict=True,
+        )
+    )
+    chosen = min(kept, key=lambda i: rank(i, on_validation[i]))
+    lines = []
+    for i, each in enumerate(tried):
+        found = on_validation.get(i)
+        lines.append(
+            (
+                f"{getattr(each, constant.name):g}" + " (chosen)" * (i == chosen),
+                *(f"{on_train[i].mean:.4f}", interval(on_train[i])),
+                "-" if found is None else f"{found.mean:.4f}",
+                "-" if found is None else interval(found),
+                f"{on_train[i].modules}, {found.modules if found else '-'}",
+            )
+        )
+    return tried[chosen], lines
+
+
+def page(
+    tables: dict[str, list[tuple[str, ...]]], values: Values, args: argparse.Namespace
+) -> str:
+    """The tables and the chosen values as Markdown."""
+    machine = this_machine()
+    lines = [
+        "# Constants of the fixed rules",
+        "",
+        "Written by `scripts/tune_rules.py`; do not edit.",
+        "",
+        f"* date: {time.strftime('%Y-%m-%d', time.gmtime())}",
+        f"* sources: commit {commit_of(source_root())}, version {bench_version()}",
+        f"* machine: {machine.cpu}, {os.cpu_count()} cores; one thread, pinned",
+        f"* baseline: XLA of the wheel with `{baseline_flags() or 'no flags'}`",
+        f"* command: `python scripts/tune_rules.py {' '.join(sys.argv[1:])}`",
+        f"* samples: at most {args.modules} modules of each split, seed {args.seed}, "
+        f"at most {args.per_entry} of an entry point, {args.min_instructions} to "
+        f"{args.max_instructions} instructions",
+        "",
+        f"Geometric means by entry point over XLA's default. The best {KEPT} on train "
+        "were measured on validation, whose best was chosen.",
+    ]
+    columns = ("value", "train", "95 %", "validation", "95 %", "modules")
+    for constant in CONSTANTS:
+        if constant.name not in tables:
+            continue
+        lines += ["", f"## {constant.name}: {constant.where}", ""]
+        lines += [f"By `{constant.rule}`.", ""]
+        lines += ["| " + " | ".join(columns) + " |"]
+        lines += ["| --- " + "| ---: " * (len(columns) - 1) + "|"]
+        lines += ["| " + " | ".join(each) + " |" for each in tables[constant.name]]
+    lines += ["", "## Chosen", ""]
+    lines += [
+        f"* {each.where}: {getattr(values, each.name):g}"
+        f" (in the sources: {getattr(Values(), each.name):g})"
+        for each in CONSTANTS
+        if each.name in tables
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Sets the constants one after the other, and prints what was chosen."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    names = [each.name for each in CONSTANTS]
+    parser.add_argument("--constant", action="append", choices=names, help="only it")
+    parser.add_argument("--modules", type=int, default=120, help="of each split")
+    parser.add_argument("--per-entry", type=int, default=4, help="of an entry point")
+    parser.add_argument("--seed", type=int, default=0, help="of the samples")
+    parser.add_argument("--min-instructions", type=int, default=1)
+    parser.add_argument("--max-instructions", type=int, default=3000)
+    parser.add_argument("--precision", type=float, default=0.01)
+    parser.add_argument("--timeout", type=float, default=900, help="of one module")
+    parser.add_argument("--workers", type=int, default=1, help="modules at once")
+    parser.add_argument("--results", default="tune_rules.jsonl")
+    parser.add_argument("--store", default="tune_rules.sqlite", help="times of kernels")
+    parser.add_argument("--doc", type=Path, help="write the page to this file")
+    args = parser.parse_args()
+    tuning, values = Tuning(args), Values()
+    tables = {}
+    for constant in CONSTANTS:
+        if not args.constant or constant.name in args.constant:
+            values, tables[constant.name] = tune(constant, values, tuning)
+    text = page(tables, values, args)
+    print(text)
+    if args.doc is not None:
+        args.doc.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
