@@ -347,3 +347,38 @@ def test_fusing_all_that_is_legal_keeps_equal_values_equal():
         inputs = rng.normal(size=(3, 4, 8)).astype(np.float32)
         (gradient,) = run(*inputs)
         assert (gradient == 1).any(axis=1).all()
+
+
+def test_chains_may_be_longer_than_a_stack(run_child):
+    """In a thread, whose stack is small."""
+    run_child(
+        """
+import threading
+import hloenv
+LENGTH = 20000
+lines = [
+    "p = f32[4] parameter(0)",
+    "q = f32[4] parameter(1)",
+    "x = f32[4] multiply(p, q)",
+    "v0 = f32[4] maximum(x, p)",
+]
+for i in range(1, LENGTH):
+    lines.append(f"v{i} = f32[4] reverse(v{i - 1}), dimensions={{0}}")
+lines += [
+    f"k = pred[4] compare(x, v{LENGTH - 1}), direction=EQ",
+    "n1 = f32[4] negate(x)",
+    "n2 = f32[4] add(n1, q)",
+    "ROOT t = (pred[4], f32[4]) tuple(k, n2)",
+]
+text = "HloModule m\\nENTRY e {\\n" + "\\n".join(lines) + "\\n}"
+alternatives = hloenv.HloEnv(text).get_alternatives("fusion")
+found = []
+threading.stack_size(1 << 18)
+thread = threading.Thread(
+    target=lambda: found.append(alternatives.duplicates_compared.any())
+)
+thread.start()
+thread.join()
+assert found == [True], found
+"""
+    )

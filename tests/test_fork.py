@@ -303,3 +303,34 @@ for _ in range(2):
     assert min(min(batches)) > 8, batches
 """
     )
+
+
+def test_a_fork_while_a_thread_waits_for_a_child_process(run_child):
+    """The lock of the process that reads doubtful input is free in the fork."""
+    run_child(
+        """
+import os, signal, threading, time
+import hloenv
+from hloenv import child
+doubtful = "HloModule m\\nENTRY e { ROOT r = s4[1] constant({1}) }"
+hloenv.HloModule.from_text(doubtful)
+begun = threading.Event()
+real = child.Child.request
+def slow(self, *args, **kwargs):
+    begun.set()
+    time.sleep(2)
+    return real(self, *args, **kwargs)
+child.Child.request = slow
+thread = threading.Thread(target=hloenv.HloModule.from_text, args=(doubtful,))
+thread.start()
+begun.wait()
+child.Child.request = real
+pid = os.fork()
+if pid == 0:
+    signal.alarm(30)
+    hloenv.HloModule.from_text(doubtful)
+    os._exit(0)
+assert os.waitpid(pid, 0)[1] == 0
+thread.join()
+"""
+    )

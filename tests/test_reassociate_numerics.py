@@ -260,3 +260,48 @@ def test_the_classes_name_passes():
     assert set(hloenv.list_passes()) >= numerics.ROUNDING
     assert hloenv.describe_pass("reassociate").numerics == "rounding"
     assert hloenv.describe_pass("cse").numerics == "exact"
+
+
+@pytest.mark.parametrize(
+    ("constant", "found"),
+    [
+        ("k = f32[] constant(20000)", False),
+        ("k = s32[] constant(20000)", False),
+        ("k = f32[] constant(200)", True),
+        ("k = s32[] constant(200)", True),
+    ],
+)
+def test_constants_are_judged_by_what_they_are_converted_to(constant, found):
+    """20000 * 5 and 20000 * 4 are infinite in float16, and their difference is not."""
+    body = f"""
+      a = f16[] parameter(0)
+      b = f16[] parameter(1)
+      {constant}
+      h = f16[] convert(k)
+      s = f16[] subtract(a, b)
+      ROOT r = f16[] multiply(h, s)"""
+    assert bool(rules(entry(body))) == found
+
+
+@pytest.mark.parametrize(("size", "found"), [(100, True), (1000, False)])
+def test_a_long_iota_is_extreme_in_float16(size, found):
+    body = f"""
+      a = f16[{size}] parameter(0)
+      b = f16[{size}] parameter(1)
+      k = f16[{size}] iota(), iota_dimension=0
+      s = f16[{size}] subtract(a, b)
+      ROOT r = f16[{size}] multiply(k, s)"""
+    assert bool(rules(entry(body))) == found
+
+
+def test_cube_roots_keep_negative_infinities():
+    body = """
+      a = f32[] parameter(0)
+      b = f32[] parameter(1)
+      k = f32[] constant(VALUE)
+      c = f32[] cbrt(k)
+      l = f32[] add(a, c)
+      s = f32[] subtract(a, b)
+      ROOT r = f32[] multiply(l, s)"""
+    assert not rules(entry(body.replace("VALUE", "-inf")))
+    assert rules(entry(body.replace("VALUE", "-8")))

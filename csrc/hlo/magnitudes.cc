@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hlo/magnitudes.h"
 
+#include <algorithm>
 #include <cmath>
-#include <complex>
 #include <limits>
 
 #include "hlo/order.h"
 #include "hlo/value_flow.h"
+#include "xla/hlo/ir/hlo_casting_utils.h"
+#include "xla/hlo/ir/hlo_instructions.h"
 #include "xla/literal.h"
 #include "xla/primitive_util.h"
 #include "xla/types.h"
@@ -18,50 +20,88 @@ using xla::HloOpcode;
 
 namespace {
 
-template <typename Float>
-void AddValue(Float value, Extremes* extremes) {
-  static const double largest =
-      std::sqrt(static_cast<double>(std::numeric_limits<Float>::max()));
-  static const double smallest =
-      std::sqrt(static_cast<double>(std::numeric_limits<Float>::min()));
-  const auto number = static_cast<double>(value);
-  extremes->positive |= number > largest;
-  extremes->negative |= number < -largest;
-  extremes->small |= number != 0 && std::abs(number) < smallest;
+// Between which magnitudes a number is moderate.
+struct Limits {
+  double smallest = 0;
+  double largest = std::numeric_limits<double>::infinity();
+
+  Limits operator&(const Limits& other) const {
+    return {std::max(smallest, other.smallest),
+            std::min(largest, other.largest)};
+  }
+};
+
+// Of a format whose numbers lie between 2^(underflow - 1) and 2^overflow.
+Limits LimitsOf(int underflow, int overflow) {
+  return {std::exp2((underflow - 1) / 2.0), std::exp2(overflow / 2.0)};
 }
 
-template <typename Float>
-void AddValue(std::complex<Float> value, Extremes* extremes) {
-  AddValue(value.real(), extremes);
-  AddValue(value.imag(), extremes);
+Limits LimitsOf(xla::PrimitiveType type) {
+  if (xla::primitive_util::IsComplexType(type)) {
+    type = xla::primitive_util::ComplexComponentType(type);
+  }
+  if (!xla::primitive_util::IsFloatingPointType(type)) return {};
+  return LimitsOf(xla::primitive_util::UnderflowExponent(type),
+                  xla::primitive_util::OverflowExponent(type));
+}
+
+// The limits of all formats that some instruction rounds to: where -1e9 becomes
+// a float16, it is an infinity.
+Limits LimitsOfConversions(const xla::HloModule& module) {
+  Limits limits;
+  for (const xla::HloComputation* computation : module.computations()) {
+    for (const HloInstruction* instruction : computation->instructions()) {
+      if (instruction->opcode() == HloOpcode::kConvert) {
+        limits = limits & LimitsOf(instruction->shape().element_type());
+      } else if (instruction->opcode() == HloOpcode::kReducePrecision) {
+        const int overflow = 1 << (instruction->exponent_bits() - 1);
+        limits = limits & LimitsOf(2 - overflow, overflow);
+      }
+    }
+  }
+  return limits;
+}
+
+void AddValue(double value, const Limits& limits, Extremes* extremes) {
+  extremes->positive |= value > limits.largest;
+  extremes->negative |= value < -limits.largest;
+  extremes->small |= value != 0 && std::abs(value) < limits.smallest;
 }
 
 template <typename Value>
-Extremes OfValues(const xla::Literal& literal) {
+Extremes OfValues(const xla::Literal& literal, const Limits& limits) {
   Extremes extremes;
-  for (const Value& value : literal.data<Value>()) AddValue(value, &extremes);
+  for (const Value& value : literal.data<Value>()) {
+    if constexpr (xla::is_complex_v<Value>) {
+      AddValue(static_cast<double>(value.real()), limits, &extremes);
+      AddValue(static_cast<double>(value.imag()), limits, &extremes);
+    } else {
+      AddValue(static_cast<double>(value), limits, &extremes);
+    }
+  }
   return extremes;
 }
 
-Extremes OfConstant(const HloInstruction& constant) {
+Extremes OfConstant(const HloInstruction& constant, const Limits& conversions) {
   if (!constant.shape().IsArray()) return {};
-  const xla::Literal& literal = constant.literal();
-  switch (constant.shape().element_type()) {
-    case xla::F16:
-      return OfValues<xla::half>(literal);
-    case xla::BF16:
-      return OfValues<xla::bfloat16>(literal);
-    case xla::F32:
-      return OfValues<float>(literal);
-    case xla::F64:
-      return OfValues<double>(literal);
-    case xla::C64:
-      return OfValues<std::complex<float>>(literal);
-    case xla::C128:
-      return OfValues<std::complex<double>>(literal);
-    default:
-      return {};
-  }
+  const xla::PrimitiveType type = constant.shape().element_type();
+  const Limits limits = LimitsOf(type) & conversions;
+  return xla::primitive_util::ArrayTypeSwitch(
+      [&](auto number) -> Extremes {
+        using Value = xla::primitive_util::NativeTypeOf<number>;
+        return OfValues<Value>(constant.literal(), limits);
+      },
+      type);
+}
+
+// The largest number of an iota is as much part of the module as a constant.
+Extremes OfIota(const HloInstruction& iota, const Limits& conversions) {
+  const auto* instruction = xla::Cast<xla::HloIotaInstruction>(&iota);
+  const int64_t size = iota.shape().dimensions(instruction->iota_dimension());
+  Extremes extremes;
+  AddValue(static_cast<double>(size - 1),
+           LimitsOf(iota.shape().element_type()) & conversions, &extremes);
+  return extremes;
 }
 
 Extremes Negated(Extremes x) { return {x.negative, x.positive, x.small}; }
@@ -103,12 +143,16 @@ bool PassesOn(const HloInstruction& instruction) {
 }  // namespace
 
 Magnitudes::Magnitudes(const xla::HloModule& module) {
+  const Limits conversions = LimitsOfConversions(module);
   std::vector<const HloInstruction*> computed;
   for (const xla::HloComputation* computation : CalleesFirst(module)) {
     for (const HloInstruction* instruction :
          computation->MakeInstructionPostOrder()) {
-      if (instruction->opcode() == HloOpcode::kConstant) {
-        const Extremes extremes = OfConstant(*instruction);
+      const HloOpcode opcode = instruction->opcode();
+      if (opcode == HloOpcode::kConstant || opcode == HloOpcode::kIota) {
+        const Extremes extremes = opcode == HloOpcode::kIota
+                                      ? OfIota(*instruction, conversions)
+                                      : OfConstant(*instruction, conversions);
         if (extremes.any()) extremes_[instruction] = extremes;
       } else if (!PassesOn(*instruction)) {
         computed.push_back(instruction);
@@ -178,8 +222,9 @@ Extremes Magnitudes::Computed(const HloInstruction& instruction) const {
     case HloOpcode::kLog:
     case HloOpcode::kLog1p:
     case HloOpcode::kSqrt:
-    case HloOpcode::kCbrt:
       return {operand(0).positive, false, false};
+    case HloOpcode::kCbrt:
+      return {operand(0).positive, operand(0).negative, false};
     case HloOpcode::kMaximum:
       return Maximum(operand(0), operand(1));
     case HloOpcode::kMinimum:

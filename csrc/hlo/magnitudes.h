@@ -4,9 +4,9 @@
 //
 // A magnitude is moderate when it is zero or lies between the square roots of
 // the smallest normal and of the largest finite number of its type (float32:
-// 1e-19 to 1e19), so that no product of two overflows or vanishes. Arguments of
-// the module count as moderate, whatever they are given, and so does what
-// moderate values become.
+// 1e-19 to 1e19), and of each type that the module converts to, so that no
+// product of two overflows or vanishes. Arguments of the module count as
+// moderate, whatever they are given, and so does what moderate values become.
 #pragma once
 
 #include <cstdint>

@@ -2,6 +2,7 @@
 #include "hlo/self_comparison.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "hlo/value_flow.h"
@@ -155,49 +156,66 @@ bool IsEntryRoot(const HloInstruction& instruction) {
   return instruction.IsRoot() && instruction.parent()->IsEntryComputation();
 }
 
-// Whether a value is needed where its copy is not.
-class Staying {
+// Whether a search from an instruction along its readers finds something; what
+// was found out before is kept. Modules may be deeper than a stack.
+template <typename Look>
+class Finder {
  public:
-  Staying(const Instructions& copied, const Instructions& replaced)
-      : copied_(copied), replaced_(replaced) {}
+  // `look(instruction, &next)` says whether it is found there, or else appends
+  // where to look next.
+  explicit Finder(Look look) : look_(std::move(look)) {}
 
-  bool Stays(const HloInstruction& value) {
-    if (replaced_.contains(&value)) return MayBeCopied(value);
-    const auto [known, is_new] = known_.try_emplace(&value, false);
-    if (!is_new) return known->second;
-    const std::vector<const HloInstruction*> readers = ReadersOf(value);
-    const bool stays = std::any_of(
-        readers.begin(), readers.end(), [&](const HloInstruction* reader) {
-          return reader == &value || !copied_.contains(reader) ||
-                 Stays(*reader);
-        });
-    return known_[&value] = stays;
+  bool Finds(const HloInstruction& start) {
+    // What was looked at, and from where.
+    absl::flat_hash_map<const HloInstruction*, const HloInstruction*> from = {
+        {&start, nullptr}};
+    std::vector<const HloInstruction*> left = {&start};
+    std::vector<const HloInstruction*> next;
+    while (!left.empty()) {
+      const HloInstruction* at = left.back();
+      left.pop_back();
+      const auto known = known_.find(at);
+      next.clear();
+      if (known != known_.end() ? known->second : look_(*at, &next)) {
+        for (; at != nullptr; at = from.at(at)) known_[at] = true;
+        return true;
+      }
+      for (const HloInstruction* instruction : next) {
+        if (from.try_emplace(instruction, at).second) {
+          left.push_back(instruction);
+        }
+      }
+    }
+    for (const auto& [instruction, _] : from) known_[instruction] = false;
+    return false;
   }
 
  private:
-  const Instructions& copied_;
-  const Instructions& replaced_;
+  Look look_;
   absl::flat_hash_map<const HloInstruction*, bool> known_;
 };
 
+using Next = std::vector<const HloInstruction*>;
+
+// Whether a value is needed where its copy is not.
+auto Staying(const Instructions& copied, const Instructions& replaced) {
+  return Finder([&copied, &replaced](const HloInstruction& value, Next* next) {
+    if (replaced.contains(&value)) return MayBeCopied(value);
+    for (const HloInstruction* reader : ReadersOf(value)) {
+      if (reader == &value || !copied.contains(reader)) return true;
+      next->push_back(reader);
+    }
+    return false;
+  });
+}
+
 // Which readers of a value take it, unrounded, to a comparison with itself.
-class Feeding {
- public:
-  explicit Feeding(const HloInstruction& value) : value_(value) {}
-
-  bool Feeds(const HloInstruction& reader) {
-    const auto [known, is_new] = known_.try_emplace(&reader, false);
-    if (!is_new) return known->second;
-    const bool feeds = Find(reader);
-    return known_[&reader] = feeds;
-  }
-
- private:
-  bool Find(const HloInstruction& reader) {
+auto Feeding(const HloInstruction& value) {
+  return Finder([&value](const HloInstruction& reader, Next* next) {
     switch (reader.opcode()) {
       case HloOpcode::kCompare:
-        return RoundedBelow(*reader.operand(0)).contains(&value_) &&
-               RoundedBelow(*reader.operand(1)).contains(&value_);
+        return RoundedBelow(*reader.operand(0)).contains(&value) &&
+               RoundedBelow(*reader.operand(1)).contains(&value);
       // Where it goes from there is not followed.
       case HloOpcode::kCall:
       case HloOpcode::kConditional:
@@ -209,16 +227,16 @@ class Feeding {
         break;
     }
     if (PickedFrom(reader).empty()) return false;
-    const std::vector<const HloInstruction*> readers = ReadersOf(reader);
-    return std::any_of(
-        readers.begin(), readers.end(), [&](const HloInstruction* next) {
-          return next == &reader ? !IsEntryRoot(reader) : Feeds(*next);
-        });
-  }
-
-  const HloInstruction& value_;
-  absl::flat_hash_map<const HloInstruction*, bool> known_;
-};
+    for (const HloInstruction* further : ReadersOf(reader)) {
+      if (further == &reader) {
+        if (!IsEntryRoot(reader)) return true;
+      } else {
+        next->push_back(further);
+      }
+    }
+    return false;
+  });
+}
 
 }  // namespace
 
@@ -247,19 +265,19 @@ void SelfComparisons::AddComparison(const HloInstruction& comparison) {
 bool SelfComparisons::MaySplit(const Instructions& copied,
                                const Instructions& replaced) const {
   if (empty()) return false;
-  Staying staying(copied, replaced);
+  auto staying = Staying(copied, replaced);
   for (const HloInstruction* value : copied) {
     const auto found = compared_.find(value);
     if (found == compared_.end()) continue;
-    Feeding feeding(*value);
+    auto feeding = Feeding(*value);
     int64_t num_inside = 0;
     bool stays = false;
     for (const HloInstruction* reader : ReadersOf(*value)) {
       const bool is_root = reader == value;
-      if (is_root ? IsEntryRoot(*value) : !feeding.Feeds(*reader)) continue;
+      if (is_root ? IsEntryRoot(*value) : !feeding.Finds(*reader)) continue;
       const bool is_inside = !is_root && copied.contains(reader);
       num_inside += is_inside ? 1 : 0;
-      stays |= !is_inside || staying.Stays(*reader);
+      stays |= !is_inside || staying.Finds(*reader);
     }
     const bool reads_other_elements = found->second;
     if (reads_other_elements && num_inside > 1) return true;

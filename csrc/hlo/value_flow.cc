@@ -110,39 +110,38 @@ std::vector<Place> PassedFrom(const Place& place) {
   return from;
 }
 
-// Appends the readers of `instruction`'s result, or of the element of its
-// tuple.
-void AddReaders(const HloInstruction& instruction, int64_t element,
-                std::vector<const HloInstruction*>* readers) {
-  const HloComputation& computation = *instruction.parent();
-  for (const HloInstruction* user : instruction.users()) {
+// A result, or (from 0 on) an element of its tuple.
+using Part = std::pair<const HloInstruction*, int64_t>;
+
+// Appends what reads a part, and to `passed` the parts that it is passed on as.
+void AddReaders(const Part& part, std::vector<const HloInstruction*>* readers,
+                std::vector<Part>* passed) {
+  const auto& [instruction, element] = part;
+  const HloComputation& computation = *instruction->parent();
+  for (const HloInstruction* user : instruction->users()) {
     if (element >= 0) {
       if (user->opcode() == HloOpcode::kGetTupleElement &&
           user->tuple_index() == element) {
-        AddReaders(*user, /*element=*/-1, readers);
+        passed->push_back({user, -1});
       }
-      continue;
-    }
-    if (user->opcode() == HloOpcode::kFusion) {
-      for (int64_t i : user->OperandIndices(&instruction)) {
-        AddReaders(*user->fused_parameter(i), /*element=*/-1, readers);
+    } else if (user->opcode() == HloOpcode::kFusion) {
+      for (int64_t i : user->OperandIndices(instruction)) {
+        passed->push_back({user->fused_parameter(i), -1});
       }
-      continue;
-    }
-    if (user->opcode() == HloOpcode::kTuple && user->IsRoot() &&
-        computation.IsFusionComputation()) {
-      for (int64_t i : user->OperandIndices(&instruction)) {
-        AddReaders(*computation.FusionInstruction(), i, readers);
+    } else if (user->opcode() == HloOpcode::kTuple && user->IsRoot() &&
+               computation.IsFusionComputation()) {
+      for (int64_t i : user->OperandIndices(instruction)) {
+        passed->push_back({computation.FusionInstruction(), i});
       }
-      continue;
+    } else {
+      readers->push_back(user);
     }
-    readers->push_back(user);
   }
-  if (!instruction.IsRoot()) return;
+  if (!instruction->IsRoot()) return;
   if (computation.IsFusionComputation()) {
-    AddReaders(*computation.FusionInstruction(), element, readers);
+    passed->push_back({computation.FusionInstruction(), element});
   } else {
-    readers->push_back(&instruction);
+    readers->push_back(instruction);
   }
 }
 
@@ -209,7 +208,13 @@ std::vector<const HloInstruction*> ResultsOf(
 std::vector<const HloInstruction*> ReadersOf(
     const HloInstruction& instruction) {
   std::vector<const HloInstruction*> readers;
-  AddReaders(instruction, /*element=*/-1, &readers);
+  // Each part is passed on along one way only: users form no cycle.
+  std::vector<Part> left = {{&instruction, -1}};
+  while (!left.empty()) {
+    const Part part = left.back();
+    left.pop_back();
+    AddReaders(part, &readers, &left);
+  }
   return readers;
 }
 

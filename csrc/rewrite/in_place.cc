@@ -63,6 +63,8 @@ class Search {
   };
 
   bool HasChangesInPlace() const;
+  absl::flat_hash_set<int64_t> ElementsOf(const HloInstruction& image,
+                                          const Node& node) const;
   void Classify();
   void FindShown();
   std::vector<int32_t> Spread();
@@ -124,12 +126,40 @@ void Search::Classify() {
   }
 }
 
+// The elements of a tuple that are read, before the pass or after it; -1 where
+// it is read as a whole.
+absl::flat_hash_set<int64_t> Search::ElementsOf(const HloInstruction& image,
+                                                const Node& node) const {
+  absl::flat_hash_set<int64_t> elements;
+  const auto add = [&elements](const HloInstruction& user) {
+    if (user.user_count() == 0 && !user.IsRoot()) return;
+    elements.insert(
+        user.opcode() == HloOpcode::kGetTupleElement ? user.tuple_index() : -1);
+  };
+  for (const HloInstruction* user : image.users()) add(*user);
+  for (const HloInstruction* user :
+       changed_.analysis.index.at(node.number)->users()) {
+    if (changed_.analysis.is_live[first_ + user->local_id()] != 0) add(*user);
+  }
+  return elements;
+}
+
 // From the root and the effects back through operands that were not exchanged.
 void Search::FindShown() {
   std::vector<const HloInstruction*> stack;
-  const auto show = [&](const HloInstruction* image) {
+  // Of tuples that were changed in place: elements that are not shown yet.
+  absl::flat_hash_map<const HloInstruction*, absl::flat_hash_set<int64_t>> left;
+  const auto show = [&](const HloInstruction* image,
+                        const HloInstruction* reader) {
     Node* node = Find(image);
     if (node == nullptr || node->is_shown) return;
+    if (node->kind == Kind::kActive && reader != nullptr &&
+        reader->opcode() == HloOpcode::kGetTupleElement) {
+      const auto [elements, is_new] = left.try_emplace(image);
+      if (is_new) elements->second = ElementsOf(*image, *node);
+      elements->second.erase(reader->tuple_index());
+      if (!elements->second.empty()) return;
+    }
     node->is_shown = true;
     // What is behind an active instruction may make up for its change.
     if (node->kind != Kind::kActive) stack.push_back(image);
@@ -138,7 +168,7 @@ void Search::FindShown() {
     if (IsRoot(image, node) ||
         std::binary_search(changed_.analysis.effects.begin(),
                            changed_.analysis.effects.end(), node.number)) {
-      show(image);
+      show(image, /*reader=*/nullptr);
     }
   }
   while (!stack.empty()) {
@@ -146,7 +176,7 @@ void Search::FindShown() {
     stack.pop_back();
     const Node node = nodes_.at(image);
     for (int64_t k = 0; k < image->operand_count(); ++k) {
-      if (ReadsTheSame(node, k)) show(image->operand(k));
+      if (ReadsTheSame(node, k)) show(image->operand(k), image);
     }
   }
 }

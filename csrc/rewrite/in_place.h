@@ -15,8 +15,11 @@
 // * it differs in nothing that makes its value (layout, sharding, control
 //   dependencies, ...), and neither do its operands, or
 // * unchanged instructions lead from it to the computation's root, or to an
-//   effect, by operands that the pass did not exchange. Since the pass as a
-//   whole is right, the value is.
+//   effect, by operands that the pass did not exchange; to a tuple, from each
+//   element that is read. Since the pass as a whole is right, the value is: no
+//   pass relies on what one of these instructions does not tell apart (the sign
+//   that a comparison loses, the element that a slice drops), since it would
+//   have to know all readers, and then changes them.
 //
 // The same goes for a value that the pass changed in place and then replaced by
 // one that it declared equal to it.

@@ -14,11 +14,12 @@ namespace hloenv {
 namespace {
 
 std::atomic<int64_t> num_scopes{0};
+thread_local int64_t num_own_scopes = 0;
 
-// The thread that forked holds the GIL, so it is in no scope; the others do not
-// exist in the new process.
+// The thread that forked, in a signal handler perhaps, is the only one in the
+// new process.
 const bool is_reset_by_forks = [] {
-  CallInForkedProcesses([] { num_scopes = 0; });
+  CallInForkedProcesses([] { num_scopes = num_own_scopes; });
   return true;
 }();
 
@@ -30,8 +31,14 @@ void EndProcess(int exit_code, void*) {
 
 }  // namespace
 
-NativeScope::NativeScope() { ++num_scopes; }
-NativeScope::~NativeScope() { --num_scopes; }
+NativeScope::NativeScope() {
+  ++num_scopes;
+  ++num_own_scopes;
+}
+NativeScope::~NativeScope() {
+  --num_scopes;
+  --num_own_scopes;
+}
 
 void SkipDestructorsAtExit() { on_exit(EndProcess, nullptr); }
 

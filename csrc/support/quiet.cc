@@ -20,14 +20,15 @@ struct Level {
 };
 
 Level level;
+thread_local int num_own = 0;  // of num_alive
 
 void Restore() { absl::SetMinLogLevel(level.before); }
 
-// The threads that hold the logs back do not exist in a process that is forked
-// off.
+// The other threads that hold the logs back do not exist in a process that is
+// forked off.
 void RestoreInForkedProcess() {
-  if (level.num_alive > 0) Restore();
-  level.num_alive = 0;
+  if (level.num_alive > 0 && num_own == 0) Restore();
+  level.num_alive = num_own;
 }
 
 }  // namespace
@@ -43,6 +44,7 @@ void SetQuiet(bool is_quiet) {
 QuietLogs::QuietLogs() : counts_(quiet) {
   if (!counts_) return;
   std::lock_guard<std::mutex> lock(MutexOf(ProcessLock::kLogs));
+  ++num_own;
   if (level.num_alive++ > 0) return;
   level.before = absl::MinLogLevel();
   absl::SetMinLogLevel(absl::LogSeverityAtLeast::kFatal);
@@ -51,6 +53,7 @@ QuietLogs::QuietLogs() : counts_(quiet) {
 QuietLogs::~QuietLogs() {
   if (!counts_) return;
   std::lock_guard<std::mutex> lock(MutexOf(ProcessLock::kLogs));
+  --num_own;
   if (--level.num_alive == 0) Restore();
 }
 

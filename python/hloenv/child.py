@@ -288,6 +288,10 @@ class _Standby:
         self._started: Child | None = None
         self.num_requests = 0
 
+    def forget_threads(self) -> None:
+        """Nobody holds the lock: for a process that has just been forked off."""
+        self._lock = threading.Lock()
+
     def request(
         self, header: dict[str, Any], *blobs: bytes, timeout_s: float | None
     ) -> None:
@@ -304,6 +308,15 @@ _compiling = _Standby()
 # Enough for any module, and too little for one that only claims to be large.
 _reading = _Standby(max_memory_bytes=8 << 30)
 _READ_TIMEOUT_S = 300.0
+
+
+def _forget_threads() -> None:
+    # Another thread of the process that forked may hold the lock, and is not here.
+    for standby in (_compiling, _reading):
+        standby.forget_threads()
+
+
+os.register_at_fork(after_in_child=_forget_threads)
 
 
 def try_compile(
