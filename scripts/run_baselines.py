@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The leaderboard: all heuristics, or all searches, over the dataset's test split.
+"""The leaderboard: policies, searches and baselines over a split of the dataset.
 
 The same as `hloenv bench`, whose arguments it takes:
 
     python scripts/run_baselines.py --quick
     python scripts/run_baselines.py --modules 200 --search -o bench
+    python scripts/run_baselines.py --split unseen --extent real --threads 2 -o bench
 """
 
 from __future__ import annotations

@@ -11,9 +11,11 @@ import pytest
 from hloenv.bench import baselines, flags, runner
 from hloenv.bench.contestants import as_contestant, as_contestants
 from hloenv.bench.entries import Entry
+from hloenv.bench.profile import profiles
 from hloenv.bench.runner import Plan, run, version_store
 from hloenv.errors import ArgumentError
 from hloenv.module import HloModule
+from hloenv.roofline import Rates
 from hloenv.settings import Settings
 from hloenv.store import Store
 
@@ -229,3 +231,19 @@ def test_every_baseline_says_what_it_is():
     for each in baselines.BASELINES.values():
         assert each.summary
         assert each.settings
+
+
+@pytest.mark.compile
+def test_a_profile_says_what_a_module_computes_and_where_its_time_goes(store):
+    made = plan("fusion/xla")
+    (profile,) = profiles([entry()], made, store)
+    assert not profile.error
+    assert sum(profile.shares.values()) == pytest.approx(1)
+    assert profile.shares["dot"] > 0
+    dot_flops = 2 * 16 * 32 * 8
+    assert dot_flops <= profile.flops < 1.5 * dot_flops
+    arguments = 4 * (16 * 32 + 32 * 8 + 16 + 16 * 8)
+    assert profile.argument_bytes == arguments <= profile.moved_bytes
+    rates = Rates(dot_flops_per_s=1e9, memory_bytes_per_s=1e12)
+    assert profile.floor_s(rates) == profile.flops / 1e9
+    assert profiles([entry()], made, store) == [profile]

@@ -45,7 +45,7 @@ class Baseline:
     @property
     def definition(self) -> str:
         """What its results depend on beside the code."""
-        return f"{self.compiler}: {' | '.join(self.settings)}"
+        return f"{self.summary}: {', or '.join(self.settings) or 'its own flags'}"
 
     @property
     def chooses(self) -> bool:

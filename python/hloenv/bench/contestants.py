@@ -80,6 +80,7 @@ HEURISTICS = (
     "algsimp/keep-original",
     "algsimp/accept-all",
     "algsimp/fewest-ops",
+    "algsimp/keep-convolutions",
     "live-algsimp/keep-original",
     "live-algsimp/fewest-ops",
     "live-algsimp/random",

@@ -29,7 +29,7 @@ import numpy as np
 
 from ..arrays import OutputComparison
 from ..child import last_words, make_error, signal_name
-from ..errors import HloEnvError, MeasureTimeout, WorkerError
+from ..errors import CompileError, HloEnvError, MeasureTimeout, WorkerError
 from ..executable import Executable, compile, time_runs
 from ..module import HloModule
 from ..worker import _end_with_parent, _Example
@@ -273,7 +273,9 @@ class _Xla:
     def renew(self) -> None:
         # Kept, as the next copy would take the place of one that has gone.
         self._kept.append(self._current)
-        self._current = self._original.copy()
+        # Where XLA cannot export the code, it stays where it is.
+        with contextlib.suppress(CompileError):
+            self._current = self._original.copy()
 
     def time(self, calls: int, rounds: int) -> list[int]:
         inputs = self._inputs[0]
@@ -309,7 +311,7 @@ class _Jax:
         ]
         started = time.perf_counter_ns()
         self._function = self._jit(self._program)
-        self._wait(self._function(*self._inputs[0]))
+        self._wait(self._function(*self._inputs[0]))  # type: ignore[no-untyped-call]
         self._compile_ns = time.perf_counter_ns() - started
 
     def loaded(self) -> Loaded:

@@ -280,7 +280,9 @@ def changes_of(game: Game, prefix: Prefix) -> Counter[str]:
         for index in (prefix[stop] != default).nonzero()[0].tolist():
             choices = alternatives[index].choices
             choice, usual = choices[prefix[stop][index]], choices[default[index]]
-            if prefix[stop][index] == 0:
+            if prefix[stop][index] < 0:
+                what = f"left to XLA: {choices[0].opcode}"
+            elif prefix[stop][index] == 0:
                 what = f"not {'+'.join(usual.passes)} of {choice.opcode}"
             else:
                 rule = f" ({choice.rule})" if choice.rule else ""

@@ -67,15 +67,22 @@ class Standing:
         return self.headline.mean
 
 
-def standings(rows: Sequence[Row]) -> list[Standing]:
+def standings(
+    rows: Sequence[Row], times_ns: dict[str, float] | None = None
+) -> list[Standing]:
     """One for each method, the best mean first.
 
     Only modules that all methods were played on count. An error counts as XLA's
     default, which a user would then keep: a method that fails gains nothing by it.
+
+    Args:
+        rows: of all methods.
+        times_ns: XLA's time of each module; by default from these rows.
     """
     by_contestant: dict[str, list[Row]] = defaultdict(list)
     complete = complete_modules(rows)
-    times_ns = baselines_ns(rows)
+    if times_ns is None:
+        times_ns = baselines_ns(rows)
     for row in rows:
         if row.module in complete:
             by_contestant[row.contestant].append(row)
@@ -130,7 +137,9 @@ def module_logs(rows: Iterable[Row]) -> np.ndarray:
     return np.array([np.mean(each) for each in by_module.values()])
 
 
-def standings_table(rows: Sequence[Row]) -> Table:
+def standings_table(
+    rows: Sequence[Row], times_ns: dict[str, float] | None = None
+) -> Table:
     """The leaderboard."""
     columns = (
         *("method", "repositories", "entry points", "modules", "speed-up", "95 %"),
@@ -138,7 +147,7 @@ def standings_table(rows: Sequence[Row]) -> Table:
         *("instructions", "bytes", "flops", "decide"),
     )
     cells: list[tuple[str, ...]] = []
-    for each in standings(rows):
+    for each in standings(rows, times_ns):
         line = each.headline
         is_baseline = each.contestant.startswith("baseline/")
         cells.append(
@@ -166,9 +175,12 @@ def interval(line: Headline) -> str:
     return f"{line.low:.3f} to {line.high:.3f}"
 
 
-def durations_table(rows: Sequence[Row]) -> Table:
+def durations_table(
+    rows: Sequence[Row], times_ns: dict[str, float] | None = None
+) -> Table:
     """Each method on modules by how long XLA's default takes."""
-    times_ns = baselines_ns(rows)
+    if times_ns is None:
+        times_ns = baselines_ns(rows)
     complete = complete_modules(rows)
     names = [name for name, _ in DURATIONS]
     classes = {duration_class(times_ns.get(module)) for module in complete}
@@ -291,9 +303,12 @@ def tables(rows: Sequence[Row]) -> dict[str, Table]:
         for threads in sorted({row.threads for row in of_extent}):
             some = [row for row in of_extent if row.threads == threads]
             where = f"{extent} extents, {threads} thread{'s' * (threads > 1)}"
+            times_ns = baselines_ns(some)
             for title, chosen in _kinds(some):
-                found[f"{title}, {where}"] = standings_table(chosen)
-                found[f"{title} by XLA's duration, {where}"] = durations_table(chosen)
+                found[f"{title}, {where}"] = standings_table(chosen, times_ns)
+                found[f"{title} by XLA's duration, {where}"] = durations_table(
+                    chosen, times_ns
+                )
         found[f"By entry point, {extent} extents"] = entry_points_table(of_extent)
         found[f"By family, {extent} extents"] = families_table(of_extent)
         found[f"By module, {extent} extents"] = modules_table(of_extent)

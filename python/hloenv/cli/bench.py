@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from ..bench import runner
+from ..bench.baselines import BASELINES
 from ..bench.contestants import (
     BASELINE_METHODS,
     BEST_RULE,
@@ -252,4 +253,6 @@ def _list() -> None:
     output.print_table(("space", "what is decided"), rows, fold=("what is decided",))
     output.print_line("\npolicies: " + ", ".join((*list_policies(), BEST_RULE)))
     searches = ", ".join(f"search:{name}" for name in list_searches())
-    output.print_line("searches: " + searches)
+    output.print_line("searches: " + searches + "\n")
+    baselines = [(f"baseline/{each.name}", each.summary) for each in BASELINES.values()]
+    output.print_table(("baseline", "what it is"), baselines, fold=("what it is",))

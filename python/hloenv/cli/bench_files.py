@@ -115,7 +115,10 @@ def _facts(run: Finished) -> dict[str, str]:
 def _sources(plan: Plan) -> str:
     """The commit, and what is wrong with it."""
     root = source_root()
-    words = f"commit {commit_of(root)}"
+    commit = commit_of(root)
+    words = f"commit {commit}"
+    if commit.id != plan.commit.partition("+")[0]:
+        words += f"; **it was {plan.commit} when the run began**"
     if code_version(root) != plan.version:
         words += "; **the sources changed during the run**"
     if is_extension_stale(root):
