@@ -157,6 +157,32 @@ const char* CheckCalls(const Outline& outline, bool* is_too_deep) {
   return nullptr;
 }
 
+bool HasOpaque(const OutlineShape& shape) {
+  return shape.type == xla::OPAQUE_TYPE ||
+         absl::c_any_of(shape.elements, HasOpaque);
+}
+
+// XLA cannot lay out, measure or compare opaque values. `self` may hand them
+// on, and a custom call may know what they are.
+const char* CheckOpaque(const OutlineComputation& computation,
+                        OutlineInstruction* self) {
+  self->has_opaque = HasOpaque(self->shape);
+  switch (self->opcode) {
+    case xla::HloOpcode::kCustomCall:
+    case xla::HloOpcode::kGetTupleElement:
+    case xla::HloOpcode::kParameter:
+    case xla::HloOpcode::kTuple:
+      return nullptr;
+    default:
+      break;
+  }
+  const bool takes_opaque = absl::c_any_of(self->operands, [&](int32_t i) {
+    return computation.instructions[i].has_opaque;
+  });
+  return self->has_opaque || takes_opaque ? "it works on an opaque value"
+                                          : nullptr;
+}
+
 Doubt MakeDoubt(const OutlineComputation& computation,
                 const OutlineInstruction* instruction, const char* why) {
   Doubt doubt;
@@ -223,9 +249,10 @@ Doubt CheckOutline(Outline* outline) {
     const char* why = NumberParameters(&computation);
     if (why != nullptr) return MakeDoubt(computation, nullptr, why);
   }
-  for (const OutlineComputation& computation : outline->computations) {
-    for (const OutlineInstruction& each : computation.instructions) {
+  for (OutlineComputation& computation : outline->computations) {
+    for (OutlineInstruction& each : computation.instructions) {
       const char* why = CheckShape(each.shape);
+      if (why == nullptr) why = CheckOpaque(computation, &each);
       if (why == nullptr) why = CheckInstruction(*outline, computation, each);
       if (why != nullptr) return MakeDoubt(computation, &each, why);
     }

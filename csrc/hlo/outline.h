@@ -103,6 +103,7 @@ struct OutlineInstruction {
   absl::InlinedVector<std::pair<Field, Ints>, 2> fields;
   std::vector<OutlineShape> constrained_operands;
   std::vector<OutlineAlias> aliases;
+  bool has_opaque = false;  // anywhere in its shape; filled by the check
 
   // Null where the attribute is not there.
   const Ints* Find(Field field) const;

@@ -78,25 +78,52 @@ Why Reduce(const Node& node) {
   return Results(node, half, left);
 }
 
-// The window has `rank` dimensions, all within reason.
-static Why Window(const Node& node, int64_t rank) {
+// How many windows fit along a dimension; -1 where XLA could not compute that.
+static int64_t CountWindows(int64_t base, int64_t base_dilation, int64_t low,
+                            int64_t high, int64_t size, int64_t window_dilation,
+                            int64_t stride) {
+  const __int128 dilated =
+      base == 0 ? 0 : static_cast<__int128>(base - 1) * base_dilation + 1;
+  const __int128 padded = dilated + low + high;
+  const __int128 window = static_cast<__int128>(size - 1) * window_dilation + 1;
+  if (padded < 0 || padded > kMaxBytes || window > kMaxBytes) return -1;
+  if (padded == 0 || window > padded) return 0;
+  return static_cast<int64_t>((padded - window) / stride) + 1;
+}
+
+// The window moves over the dimensions `base`, all within reason, and stands in
+// `places` places.
+static Why Window(const Node& node, const Ints& base, const Ints& places) {
   const struct {
     Field field;
     int64_t low;
-  } kParts[] = {{Field::kWindowSize, 1},        {Field::kWindowStride, 1},
-                {Field::kWindowPadLow, -1},     {Field::kWindowPadHigh, -1},
-                {Field::kWindowLhsDilation, 1}, {Field::kWindowRhsDilation, 1}};
+  } kParts[] = {{Field::kWindowSize, 1},
+                {Field::kWindowStride, 1},
+                {Field::kWindowPadLow, -kMaxWindow},
+                {Field::kWindowPadHigh, -kMaxWindow},
+                {Field::kWindowLhsDilation, 1},
+                {Field::kWindowRhsDilation, 1}};
   for (const auto& part : kParts) {
     const Ints& list = node.List(part.field);
-    if (static_cast<int64_t>(list.size()) != rank) {
+    if (list.size() != base.size()) {
       return "its window has another number of dimensions";
     }
     for (const int64_t value : list) {
-      const int64_t low = part.low == -1 ? -kMaxWindow : part.low;
-      if (value < low || value > kMaxWindow) {
+      if (value < part.low || value > kMaxWindow) {
         return "its window is out of range";
       }
     }
+  }
+  if (places.size() != base.size()) return "ranks differ";
+  for (size_t i = 0; i < base.size(); ++i) {
+    const int64_t count = CountWindows(
+        base[i], node.List(Field::kWindowLhsDilation)[i],
+        node.List(Field::kWindowPadLow)[i], node.List(Field::kWindowPadHigh)[i],
+        node.List(Field::kWindowSize)[i],
+        node.List(Field::kWindowRhsDilation)[i],
+        node.List(Field::kWindowStride)[i]);
+    if (count < 0) return "its window is out of range of what it moves over";
+    if (count != places[i]) return "its window stands in other places";
   }
   return nullptr;
 }
@@ -105,13 +132,12 @@ Why ReduceWindow(const Node& node) {
   if (Why why = ArraysAndInits(node)) return why;
   if (node.num_called() != 1) return "it has one computation";
   const int64_t half = node.count() / 2;
-  if (Why why = Window(node, Node::Rank(node.operand(0)))) return why;
-  if (Why why = ScalarFunction(node, 0, 2 * half, half)) return why;
   const OutlineShape& first =
       node.shape().IsTuple() && !node.shape().elements.empty()
           ? node.shape().elements[0]
           : node.shape();
-  if (Node::Rank(first) != Node::Rank(node.operand(0))) return "ranks differ";
+  if (Why why = Window(node, node.operand(0).dims, first.dims)) return why;
+  if (Why why = ScalarFunction(node, 0, 2 * half, half)) return why;
   return Results(node, half, first.dims);
 }
 
@@ -119,11 +145,12 @@ Why SelectAndScatter(const Node& node) {
   if (Why why = NeedArrays(node, 3)) return why;
   if (node.num_called() != 2) return "it has two computations";
   if (!node.operand(2).IsScalar() ||
-      node.operand(0).dims != node.shape().dims ||
-      Node::Rank(node.operand(1)) != node.rank()) {
+      node.operand(0).dims != node.shape().dims) {
     return "dimensions do not fit";
   }
-  if (Why why = Window(node, node.rank())) return why;
+  if (Why why = Window(node, node.shape().dims, node.operand(1).dims)) {
+    return why;
+  }
   if (Why why = ScalarFunction(node, 0, 2, 1)) return why;
   return ScalarFunction(node, 1, 2, 1);
 }
@@ -167,13 +194,20 @@ Why Convolution(const Node& node) {
       Node::Rank(node.operand(1)) != rank) {
     return "ranks differ";
   }
+  const Ints& input = node.List(Field::kConvInput);
   const Ints& kernel = node.List(Field::kConvKernel);
-  if (!IsPermutation(node.List(Field::kConvInput), rank) ||
-      !IsPermutation(kernel, rank) ||
-      !IsPermutation(node.List(Field::kConvOutput), rank)) {
+  const Ints& output = node.List(Field::kConvOutput);
+  if (!IsPermutation(input, rank) || !IsPermutation(kernel, rank) ||
+      !IsPermutation(output, rank)) {
     return "its dimensions are not there";
   }
-  if (Why why = Window(node, rank - 2)) return why;
+  Ints base;
+  Ints places;
+  for (int64_t i = 2; i < rank; ++i) {
+    base.push_back(node.operand(0).dims[input[i]]);
+    places.push_back(node.shape().dims[output[i]]);
+  }
+  if (Why why = Window(node, base, places)) return why;
   const Ints& sizes = node.List(Field::kWindowSize);
   for (size_t i = 0; i < sizes.size(); ++i) {
     if (node.operand(1).dims[kernel[i + 2]] != sizes[i]) {
@@ -182,10 +216,15 @@ Why Convolution(const Node& node) {
   }
   const int64_t groups = node.Number(Field::kFeatureGroups);
   const int64_t batches = node.Number(Field::kBatchGroups);
-  return groups >= 1 && groups <= kMaxWindow && batches >= 1 &&
-                 batches <= kMaxWindow
+  if (groups < 1 || groups > kMaxWindow || batches < 1 ||
+      batches > kMaxWindow) {
+    return "its groups are out of range";
+  }
+  return node.shape().dims[output[0]] ==
+                     node.operand(0).dims[input[0]] / batches &&
+                 node.shape().dims[output[1]] == node.operand(1).dims[kernel[1]]
              ? nullptr
-             : "its groups are out of range";
+             : "dimensions do not fit";
 }
 
 Why Gather(const Node& node) {

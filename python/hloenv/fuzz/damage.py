@@ -214,6 +214,37 @@ def _change_alike(text: bytes, rng: random.Random) -> bytes:
     return _replace(_CALL, text, by, rng)
 
 
+_WINDOW = re.compile(rb"(?<=window=\{)size=[\dx]+[^{}]*")
+
+
+def _change_window(text: bytes, rng: random.Random) -> bytes:
+    """Paddings that may take more than there is, and dilations."""
+
+    def by(old: bytes) -> bytes:
+        size, *others = old.split(b" ")
+        rank = size.count(b"x") + 1
+
+        def drawn(choices: Sequence[object]) -> str:
+            return "x".join(str(rng.choice(choices)) for _ in range(rank))
+
+        pads = (-(2**31), -1000, -10, -3, -2, -1, 0, 1, 4, 2**31)
+        pairs = [f"{low}_{rng.choice(pads)}" for low in pads]
+        sizes = (1, 1, 2, 3, 2**31)
+        key, value = rng.choice(
+            (
+                ("pad", drawn(pairs)),
+                ("pad", drawn(pairs)),
+                ("lhs_dilate", drawn(sizes)),
+                ("rhs_dilate", drawn(sizes)),
+                ("stride", drawn(sizes)),
+            )
+        )
+        kept = [each for each in others if not each.startswith(key.encode())]
+        return b" ".join((size, *kept, f"{key}={value}".encode()))
+
+    return _replace(_WINDOW, text, by, rng)
+
+
 _TEXT: tuple[tuple[Callable[[bytes, random.Random], bytes], int], ...] = (
     (_change_number, 8),
     (_change_everywhere, 6),
@@ -238,6 +269,9 @@ def damage_text(text: bytes, corpus: Sequence[bytes], rng: random.Random) -> byt
         lines = text.split(b"\n")
         lines.insert(rng.randrange(len(lines) + 1), rng.choice(other))
         return b"\n".join(lines)
+    # Of texts without windows, the mutants stay what they were.
+    if b"window={" in text and rng.random() < 0.2:
+        return _change_window(text, rng)
     functions, weights = zip(*_TEXT, strict=True)
     (function,) = rng.choices(functions, weights)
     damaged: bytes = function(text, rng)
