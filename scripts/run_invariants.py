@@ -5,7 +5,9 @@
 Tests check a sample; this is the whole matrix (`hloenv.fuzz.cells` says how much of it
 is wanted). Each module runs in its own child process, so that a CHECK failure inside
 XLA is one line of the result. Results go into JSONL files as they come; a run that is
-started again does only what is missing, and several shards may run at once:
+started again does only what is missing, and several shards may run at once. --doc
+writes the page, and beside it an archive of the results, which a commit carries to
+other machines: every run goes on from docs/invariants.parquet.
 
     python scripts/run_invariants.py --seconds 600           # the shipped dataset
     python scripts/run_invariants.py --shard 0/2             # a half of the modules
@@ -26,11 +28,11 @@ import time
 from pathlib import Path
 
 from hloenv._native import core
-from hloenv.fuzz import cells
-from hloenv.fuzz.results import Results, code_version, is_stale
+from hloenv.fuzz import archive, cells
+from hloenv.fuzz.results import Results, Row, code_version, is_stale
 from hloenv.fuzz.subjects import find_subjects
 from hloenv.fuzz.summary import Summary
-from hloenv.fuzz.sweep import LIMITS, Limits, Sweep, missing_tasks, sampled_tasks
+from hloenv.fuzz.sweep import Limits, Sweep, missing_tasks, sampled_tasks
 
 ROOT = Path(__file__).resolve().parent.parent
 _SAMPLE_INSTRUCTIONS = 800
@@ -57,6 +59,14 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--results", type=Path, default=ROOT / "invariants")
     parser.add_argument(
+        "--archives",
+        nargs="*",
+        type=Path,
+        default=[ROOT / "docs" / "invariants.parquet"],
+        metavar="FILE",
+        help="results of other machines, read too (default: docs/invariants.parquet)",
+    )
+    parser.add_argument(
         "--kinds", nargs="*", choices=sorted(cells.default_extents()), help="of checks"
     )
     parser.add_argument("--passes", nargs="*", default=[], help="only these")
@@ -74,8 +84,9 @@ def parse_arguments() -> argparse.Namespace:
         nargs="*",
         default=[],
         metavar="VERSION",
-        help="results of these versions of the code count too, but for failures, "
-        "because nothing that they check has changed since",
+        help="results of these versions of the code count too, if they are of the "
+        "same TensorFlow, but for failures, because nothing that they check has "
+        "changed since",
     )
     parser.add_argument(
         "--retry",
@@ -84,7 +95,12 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--sample", metavar="SEED", help="random cells, without end")
     parser.add_argument("--failures", type=Path, help="save modules that fail here")
-    parser.add_argument("--doc", type=Path, help="write the result to this file")
+    parser.add_argument(
+        "--doc",
+        type=Path,
+        help="write the result to this file, and all results to FILE.parquet beside it",
+        metavar="FILE.md",
+    )
     return parser.parse_args()
 
 
@@ -104,6 +120,27 @@ def _header(arguments: argparse.Namespace, versions: dict[str, str]) -> list[str
         f"sources: {commit}; versions of the checked code: {listed}; XLA of TensorFlow "
         f"{core.tensorflow_version}; Python {sys.version.split()[0]}",
     ]
+
+
+def read_results(arguments: argparse.Namespace, versions: dict[str, str]) -> Results:
+    """What is known; without what the command line wants to have checked again."""
+    beside = [arguments.doc.with_suffix(".parquet")] if arguments.doc else []
+    paths = {path.resolve(): path for path in (*arguments.archives, *beside)}
+    archived = [
+        row for path in paths.values() if path.is_file() for row in archive.read(path)
+    ]
+    results = Results(arguments.results, versions, arguments.accept, archived=archived)
+    if results.num_damaged:
+        print(f"warning: {results.num_damaged} damaged lines", file=sys.stderr)
+
+    def is_wanted(row: Row) -> bool:
+        # What another version of the code got wrong is to be looked at again.
+        is_old = bool(row.violations) and row.version != versions[row.kind]
+        is_named = arguments.only and row.fingerprint.startswith(arguments.only)
+        return bool(is_old or is_named or (arguments.retry and row.is_limited))
+
+    results.look_again(is_wanted)
+    return results
 
 
 class _Progress:
@@ -141,17 +178,9 @@ def main() -> int:
         passes=arguments.passes,
         variants=arguments.variants,
     )
-    versions = {kind: code_version(ROOT, kind) for kind in kinds}
-    accepted = {kind: {versions[kind], *arguments.accept} for kind in kinds}
-    results = Results(arguments.results, accepted)
-    if arguments.only:
-        results.rows.clear()
-    for key, row in list(results.rows.items()):
-        # What another version of the code got wrong is to be looked at again.
-        is_old = bool(row.violations) and row.version != versions[row.kind]
-        is_limited = any(reason.startswith(LIMITS) for reason in row.skipped)
-        if is_old or (arguments.retry and is_limited):
-            del results.rows[key]
+    # Of all kinds: those that are not checked now stay in the archive.
+    versions = {kind: code_version(ROOT, kind) for kind in extents}
+    results = read_results(arguments, versions)
     index, count = arguments.shard
     sweep = Sweep(
         results,
@@ -178,11 +207,14 @@ def main() -> int:
     for line in unread:
         print(f"unread: {line}", file=sys.stderr)
     summary = Summary(plan, results)
-    page = summary.to_markdown(_header(arguments, versions))
+    page = summary.to_markdown(
+        _header(arguments, {kind: versions[kind] for kind in kinds})
+    )
     print(page)
     if arguments.doc:
         arguments.doc.parent.mkdir(parents=True, exist_ok=True)
         arguments.doc.write_text(page, encoding="utf-8")
+        archive.write(arguments.doc.with_suffix(".parquet"), results.everything())
     return int(bool(summary.failures))
 
 

@@ -14,10 +14,10 @@ import pytest
 
 import hloenv
 from hloenv.fuzz import cells, sweep
-from hloenv.fuzz.children import note
+from hloenv.fuzz.children import Job, Pool, note, starts
 from hloenv.fuzz.invariants import Report, parse
 from hloenv.fuzz.matrix import _check_default, check_default
-from hloenv.fuzz.results import Results, Row, code_version
+from hloenv.fuzz.results import Results, Row
 from hloenv.fuzz.subjects import Subject, find_subjects
 from hloenv.fuzz.summary import Summary
 from hloenv.fuzz.sweep import Limits, Sweep, Task, missing_tasks, sampled_tasks
@@ -145,7 +145,7 @@ def _row(**changes: object) -> Row:
 
 
 def test_rows_come_back_and_a_torn_line_does_not(tmp_path: Path) -> None:
-    versions = {"structure": {"v1"}}
+    versions = {"structure": "v1"}
     full = _row(violations=("a",), skipped={"b": 2}, whole=(("c", "d"),))
     Results(tmp_path, versions).add([full, _row(passes="dce")], "one")
     with (tmp_path / "one.jsonl").open("a") as file:
@@ -158,16 +158,16 @@ def test_rows_come_back_and_a_torn_line_does_not(tmp_path: Path) -> None:
 
 
 def test_a_line_after_a_torn_one_is_read(tmp_path: Path) -> None:
-    versions = {"structure": {"v1"}}
+    versions = {"structure": "v1"}
     (tmp_path / "one.jsonl").write_text(_row(passes="algsimp").to_json()[:-9])
     Results(tmp_path, versions).add([_row()], "one")
     assert list(Results(tmp_path, versions).rows.values()) == [_row()]
 
 
 def test_rows_of_other_code_do_not_count(tmp_path: Path) -> None:
-    Results(tmp_path, {"structure": {"v1"}}).add([_row()], "one")
-    assert not Results(tmp_path, {"structure": {"v2"}}).rows
-    assert not Results(tmp_path, {"values": {"v1"}}).rows
+    Results(tmp_path, {"structure": "v1"}).add([_row()], "one")
+    assert not Results(tmp_path, {"structure": "v2"}).rows
+    assert not Results(tmp_path, {"values": "v1"}).rows
 
 
 @pytest.mark.parametrize(
@@ -183,23 +183,6 @@ def test_states(changes: dict[str, object], state: str) -> None:
     assert _row(**changes).state == state
 
 
-def test_the_version_is_of_code_and_not_of_comments(tmp_path: Path, root: Path) -> None:
-    for folder in ("csrc", "python"):
-        (tmp_path / folder).mkdir()
-    (tmp_path / "python" / "hloenv").symlink_to(root / "python" / "hloenv")
-    for name in ("hlo", "passes", "rewrite", "support", "runtime"):
-        (tmp_path / "csrc" / name).mkdir()
-    source = tmp_path / "csrc" / "rewrite" / "a.cc"
-
-    def version(text: str) -> str:
-        source.write_text(text)
-        return code_version(tmp_path, "structure")
-
-    plain = version("int a = 1;\n")
-    assert version("// one\nint a =  1;\n") == plain
-    assert version("int a = 2;\n") != plain
-
-
 # --- what is done -------------------------------------------------------------
 
 
@@ -209,7 +192,14 @@ def check(_: str, variant: str, passes: tuple[str, ...]) -> Iterator[Report]:
     if variant == "dead":
         os.abort()
     for name in passes:
+        starts(name)
         note(f"structure {name}")
+        if name == "in float64":
+            note("expected in float64")
+            time.sleep(60)
+        if name == "original":
+            note("expected in float64")
+            os.abort()
         if name == "killer":
             os.abort()
         if name == "sleeper":
@@ -230,7 +220,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Sweep, Results
             is_timed_by_value=True,
         ),
     )
-    results = Results(tmp_path / "results", {"structure": {"v1"}})
+    results = Results(tmp_path / "results", {"structure": "v1"})
     runner = Sweep(
         results,
         {"structure": "v1"},
@@ -269,6 +259,57 @@ def test_a_child_that_dies_before_the_passes_blames_none(
     task = Task("structure", _subject(2), "dead", ("a", "b"))
     assert runner.run([iter([task])], seconds=60)
     assert _states(results) == {"a": "skipped", "b": "skipped"}
+
+
+def test_a_timeout_in_the_middle_of_one_pass_leaves_the_others(
+    run: tuple[Sweep, Results],
+) -> None:
+    runner, results = run
+    task = Task("structure", _subject(2), "raw", ("in float64", "a", "b"))
+    assert runner.run([iter([task])], seconds=60)
+    assert _states(results) == {"in float64": "skipped", "a": "checked", "b": "checked"}
+
+
+def test_a_crash_over_the_original_is_no_failure_of_a_pass(
+    run: tuple[Sweep, Results],
+) -> None:
+    runner, results = run
+    task = Task("structure", _subject(2), "raw", ("original", "a"))
+    assert runner.run([iter([task])], seconds=60)
+    assert _states(results) == {"original": "skipped", "a": "checked"}
+
+
+@pytest.mark.parametrize("name", ["m", "e", "timeout", "a.b"])
+def test_no_name_of_a_module_hides_what_ran_out_of_time(
+    run: tuple[Sweep, Results], name: str
+) -> None:
+    runner, results = run
+    task = Task("structure", replace(_subject(2), name=name), "raw", ("sleeper",))
+    assert runner.run([iter([task])], seconds=60)
+    (row,) = results.rows.values()
+    assert row.skipped == {"timeout: structure": 1}
+    assert row.is_limited
+    assert sweep.general(f"compile of {name} fails at module m0", task) == (
+        "compile of … fails at module m0"
+    )
+
+
+@pytest.mark.parametrize(
+    ("function", "passes"),
+    [
+        ("check_structure", "cse"),
+        ("check_values", "cse"),
+        ("check_compiled_values", "cse"),
+        ("check_default", "dce"),
+    ],
+)
+def test_checks_say_when_a_pass_starts(function: str, passes: str) -> None:
+    text = _TEXT.replace("SIZE", "5")
+    job = Job(f"hloenv.fuzz.matrix:{function}", (text, "raw", (passes,)))
+    broken = Job(f"hloenv.fuzz.matrix:{function}", ("no module\n", "raw", (passes,)))
+    with Pool() as pool:
+        assert pool.run(job).started == passes
+        assert pool.run(broken).started == ""
 
 
 def test_a_failure_is_kept_with_its_module(
@@ -337,7 +378,7 @@ def test_a_sample_is_that_of_its_seed() -> None:
 def test_the_page_counts_every_cell(tmp_path: Path) -> None:
     subject = _subject(2)
     plan = cells.Plan([subject], [_extent(other_modules=0, pairs=0)], variants=["raw"])
-    results = Results(tmp_path, {"structure": {"v1"}})
+    results = Results(tmp_path, {"structure": "v1"})
     row = _row(fingerprint=subject.fingerprint, module=subject.name)
     results.add(
         [

@@ -35,7 +35,7 @@ def test_a_random_sample_of_the_matrix(tmp_path: Path, sample_seed: str) -> None
     subjects, _ = find_subjects("dataset")
     extents = cells.default_extents()
     plan = cells.Plan(subjects, list(extents.values()))
-    results = Results(tmp_path, {kind: {"now"} for kind in extents})
+    results = Results(tmp_path, dict.fromkeys(extents, "now"))
     sweep = Sweep(
         results,
         dict.fromkeys(extents, "now"),

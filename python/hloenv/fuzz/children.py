@@ -47,6 +47,8 @@ class Outcome:
             signal and XLA's last words, or "timeout".
         seconds: wall-clock time.
         note: the last one that the function made, see `note`.
+        started: what the function said last that it started, see `starts`; "" if it
+            did not come that far.
     """
 
     index: int
@@ -54,6 +56,7 @@ class Outcome:
     error: str = ""
     seconds: float = 0.0
     note: str = ""
+    started: str = ""
 
     @property
     def value(self) -> Any:
@@ -219,6 +222,12 @@ def note(text: str) -> None:
         _write(_out, ("note", text))
 
 
+def starts(name: str) -> None:
+    """Says that preparations are over, and which part of the work begins."""
+    if _out is not None:
+        _write(_out, ("starts", name))
+
+
 def _write(stream: IO[bytes], value: object) -> None:
     data = pickle.dumps(value)
     stream.write(_LENGTH.pack(len(data)) + data)
@@ -333,11 +342,13 @@ def _take(child: _Running) -> bool:
             child.clock_from = time.monotonic()
     elif kind == "note":
         child.outcome.note = value
+    elif kind == "starts":
+        child.outcome.started = value
     elif kind == "error":
         child.outcome.error = value
     else:
         child.is_done = True
-    return kind in ("value", "note")
+    return kind in ("value", "note", "starts")
 
 
 class _Server:
@@ -387,7 +398,7 @@ class _Server:
         del self.running[child.pid]
         outcome = _finish(child)
         fields = (outcome.index, outcome.values, outcome.error, outcome.seconds)
-        _write(self.outcomes, (*fields, outcome.note))
+        _write(self.outcomes, (*fields, outcome.note, outcome.started))
 
     def _end_late(self) -> None:
         now = time.monotonic()

@@ -20,7 +20,7 @@ from ..module import HloModule
 from ..passes import Pipeline, list_passes, run_passes
 from ..place import finish, run_until
 from ..rewrite import Alternatives, capture
-from .children import note
+from .children import note, starts
 from .compiled import CompiledExpected, check_compiled
 from .examples import Range
 from .expected import Expected
@@ -89,6 +89,7 @@ def _each(
 ) -> Iterator[Report]:
     """A report for each of `passes`, those that give wrong results here skipped."""
     for names in passes:
+        starts(names)
         try:
             pipelines = [at_place(each, module) for each in parse(names)]
         except errors.PlaceError as error:
@@ -214,6 +215,7 @@ def check_default(source: str, variant: str, passes: Sequence[str]) -> Iterator[
         yield from _none(passes, f"XLA's pipeline fails: {error}")
         return
     for name in passes:
+        starts(name)
         note(f"native run_until {name}")
         try:
             stopped = run_until(module, name)

@@ -2,43 +2,81 @@
 """What checks of the invariants found, kept in files that any number of runs share.
 
 One JSON line for each cell, in one file for each run at a time (shard), so that runs
-beside each other never write to the same file. A line that was cut off is ignored.
+beside each other never write to the same file; and archives (`archive.py`), which
+machines hand on. A line that is no row is damaged: it is counted and left out.
+
+Of several rows of one cell, wherever they are, one counts:
+
+* Rows of the code as it is now come before rows of other code; of other code the newest
+  counts.
+* Of one version of the code, a violation counts, however many clean rows are newer:
+  the checks are seeded, so what comes and goes is broken too. Only a later row of
+  somebody who looked at that very cell again (`Row.is_again`) does away with it.
+* Otherwise the newest counts, but what ran out of time or memory only where there is
+  nothing else.
 """
 
 from __future__ import annotations
 
 import ast
+import contextlib
+import functools
+import gc
 import hashlib
 import json
+import math
 import re
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+from .._native import core
+from . import sources
 
 # Kind of check, fingerprint, variant, passes.
 Key = tuple[str, str, str, str]
 
-# What a check depends on: folders and files of csrc/ and of python/hloenv/.
-_NATIVE = ("hlo", "passes", "rewrite", "support")
-_CHECKS = {
-    "structure": ((), ("fuzz/invariants.py", "fuzz/matrix.py")),
-    "default": ((), ("fuzz/matrix.py",)),
-    "values": (
-        ("runtime/interpreter.cc",),
-        (
-            *("fuzz/comparison.py", "fuzz/examples.py", "fuzz/expected.py"),
-            *("fuzz/matrix.py", "fuzz/values.py", "interpreter.py", "widen.py"),
-        ),
-    ),
-    "compiled": (
-        ("runtime/executable.cc",),
-        ("fuzz/compiled.py", "fuzz/examples.py", "fuzz/matrix.py", "executable.py"),
-    ),
-}
-_PYTHON = ("decided.py", "env.py", "passes.py", "place.py", "rewrite.py")
+# How reasons begin that another machine, or more time, may do away with.
+LIMITS = ("timeout", "memory limit")
 
-_STRING_OR_COMMENT = re.compile(r'("(?:\\.|[^"\\\n])*")|//[^\n]*')
+# What a check depends on: of csrc/ folders and files, of python/hloenv/ whatever the
+# function in fuzz/matrix.py reaches.
+_NATIVE = (
+    *("hlo", "passes", "rewrite", "support", "bindings/errors.cc"),
+    *("bindings/bind_hlo.cc", "bindings/bind_passes.cc"),
+    *("bindings/bind_pipeline.cc", "bindings/bind_rewrite.cc"),
+)
+FUNCTIONS = {
+    "structure": "check_structure",
+    "values": "check_values",
+    "compiled": "check_compiled_values",
+    "default": "check_default",
+}
+# What compiles, runs and evaluates.
+_RUNS = ("runtime", "bindings/bind_runtime.cc", "bindings/bind_interpret.cc")
+_ALSO_NATIVE = {
+    "structure": (),
+    # What the evaluator refuses is compiled.
+    "values": _RUNS,
+    "compiled": _RUNS,
+    "default": (),
+}
+_NO_PART_NATIVE = ("kernels", "timing")
+_ONLY_EVALUATES = ("interpreter", "bind_interpret")
+# Modules come as text, in children whose machinery only says how they end; a policy's
+# view of a capture, and the way from JAX, are parts of classes that are used.
+_NO_PART = (
+    *("fuzz/children.py", "fuzz/generate.py", "_interrupt.py", "__init__.py"),
+    *("graph.py", "graph_checks.py", "jax/__init__.py", "jax/lowering.py"),
+)
+
+_RAW_STRING = r'R"(?P<end>[^\s()\\]*)\(.*?\)(?P=end)"'
+_QUOTED = r'"(?:\\.|[^"\\\n])*"|(?<![0-9A-Fa-f])\'(?:\\.|[^\'\\\n])+\''
+_COMMENT = r"//[^\n]*|/\*.*?\*/"
+_TOKEN = re.compile(rf"(?P<kept>{_RAW_STRING}|{_QUOTED})|{_COMMENT}|\s+", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -57,6 +95,9 @@ class Row:
         violations: what is broken.
         skipped: reasons for which something was not checked, and how often.
         whole: passes that were indivisible, with the reason.
+        time: seconds since 1970; 0 if it is not known.
+        is_again: whether somebody looked at a cell again that had a row.
+        tensorflow: version of the TensorFlow whose XLA was checked; "" if not known.
     """
 
     kind: str
@@ -70,6 +111,9 @@ class Row:
     violations: tuple[str, ...] = ()
     skipped: dict[str, int] = field(default_factory=dict)
     whole: tuple[tuple[str, str], ...] = ()
+    time: float = 0.0
+    is_again: bool = False
+    tensorflow: str = ""
 
     @property
     def key(self) -> Key:
@@ -85,6 +129,11 @@ class Row:
             return "skipped"
         return "partly" if self.skipped else "checked"
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether time or memory ran out."""
+        return any(reason.startswith(LIMITS) for reason in self.skipped)
+
     def to_json(self) -> str:
         """One line."""
         data = {key: value for key, value in asdict(self).items() if value}
@@ -92,38 +141,101 @@ class Row:
 
     @classmethod
     def from_json(cls, line: str) -> Row:
-        """Reads what `to_json` wrote."""
-        data: dict[str, Any] = json.loads(line)
-        data["violations"] = tuple(data.get("violations", ()))
-        data["whole"] = tuple((name, why) for name, why in data.get("whole", ()))
-        return cls(**data)
+        """Reads what `to_json` wrote.
+
+        Raises:
+            ValueError: it is something else.
+        """
+        try:
+            data: dict[str, Any] = json.loads(line)
+            data["violations"] = tuple(data.get("violations", ()))
+            data["whole"] = tuple((name, why) for name, why in data.get("whole", ()))
+            row = cls(**data)
+            is_sound = row._is_sound()
+        except (AttributeError, RecursionError, TypeError) as error:
+            raise ValueError(f"no row: {error}") from error
+        if not is_sound:
+            raise ValueError(f"no row: {line[:80]!r}")
+        return row
+
+    def _is_sound(self) -> bool:
+        """Whether every field is of its type."""
+        texts = (*self.key, self.module, self.version, self.tensorflow)
+        texts = (*texts, *self.violations, *self.skipped, *sum(self.whole, ()))
+        counts = (self.num_alternatives, self.num_checks, *self.skipped.values())
+        return (
+            all(isinstance(each, str) for each in texts)
+            and all(isinstance(each, int) for each in counts)
+            and isinstance(self.is_again, bool)
+            and isinstance(self.time, (int, float))
+            and math.isfinite(self.time)
+        )
 
 
 class Results:
-    """The rows of a folder, and a file to add to.
+    """The rows of a folder and of archives, and a file to add to.
 
     Attributes:
-        rows: the latest of each cell, of the versions asked for.
+        rows: the one of each cell that counts, of the versions asked for.
+        num_damaged: lines that are no rows.
     """
 
-    def __init__(self, folder: Path, versions: dict[str, Collection[str]]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        versions: dict[str, str],
+        accepted: Collection[str] = (),
+        *,
+        archived: Iterable[Row] = (),
+    ) -> None:
         """Reads all files.
 
         Args:
             folder: made if it is not there.
-            versions: those whose rows count, by kind.
+            versions: of the code as it is now, by kind.
+            accepted: other versions whose rows count too, if they are of the same
+                TensorFlow.
+            archived: further rows.
         """
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._versions = versions
+        self._wanted = {
+            (kind, version)
+            for kind, current in versions.items()
+            for version in (current, *accepted)
+        }
+        self._tensorflow = ("", core.tensorflow_version)
+        self.num_damaged = 0
         self.rows: dict[Key, Row] = {}
-        for path in sorted(folder.glob("*.jsonl")):
-            for row in _read(path):
+        # Every row of a cell that has several.
+        self._several: dict[Key, list[Row]] = {}
+        # The newest of cells that have rows of other versions alone.
+        self._others: dict[Key, Row] = {}
+        with without_collector():
+            for row in archived:
                 self._take(row)
+            for path in sorted(folder.glob("*.jsonl")):
+                for row in self._read(path):
+                    self._take(row)
 
     def _take(self, row: Row) -> None:
-        if row.version in self._versions.get(row.kind, ()):
-            self.rows[row.key] = row
+        key = row.key
+        is_wanted = (row.kind, row.version) in self._wanted
+        if not is_wanted or row.tensorflow not in self._tensorflow:
+            other = self._others.setdefault(key, row)
+            if _age(row) > _age(other):
+                self._others[key] = row
+            return
+        rows = self._several.get(key)
+        if rows is None and key not in self.rows:
+            self.rows[key] = row
+            return
+        if rows is None:
+            rows = self._several[key] = [self.rows[key]]
+        if row not in rows:
+            rows.append(row)
+        self.rows[key] = _winner(rows, self._versions[row.kind])
 
     def add(self, rows: Iterable[Row], name: str) -> None:
         """Appends rows to the file of this name."""
@@ -136,35 +248,106 @@ class Results:
                 self._take(row)
                 file.write(row.to_json().encode() + b"\n")
 
+    def look_again(self, is_wanted: Callable[[Row], bool]) -> None:
+        """Takes rows out of `rows`, so that their cells are checked again."""
+        for key, row in list(self.rows.items()):
+            if is_wanted(row):
+                self._several.setdefault(key, [row])
+                del self.rows[key]
+
+    def stamped(self, row: Row) -> Row:
+        """A row with its time, later than all that is known of the cell."""
+        known = self._several.get(row.key) or [
+            rows[row.key] for rows in (self.rows, self._others) if row.key in rows
+        ]
+        latest = max((each.time for each in known), default=0.0)
+        now = max(time.time(), math.nextafter(latest, math.inf))
+        is_again = row.key in self._several and row.key not in self.rows
+        return replace(row, time=now, is_again=is_again)
+
+    def everything(self) -> Iterator[Row]:
+        """One row of each cell that is known, also of versions that do not count."""
+        yield from self.rows.values()
+        for key, rows in self._several.items():
+            if key not in self.rows:
+                yield _winner(rows, self._versions[key[0]])
+        for key, row in self._others.items():
+            if key not in self.rows and key not in self._several:
+                yield row
+
     def __contains__(self, key: Key) -> bool:
         return key in self.rows
 
-
-def _read(path: Path) -> Iterator[Row]:
-    with path.open(encoding="utf-8") as file:
-        for line in file:
+    def _read(self, path: Path) -> Iterator[Row]:
+        for line in path.read_bytes().splitlines():
             try:
-                yield Row.from_json(line)
-            except (TypeError, ValueError):
+                row = Row.from_json(line.decode())
+            except ValueError:
+                self.num_damaged += bool(line)
                 continue
+            yield row
+
+
+@contextlib.contextmanager
+def without_collector() -> Iterator[None]:
+    """For a million rows: they hold no cycles, and looking for some takes seconds."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _age(row: Row) -> tuple[float, str]:
+    return row.time, row.version
+
+
+def _winner(rows: Sequence[Row], version: str) -> Row:
+    """The row of a cell that counts; `version` is that of the code as it is now."""
+    of_version: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        of_version[row.version].append(row)
+    if version in of_version:
+        return _winner_of_version(of_version[version])
+    return max(map(_winner_of_version, of_version.values()), key=_age)
+
+
+def _winner_of_version(rows: Sequence[Row]) -> Row:
+    def newest(row: Row) -> tuple[bool, float, str]:
+        return not row.is_limited, row.time, row.to_json()
+
+    broken = max((row for row in rows if row.violations), key=newest, default=None)
+    if broken is None or any(
+        row.is_again and not row.is_limited and row.time > broken.time for row in rows
+    ):
+        return max(rows, key=newest)
+    return broken
 
 
 def code_version(root: Path, kind: str) -> str:
-    """A hash of the sources that a kind of check depends on; blind to comments.
+    """A hash of the sources that a kind of check depends on, and of TensorFlow.
+
+    It is blind to comments and layout, to docstrings and annotations.
 
     Args:
         root: of the repository.
         kind: of check.
     """
-    native, checks = _CHECKS[kind]
     csrc, package = root / "csrc", root / "python" / "hloenv"
-    digest = hashlib.sha256()
-    for path in sorted(_files(csrc, (*_NATIVE, *native))):
+    digest = hashlib.sha256(f"{core.tensorflow_version}\n".encode())
+    without = (*_NO_PART_NATIVE, *(_ONLY_EVALUATES if kind == "compiled" else ()))
+    for path in sorted(set(_files(csrc, (*_NATIVE, *_ALSO_NATIVE[kind])))):
+        if path.stem in without:
+            continue
         text = _without_comments(path.read_text(encoding="utf-8"))
         digest.update(f"{path.relative_to(root)}\n{text}\n".encode())
-    for name in sorted((*_PYTHON, *checks)):
-        tree = ast.parse((package / name).read_text(encoding="utf-8"))
-        digest.update(f"{name}\n{_without_docstrings(tree)}\n".encode())
+    found = sources.reached(
+        package, "fuzz/matrix.py", FUNCTIONS[kind], without=_NO_PART
+    )
+    for name, text in sorted(found.items()):
+        digest.update(f"{name}\n{text}\n".encode())
     return digest.hexdigest()[:12]
 
 
@@ -174,22 +357,27 @@ def _files(folder: Path, names: Iterable[str]) -> Iterator[Path]:
         yield from [path] if path.is_file() else [*path.glob("*.h"), *path.glob("*.cc")]
 
 
+@functools.cache
 def _without_comments(text: str) -> str:
-    return " ".join(_STRING_OR_COMMENT.sub(r"\1", text).split())
+    """C++ without comments, and with white space only between words or operators."""
+    pieces = []
+    for piece in re.split(r"(\0[^\0]*\0)", _TOKEN.sub(_marked, text)):
+        if piece.startswith("\0"):
+            pieces.append(piece.strip("\0"))
+        else:
+            piece = re.sub(r" +", " ", piece)
+            pieces.append(re.sub(r" (?=[(){}\[\],;])|(?<=[(){}\[\],;]) ", "", piece))
+    return "".join(pieces).strip()
+
+
+def _marked(match: re.Match[str]) -> str:
+    return f"\0{match['kept']}\0" if match["kept"] else " "
 
 
 def _without_docstrings(tree: ast.Module) -> str:
     for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if (
-            isinstance(body, list)
-            and body
-            and isinstance(body[0], ast.Expr)
-            and isinstance(body[0].value, ast.Constant)
-            and isinstance(body[0].value.value, str)
-        ):
-            body[0].value.value = ""
-    return ast.dump(tree)
+        sources.without_docstring(node)
+    return sources.dump(tree)
 
 
 def is_stale(root: Path, extension: Path) -> bool:

@@ -14,32 +14,26 @@ import random
 import re
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from .._native import core
 from .cells import Plan
 from .children import TIMEOUT, Job, Outcome, Pool
 from .invariants import Report
-from .results import Results, Row
+from .results import FUNCTIONS, Results, Row
 from .subjects import Subject
 
-_FUNCTIONS = {
-    "structure": "check_structure",
-    "values": "check_values",
-    "compiled": "check_compiled_values",
-    "default": "check_default",
-}
 # Of the time there is.
 _SHARES = {"structure": 0.35, "values": 0.45, "compiled": 0.15, "default": 0.05}
 # Of the tasks of a sample: those in compiled form take longest.
 _SAMPLE_SHARES = {"structure": 0.45, "values": 0.4, "compiled": 0.1, "default": 0.05}
-# What a child says that it does before it looks at a pass.
-_BEFORE = ("native load", "expected")
-# How reasons begin that another machine, or more time, may do away with.
-LIMITS = ("timeout", "memory limit")
+_MAX_REASON = 200
 # XLA may end a process over a decided module: hloenv.compile does it in a child.
 _CONTAINED = ("compile decided", "compile in float64")
+# What a child says that it does when it compiles or runs what no pass has touched.
+_OF_ORIGINAL = "expected"
 
 
 @dataclass(frozen=True)
@@ -74,7 +68,7 @@ class Task:
         if self.kind in ("values", "compiled"):
             arguments = (*arguments, self.subject.ranges)
         return Job(
-            f"hloenv.fuzz.matrix:{_FUNCTIONS[self.kind]}",
+            f"hloenv.fuzz.matrix:{FUNCTIONS[self.kind]}",
             arguments,
             limits.timeout_s,
             limits.max_memory_bytes,
@@ -229,7 +223,7 @@ class Sweep:
         rows = [self._row(task, report) for report in outcome.values]
         left = task.passes[len(rows) :]
         if outcome.error and left:
-            if outcome.note.startswith(_BEFORE):
+            if not outcome.started:
                 rows += [self._ended(task, outcome, each) for each in left]
                 left = ()
             else:
@@ -243,7 +237,11 @@ class Sweep:
         return replace(task, passes=left) if left else None
 
     def _row(self, task: Task, report: Report) -> Row:
-        return Row(
+        skipped = Counter(general(each, task) for each in report.skipped)
+        return self._new(task, report, skipped)
+
+    def _new(self, task: Task, report: Report, skipped: Mapping[str, int]) -> Row:
+        row = Row(
             task.kind,
             task.subject.fingerprint,
             task.subject.name,
@@ -253,27 +251,37 @@ class Sweep:
             report.num_alternatives,
             report.num_checks,
             report.violations,
-            dict(Counter(general(each, task) for each in report.skipped)),
+            dict(skipped),
             report.whole,
+            tensorflow=core.tensorflow_version,
         )
+        return self.results.stamped(row)
 
     def _ended(self, task: Task, outcome: Outcome, passes: str) -> Row:
         """The row of a cell whose child did not finish."""
         stage = re.sub(r" \[[-\d, ]*\]$", "", outcome.note)
         lines = outcome.error.strip().splitlines() or [""]
+        # Our own words stay as they are: only XLA's may name the module.
+        words = ""
         if outcome.error == TIMEOUT:
             reason = f"timeout: {stage.split(' ')[0]}"
         elif "MemoryError" in outcome.error or "bad_alloc" in outcome.error:
             reason = f"memory limit: {stage.split(' ')[0]}"
-        elif outcome.note.startswith(_BEFORE):
-            reason = f"XLA crashed before any decision: {stage}: {lines[-1]}"
+        elif not outcome.started:
+            reason = f"XLA crashed before any decision: {stage}: "
+            words = lines[-1]
+        elif outcome.note.startswith(_OF_ORIGINAL):
+            reason = f"XLA crashed on the original module: {stage}: "
+            words = lines[-1]
         elif outcome.note.startswith(_CONTAINED):
-            reason = f"XLA crashed on the decided module: {lines[0]} {lines[-1]}"
+            reason = "XLA crashed on the decided module: "
+            words = f"{lines[0]} {lines[-1]}"
         else:
             text = f"crash: {outcome.note[:300]}: {lines[0]} {lines[-1]}"
             report = Report(passes, 0, (text[:2000],))
             return self._row(task, report)
-        return self._row(task, Report(passes, 0, skipped=(reason,)))
+        reason = (reason + general(words, task))[:_MAX_REASON]
+        return self._new(task, Report(passes, 0), {reason: 1})
 
 
 class _Queues:
@@ -305,12 +313,13 @@ class _Queues:
 
 def general(reason: str, task: Task) -> str:
     """A reason without what only one module has, so that equal ones count together."""
-    text = " ".join(reason.split()).replace(task.subject.name, "…")
+    name = rf"(?<!\w){re.escape(task.subject.name)}(?!\w)"
+    text = re.sub(name, "…", " ".join(reason.split()))
     text = re.sub(r"module '[^']*'", "module '…'", text)
     text = re.sub(r"(?<!\w)'[^'\s]*[.\d][^'\s]*'|%[\w.\-]+", "'…'", text)
     text = re.sub(r"\b\w+\[[\d,]*\](\{[\d,]*\})?", "SHAPE", text)
     text = re.sub(r"\{[\d, ]+\}|\b\d+ (elements|dimensions)", "N", text)
-    return text[:200]
+    return text[:_MAX_REASON]
 
 
 def _save_failure(pool: Pool, folder: Path, task: Task, row: Row) -> None:
