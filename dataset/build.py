@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import json
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -110,13 +111,18 @@ def assemble(
     records = [record for s, o in done for record in _rows(s, o, settings)]
     if merge is not None:
         records += _kept(merge, [source for source, _ in done])
-    rows = dedup.distinct(records)
+    rows = dedup.distinct_splits(records)
     copies = sum(row["num_copies"] for row in rows) - len(rows)
     summary = Summary(list(outcomes), num_copies=copies)
     for name in split.FILES:
         chosen = [row for row in rows if row["split"] == name]
         path = settings.out / f"{name}.parquet"
-        parquet.write(path, chosen)
+        old = None if merge is None else merge / path.name
+        if old is not None and old.is_file() and parquet.read(old) == chosen:
+            # The same rows give the same bytes; compressing takes minutes.
+            shutil.copyfile(old, path)
+        else:
+            parquet.write(path, chosen)
         summary.counts[name] = len(chosen)
         summary.size_bytes += path.stat().st_size
     _report(summary, rows, settings)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -155,6 +156,66 @@ def figures(records: Sequence[dataset.Record]) -> str:
     return "\n".join(lines)
 
 
+def other_parts(
+    real: Sequence[dataset.Record], unseen: Sequence[dataset.Record]
+) -> str:
+    """What the data card says of real extents and of the unseen split, as Markdown."""
+    columns = "| source | version | jax | licence | split | modules | instructions |"
+    lines = [
+        f"Real extents: {len(real)} programs of "
+        f"{len({architecture(record) for record in real})} architectures:",
+        "",
+        "| split | repositories | architectures | modules | instructions |",
+        "|---|--:|--:|--:|--:|",
+    ]
+    for name in dataset.SPLITS:
+        chosen = [record for record in real if record.split == name]
+        lines.append(
+            f"| {name} | {len({r.repository for r in chosen})} "
+            f"| {len({architecture(r) for r in chosen})} | {len(chosen)} "
+            f"| {_span(chosen)} |"
+        )
+    lines += ["", "| source | split | modules | instructions | architectures |"]
+    lines += ["|---|---|--:|--:|---|"]
+    for name in sorted({record.source for record in real}):
+        chosen = [record for record in real if record.source == name]
+        kinds = sorted({architecture(record) for record in chosen})
+        lines.append(
+            f"| {name} | {chosen[0].split} | {len(chosen)} | {_span(chosen)} "
+            f"| {', '.join(kinds)} |"
+        )
+    if unseen:
+        repositories = len({record.repository for record in unseen})
+        lines += ["", f"Unseen: {len(unseen)} modules of {repositories} projects:", ""]
+        lines += [columns, "|---|---|---|---|---|--:|--:|"]
+    for name in sorted({record.source for record in unseen}):
+        chosen = [record for record in unseen if record.source == name]
+        first = chosen[0]
+        lines.append(
+            f"| {name} | {first.version} | {first.jax_version} | {first.licence} "
+            f"| {first.split} | {len(chosen)} | {_span(chosen)} |"
+        )
+    return "\n".join(lines)
+
+
+def architecture(record: dataset.Record) -> str:
+    """The model that a program is of: its case's name, or the `name` or `net` in it."""
+    case, _, options = record.name.split("/")[1].partition("[")
+    for option in ("name=", "net=", "cell=", "core=", "model=_", "model="):
+        _, found, rest = options.partition(option)
+        if found:
+            named = re.split(r"[,\]]|(?<=[a-z0-9])x(?=\d)", rest)[0]
+            return f"{case} ({named})"
+    return case
+
+
+def _span(records: Sequence[dataset.Record]) -> str:
+    counts = [record.instruction_count for record in records]
+    if not counts:
+        return ""
+    return f"{min(counts):,} to {max(counts):,}"
+
+
 def summary(records: Sequence[dataset.Record]) -> str:
     """What the README says in numbers."""
     large = sum(record.instruction_count >= 2000 for record in records)
@@ -182,8 +243,19 @@ def _row(records: Sequence[dataset.Record]) -> str:
     return "".join(f"| {cell:,} " for cell in cells) + "|"
 
 
-def with_figures(card: str, records: Sequence[dataset.Record]) -> str:
+def with_figures(
+    card: str,
+    records: Sequence[dataset.Record],
+    real: Sequence[dataset.Record] = (),
+    unseen: Sequence[dataset.Record] = (),
+) -> str:
     """The card with its figures between the two marks made anew.
+
+    Args:
+        card: the card's text.
+        records: the small part of the three splits.
+        real: the part at real extents.
+        unseen: the second test split.
 
     Raises:
         ValueError: it has no marks.
@@ -192,7 +264,8 @@ def with_figures(card: str, records: Sequence[dataset.Record]) -> str:
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise ValueError(f"the card needs the lines {BEGIN} and {END}")
-    return f"{before}{begin}\n{figures(records)}\n{end}{after}"
+    text = f"{figures(records)}\n\n{other_parts(real, unseen)}"
+    return f"{before}{begin}\n{text}\n{end}{after}"
 
 
 def main() -> None:
@@ -209,7 +282,10 @@ def main() -> None:
     print(f"{args.out}: {len(records)} modules")
     if args.card is not None:
         card = args.card.read_text(encoding="utf-8")
-        args.card.write_text(with_figures(card, records), encoding="utf-8")
+        real = dataset.load(extent="real", path=args.path)
+        unseen = dataset.load(dataset.UNSEEN, path=args.path)
+        text = with_figures(card, records, real, unseen)
+        args.card.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -356,6 +356,20 @@ def test_dedup_does_not_depend_on_the_order():
     assert [r["num_copies"] for r in dedup.distinct([*kept, *kept])] == [2, 4]
 
 
+def test_dedup_of_the_unseen_split_leaves_the_others_as_they_are():
+    records = [
+        {"source": "b", "name": "x", "fingerprint": "1", "split": "train"},
+        {"source": "a", "name": "y", "fingerprint": "1", "split": "unseen"},
+        {"source": "a", "name": "x", "fingerprint": "2", "split": "unseen"},
+        {"source": "a", "name": "z", "fingerprint": "2", "split": "unseen"},
+    ]
+    kept = dedup.distinct_splits(records)
+    assert [(r["source"], r["name"], r["num_copies"]) for r in kept] == [
+        ("b", "x", 1),
+        ("a", "x", 2),
+    ]
+
+
 def test_metadata_goes_and_strings_that_look_like_it_stay():
     text = """HloModule m
 

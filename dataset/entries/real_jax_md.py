@@ -35,8 +35,8 @@ def _state(state):
 
 
 @case(num=[256, 500], pair=["soft_sphere", "morse"])
-def dense(lower: Lower, num: int, pair: str) -> None:
-    """All pairs: a step of NVE, and the gradient of the energy."""
+def all_pairs(lower: Lower, num: int, pair: str) -> None:
+    """A step of NVE, and the gradient of the energy."""
     displacement, shift = space.periodic(SIDE)
     function = getattr(energy, f"{pair}_pair")(displacement)
     x = uniform(0, SIDE, num, 3)
@@ -70,16 +70,3 @@ def neighbour_list(lower: Lower, num: int) -> None:
         return step(state, neighbor=found), found
 
     lower("md_step", advance, state, found)
-
-
-@case(num=[128])
-def learned(lower: Lower, num: int) -> None:
-    """A graph-network potential: energy and forces."""
-    displacement, _ = space.periodic(SIDE)
-    init, apply = energy.graph_network(displacement, 2.0)
-    x = uniform(0, SIDE, num, 3)
-    params = lower.shapes(init, key(), x)
-    params = jax.tree.map(
-        lambda p: normal(*p.shape, deviation=(p.size / p.shape[-1]) ** -0.5), params
-    )
-    lower("force", jax.grad(apply, 1), params, x)

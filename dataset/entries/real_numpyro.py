@@ -74,6 +74,8 @@ def mcmc(lower: Lower, model, size) -> None:
             f"{name}_step", lambda s, x, y, m=made: m.sample(s, (x, y), {}),
             _drawn(state), x, y,
         )  # fmt: skip
+    if model is not network:
+        return
     info = initialize_model(
         jax.random.PRNGKey(0), model, model_args=_zeros(*size), dynamic_args=True
     )

@@ -55,15 +55,18 @@ def transformer_update(lower: Lower, rule: str, size) -> None:
     lower("update", update, grads, state, params)
 
 
-@case(batch=[64], loss=["ctc", "hinge"])
-def losses(lower: Lower, batch: int, loss: str) -> None:
-    if loss == "ctc":
-        labels, pads = ints(29, 8, 24, low=1), uniform(0, 0, 8, 24)
-        function = lambda x, y, p: jnp.mean(
-            optax.ctc_loss(x, jnp.zeros(x.shape[:2]), y, p)
-        )
-        args = (floats(8, 100, 29), labels, pads)
-    else:
-        function = lambda x, y: jnp.mean(optax.multiclass_hinge_loss(x, y))
-        args = (floats(batch * 16, 1000), ints(1000, batch * 16))
-    lower("grad", jax.grad(function), *args)
+@case(classes=[32000])
+def losses(lower: Lower, classes: int) -> None:
+    def speech(logits, labels, pads):
+        return jnp.mean(optax.ctc_loss(logits, pads[0], labels, pads[1]))
+
+    pads = (uniform(0, 0, 8, 100), uniform(0, 0, 8, 24))
+    labels = ints(29, 8, 24, low=1)
+    lower("ctc_grad", jax.grad(speech), floats(8, 100, 29), labels, pads)
+
+    def language(logits, labels):
+        found = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+        return jnp.mean(found)
+
+    args = (floats(128, classes), ints(classes, 128))
+    lower("cross_entropy_grad", jax.grad(language), *args)
