@@ -11,6 +11,7 @@ import datetime
 import os
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,6 +28,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_CHECKED] = Counter()
     config.stash[_UNCHECKED] = Counter()
     config.stash[_SAMPLE] = []
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        # The first test of a file waits for the children of all of them.
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.timeout(1200), append=False)
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
