@@ -1,0 +1,237 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""hloenv.jit against jax.jit on programs of the dataset, as their caller sees them.
+
+Each program becomes a function of jax's, in a process of its own. Both are called once,
+which for hloenv.jit holds the decision; then, afresh, both in turns. Rows go into a
+JSONL file as they come; a run that is started again does what is missing.
+
+    python scripts/run_jit.py --split validation --extent real
+    python scripts/run_jit.py --split test --extent real --doc docs/leaderboard/jit.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import importlib
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import hloenv
+from hloenv.bench.entries import entry_point, sample
+from hloenv.bench.statistics import DURATIONS, clustered_interval, duration_class
+from hloenv.bench.version import commit_of, source_root
+from hloenv.dataset import Record
+from hloenv.machine import this_machine
+
+_TIMEOUT_S = 900.0
+
+
+def parse_arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--split", default="validation")
+    parser.add_argument("--extent", default="real")
+    parser.add_argument("--modules", type=int, help="a random sample of so many")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--cores", type=int, default=1, help="that jax may use")
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each timing")
+    parser.add_argument("--rows", type=Path, default=Path("build/jit.jsonl"))
+    parser.add_argument("--doc", type=Path, help="the page to write")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def measure(record: Record, seconds: float) -> dict[str, Any]:
+    """One program, in this process."""
+    jax: Any = importlib.import_module("jax")
+
+    from hloenv.bench import jaxlib_call
+    from hloenv.jax.compare import compare
+
+    module = record.module
+    inputs = [jax.device_put(each) for each in record.inputs()]
+    program = jaxlib_call.program_of(module)
+    plain = jaxlib_call.jit(program)
+    inner = jaxlib_call.jit(program)
+    ours = hloenv.jit(lambda *arrays: inner(*arrays), keep_unused=True)
+    begin = time.perf_counter()
+    jax.block_until_ready(plain(*inputs))
+    middle = time.perf_counter()
+    jax.block_until_ready(ours(*inputs))
+    end = time.perf_counter()
+    durations = _turns(jax, plain, ours, inputs, seconds)
+    again = compare(lambda: plain(*inputs), lambda: ours(*inputs), seconds=seconds / 10)
+    (considered,) = ours.considered or [None]
+    return {
+        "jax_ns": float(np.median(durations[0])),
+        "speedup": float(np.median(durations[0]) / np.median(durations[1])),
+        "is_equal": again.is_equal,
+        "is_used": bool(ours.decided),
+        "reason": "" if considered is None else considered.reason,
+        "rejected": 0 if considered is None else considered.num_rejected,
+        "first_jax_s": middle - begin,
+        "first_s": end - middle,
+    }
+
+
+def _turns(jax: Any, plain: Any, ours: Any, inputs: Any, seconds: float) -> Any:
+    durations: tuple[list[int], list[int]] = ([], [])
+    end = time.perf_counter() + seconds
+    while len(durations[0]) < 5 or (
+        time.perf_counter() < end and len(durations[0]) < 2000
+    ):
+        order = (0, 1) if len(durations[0]) % 2 else (1, 0)
+        for which in order:
+            start = time.perf_counter_ns()
+            jax.block_until_ready((plain, ours)[which](*inputs))
+            durations[which].append(time.perf_counter_ns() - start)
+    return durations
+
+
+def play(record: Record, arguments: argparse.Namespace) -> dict[str, Any]:
+    """One program, in a child process on its own cores."""
+    cores = sorted(os.sched_getaffinity(0))[-arguments.cores :]
+    command = [sys.executable, __file__, "--split", arguments.split]
+    command += ["--extent", arguments.extent, "--one", record.fingerprint]
+    command += ["--seconds", str(arguments.seconds)]
+    try:
+        child = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+            check=False,
+            preexec_fn=lambda: os.sched_setaffinity(0, cores),
+        )
+    except subprocess.TimeoutExpired:
+        return {"error": f"not done in {_TIMEOUT_S:g} s"}
+    lines = child.stdout.splitlines()
+    if child.returncode != 0 or not lines:
+        last = (child.stderr.strip().splitlines() or ["no message"])[-1]
+        return {"error": f"exit code {child.returncode}: {last[:200]}"}
+    found: dict[str, Any] = json.loads(lines[-1])
+    return found
+
+
+def report(rows: list[dict[str, Any]], arguments: argparse.Namespace) -> str:
+    """The page."""
+    units: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        log = math.log(row.get("speedup", 1.0)) if row.get("is_equal") else 0.0
+        units[row["repository"]][row["entry_point"]].append(log)
+    clusters = [
+        np.array([np.mean(logs) for logs in points.values()])
+        for points in units.values()
+    ]
+    values = np.concatenate(clusters)
+    low, high = clustered_interval(clusters)
+    done = [row for row in rows if "speedup" in row]
+    total = sum(row["jax_ns"] for row in done) / sum(
+        row["jax_ns"] / row["speedup"] for row in done
+    )
+    cores = "one core" if arguments.cores == 1 else f"{arguments.cores} cores"
+    lines = [
+        "# hloenv.jit against jax.jit",
+        "",
+        "Written by `scripts/run_jit.py`; do not edit. `@hloenv.jit` alone decides by "
+        "the rule `keep-convolutions`, where that is measured clearly faster.",
+        "",
+        f"* command: `python scripts/run_jit.py --split {arguments.split} --extent "
+        f"{arguments.extent} --cores {arguments.cores} --doc {arguments.doc}`",
+        f"* date: {datetime.date.today()}; machine: {this_machine().cpu}, "
+        f"{cores}; sources: {rows[0]['version']}",
+        f"* {len(rows)} programs, {len(values)} entry points, {len(units)} "
+        "repositories; speed-up: jax.jit's median time over hloenv.jit's, both called "
+        "from Python in turns, after the decision; what failed counts as 1",
+        "",
+        f"**Geometric mean by entry point {math.exp(values.mean()):.3f}** (95 %, by "
+        f"repository: {low:.3f} to {high:.3f}); total time {total:.3f}; worst "
+        f"{min(row['speedup'] for row in done):.3f}; decided modules used in "
+        f"{sum(row['is_used'] for row in done)} programs.",
+        "",
+        "| jax.jit takes | programs | geometric mean | worst | best |",
+        "| --- | ---: | ---: | ---: | ---: |",
+    ]
+    for name, _ in DURATIONS:
+        found = [
+            row["speedup"] for row in done if duration_class(row["jax_ns"]) == name
+        ]
+        if found:
+            mean = math.exp(np.mean(np.log(found)))
+            lines.append(
+                f"| {name} | {len(found)} | {mean:.3f} | {min(found):.3f} | "
+                f"{max(found):.3f} |"
+            )
+    lines += [
+        "",
+        "| program | jax.jit | speed-up | used | first call, jax.jit | hloenv.jit |",
+        "| --- | ---: | ---: | --- | ---: | ---: |",
+    ]
+    for row in sorted(rows, key=lambda row: -row.get("speedup", 0)):
+        if "error" in row:
+            lines.append(f"| {row['name']} | | 1 | {row['error']} | | |")
+            continue
+        lines.append(
+            f"| {row['name']} | {row['jax_ns'] / 1e6:.3f} ms | {row['speedup']:.3f} | "
+            f"{'yes' if row['is_used'] else 'no'} | {row['first_jax_s']:.1f} s | "
+            f"{row['first_s']:.1f} s |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    """Measures what is missing, and writes the page."""
+    arguments = parse_arguments()
+    records = list(hloenv.dataset.load(arguments.split, extent=arguments.extent))
+    if arguments.one:
+        (record,) = [each for each in records if each.fingerprint == arguments.one]
+        print(json.dumps(measure(record, arguments.seconds)))
+        return 0
+    if arguments.modules is not None:
+        records = sample(records, arguments.modules, arguments.seed)
+    version = commit_of(source_root()).label
+    arguments.rows.parent.mkdir(parents=True, exist_ok=True)
+    known = {}
+    if arguments.rows.exists():
+        for line in arguments.rows.read_text().splitlines():
+            row = json.loads(line)
+            known[row["fingerprint"], row["version"], row["cores"]] = row
+    rows = []
+    for number, record in enumerate(records, 1):
+        place = record.fingerprint, version, arguments.cores
+        if place not in known:
+            known[place] = {
+                "name": f"{record.source}/{record.name}",
+                "fingerprint": record.fingerprint,
+                "repository": record.repository,
+                "entry_point": entry_point(record.source, record.name),
+                "version": version,
+                "cores": arguments.cores,
+                **play(record, arguments),
+            }
+            with arguments.rows.open("a") as file:
+                file.write(json.dumps(known[place]) + "\n")
+        rows.append(known[place])
+        print(f"{number}/{len(records)}", json.dumps(rows[-1]), flush=True)
+    page = report(rows, arguments)
+    print(page)
+    if arguments.doc is not None:
+        arguments.doc.write_text(page)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
