@@ -151,8 +151,8 @@ CASES = {
     "a target that is no text": Case(
         "hloenv.HloGraph.from_module(TEXT.replace('add(x, zeros)', 'custom-call(x), '"
         "'custom_call_target=\"\\\\377\"')).custom_call_targets",
-        "GraphError",
-        ("no text",),
+        "InvalidModuleError",
+        ("UTF-8",),
     ),
     "a pass that is a list": Case(
         "Pass(['algsimp'])",

@@ -129,9 +129,10 @@ const char* NumberParameters(OutlineComputation* computation) {
 }
 
 // How computations are called. A fused one has one caller.
-const char* CheckCalls(const Outline& outline, bool* is_too_deep) {
+Doubt CheckCalls(const Outline& outline) {
   const size_t count = outline.computations.size();
   std::vector<int> depth(count, 1);
+  std::vector<int64_t> expanded(count, 1);  // with all that they call
   std::vector<int> callers(count, 0);
   std::vector<bool> is_fused(count, false);
   for (size_t i = 0; i < count; ++i) {
@@ -139,22 +140,29 @@ const char* CheckCalls(const Outline& outline, bool* is_too_deep) {
          outline.computations[i].instructions) {
       for (const int32_t called : each.called) {
         depth[i] = std::max(depth[i], depth[called] + 1);
+        expanded[i] =
+            std::min(expanded[i] + expanded[called], kMaxExpandedCalls + 1);
         ++callers[called];
         if (each.opcode == xla::HloOpcode::kFusion) is_fused[called] = true;
       }
     }
     if (depth[i] > kMaxCallNesting) {
-      *is_too_deep = true;
-      return "computations call each other too deep";
+      return {"computations call each other too deep", Verdict::kNoModule};
+    }
+    if (expanded[i] > kMaxExpandedCalls) {
+      return {
+          "computations call each other too often: with every call as a "
+          "copy of what it calls, there are more than a million",
+          Verdict::kInvalid};
     }
   }
   for (size_t i = 0; i < count; ++i) {
     if (is_fused[i] && callers[i] > 1) {
-      return "a fused computation has several callers";
+      return {"a fused computation has several callers"};
     }
   }
-  if (callers[outline.entry] > 0) return "the entry computation is called";
-  return nullptr;
+  if (callers[outline.entry] > 0) return {"the entry computation is called"};
+  return {};
 }
 
 bool HasOpaque(const OutlineShape& shape) {
@@ -257,11 +265,9 @@ Doubt CheckOutline(Outline* outline) {
       if (why != nullptr) return MakeDoubt(computation, &each, why);
     }
   }
-  bool is_too_deep = false;
-  const char* why = CheckCalls(*outline, &is_too_deep);
-  if (why == nullptr) why = CheckEntry(*outline);
-  if (why == nullptr) return {};
-  return {why, is_too_deep};
+  if (Doubt doubt = CheckCalls(*outline)) return doubt;
+  const char* why = CheckEntry(*outline);
+  return why == nullptr ? Doubt() : Doubt{why};
 }
 
 }  // namespace hloenv

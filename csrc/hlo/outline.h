@@ -132,11 +132,19 @@ struct Outline {
   std::vector<OutlineAlias> donors;  // without output
 };
 
+// What becomes of input that the check does not pass.
+enum class Verdict : uint8_t {
+  kUnsure,  // another process has to look
+  // No other process needs to look:
+  kNoModule,  // it cannot be read: ParseError
+  kInvalid,   // it is over a limit of hloenv's, or could not be saved again:
+              // InvalidModuleError
+};
+
 // Why input cannot be read in this process; no reason where it can.
 struct Doubt {
   std::string reason;
-  // No other process needs to look: the input is over a limit of hloenv's.
-  bool is_final = false;
+  Verdict verdict = Verdict::kUnsure;
 
   explicit operator bool() const { return !reason.empty(); }
 };
@@ -145,6 +153,9 @@ struct Doubt {
 // recursion.
 inline constexpr int kMaxShapeNesting = 64;
 inline constexpr int kMaxCallNesting = 200;
+// XLA's cost analysis and its flattening of calls follow every call anew, so
+// that calls of what calls twice take twice as long each.
+inline constexpr int64_t kMaxExpandedCalls = 1'000'000;
 // The largest arrays that are no cause for doubt, so that no product of sizes
 // overflows.
 inline constexpr int64_t kMaxBytes = int64_t{1} << 46;

@@ -140,7 +140,12 @@ class TextCursor {
   }
 
   bool TooDeep(absl::string_view why) {
-    is_final_ = true;
+    return Refuse(Verdict::kNoModule, why);
+  }
+
+  // Always false.
+  bool Refuse(Verdict verdict, absl::string_view why) {
+    if (why_.empty()) verdict_ = verdict;
     return Fail(why);
   }
 
@@ -194,7 +199,7 @@ class TextCursor {
   const absl::string_view text_;
   size_t at_ = 0;
   std::string why_;
-  bool is_final_ = false;
+  Verdict verdict_ = Verdict::kUnsure;
 
  private:
   static constexpr int kMaxBraces = 100;

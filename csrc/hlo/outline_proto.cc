@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
 #include "hlo/outline_fields.h"
 #include "xla/primitive_util.h"
 #include "xla/service/hlo.pb.h"
@@ -23,6 +24,17 @@ bool IsPlainLayout(const xla::LayoutProto& layout) {
   return !is_padded && layout.ByteSizeLong() == plain.ByteSizeLong();
 }
 
+// Whether XLA's parser reads all keys in the text that XLA prints of them.
+bool HasPlainKeys(const xla::FrontendAttributes& attributes) {
+  return absl::c_all_of(attributes.map(), [](const auto& each) {
+    const std::string& key = each.first;
+    return !key.empty() && (absl::ascii_isalpha(key[0]) || key[0] == '_') &&
+           absl::c_all_of(key, [](char c) {
+             return absl::ascii_isalnum(c) || c == '_' || c == '.' || c == '-';
+           });
+  });
+}
+
 class Reader {
  public:
   explicit Reader(const xla::HloModuleProto& proto) : proto_(proto) {}
@@ -34,7 +46,7 @@ class Reader {
     if (instruction_ != nullptr) {
       where = absl::StrCat("instruction '", instruction_->name(), "': ");
     }
-    return {absl::StrCat(where, why_), is_final_};
+    return {absl::StrCat(where, why_), verdict_};
   }
 
  private:
@@ -47,7 +59,7 @@ class Reader {
   bool Shape(const xla::ShapeProto& proto, OutlineShape* shape,
              int nesting = 0) {
     if (nesting > kMaxShapeNesting) {
-      is_final_ = true;
+      verdict_ = Verdict::kNoModule;
       return Fail("a shape is nested too deep");
     }
     shape->type = proto.element_type();
@@ -112,6 +124,9 @@ class Reader {
         proto_.spmd_parameters_shardings_size() > 0 ||
         proto_.has_original_value_recovery_table()) {
       return Fail("the module has fields that the check does not know");
+    }
+    if (!HasPlainKeys(proto_.frontend_attributes())) {
+      return Fail("a frontend attribute of an unusual name");
     }
     if (!StackFrames(proto_.stack_frame_index())) return false;
     for (const xla::HloComputationProto& each : proto_.computations()) {
@@ -291,6 +306,9 @@ class Reader {
         return Fail("a sharding other than replicated");
       }
     }
+    if (!HasPlainKeys(proto.frontend_attributes())) {
+      return Fail("a frontend attribute of an unusual name");
+    }
     const int64_t frame = proto.metadata().stack_frame_id();
     if (frame < 0 || frame > num_frames_) {
       return Fail("a stack frame is not there");
@@ -404,6 +422,11 @@ class Reader {
     if (self->opcode == Opcode::kCustomCall && proto.has_literal()) {
       return Fail("a custom call with a constant");
     }
+    if (!xla::CustomCallSchedule_IsValid(proto.custom_call_schedule()) ||
+        !xla::CustomCallApiVersion_IsValid(proto.custom_call_api_version())) {
+      verdict_ = Verdict::kInvalid;
+      return Fail("an unknown schedule or version of a custom call");
+    }
     if (!xla::PaddingType_IsValid(proto.padding_type())) {
       return Fail("an unknown padding");
     }
@@ -486,7 +509,7 @@ class Reader {
   Outline* outline_ = nullptr;
   const xla::HloInstructionProto* instruction_ = nullptr;
   std::string why_;
-  bool is_final_ = false;
+  Verdict verdict_ = Verdict::kUnsure;
   int64_t num_frames_ = 0;
   absl::flat_hash_map<int64_t, int32_t> computations_;
   std::vector<absl::flat_hash_map<int64_t, int32_t>> ids_;

@@ -138,6 +138,16 @@ bool IsPlainType(xla::PrimitiveType type) {
   }
 }
 
+// Of all arrays in a shape that has passed the check.
+int64_t LeafBytes(const OutlineShape& shape) {
+  if (shape.IsArray()) return NumBytes(shape);
+  int64_t bytes = 0;
+  for (const OutlineShape& each : shape.elements) {
+    bytes = std::min(bytes + LeafBytes(each), kMaxBytes);
+  }
+  return bytes;
+}
+
 class Scanner : public ValueCursor {
  public:
   using ValueCursor::ValueCursor;
@@ -148,7 +158,7 @@ class Scanner : public ValueCursor {
     const int64_t line =
         1 + std::count(text_.begin(), text_.begin() + at_, '\n');
     return {absl::StrCat("line ", line, ": ", why_.empty() ? "unknown" : why_),
-            is_final_};
+            verdict_};
   }
 
  private:
@@ -367,10 +377,26 @@ class Scanner : public ValueCursor {
     return true;
   }
 
+  // XLA allocates what the shape says before it reads the values.
+  bool IsLarge(const OutlineShape& shape, size_t length) {
+    const int64_t bytes = LeafBytes(shape);
+    if (bytes <= kMaxElidedBytes ||
+        bytes <= 16 * static_cast<int64_t>(length)) {
+      return false;
+    }
+    Refuse(Verdict::kInvalid,
+           "a large constant without as many values: print constants in full "
+           "(print_large_constants)");
+    return true;
+  }
+
   // From behind the opening parenthesis on.
   bool Literal(const OutlineShape& shape) {
+    if (const char* why = CheckShape(shape)) {
+      return Refuse(Verdict::kInvalid, why);
+    }
+    if (IsLarge(shape, text_.size() - at_)) return false;
     if (!IsPlainType(shape.type)) return Fail("a constant of a rare type");
-    if (const char* why = CheckShape(shape)) return Fail(why);
     const size_t begin = at_;
     int depth = 1;
     while (depth > 0) {
@@ -382,10 +408,7 @@ class Scanner : public ValueCursor {
       depth += (c == '(') - (c == ')');
       ++at_;
     }
-    const int64_t bytes = NumBytes(shape);
-    const auto length = static_cast<int64_t>(at_ - begin);
-    return bytes <= kMaxElidedBytes || bytes <= 16 * length ||
-           Fail("a large constant");
+    return !IsLarge(shape, at_ - begin);
   }
 
   bool InstructionAttribute(OutlineInstruction* self) {

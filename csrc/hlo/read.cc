@@ -3,10 +3,12 @@
 
 #include <exception>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "hlo/config.h"
 #include "hlo/literal_text.h"
 #include "hlo/outline.h"
+#include "support/quiet.h"
 #include "support/status.h"
 #include "xla/hlo/parser/hlo_parser.h"
 #include "xla/service/hlo.pb.h"
@@ -19,8 +21,15 @@ using OwnedHlo = std::unique_ptr<xla::HloModule>;
 
 absl::Status ToStatus(const Doubt& doubt) {
   if (!doubt) return absl::OkStatus();
-  return Error(doubt.is_final ? kParseError : kDoubtfulModuleError,
-               doubt.reason);
+  switch (doubt.verdict) {
+    case Verdict::kNoModule:
+      return Error(kParseError, doubt.reason);
+    case Verdict::kInvalid:
+      return Error(kInvalidModuleError, doubt.reason);
+    case Verdict::kUnsure:
+      break;
+  }
+  return Error(kDoubtfulModuleError, doubt.reason);
 }
 
 absl::Status CheckShape(const xla::Shape& shape, absl::string_view where) {
@@ -74,6 +83,28 @@ void SetDefaultLayouts(xla::HloModule* hlo) {
   set(entry->mutable_result_layout());
 }
 
+// Escapes in strings of the text stand for any bytes; protos hold UTF-8, and
+// what they cannot hold could not be saved and read again.
+absl::Status CheckEscapes(absl::string_view text, const xla::HloModule& hlo) {
+  bool has_bytes = false;
+  for (size_t at = text.find('\\'); at < text.size() && !has_bytes;
+       at = text.find('\\', at + 1)) {
+    has_bytes =
+        at + 1 < text.size() && absl::StrContains("01234567xX", text[at + 1]);
+  }
+  if (!has_bytes) return absl::OkStatus();
+  const QuietLogs quiet;
+  xla::HloModuleProto proto;
+  if (proto.ParseFromString(hlo.ToProto().SerializeAsString())) {
+    return absl::OkStatus();
+  }
+  return Error(kInvalidModuleError,
+               absl::StrCat("module '", hlo.name(),
+                            "' has a string with an escape that is not UTF-8 "
+                            "(in metadata, a target or an attribute), which no "
+                            "proto can hold"));
+}
+
 absl::StatusOr<OwnedHlo> ParseText(absl::string_view text) {
   HLOENV_ASSIGN_OR_RETURN(xla::HloModuleConfig config, DefaultModuleConfig());
   const ReadableText readable = MakeReadable(text);
@@ -89,6 +120,7 @@ absl::StatusOr<OwnedHlo> ParseText(absl::string_view text) {
                  "the HLO text has NaNs in complex constants that XLA's parser "
                  "did not keep in the order of the text");
   }
+  HLOENV_RETURN_IF_ERROR(CheckEscapes(text, **parsed));
   return *std::move(parsed);
 }
 

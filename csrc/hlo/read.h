@@ -21,8 +21,8 @@ struct ReadOptions {
   bool verify = true;
 };
 
-// HLO text; a serialized HloModuleProto, or the HloProto that XLA dumps.
-// ParseError.
+// HLO text, in which no escape stands for what is not UTF-8; a serialized
+// HloModuleProto, or the HloProto that XLA dumps. ParseError.
 absl::StatusOr<Module> ReadText(absl::string_view text,
                                 const ReadOptions& options);
 absl::StatusOr<Module> ReadProto(absl::string_view bytes,
