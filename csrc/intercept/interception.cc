@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "rewrite/live_copy.h"
+#include "runtime/own_calls.h"
 #include "support/quiet.h"
 #include "support/status.h"
 
@@ -79,6 +80,7 @@ Interception::Interception(const Module& module, Target target)
 absl::StatusOr<std::shared_ptr<Interception>> Interception::Start(
     const Module& module, Target target) {
   HLOENV_RETURN_IF_ERROR(CheckUnscheduled(module.hlo()));
+  HLOENV_RETURN_IF_ERROR(CheckOwnCalls(module.hlo()));
   HLOENV_RETURN_IF_ERROR(InstallRunHooks());
   // The thread holds it too, so that what it works with lives as long as it.
   std::shared_ptr<Interception> self(

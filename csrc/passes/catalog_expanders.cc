@@ -40,6 +40,19 @@ PassPtr Make(const Options&) {
   return std::make_unique<Pass>();
 }
 
+// XLA's own class dies where the result is the bits without the next state.
+class StatefulRngExpander : public xla::RngBitGeneratorExpander {
+ public:
+  using xla::RngBitGeneratorExpander::RngBitGeneratorExpander;
+
+ protected:
+  bool InstructionMatchesPattern(xla::HloInstruction* instruction) override {
+    return xla::RngBitGeneratorExpander::InstructionMatchesPattern(
+               instruction) &&
+           instruction->shape().IsTuple();
+  }
+};
+
 PassPtr MakeConvolutionGroupConverter(const Options& options) {
   const bool all_types = options.Bool("all_types");
   const bool batch_groups = options.String("groups") == "batch";
@@ -254,7 +267,7 @@ std::vector<PassInfo> ExpanderPasses() {
          "CPU compiler.",
          {"philox", "three_fry"}}},
        [](const Options& options) -> PassPtr {
-         return std::make_unique<xla::RngBitGeneratorExpander>(
+         return std::make_unique<StatefulRngExpander>(
              options.String("default_algorithm") == "philox"
                  ? xla::RNG_PHILOX
                  : xla::RNG_THREE_FRY);

@@ -197,10 +197,31 @@ absl::Status SplitTopK(xla::HloModule* module) {
   return absl::OkStatus();
 }
 
+// Random bits without the next state become those with it.
+absl::Status AddRandomStates(xla::HloModule* module) {
+  for (xla::HloComputation* computation : module->computations()) {
+    for (xla::HloInstruction* bits : computation->MakeInstructionPostOrder()) {
+      if (bits->opcode() != xla::HloOpcode::kRngBitGenerator ||
+          bits->shape().IsTuple()) {
+        continue;
+      }
+      xla::HloInstruction* state = bits->mutable_operand(0);
+      xla::HloInstruction* both =
+          computation->AddInstruction(bits->CloneWithNewOperands(
+              xla::ShapeUtil::MakeTupleShape({state->shape(), bits->shape()}),
+              {state}));
+      HLOENV_RETURN_IF_ERROR(computation->ReplaceWithNewInstruction(
+          bits, xla::HloInstruction::CreateGetTupleElement(both, 1)));
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status LegalizeBefore(absl::string_view pass, xla::HloModule* module) {
   if (pass == "topk-decomposer") return SplitTopK(module);
+  if (pass == "rng-bit-generator-expander") return AddRandomStates(module);
   if (pass == "shape-canonicalizer") return CheckFusionLayouts(*module);
   return absl::OkStatus();
 }

@@ -13,6 +13,7 @@
 #include "passes/pipeline.h"
 #include "passes/run_hook.h"
 #include "rewrite/live_copy.h"
+#include "runtime/own_calls.h"
 #include "support/quiet.h"
 #include "support/status.h"
 #include "xla/service/compiler.h"
@@ -201,6 +202,10 @@ absl::StatusOr<Outcome> Drive(const Module& module, const PipelineRun& run,
                               const Stop* stop) {
   QuietLogs quiet;
   HLOENV_RETURN_IF_ERROR(CheckUnscheduled(module.hlo()));
+  HLOENV_RETURN_IF_ERROR(CheckOwnCalls(module.hlo()));
+  if (!run.place.has_value()) {
+    HLOENV_RETURN_IF_ERROR(CheckNoOneDnn(module.hlo()));
+  }
   HLOENV_RETURN_IF_ERROR(InstallRunHooks());
   // XLA's compiler reads its flags on its own: check them first.
   HLOENV_RETURN_IF_ERROR(DefaultModuleConfig().status());

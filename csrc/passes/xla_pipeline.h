@@ -98,6 +98,8 @@ absl::Status MendBefore(absl::string_view pass, xla::HloModule* module);
 // Works around bugs of XLA's that any module may meet, in front of a pass:
 // * topk-decomposer crashes where something reads a top-k other than by
 //   get-tuple-element: such readers get a tuple of these;
+// * rng-bit-generator-expander crashes where the result is the bits without the
+//   next state: such instructions get both;
 // * layout assignment may give a fusion with several results, which XLA itself
 //   makes later only, other layouts than its body computes, so that the backend
 //   would write the results in the wrong order: CompileError.

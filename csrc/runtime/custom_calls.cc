@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "runtime/own_calls.h"
 #include "support/status.h"
 #include "xla/ffi/api/c_api.h"
 #include "xla/service/custom_call_target_registry.h"
@@ -223,6 +224,7 @@ std::vector<CustomCallTarget> CustomCallTargets(const xla::HloModule& module) {
 }
 
 absl::Status CheckCustomCalls(const xla::HloModule& module) {
+  HLOENV_RETURN_IF_ERROR(CheckOwnCalls(module));
   for (const CustomCallTarget& target : CustomCallTargets(module)) {
     if (target.is_registered) continue;
     return Error(
