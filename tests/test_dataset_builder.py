@@ -461,6 +461,7 @@ def test_no_entry_imports_a_reserved_project(root):
 
 
 @pytest.mark.network
+@pytest.mark.timeout(700)  # pip, and jax's lowering of a whole source
 def test_a_source_from_pypi_is_rebuilt_as_shipped(root, tmp_path):
     """A small source; every version is pinned, so that its modules are the same."""
     command = [sys.executable, "scripts/build_dataset.py", "--only", "jaxkd"]

@@ -24,6 +24,7 @@ examples:
   hloenv dataset show                      # every module, one line each
   hloenv dataset show --source jax-md --min-instructions 500
   hloenv dataset show 58604038 --text > module.hlo
+  hloenv dataset show --extent real --split train
   hloenv dataset verify --split test
 """
 _SIZES = (1, 10, 50, 200, 500, 1000, 2000, 5000, 10000)
@@ -50,7 +51,16 @@ def _add(
 ) -> argparse.ArgumentParser:
     parser = add_action(actions, name, text)
     parser.add_argument(
-        "--split", choices=(*dataset.SPLITS, "all"), default="all", help="default: all"
+        "--split",
+        choices=(*dataset.SPLITS, "unseen", "all"),
+        default="all",
+        help="default: all, which is all but unseen",
+    )
+    parser.add_argument(
+        "--extent",
+        choices=("small", "real", "all"),
+        default="small",
+        help="programs of tiny extents (default), or of those that people run",
     )
     parser.add_argument(
         "--path", metavar="DIR", type=Path, help="folder of the Parquet files"
@@ -60,7 +70,9 @@ def _add(
 
 def run(args: argparse.Namespace) -> None:
     """Does what `args.action` says."""
-    _ACTIONS[args.action](dataset.load(args.split, path=args.path), args)
+    _ACTIONS[args.action](
+        dataset.load(args.split, extent=args.extent, path=args.path), args
+    )
 
 
 def _stats(records: dataset.Dataset, args: argparse.Namespace) -> None:
@@ -156,11 +168,16 @@ def _show_one(record: dataset.Record, args: argparse.Namespace) -> None:
         output.print_json(described)
         return
     ranges = described.pop("input_ranges")
+    described.pop("input_distributions")
     opcodes = described.pop("opcode_counts")
     rows = [(name.replace("_", " "), str(value)) for name, value in described.items()]
     output.print_table(("", ""), rows)
     for each in ranges:
         output.print_line(f"input {each['parameter']}: {each['low']} to {each['high']}")
+    for drawn in record.input_distributions:
+        low, wide = drawn.location, drawn.scale
+        drawn_from = f"{drawn.distribution}({low:g}, {wide:g})"
+        output.print_line(f"input {drawn.parameter}: {drawn_from}")
     output.print_line()
     often = sorted(opcodes.items(), key=lambda pair: (-pair[1], pair[0]))
     counted = [(name, output.format_count(n)) for name, n in often]
@@ -171,6 +188,8 @@ def _described(record: dataset.Record) -> dict[str, Any]:
     names = [name for name in record.__dataclass_fields__ if not name.startswith("_")]
     values = {name: getattr(record, name) for name in names}
     values["input_ranges"] = [vars(each) for each in record.input_ranges]
+    distributions = record.input_distributions
+    values["input_distributions"] = [each._asdict() for each in distributions]
     return values
 
 
