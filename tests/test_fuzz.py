@@ -15,11 +15,12 @@ import pytest
 
 import hloenv
 from hloenv.cli import main
-from hloenv.fuzz import draw, episode
+from hloenv.fuzz import draw, episode, invariants
 from hloenv.fuzz.campaign import Campaign, Limits
 from hloenv.fuzz.children import Job, Pool, note
 from hloenv.fuzz.draw import Case, random_case, random_step
 from hloenv.fuzz.generate import random_module
+from hloenv.fuzz.invariants import StructureChecker, parse
 from hloenv.fuzz.matrix import load
 from hloenv.fuzz.reduce import Suspect, reduce
 from hloenv.fuzz.saved import Failure, read_case, save
@@ -384,3 +385,39 @@ def test_jobs_have_a_limit_of_memory(pool: Pool) -> None:
     outcome = pool.run(Job("builtins:bytearray", (4 << 30,), 60.0, 2 << 30))
     assert "MemoryError" in outcome.error
     assert pool.run(Job("math:sqrt", (4,))).value == 2.0
+
+
+# --- what XLA breaks itself ---------------------------------------------------
+
+# reshape-mover moves the reshape behind the fusion, but not behind what it calls.
+_RESHAPED_FUSION = """HloModule m
+
+fused {
+  a = f32[5]{0} parameter(0)
+  ROOT b = pred[5]{0} is-finite(a)
+}
+
+ENTRY main {
+  p = f32[5,1]{1,0} parameter(0)
+  r = f32[5]{0} reshape(p)
+  ROOT f = pred[5]{0} fusion(r), kind=kLoop, calls=fused
+}
+"""
+
+
+@pytest.mark.parametrize("passes", ["reshape-mover", "cse,reshape-mover"])
+def test_a_pass_that_breaks_a_module_natively_breaks_no_invariant(passes: str) -> None:
+    checker = StructureChecker(hloenv.HloModule.from_text(_RESHAPED_FUSION), seed=0)
+    report = checker.check(parse(passes))
+    assert report.violations == ()
+    assert "makes an invalid module" in report.skipped[0]
+
+
+def test_a_capture_that_fails_alone_breaks_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> None:
+        raise hloenv.errors.PassError("no capture")
+
+    monkeypatch.setattr(invariants, "capture", fails)
+    checker = StructureChecker(hloenv.HloModule.from_text(_RESHAPED_FUSION), seed=0)
+    report = checker.check(parse("cse"))
+    assert report.violations == ("the capture fails: no capture",)
