@@ -476,3 +476,17 @@ def test_a_proto_whose_window_is_padded_away() -> None:
     changed = proto.replace(low, lower)
     (outcome,) = map_jobs("test_hostile_modules:load_proto", [(changed,)])
     assert outcome.value in ("InvalidModuleError", "ParseError")
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "a = f32[] parameter(0)\nROOT r = f32[] dynamic-slice(a), dynamic_slice_sizes={}",
+        "a = f32[] parameter(0)\nb = f32[] parameter(1)\n"
+        "ROOT r = f32[] dynamic-update-slice(a, b)",
+    ],
+)
+def test_slices_of_scalars_are_refused(entry: str) -> None:
+    """XLA's cost analysis looks for the index that they have not."""
+    with pytest.raises(hloenv.errors.InvalidModuleError, match="slice of a scalar"):
+        hloenv.HloModule.from_text(_module(entry))

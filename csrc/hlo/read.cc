@@ -10,6 +10,8 @@
 #include "hlo/outline.h"
 #include "support/quiet.h"
 #include "support/status.h"
+#include "xla/hlo/ir/hlo_casting_utils.h"
+#include "xla/hlo/ir/hlo_instructions.h"
 #include "xla/hlo/parser/hlo_parser.h"
 #include "xla/service/hlo.pb.h"
 #include "xla/service/hlo_verifier.h"
@@ -37,6 +39,20 @@ absl::Status CheckShape(const xla::Shape& shape, absl::string_view where) {
                   kInvalidModuleError, where);
 }
 
+// XLA's cost analysis, which some of its passes ask, reads the first index of a
+// slice, and a scalar has none.
+absl::Status CheckIndices(const xla::HloInstruction& slice) {
+  const auto* indexed = xla::DynCast<xla::HloDynamicIndexInstruction>(&slice);
+  if (indexed == nullptr ||
+      indexed->operand_count() > indexed->first_index_operand_number()) {
+    return absl::OkStatus();
+  }
+  return Error(kInvalidModuleError,
+               absl::StrCat("instruction '", slice.name(),
+                            "' is a slice of a scalar, without an index; leave "
+                            "it out, since it is its operand"));
+}
+
 // All shapes and their layouts. The verifier fails a CHECK where a layout is no
 // permutation.
 absl::Status CheckShapes(const xla::HloModule& hlo) {
@@ -44,6 +60,7 @@ absl::Status CheckShapes(const xla::HloModule& hlo) {
     for (const xla::HloInstruction* instruction : computation->instructions()) {
       HLOENV_RETURN_IF_ERROR(
           CheckShape(instruction->shape(), instruction->name()));
+      HLOENV_RETURN_IF_ERROR(CheckIndices(*instruction));
     }
   }
   const xla::ComputationLayout& entry = hlo.entry_computation_layout();
