@@ -319,7 +319,7 @@ class RewardsLoops:
 class MeasuresNothing:
     """In the place of an `Evaluator`, for searches that end with estimates."""
 
-    def evaluate(self, modules, *, baseline):
+    def evaluate(self, modules, *, baseline, inputs):
         return []
 
 
