@@ -104,7 +104,7 @@ _MEANING = {
     "module": "read, used, and captured",
     "death": "**the process ended**",
     "late": "**did not finish**",
-    "foreign": "**an exception that is none of hloenv's**",
+    "foreign": "**another exception, or the text reads as another module**",
 }
 
 
