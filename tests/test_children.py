@@ -64,3 +64,17 @@ def test_a_slow_value_is_told_from_many_values(by_value: bool):
     )
     assert (len(outcome.values) == 6) == by_value
     assert outcome.error == ("" if by_value else "timeout")
+
+
+def test_doubtful_input_is_read_where_memory_is_limited_already(run_child):
+    """The child process that reads it has a limit of its own, which is higher."""
+    run_child(
+        """
+import resource
+resource.setrlimit(resource.RLIMIT_DATA, (6 << 30, 6 << 30))
+import hloenv
+from hloenv import child
+hloenv.HloModule.from_text("HloModule m\\nENTRY e { ROOT r = s4[1] constant({1}) }")
+assert child.num_read() == 1
+"""
+    )

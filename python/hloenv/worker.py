@@ -295,6 +295,10 @@ def main() -> None:
     become_expendable()
     if len(sys.argv) > 1:
         limit = int(sys.argv[1])
+        # Who started this process may have less than what this one may have at most.
+        _, most = resource.getrlimit(resource.RLIMIT_DATA)
+        if most != resource.RLIM_INFINITY:
+            limit = min(limit, most)
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
     requests = os.fdopen(os.dup(0), "rb")
