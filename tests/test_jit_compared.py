@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from hloenv import HloModule
-from hloenv.errors import ArgumentError, DecisionError
+from hloenv.errors import ArgumentError, DecisionError, HloEnvError
 from hloenv.jax import FallbackWarning, jit
 from hloenv.jax.compare import Comparison, compare
 
@@ -159,7 +159,7 @@ def test_other_outputs_are_never_used(monkeypatch):
 
     def decide(module, policy, pipelines, **how):
         decided = real(module, policy, pipelines, **how)
-        return JIT.replace(decided, result=JIT.finish(wrong))
+        return JIT.replace(decided, applied=wrong)
 
     monkeypatch.setattr(JIT, "decide", decide)
     fn = jit(simplified, **OTHERWISE)
@@ -262,13 +262,37 @@ def test_a_wrong_policy_after_the_first_signature(verdicts):
     with pytest.warns(FallbackWarning, match="DecisionError"):
         assert fn(jnp.zeros(5)).sum() == 0
     first = jit(simplified, policy=policy, passes="algsimp")
-    with pytest.raises(DecisionError):
-        first(jnp.ones(3))
+    for _ in range(2):
+        with pytest.raises(DecisionError):
+            first(jnp.ones(3))
+
+
+def test_what_fails_after_the_first_call_costs_no_outputs():
+    def policy(_):
+        raise ZeroDivisionError("a bug of the policy")
+
+    fn = jit(simplified, policy=policy)
+    with pytest.warns(FallbackWarning, match="ZeroDivisionError: a bug"):
+        assert fn(jnp.zeros(3)).sum() == 0
+    assert fn(jnp.zeros(3)).sum() == 0
+
+
+def test_an_equal_module_is_left_without_a_warning(verdicts):
+    """Another static argument that makes the same module is not tried again."""
+    verdicts += [FASTER, SLOWER]
+    fn = jit(lambda x, tag: simplified(x), static_argnames="tag", **OTHERWISE)
+    fn(jnp.ones(3), tag=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FallbackWarning)
+        for tag in (2, 3):
+            fn(jnp.ones(5), tag=tag)
+    assert [each.is_used for each in fn.considered] == [True, False, False]
+    assert "equal module" in fn.considered[-1].reason
 
 
 def test_warnings_name_the_caller():
     def policy(_):
-        raise JIT.HloEnvError("no decisions")
+        raise HloEnvError("no decisions")
 
     fn = jit(simplified, policy=policy)
     with pytest.warns(FallbackWarning, match="no decisions") as caught:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +29,7 @@ class Decided:
 
     Attributes:
         module: what jax lowered.
-        result: what the decisions leave, after XLA's passes.
+        applied: the same with the decisions, before the rest of XLA's passes.
         num_alternatives: how many alternatives were decided.
         num_accepted: how many of them took another choice than the original.
         num_rejected: how many of them keep the original; the rest is left to XLA.
@@ -40,7 +41,7 @@ class Decided:
     """
 
     module: HloModule
-    result: HloModule
+    applied: HloModule
     num_alternatives: int
     num_accepted: int
     num_rejected: int
@@ -48,6 +49,11 @@ class Decided:
     speedup: float | None = None
     interval: tuple[float, float] | None = None
     reason: str = ""
+
+    @functools.cached_property
+    def result(self) -> HloModule:
+        """What the decisions leave, after the rest of XLA's passes."""
+        return finish(self.applied)
 
 
 def as_pipelines(passes: Passes) -> tuple[Pipeline, ...]:
@@ -74,7 +80,7 @@ def decide(
     *,
     until: str | None = None,
 ) -> Decided:
-    """Lets a policy decide each pass on what the one before left, then finishes.
+    """Lets a policy decide each pass on what the one before left.
 
     Args:
         module: what jax lowered.
@@ -102,9 +108,7 @@ def decide(
         num_alternatives += len(alternatives)
         num_accepted += int(np.count_nonzero(decisions > 0))
         num_rejected += int(np.count_nonzero(decisions == 0))
-    return Decided(
-        module, finish(env.module), num_alternatives, num_accepted, num_rejected
-    )
+    return Decided(module, env.module, num_alternatives, num_accepted, num_rejected)
 
 
 def check_compiles(result: HloModule) -> None:
@@ -118,18 +122,19 @@ def check_compiles(result: HloModule) -> None:
     )
 
 
-def unsupported(jax: Any, traced: Any, leaves: list[Any]) -> str | None:
+def unsupported(jax: Any, traced: Any, lowered: Any, leaves: list[Any]) -> str | None:
     """Why a function cannot be decided for one CPU device; None when it can.
 
     Args:
         jax: the package.
         traced: a `jax.stages.Traced` of the function.
+        lowered: the `jax.stages.Lowered` of that.
         leaves: the call's arguments.
     """
     effects = sorted(str(each) for each in traced.jaxpr.effects)
     if effects:
         return f"it has side effects ({', '.join(effects)})"
-    attributes = traced.lower().compiler_ir("stablehlo").operation.attributes
+    attributes = lowered.compiler_ir("stablehlo").operation.attributes
     for name in ("mhlo.num_partitions", "mhlo.num_replicas"):
         if name in attributes and attributes[name].value != 1:
             return (

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import sys
 import threading
 import warnings
@@ -20,8 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, overload
 
-from .._native import core
-from ..errors import ArgumentError, ArgumentTypeError, DecisionError, HloEnvError
+from ..errors import ArgumentError, ArgumentTypeError, DecisionError
 from ..place import finish
 from ..policies import Policy, get_policy
 from .compare import compare
@@ -247,7 +247,7 @@ class JitFunction:
             if self._decided is None:
                 signature = self._signature(args, kwargs)
                 if signature is not None:
-                    self._decided = self._consider(signature, args, kwargs)
+                    self._decided = self._consider_safely(signature, args, kwargs)
                 self._decided = self._decided or self._new_function()
         return self(*args, **kwargs)
 
@@ -262,7 +262,7 @@ class JitFunction:
                 signature = self._signature(args, kwargs)
                 known = signature is None or signature in self._plans
                 if self._decided is None and not known:
-                    self._decided = self._consider(signature, args, kwargs)
+                    self._decided = self._consider_safely(signature, args, kwargs)
             finally:
                 self._lock.release()
 
@@ -283,21 +283,39 @@ class JitFunction:
         if call is not None and self._has_values(*call):
             with self._jax.ensure_compile_time_eval(), self._lock:
                 if signature is not None and signature not in self._plans:
-                    self._consider_inside(signature, *call)
+                    # jax keeps a function on its slow path whose trace raised.
+                    self._consider_safely(signature, *call, raises=())
         return self._plans.get(signature, self._plain)(*args, **kwargs)
 
-    def _consider_inside(
-        self, signature: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
-        """Decides a signature while jax traces it: jax keeps what raises there slow."""
+    def _consider_safely(
+        self,
+        signature: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        raises: tuple[type[Exception], ...] = (DecisionError,),
+    ) -> Any:
+        """As `_consider`; what fails is plain jax.jit, and a warning.
+
+        Args:
+            signature: as in `_consider`.
+            args: as in `_consider`.
+            kwargs: as in `_consider`.
+            raises: what is the caller's mistake, which a warning would hide; the next
+                call with this signature raises it again.
+        """
         try:
-            self._consider(signature, args, kwargs)
+            return self._consider(signature, args, kwargs)
+        except Warning:
+            raise  # where the user makes errors of warnings
+        except raises:
+            del self._plans[signature]
+            self._num_compiled = -1
+            raise
         except Exception as error:
             self._plans[signature] = self._plain
-            self._warn(
-                FallbackWarning,
-                f"runs as plain jax.jit: {type(error).__name__}: {error}",
-            )
+            self._fall_back(f"{type(error).__name__}: {error}")
+            return None
 
     def _signature(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What `_traced` will find for these arguments."""
@@ -321,30 +339,21 @@ class JitFunction:
             stays.
         """
         self._plans[signature] = self._plain
+        jax = self._jax
         traced = self._plain.trace(*args, **kwargs)
-        reason = unsupported(self._jax, traced, self._jax.tree.leaves((args, kwargs)))
-        if reason is None:
-            try:
-                lowered = from_lowered(traced.lower())
-                module = from_lowered(traced.lower(), donations=False)
-                decided = decide(
-                    module, self._policy, self._pipelines, until=self._until
-                )
-                if self._is_default(decided):
-                    reason = "XLA compiles what was decided to what it compiles anyway"
-                    self._keep(decided, reason)
-                    return None
-                check_compiles(decided.result)
-            except DecisionError:
-                # The policy's mistake, which a warning would hide.
-                del self._plans[signature]
-                raise
-            except HloEnvError as error:
-                reason = f"{type(error).__name__}: {error}"
+        lowered = traced.lower()
+        reason = unsupported(jax, traced, lowered, jax.tree.leaves((args, kwargs)))
         if reason is not None:
-            self._warn(FallbackWarning, f"runs as plain jax.jit: {reason}")
+            self._fall_back(reason)
             return None
-        if core.has_donations(lowered._core):
+        module = from_lowered(lowered, donations=False)
+        decided = decide(module, self._policy, self._pipelines, until=self._until)
+        if self._is_default(decided):
+            reason = "XLA compiles what was decided to what it compiles anyway"
+            self._keep(decided, reason)
+            return None
+        check_compiles(decided.result)
+        if any(each.donated for each in jax.tree.leaves(lowered.args_info)):
             self._warn(
                 DonationWarning,
                 "keeps its donated arguments: jaxlib forgets the donations of a module "
@@ -377,10 +386,12 @@ class JitFunction:
         replaced = self._replacements.compile(
             decided.result, trial.lower(*args, **kwargs)
         )
-        reason = replaced.refused
-        if reason:
+        if replaced.refused:
             self._plans[signature] = self._plain
-            self._warn(FallbackWarning, f"runs as plain jax.jit: {reason}")
+            if replaced.is_known:
+                self._keep(decided, replaced.refused)
+            else:
+                self._fall_back(replaced.refused)
             return None
         if self._budget:
             result = compare(
@@ -398,9 +409,7 @@ class JitFunction:
                     interval=result.interval,
                 )
                 if not result.is_equal:
-                    self._warn(
-                        FallbackWarning, f"runs as plain jax.jit: {result.reason}"
-                    )
+                    self._fall_back(result.reason)
                 return None
             decided = replace(decided, speedup=result.speedup, interval=result.interval)
         self.considered.append(decided)
@@ -426,6 +435,9 @@ class JitFunction:
         name = unique_name(self._fn, plan=self._plan_text)
         dispatcher.add(f"jit_{name}", self._replacements)
         return self._jax.jit(_named(self._fn, function, name), **self._options)
+
+    def _fall_back(self, reason: str) -> None:
+        self._warn(FallbackWarning, f"runs as plain jax.jit: {reason}")
 
     def _warn(self, category: type[Warning], message: str) -> None:
         name = getattr(self, "__name__", "the function")
@@ -467,7 +479,8 @@ def _signature(jax: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 def _level_of_user() -> int:
     """The stack level, for a warning by the caller, of the code that uses hloenv."""
     jax = require_jax("hloenv.jit")
-    ours = tuple(str(Path(each).parent) for each in (__file__, jax.__file__ or ""))
+    folders = (Path(each).parent for each in (__file__, jax.__file__ or ""))
+    ours = tuple(f"{folder}{os.sep}" for folder in folders)
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_code.co_filename.startswith(ours):
         frame, level = frame.f_back, level + 1

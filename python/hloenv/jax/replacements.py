@@ -22,12 +22,14 @@ class Replaced:
         proto: the decided module.
         fingerprint: of the module that it replaced, once it has.
         refused: why it was not used; empty when it was.
+        is_known: refused because an equal module was before.
     """
 
     entry_layout: str
     proto: bytes
     fingerprint: str | None = None
     refused: str = ""
+    is_known: bool = False
 
 
 class Replacements:
@@ -76,6 +78,7 @@ class Replacements:
             replaced.refused = replaced.refused or "jaxlib compiled it without asking"
         elif self._modules[replaced.fingerprint] is None:
             replaced.refused = "what was decided for an equal module is not used"
+            replaced.is_known = True
         return replaced
 
     def leave(self, replaced: Replaced) -> None:
