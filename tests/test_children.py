@@ -66,6 +66,19 @@ def test_a_slow_value_is_told_from_many_values(by_value: bool):
     assert outcome.error == ("" if by_value else "timeout")
 
 
+def test_a_limit_stays_below_what_there_is(run_child):
+    code = """
+import resource
+from hloenv.child import limit_memory
+limit_memory(6 << 30)
+limit_memory(8 << 30)
+assert resource.getrlimit(resource.RLIMIT_DATA) == (6 << 30, 6 << 30)
+limit_memory(5 << 30)
+assert resource.getrlimit(resource.RLIMIT_DATA) == (5 << 30, 5 << 30)
+"""
+    run_child(code)
+
+
 def test_doubtful_input_is_read_where_memory_is_limited_already(run_child):
     """The child process that reads it has a limit of its own, which is higher."""
     run_child(

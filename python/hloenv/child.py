@@ -11,6 +11,7 @@ import atexit
 import contextlib
 import json
 import os
+import resource
 import select
 import signal
 import struct
@@ -99,6 +100,18 @@ def check_memory(max_memory_bytes: int | None) -> None:
             f"a limit of {max_memory_bytes} bytes of memory is too little for XLA and "
             f"its libraries: allow at least {LEAST_MEMORY_BYTES >> 20} MiB"
         )
+
+
+def limit_memory(max_memory_bytes: int) -> None:
+    """Limits what this process may allocate, for good.
+
+    Where it may have less already, as a child of a limited process, that stays.
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    limit = max_memory_bytes
+    if most != resource.RLIM_INFINITY:
+        limit = min(limit, most)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
 # How Python starts: without the current folder, or a script's, on its path.

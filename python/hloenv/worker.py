@@ -28,7 +28,6 @@ from __future__ import annotations
 import importlib
 import os
 import pickle
-import resource
 import sys
 import threading
 import time
@@ -39,7 +38,7 @@ import numpy as np
 
 from ._native import core
 from .arrays import OutputComparison, compare_outputs, perturbed, random_inputs
-from .child import read_frame, write_frame
+from .child import limit_memory, read_frame, write_frame
 from .cores import turn_to_time
 from .errors import ArgumentError, HloEnvError, InvalidModuleError
 from .executable import Executable, compile
@@ -294,12 +293,7 @@ def main() -> None:
     """Serves on stdin and stdout; what anyone prints goes to stderr."""
     become_expendable()
     if len(sys.argv) > 1:
-        limit = int(sys.argv[1])
-        # Who started this process may have less than what this one may have at most.
-        _, most = resource.getrlimit(resource.RLIMIT_DATA)
-        if most != resource.RLIM_INFINITY:
-            limit = min(limit, most)
-        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+        limit_memory(int(sys.argv[1]))
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
     requests = os.fdopen(os.dup(0), "rb")
     answers = os.fdopen(os.dup(1), "wb")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .. import _native
-from ..fuzz.results import _without_comments, _without_docstrings, is_stale
+from ..fuzz.results import is_stale, without_comments, without_docstrings
 
 # Of python/hloenv: what only shows results, or has no part in them.
 _SHOWS = ("cli", "fuzz", "jax", "data")
@@ -87,10 +87,10 @@ def code_version(root: Path, python: Path | None = None) -> str:
     for path in sorted(_python_files(python)):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         name = path.relative_to(python).as_posix()
-        digest.update(f"{name}\n{_without_docstrings(tree)}\n".encode())
+        digest.update(f"{name}\n{without_docstrings(tree)}\n".encode())
     native = sorted([*(root / "csrc").rglob("*.h"), *(root / "csrc").rglob("*.cc")])
     for path in native:
-        text = _without_comments(path.read_text(encoding="utf-8"))
+        text = without_comments(path.read_text(encoding="utf-8"))
         digest.update(f"{path.relative_to(root)}\n{text}\n".encode())
     if not native:
         digest.update(Path(_native.core.__file__).read_bytes())

@@ -11,7 +11,6 @@ import argparse
 import contextlib
 import ctypes
 import os
-import resource
 import signal
 import sys
 import tempfile
@@ -20,7 +19,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import IO
 
-from ..child import check_memory, last_words, signal_name
+from ..child import check_memory, last_words, limit_memory, signal_name
 from ..errors import ArgumentError
 
 # How long XLA may take over a file before it is taken to hang.
@@ -109,7 +108,7 @@ def isolated(
         _is_isolated = True
         _listen(heard)
         if memory_limit is not None:
-            resource.setrlimit(resource.RLIMIT_DATA, (memory_limit, memory_limit))
+            limit_memory(memory_limit)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return command()
     try:

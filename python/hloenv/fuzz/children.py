@@ -14,7 +14,6 @@ import importlib
 import os
 import pickle
 import queue
-import resource
 import selectors
 import signal
 import struct
@@ -29,7 +28,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any, overload
 
-from ..child import PYTHON, child_environment, last_words, signal_name
+from ..child import (
+    PYTHON,
+    child_environment,
+    last_words,
+    limit_memory,
+    signal_name,
+)
 
 _LENGTH = struct.Struct("<q")
 TIMEOUT = "timeout"
@@ -298,8 +303,7 @@ def _start(index: int, job: Job, inherited: list[int]) -> _Running:
         # The server's own stdout carries outcomes.
         os.dup2(stderr.fileno(), 1)
         if job.max_memory_bytes is not None:
-            limit = job.max_memory_bytes
-            resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+            limit_memory(job.max_memory_bytes)
         try:
             _in_child(job, writer)
         finally:

@@ -341,7 +341,7 @@ def code_version(root: Path, kind: str) -> str:
     for path in sorted(set(_files(csrc, (*_NATIVE, *_ALSO_NATIVE[kind])))):
         if path.stem in without:
             continue
-        text = _without_comments(path.read_text(encoding="utf-8"))
+        text = without_comments(path.read_text(encoding="utf-8"))
         digest.update(f"{path.relative_to(root)}\n{text}\n".encode())
     found = sources.reached(
         package, "fuzz/matrix.py", FUNCTIONS[kind], without=_NO_PART
@@ -358,7 +358,7 @@ def _files(folder: Path, names: Iterable[str]) -> Iterator[Path]:
 
 
 @functools.cache
-def _without_comments(text: str) -> str:
+def without_comments(text: str) -> str:
     """C++ without comments, and with white space only between words or operators."""
     pieces = []
     for piece in re.split(r"(\0[^\0]*\0)", _TOKEN.sub(_marked, text)):
@@ -374,7 +374,8 @@ def _marked(match: re.Match[str]) -> str:
     return f"\0{match['kept']}\0" if match["kept"] else " "
 
 
-def _without_docstrings(tree: ast.Module) -> str:
+def without_docstrings(tree: ast.Module) -> str:
+    """Python as text, without docstrings."""
     for node in ast.walk(tree):
         sources.without_docstring(node)
     return sources.dump(tree)
