@@ -8,6 +8,7 @@ JSONL file as they come; a run that is started again does what is missing.
 
     python scripts/run_jit.py --split validation --extent real
     python scripts/run_jit.py --split test --extent real --doc docs/leaderboard/jit.md
+    python scripts/run_jit.py --split train --match resnet18x64
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from hloenv.dataset import Record
 from hloenv.machine import this_machine
 
 _TIMEOUT_S = 900.0
+_ROUNDS = 5, 2000  # at least and at most
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -44,6 +46,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--split", default="validation")
     parser.add_argument("--extent", default="real")
+    parser.add_argument("--match", help="only programs whose name holds this text")
     parser.add_argument("--modules", type=int, help="a random sample of so many")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--cores", type=int, default=1, help="that jax may use")
@@ -59,7 +62,7 @@ def measure(record: Record, seconds: float) -> dict[str, Any]:
     jax: Any = importlib.import_module("jax")
 
     from hloenv.bench import jaxlib_call
-    from hloenv.jax.compare import compare
+    from hloenv.jax.compare import compare, take_turns
 
     module = record.module
     inputs = [jax.device_put(each) for each in record.inputs()]
@@ -72,8 +75,9 @@ def measure(record: Record, seconds: float) -> dict[str, Any]:
     middle = time.perf_counter()
     jax.block_until_ready(ours(*inputs))
     end = time.perf_counter()
-    durations = _turns(jax, plain, ours, inputs, seconds)
-    again = compare(lambda: plain(*inputs), lambda: ours(*inputs), seconds=seconds / 10)
+    calls = (lambda: plain(*inputs)), (lambda: ours(*inputs))
+    durations = take_turns(*calls, rounds=_ROUNDS, seconds=seconds)
+    again = compare(*calls, seconds=seconds / 10)
     (considered,) = ours.considered or [None]
     return {
         "jax_ns": float(np.median(durations[0])),
@@ -85,20 +89,6 @@ def measure(record: Record, seconds: float) -> dict[str, Any]:
         "first_jax_s": middle - begin,
         "first_s": end - middle,
     }
-
-
-def _turns(jax: Any, plain: Any, ours: Any, inputs: Any, seconds: float) -> Any:
-    durations: tuple[list[int], list[int]] = ([], [])
-    end = time.perf_counter() + seconds
-    while len(durations[0]) < 5 or (
-        time.perf_counter() < end and len(durations[0]) < 2000
-    ):
-        order = (0, 1) if len(durations[0]) % 2 else (1, 0)
-        for which in order:
-            start = time.perf_counter_ns()
-            jax.block_until_ready((plain, ours)[which](*inputs))
-            durations[which].append(time.perf_counter_ns() - start)
-    return durations
 
 
 def play(record: Record, arguments: argparse.Namespace) -> dict[str, Any]:
@@ -143,6 +133,9 @@ def report(rows: list[dict[str, Any]], arguments: argparse.Namespace) -> str:
         row["jax_ns"] / row["speedup"] for row in done
     )
     cores = "one core" if arguments.cores == 1 else f"{arguments.cores} cores"
+    chosen = f" --match '{arguments.match}'" if arguments.match else ""
+    if arguments.modules is not None:
+        chosen += f" --modules {arguments.modules} --seed {arguments.seed}"
     lines = [
         "# hloenv.jit against jax.jit",
         "",
@@ -150,7 +143,8 @@ def report(rows: list[dict[str, Any]], arguments: argparse.Namespace) -> str:
         "the rule `keep-convolutions`, where that is measured clearly faster.",
         "",
         f"* command: `python scripts/run_jit.py --split {arguments.split} --extent "
-        f"{arguments.extent} --cores {arguments.cores} --doc {arguments.doc}`",
+        f"{arguments.extent} --cores {arguments.cores}{chosen} "
+        f"--doc {arguments.doc}`",
         f"* date: {datetime.date.today()}; machine: {this_machine().cpu}, "
         f"{cores}; sources: {rows[0]['version']}",
         f"* {len(rows)} programs, {len(values)} entry points, {len(units)} "
@@ -200,6 +194,10 @@ def main() -> int:
         (record,) = [each for each in records if each.fingerprint == arguments.one]
         print(json.dumps(measure(record, arguments.seconds)))
         return 0
+    if arguments.match:
+        records = [each for each in records if arguments.match in each.name]
+    if not records:
+        raise SystemExit(f"no program of {arguments.split} has {arguments.match!r}")
     if arguments.modules is not None:
         records = sample(records, arguments.modules, arguments.seed)
     version = commit_of(source_root()).label

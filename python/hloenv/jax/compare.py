@@ -16,7 +16,7 @@ from .lowering import require_jax
 
 # A sample shorter than this measures the clock.
 _SAMPLE_NS = 100_000
-_FEWEST_ROUNDS, _MOST_ROUNDS = 5, 200
+_ROUNDS = 5, 200  # at least and at most
 # What one call must gain to be worth another compilation, for sure.
 _CLEARLY = 1.02
 
@@ -66,21 +66,48 @@ def compare(plain: Call, other: Call, *, seconds: float) -> Comparison:
                 reason="it is slower than plain jax.jit",
             )
     once = plain_ns + other_ns
-    if once * _FEWEST_ROUNDS > seconds * 1e10:
+    if once * _ROUNDS[0] > seconds * 1e10:
         return Comparison(
             reason=f"a comparison takes longer than the budget of {seconds:g} s"
         )
     calls = max(1, round(_SAMPLE_NS / min(plain_ns, other_ns)))
-    rounds = int(seconds * 1e9 / (once * calls))
-    durations: tuple[list[int], list[int]] = ([], [])
-    for number in range(min(max(rounds, _FEWEST_ROUNDS), _MOST_ROUNDS)):
-        # Each goes first in every second round.
-        for which in (0, 1) if number % 2 == 0 else (1, 0):
-            durations[which].append(_sample(jax, (plain, other)[which], calls))
+    durations = take_turns(plain, other, rounds=_ROUNDS, seconds=seconds, calls=calls)
     speedup = speedup_of(*durations)
     low, high = speedup_interval(*durations)
     reason = "" if low > _CLEARLY else "it is not clearly faster than plain jax.jit"
     return Comparison(speedup, (low, high), reason)
+
+
+def take_turns(
+    plain: Call,
+    other: Call,
+    *,
+    rounds: tuple[int, int],
+    seconds: float,
+    calls: int = 1,
+) -> tuple[list[int], list[int]]:
+    """Times two functions in turns; each goes first in every second round.
+
+    Args:
+        plain: calls the first.
+        other: calls the second.
+        rounds: the fewest and the most; between them `seconds` decides.
+        seconds: after which no round starts.
+        calls: of a function in a round.
+
+    Returns:
+        What each took in each round, in nanoseconds.
+    """
+    jax = require_jax("hloenv.jit")
+    fewest, most = rounds
+    durations: tuple[list[int], list[int]] = ([], [])
+    end = time.perf_counter() + seconds
+    while len(durations[0]) < fewest or (
+        len(durations[0]) < most and time.perf_counter() < end
+    ):
+        for which in (0, 1) if len(durations[0]) % 2 == 0 else (1, 0):
+            durations[which].append(_sample(jax, (plain, other)[which], calls))
+    return durations
 
 
 def _sample(jax: Any, call: Call, count: int) -> int:
