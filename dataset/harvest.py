@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hloenv.child import child_environment
+from hloenv.process.child import child_environment
 
 from . import fetch, normalize, sandbox
 from .manifest import Source

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the rows that the benchmarks reported into the README's table.
+"""Writes the rows that the benchmarks reported into docs/results/benchmarks.md.
 
 usage: python scripts/bench_table.py build/bench.json
 """
@@ -10,7 +10,7 @@ import json
 import sys
 from pathlib import Path
 
-README = Path(__file__).resolve().parent.parent / "README.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs/results/benchmarks.md"
 BEGIN, END = "<!-- benchmarks: begin -->", "<!-- benchmarks: end -->"
 
 
@@ -35,11 +35,11 @@ def table(report: dict) -> str:
 
 def main() -> None:
     """Replaces what lies between the two marks."""
-    text = README.read_text()
+    text = PAGE.read_text()
     before, rest = text.split(BEGIN)
     after = rest.split(END)[1]
     body = table(json.loads(Path(sys.argv[1]).read_text()))
-    README.write_text(f"{before}{BEGIN}\n{body}\n{END}{after}")
+    PAGE.write_text(f"{before}{BEGIN}\n{body}\n{END}{after}")
     print(body)
 
 

@@ -11,7 +11,7 @@ sources that are running:
     python scripts/build_dataset.py --jobs 4 --out build/dataset
     python scripts/build_dataset.py --list
 
-    python scripts/build_dataset.py --extent real --merge python/hloenv/data
+    python scripts/build_dataset.py --extent real --merge python/hloenv/dataset/files
 
 Results: OUT/{train,validation,test,unseen}.parquet, OUT/report.md, and a log for each
 source.
@@ -32,12 +32,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "python")]
 
-from dataset import build as builder  # noqa: E402
-from dataset import manifest, sandbox, split  # noqa: E402
 from dataset.harvest import Outcome, Settings  # noqa: E402
 from dataset.manifest import Source  # noqa: E402
 
-SHIPPED = ROOT / "python" / "hloenv" / "data"
+from dataset import build as builder  # noqa: E402
+from dataset import manifest, sandbox, split  # noqa: E402
+
+SHIPPED = ROOT / "python" / "hloenv" / "dataset" / "files"
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -96,7 +97,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--ship",
         action="store_true",
-        help="copy the result into the package, python/hloenv/data",
+        help="copy the result into the package, python/hloenv/dataset/files",
     )
     parser.add_argument(
         "--list", action="store_true", help="print the sources and do nothing"

@@ -19,6 +19,7 @@ sources() { git ls-files -z --cached --others --exclude-standard -- "$@"; }
 check "ruff check" "$bin/ruff" check --quiet .
 check "ruff format" "$bin/ruff" format --quiet --check .
 check "mypy" "$bin/mypy"
+check "import-linter" "$bin/lint-imports" --no-cache
 sources '*.cc' '*.h' >build/cpp-sources
 check "clang-format" \
   xargs -0 -a build/cpp-sources "$bin/clang-format" --dry-run --Werror

@@ -5,8 +5,8 @@
     python scripts/make_pass_table.py            # ../shared/hlo, some minutes
 
 Each module as JAX lowers it, with calls inlined, and in front of XLA's fusion. Writes
-docs/passes.md, and python/hloenv/pass_table.json, from which `hloenv passes` says how
-the rewrites of a pass are decided.
+docs/passes.md, and python/hloenv/hlo/pass_table.json, from which `hloenv passes` says
+how the rewrites of a pass are decided.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def capture(name: str, module: hloenv.HloModule, where: str, row: Row) -> None:
     row.choices += int(alternatives.num_choices.sum()) - len(alternatives)
     for alternative in alternatives:
         row.kinds[alternative.kind] += 1
-    for reason in alternatives.whole.values():
+    for reason in alternatives.indivisible.values():
         row.reasons[_without_names(reason)] += 1
     rejected = alternatives.apply(alternatives.reject_all())
     if rejected.fingerprint() != module.fingerprint():
@@ -178,7 +178,7 @@ def main() -> None:
     rows, num_modules = measure(arguments)
     (ROOT / "docs" / "passes.md").write_text(document(rows, num_modules))
     table = {name: row.to_json() for name, row in rows.items()}
-    path = ROOT / "python" / "hloenv" / "pass_table.json"
+    path = ROOT / "python" / "hloenv" / "hlo" / "pass_table.json"
     path.write_text(json.dumps(table, indent=1, sort_keys=True) + "\n")
     sys.exit(any(row.broken for row in rows.values()))
 

@@ -23,7 +23,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests")]
 
-from hloenv.fuzz.children import run_jobs  # noqa: E402
+from hloenv.process.forkserver import run_jobs  # noqa: E402
 from support.intercept_checks import Report  # noqa: E402
 
 

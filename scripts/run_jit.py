@@ -32,8 +32,8 @@ import hloenv
 from hloenv.bench.entries import entry_point, sample
 from hloenv.bench.statistics import DURATIONS, clustered_interval, duration_class
 from hloenv.bench.version import commit_of, source_root
-from hloenv.dataset import Record
-from hloenv.machine import this_machine
+from hloenv.dataset.reader import Record
+from hloenv.runtime.machine import this_machine
 
 _TIMEOUT_S = 900.0
 _ROUNDS = 5, 2000  # at least and at most

@@ -29,10 +29,10 @@ from typing import Any
 import numpy as np
 
 import hloenv
-from hloenv.executable import time_runs
-from hloenv.kernels import KernelCache
-from hloenv.machine import this_machine
-from hloenv.roofline import Roofline
+from hloenv.cost.kernel_cache import KernelCache
+from hloenv.cost.roofline import Roofline
+from hloenv.runtime.executable import time_runs
+from hloenv.runtime.machine import this_machine
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ("resnet.py", "gpt2.py")

@@ -28,19 +28,19 @@ from pathlib import Path
 import numpy as np
 
 from hloenv import dataset
+from hloenv.bench.ablation import ask_oracle
 from hloenv.bench.entries import sample
-from hloenv.bench.oracle import ask_oracle
 from hloenv.bench.rows import geometric_mean
-from hloenv.bench.spaces import get_space
 from hloenv.bench.statistics import clustered_interval
 from hloenv.bench.version import commit_of, source_root
-from hloenv.evaluator import Evaluator
-from hloenv.fuzz.children import run_jobs
-from hloenv.kernels import KernelCache
-from hloenv.machine import this_machine
-from hloenv.module import HloModule
-from hloenv.settings import Settings
-from hloenv.store import Store
+from hloenv.cost.kernel_cache import KernelCache
+from hloenv.hlo.module import HloModule
+from hloenv.measurement.config import Settings
+from hloenv.measurement.pool import Evaluator
+from hloenv.measurement.store import Store
+from hloenv.process.forkserver import run_jobs
+from hloenv.runtime.machine import this_machine
+from hloenv.search.spaces import get_space
 
 # What is shorter hardly matters to anyone.
 LONG_S = 20e-6

@@ -3,7 +3,7 @@
 # Sets up what is missing and runs the tests; arguments go to pytest.
 #
 #   bash scripts/test.sh                      the default set
-#   bash scripts/test.sh tests/test_jax.py    one file
+#   bash scripts/test.sh tests/jax    one file
 #   bash scripts/test.sh -m slow              what the default leaves out
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -50,6 +50,6 @@ then
   echo "test_gpu: there is no GPU compiler in this wheel of TensorFlow" >&2
   exit 1
 fi
-if (($# == 0)); then set -- tests/test_intercept_gpu.py tests/test_intercept.py; fi
+if (($# == 0)); then set -- tests/rewrite/test_intercept_gpu.py tests/rewrite/test_intercept.py; fi
 echo "== pytest $* (GPU compiler)"
 PYTHONPATH=$package exec "$venv/bin/python" -m pytest -p no:cacheprovider "$@"

@@ -28,8 +28,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hloenv import dataset, kernels
-from hloenv.bench import joint, spaces
+from hloenv import dataset
+from hloenv.bench import joint
 from hloenv.bench.entries import entry_point
 from hloenv.bench.flags import baseline_flags, use
 from hloenv.bench.rows import Row
@@ -37,18 +37,20 @@ from hloenv.bench.runner import version_store
 from hloenv.bench.statistics import Headline, headline
 from hloenv.bench.tables import interval
 from hloenv.bench.version import bench_version, commit_of, source_root
-from hloenv.cores import CoreLease
+from hloenv.cost import kernel_cache
+from hloenv.cost.kernel_cache import KernelCache
 from hloenv.errors import HloEnvError
-from hloenv.evaluate import Measurer
-from hloenv.fuzz.children import run_jobs
-from hloenv.kernels import KernelCache
-from hloenv.machine import this_machine
-from hloenv.measurement import Measurement
-from hloenv.module import HloModule
-from hloenv.place import finish
+from hloenv.hlo.module import HloModule
+from hloenv.hlo.pipeline import finish
+from hloenv.measurement.config import Settings
+from hloenv.measurement.measurer import Measurer
+from hloenv.measurement.record import Measurement
+from hloenv.measurement.store import Store
 from hloenv.policies import get_policy
-from hloenv.settings import Settings
-from hloenv.store import Store
+from hloenv.process.cpu_affinity import CoreLease
+from hloenv.process.forkserver import run_jobs
+from hloenv.runtime.machine import this_machine
+from hloenv.search import spaces
 
 TRAIN, VALIDATION = "train", "validation"
 # So many of the values go from train to validation.
@@ -67,7 +69,7 @@ class Values:
     """
 
     max_products: int = spaces.SMALL_DOT_PRODUCTS
-    step_ns: float = getattr(kernels, _STEP)
+    step_ns: float = getattr(kernel_cache, _STEP)
     min_gain: float = joint.MIN_GAIN
 
 
@@ -122,7 +124,7 @@ def decided(
     space = replace(space, stops=stops)
     if player != "best-rule":
         return spaces.decide(module, space, get_policy(player)).module
-    setattr(kernels, _STEP, values.step_ns)
+    setattr(kernel_cache, _STEP, values.step_ns)
     won = joint.pick_rule(module, space, cache, min_gain=values.min_gain)
     return finish(won.game.play(won.prefix))
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <pybind11/pybind11.h>
 
+#include "backend/dot_lowering.h"
+#include "backend/thunk_order.h"
 #include "bindings/bind.h"
 #include "bindings/gil.h"
-#include "hlo/dot_strategy.h"
-#include "hlo/execution_strategy.h"
 #include "hlo/jax_compat.h"
 
 namespace hloenv {
@@ -24,9 +24,9 @@ void BindJax(py::module_& m) {
       [](const Module& module) { return HasMarkedDots(module.hlo()); },
       py::arg("module"), WithoutGil());
   m.def(
-      "has_computations_in_order",
+      "has_sequential_computations",
       [](const Module& module) {
-        return !ComputationsInOrder(module.hlo()).empty();
+        return !SequentialComputations(module.hlo()).empty();
       },
       py::arg("module"), WithoutGil());
   m.def("readable_by_jaxlib", &ReadableByJaxlib, py::arg("module"),

@@ -5,8 +5,8 @@
 #include "bindings/bind.h"
 #include "bindings/errors.h"
 #include "bindings/gil.h"
-#include "intercept/interception.h"
-#include "passes/xla_pipeline.h"
+#include "pipeline/interception.h"
+#include "pipeline/xla_pipeline.h"
 
 namespace hloenv {
 
@@ -45,11 +45,13 @@ T ValueOrInterrupt(absl::StatusOr<T> value) {
 }
 
 // name, path, occurrence, path_occurrence; None at the pipeline's end
-using ArrivalTuple = std::tuple<std::string, std::string, int64_t, int64_t>;
-std::optional<ArrivalTuple> ToTuple(const std::optional<Arrival>& arrival) {
+using PassInvocationTuple =
+    std::tuple<std::string, std::string, int64_t, int64_t>;
+std::optional<PassInvocationTuple> ToTuple(
+    const std::optional<PassInvocation>& arrival) {
   if (!arrival.has_value()) return std::nullopt;
-  return ArrivalTuple{arrival->name, arrival->path, arrival->occurrence,
-                      arrival->path_occurrence};
+  return PassInvocationTuple{arrival->name, arrival->path, arrival->occurrence,
+                             arrival->path_occurrence};
 }
 
 }  // namespace
@@ -119,7 +121,7 @@ void BindPipeline(py::module_& m) {
            py::arg("module"), py::arg("target"))
       .def("wait",
            [](Interception& self) {
-             std::optional<Arrival> arrival;
+             std::optional<PassInvocation> arrival;
              {
                GilRelease release;
                arrival = ValueOrInterrupt(self.Wait(IsInterrupted));

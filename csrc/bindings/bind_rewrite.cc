@@ -66,10 +66,11 @@ void BindRewrite(py::module_& m) {
                              [](const Capture& self) {
                                return py::tuple(py::cast(self.pass_names()));
                              })
-      .def_property_readonly("whole_reasons",
-                             [](const Capture& self) {
-                               return py::tuple(py::cast(self.WholeReasons()));
-                             })
+      .def_property_readonly(
+          "indivisible_reasons",
+          [](const Capture& self) {
+            return py::tuple(py::cast(self.IndivisibleReasons()));
+          })
       .def("module", &Capture::module)
       .def("__len__",
            [](const Capture& self) { return self.alternatives().size(); })

@@ -7,7 +7,7 @@
 
 #include <vector>
 
-#include "features/column.h"
+#include "graph/column.h"
 
 namespace hloenv {
 

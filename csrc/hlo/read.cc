@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "hlo/config.h"
 #include "hlo/literal_text.h"
-#include "hlo/outline.h"
+#include "hlo/outline/outline.h"
 #include "support/quiet.h"
 #include "support/status.h"
 #include "xla/hlo/ir/hlo_casting_utils.h"

@@ -13,9 +13,9 @@ inline constexpr absl::string_view kDoubtfulModuleError = "DoubtfulModuleError";
 
 // How input becomes a module.
 struct ReadOptions {
-  // Look at the structure first (hlo/outline.h): XLA's parser and proto reader
-  // end the process where it is not sound. DoubtfulModuleError where the check
-  // cannot tell, ParseError where it can.
+  // Look at the structure first (hlo/outline/outline.h): XLA's parser and proto
+  // reader end the process where it is not sound. DoubtfulModuleError where the
+  // check cannot tell, ParseError where it can.
   bool check_structure = true;
   // Run XLA's verifier; InvalidModuleError.
   bool verify = true;

@@ -3,9 +3,9 @@
 
 #include <chrono>
 
-#include "hlo/parameter_removal.h"
 #include "support/quiet.h"
 #include "support/status.h"
+#include "workarounds/parameter_removal.h"
 
 namespace hloenv {
 

@@ -6,7 +6,7 @@
 #include "absl/log/check.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
-#include "passes/catalog.h"
+#include "passes/catalog/catalog.h"
 #include "support/status.h"
 
 namespace hloenv {

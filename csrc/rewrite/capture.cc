@@ -5,7 +5,7 @@
 #include <map>
 
 #include "rewrite/cycles.h"
-#include "rewrite/same.h"
+#include "rewrite/equivalence.h"
 #include "support/status.h"
 
 namespace hloenv {
@@ -96,7 +96,7 @@ absl::Status Capture::AddShadow(const ShadowPass& shadow_pass,
   pass.name = static_cast<int32_t>(pass_names_.size()) - 1;
   HLOENV_ASSIGN_OR_RETURN(pass.shadow, Shadow::Run(module_, shadow_pass));
   if (pass.shadow->changed()) analysis_ = &module_.analysis();
-  pass.whole_reason = pass.shadow->whole_reason();
+  pass.indivisible_reason = pass.shadow->indivisible_reason();
   passes_.push_back(std::move(pass));
   return absl::OkStatus();
 }
@@ -110,7 +110,7 @@ absl::Status Capture::AddCandidates(const PassSpec& spec) {
     HLOENV_RETURN_IF_ERROR(AddShadow(pass, {part.name}));
     // An indivisible change is no choice beside others, and an invalid one
     // is none at all.
-    if (!passes_.back().whole_reason.empty() ||
+    if (!passes_.back().indivisible_reason.empty() ||
         !passes_.back().shadow->invalid_reason().empty()) {
       passes_.pop_back();
     }
@@ -205,17 +205,17 @@ void Capture::CollectNodes() {
       }
       continue;
     }
-    if (!pass.whole_reason.empty()) continue;
+    if (!pass.indivisible_reason.empty()) continue;
     const size_t num_nodes = nodes_.size();
-    pass.whole_reason = CollectShadowNodes(static_cast<int32_t>(p));
-    if (!pass.whole_reason.empty()) {
+    pass.indivisible_reason = CollectShadowNodes(static_cast<int32_t>(p));
+    if (!pass.indivisible_reason.empty()) {
       nodes_.resize(num_nodes);
       equal_nodes_.clear();  // may name the nodes that are gone
     }
   }
 }
 
-// Numbers the new instructions below the frontiers of one shadow, operands
+// Numbers the new instructions below the rewired uses of one shadow, operands
 // first. Returns why that cannot be done, or nothing.
 std::string Capture::CollectShadowNodes(int32_t p) {
   Pass& pass = passes_[p];
@@ -224,8 +224,8 @@ std::string Capture::CollectShadowNodes(int32_t p) {
   absl::flat_hash_set<int32_t> taken;  // equal nodes that this pass has used
   std::vector<const HloInstruction*> stack;
   std::vector<int32_t> operands;
-  for (const Frontier& frontier : pass.shadow->frontiers()) {
-    stack.push_back(frontier.replacement);
+  for (const RewiredUse& rewired : pass.shadow->rewired_uses()) {
+    stack.push_back(rewired.replacement);
     while (!stack.empty()) {
       const HloInstruction* top = stack.back();
       if (pass.shadow->OriginOf(top) >= 0 || pass.node_of.contains(top)) {
@@ -345,10 +345,10 @@ bool Capture::BreakCycles() {
           }
         }
       }
-    } else if (pass.whole_reason.empty()) {
-      for (const Frontier& frontier : pass.shadow->frontiers()) {
+    } else if (pass.indivisible_reason.empty()) {
+      for (const RewiredUse& rewired : pass.shadow->rewired_uses()) {
         has_any = true;
-        add_use(frontier.use, NodeOf(pass, frontier.replacement));
+        add_use(rewired.use, NodeOf(pass, rewired.replacement));
       }
     }
   }
@@ -393,7 +393,7 @@ bool Capture::BreakCycles() {
       }
       continue;
     }
-    if (!pass.whole_reason.empty()) continue;
+    if (!pass.indivisible_reason.empty()) continue;
     // Originals that a replacement reads and that depend on it in turn: from
     // now on the replacement brings its own copy, as the shadow has one.
     std::vector<int32_t> detach;
@@ -404,10 +404,10 @@ bool Capture::BreakCycles() {
         if (IsOriginal(below) && in_cycle(node, below)) detach.push_back(below);
       }
     }
-    for (const Frontier& frontier : pass.shadow->frontiers()) {
-      const int32_t node = NodeOf(pass, frontier.replacement);
-      if (frontier.use.user != Use::kRoot && IsOriginal(node) &&
-          in_cycle(frontier.use.user, node)) {
+    for (const RewiredUse& rewired : pass.shadow->rewired_uses()) {
+      const int32_t node = NodeOf(pass, rewired.replacement);
+      if (rewired.use.user != Use::kRoot && IsOriginal(node) &&
+          in_cycle(rewired.use.user, node)) {
         detach.push_back(node);
       }
     }
@@ -418,7 +418,7 @@ bool Capture::BreakCycles() {
       if (std::binary_search(analysis_->effects.begin(),
                              analysis_->effects.end(), original) ||
           analysis_->index.at(original)->HasControlDependencies()) {
-        pass.whole_reason =
+        pass.indivisible_reason =
             absl::StrCat("parts of it would need a second copy of '",
                          analysis_->index.at(original)->name(),
                          "', which has side effects or control dependencies");
@@ -426,8 +426,8 @@ bool Capture::BreakCycles() {
       }
       pass.shadow->Detach(original);
     }
-    if (!detach.empty() && pass.whole_reason.empty()) {
-      pass.shadow->CollectFrontiers();
+    if (!detach.empty() && pass.indivisible_reason.empty()) {
+      pass.shadow->CollectRewiredUses();
     }
   }
   if (!changed) {
@@ -478,10 +478,10 @@ void Capture::MakeAlternatives() {
         }
         together.push_back(std::move(alternative));
       }
-    } else if (pass.whole_reason.empty()) {
-      for (const Frontier& frontier : pass.shadow->frontiers()) {
-        offers.push_back({frontier.use, frontier.original,
-                          NodeOf(pass, frontier.replacement), number});
+    } else if (pass.indivisible_reason.empty()) {
+      for (const RewiredUse& rewired : pass.shadow->rewired_uses()) {
+        offers.push_back({rewired.use, rewired.original,
+                          NodeOf(pass, rewired.replacement), number});
       }
     }
   }
@@ -532,7 +532,8 @@ void Capture::MakeAlternatives() {
 
   Alternative whole{AlternativeKind::kPass, {}, {}};
   for (size_t p = 0; p < passes_.size(); ++p) {
-    if (!passes_[p].whole_reason.empty() && passes_[p].shadow->changed()) {
+    if (!passes_[p].indivisible_reason.empty() &&
+        passes_[p].shadow->changed()) {
       whole.passes.push_back({static_cast<int32_t>(p)});
     }
   }

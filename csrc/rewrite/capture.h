@@ -24,8 +24,8 @@
 #include "absl/types/span.h"
 #include "hlo/analysis.h"
 #include "hlo/module.h"
-#include "passes/candidate.h"
 #include "passes/pipeline.h"
+#include "passes/proposals/candidate.h"
 #include "rewrite/shadow.h"
 
 namespace hloenv {
@@ -85,7 +85,7 @@ class Capture {
   std::vector<int64_t> NumChoices() const;
   // Why a pass can only be taken or left as a whole; empty if it is taken
   // apart.
-  std::vector<std::string> WholeReasons() const;
+  std::vector<std::string> IndivisibleReasons() const;
 
   // [A] the choice of pass `name` at each alternative, 0 where it has none.
   absl::StatusOr<std::vector<int64_t>> DecisionsFor(
@@ -158,7 +158,7 @@ class Capture {
     std::vector<Proposal> proposals;
     std::vector<uint8_t> is_dropped;  // by proposal: it would close a cycle
     std::vector<int32_t> first_node;  // by proposal
-    std::string whole_reason;
+    std::string indivisible_reason;
     // Shadow instruction to node number, for new ones.
     absl::flat_hash_map<const xla::HloInstruction*, int32_t> node_of;
   };

@@ -14,11 +14,12 @@ std::vector<int64_t> Capture::NumChoices() const {
   return result;
 }
 
-std::vector<std::string> Capture::WholeReasons() const {
+std::vector<std::string> Capture::IndivisibleReasons() const {
   std::vector<std::string> result;
   result.resize(pass_names_.size());
   for (const Pass& pass : passes_) {
-    if (!pass.whole_reason.empty()) result[pass.name] = pass.whole_reason;
+    if (!pass.indivisible_reason.empty())
+      result[pass.name] = pass.indivisible_reason;
   }
   return result;
 }

@@ -3,9 +3,9 @@
 
 #include <mutex>
 
-#include "hlo/parameter_removal.h"
 #include "support/hooks.h"
 #include "support/status.h"
+#include "workarounds/parameter_removal.h"
 
 namespace hloenv {
 namespace {

@@ -3,9 +3,9 @@
 
 #include <tuple>
 
+#include "rewrite/equivalence.h"
 #include "rewrite/in_place.h"
 #include "rewrite/recorder.h"
-#include "rewrite/same.h"
 #include "support/quiet.h"
 #include "support/status.h"
 #include "xla/service/hlo_verifier.h"
@@ -149,9 +149,9 @@ bool Shadow::SameControl(const HloInstruction& original,
   return true;
 }
 
-// Fills survives_ and rewired_ for one computation. Returns false when the
-// image does not take and give the same as the original any more, so that its
-// callers have to change.
+// Fills survives_ and rewired_edges_ for one computation. Returns false when
+// the image does not take and give the same as the original any more, so that
+// its callers have to change.
 bool Shadow::CompareComputation(int32_t number, Recorder* recorder) {
   const HloComputation* original = analysis_->index.computations()[number];
   const HloComputation* image = computation_image_[number];
@@ -212,7 +212,7 @@ bool Shadow::CompareComputation(int32_t number, Recorder* recorder) {
   for (int32_t i : rewired) {
     if (survives_[i] == 0) continue;
     const HloInstruction* instruction = analysis_->index.at(i);
-    const size_t num_rewired = rewired_.size();
+    const size_t num_rewired = rewired_edges_.size();
     for (int64_t k = 0; k < instruction->operand_count(); ++k) {
       const HloInstruction* before = instruction->operand(k);
       const HloInstruction* after = image_[i]->operand(k);
@@ -223,11 +223,12 @@ bool Shadow::CompareComputation(int32_t number, Recorder* recorder) {
         // Nobody said that the two operands are equal: the pass changed this
         // instruction in place, and only its own value is the same.
         survives_[i] = 0;
-        rewired_.resize(num_rewired);
+        rewired_edges_.resize(num_rewired);
         break;
       }
-      rewired_.push_back({Use{number, i, static_cast<int32_t>(k)}, o, after,
-                          recorder->MayHaveChanged(original_image_[o])});
+      rewired_edges_.push_back({Use{number, i, static_cast<int32_t>(k)}, o,
+                                after,
+                                recorder->MayHaveChanged(original_image_[o])});
     }
   }
   const int32_t r = first + root->local_id();
@@ -235,7 +236,8 @@ bool Shadow::CompareComputation(int32_t number, Recorder* recorder) {
     if (!is_entry && !recorder->DeclaredEqual(original_image_[r], image_root)) {
       return false;
     }
-    rewired_.push_back({Use{number, Use::kRoot, 0}, r, image_root, false});
+    rewired_edges_.push_back(
+        {Use{number, Use::kRoot, 0}, r, image_root, false});
   } else if (survives_[r] == 0 && !is_entry) {
     // A computation whose result changed in place may be right only together
     // with its caller, or with the condition of its loop.
@@ -246,7 +248,7 @@ bool Shadow::CompareComputation(int32_t number, Recorder* recorder) {
 
 // Whether the pass changed anything in a computation that was just compared.
 bool Shadow::HasChanges(int32_t number, size_t num_rewired) const {
-  if (rewired_.size() != num_rewired) return true;
+  if (rewired_edges_.size() != num_rewired) return true;
   const HloComputation* original = analysis_->index.computations()[number];
   const int32_t first = analysis_->index.First(original);
   for (const HloInstruction* instruction : original->instructions()) {
@@ -283,8 +285,8 @@ bool Shadow::KeepsItsCallers(int32_t number) const {
 void Shadow::Compare(Recorder* recorder) {
   index_ = std::make_unique<InstructionIndex>(*hlo_);
   origin_.assign(index_->size(), -1);
-  whole_reason_ = ModuleLevelChange();
-  if (is_whole()) return;
+  indivisible_reason_ = ModuleLevelChange();
+  if (is_indivisible()) return;
   original_image_ = image_;
   survives_.assign(analysis_->index.size(), 0);
   const bool any_removed = recorder->removed_any();
@@ -308,12 +310,12 @@ void Shadow::Compare(Recorder* recorder) {
   // enough.
   for (int32_t number : analysis_->post_order) {
     if (computation_image_[number] == nullptr) continue;
-    const size_t num_rewired = rewired_.size();
+    const size_t num_rewired = rewired_edges_.size();
     if (CompareComputation(number, recorder) &&
         (!HasChanges(number, num_rewired) || KeepsItsCallers(number))) {
       continue;
     }
-    rewired_.resize(num_rewired);
+    rewired_edges_.resize(num_rewired);
     computation_image_[number] = nullptr;
     const HloComputation* original = analysis_->index.computations()[number];
     const int32_t first = analysis_->index.First(original);
@@ -323,13 +325,14 @@ void Shadow::Compare(Recorder* recorder) {
   }
   if (computation_image_[analysis_->index.NumberOf(
           analysis_->hlo.entry_computation())] == nullptr) {
-    whole_reason_ = "it changes the parameters or the result of the entry";
+    indivisible_reason_ =
+        "it changes the parameters or the result of the entry";
     return;
   }
   DropOtherValues();
   for (int32_t effect : analysis_->effects) {
     if (survives_[effect] == 0) {
-      whole_reason_ = absl::StrCat(
+      indivisible_reason_ = absl::StrCat(
           "it replaces '", analysis_->index.at(effect)->name(),
           "', which has side effects that must happen exactly once");
       return;
@@ -351,21 +354,21 @@ void Shadow::Compare(Recorder* recorder) {
     if (image == nullptr) continue;
     for (const HloInstruction* instruction : image->instructions()) {
       if (OriginOf(instruction) < 0 && instruction->HasSideEffect()) {
-        whole_reason_ = absl::StrCat(
+        indivisible_reason_ = absl::StrCat(
             "it adds '", instruction->name(),
             "', which has side effects that must happen exactly once");
         return;
       }
     }
   }
-  CollectFrontiers();
+  CollectRewiredUses();
 }
 
 // Takes survivors that hold values of the pass's own for new instructions.
 void Shadow::DropOtherValues() {
   absl::flat_hash_set<std::pair<int32_t, int64_t>> rewired;
   std::vector<std::vector<int32_t>> doubtful(computation_image_.size());
-  for (const Rewired& edge : rewired_) {
+  for (const RewiredEdge& edge : rewired_edges_) {
     rewired.insert({edge.use.user, edge.use.operand});
     if (edge.is_doubtful) {
       doubtful[edge.use.computation].push_back(edge.use.user);
@@ -390,11 +393,11 @@ void Shadow::Detach(int32_t original) {
   origin_[index_->Of(image_[original])] = -1;
 }
 
-void Shadow::CollectFrontiers() {
-  frontiers_.clear();
-  for (const Rewired& edge : rewired_) {
+void Shadow::CollectRewiredUses() {
+  rewired_uses_.clear();
+  for (const RewiredEdge& edge : rewired_edges_) {
     if (edge.use.user != Use::kRoot && survives_[edge.use.user] == 0) continue;
-    frontiers_.push_back({edge.use, edge.original, edge.replacement});
+    rewired_uses_.push_back({edge.use, edge.original, edge.replacement});
   }
   // Operands that are still in place, but were rewritten there.
   for (size_t c = 0; c < computation_image_.size(); ++c) {
@@ -410,7 +413,7 @@ void Shadow::CollectFrontiers() {
         for (int64_t k = 0; k < user->operand_count(); ++k) {
           if (user->operand(k) == operand &&
               image_[u]->operand(k) == image_[o]) {
-            frontiers_.push_back(
+            rewired_uses_.push_back(
                 {Use{static_cast<int32_t>(c), u, static_cast<int32_t>(k)}, o,
                  image_[o]});
           }
@@ -418,13 +421,14 @@ void Shadow::CollectFrontiers() {
       }
       if (original->root_instruction() == operand &&
           computation_image_[c]->root_instruction() == image_[o]) {
-        frontiers_.push_back(
+        rewired_uses_.push_back(
             {Use{static_cast<int32_t>(c), Use::kRoot, 0}, o, image_[o]});
       }
     }
   }
-  std::sort(frontiers_.begin(), frontiers_.end(),
-            [](const Frontier& a, const Frontier& b) { return a.use < b.use; });
+  std::sort(
+      rewired_uses_.begin(), rewired_uses_.end(),
+      [](const RewiredUse& a, const RewiredUse& b) { return a.use < b.use; });
 }
 
 }  // namespace hloenv

@@ -46,7 +46,7 @@ struct Use {
 };
 
 // A use that read `original` and, after the pass, reads `replacement`.
-struct Frontier {
+struct RewiredUse {
   Use use;
   int32_t original;
   const xla::HloInstruction* replacement;  // in the shadow
@@ -64,17 +64,17 @@ class Shadow {
   const xla::HloModule& hlo() const { return *hlo_; }
 
   // Why the changes of this pass cannot be taken apart; empty when they can.
-  const std::string& whole_reason() const { return whole_reason_; }
-  bool is_whole() const { return !whole_reason_.empty(); }
+  const std::string& indivisible_reason() const { return indivisible_reason_; }
+  bool is_indivisible() const { return !indivisible_reason_.empty(); }
 
   // Why the pass makes an invalid module of a valid one; empty if it does not.
   const std::string& invalid_reason() const { return invalid_reason_; }
 
-  // Sorted by use. Empty when `is_whole()`.
-  const std::vector<Frontier>& frontiers() const { return frontiers_; }
+  // Sorted by use. Empty when `is_indivisible()`.
+  const std::vector<RewiredUse>& rewired_uses() const { return rewired_uses_; }
 
   // The original that a shadow instruction stands for, unchanged but for the
-  // frontiers at its operands; -1 for a new instruction.
+  // rewired uses at its operands; -1 for a new instruction.
   int32_t OriginOf(const xla::HloInstruction* instruction) const {
     return origin_[index_->Of(instruction)];
   }
@@ -86,8 +86,8 @@ class Shadow {
   // From now on takes the image of `original` for a new instruction, so that
   // replacements read it instead of the original. For breaking cycles.
   void Detach(int32_t original);
-  // Finds the frontiers again, after calls of Detach.
-  void CollectFrontiers();
+  // Finds the rewired uses again, after calls of Detach.
+  void CollectRewiredUses();
 
  private:
   Shadow() = default;
@@ -103,7 +103,7 @@ class Shadow {
                    const xla::HloInstruction& image) const;
 
   // A use whose shadow operand is not the image of its original operand.
-  struct Rewired {
+  struct RewiredEdge {
     Use use;
     int32_t original;
     const xla::HloInstruction* replacement;
@@ -115,7 +115,7 @@ class Shadow {
   const Analysis* analysis_ = nullptr;  // null if the pass changed nothing
   std::string name_;
   bool changed_ = false;
-  std::string whole_reason_;
+  std::string indivisible_reason_;
   std::string invalid_reason_;
   std::unique_ptr<xla::HloModule> hlo_;
   std::unique_ptr<InstructionIndex> index_;  // of the shadow
@@ -128,8 +128,8 @@ class Shadow {
   // gives the same.
   std::vector<const xla::HloComputation*> computation_image_;
   std::vector<int32_t> origin_;  // by shadow instruction number
-  std::vector<Rewired> rewired_;
-  std::vector<Frontier> frontiers_;
+  std::vector<RewiredEdge> rewired_edges_;
+  std::vector<RewiredUse> rewired_uses_;
 };
 
 }  // namespace hloenv

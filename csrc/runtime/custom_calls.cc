@@ -83,7 +83,7 @@ std::string Advice(absl::string_view target) {
            "of "
            "about the version that lowered the module";
   }
-  return "register an implementation with hloenv.ffi.register_target, or "
+  return "register an implementation with hloenv.runtime.register_target, or "
          "lower the function without it";
 }
 

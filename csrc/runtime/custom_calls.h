@@ -29,7 +29,7 @@ struct CustomCallTarget {
 std::vector<CustomCallTarget> CustomCallTargets(const xla::HloModule& module);
 
 // CompileError, naming the target and what to do, when the module makes a
-// custom call that nobody implements, or CheckOwnCalls refuses it.
+// custom call that has no implementation, or CheckOwnCalls returns an error.
 absl::Status CheckCustomCalls(const xla::HloModule& module);
 
 // The stages of a typed FFI handler; null where it has none. `execute` is

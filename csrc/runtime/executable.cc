@@ -5,8 +5,8 @@
 #include <cstring>
 #include <new>
 
-#include "hlo/dot_strategy.h"
-#include "hlo/execution_strategy.h"
+#include "backend/dot_lowering.h"
+#include "backend/thunk_order.h"
 #include "runtime/cpu_client.h"
 #include "runtime/custom_calls.h"
 #include "support/cpu_executable.h"
@@ -144,9 +144,9 @@ absl::StatusOr<std::shared_ptr<Executable>> Executable::Compile(
   }
   HLOENV_RETURN_IF_ERROR(SpecsOf(module.hlo().result_shape()).status());
   std::unique_ptr<xla::HloModule> hlo = module.CloneHlo();
-  DotScope dots;
+  DotLoweringScope dots;
   HLOENV_RETURN_IF_ERROR(dots.Enter(hlo.get()));
-  ExecutionScope execution;
+  ThunkOrderScope execution;
   HLOENV_RETURN_IF_ERROR(execution.Enter(*hlo));
   absl::StatusOr<std::unique_ptr<xla::Executable>> compiled =
       compiler->RunBackend(std::move(hlo), /*executor=*/nullptr,
@@ -163,7 +163,7 @@ absl::StatusOr<std::shared_ptr<Executable>> Executable::Copy() const {
   QuietLogs quiet;
   HLOENV_RETURN_IF_ERROR(CheckMemoryMapsLeft());
   HLOENV_ASSIGN_OR_RETURN(xla::Compiler * compiler, CpuCompiler());
-  ExecutionScope execution;
+  ThunkOrderScope execution;
   HLOENV_RETURN_IF_ERROR(execution.Enter(hlo()));
   auto load = [&]() -> absl::StatusOr<std::unique_ptr<xla::Executable>> {
     HLOENV_ASSIGN_OR_RETURN(std::unique_ptr<xla::CompiledModule> code,

@@ -5,7 +5,7 @@
 #include <queue>
 #include <utility>
 
-#include "hlo/execution_strategy.h"
+#include "backend/thunk_order.h"
 #include "hlo/fingerprint.h"
 #include "hlo/trip_count.h"
 #include "xla/hlo/analysis/hlo_dataflow_analysis.h"
@@ -27,7 +27,7 @@ bool IsScalarConstant(const HloInstruction& instruction) {
 }  // namespace
 
 KernelGraph::KernelGraph(const Module& module)
-    : module_(module), in_order_(ComputationsInOrder(module.hlo())) {
+    : module_(module), in_order_(SequentialComputations(module.hlo())) {
   if (!in_order_.empty()) {
     std::unique_ptr<xla::HloModule> unmarked = module.CloneHlo();
     ClearOrder(unmarked.get());

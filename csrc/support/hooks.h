@@ -5,7 +5,7 @@
 // another address into the library's own GOT entry redirects every one of them.
 // A hook only observes unless a scope (thread-local) says otherwise, so other
 // users of the library in the process see no difference; but for one that mends
-// what would end the process (hlo/parameter_removal.h).
+// what would end the process (workarounds/parameter_removal.h).
 #pragma once
 
 #include <atomic>

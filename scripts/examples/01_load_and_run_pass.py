@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 
 import hloenv
-from hloenv.diff import diff_modules
+from hloenv.hlo.diff import diff_modules
 
 TEXT = """HloModule example
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 import hloenv
-from hloenv.evaluator import Evaluator
+from hloenv.measurement.pool import Evaluator
 
 TEXT = """HloModule example
 
@@ -56,7 +56,7 @@ def main() -> None:
     module = hloenv.as_module(args.module)
     executor = None
     if args.ray:
-        from hloenv.ray_executor import RayExecutor
+        from hloenv.measurement.ray import RayExecutor
 
         executor = RayExecutor()
     settings = hloenv.Settings(repeats=20, timeout_s=120)

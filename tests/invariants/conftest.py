@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from hloenv.fuzz import children
+from hloenv.process import forkserver
 from support.cases import assert_invariants, unchecked
 
 _CHECKED = pytest.StashKey[Counter[str]]()
@@ -56,7 +56,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 def assert_checked(request: pytest.FixtureRequest) -> Callable[..., None]:
     """Fails where an invariant is broken; skips where nothing could be checked."""
 
-    def check(outcome: children.Outcome, num_reports: int | None = None) -> None:
+    def check(outcome: forkserver.Outcome, num_reports: int | None = None) -> None:
         assert_invariants(outcome, num_reports)
         reasons = unchecked(outcome)
         num_checked = len(outcome.values) - reasons.total()
@@ -109,7 +109,9 @@ def run_all(request: pytest.FixtureRequest) -> Callable[..., dict[str, Any]]:
             )
             for source in selected
         ]
-        outcomes = children.map_jobs(f"hloenv.fuzz.matrix:{function}", jobs, **options)
+        outcomes = forkserver.map_jobs(
+            f"hloenv.fuzz.matrix:{function}", jobs, **options
+        )
         return dict(zip(selected, outcomes, strict=True))
 
     return run

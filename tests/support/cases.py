@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hloenv.fuzz import children
+from hloenv.process import forkserver
+from support.paths import TESTDATA
 
 # Small real modules of every kind: loops, sorts, scatters, convolutions, linear
 # algebra, random numbers. All of them are checked by scripts/run_invariants.py.
@@ -39,7 +39,7 @@ SMALL_REAL_MODULES = (
     "tensorflow-probability/log_gamma_diff",
 )
 
-WRITTEN = sorted((Path(__file__).parent.parent / "hlo").glob("*.hlo"))
+WRITTEN = sorted((TESTDATA / "hlo").glob("*.hlo"))
 
 
 def sources(num_random: int, *, with_real: bool = True) -> list[Any]:
@@ -52,7 +52,7 @@ def sources(num_random: int, *, with_real: bool = True) -> list[Any]:
 
 
 def assert_invariants(
-    outcome: children.Outcome, num_reports: int | None = None
+    outcome: forkserver.Outcome, num_reports: int | None = None
 ) -> None:
     """Fails with what the child said, or how it died."""
     broken = [
@@ -69,7 +69,7 @@ def assert_invariants(
         assert len(outcome.values) == num_reports
 
 
-def unchecked(outcome: children.Outcome) -> Counter[str]:
+def unchecked(outcome: forkserver.Outcome) -> Counter[str]:
     """Why captures could not be checked, without the names of one module."""
     return Counter(
         re.sub(r"(?<!\w)'[^']*'", "'…'", report.skipped[0])[:120]

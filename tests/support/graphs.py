@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from hloenv.graph.hlo_graph import HloGraph, attribute_names
+from support.paths import TESTDATA
 
-from hloenv.graph import HloGraph, attribute_names
-
-HLO = Path(__file__).parent.parent / "graphs"
+HLO = TESTDATA / "graphs"
 SMALL = (HLO / "small.hlo").read_text()
 # In post order, the reducer first.
 SMALL_NAMES = (

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from hloenv.errors import CompileError, HloEnvError
-from hloenv.intercept import LiveStage, intercept
-from hloenv.module import HloModule
-from hloenv.place import needed_passes
+from hloenv.hlo.module import HloModule
+from hloenv.hlo.pipeline import needed_passes
+from hloenv.rewrite.interception import LiveStage, intercept
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def check(source: str, target: str) -> Iterator[Report]:
         nonlocal alternatives
         found = stage.get_alternatives()
         alternatives += len(found)
-        whole.update(found.whole)
+        whole.update(found.indivisible)
         stage.apply_alternatives(found.decisions_for(stage.name))
 
     def plain() -> float:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 import hloenv
-from hloenv.evaluator import Evaluator
+from hloenv.measurement.pool import Evaluator
 
 MODULE = """
 HloModule m

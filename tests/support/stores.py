@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hloenv.store import RecordKey, Store
+from hloenv.measurement.store import RecordKey, Store
 
 # What is easily changed on its way through text.
 VALUE = {

@@ -13,11 +13,11 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ..arrays import OutputComparison
-from ..cores import CoreLease
 from ..errors import ArgumentError, HloEnvError, OutputMismatchError
-from ..fuzz.children import note
-from ..settings import Settings
+from ..measurement.config import Settings
+from ..process.cpu_affinity import CoreLease
+from ..process.forkserver import note
+from ..runtime.compare import OutputComparison
 from .flags import EIGEN_ON_ONE_CORE, NO_FAST_MIN_MAX, SETTINGS, joined
 from .rows import Row
 from .side_timing import PairTiming, time_pair

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ArgumentError
-from ..module import HloModule
+from ..hlo.module import HloModule
 
 if TYPE_CHECKING:
-    from ..dataset import Record
+    from ..dataset.reader import Record
 
 EXTENTS = ("small", "real")
 
@@ -53,7 +53,7 @@ def from_dataset(
     split: str, *, extent: str = "small", sources: Sequence[str] = ()
 ) -> list[Entry]:
     """The modules of one part of a split of the dataset."""
-    from ..dataset import load
+    from ..dataset.reader import load
 
     if extent not in EXTENTS:
         raise ArgumentError(f"extent must be one of {', '.join(EXTENTS)}: {extent!r}")

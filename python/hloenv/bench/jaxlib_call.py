@@ -15,7 +15,7 @@ from typing import Any
 
 from .._native import core
 from ..errors import CompileError
-from ..module import HloModule
+from ..hlo.module import HloModule
 
 # What the translation keeps of the layouts that a module had. jax's own modules have
 # none before XLA assigns them, and jaxlib's runtime crashes on some that do.

@@ -19,18 +19,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import HloEnvError
-from ..game import Game, Prefix, Stop
-from ..module import HloModule
+from ..hlo.module import HloModule
 from ..policies import get_policy
-from ..search import Budget, Candidate, Found, run_search
-from ..searches import get_search
-from ..searches.starts import starting_points
-from .spaces import Space
+from ..rewrite.game import Game, Prefix, Stop
+from ..search import get_search
+from ..search.driver import Budget, Candidate, Found, run_search
+from ..search.initial import starting_points
+from ..search.spaces import Space
 
 if TYPE_CHECKING:
-    from ..estimates import Estimator
-    from ..evaluator import Evaluator
-    from ..measurement import Measurement
+    from ..cost.base import Estimator
+    from ..measurement.pool import Evaluator
+    from ..measurement.record import Measurement
 
 # Of the fronts, so many of the best have their early decisions searched too.
 _RETURNED_TO = 2

@@ -11,23 +11,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..cores import CoreLease
+from ..cost.kernel_cache import KernelCache
 from ..errors import HloEnvError
-from ..evaluate import Measurer
-from ..evaluator import Evaluator
-from ..fuzz.children import note
-from ..kernels import KernelCache
-from ..measurement import Measurement
-from ..module import HloModule
-from ..place import finish
+from ..hlo.module import HloModule
+from ..hlo.pipeline import finish
+from ..measurement.measurer import Measurer
+from ..measurement.pool import Evaluator
+from ..measurement.record import Measurement
+from ..measurement.store import Store
 from ..policies import get_policy
-from ..search import Budget
-from ..store import Store
-from .contestants import Contestant, as_contestant
+from ..process.cpu_affinity import CoreLease
+from ..process.forkserver import note
+from ..search.driver import Budget
+from ..search.spaces import Decided, decide, decided_of_game
 from .flags import use
 from .joint import Won, pick_rule, search_fronts
+from .methods import Contestant, as_contestant
 from .rows import Row
-from .spaces import Decided, decide, decided_of_game
 from .task import Task, noted
 
 # Loaded into one process together: their code takes memory maps, and a round of runs

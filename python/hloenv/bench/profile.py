@@ -15,16 +15,16 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
-from ..cores import CoreLease
+from ..cost.kernel_cache import KernelCache
+from ..cost.roofline import Rates, estimate_seconds
 from ..errors import HloEnvError
-from ..fuzz.children import run_jobs
-from ..graph import HloGraph
-from ..kernels import KernelCache
-from ..machine import this_machine
-from ..module import HloModule
-from ..place import finish
-from ..roofline import Rates, estimate_seconds
-from ..store import RecordKey, Store
+from ..graph.hlo_graph import HloGraph
+from ..hlo.module import HloModule
+from ..hlo.pipeline import finish
+from ..measurement.store import RecordKey, Store
+from ..process.cpu_affinity import CoreLease
+from ..process.forkserver import run_jobs
+from ..runtime.machine import this_machine
 from .entries import Entry
 from .flags import use
 from .runner import Plan, version_store

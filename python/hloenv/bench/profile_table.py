@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ..roofline import Rates
+from ..cost.roofline import Rates
 from .profile import KINDS, Profile
 from .tables import Table
 

@@ -11,13 +11,13 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from ..errors import ArgumentError
-from ..fuzz.children import TIMEOUT, Job, Outcome, Pool
-from ..machine import this_machine
-from ..settings import Settings
-from ..store import RecordKey, Store
-from .contestants import Contestant, as_contestant
+from ..measurement.config import Settings
+from ..measurement.store import RecordKey, Store
+from ..process.forkserver import TIMEOUT, Job, Outcome, Pool
+from ..runtime.machine import this_machine
 from .entries import Entry
 from .flags import baseline_flags
+from .methods import Contestant, as_contestant
 from .rows import Row
 from .task import Task, noted
 from .version import bench_version, commit_of, source_root

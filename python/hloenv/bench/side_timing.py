@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..cores import turn_to_time
-from ..intervals import speedup_interval, speedup_of
-from ..settings import Settings
+from ..measurement.config import Settings
+from ..measurement.statistics import speedup_interval, speedup_of
+from ..process.cpu_affinity import turn_to_time
 from .sides import Loaded, Side
 
 # A duration is that of several calls where one is shorter than this.

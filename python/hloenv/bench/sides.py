@@ -27,17 +27,17 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ..arrays import OutputComparison
-from ..child import last_words, make_error, signal_name
 from ..errors import CompileError, HloEnvError, MeasureTimeout, WorkerError
-from ..executable import Executable, compile, time_runs
-from ..module import HloModule
-from ..worker import _end_with_parent, _Example
+from ..hlo.module import HloModule
+from ..measurement.worker import _end_with_parent, _Example
+from ..process.child import last_words, make_error, signal_name
+from ..runtime.compare import OutputComparison
+from ..runtime.executable import Executable, compile, time_runs
 from .flags import use
 from .task import draw_inputs
 
 if TYPE_CHECKING:
-    from ..dataset import Record
+    from ..dataset.reader import Record
 
 Compiler = Literal["xla", "jax.jit"]
 Outputs = list[Any]

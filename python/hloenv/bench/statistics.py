@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..intervals import NORMAL_QUANTILE, student_quantile
+from ..measurement.statistics import NORMAL_QUANTILE, student_quantile
 from .rows import Row
 
 _SAMPLES = 2000

@@ -6,13 +6,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..arrays import random_inputs
-from ..module import HloModule
-from ..settings import Settings
+from ..hlo.module import HloModule
+from ..measurement.config import Settings
+from ..runtime.random_inputs import random_inputs
 from .rows import Row
 
 if TYPE_CHECKING:
-    from ..dataset import Record
+    from ..dataset.reader import Record
 
 
 @dataclass(frozen=True)

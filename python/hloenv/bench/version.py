@@ -15,16 +15,16 @@ from .. import _native
 from ..fuzz.results import is_stale, without_comments, without_docstrings
 
 # Of python/hloenv: what only shows results, or has no part in them.
-_SHOWS = ("cli", "fuzz", "jax", "data")
+_SHOWS = ("cli", "dataset", "fuzz", "jax")
 _ALSO_SHOWS = frozenset(
     {
-        *("bench/report.py", "bench/tables.py", "bench/plots.py", "bench/oracle.py"),
+        *("bench/report.py", "bench/tables.py", "bench/plots.py", "bench/ablation.py"),
         *("bench/statistics.py", "bench/profile.py", "bench/version.py"),
-        *("bench/profile_table.py", "calibrate.py", "convert.py", "dataset.py"),
-        *("dataset_pyg.py", "diff.py", "pyg.py", "ray_executor.py", "selftest.py"),
+        *("bench/profile_table.py", "cost/calibration.py", "graph/convert.py"),
+        *("graph/dot.py", "graph/export.py", "graph/networkx.py", "graph/pyg.py"),
+        *("hlo/diff.py", "measurement/ray.py", "measurement/self_test.py"),
     }
 )
-_USED_OF_FUZZ = ("fuzz/children.py",)
 _NAMED_FILES = 8
 
 
@@ -101,7 +101,7 @@ def _python_files(python: Path) -> Iterator[Path]:
     for path in python.rglob("*.py"):
         name = path.relative_to(python).as_posix()
         is_shown = name.split("/")[0] in _SHOWS or name in _ALSO_SHOWS
-        if not is_shown or name in _USED_OF_FUZZ:
+        if not is_shown:
             yield path
 
 

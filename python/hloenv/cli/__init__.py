@@ -20,8 +20,8 @@ from typing import Any
 
 from .._interrupt import EXIT_INTERRUPT, raised
 from ..errors import HloEnvError, PlaceWarning
-from .isolation import isolated
 from .parser import make_parser
+from .sandbox import isolated
 
 _EXIT_FAILURE = 1
 _EXIT_BROKEN_PIPE = 141

@@ -7,12 +7,12 @@ import argparse
 from dataclasses import asdict
 from typing import Any
 
-from ..env import HloEnv
-from ..rewrite import Alternative, Alternatives, Choice
+from ..rewrite.alternatives import Alternative, Alternatives, Choice
+from ..rewrite.env import HloEnv
 from . import output
 from .arguments import add_limit, add_module, add_passes, not_negative, parse_passes
 from .expressions import Expressions
-from .inputs import load_module
+from .load import load_module
 
 DESCRIPTION = (
     "Dry-runs passes on a module and lists every rewrite that they would make: where, "
@@ -65,7 +65,7 @@ def _as_json(
         "module": env.module.name,
         "fingerprint": env.fingerprint(),
         "passes": list(alternatives.pass_names),
-        "whole": alternatives.whole,
+        "indivisible": alternatives.indivisible,
         "count": len(alternatives),
         "alternatives": [_one_as_json(each, expressions) for each in shown],
     }
@@ -108,7 +108,7 @@ def _print(alternatives: Alternatives, shown: list[Alternative]) -> None:
             fold=folded,
         )
         output.print_line()
-    for name, reason in alternatives.whole.items():
+    for name, reason in alternatives.indivisible.items():
         output.print_line(f"{name} can only be taken or left as a whole: {reason}")
     rest = len(alternatives) - len(shown)
     output.print_line(

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import argparse
 
-from ..env import replay
+from ..rewrite.env import replay
 from . import output
 from .arguments import add_limit, add_module
-from .inputs import load_module
+from .load import load_module
 
 DESCRIPTION = (
     "Repeats the decisions of a trace, as `hloenv optimize -o` saves them, on the "

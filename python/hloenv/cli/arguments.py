@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from ..errors import HloEnvError, PassOptionError
-from ..passes import OptionValue, Pass, Pipeline, describe_pass
-from ..store import Store
-from .isolation import add_isolation
+from ..hlo.passes import OptionValue, Pass, Pipeline, describe_pass
+from ..measurement.store import Store
+from .sandbox import add_isolation
 
 MODULE_HELP = (
     "HLO text or a serialized proto, '-' for standard input, or FILE.py:FUNCTION "

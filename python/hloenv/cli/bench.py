@@ -10,7 +10,8 @@ from pathlib import Path
 
 from ..bench import runner
 from ..bench.baselines import BASELINES
-from ..bench.contestants import (
+from ..bench.entries import EXTENTS, Entry, from_dataset, from_files, sample
+from ..bench.methods import (
     BASELINE_METHODS,
     BEST_RULE,
     HEURISTICS,
@@ -19,14 +20,13 @@ from ..bench.contestants import (
     THREADED_SEARCHES,
     as_contestants,
 )
-from ..bench.entries import EXTENTS, Entry, from_dataset, from_files, sample
 from ..bench.rows import require_pyarrow
 from ..bench.runner import Plan
-from ..bench.spaces import SPACES
 from ..errors import ArgumentError
+from ..measurement.config import Settings
+from ..measurement.store import Store
 from ..policies import list_policies
-from ..settings import Settings
-from ..store import Store
+from ..search.spaces import SPACES
 from . import output
 from .arguments import not_negative, positive
 from .bench_files import Finished, write_report
@@ -247,7 +247,7 @@ def _paths(given: list[Path]) -> list[Path]:
 
 
 def _list() -> None:
-    from ..searches import list_searches
+    from ..search import list_searches
 
     rows = [(space.name, space.summary) for space in SPACES.values()]
     output.print_table(("space", "what is decided"), rows, fold=("what is decided",))

@@ -10,22 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..bench.entries import Entry
-from ..bench.report import (
-    dates,
-    html,
-    largest_wins,
-    markdown,
-    not_played,
-    provenance,
-)
+from ..bench.report import dates, html, largest_wins, markdown, not_played, provenance
 from ..bench.rows import Row, write_parquet
 from ..bench.runner import Plan
 from ..bench.statistics import baselines_ns
 from ..bench.tables import Table, failures_table, tables
 from ..bench.version import code_version, commit_of, is_extension_stale, source_root
-from ..calibrate import calibrate, load_rates
-from ..machine import this_machine
-from ..store import Store
+from ..cost.calibration import calibrate, load_rates
+from ..measurement.store import Store
+from ..runtime.machine import this_machine
 from . import output
 
 _HIDDEN = ("By module", "By entry point")

@@ -7,9 +7,9 @@ import argparse
 from dataclasses import asdict
 from pathlib import Path
 
-from ..calibrate import NUM_STEPS, calibrate, rows
-from ..machine import this_machine
-from ..store import Store
+from ..cost.calibration import NUM_STEPS, calibrate, rows
+from ..measurement.store import Store
+from ..runtime.machine import this_machine
 from . import output
 from .arguments import positive
 

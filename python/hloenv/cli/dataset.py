@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from .. import dataset
+from ..dataset import reader
 from ..errors import DatasetError
 from . import output
 from .arguments import add_action
@@ -52,7 +52,7 @@ def _add(
     parser = add_action(actions, name, text)
     parser.add_argument(
         "--split",
-        choices=(*dataset.SPLITS, "unseen", "all"),
+        choices=(*reader.SPLITS, "unseen", "all"),
         default="all",
         help="default: all, which is all but unseen",
     )
@@ -71,11 +71,11 @@ def _add(
 def run(args: argparse.Namespace) -> None:
     """Does what `args.action` says."""
     _ACTIONS[args.action](
-        dataset.load(args.split, extent=args.extent, path=args.path), args
+        reader.load(args.split, extent=args.extent, path=args.path), args
     )
 
 
-def _stats(records: dataset.Dataset, args: argparse.Namespace) -> None:
+def _stats(records: reader.Dataset, args: argparse.Namespace) -> None:
     counts = sorted(record.instruction_count for record in records)
     groups = {
         name: dict(sorted(Counter(getattr(r, name) for r in records).items()))
@@ -116,7 +116,7 @@ def _stats(records: dataset.Dataset, args: argparse.Namespace) -> None:
         output.print_table((name, "modules"), rows, right=("modules",))
 
 
-def _show(records: dataset.Dataset, args: argparse.Namespace) -> None:
+def _show(records: reader.Dataset, args: argparse.Namespace) -> None:
     if args.fingerprint is not None:
         _show_one(records.find(args.fingerprint), args)
         return
@@ -155,7 +155,7 @@ def _show(records: dataset.Dataset, args: argparse.Namespace) -> None:
     )
 
 
-def _show_one(record: dataset.Record, args: argparse.Namespace) -> None:
+def _show_one(record: reader.Record, args: argparse.Namespace) -> None:
     if args.text:
         text = record.text
         if args.json:
@@ -184,7 +184,7 @@ def _show_one(record: dataset.Record, args: argparse.Namespace) -> None:
     output.print_table(("opcode", "instructions"), counted, right=("instructions",))
 
 
-def _described(record: dataset.Record) -> dict[str, Any]:
+def _described(record: reader.Record) -> dict[str, Any]:
     names = [name for name in record.__dataclass_fields__ if not name.startswith("_")]
     values = {name: getattr(record, name) for name in names}
     values["input_ranges"] = [vars(each) for each in record.input_ranges]
@@ -193,13 +193,13 @@ def _described(record: dataset.Record) -> dict[str, Any]:
     return values
 
 
-def _verify(records: dataset.Dataset, args: argparse.Namespace) -> None:
+def _verify(records: reader.Dataset, args: argparse.Namespace) -> None:
     problems = []
     by_repository: dict[str, set[str]] = {}
-    seen: dict[str, dataset.Record] = {}
+    seen: dict[str, reader.Record] = {}
     with output.track(("modules", len(records)), is_shown=not args.json) as (step,):
         for record in records:
-            for problem in dataset.check(record):
+            for problem in reader.check(record):
                 problems.append((record, problem))
             if record.fingerprint in seen:
                 other = seen[record.fingerprint]

@@ -6,10 +6,16 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
-from ..diff import ComputationDiff, InstructionChange, Kind, ModuleDiff, diff_modules
+from ..hlo.diff import (
+    ComputationDiff,
+    InstructionChange,
+    Kind,
+    ModuleDiff,
+    diff_modules,
+)
 from . import output
 from .arguments import add_limit, not_negative
-from .inputs import load_module
+from .load import load_module
 
 DESCRIPTION = (
     "Compares two modules, computation by computation. Instructions are matched by "

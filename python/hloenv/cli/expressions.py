@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..graph import HloGraph, opcodes
-from ..rewrite import Alternatives
+from ..graph.hlo_graph import HloGraph, opcodes
+from ..rewrite.alternatives import Alternatives
 
 _MAX_DEPTH = 4
 

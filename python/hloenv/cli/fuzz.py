@@ -5,15 +5,16 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ..errors import HloEnvError
 from ..fuzz.campaign import Campaign, Limits, Summary
-from ..fuzz.draw import REAL_SHARE
-from ..fuzz.saved import read_case
+from ..fuzz.cases import REAL_SHARE
+from ..fuzz.reproducers import read_case
 from ..fuzz.subjects import DATASET, find_subjects
-from ..passes import describe_pass
+from ..hlo.passes import describe_pass
 from . import output
 from .arguments import not_negative, positive
 
@@ -36,6 +37,8 @@ _DEFAULT_SECONDS = 60.0
 _MAX_KB = 60
 # About; the dataset says how many instructions a module has, not how long its text is.
 _INSTRUCTIONS_IN_A_KB = 10
+# Where stderr is no terminal.
+_CASES_IN_A_LINE = 500
 
 
 class InvariantError(HloEnvError, AssertionError):
@@ -203,10 +206,19 @@ def _paths(folder: str | None, max_kb: int) -> list[str]:
 def _progress(
     cases: int | None, seconds: float | None, *, is_shown: bool
 ) -> Iterator[Callable[[Summary], None]]:
-    """A bar on stderr that follows the budget; nothing where that is no terminal."""
+    """A bar on stderr that follows the budget; a line now and then in a log."""
     console = output.console(to_stderr=True)
-    if not is_shown or not console.is_terminal:
+    if not is_shown:
         yield lambda _: None
+        return
+    if not console.is_terminal:
+        yield (
+            lambda summary: (
+                None
+                if summary.cases % _CASES_IN_A_LINE
+                else print(_state(summary), file=sys.stderr, flush=True)
+            )
+        )
         return
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -222,14 +234,14 @@ def _progress(
 
         def update(summary: Summary) -> None:
             done = summary.cases if seconds is None else summary.seconds
-            broken = sum(summary.broken.values())
-            bar.update(
-                task,
-                completed=done,
-                description=f"{summary.cases} cases, {broken} invariants broken",
-            )
+            bar.update(task, completed=done, description=_state(summary))
 
         yield update
+
+
+def _state(summary: Summary) -> str:
+    broken = sum(summary.broken.values())
+    return f"{summary.cases} cases, {broken} invariants broken"
 
 
 def _print(summary: Summary) -> None:

@@ -9,13 +9,13 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from .. import convert
-from ..env import HloEnv
 from ..errors import ArgumentError
-from ..graph import HloGraph
+from ..graph import dot, export
+from ..graph.hlo_graph import HloGraph
+from ..rewrite.env import HloEnv
 from . import output
 from .arguments import add_limit, add_module, add_passes, parse_passes
-from .inputs import load_module
+from .load import load_module
 
 DESCRIPTION = (
     "Writes the graph of a module, or with --pass the graph of its alternatives, as "
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> None:
         _draw(graph, args.output, format_)
         _print_summary(args, graph, format_)
         return
-    text = convert.to_json(graph) if format_ == "json" else convert.to_dot(graph)
+    text = export.to_json(graph) if format_ == "json" else dot.to_dot(graph)
     if args.output is not None:
         Path(args.output).write_text(text + "\n", encoding="utf-8")
         _print_summary(args, graph, format_)
@@ -92,7 +92,7 @@ def _need_dot(path: str) -> None:
 def _draw(graph: HloGraph, path: str, format_: str) -> None:
     done = subprocess.run(
         ["dot", f"-T{format_}", "-o", path],
-        input=convert.to_dot(graph),
+        input=dot.to_dot(graph),
         capture_output=True,
         text=True,
         check=False,

@@ -8,14 +8,14 @@ import contextlib
 import math
 from typing import Any, get_args
 
-from ..env import replay
 from ..errors import ArgumentError, HloEnvError
-from ..evaluate import Measurer
-from ..executable import Finish
-from ..measurement import Measurement
-from ..module import HloModule
-from ..selftest import MODULES, MOST_MISSES, SelfTest, self_test
-from ..settings import Settings
+from ..hlo.module import HloModule
+from ..measurement.config import Settings
+from ..measurement.measurer import Measurer
+from ..measurement.record import Measurement
+from ..measurement.self_test import MODULES, MOST_MISSES, SelfTest, self_test
+from ..rewrite.env import replay
+from ..runtime.executable import Finish
 from . import output
 from .arguments import (
     MODULE_HELP,
@@ -25,7 +25,7 @@ from .arguments import (
     open_store,
     positive,
 )
-from .inputs import load_module
+from .load import load_module
 
 DESCRIPTION = (
     "Times candidates against MODULE, which XLA compiles by default: all run in turns "

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..evaluate import Measurer
-from ..settings import Settings
-from ..store import Store
+from ..measurement.config import Settings
+from ..measurement.measurer import Measurer
+from ..measurement.store import Store
 from .variants import XLA_DEFAULT, Variant
 
 

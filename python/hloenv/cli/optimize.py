@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from ..env import HloEnv
 from ..errors import HloEnvError, StoreError
-from ..passes import Pass, Pipeline
+from ..hlo.passes import Pass, Pipeline
+from ..measurement.config import Settings
 from ..policies import Policy, describe_policy, get_policy, list_policies
-from ..settings import Settings
+from ..rewrite.env import HloEnv
 from . import output
 from .arguments import (
     add_limit,
@@ -29,7 +29,7 @@ from .arguments import (
     positive,
     usual_store,
 )
-from .inputs import load_module
+from .load import load_module
 from .result import Result, add_result
 from .variants import Variant, compare, make_variants, print_variants
 

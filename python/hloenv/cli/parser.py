@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 import textwrap
 
-from .. import __version__
+from .._version import __version__
 from . import (
     alternatives,
     apply,

@@ -8,7 +8,7 @@ import re
 from dataclasses import asdict
 from typing import Any
 
-from ..passes import (
+from ..hlo.passes import (
     PassInfo,
     PassOption,
     describe_pass,
@@ -121,7 +121,7 @@ _NUMERICS = {
     "rounding": "the same up to rounding, within the range of their type",
     "unsafe": "NaN, infinities and the signs of zeros may change",
 }
-_KINDS = {"instruction": "node", "sites": "sites", "pass": "whole"}
+_KINDS = {"instruction": "node", "sites": "sites", "pass": "indivisible"}
 
 
 def _decided_by(info: PassInfo) -> str:
@@ -136,7 +136,7 @@ def _print_one(info: PassInfo) -> None:
             "It proposes rewrites one by one; run by itself it takes them all."
         )
     output.print_line(f"Floats: {_NUMERICS[info.numerics]}.")
-    for reason in info.whole_reasons:
+    for reason in info.indivisible_reasons:
         output.print_line(f"Where it can only be taken or left as a whole: {reason}.")
     if info.options:
         output.print_line()

@@ -6,9 +6,9 @@ from __future__ import annotations
 import argparse
 import math
 
-from ..env import HloEnv
 from ..errors import InvalidModuleError, OutputMismatchError
-from ..measurement import Measurement
+from ..measurement.record import Measurement
+from ..rewrite.env import HloEnv
 from . import output
 
 EXIT_NOT_WRITTEN = 3

@@ -7,16 +7,16 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from ..bench.spaces import get_space
+from ..cost.base import Estimate
+from ..cost.kernel_cache import KernelCache
 from ..errors import ArgumentError, WorkerError
-from ..estimates import Estimate
-from ..evaluator import Evaluator
-from ..game import Game, Prefix, Stop
-from ..kernels import KernelCache
-from ..passes import Pass, Pipeline, describe_pass, pass_names
-from ..search import DEFAULT_SEARCH, Budget, Found, run_search
-from ..searches import describe_search, get_search, list_searches
-from ..settings import Settings
+from ..hlo.passes import Pass, Pipeline, describe_pass, pass_names
+from ..measurement.config import Settings
+from ..measurement.pool import Evaluator
+from ..rewrite.game import Game, Prefix, Stop
+from ..search import describe_search, get_search, list_searches
+from ..search.driver import DEFAULT_SEARCH, Budget, Found, run_search
+from ..search.spaces import get_space
 from . import output
 from .arguments import (
     add_limit,
@@ -30,7 +30,7 @@ from .arguments import (
     parse_passes,
     positive,
 )
-from .inputs import load_module
+from .load import load_module
 from .result import Result, add_result
 
 DESCRIPTION = (
@@ -67,8 +67,8 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         help="where to decide on what, instead of --until and --pass: repeat it to "
         "decide at several places of XLA's pipeline, in its order; without a PLACE, "
         "right after the stop before (default, without --pass too: 'algsimp cse', then "
-        "'fusion: dot-strategy', then ': fusion general-fusion', then "
-        "'copy-insertion: execution-strategy')",
+        "'fusion: dot-lowering', then ': fusion general-fusion', then "
+        "'copy-insertion: thunk-order')",
     )
     names = (*list_searches(), *list_searches(families=True))
     searches = "; ".join(f"{name}: {describe_search(name).summary}" for name in names)
@@ -251,7 +251,7 @@ def _is_ours(each: Pass | Pipeline) -> bool:
 
 
 def _ray() -> Any:
-    from ..ray_executor import RayExecutor
+    from ..measurement.ray import RayExecutor
 
     return RayExecutor()
 

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ..module import ArraySpec, HloModule
+from ..hlo.module import ArraySpec, HloModule
 from . import output
 from .arguments import add_limit, add_module
-from .inputs import load_module
+from .load import load_module
 
 DESCRIPTION = (
     "Shows a module's size, cost, fingerprint, inputs, outputs and opcodes. Costs are "

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ..errors import StoreError
-from ..store import Store, StoreInfo, default_path
+from ..measurement.store import Store, StoreInfo, default_path
 from . import output
 from .arguments import add_action
 

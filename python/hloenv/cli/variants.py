@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ..cost.roofline import estimate_seconds
 from ..errors import HloEnvError
-from ..executable import legalized
-from ..graph import HloGraph
-from ..measurement import Measurement
-from ..module import HloModule, ModuleCost
-from ..roofline import estimate_seconds
+from ..graph.hlo_graph import HloGraph
+from ..hlo.module import HloModule, ModuleCost
+from ..measurement.record import Measurement
+from ..runtime.executable import legalized
 from . import output
 
 XLA_DEFAULT = "XLA's default"

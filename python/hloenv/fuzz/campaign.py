@@ -11,21 +11,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..passes import Pipeline, pass_names
-from ..trace import Step
-from .children import TIMEOUT, Job, Outcome, Pool
-from .draw import REAL_SHARE, Case, random_case
-from .episode import (
-    Broken,
-    Checked,
-    Decided,
-    Skipped,
-    Start,
-    Tried,
-    invariant_of,
-)
-from .reduce import Suspect, reduce, stage_of
-from .saved import Failure, save
+from ..hlo.passes import Pipeline, pass_names
+from ..process.forkserver import TIMEOUT, Job, Outcome, Pool
+from ..rewrite.trace import Step
+from .cases import REAL_SHARE, Case, random_case
+from .episode import Broken, Checked, Decided, Skipped, Start, Tried, invariant_of
+from .reducer import Suspect, reduce, stage_of
+from .reproducers import Failure, save
 
 # What the child does itself; in all other stages XLA works on its own.
 _OURS = ("capture", "structure", "failing", "evaluate", "verify", "advance", "replay")

@@ -15,11 +15,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from .. import errors
-from ..bench.spaces import SPACES
-from ..env import at_place
-from ..module import HloModule
-from ..passes import as_pipeline, describe_pass, list_passes, pass_names
-from ..place import list_stages, run_until
+from ..hlo.module import HloModule
+from ..hlo.passes import as_pipeline, describe_pass, list_passes, pass_names
+from ..hlo.pipeline import list_stages, run_until
+from ..rewrite.env import at_place
+from ..search.spaces import SPACES
 from .subjects import Subject
 
 # Raw, and the points of XLA's pipeline where the passes of `bench.spaces` are decided.

@@ -14,22 +14,22 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from .. import errors
-from ..arrays import OutputComparison, compare_outputs, perturbed
-from ..decided import identity
-from ..executable import Executable, compile
-from ..module import HloModule
-from ..rewrite import Alternatives
-from ..widen import widened, widened_inputs
-from .children import note
+from .._typing import Int64Array
+from ..hlo.module import HloModule, identity
+from ..process.forkserver import note
+from ..rewrite.alternatives import Alternatives
+from ..runtime.compare import OutputComparison, compare_outputs
+from ..runtime.executable import Executable, compile
+from ..runtime.random_inputs import perturbed
+from ..runtime.upcast import widened, widened_inputs
 from .comparison import has_numbers, num_partly_nan
 from .examples import Range, find_example
 from .expected import FLOAT64_TOLERANCE
 from .invariants import Report
 
-Decisions = npt.NDArray[np.int64]
+Decisions = Int64Array
 
 _NUM_PERTURBATIONS = 4
 

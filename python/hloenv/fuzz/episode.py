@@ -16,13 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import errors
-from ..env import HloEnv, at_place, replay
-from ..module import HloModule
-from ..passes import Pipeline
-from ..rewrite import Alternatives
-from ..trace import Step
-from .children import note
-from .draw import MAX_STEPS, Case, draw_decisions, is_unsafe, random_step
+from ..hlo.module import HloModule
+from ..hlo.passes import Pipeline
+from ..process.forkserver import note
+from ..rewrite.alternatives import Alternatives
+from ..rewrite.env import HloEnv, at_place, replay
+from ..rewrite.trace import Step
+from .cases import MAX_STEPS, Case, draw_decisions, is_unsafe, random_step
 from .expected import Expected
 from .invariants import StructureChecker
 from .matrix import load

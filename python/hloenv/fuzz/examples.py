@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import random_inputs
-from ..module import HloModule
-from .comparison import Array, num_not_finite
+from .._typing import Array
+from ..hlo.module import HloModule
+from ..runtime.random_inputs import random_inputs
+from .comparison import num_not_finite
 
 Run = Callable[[Sequence[Array]], list[Array]]
 # (index of the input, low, high), both included.

@@ -11,11 +11,12 @@ import functools
 from collections.abc import Sequence
 
 from .. import errors
-from ..interpreter import interpret
-from ..module import HloModule
-from ..widen import widened, widened_inputs
-from .children import note
-from .comparison import MARGIN, Array, Verdict, compare, nudged, tolerance_of, worst
+from .._typing import Array
+from ..hlo.module import HloModule
+from ..process.forkserver import note
+from ..runtime.interpreter import interpret
+from ..runtime.upcast import widened, widened_inputs
+from .comparison import MARGIN, Verdict, compare, nudged, tolerance_of, worst
 from .examples import Example, Range, find_example
 
 # How often all roundings of a module are perturbed by one unit in the last place:

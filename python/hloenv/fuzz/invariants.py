@@ -12,10 +12,17 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import errors
-from ..module import HloModule
-from ..passes import Pass, Pipeline, as_pipeline, describe_pass, pass_names, run_passes
-from ..rewrite import Alternatives, capture
-from .children import note
+from ..hlo.module import HloModule
+from ..hlo.passes import (
+    Pass,
+    Pipeline,
+    as_pipeline,
+    describe_pass,
+    pass_names,
+    run_passes,
+)
+from ..process.forkserver import note
+from ..rewrite.alternatives import Alternatives, capture
 
 # Opcodes that happen even if nothing reads them.
 _EFFECTS = ("rng", "infeed", "outfeed", "send", "recv", "all-reduce")
@@ -162,7 +169,7 @@ class StructureChecker:
             len(alternatives),
             tuple(violations),
             num_checks=1,
-            whole=tuple(sorted(alternatives.whole.items())),
+            whole=tuple(sorted(alternatives.indivisible.items())),
         )
 
     def _check_failing(

@@ -15,23 +15,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from .. import errors
-from ..env import at_place
-from ..module import HloModule
-from ..passes import Pipeline, list_passes, run_passes
-from ..place import finish, run_until
-from ..rewrite import Alternatives, capture
-from .children import note, starts
+from ..hlo.module import HloModule
+from ..hlo.passes import Pipeline, list_passes, run_passes
+from ..hlo.pipeline import finish, run_until
+from ..process.forkserver import note, starts
+from ..rewrite.alternatives import Alternatives, capture
+from ..rewrite.env import at_place
 from .compiled import CompiledExpected, check_compiled
 from .examples import Range
 from .expected import Expected
-from .generate import random_module
+from .generator.module import random_module
 from .invariants import Report, StructureChecker, parse, random_decisions
-from .values import (
-    check_capture,
-    check_decisions,
-    draw_vectors,
-    is_stateful,
-)
+from .values import check_capture, check_decisions, draw_vectors, is_stateful
 
 # How a module is prepared before it is captured. JAX hides most work in calls. Any
 # other variant is a pass of XLA's pipeline, in front of which the module is captured.

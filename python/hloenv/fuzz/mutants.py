@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
 
-from .. import child
 from ..errors import HloEnvError
-from ..module import HloModule, read_text_or_proto
-from ..passes import as_pipeline
-from ..rewrite import capture
-from .children import TIMEOUT, Job, Pool, note
+from ..hlo.module import HloModule, read_text_or_proto
+from ..hlo.passes import as_pipeline
+from ..process import child
+from ..process.forkserver import TIMEOUT, Job, Pool, note
+from ..rewrite.alternatives import capture
 from .damage import damage_proto, damage_text
 
 Kind = Literal["text", "proto"]

@@ -45,8 +45,9 @@ LIMITS = ("timeout", "memory limit")
 # What a check depends on: of csrc/ folders and files, of python/hloenv/ whatever the
 # function in fuzz/matrix.py reaches.
 _NATIVE = (
-    *("hlo", "passes", "rewrite", "support", "bindings/errors.cc"),
-    *("bindings/bind_hlo.cc", "bindings/bind_passes.cc"),
+    *("backend", "hlo", "passes", "rewrite", "support", "workarounds"),
+    *("pipeline/skip_rules.cc", "pipeline/xla_pipeline.cc", "pipeline/xla_pipeline.h"),
+    *("bindings/errors.cc", "bindings/bind_hlo.cc", "bindings/bind_passes.cc"),
     *("bindings/bind_pipeline.cc", "bindings/bind_rewrite.cc"),
 )
 FUNCTIONS = {
@@ -69,12 +70,14 @@ _ONLY_EVALUATES = ("interpreter", "bind_interpret")
 # Modules come as text, in children whose machinery only says how they end; a policy's
 # view of a capture, and the way from JAX, are parts of classes that are used.
 _NO_PART = (
-    *("fuzz/children.py", "fuzz/generate.py", "_interrupt.py", "__init__.py"),
-    *("graph.py", "graph_checks.py", "jax/__init__.py", "jax/lowering.py"),
+    *("process/forkserver.py", "fuzz/generator/module.py", "_interrupt.py"),
+    *("__init__.py", "graph/hlo_graph.py", "graph/validate.py"),
+    *("jax/__init__.py", "jax/lowering.py"),
 )
 
 _RAW_STRING = r'R"(?P<end>[^\s()\\]*)\(.*?\)(?P=end)"'
 _QUOTED = r'"(?:\\.|[^"\\\n])*"|(?<![0-9A-Fa-f])\'(?:\\.|[^\'\\\n])+\''
+_INCLUDE = re.compile(r"^#include .*$", re.MULTILINE)
 _COMMENT = r"//[^\n]*|/\*.*?\*/"
 _TOKEN = re.compile(rf"(?P<kept>{_RAW_STRING}|{_QUOTED})|{_COMMENT}|\s+", re.DOTALL)
 
@@ -329,7 +332,8 @@ def _winner_of_version(rows: Sequence[Row]) -> Row:
 def code_version(root: Path, kind: str) -> str:
     """A hash of the sources that a kind of check depends on, and of TensorFlow.
 
-    It is blind to comments and layout, to docstrings and annotations.
+    It is blind to comments and layout, to docstrings and annotations, and to which
+    file the code is in.
 
     Args:
         root: of the repository.
@@ -338,23 +342,28 @@ def code_version(root: Path, kind: str) -> str:
     csrc, package = root / "csrc", root / "python" / "hloenv"
     digest = hashlib.sha256(f"{core.tensorflow_version}\n".encode())
     without = (*_NO_PART_NATIVE, *(_ONLY_EVALUATES if kind == "compiled" else ()))
-    for path in sorted(set(_files(csrc, (*_NATIVE, *_ALSO_NATIVE[kind])))):
-        if path.stem in without:
-            continue
-        text = without_comments(path.read_text(encoding="utf-8"))
-        digest.update(f"{path.relative_to(root)}\n{text}\n".encode())
+    for text in sorted(
+        without_comments(_INCLUDE.sub("", path.read_text(encoding="utf-8")))
+        for path in set(_files(csrc, (*_NATIVE, *_ALSO_NATIVE[kind])))
+        if path.stem not in without
+    ):
+        digest.update(f"{text}\n".encode())
     found = sources.reached(
         package, "fuzz/matrix.py", FUNCTIONS[kind], without=_NO_PART
     )
-    for name, text in sorted(found.items()):
-        digest.update(f"{name}\n{text}\n".encode())
+    for text in sorted(
+        f"{name.partition(':')[2]}\n{text}\n" for name, text in found.items() if text
+    ):
+        digest.update(text.encode())
     return digest.hexdigest()[:12]
 
 
 def _files(folder: Path, names: Iterable[str]) -> Iterator[Path]:
     for name in names:
         path = folder / name
-        yield from [path] if path.is_file() else [*path.glob("*.h"), *path.glob("*.cc")]
+        yield from (
+            [path] if path.is_file() else [*path.rglob("*.h"), *path.rglob("*.cc")]
+        )
 
 
 @functools.cache

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .. import dataset, errors
-from ..module import HloModule
+from .. import errors
+from ..dataset import reader
+from ..hlo.module import HloModule
 from .examples import Range
 
 DATASET = "dataset"
@@ -52,14 +53,14 @@ def find_subjects(source: str) -> tuple[list[Subject], list[str]]:
     """
     kind, _, split = source.partition(":")
     if kind == DATASET:
-        subjects = [_of_record(each) for each in dataset.load(split or "all")]
+        subjects = [_of_record(each) for each in reader.load(split or "all")]
         unread: list[str] = []
     else:
         subjects, unread = _of_folder(Path(source))
     return sorted(subjects, key=lambda s: (s.instruction_count, s.fingerprint)), unread
 
 
-def _of_record(record: dataset.Record) -> Subject:
+def _of_record(record: reader.Record) -> Subject:
     return Subject(
         f"{record.source}/{record.name}",
         record.fingerprint,

@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .._native import core
+from ..process.forkserver import TIMEOUT, Job, Outcome, Pool
 from .cells import Plan
-from .children import TIMEOUT, Job, Outcome, Pool
 from .invariants import Report
 from .results import FUNCTIONS, Results, Row
 from .subjects import Subject

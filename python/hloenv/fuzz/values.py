@@ -14,24 +14,20 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from .. import errors
-from ..interpreter import (
-    ChoiceError,
-    interpret,
-    measure_rounding,
-    verify_alternatives,
-)
-from ..module import HloModule
-from ..passes import Pipeline, run_passes
-from ..rewrite import Alternatives, capture
-from .children import note
+from .._typing import Int64Array
+from ..hlo.module import HloModule
+from ..hlo.passes import Pipeline, run_passes
+from ..process.forkserver import note
+from ..rewrite.alternatives import Alternatives, capture
+from ..rewrite.verify import ChoiceError, measure_rounding, verify_alternatives
+from ..runtime.interpreter import interpret
 from .comparison import MARGIN, Verdict, num_partly_nan
 from .expected import FLOAT64_TOLERANCE, MANY_RUNS, Expected
 from .invariants import Report, is_candidate, random_decisions
 
-Decisions = npt.NDArray[np.int64]
+Decisions = Int64Array
 
 # Modules whose outputs may differ from run to run.
 _STATEFUL = ("rng", "infeed", "outfeed", "send", "recv")

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import compare_outputs
-from ..intervals import speedup_interval, speedup_of
+from ..measurement.statistics import speedup_interval, speedup_of
+from ..runtime.compare import compare_outputs
 from .lowering import require_jax
 
 # A sample shorter than this measures the clock.

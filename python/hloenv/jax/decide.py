@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from .. import child
-from ..env import HloEnv, needs_layouts
 from ..errors import ArgumentTypeError
-from ..module import HloModule
-from ..passes import Pass, Pipeline, as_pipeline
-from ..place import finish
+from ..hlo.module import HloModule
+from ..hlo.passes import Pass, Pipeline, as_pipeline
+from ..hlo.pipeline import finish
 from ..policies import Policy
-from ..rewrite import as_decisions
+from ..process import child
+from ..rewrite.alternatives import as_decisions
+from ..rewrite.env import HloEnv, needs_layouts
 
 # One pass is a sequence of one.
 Passes = str | Pass | Pipeline | Sequence[str | Pass | Pipeline]

@@ -37,7 +37,7 @@ def unique_name(fn: Callable[..., Any], *, plan: str | None) -> str:
         plan: what is decided how; None when that cannot be said, as for a policy that
             is a function.
     """
-    from .. import __version__
+    from .._version import __version__
 
     # jax calls the module "jit_" and this, with "_" for what HLO names cannot hold.
     name = re.sub(r"[^\w.-]", "_", getattr(fn, "__name__", type(fn).__name__))

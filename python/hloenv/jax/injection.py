@@ -20,7 +20,7 @@ from typing import Any, cast
 
 from .._native import core
 from ..errors import CompileError, HloEnvError, InvalidModuleError
-from ..module import HloModule, read_trusted
+from ..hlo.module import HloModule, read_trusted
 from .lowering import from_lowered, require_jax
 
 # Takes and returns a serialized module; None leaves it as it is.
@@ -86,10 +86,10 @@ def to_jaxlib(module: HloModule) -> bytes:
         InjectionWarning: jaxlib will not do all that was decided.
     """
     for is_marked, what in (
-        (core.has_marked_dots, "dot-strategy: it calls a library for each dot"),
+        (core.has_marked_dots, "dot-lowering: it calls a library for each dot"),
         (
-            core.has_computations_in_order,
-            "execution-strategy: it runs steps as soon as they can, on any thread",
+            core.has_sequential_computations,
+            "thunk-order: it starts thunks as soon as their operands are ready",
         ),
     ):
         if is_marked(module._core):

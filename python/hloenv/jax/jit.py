@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from ..errors import ArgumentError, ArgumentTypeError, DecisionError
-from ..place import finish
+from ..hlo.pipeline import finish
 from ..policies import Policy, get_policy
 from .compare import compare
 from .decide import Decided, Passes, as_pipelines, check_compiles, decide, unsupported

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .._native import core
-from ..module import HloModule, read_here
+from ..hlo.module import HloModule, read_here
 
 
 def require_jax(user: str) -> ModuleType:

@@ -8,7 +8,7 @@ from typing import Any
 
 from .._native import core
 from ..errors import HloEnvError
-from ..module import HloModule, read_trusted
+from ..hlo.module import HloModule, read_trusted
 from .injection import to_jaxlib, without_persistent_cache
 from .lowering import require_jax
 

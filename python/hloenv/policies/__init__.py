@@ -9,8 +9,12 @@ Any function from `Alternatives` to one choice each will do in place of these.
 
 from __future__ import annotations
 
+from typing import Any
+
+from .._registry import load_attribute
+from ..rewrite.policy import Policy
+from . import estimated  # noqa: F401 (registers policies)
 from .base import (
-    Policy,
     PolicyInfo,
     PolicySpecError,
     UnknownPolicyError,
@@ -20,8 +24,9 @@ from .base import (
     register_policy,
 )
 from .convolutions import KeepConvolutions
-from .fusing import FuseAllLegal, FuseByBytes
-from .heuristics import (
+from .fusion import FuseAllLegal, FuseByBytes
+from .mixtures import Mixture, Share, XlaDefault
+from .rules import (
     AcceptAll,
     FewestOps,
     FirstOnly,
@@ -30,8 +35,6 @@ from .heuristics import (
     LeastBytes,
     RandomChoice,
 )
-from .mixtures import Mixture, Share, XlaDefault
-from .search import GreedyKernels, HillClimb, Searched
 
 __all__ = [
     "AcceptAll",
@@ -39,9 +42,7 @@ __all__ = [
     "FirstOnly",
     "FuseAllLegal",
     "FuseByBytes",
-    "GreedyKernels",
     "GreedyRoofline",
-    "HillClimb",
     "KeepConvolutions",
     "KeepOriginal",
     "LeastBytes",
@@ -50,7 +51,6 @@ __all__ = [
     "PolicyInfo",
     "PolicySpecError",
     "RandomChoice",
-    "Searched",
     "Share",
     "UnknownPolicyError",
     "XlaDefault",
@@ -59,3 +59,12 @@ __all__ = [
     "list_policies",
     "register_policy",
 ]
+
+# They estimate, and search: made a level above.
+_LAZY = frozenset({"GreedyKernels", "HillClimb", "Searched"})
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return load_attribute(f"hloenv.search.policy:{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
+from .._registry import Info, Registry
 from ..errors import ArgumentError, HloEnvError
-from ..registry import Info, Registry
-from ..rewrite import Alternatives, Decisions
+from ..rewrite.policy import Policy
 
 
 class UnknownPolicyError(HloEnvError, LookupError):
@@ -19,20 +19,8 @@ class PolicySpecError(ArgumentError):
     """What stands behind the colon of a policy's name makes no sense."""
 
 
-class Policy(Protocol):
-    """Decides what a dry run found.
-
-    A policy may keep state from call to call (a random generator, a budget) but not
-    change the alternatives. One that draws random numbers takes its seed where it is
-    made, so that the same seed gives the same decisions.
-    """
-
-    def __call__(self, alternatives: Alternatives, /) -> Decisions:
-        """[A] integers, the choice taken at each alternative; 0 is the original."""
-        ...
-
-
 PolicyInfo = Info
+
 
 _REGISTRY: Registry[Callable[..., Policy]] = Registry(
     "policy", "policies", UnknownPolicyError
@@ -42,7 +30,7 @@ _REGISTRY: Registry[Callable[..., Policy]] = Registry(
 def register_policy(
     name: str,
     summary: str,
-    make: Callable[..., Policy],
+    make: Callable[..., Policy] | str,
     *,
     is_random: bool = False,
     alias: str = "",
@@ -54,7 +42,7 @@ def register_policy(
             ":" and what that holds: "share:PROBABILITY".
         summary: what it decides, in a sentence.
         make: from a seed to the policy, called once for each `get_policy`; of a family
-            from the specification and a seed.
+            from the specification and a seed; or where it is, "package.module:name".
         is_random: whether the seed makes a difference.
         alias: another name, which is not listed.
 

@@ -6,11 +6,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ..effects import Int64Array
+from .._typing import Int64Array
 from .base import register_policy
 
 if TYPE_CHECKING:
-    from ..rewrite import Alternatives
+    from ..rewrite.alternatives import Alternatives
 
 # An instruction of HLO text whose window runs backwards over the kernel.
 _REVERSED = re.compile(r"%([\w.-]+) = [^\n]*window=\{[^}\n]*rhs_reversal=[^}\n]*1")

@@ -8,28 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..effects import Int64Array
-from ..errors import UnknownPassError
-from ..passes import describe_pass, excluded_passes, list_passes
-from ..rewrite import as_decisions
-from .base import Policy, PolicySpecError, get_policy, register_policy
-from .cheapest import BoolArray, Greedy, choices_that
+from .._typing import BoolArray, Int64Array
+from ..hlo.passes import describe_pass, excluded_passes, list_passes
+from ..rewrite.alternatives import as_decisions
+from ..rewrite.policy import Policy, xla_pass
+from .base import PolicySpecError, get_policy, register_policy
+from .greedy import Greedy, choices_that
 
 if TYPE_CHECKING:
-    from ..rewrite import Alternatives
-
-
-def xla_pass(alternatives: Alternatives) -> str:
-    """The first captured pass that is XLA's own and no candidate pass; "" for none."""
-    for name in alternatives.pass_names:
-        try:
-            is_candidate = describe_pass(name).candidate
-        except UnknownPassError:
-            # A pipeline, or a pass that only XLA's own compiler has.
-            is_candidate = False
-        if not is_candidate:
-            return name
-    return ""
+    from ..rewrite.alternatives import Alternatives
 
 
 class XlaDefault:
@@ -144,12 +131,16 @@ register_policy(
     "what XLA's own pass decides, where candidate passes are captured beside it",
     lambda _: XlaDefault(),
 )
+
+
 register_policy(
     "share:PROBABILITY",
     "take each rewrite of XLA's own pass with this probability",
     _make_share,
     is_random=True,
 )
+
+
 register_policy(
     "mix:PASS=POLICY,...",
     "decide the choices of each pass by another policy; the first named wins",

@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "graph/cost.h"
+
+#include <array>
+
+#include "absl/container/flat_hash_map.h"
+#include "graph/bytes.h"
+#include "graph/shapes.h"
+#include "rewrite/alternative.h"
+#include "support/status.h"
+#include "xla/permutation_util.h"
+#include "xla/service/hlo_cost_analysis.h"
+
+namespace hloenv {
+namespace {
+
+using xla::HloInstruction;
+using xla::HloOpcode;
+using xla::Shape;
+using xla::ShapeUtil;
+
+// How the cost of an opcode is found. Bytes accessed are those of all operands
+// and the output but for kFree and kOwn.
+enum class Rule : uint8_t {
+  kXla,             // ask XLA
+  kMove,            // no arithmetic
+  kFlops,           // one operation for each element
+  kTranscendental,  // one transcendental function for each element
+  kFree,            // neither arithmetic nor memory
+  kOwn,             // a case of its own in CostModel::Add
+};
+
+std::array<Rule, xla::HloOpcodeCount()> MakeRules() {
+  std::array<Rule, xla::HloOpcodeCount()> rules;
+  rules.fill(Rule::kXla);
+  const auto set = [&rules](Rule rule,
+                            std::initializer_list<HloOpcode> opcodes) {
+    for (HloOpcode opcode : opcodes) rules[static_cast<int>(opcode)] = rule;
+  };
+  set(Rule::kFlops, {HloOpcode::kAbs,
+                     HloOpcode::kAdd,
+                     HloOpcode::kAnd,
+                     HloOpcode::kBitcastConvert,
+                     HloOpcode::kCeil,
+                     HloOpcode::kClamp,
+                     HloOpcode::kClz,
+                     HloOpcode::kCompare,
+                     HloOpcode::kComplex,
+                     HloOpcode::kConvert,
+                     HloOpcode::kDivide,
+                     HloOpcode::kFloor,
+                     HloOpcode::kImag,
+                     HloOpcode::kIsFinite,
+                     HloOpcode::kMaximum,
+                     HloOpcode::kMinimum,
+                     HloOpcode::kMultiply,
+                     HloOpcode::kNegate,
+                     HloOpcode::kNot,
+                     HloOpcode::kOr,
+                     HloOpcode::kPopulationCount,
+                     HloOpcode::kReal,
+                     HloOpcode::kReducePrecision,
+                     HloOpcode::kRemainder,
+                     HloOpcode::kRoundNearestAfz,
+                     HloOpcode::kRoundNearestEven,
+                     HloOpcode::kSelect,
+                     HloOpcode::kShiftLeft,
+                     HloOpcode::kShiftRightArithmetic,
+                     HloOpcode::kShiftRightLogical,
+                     HloOpcode::kSign,
+                     HloOpcode::kSubtract,
+                     HloOpcode::kXor});
+  set(Rule::kTranscendental,
+      {HloOpcode::kAtan2, HloOpcode::kCbrt, HloOpcode::kCos, HloOpcode::kExp,
+       HloOpcode::kExpm1, HloOpcode::kLog, HloOpcode::kLog1p,
+       HloOpcode::kLogistic, HloOpcode::kPower, HloOpcode::kRsqrt,
+       HloOpcode::kSin, HloOpcode::kSqrt, HloOpcode::kTan, HloOpcode::kTanh});
+  set(Rule::kMove,
+      {HloOpcode::kBroadcast, HloOpcode::kConcatenate, HloOpcode::kCopy,
+       HloOpcode::kIota, HloOpcode::kOptimizationBarrier, HloOpcode::kPad,
+       HloOpcode::kReshape, HloOpcode::kReverse});
+  set(Rule::kFree,
+      {HloOpcode::kAddDependency, HloOpcode::kAfterAll, HloOpcode::kBitcast,
+       HloOpcode::kConstant, HloOpcode::kDomain, HloOpcode::kGetTupleElement,
+       HloOpcode::kParameter});
+  set(Rule::kOwn,
+      {HloOpcode::kCall, HloOpcode::kConditional, HloOpcode::kConvolution,
+       HloOpcode::kCustomCall, HloOpcode::kDot, HloOpcode::kDynamicSlice,
+       HloOpcode::kDynamicUpdateSlice, HloOpcode::kFusion, HloOpcode::kGather,
+       HloOpcode::kMap, HloOpcode::kReduce, HloOpcode::kRngBitGenerator,
+       HloOpcode::kScatter, HloOpcode::kSlice, HloOpcode::kSort,
+       HloOpcode::kTranspose, HloOpcode::kTuple, HloOpcode::kWhile});
+  return rules;
+}
+
+Rule RuleOf(HloOpcode opcode) {
+  static const auto* const rules =
+      new std::array<Rule, xla::HloOpcodeCount()>(MakeRules());
+  return (*rules)[static_cast<int>(opcode)];
+}
+
+// Whether the dimension numbers point at dimensions, which XLA's count of a
+// convolution's operations takes for granted.
+bool IsSoundConvolution(const HloInstruction& convolution) {
+  const xla::ConvolutionDimensionNumbers& numbers =
+      convolution.convolution_dimension_numbers();
+  const Shape& input = convolution.operand(0)->shape();
+  const Shape& kernel = convolution.operand(1)->shape();
+  const Shape& output = convolution.shape();
+  const auto have = [](const Shape& shape, const auto& dimensions) {
+    return std::all_of(
+        dimensions.begin(), dimensions.end(),
+        [&shape](int64_t dim) { return HasDimension(shape, dim); });
+  };
+  const int rank = convolution.window().dimensions_size();
+  return convolution.feature_group_count() > 0 &&
+         convolution.batch_group_count() > 0 &&
+         HasDimension(input, numbers.input_batch_dimension()) &&
+         HasDimension(input, numbers.input_feature_dimension()) &&
+         HasDimension(output, numbers.output_feature_dimension()) &&
+         have(input, numbers.input_spatial_dimensions()) &&
+         have(kernel, numbers.kernel_spatial_dimensions()) &&
+         have(output, numbers.output_spatial_dimensions()) &&
+         numbers.input_spatial_dimensions_size() >= rank &&
+         numbers.kernel_spatial_dimensions_size() >= rank &&
+         numbers.output_spatial_dimensions_size() >= rank;
+}
+
+// A transpose that moves nothing. XLA's test is fatal for other shapes.
+bool IsBitcast(const HloInstruction& transpose) {
+  const Shape& input = transpose.operand(0)->shape();
+  const Shape& output = transpose.shape();
+  const auto dimensions = transpose.dimensions();
+  return input.IsArray() && output.IsArray() &&
+         input.dimensions().size() == dimensions.size() &&
+         output.dimensions().size() == dimensions.size() &&
+         xla::IsPermutation(dimensions) && transpose.IsEffectiveBitcast();
+}
+
+// Fusions whose cost follows rules of its own.
+bool IsUnusualFusion(const HloInstruction& fusion) {
+  if (fusion.IsCustomFusion()) return true;
+  for (const HloInstruction* parameter : fusion.fused_parameters()) {
+    if (parameter->shape().IsTuple()) return true;
+  }
+  return false;
+}
+
+// XLA leaves out what a branch has none of, so -1 (unknown) survives a 0.
+void Raise(double value, double* maximum) {
+  if (value != 0) *maximum = std::max(*maximum, value);
+}
+
+int CeilLog2(int64_t value) {
+  int log = 0;
+  while (log < 63 && (uint64_t{1} << log) < static_cast<uint64_t>(value)) ++log;
+  return log;
+}
+
+std::unique_ptr<xla::HloCostAnalysis> MakeAnalysis() {
+  return std::make_unique<xla::HloCostAnalysis>([](const Shape& shape) {
+    return ShapeUtil::ByteSizeOf(shape, kPointerBytes);
+  });
+}
+
+}  // namespace
+
+CostModel::CostModel(const Topology& topology,
+                     const Column<int64_t>& element_counts)
+    : topology_(topology),
+      element_counts_(element_counts),
+      sizes_(topology.num_nodes()),
+      totals_(topology.num_computations()) {}
+
+CostModel::~CostModel() = default;
+
+void CostModel::SetSize(int64_t node, const Shape& shape, int64_t array_bytes) {
+  if (shape.IsArray()) {
+    sizes_[node] = shape.has_layout() ? array_bytes : 0;
+  } else {
+    sizes_[node] = SizeOf(shape);
+  }
+}
+
+absl::Status CostModel::Add(int64_t node, Cost* cost) {
+  const HloInstruction& instruction = *topology_.nodes[node];
+  const Rule rule = RuleOf(instruction.opcode());
+  *cost = Cost();
+  if (rule == Rule::kFree) return absl::OkStatus();
+  if (rule == Rule::kXla) {
+    HLOENV_RETURN_IF_ERROR(AskXla(node, cost));
+  } else {
+    // Not as an int64, which the sum of three large arrays may not fit.
+    cost->bytes_accessed = static_cast<double>(
+        instruction.shape().IsTuple() ? LeafSizeOf(instruction.shape())
+                                      : sizes_[node]);
+    for (int64_t i = 0; i < instruction.operand_count(); ++i) {
+      cost->bytes_accessed += static_cast<double>(sizes_[OperandOf(node, i)]);
+    }
+    if (rule == Rule::kFlops) {
+      cost->flops = static_cast<double>(element_counts_[node]);
+    } else if (rule == Rule::kTranscendental) {
+      cost->transcendentals = static_cast<double>(element_counts_[node]);
+    } else if (rule == Rule::kOwn) {
+      HLOENV_RETURN_IF_ERROR(AddOwn(node, cost));
+    }
+  }
+  Cost& total = totals_[topology_.computation[node]];
+  total.flops += cost->flops;
+  total.transcendentals += cost->transcendentals;
+  total.bytes_accessed += cost->bytes_accessed;
+  return absl::OkStatus();
+}
+
+absl::Status CostModel::AddOwn(int64_t node, Cost* cost) {
+  const HloInstruction& instruction = *topology_.nodes[node];
+  const int64_t num_operands = instruction.operand_count();
+  const auto size = [&](int64_t operand) {
+    return operand < num_operands
+               ? static_cast<double>(sizes_[OperandOf(node, operand)])
+               : 0;
+  };
+  const auto elements = [&](int64_t operand) {
+    return operand < num_operands
+               ? static_cast<double>(element_counts_[OperandOf(node, operand)])
+               : 0;
+  };
+  const double output_size = static_cast<double>(sizes_[node]);
+  switch (instruction.opcode()) {
+    case HloOpcode::kSlice:
+      cost->bytes_accessed = 2 * output_size;
+      break;
+    case HloOpcode::kDynamicSlice:
+    case HloOpcode::kGather:
+      cost->bytes_accessed = 2 * output_size + size(1);
+      break;
+    case HloOpcode::kDynamicUpdateSlice:
+      cost->bytes_accessed = 2 * size(1) + size(2);
+      break;
+    case HloOpcode::kTuple:
+      cost->bytes_accessed = output_size;
+      break;
+    case HloOpcode::kTranspose:
+      if (IsBitcast(instruction)) cost->bytes_accessed = 0;
+      break;
+    case HloOpcode::kDot: {
+      double depth = 1;
+      const Shape& lhs = instruction.operand(0)->shape();
+      for (int64_t dim :
+           instruction.dot_dimension_numbers().lhs_contracting_dimensions()) {
+        depth *= static_cast<double>(DimensionOf(lhs, dim));
+      }
+      cost->flops = 2 * depth * static_cast<double>(element_counts_[node]);
+      break;
+    }
+    case HloOpcode::kConvolution:
+      if (!IsSoundConvolution(instruction)) break;
+      cost->flops =
+          static_cast<double>(xla::HloCostAnalysis::GetConvolutionFlops(
+              &instruction, instruction.operand(0)->shape(),
+              instruction.operand(1)->shape(), instruction.shape()));
+      break;
+    case HloOpcode::kReduce: {
+      const Shape* shape = &instruction.shape();
+      if (shape->IsTuple() && !shape->tuple_shapes().empty()) {
+        shape = &shape->tuple_shapes(0);
+      }
+      const double kept =
+          shape->IsArray()
+              ? static_cast<double>(ElementCount(shape->dimensions()))
+              : 0;
+      AddCallee(node, 0, elements(0) - kept, cost);
+      break;
+    }
+    case HloOpcode::kMap:
+      AddCallee(node, 0, static_cast<double>(element_counts_[node]), cost);
+      break;
+    case HloOpcode::kScatter: {
+      const int64_t num_arrays = (num_operands - 1) / 2;
+      double updates = 0;
+      for (int64_t i = 0; i < num_arrays; ++i) {
+        updates += size(num_arrays + 1 + i);
+      }
+      cost->bytes_accessed = 3 * updates + size(num_arrays);
+      AddCallee(node, 0, elements(num_arrays + 1), cost);
+      break;
+    }
+    case HloOpcode::kSort:
+      cost->flops = elements(0) * CeilLog2(element_counts_[OperandOf(node, 0)]);
+      break;
+    case HloOpcode::kRngBitGenerator:
+      cost->transcendentals = static_cast<double>(element_counts_[node]);
+      break;
+    case HloOpcode::kCall:
+      *cost = CalleeOf(node, 0);
+      break;
+    case HloOpcode::kWhile: {
+      // One iteration: XLA does not multiply by the trip count.
+      const Cost& body = CalleeOf(node, 0);
+      const Cost& condition = CalleeOf(node, 1);
+      cost->flops = body.flops + condition.flops;
+      cost->transcendentals = body.transcendentals + condition.transcendentals;
+      cost->bytes_accessed = body.bytes_accessed + condition.bytes_accessed;
+      break;
+    }
+    case HloOpcode::kConditional: {
+      *cost = CalleeOf(node, 0);
+      const int64_t num_branches =
+          static_cast<int64_t>(instruction.called_computations().size());
+      for (int64_t i = 1; i < num_branches; ++i) {
+        const Cost& branch = CalleeOf(node, i);
+        Raise(branch.flops, &cost->flops);
+        Raise(branch.transcendentals, &cost->transcendentals);
+        Raise(branch.bytes_accessed, &cost->bytes_accessed);
+      }
+      break;
+    }
+    case HloOpcode::kFusion:
+      if (IsUnusualFusion(instruction)) return AskXla(node, cost);
+      *cost = CalleeOf(node, 0);
+      cost->bytes_accessed =
+          static_cast<double>(BytesAccessedByFusion(instruction));
+      break;
+    case HloOpcode::kCustomCall:
+      // An alternative stands for one of its operands and does no work itself.
+      *cost = Cost();
+      if (!IsAlternative(instruction)) {
+        cost->flops = -1;
+        cost->bytes_accessed = -1;
+      }
+      break;
+    default:
+      break;
+  }
+  return absl::OkStatus();
+}
+
+const Cost& CostModel::CalleeOf(int64_t node, int64_t index) {
+  static const Cost* const kNone = new Cost();
+  while (next_call_ < topology_.call_nodes.rows() &&
+         topology_.call_nodes[next_call_] < node) {
+    ++next_call_;
+  }
+  const int64_t call = next_call_ + index;
+  if (call >= topology_.call_nodes.rows() ||
+      topology_.call_nodes[call] != node) {
+    return *kNone;
+  }
+  return totals_[topology_.call_computations[call]];
+}
+
+void CostModel::AddCallee(int64_t node, int64_t index, double count,
+                          Cost* cost) {
+  const Cost& callee = CalleeOf(node, index);
+  cost->flops = callee.flops * count;
+  cost->transcendentals = callee.transcendentals * count;
+}
+
+absl::Status CostModel::AskXla(int64_t node, Cost* cost) {
+  if (analysis_ == nullptr) analysis_ = MakeAnalysis();
+  const HloInstruction* instruction = topology_.nodes[node];
+  HLOENV_RETURN_IF_ERROR(
+      Annotate(analysis_->RevisitInstruction(instruction), kInvalidModuleError,
+               absl::StrCat("XLA's cost analysis refused instruction '",
+                            instruction->name(), "'")));
+  // Below -1 is overflow.
+  const auto read = [](int64_t value) {
+    return static_cast<double>(std::max<int64_t>(value, -1));
+  };
+  cost->flops = read(analysis_->flop_count(*instruction));
+  cost->transcendentals = read(analysis_->transcendental_count(*instruction));
+  cost->bytes_accessed = read(analysis_->bytes_accessed(*instruction));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Column<double>> XlaCosts(const Module& module,
+                                        const Topology& topology) {
+  std::unique_ptr<xla::HloCostAnalysis> analysis = MakeAnalysis();
+  HLOENV_RETURN_IF_ERROR(
+      Annotate(module.hlo().entry_computation()->Accept(analysis.get()),
+               kInvalidModuleError, "XLA's cost analysis refused the module"));
+  Column<double> costs(topology.num_nodes(), 3);
+  for (int64_t node = 0; node < topology.num_nodes(); ++node) {
+    const HloInstruction& instruction = *topology.nodes[node];
+    double* row = costs.row(node);
+    row[0] = static_cast<double>(analysis->flop_count(instruction));
+    row[1] = static_cast<double>(analysis->transcendental_count(instruction));
+    row[2] = static_cast<double>(analysis->bytes_accessed(instruction));
+  }
+  return costs;
+}
+
+}  // namespace hloenv

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/compiler_owned_passes.h"
+
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "passes/pass_observer.h"
+#include "support/exit.h"
+#include "support/fork.h"
+#include "support/quiet.h"
+#include "support/status.h"
+#include "xla/hlo/pass/hlo_pass_interface.h"
+#include "xla/service/compiler.h"
+#include "xla/stream_executor/host/host_platform_id.h"
+
+namespace hloenv {
+namespace {
+
+using xla::HloModule;
+using xla::HloPassInterface;
+
+// Lets the passes inside a pipeline run under the watch's own guards.
+class Guard : public PassObserver {
+ public:
+  using PassObserver::PassObserver;
+
+ protected:
+  absl::Status OnPipeline(const PassInvocation&) override {
+    return absl::OkStatus();
+  }
+  absl::StatusOr<bool> OnPass(const PassInvocation&, RunFn run) override {
+    return run();
+  }
+};
+
+// A compile that waits in front of one pass or pipeline for good. Never
+// destroyed: its thread sleeps until the process ends.
+class Lender {
+ public:
+  explicit Lender(std::string name) : name_(std::move(name)) {
+    std::thread([this] { Compile(); }).detach();
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [this] { return is_ready_; });
+  }
+
+  // The objects may hold caches: one run at a time.
+  absl::StatusOr<bool> Run(HloModule* module) {
+    std::lock_guard<std::mutex> lock(run_mutex_);
+    if (pass_ == nullptr) {
+      return Error(kPassError,
+                   absl::StrCat("XLA's CPU compiler makes no pass '", name_,
+                                "' on this machine"));
+    }
+    Guard guard(module);
+    return pass_->Run(module);
+  }
+
+ private:
+  class Watch : public PassObserver {
+   public:
+    Watch(HloModule* module, Lender* owner)
+        : PassObserver(module), owner_(owner) {}
+
+   protected:
+    absl::Status OnPipeline(const PassInvocation& arrival) override {
+      if (arrival.name == owner_->name_) LendForever(arrival.pass);
+      return absl::OkStatus();
+    }
+    absl::StatusOr<bool> OnPass(const PassInvocation& arrival,
+                                RunFn run) override {
+      if (arrival.name == owner_->name_) LendForever(arrival.pass);
+      return run();
+    }
+
+   private:
+    void LendForever(HloPassInterface* pass) {
+      owner_->working_.reset();
+      owner_->Publish(pass);
+      std::unique_lock<std::mutex> lock(owner_->mutex_);
+      owner_->changed_.wait(lock, [] { return false; });
+    }
+
+    Lender* const owner_;
+  };
+
+  void Publish(HloPassInterface* pass) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    pass_ = pass;
+    is_ready_ = true;
+    changed_.notify_all();
+  }
+
+  // What the thread that compiles holds until it sleeps.
+  struct Working {
+    NativeScope native;
+    QuietLogs quiet;
+  };
+
+  void Compile() {
+    working_.emplace();
+    if (InstallRunHooks().ok()) {
+      auto builder = xla::HloComputation::Builder("main");
+      xla::HloInstruction* x =
+          builder.AddInstruction(xla::HloInstruction::CreateParameter(
+              0, xla::ShapeUtil::MakeShape(xla::F32, {2, 2}), "x"));
+      builder.AddInstruction(xla::HloInstruction::CreateUnary(
+          x->shape(), xla::HloOpcode::kNegate, x));
+      auto module =
+          std::make_unique<HloModule>("lender", xla::HloModuleConfig());
+      module->AddEntryComputation(builder.Build());
+      auto compiler =
+          xla::Compiler::GetForPlatform(stream_executor::host::kHostPlatformId);
+      if (compiler.ok()) {
+        Watch watch(module.get(), this);
+        (*compiler)
+            ->RunHloPasses(std::move(module), /*executor=*/nullptr,
+                           xla::Compiler::CompileOptions{})
+            .IgnoreError();
+      }
+    }
+    working_.reset();
+    Publish(nullptr);
+  }
+
+  const std::string name_;
+  std::optional<Working> working_;
+  std::mutex run_mutex_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool is_ready_ = false;
+  HloPassInterface* pass_ = nullptr;
+};
+
+// Guarded by MutexOf(kBorrowedPasses). Lenders are never destroyed.
+std::map<std::string, Lender*>& Lenders() {
+  static auto* lenders = [] {
+    // What a pass refers to lies on the stack of its lender's thread. That
+    // thread does not exist in a process that is forked off, which gives its
+    // stack to other threads.
+    CallInForkedProcesses([] { Lenders().clear(); });
+    return new std::map<std::string, Lender*>();
+  }();
+  return *lenders;
+}
+
+Lender& LenderOf(const std::string& name) {
+  std::lock_guard<std::mutex> lock(MutexOf(ProcessLock::kBorrowedPasses));
+  Lender*& lender = Lenders()[name];
+  if (lender == nullptr) lender = new Lender(name);
+  return *lender;
+}
+
+class CompilerOwnedPass : public xla::HloModulePass {
+ public:
+  explicit CompilerOwnedPass(std::string name) : name_(std::move(name)) {}
+  absl::string_view name() const override { return name_; }
+
+ protected:
+  absl::StatusOr<bool> RunImpl(
+      HloModule* module,
+      const absl::flat_hash_set<absl::string_view>&) override {
+    return LenderOf(name_).Run(module);
+  }
+
+ private:
+  const std::string name_;
+};
+
+}  // namespace
+
+std::unique_ptr<HloPassInterface> MakeCompilerOwnedPass(std::string name) {
+  return std::make_unique<CompilerOwnedPass>(std::move(name));
+}
+
+}  // namespace hloenv

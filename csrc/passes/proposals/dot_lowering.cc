@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which dots the CPU backend writes loops for.
+#include "backend/dot_lowering.h"
+
+#include "passes/proposals/general_passes.h"
+#include "passes/proposals/rules.h"
+#include "support/status.h"
+#include "xla/layout_util.h"
+#include "xla/service/hlo_creation_utils.h"
+
+namespace hloenv {
+namespace {
+
+using xla::HloInstruction;
+using Images = absl::Span<HloInstruction* const>;
+
+// `value` with its last two dimensions in the other order, in memory too.
+absl::StatusOr<HloInstruction*> Transposed(HloInstruction* value) {
+  const int64_t rank = RankOf(value->shape());
+  std::vector<int64_t> order(rank);
+  for (int64_t i = 0; i < rank; ++i) order[i] = i;
+  std::swap(order[rank - 2], order[rank - 1]);
+  HLOENV_ASSIGN_OR_RETURN(HloInstruction * transposed,
+                          xla::MakeTransposeHlo(value, order));
+  xla::LayoutUtil::SetToDefaultLayout(transposed->mutable_shape());
+  return transposed;
+}
+
+// Of one matrix product; 0 for what is none.
+int64_t NumProducts(const HloInstruction& dot) {
+  if (dot.opcode() != xla::HloOpcode::kDot || !dot.shape().IsArray() ||
+      RankOf(dot.shape()) < 2 ||
+      dot.dot_dimension_numbers().lhs_contracting_dimensions_size() != 1) {
+    return 0;
+  }
+  const int64_t rank = RankOf(dot.shape());
+  const int64_t contracted =
+      dot.dot_dimension_numbers().lhs_contracting_dimensions(0);
+  return dot.shape().dimensions(rank - 2) * dot.shape().dimensions(rank - 1) *
+         dot.operand(0)->shape().dimensions(contracted);
+}
+
+const Rule& LoopsRule();
+void ProposeLoops(const HloInstruction& root, RuleContext&,
+                  std::vector<Proposal>& proposals) {
+  if (!IsPlain(root) || LoopsForDot(root) != LoopsFor::kAsIs) return;
+  Propose(
+      LoopsRule(), root, {root.operand(0), root.operand(1)},
+      [&root](Images x) -> absl::StatusOr<HloInstruction*> {
+        HloInstruction* dot = x[0]->parent()->AddInstruction(
+            root.CloneWithNewOperands(root.shape(), {x.front(), x.back()}));
+        MarkForLoops(dot);
+        return dot;
+      },
+      proposals);
+}
+const Rule& LoopsRule() {
+  static constexpr Rule rule = {
+      "loops",
+      "A small dot of row-major matrices by loops that XLA writes for its "
+      "shapes. Each element is the same sum, added in another order.",
+      &ProposeLoops};
+  return rule;
+}
+
+const Rule& TransposedRule();
+void ProposeTransposed(const HloInstruction& root, RuleContext&,
+                       std::vector<Proposal>& proposals) {
+  if (!IsPlain(root) || LoopsForDot(root) != LoopsFor::kTransposed) return;
+  Propose(
+      TransposedRule(), root, {root.operand(0), root.operand(1)},
+      [&root](Images x) -> absl::StatusOr<HloInstruction*> {
+        HloInstruction* operands[2] = {x.front(), x.back()};
+        xla::DotDimensionNumbers numbers = root.dot_dimension_numbers();
+        const int64_t num_batch = numbers.lhs_batch_dimensions_size();
+        numbers.set_lhs_contracting_dimensions(0, num_batch + 1);
+        numbers.set_rhs_contracting_dimensions(0, num_batch);
+        for (int64_t i : {0, 1}) {
+          if (!HasToBeTransposed(root, i)) continue;
+          HLOENV_ASSIGN_OR_RETURN(operands[i], Transposed(operands[i]));
+        }
+        HloInstruction* dot = x[0]->parent()->AddInstruction(
+            HloInstruction::CreateDot(root.shape(), operands[0], operands[1],
+                                      numbers, root.precision_config()));
+        MarkForLoops(dot);
+        return dot;
+      },
+      proposals);
+}
+const Rule& TransposedRule() {
+  static constexpr Rule rule = {
+      "transposed",
+      "The same for a dot whose contracted dimension is not the last of the "
+      "first operand or not the first of the second: those are transposed "
+      "before.",
+      &ProposeTransposed};
+  return rule;
+}
+
+absl::Span<const Rule> Rules() {
+  static const auto* rules =
+      new std::vector<Rule>{LoopsRule(), TransposedRule()};
+  return *rules;
+}
+
+}  // namespace
+
+PassInfo DotLoweringPass() {
+  PassInfo pass = RulePass(
+      "dot-lowering", "hloenv::DotLowering",
+      "Proposes, for each small matrix product, loops in place of the call of "
+      "Eigen that XLA makes on the CPU: what xla_cpu_multi_thread_eigen "
+      "decides for a whole module. It belongs after layout assignment, before "
+      "fusion.",
+      Rules(), [](const Options& options) {
+        const int64_t limit = options.Int("max_products");
+        return MakeRulePass("dot-lowering", Rules(), options,
+                            [limit](const HloInstruction& instruction) {
+                              return limit == 0 ||
+                                     NumProducts(instruction) <= limit;
+                            });
+      });
+  pass.options.insert(
+      pass.options.begin() + 1,  // by name
+      {.name = "max_products",
+       .default_value = int64_t{0},
+       .doc = "Leave out dots that multiply more pairs of numbers, batch "
+              "dimensions not counted; 0 for XLA's own limits alone.",
+       .minimum = 0});
+  return pass;
+}
+
+}  // namespace hloenv

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Catalog entries of hloenv's own candidate passes.
+#pragma once
+
+#include "passes/registry.h"
+
+namespace hloenv {
+
+PassInfo DotLoweringPass();      // dot_lowering.cc
+PassInfo ThunkOrderPass();       // thunk_order.cc
+PassInfo GeneralFusionPass();    // general_fusion.cc
+PassInfo GeneralLayoutPass();    // general_layout.cc
+PassInfo GeneralSimplifyPass();  // general_simplify.cc
+PassInfo MergeDotsPass();        // merge_dots.cc
+PassInfo ReassociatePass();      // reassociate.cc
+
+}  // namespace hloenv

@@ -1,0 +1,414 @@
+// SPDX-License-Identifier: Apache-2.0
+// Other orders of the same arithmetic.
+#include "passes/proposals/general_passes.h"
+#include "passes/proposals/rules.h"
+#include "support/status.h"
+#include "xla/service/hlo_creation_utils.h"
+
+namespace hloenv {
+namespace {
+
+using xla::HloInstruction;
+using xla::HloOpcode;
+using Images = absl::Span<HloInstruction* const>;
+
+bool IsAssociative(HloOpcode opcode) {
+  switch (opcode) {
+    case HloOpcode::kAdd:
+    case HloOpcode::kAnd:
+    case HloOpcode::kMaximum:
+    case HloOpcode::kMinimum:
+    case HloOpcode::kMultiply:
+    case HloOpcode::kOr:
+    case HloOpcode::kXor:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Results of narrow types round after each step; sums of 8 bits and less lose
+// everything in another order.
+bool HasRoom(const HloInstruction& instruction) {
+  return IsPlain(instruction) && xla::primitive_util::BitWidth(
+                                     instruction.shape().element_type()) >= 16;
+}
+
+Extremes Of(RuleContext& context,
+            std::initializer_list<const HloInstruction*> values) {
+  Extremes extremes;
+  for (const HloInstruction* value : values) {
+    extremes = extremes | context.ExtremesOf(*value);
+  }
+  return extremes;
+}
+
+// Whether sums of these in another order are infinite or NaN only where the
+// sum itself is: of large values that all have one sign, a part is never larger
+// than the whole.
+bool MayAdd(RuleContext& context,
+            std::initializer_list<const HloInstruction*> values) {
+  const Extremes extremes = Of(context, values);
+  return !(extremes.positive && extremes.negative);
+}
+
+// Whether the product of each two of these is finite, and zero only where a
+// factor is.
+bool MayMultiply(RuleContext& context,
+                 std::initializer_list<const HloInstruction*> values) {
+  return !Of(context, values).any();
+}
+
+// Whether a product of one and a sum or difference of the others is finite
+// where each product of two is, and the other way round. Infinities are not:
+// inf * (2 - 1) is infinite, inf * 2 - inf * 1 is not a number.
+bool MayDistribute(RuleContext& context,
+                   std::initializer_list<const HloInstruction*> values) {
+  return !Of(context, values).large();
+}
+
+bool MayReorder(HloOpcode opcode, RuleContext& context,
+                std::initializer_list<const HloInstruction*> values) {
+  switch (opcode) {
+    case HloOpcode::kAdd:
+      return MayAdd(context, values);
+    case HloOpcode::kMultiply:
+      return MayMultiply(context, values);
+    default:
+      return true;
+  }
+}
+
+absl::StatusOr<HloInstruction*> Binary(HloOpcode opcode, HloInstruction* a,
+                                       HloInstruction* b) {
+  return xla::MakeBinaryHlo(opcode, a, b);
+}
+
+const Rule& TreeRule();
+void ProposeTree(const HloInstruction& root, RuleContext& context,
+                 std::vector<Proposal>& proposals) {
+  if (!IsAssociative(root.opcode()) || !HasRoom(root)) return;
+  const HloOpcode opcode = root.opcode();
+  for (int side : {0, 1}) {
+    const HloInstruction* inner = root.operand(side);
+    if (inner->opcode() != opcode || !HasRoom(*inner) ||
+        inner->user_count() != 1) {
+      continue;
+    }
+    const HloInstruction* other = root.operand(1 - side);
+    if (!MayReorder(opcode, context,
+                    {inner->operand(0), inner->operand(1), other})) {
+      continue;
+    }
+    // (a . b) . c becomes a . (b . c) and (a . c) . b: the outermost operand of
+    // each of the three in turn.
+    for (int outer : {0, 1}) {
+      Propose(
+          TreeRule(), root,
+          {inner->operand(outer), inner->operand(1 - outer), other},
+          [opcode](Images x) -> absl::StatusOr<HloInstruction*> {
+            HLOENV_ASSIGN_OR_RETURN(HloInstruction * pair,
+                                    Binary(opcode, x[1], x[2]));
+            return Binary(opcode, x[0], pair);
+          },
+          proposals);
+    }
+  }
+}
+const Rule& TreeRule() {
+  static constexpr Rule rule = {
+      "trees",
+      "(a . b) . c as a . (b . c) and as b . (a . c), for add, multiply, "
+      "maximum, minimum and the logical ones, where nothing else reads the "
+      "inner result. Sums and products of floats round differently.",
+      &ProposeTree};
+  return rule;
+}
+
+bool IsSum(const HloInstruction& instruction) {
+  return instruction.opcode() == HloOpcode::kAdd ||
+         instruction.opcode() == HloOpcode::kSubtract;
+}
+
+const Rule& DistributeRule();
+void ProposeDistribute(const HloInstruction& root, RuleContext& context,
+                       std::vector<Proposal>& proposals) {
+  if (root.opcode() != HloOpcode::kMultiply || !HasRoom(root)) return;
+  for (int side : {0, 1}) {
+    const HloInstruction* sum = root.operand(side);
+    if (!IsSum(*sum) || !HasRoom(*sum) ||
+        !MayDistribute(context, {root.operand(1 - side), sum->operand(0),
+                                 sum->operand(1)})) {
+      continue;
+    }
+    Propose(
+        DistributeRule(), root,
+        {root.operand(1 - side), sum->operand(0), sum->operand(1)},
+        [opcode = sum->opcode()](Images x) -> absl::StatusOr<HloInstruction*> {
+          HLOENV_ASSIGN_OR_RETURN(HloInstruction * left,
+                                  Binary(HloOpcode::kMultiply, x[0], x[1]));
+          HLOENV_ASSIGN_OR_RETURN(HloInstruction * right,
+                                  Binary(HloOpcode::kMultiply, x[0], x[2]));
+          return Binary(opcode, left, right);
+        },
+        proposals);
+  }
+}
+const Rule& DistributeRule() {
+  static constexpr Rule rule = {
+      "distribute",
+      "a * (b + c) as a * b + a * c, likewise for differences. Floats round "
+      "differently.",
+      &ProposeDistribute};
+  return rule;
+}
+
+const Rule& FactorRule();
+void ProposeFactor(const HloInstruction& root, RuleContext& context,
+                   std::vector<Proposal>& proposals) {
+  if (!IsSum(root) || !HasRoom(root)) return;
+  const HloInstruction* left = root.operand(0);
+  const HloInstruction* right = root.operand(1);
+  if (left->opcode() != HloOpcode::kMultiply || !HasRoom(*left) ||
+      right->opcode() != HloOpcode::kMultiply || !HasRoom(*right)) {
+    return;
+  }
+  for (int i : {0, 1}) {
+    for (int j : {0, 1}) {
+      if (left->operand(i) != right->operand(j) ||
+          !MayDistribute(context, {left->operand(i), left->operand(1 - i),
+                                   right->operand(1 - j)})) {
+        continue;
+      }
+      Propose(
+          FactorRule(), root,
+          {left->operand(i), left->operand(1 - i), right->operand(1 - j)},
+          [opcode =
+               root.opcode()](Images x) -> absl::StatusOr<HloInstruction*> {
+            HLOENV_ASSIGN_OR_RETURN(HloInstruction * sum,
+                                    Binary(opcode, x[1], x[2]));
+            return Binary(HloOpcode::kMultiply, x[0], sum);
+          },
+          proposals);
+      return;
+    }
+  }
+}
+const Rule& FactorRule() {
+  static constexpr Rule rule = {
+      "factor",
+      "a * b + a * c as a * (b + c), likewise for differences. Floats round "
+      "differently.",
+      &ProposeFactor};
+  return rule;
+}
+
+// [m, k] times [k, n], each with its rows outermost.
+bool IsMatrixProduct(const HloInstruction& instruction) {
+  if (instruction.opcode() != HloOpcode::kDot || !HasRoom(instruction) ||
+      instruction.operand_count() != 2) {
+    return false;
+  }
+  const xla::DotDimensionNumbers& numbers = instruction.dot_dimension_numbers();
+  return RankOf(instruction.operand(0)->shape()) == 2 &&
+         RankOf(instruction.operand(1)->shape()) == 2 &&
+         numbers.lhs_batch_dimensions().empty() &&
+         numbers.lhs_contracting_dimensions_size() == 1 &&
+         numbers.lhs_contracting_dimensions(0) == 1 &&
+         numbers.rhs_contracting_dimensions(0) == 0 &&
+         instruction.operand(0)->shape().element_type() ==
+             instruction.shape().element_type() &&
+         instruction.operand(1)->shape().element_type() ==
+             instruction.shape().element_type();
+}
+
+const Rule& ProductsRule();
+void ProposeProducts(const HloInstruction& root, RuleContext& context,
+                     std::vector<Proposal>& proposals) {
+  if (!IsMatrixProduct(root)) return;
+  for (int side : {0, 1}) {
+    const HloInstruction* inner = root.operand(side);
+    if (!IsMatrixProduct(*inner)) continue;
+    const auto* first = inner->operand(0);
+    const auto* second = inner->operand(1);
+    const auto* other = root.operand(1 - side);
+    if (!MayMultiply(context, {first, second, other})) continue;
+    const auto product = [numbers = root.dot_dimension_numbers(),
+                          precision = root.precision_config(),
+                          type = root.shape().element_type()](
+                             HloInstruction* a, HloInstruction* b) {
+      return xla::MakeDotHlo(a, b, numbers, precision, type);
+    };
+    Propose(
+        ProductsRule(), root, {first, second, other},
+        [side, product](Images x) -> absl::StatusOr<HloInstruction*> {
+          if (side == 0) {  // (a b) c
+            HLOENV_ASSIGN_OR_RETURN(HloInstruction * pair, product(x[1], x[2]));
+            return product(x[0], pair);
+          }  // c (a b)
+          HLOENV_ASSIGN_OR_RETURN(HloInstruction * pair, product(x[2], x[0]));
+          return product(pair, x[1]);
+        },
+        proposals);
+  }
+}
+const Rule& ProductsRule() {
+  static constexpr Rule rule = {
+      "products",
+      "(A B) C as A (B C) and back, for products of two matrices, also where "
+      "something else reads the inner one. Floats round differently.",
+      &ProposeProducts};
+  return rule;
+}
+
+// A reduction of one array by an associative operation of its two arguments,
+// or none. Products of many floats, each of them moderate, overflow in one
+// order and not in another.
+std::optional<HloOpcode> ReductionOf(const HloInstruction& instruction) {
+  if (instruction.opcode() != HloOpcode::kReduce || !HasRoom(instruction) ||
+      instruction.operand_count() != 2) {
+    return std::nullopt;
+  }
+  const HloInstruction* root = instruction.to_apply()->root_instruction();
+  if (!IsAssociative(root->opcode()) ||
+      root->operand(0)->opcode() != HloOpcode::kParameter ||
+      root->operand(1)->opcode() != HloOpcode::kParameter ||
+      root->operand(0) == root->operand(1)) {
+    return std::nullopt;
+  }
+  if (root->opcode() == HloOpcode::kMultiply &&
+      !xla::ShapeUtil::ElementIsIntegral(instruction.shape())) {
+    return std::nullopt;
+  }
+  return root->opcode();
+}
+
+// Whether `value` is the constant that `opcode` leaves its other operand alone
+// with.
+bool IsIdentity(const HloInstruction& value, HloOpcode opcode) {
+  if (value.opcode() != HloOpcode::kConstant) return false;
+  const xla::Literal& literal = value.literal();
+  const xla::PrimitiveType type = value.shape().element_type();
+  switch (opcode) {
+    case HloOpcode::kAdd:
+    case HloOpcode::kXor:
+      return literal.IsAll(0);
+    case HloOpcode::kOr:
+      return literal.IsAll(0);
+    case HloOpcode::kMultiply:
+      return literal.IsAll(1);
+    case HloOpcode::kAnd:
+      return type == xla::PRED ? literal.IsAll(1) : literal.IsAll(-1);
+    case HloOpcode::kMaximum:
+      return literal == xla::LiteralUtil::MinValue(type) ||
+             (xla::primitive_util::IsFloatingPointType(type) &&
+              literal.IsAllFloat(-std::numeric_limits<float>::infinity()));
+    case HloOpcode::kMinimum:
+      return literal == xla::LiteralUtil::MaxValue(type) ||
+             (xla::primitive_util::IsFloatingPointType(type) &&
+              literal.IsAllFloat(std::numeric_limits<float>::infinity()));
+    default:
+      return false;
+  }
+}
+
+const Rule& MergeReductionsRule();
+void ProposeMergeReductions(const HloInstruction& outer, RuleContext& context,
+                            std::vector<Proposal>& proposals) {
+  const std::optional<HloOpcode> opcode = ReductionOf(outer);
+  if (!opcode.has_value()) return;
+  const HloInstruction* inner = outer.operand(0);
+  if (ReductionOf(*inner) != opcode ||
+      !IsIdentity(*inner->operand(1), *opcode) ||
+      !MayReorder(*opcode, context, {inner->operand(0), outer.operand(1)})) {
+    return;
+  }
+  // Dimensions of the inner result are those of its operand without the reduced
+  // ones.
+  std::vector<int64_t> kept;
+  for (int64_t d = 0; d < RankOf(inner->operand(0)->shape()); ++d) {
+    if (!absl::c_linear_search(inner->dimensions(), d)) kept.push_back(d);
+  }
+  std::vector<int64_t> dimensions(inner->dimensions().begin(),
+                                  inner->dimensions().end());
+  for (int64_t d : outer.dimensions()) dimensions.push_back(kept[d]);
+  std::sort(dimensions.begin(), dimensions.end());
+  Propose(
+      MergeReductionsRule(), outer, {inner->operand(0), outer.operand(1)},
+      [dimensions, opcode = *opcode](Images x) {
+        return xla::MakeReduceHlo(x[0], x[1], dimensions, opcode);
+      },
+      proposals);
+}
+const Rule& MergeReductionsRule() {
+  static constexpr Rule rule = {
+      "merge_reductions",
+      "A reduction of a reduction by the same operation as one, where the "
+      "inner one starts from the operation's identity. Floats round "
+      "differently.",
+      &ProposeMergeReductions};
+  return rule;
+}
+
+const Rule& SplitReductionsRule();
+void ProposeSplitReductions(const HloInstruction& root, RuleContext& context,
+                            std::vector<Proposal>& proposals) {
+  const std::optional<HloOpcode> opcode = ReductionOf(root);
+  if (!opcode.has_value() || root.dimensions().size() < 2 ||
+      !IsIdentity(*root.operand(1), *opcode) ||
+      !MayReorder(*opcode, context, {root.operand(0)})) {
+    return;
+  }
+  for (int64_t first : root.dimensions()) {
+    std::vector<int64_t> rest;
+    for (int64_t d : root.dimensions()) {
+      if (d != first) rest.push_back(d > first ? d - 1 : d);
+    }
+    Propose(
+        SplitReductionsRule(), root, {root.operand(0), root.operand(1)},
+        [first, rest,
+         opcode = *opcode](Images x) -> absl::StatusOr<HloInstruction*> {
+          HLOENV_ASSIGN_OR_RETURN(
+              HloInstruction * inner,
+              xla::MakeReduceHlo(x[0], x[1], {first}, opcode));
+          return xla::MakeReduceHlo(inner, x[1], rest, opcode);
+        },
+        proposals);
+  }
+}
+const Rule& SplitReductionsRule() {
+  static constexpr Rule rule = {
+      "split_reductions",
+      "A reduction over several dimensions as one over each of them first and "
+      "one over the others then, where it starts from the operation's "
+      "identity. Floats round differently.",
+      &ProposeSplitReductions};
+  return rule;
+}
+
+absl::Span<const Rule> Rules() {
+  static const auto* rules = new std::vector<Rule>{
+      TreeRule(),     DistributeRule(),      FactorRule(),
+      ProductsRule(), MergeReductionsRule(), SplitReductionsRule()};
+  return *rules;
+}
+
+}  // namespace
+
+PassInfo ReassociatePass() {
+  return RulePass(
+      "reassociate", "hloenv::Reassociate",
+      "Proposes other orders of sums, products, chains of matrix products and "
+      "nested reductions. It belongs before layout assignment. Integers stay "
+      "exact, floats round differently. No result overflows or vanishes that "
+      "did not before, wherever the product of any two values that the "
+      "rewritten operations read is finite, and zero only where a factor is "
+      "(for dots: summed over the contracted dimension). What the module "
+      "itself "
+      "holds beyond that, infinities and huge masks, is left alone.",
+      Rules(), [](const Options& options) {
+        return MakeRulePass("reassociate", Rules(), options);
+      });
+}
+
+}  // namespace hloenv

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the rest of XLA's pipeline leaves out after decisions, and what it never
+// leaves out. Found by leaving out each pass on real and on small modules, and
+// compiling and running the result.
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/strip.h"
+#include "pipeline/xla_pipeline.h"
+#include "support/status.h"
+#include "xla/hlo/ir/hlo_computation.h"
+#include "xla/hlo/ir/hlo_instruction.h"
+#include "xla/hlo/ir/hlo_module.h"
+#include "xla/literal.h"
+
+namespace hloenv {
+namespace {
+
+// algsimp removes transposes of scalars; the emitter of fusions dies of the
+// empty permutation.
+absl::Status RemoveEmptyTransposes(xla::HloModule* module) {
+  for (xla::HloComputation* computation : module->computations()) {
+    for (xla::HloInstruction* instruction :
+         computation->MakeInstructionPostOrder()) {
+      if (instruction->opcode() == xla::HloOpcode::kTranspose &&
+          instruction->dimensions().empty()) {
+        HLOENV_RETURN_IF_ERROR(computation->ReplaceInstruction(
+            instruction, instruction->mutable_operand(0)));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The simplifiers write constants that are tuples as tuples of constants; the
+// canonicalizer of literals and the backend die of them.
+absl::Status ExpandTupleConstants(xla::HloModule* module) {
+  for (xla::HloComputation* computation : module->computations()) {
+    // What is added at the end, of a tuple in a tuple, gets its turn too.
+    std::vector<xla::HloInstruction*> left =
+        computation->MakeInstructionPostOrder();
+    while (!left.empty()) {
+      xla::HloInstruction* constant = left.back();
+      left.pop_back();
+      if (constant->opcode() != xla::HloOpcode::kConstant ||
+          !constant->shape().IsTuple()) {
+        continue;
+      }
+      std::vector<xla::HloInstruction*> elements;
+      const int64_t size = constant->shape().tuple_shapes().size();
+      for (int64_t i = 0; i < size; ++i) {
+        xla::LiteralSlice element(constant->literal(), {i});
+        elements.push_back(computation->AddInstruction(
+            xla::HloInstruction::CreateConstant(element.Clone())));
+      }
+      left.insert(left.end(), elements.begin(), elements.end());
+      HLOENV_RETURN_IF_ERROR(computation->ReplaceWithNewInstruction(
+          constant, xla::HloInstruction::CreateTuple(elements)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+const std::vector<SkipRule>& SkipRules() {
+  static const auto* rules = new std::vector<SkipRule>({
+      {"algsimp", "batch-dot-simplification",
+       "takes degenerate batch dimensions off dots, as algsimp does",
+       /*makes_the_same=*/true},
+      {"algsimp", "tuple-simplifier", "looks through tuples, as algsimp does",
+       /*makes_the_same=*/true},
+      {"algsimp", "zero_sized_hlo_elimination",
+       "replaces arrays without elements, as algsimp does",
+       /*makes_the_same=*/true},
+      {"fusion", "cpu_multi_output_fusion",
+       "would fuse what was left apart, with several outputs"},
+      {"general-fusion", "cpu_multi_output_fusion",
+       "would fuse what was left apart, with several outputs"},
+      {"general-fusion", "fusion", "would fuse what was left apart"},
+      {"simplify-conditional", "conditional-to-select",
+       "also replaces conditionals by selects"},
+  });
+  return *rules;
+}
+
+const std::vector<NeededPass>& NeededPasses() {
+  static constexpr absl::string_view kNoEmitter =
+      "the backend has no code for what it expands";
+  static const auto* passes = new std::vector<NeededPass>({
+      {"all_to_all_decomposer", kNoEmitter},
+      {"batched_gather_scatter_normalizer",
+       "XLA's simplifiers of gathers and scatters cannot take batch "
+       "dimensions"},
+      {"batchnorm_expander", kNoEmitter},
+      {"bitcast_dtypes_expander",
+       "the backend dies of casts that change the number of elements"},
+      {"cholesky_expander", kNoEmitter},
+      {"convolution-group-converter",
+       "the backend has no convolutions with batch groups"},
+      {"copy-insertion", "without its copies, buffers are overwritten in use"},
+      {"dce",
+       "the backend would run dead code, and copy insertion needs it gone"},
+      {"dot_decomposer", "the backend takes canonical dots only"},
+      {"dynamic-index-splitter",
+       "the backend dies of dynamic slices with one array of indices"},
+      {"dynamic_padder", "the backend has no dynamic shapes"},
+      {"eigh_expander", kNoEmitter},
+      {"flatten-call-graph", "copy insertion needs a flat call graph"},
+      {"float-normalization-*",
+       "the backend does not compute in the types that it takes out"},
+      {"fusion-wrapper",
+       "the backend has code for some operations in fusions only"},
+      {"gather_simplifier", "the backend dies of gathers that are not simple"},
+      {"layout-assignment", "the backend needs layouts"},
+      {"logistic-expander", kNoEmitter},
+      {"qr_expander", kNoEmitter},
+      {"rng-bit-generator-expander", kNoEmitter},
+      {"rng-expander", kNoEmitter},
+      {"scatter_simplifier",
+       "the backend dies of scatters that are not simple"},
+      {"select_and_scatter_expander", kNoEmitter},
+      {"sharding-remover", kNoEmitter},
+      {"stochastic_convert_decomposer", kNoEmitter},
+      {"sub-byte-size-setter",
+       "the backend packs elements smaller than a byte"},
+      {"topk-decomposer", kNoEmitter},
+      {"triangular_solve_expander", kNoEmitter},
+  });
+  return *passes;
+}
+
+absl::Status LegalizeBefore(absl::string_view pass, xla::HloModule* module) {
+  // Fusion would hide the transposes from sight.
+  if (pass == "fusion") return RemoveEmptyTransposes(module);
+  if (pass == "literal-canonicalizer") return ExpandTupleConstants(module);
+  return absl::OkStatus();
+}
+
+namespace {
+
+absl::Status CheckFusionLayouts(const xla::HloModule& module) {
+  for (const xla::HloComputation* computation : module.computations()) {
+    const xla::HloInstruction* root = computation->root_instruction();
+    if (!computation->IsFusionComputation() ||
+        root->opcode() != xla::HloOpcode::kTuple) {
+      continue;
+    }
+    for (int64_t i = 0; i < root->operand_count(); ++i) {
+      const xla::Shape& computed = root->operand(i)->shape();
+      if (xla::Shape::Equal().MinorToMajorOnlyInLayout()(
+              computed, root->shape().tuple_shapes(i))) {
+        continue;
+      }
+      return Error(
+          kCompileError,
+          absl::StrCat(
+              "XLA's layout assignment gives result ", i, " of the fusion '",
+              computation->FusionInstruction()->name(), "' the layout of ",
+              root->shape().tuple_shapes(i).ToString(/*print_layout=*/true),
+              ", but its body computes ",
+              computed.ToString(/*print_layout=*/true),
+              ", so that the values would be wrong; decide fusions with "
+              "several results after layout assignment (run_until('fusion'))"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SplitTopK(xla::HloModule* module) {
+  for (xla::HloComputation* computation : module->computations()) {
+    for (xla::HloInstruction* topk : computation->MakeInstructionPostOrder()) {
+      if (topk->opcode() != xla::HloOpcode::kTopK) continue;
+      std::vector<xla::HloInstruction*> readers;
+      for (xla::HloInstruction* user : topk->users()) {
+        if (user->opcode() != xla::HloOpcode::kGetTupleElement) {
+          readers.push_back(user);
+        }
+      }
+      const bool is_root = topk->IsRoot();
+      if (readers.empty() && !is_root) continue;
+      std::vector<xla::HloInstruction*> elements;
+      for (int64_t i = 0;
+           i < static_cast<int64_t>(topk->shape().tuple_shapes().size()); ++i) {
+        elements.push_back(computation->AddInstruction(
+            xla::HloInstruction::CreateGetTupleElement(topk, i)));
+      }
+      xla::HloInstruction* tuple = computation->AddInstruction(
+          xla::HloInstruction::CreateTuple(elements));
+      for (xla::HloInstruction* reader : readers) {
+        HLOENV_RETURN_IF_ERROR(topk->ReplaceUseWith(reader, tuple));
+      }
+      if (is_root) computation->set_root_instruction(tuple);
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Random bits without the next state become those with it.
+absl::Status AddRandomStates(xla::HloModule* module) {
+  for (xla::HloComputation* computation : module->computations()) {
+    for (xla::HloInstruction* bits : computation->MakeInstructionPostOrder()) {
+      if (bits->opcode() != xla::HloOpcode::kRngBitGenerator ||
+          bits->shape().IsTuple()) {
+        continue;
+      }
+      xla::HloInstruction* state = bits->mutable_operand(0);
+      xla::HloInstruction* both =
+          computation->AddInstruction(bits->CloneWithNewOperands(
+              xla::ShapeUtil::MakeTupleShape({state->shape(), bits->shape()}),
+              {state}));
+      HLOENV_RETURN_IF_ERROR(computation->ReplaceWithNewInstruction(
+          bits, xla::HloInstruction::CreateGetTupleElement(both, 1)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status WorkAroundBugsBefore(absl::string_view pass,
+                                  xla::HloModule* module) {
+  if (pass == "topk-decomposer") return SplitTopK(module);
+  if (pass == "rng-bit-generator-expander") return AddRandomStates(module);
+  if (pass == "shape-canonicalizer") return CheckFusionLayouts(*module);
+  return absl::OkStatus();
+}
+
+bool IsNeeded(absl::string_view name) {
+  for (const NeededPass& pass : NeededPasses()) {
+    absl::string_view stem = pass.name;
+    const bool is_prefix = absl::ConsumeSuffix(&stem, "*");
+    if (is_prefix ? absl::StartsWith(name, stem) : name == stem) return true;
+  }
+  return false;
+}
+
+DecidedPasses ReadDecided(const std::vector<std::string>& entries) {
+  DecidedPasses passes;
+  absl::flat_hash_set<std::string> against;  // passes decided against
+  for (const std::string& entry : entries) {
+    if (const size_t at = entry.find('!'); at != std::string::npos) {
+      passes.answers[entry.substr(0, at)] = entry.substr(at + 1) == "1";
+      continue;
+    }
+    const size_t at = entry.find('?');
+    const std::string name = entry.substr(0, at);
+    if (at == std::string::npos) {
+      passes.skipped.insert(name);
+      against.insert(name);
+    } else if (at + 1 < entry.size()) {
+      passes.rejected.insert(entry.substr(at + 1));
+      passes.filtered.insert(name);
+      against.insert(name);
+    }
+  }
+  for (const SkipRule& rule : SkipRules()) {
+    if (!against.contains(rule.decided)) continue;
+    const bool is_filter =
+        rule.makes_the_same && !passes.skipped.contains(rule.decided);
+    (is_filter ? passes.filtered : passes.skipped)
+        .insert(std::string(rule.skipped));
+  }
+  for (auto* names : {&passes.skipped, &passes.filtered}) {
+    absl::erase_if(*names,
+                   [](const std::string& name) { return IsNeeded(name); });
+  }
+  return passes;
+}
+
+}  // namespace hloenv

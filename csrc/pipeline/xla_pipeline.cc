@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pipeline/xla_pipeline.h"
+
+#include <atomic>
+#include <chrono>
+
+#include "absl/container/btree_set.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "hlo/config.h"
+#include "passes/pass_observer.h"
+#include "passes/pipeline.h"
+#include "rewrite/live_copy.h"
+#include "runtime/own_calls.h"
+#include "support/quiet.h"
+#include "support/status.h"
+#include "xla/service/compiler.h"
+#include "xla/stream_executor/host/host_platform_id.h"
+
+namespace hloenv {
+namespace {
+
+using xla::HloModule;
+
+std::atomic<InterruptCheck> interrupt_check{nullptr};
+constexpr std::chrono::milliseconds kInterruptInterval(50);
+
+// Decides, for each pass run of one compile, whether it runs.
+class Driver : public PassObserver {
+ public:
+  Driver(HloModule* module, const PipelineRun& run, const Stop* stop)
+      : PassObserver(module),
+        place_(run.place),
+        decided_(ReadDecided(run.decided)),
+        stop_(stop) {}
+
+  std::vector<Stage>& stages() { return stages_; }
+  std::unique_ptr<HloModule>& stopped_module() { return stopped_module_; }
+  Place& stopped_place() { return stopped_place_; }
+  // Whether the compile came by the place that it was to go on from.
+  bool arrived() const { return !place_.has_value() || arrived_; }
+  const absl::btree_set<std::string>& paths() const { return paths_; }
+  int64_t stop_arrivals() const { return stop_arrivals_; }
+  bool stop_was_earlier() const { return stop_was_earlier_; }
+
+ protected:
+  absl::Status OnPipeline(const PassInvocation& arrival) override;
+  absl::StatusOr<bool> OnPass(const PassInvocation& arrival,
+                              RunFn run) override;
+  absl::StatusOr<bool> OnInvariantCheck(RunFn run) override {
+    if (replaying()) return false;
+    return run();
+  }
+
+ private:
+  bool replaying() const {
+    return place_.has_value() && changed_.size() < place_->changed.size();
+  }
+  // Notes the arrival; an error status when the compile ends here.
+  absl::Status Arrive(const PassInvocation& arrival);
+  absl::Status CheckInterrupt();
+  // Runs the pass, as far as it was not decided.
+  absl::StatusOr<bool> RunUndecided(const PassInvocation& arrival, RunFn run,
+                                    Stage* stage);
+
+  const std::optional<Place> place_;
+  const DecidedPasses decided_;
+  const Stop* const stop_;
+
+  bool arrived_ = false;
+  bool is_first_ = true;  // no pass has run yet from the place on
+  std::string
+      decided_pipeline_;  // path of the one that the decisions stand for
+  std::string changed_;   // as Place::changed
+  int64_t stop_arrivals_ = 0;
+  bool stop_was_earlier_ = false;
+  absl::btree_set<std::string> paths_;
+  std::vector<Stage> stages_;
+  std::unique_ptr<HloModule> stopped_module_;
+  Place stopped_place_;
+  std::chrono::steady_clock::time_point last_check_;
+};
+
+absl::Status Driver::CheckInterrupt() {
+  const InterruptCheck check = interrupt_check;
+  const auto now = std::chrono::steady_clock::now();
+  if (check == nullptr || now - last_check_ < kInterruptInterval) {
+    return absl::OkStatus();
+  }
+  last_check_ = now;
+  return check() ? absl::CancelledError("interrupted") : absl::OkStatus();
+}
+
+absl::Status Driver::Arrive(const PassInvocation& arrival) {
+  const std::string& path = arrival.path;
+  paths_.insert(path);
+  const bool is_stop = stop_ != nullptr && stop_->Matches(path) &&
+                       ++stop_arrivals_ == stop_->occurrence;
+  if (replaying()) {
+    stop_was_earlier_ |= is_stop;
+    return absl::OkStatus();
+  }
+  if (place_.has_value() && !arrived_) {
+    // The first arrival after the replay may be at a pipeline around the place.
+    if (path == place_->path && arrival.path_occurrence == place_->occurrence) {
+      arrived_ = true;
+    } else if (!absl::StartsWith(place_->path, absl::StrCat(path, "/"))) {
+      return Error(
+          kPlaceError,
+          absl::StrCat("XLA's pipeline comes by '", path,
+                       "' where it came by '", place_->path,
+                       "' when the place was taken; the module or the flags "
+                       "have changed what XLA runs"));
+    }
+  }
+  if (!is_stop) return absl::OkStatus();
+  stopped_module_ = module()->Clone(/*suffix=*/"");
+  stopped_place_ = {path, arrival.path_occurrence, changed_};
+  return absl::CancelledError("hloenv stopped XLA's pipeline here");
+}
+
+absl::Status Driver::OnPipeline(const PassInvocation& arrival) {
+  HLOENV_RETURN_IF_ERROR(Arrive(arrival));
+  if (!replaying() && is_first_ && decided_.answers.contains(arrival.name)) {
+    decided_pipeline_ = arrival.path;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> Driver::RunUndecided(const PassInvocation& arrival,
+                                          RunFn run, Stage* stage) {
+  const bool is_first = std::exchange(is_first_, false);
+  if (!decided_pipeline_.empty() &&
+      absl::StartsWith(arrival.path, absl::StrCat(decided_pipeline_, "/"))) {
+    stage->skipped = true;
+    return false;
+  }
+  decided_pipeline_.clear();
+  const auto answer = decided_.answers.find(arrival.name);
+  if (is_first && answer != decided_.answers.end()) {
+    // The decisions stand for this run.
+    stage->skipped = !IsNeeded(arrival.name);
+    if (stage->skipped) return answer->second;
+    HLOENV_ASSIGN_OR_RETURN(const bool changed, run());
+    return changed || answer->second;
+  }
+  stage->skipped = decided_.skipped.contains(arrival.name);
+  if (stage->skipped) return false;
+  if (!decided_.filtered.contains(arrival.name)) return run();
+  const ShadowPass pass = {arrival.name, [&arrival](HloModule* shadow) {
+                             return arrival.pass->Run(shadow);
+                           }};
+  return RunWithout(decided_.rejected, pass, module(), run);
+}
+
+absl::StatusOr<bool> Driver::OnPass(const PassInvocation& arrival, RunFn run) {
+  if (!replaying() &&
+      !(decided_.skipped.empty() && decided_.filtered.empty())) {
+    HLOENV_RETURN_IF_ERROR(LegalizeBefore(arrival.name, module()));
+  }
+  if (!replaying()) {
+    HLOENV_RETURN_IF_ERROR(WorkAroundBugsBefore(arrival.name, module()));
+  }
+  HLOENV_RETURN_IF_ERROR(Arrive(arrival));
+  if (replaying()) {
+    const char changed = place_->changed[changed_.size()];
+    changed_ += changed;
+    return changed == '1';
+  }
+  HLOENV_RETURN_IF_ERROR(CheckInterrupt());
+  Stage stage;
+  stage.name = arrival.name;
+  stage.path = arrival.path;
+  stage.occurrence = arrival.occurrence;
+  stage.path_occurrence = arrival.path_occurrence;
+  const auto start = std::chrono::steady_clock::now();
+  const absl::StatusOr<bool> result = RunUndecided(arrival, run, &stage);
+  if (!result.ok()) return result;
+  if (!stage.skipped) {
+    stage.duration_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(
+                            std::chrono::steady_clock::now() - start)
+                            .count();
+  }
+  stage.changed = *result;
+  changed_ += stage.changed ? '1' : '0';
+  stages_.push_back(std::move(stage));
+  return result;
+}
+
+struct Outcome {
+  std::unique_ptr<HloModule> module;  // null when the compile was stopped
+  std::vector<Stage> stages;
+  std::unique_ptr<HloModule> stopped_module;
+  Place stopped_place;
+  absl::btree_set<std::string> paths;
+  int64_t stop_arrivals = 0;
+  bool stop_was_earlier = false;  // the stop lies before the given place
+};
+
+absl::StatusOr<Outcome> Drive(const Module& module, const PipelineRun& run,
+                              const Stop* stop) {
+  QuietLogs quiet;
+  HLOENV_RETURN_IF_ERROR(CheckUnscheduled(module.hlo()));
+  HLOENV_RETURN_IF_ERROR(CheckOwnCalls(module.hlo()));
+  if (!run.place.has_value()) {
+    HLOENV_RETURN_IF_ERROR(CheckNoOneDnn(module.hlo()));
+  }
+  HLOENV_RETURN_IF_ERROR(InstallRunHooks());
+  // XLA's compiler reads its flags on its own: check them first.
+  HLOENV_RETURN_IF_ERROR(DefaultModuleConfig().status());
+  absl::StatusOr<std::unique_ptr<xla::Compiler>> compiler =
+      xla::Compiler::GetForPlatform(stream_executor::host::kHostPlatformId);
+  if (!compiler.ok()) {
+    return Annotate(compiler.status(), kCompileError,
+                    "this TensorFlow has no compiler for the host");
+  }
+  std::unique_ptr<HloModule> clone = module.CloneHlo();
+  Outcome outcome;
+  Driver driver(clone.get(), run, stop);
+  absl::StatusOr<std::unique_ptr<HloModule>> result = (*compiler)->RunHloPasses(
+      std::move(clone), /*executor=*/nullptr, xla::Compiler::CompileOptions{});
+  outcome.stages = std::move(driver.stages());
+  outcome.stopped_module = std::move(driver.stopped_module());
+  outcome.stopped_place = std::move(driver.stopped_place());
+  outcome.paths = driver.paths();
+  outcome.stop_arrivals = driver.stop_arrivals();
+  outcome.stop_was_earlier = driver.stop_was_earlier();
+  if (outcome.stopped_module != nullptr) return outcome;
+  if (!result.ok()) {
+    if (result.status().GetPayload(kErrorKindUrl) ||
+        absl::IsCancelled(result.status())) {
+      return result.status();
+    }
+    return Annotate(result.status(), kCompileError, "XLA's pipeline failed");
+  }
+  if (!driver.arrived()) {
+    return Error(kPlaceError, absl::StrCat("XLA's pipeline did not come by '",
+                                           run.place->path,
+                                           "' again, where the module was "
+                                           "taken out of it"));
+  }
+  outcome.module = *std::move(result);
+  return outcome;
+}
+
+std::string Normalize(absl::string_view name) {
+  std::string result;
+  for (char c : name) {
+    if (absl::ascii_isalnum(c)) result += absl::ascii_tolower(c);
+  }
+  return result;
+}
+
+size_t EditDistance(absl::string_view a, absl::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t substituted = diagonal + (a[i - 1] != b[j - 1]);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substituted});
+    }
+  }
+  return row[b.size()];
+}
+
+// Why the pipeline ended without coming by `stop`.
+std::string NotReached(const Stop& stop, const Outcome& outcome) {
+  if (outcome.stop_arrivals > 0) {
+    return absl::StrCat(
+        "XLA's pipeline comes by '", stop.where, "' ", outcome.stop_arrivals,
+        outcome.stop_arrivals == 1 ? " time" : " times",
+        outcome.stop_arrivals < stop.occurrence
+            ? absl::StrCat(", not ", stop.occurrence)
+            : "",
+        outcome.stop_was_earlier ? ", and the module is past that" : "");
+  }
+  // A name that holds the other stands nearest, then by spelling.
+  const std::string wanted =
+      Normalize(stop.where.substr(stop.where.rfind('/') + 1));
+  absl::btree_set<std::string> names;
+  for (const std::string& path : outcome.paths) {
+    names.insert(path.substr(path.rfind('/') + 1));
+  }
+  std::vector<std::pair<size_t, std::string>> ranked;
+  for (const std::string& name : names) {
+    const std::string normal = Normalize(name);
+    const bool holds =
+        absl::StrContains(normal, wanted) || absl::StrContains(wanted, normal);
+    ranked.push_back({holds ? 0 : EditDistance(wanted, normal), name});
+  }
+  std::sort(ranked.begin(), ranked.end());
+  constexpr size_t kNumShown = 5;
+  if (ranked.size() > kNumShown) ranked.resize(kNumShown);
+  return absl::StrCat("XLA's pipeline for this module never comes by '",
+                      stop.where, "'; nearest: ",
+                      absl::StrJoin(ranked, ", ",
+                                    [](std::string* out, const auto& entry) {
+                                      absl::StrAppend(out, "'", entry.second,
+                                                      "'");
+                                    }),
+                      "; list_stages has all");
+}
+
+}  // namespace
+
+bool Stop::Matches(absl::string_view path) const {
+  return path == where || absl::EndsWith(path, absl::StrCat("/", where));
+}
+
+void SetInterruptCheck(InterruptCheck check) { interrupt_check = check; }
+
+absl::StatusOr<std::vector<Stage>> ListStages(const Module& module,
+                                              const PipelineRun& run) {
+  HLOENV_ASSIGN_OR_RETURN(Outcome outcome, Drive(module, run, nullptr));
+  return std::move(outcome.stages);
+}
+
+absl::StatusOr<std::pair<Module, Place>> RunUntil(const Module& module,
+                                                  const Stop& stop,
+                                                  const PipelineRun& run) {
+  if (stop.where.empty() || stop.occurrence < 1) {
+    return Error(kPlaceError,
+                 absl::StrCat("a stop is the name or path of a pass and an "
+                              "occurrence from 1, not '",
+                              stop.where, "' and ", stop.occurrence));
+  }
+  HLOENV_ASSIGN_OR_RETURN(Outcome outcome, Drive(module, run, &stop));
+  if (outcome.stopped_module == nullptr) {
+    return Error(kPlaceError, NotReached(stop, outcome));
+  }
+  return std::make_pair(Module(std::move(outcome.stopped_module)),
+                        std::move(outcome.stopped_place));
+}
+
+absl::StatusOr<Module> Finish(const Module& module, const PipelineRun& run) {
+  HLOENV_ASSIGN_OR_RETURN(Outcome outcome, Drive(module, run, nullptr));
+  return Module(std::move(outcome.module));
+}
+
+}  // namespace hloenv

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Things by name, families of them, and what is loaded on first use."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from .errors import HloEnvError
+
+Made = TypeVar("Made")
+
+
+def load_attribute(path: str) -> Any:
+    """What "hloenv.search.policy:Searched" names, imported now.
+
+    For what a lower package offers and a higher one makes.
+    """
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+@dataclass(frozen=True)
+class Info:
+    """What a registry says of one entry.
+
+    Attributes:
+        name: as it is listed; a family's ends in ":" and what is to follow.
+        summary: what it does, in a sentence.
+        is_random: whether the seed makes a difference.
+    """
+
+    name: str
+    summary: str
+    is_random: bool
+
+
+@dataclass(frozen=True)
+class _Entry(Generic[Made]):
+    info: Info
+    make: Made | str
+
+
+class Registry(Generic[Made]):
+    """Finds makers by name.
+
+    A *family* is found by what stands before the first ":" of a specification, such as
+    `share:0.5`; its maker gets the rest.
+
+    Attributes:
+        kind: what messages call an entry: "policy".
+    """
+
+    def __init__(
+        self, kind: str, plural: str, error: Callable[[str], HloEnvError]
+    ) -> None:
+        """An empty one.
+
+        Args:
+            kind: of what is registered, as messages name it.
+            plural: of the same.
+            error: makes the error for an unknown name from its message.
+        """
+        self.kind = kind
+        self._plural = plural
+        self._error = error
+        self._entries: dict[str, _Entry[Made]] = {}
+        self._aliases: dict[str, str] = {}
+
+    def add(
+        self,
+        name: str,
+        summary: str,
+        make: Made | str,
+        *,
+        is_random: bool = False,
+        alias: str = "",
+    ) -> None:
+        """Lets `make` be found by name.
+
+        Args:
+            name: lower case, words joined by "-"; a family's is followed by ":" and
+                what the specification holds, in capitals: "share:PROBABILITY".
+            summary: what it does, in a sentence.
+            make: what `find` gives; or where that is, "package.module:name", which is
+                imported when it is found for the first time.
+            is_random: whether the seed makes a difference.
+            alias: another name, which is not listed.
+
+        Raises:
+            ValueError: the name is taken.
+        """
+        key = _key(name)
+        for each in filter(None, (key, alias)):
+            if each in self._entries or each in self._aliases:
+                raise ValueError(
+                    f"a {self.kind} is named {each!r} already; choose another name"
+                )
+        self._entries[key] = _Entry(Info(name, summary, is_random), make)
+        if alias:
+            self._aliases[alias] = key
+
+    def remove(self, name: str) -> None:
+        """Forgets an entry and its aliases."""
+        del self._entries[_key(name)]
+        self._aliases = {a: key for a, key in self._aliases.items() if key != name}
+
+    def names(self, *, families: bool = False) -> tuple[str, ...]:
+        """Names of all entries that need no specification, or of the families."""
+        names = (entry.info.name for entry in self._entries.values())
+        return tuple(sorted(name for name in names if (":" in name) == families))
+
+    def describe(self, spec: str) -> Info:
+        """Says what an entry does.
+
+        Raises:
+            The registry's error: nothing has this name.
+        """
+        return self._entry(spec)[0].info
+
+    def find(self, spec: str) -> tuple[Made, str | None]:
+        """A maker, and the rest of the specification: None for what is no family.
+
+        Raises:
+            The registry's error: nothing has this name.
+        """
+        entry, rest = self._entry(spec)
+        make = entry.make
+        return (load_attribute(make) if isinstance(make, str) else make), rest
+
+    def _entry(self, spec: str) -> tuple[_Entry[Made], str | None]:
+        name = str(spec)
+        name = self._aliases.get(name, name)
+        entry = self._entries.get(name)
+        if entry is not None and not name.endswith(":"):
+            return entry, None
+        head, colon, rest = name.partition(":")
+        entry = self._entries.get(head + ":")
+        if entry is not None and colon:
+            return entry, rest
+        known = (*self.names(), *self.names(families=True))
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise self._error(
+            f"no {self.kind} is named {spec!r}; the {self._plural} are "
+            f"{', '.join(known)}.{hint}"
+        )
+
+
+def _key(name: str) -> str:
+    head, colon, _ = name.partition(":")
+    return head + colon

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much single decisions are worth on a module, and where its time goes.
+
+An oracle tries each decision that differs from XLA's own, one at a time, by what the
+kernel cache says, and then takes the good ones together. That is no bound: decisions
+that are bad alone may be good together. It says what a search cannot gain step by step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from .._typing import Int64Array
+from ..cost.kernel_cache import KernelCache
+from ..errors import HloEnvError
+from ..hlo.module import HloModule
+from ..rewrite.game import Game
+from ..search.spaces import Space
+from .joint import make_fronts
+
+# By what computes them: a library call whose code no decision here changes, or not.
+_LIBRARIES = {
+    "dot": "dot",
+    "convolution": "convolution",
+    "custom-call": "library call",
+    "fft": "library call",
+    "sort": "sort",
+    "topk": "sort",
+}
+_OWN_CODE = "generated code"
+
+
+@dataclass
+class Oracle:
+    """What single decisions are worth on one module, all by estimate.
+
+    Attributes:
+        default_s: XLA's own decisions.
+        shares: of the time, by kind of kernel; adds up to 1.
+        num_singles: different modules that one decision makes.
+        num_better: of them, those that are faster.
+        single_s: the best of them.
+        together_s: the good ones taken together, one by one as long as it helps.
+        front_s: the best other way to arrive at the stop, with XLA's own decisions.
+        decided: modules to be measured: of `single_s`, `together_s` and `front_s`.
+    """
+
+    default_s: float
+    shares: dict[str, float] = field(default_factory=dict)
+    num_singles: int = 0
+    num_better: int = 0
+    single_s: float = math.inf
+    together_s: float = math.inf
+    front_s: float = math.inf
+    decided: list[HloModule] = field(default_factory=list)
+
+
+def ask_oracle(module: HloModule, space: Space, cache: KernelCache) -> Oracle:
+    """Tries every single decision of a space with one stop.
+
+    Raises:
+        HloEnvError: the module itself cannot be decided or timed.
+    """
+    own, *others = make_fronts(module, space)
+    game = own.game
+    default = game.default()
+    default_s = _seconds(game, default, cache)
+    if math.isinf(default_s):
+        raise HloEnvError("XLA's own decisions cannot be estimated")
+    oracle = Oracle(default_s, _shares(game.play((default,)), cache))
+    gains: list[tuple[float, int, int]] = []
+    seen = {game.fingerprint((default,))}
+    for index, choice, decisions in _singles(game, default):
+        try:
+            fingerprint = game.fingerprint((decisions,))
+        except HloEnvError:
+            continue
+        if fingerprint in seen:
+            continue
+        seen.add(fingerprint)
+        oracle.num_singles += 1
+        seconds = _seconds(game, decisions, cache)
+        oracle.single_s = min(oracle.single_s, seconds)
+        if seconds < default_s:
+            gains.append((seconds, index, choice))
+    oracle.num_better = len(gains)
+    gains.sort()
+    best, oracle.together_s = default.copy(), default_s
+    for _, index, choice in gains:
+        tried = best.copy()
+        tried[index] = choice
+        seconds = _seconds(game, tried, cache)
+        if seconds < oracle.together_s:
+            best, oracle.together_s = tried, seconds
+    if gains:
+        _, index, choice = gains[0]
+        single = default.copy()
+        single[index] = choice
+        oracle.decided += [game.play((single,)), game.play((best,))]
+    games = [each.game for each in others]
+    times = [_seconds(each, each.default(), cache) for each in games]
+    oracle.front_s = min(times, default=math.inf)
+    if math.isfinite(oracle.front_s):
+        front = games[times.index(oracle.front_s)]
+        oracle.decided.append(front.play(front.complete()))
+    return oracle
+
+
+def _singles(game: Game, default: Int64Array) -> Iterator[tuple[int, int, Int64Array]]:
+    alternatives = game.alternatives()
+    for index, count in enumerate(alternatives.num_choices.tolist()):
+        for choice in range(count):
+            if choice != default[index]:
+                decisions = default.copy()
+                decisions[index] = choice
+                yield index, choice, decisions
+
+
+def _seconds(game: Game, decisions: Int64Array, cache: KernelCache) -> float:
+    """The estimate; inf where there is none."""
+    try:
+        estimate = cache.estimate(game.play((decisions,)))
+    except HloEnvError:
+        return math.inf
+    return estimate.seconds if estimate.is_ok else math.inf
+
+
+def _shares(module: HloModule, cache: KernelCache) -> dict[str, float]:
+    times: Counter[str] = Counter()
+    for row in cache.kernels(module):
+        kind = _LIBRARIES.get(row["opcode"], _OWN_CODE)
+        times[kind] += row["runs"] * row["seconds"]
+    total = times.total() or 1.0
+    return {kind: seconds / total for kind, seconds in times.most_common()}

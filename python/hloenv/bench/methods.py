@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The methods of a benchmark: policies and searches in a space, and baselines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..errors import ArgumentError
+from ..policies import describe_policy, get_policy
+from ..search.spaces import Space, get_space
+from .baselines import BASELINES, get_baseline
+
+_SEARCH = "search:"
+BEST_RULE = "best-rule"
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A policy or a search that decides a space, or a baseline that decides nothing.
+
+    Attributes:
+        space: what it decides.
+        player: a policy by name, "search:" and a search by name, or "best-rule": of
+            all fixed rules on all fronts the one that the kernel cache says is fastest;
+            of a baseline its name.
+    """
+
+    space: Space
+    player: str
+
+    @property
+    def name(self) -> str:
+        """As on the command line: "SPACE/POLICY" or "SPACE/search:NAME"."""
+        return f"{self.space.name}/{self.player}"
+
+    @property
+    def is_search(self) -> bool:
+        """Whether it estimates and measures on its way."""
+        return self.player.startswith(_SEARCH)
+
+    @property
+    def search(self) -> str:
+        """The search's name."""
+        return self.player.removeprefix(_SEARCH)
+
+    @property
+    def is_random(self) -> bool:
+        """Whether the seed makes a difference."""
+        if self.picks_rule or self.is_baseline:
+            return False
+        return self.is_search or describe_policy(self.player).is_random
+
+    @property
+    def picks_rule(self) -> bool:
+        """Whether it chooses among fixed rules by estimate."""
+        return self.player == BEST_RULE
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether it decides nothing: another compiler, or other flags."""
+        return self.space is NOTHING
+
+    @property
+    def definition(self) -> str:
+        """What its rows depend on beside the code and the settings."""
+        if self.is_baseline:
+            return get_baseline(self.player).definition
+        return f"{self.player} in {self.space.definition}"
+
+
+# What a baseline decides.
+NOTHING = Space("baseline", "nothing: other compilers, and other flags of XLA")
+
+# Beside the methods of every leaderboard.
+BASELINE_METHODS = tuple(f"{NOTHING.name}/{name}" for name in BASELINES)
+
+# The fixed heuristics of the leaderboard: what XLA does, and what others would do.
+HEURISTICS = (
+    "algsimp/keep-original",
+    "algsimp/accept-all",
+    "algsimp/fewest-ops",
+    "algsimp/keep-convolutions",
+    "live-algsimp/keep-original",
+    "live-algsimp/fewest-ops",
+    "live-algsimp/random",
+    "simplify/accept-all",
+    "simplify/fewest-ops",
+    "simplify/least-bytes",
+    "reorder/fewest-ops",
+    "reorder/least-bytes",
+    "dots/accept-all",
+    "small-dots/accept-all",
+    "in-order/accept-all",
+    "runtime/accept-all",
+    "layout/greedy-roofline",
+    "live-fusion/keep-original",
+    "live-fusion/least-bytes",
+    "live-fusion/random",
+    "fusion/xla",
+    "fusion/first",
+    "fusion/random",
+    "fusion/fewest-ops",
+    "fusion/fuse-all-legal",
+    "fusion/fuse-by-bytes",
+    "fusion/greedy-kernels",
+    "more-fusion/fewest-ops",
+    "more-fusion/fuse-by-bytes",
+    "more-fusion/greedy-roofline",
+    "more-fusion/greedy-kernels",
+    "careful/best-rule",
+)
+SEARCHES = (
+    "fusion/search:hill-climb",
+    "all/search:hill-climb",
+    "early-and-fusion/search:hill-climb",
+    "joint/search:hill-climb",
+)
+
+# Beside them, where modules run on several threads.
+THREADED_HEURISTICS = ("split/keep-original",)
+THREADED_SEARCHES = ("joint-split/search:hill-climb",)
+
+
+def as_contestant(name: str) -> Contestant:
+    """Reads "SPACE/POLICY", "SPACE/search:NAME" or "baseline/NAME".
+
+    Raises:
+        ArgumentError: it has another form.
+        UnknownSpaceError, UnknownPolicyError, UnknownSearchError: no such thing.
+    """
+    space, slash, player = name.partition("/")
+    if not slash or not player:
+        raise ArgumentError(
+            "a method is SPACE/POLICY, SPACE/search:NAME or baseline/NAME, not "
+            f"{name!r}; "
+            f"such as {HEURISTICS[0]!r} or {SEARCHES[0]!r}"
+        )
+    if space == NOTHING.name:
+        get_baseline(player)
+        return Contestant(NOTHING, player)
+    contestant = Contestant(get_space(space), player)
+    needs_stops = contestant.is_search or contestant.picks_rule
+    if needs_stops and not contestant.space.stops:
+        raise ArgumentError(
+            f"{space!r} intercepts XLA's pipeline, where no search can go back; "
+            "search in a space with stops, such as 'fusion' or 'all'"
+        )
+    if contestant.is_search:
+        from ..search import describe_search
+
+        describe_search(contestant.search)
+    elif not contestant.picks_rule:
+        get_policy(player)
+    return contestant
+
+
+def as_contestants(names: Sequence[str]) -> tuple[Contestant, ...]:
+    """The contestants of these names, each once."""
+    return tuple(as_contestant(name) for name in dict.fromkeys(names))

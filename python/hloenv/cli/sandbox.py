@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a command in a child process, so that what XLA dies of is an exit code.
+
+The process forks before XLA has done anything, which costs milliseconds. The child is
+the command; the parent waits, passes signals on, and says what the child died of.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from typing import IO
+
+from ..errors import ArgumentError
+from ..process.child import check_memory, last_words, limit_memory, signal_name
+
+# How long XLA may take over a file before it is taken to hang.
+READING_LIMIT_S = 120
+_EXIT_FAILURE = 1
+_PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_SENT_BY_KERNEL = 0x80  # si_code of what a terminal sends to all of its processes
+_PR_SET_PDEATHSIG = 1
+
+_is_isolated = False
+
+
+def add_isolation(parser: argparse.ArgumentParser) -> None:
+    """Adds --no-isolate, --time-limit and --memory-limit."""
+    parser.add_argument(
+        "--no-isolate",
+        action="store_true",
+        help="do not run in a child process, which turns an abort inside XLA into an "
+        "error message",
+    )
+    parser.add_argument(
+        "--time-limit",
+        metavar="SECONDS",
+        type=_positive_float,
+        help="end the command after so long",
+    )
+    parser.add_argument(
+        "--memory-limit",
+        metavar="BYTES",
+        type=_bytes,
+        help="how much memory the command may allocate, as 4G or 500M",
+    )
+
+
+def _positive_float(text: str) -> float:
+    with contextlib.suppress(ValueError):
+        if (value := float(text)) > 0:
+            return value
+    raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+
+
+def _bytes(text: str) -> int:
+    scale = {"K": 2**10, "M": 2**20, "G": 2**30}.get(text[-1:].upper(), 1)
+    with contextlib.suppress(ValueError):
+        value = float(text if scale == 1 else text[:-1]) * scale
+        if 1 <= value < 2**62:
+            try:
+                check_memory(int(value))
+            except ArgumentError as error:
+                raise argparse.ArgumentTypeError(str(error)) from None
+            return int(value)
+    raise argparse.ArgumentTypeError(f"{text!r} is no size: 500M, 4G, or bytes")
+
+
+def isolated(
+    command: Callable[[], int],
+    *,
+    time_limit_s: float | None = None,
+    memory_limit: int | None = None,
+) -> int:
+    """Runs `command` in a child of this process.
+
+    In the child, this returns what `command` returned, and the program goes on.
+
+    Args:
+        command: returns an exit code.
+        time_limit_s: ends the child after so long.
+        memory_limit: bytes that the child may allocate.
+
+    Returns:
+        The exit code; 1 where the child died, after a line on stderr that says why.
+    """
+    global _is_isolated
+    heard = tempfile.TemporaryFile()  # noqa: SIM115 (both processes use it)
+    watched = {*_PASSED_ON, signal.SIGCHLD}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    parent = os.getpid()
+    with warnings.catch_warnings():
+        # The threads that numpy has started are none of ours.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        _end_with(parent)
+        _is_isolated = True
+        _listen(heard)
+        if memory_limit is not None:
+            limit_memory(memory_limit)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return command()
+    try:
+        status = _wait(child, watched, time_limit_s)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    with heard:
+        if status is None:
+            return _fail(f"this took longer than its limit of {time_limit_s:g} s")
+        return _exit_code(os.waitstatus_to_exitcode(status), heard)
+
+
+def _end_with(parent: int) -> None:
+    """Whatever ends the parent ends this process too."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(_EXIT_FAILURE)
+
+
+def _listen(heard: IO[bytes]) -> None:
+    """What XLA writes to stderr goes to a file; what Python writes does not."""
+    stream = os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace")
+    sys.stderr = stream
+    os.dup2(heard.fileno(), 2)
+
+
+def _wait(
+    child: int, watched: set[signal.Signals], time_limit_s: float | None
+) -> int | None:
+    """The child's status; None where its time ran out."""
+    deadline = None if time_limit_s is None else time.monotonic() + time_limit_s
+    while True:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid == child:
+            return status
+        if deadline is None:
+            received = signal.sigwaitinfo(watched)
+        else:
+            left = max(0.0, deadline - time.monotonic())
+            found = signal.sigtimedwait(watched, left)
+            if found is None:
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+                return None
+            received = found
+        number = received.si_signo
+        if number in _PASSED_ON and received.si_code != _SENT_BY_KERNEL:
+            os.kill(child, number)
+
+
+def _exit_code(code: int, heard: IO[bytes]) -> int:
+    if code >= 0:
+        heard.seek(0)
+        os.write(2, heard.read())
+        return code
+    if -code in _PASSED_ON:
+        return 128 - code
+    if -code == signal.SIGALRM:
+        return _fail(
+            f"XLA did not finish reading the module in {READING_LIMIT_S} s, and has "
+            "been ended; --no-isolate waits for ever"
+        )
+    said = last_words(heard)
+    if -code == signal.SIGKILL and not said:
+        said = "it was killed, as by a system that is short of memory"
+    return _fail(
+        f"XLA died of this ({signal_name(-code)})" + (f": {said}" * bool(said))
+    )
+
+
+def _fail(message: str) -> int:
+    print(f"hloenv: error: {' '.join(message.split())}", file=sys.stderr)
+    return _EXIT_FAILURE
+
+
+@contextlib.contextmanager
+def reading() -> Iterator[None]:
+    """Ends an isolated process in which XLA takes too long over a module.
+
+    XLA knows of no interrupts: only a signal that nobody handles stops it.
+    """
+    if not _is_isolated:
+        yield
+        return
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(READING_LIMIT_S)
+    try:
+        yield
+    finally:
+        signal.alarm(0)

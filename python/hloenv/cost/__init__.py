@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cost models: how long a module runs, without running it."""
+
+from __future__ import annotations
+
+from .base import Estimate, Estimator
+from .kernel_cache import KernelCache
+from .roofline import Rates, Roofline
+
+__all__ = [
+    "Estimate",
+    "Estimator",
+    "KernelCache",
+    "Rates",
+    "Roofline",
+]

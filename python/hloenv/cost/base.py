@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What says how long a module runs without running it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ..errors import PlaceError
+from ..hlo.module import HloModule
+from ..hlo.pipeline import run_until
+from ..process.cpu_affinity import as_if_on
+
+# From here on XLA only puts copies between what it has decided on.
+LAST_DECISION = "copy-insertion"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """How long a module runs, as far as somebody can tell.
+
+    Attributes:
+        seconds: of one run; NaN with an error.
+        num_kernels: different kernels in the module.
+        num_timed: those of them that had to be timed for this.
+        error: why there is no estimate, "" if there is one.
+    """
+
+    seconds: float
+    num_kernels: int = 0
+    num_timed: int = 0
+    error: str = ""
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether `seconds` is a number."""
+        return not math.isnan(self.seconds)
+
+
+class Estimator(Protocol):
+    """A cost model: `Roofline`, `KernelCache`, or a learned one."""
+
+    def estimate_many(self, modules: Sequence[HloModule]) -> list[Estimate]:
+        """One estimate for each module; what fails has an error in its own."""
+        ...
+
+
+def decided_module(module: HloModule, *, threads: int = 1) -> HloModule:
+    """`module` after all passes of XLA that decide what its kernels are.
+
+    Args:
+        module: anywhere in XLA's pipeline.
+        threads: that it will run on.
+
+    Raises:
+        CompileError: a pass fails on the module.
+    """
+    try:
+        with as_if_on(threads):
+            return run_until(module, LAST_DECISION)
+    except PlaceError:
+        if module.place is None:
+            raise
+        return module  # past it already

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Estimates modules by their kernels, each of which is compiled and timed once.
+
+A decision changes a few kernels of a module. Splitting a module into kernels takes
+milliseconds, compiling it takes seconds, so a search that asks for estimates tries far
+more decisions than one that compiles each module whole.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .._native import core
+from ..errors import HloEnvError, MeasureTimeout, WorkerError
+from ..hlo.module import HloModule, decided_of
+from ..hlo.position import as_tuple
+from ..measurement.store import RecordKey, Store
+from ..process.child import Child
+from ..process.cpu_affinity import CoreLease
+from ..runtime.machine import this_machine
+from .base import Estimate, decided_module
+
+# Compiled together: most of what one compile costs, it costs once. Few enough that
+# the runs of one round stay close together.
+_BATCH = 64
+_TIMEOUT_S = 120.0
+# What XLA's executor needs from one step to the next, beyond what it needs in order (a
+# few ns), where it takes the steps of a computation for a graph. Of 55 modules of the
+# train split without loops (9 to 320 steps, one core): 32 ns at the median, 71 at the
+# upper quartile, 111 at nine tenths.
+_GRAPH_STEP_NS = 60.0
+# Other ways to time a kernel give other times: part of what they are kept under.
+_METHOD = "warm"
+
+
+class KernelCache:
+    """The time of each kernel ever seen, and of modules made of them.
+
+    Kernels are timed in a child process on a core of its own. The estimate of a module
+    is the sum of its kernels, loops as often as they run (16 times where nobody knows
+    how often, so that versions of one module compare). Where XLA's executor takes the
+    kernels of a computation for a graph, each costs some ns more, and with several
+    threads that computation ends when the last of them does, if each starts as soon as
+    it can.
+
+    Attributes:
+        threads: cores that the modules are to run on.
+        num_timed: kernels timed so far.
+        timing_s: how long that took, compiling included, in seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        threads: int = 1,
+        store: Store | None = None,
+        max_memory_bytes: int | None = None,
+    ):
+        """Takes its cores; the process starts with the first new kernel.
+
+        Args:
+            threads: cores that the modules are to run on.
+            store: where times are looked up, and kept.
+            max_memory_bytes: what the child process may allocate.
+
+        Raises:
+            ArgumentError: there are not so many cores.
+        """
+        self.threads = threads
+        self.num_timed = 0
+        self.timing_s = 0.0
+        self._store = store
+        self._max_memory_bytes = max_memory_bytes
+        self._lease = CoreLease(threads)
+        self._child: Child | None = None
+        # By fingerprint: nanoseconds, or why there are none.
+        self._known: dict[str, float | str] = {}
+
+    def estimate(self, module: HloModule) -> Estimate:
+        """How long one run of `module` takes; times the kernels that are new."""
+        return self.estimate_many([module])[0]
+
+    def estimate_many(self, modules: Sequence[HloModule]) -> list[Estimate]:
+        """One estimate for each module; what fails has an error in its own."""
+        return [self._estimate(module) for module in modules]
+
+    def _estimate(self, module: HloModule) -> Estimate:
+        try:
+            decided = decided_module(module, threads=self.threads)
+        except HloEnvError as error:
+            return Estimate(math.nan, error=str(error))
+        graph = core.KernelGraph(decided._core)
+        fingerprints: list[str] = graph.fingerprints
+        missing = self._look_up(fingerprints)
+        if missing:
+            started = time.perf_counter()
+            self._time(decided, graph, missing)
+            self.timing_s += time.perf_counter() - started
+        kernels_ns: list[float] = []
+        for name, fingerprint in zip(graph.names, fingerprints, strict=True):
+            known = self._known[fingerprint]
+            if isinstance(known, str):
+                why = f"kernel {name!r} cannot be timed: {known}"
+                return Estimate(math.nan, len(fingerprints), len(missing), why)
+            kernels_ns.append(known)
+        total_ns = graph.total_ns(kernels_ns, self.threads, _GRAPH_STEP_NS)
+        return Estimate(total_ns * 1e-9, len(fingerprints), len(missing))
+
+    def kernels(self, module: HloModule) -> list[dict[str, Any]]:
+        """Where the estimate of `module` goes, the most expensive kernel first.
+
+        Returns:
+            For each kernel its "name" (of one instruction), "opcode", "fingerprint",
+            "runs" in one run of the module, and "seconds" of each.
+        """
+        self.estimate(module)
+        graph = core.KernelGraph(decided_module(module, threads=self.threads)._core)
+        rows = []
+        columns = (graph.names, graph.opcodes, graph.fingerprints, graph.num_runs)
+        for name, opcode, fingerprint, runs in zip(*columns, strict=True):
+            known = self._known[fingerprint]
+            seconds = math.nan if isinstance(known, str) else known * 1e-9
+            rows.append(
+                {
+                    "name": name,
+                    "opcode": opcode,
+                    "fingerprint": fingerprint,
+                    "runs": runs,
+                    "seconds": seconds,
+                }
+            )
+        return sorted(
+            rows, key=lambda row: -row["runs"] * np.nan_to_num(row["seconds"])
+        )
+
+    def _look_up(self, fingerprints: Sequence[str]) -> list[int]:
+        """Positions of the kernels that nobody has timed here."""
+        unknown = [i for i, each in enumerate(fingerprints) if each not in self._known]
+        if self._store is None or not unknown:
+            return unknown
+        keys = [self._key(fingerprints[i]) for i in unknown]
+        for i, record in zip(unknown, self._store.get_many(keys), strict=True):
+            if record is not None:
+                error = record["error"]
+                self._known[fingerprints[i]] = record["ns"] if error is None else error
+        return [i for i in unknown if fingerprints[i] not in self._known]
+
+    def _time(self, module: HloModule, graph: Any, missing: list[int]) -> None:
+        """Times kernels in batches."""
+        batches = [missing[i : i + _BATCH] for i in range(0, len(missing), _BATCH)]
+        while batches:
+            batch = batches.pop()
+            results: list[float | str]
+            try:
+                results = list(self._time_batch(module, graph, batch))
+            except (HloEnvError, WorkerError, MeasureTimeout) as error:
+                if len(batch) > 1:
+                    # One of them is to blame.
+                    middle = len(batch) // 2
+                    batches += [batch[:middle], batch[middle:]]
+                    continue
+                results = [f"{type(error).__name__}: {error}"]
+            self._keep([graph.fingerprints[i] for i in batch], results)
+
+    def _time_batch(
+        self, module: HloModule, graph: Any, batch: list[int]
+    ) -> list[float]:
+        if self._child is None or not self._child.is_alive:
+            self._child = Child(
+                max_memory_bytes=self._max_memory_bytes, cores=self._lease.cores
+            )
+        extracted = HloModule._wrap(graph.extract(batch))
+        answer, _ = self._child.request(
+            {
+                "do": "kernels",
+                "place": as_tuple(module.place),
+                "decided": decided_of(module),
+                "count": len(batch),
+            },
+            extracted.to_proto(),
+            timeout_s=_TIMEOUT_S,
+        )
+        return [float(each) for each in answer["ns"]]
+
+    def _keep(self, fingerprints: list[str], results: list[float | str]) -> None:
+        self.num_timed += len(results)
+        self._known.update(zip(fingerprints, results, strict=True))
+        if self._store is None:
+            return
+        self._store.put_many(
+            (
+                self._key(fingerprint),
+                {"ns": None, "error": result}
+                if isinstance(result, str)
+                else {"ns": result, "error": None},
+            )
+            for fingerprint, result in zip(fingerprints, results, strict=True)
+        )
+
+    def _key(self, fingerprint: str) -> RecordKey:
+        machine = this_machine()
+        return RecordKey(
+            kind="kernel",
+            fingerprint=fingerprint,
+            finish="",
+            flags=machine.flags,
+            target="cpu",
+            machine=machine.id,
+            variant=f"{_METHOD}, threads {self.threads}",
+        )
+
+    def close(self) -> None:
+        """Ends the process and gives its cores back; any number of calls."""
+        if self._child is not None:
+            self._child.close()
+        self._lease.release()
+
+    def __enter__(self) -> KernelCache:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

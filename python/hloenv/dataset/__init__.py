@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The dataset: HLO modules of public JAX projects.
+
+    for record in hloenv.dataset.load("train"):
+        env = hloenv.HloEnv(record.module)
+
+`hloenv.dataset.pyg` has it for PyTorch Geometric.
+"""
+
+from __future__ import annotations
+
+from .reader import (
+    EXTENTS,
+    SPLITS,
+    UNSEEN,
+    Dataset,
+    InputDistribution,
+    InputRange,
+    Record,
+    check,
+    folder,
+    load,
+)
+
+__all__ = [
+    "EXTENTS",
+    "SPLITS",
+    "UNSEEN",
+    "Dataset",
+    "InputDistribution",
+    "InputRange",
+    "Record",
+    "check",
+    "folder",
+    "load",
+]

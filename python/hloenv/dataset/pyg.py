@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The dataset as PyTorch Geometric graphs. Needs torch, torch-geometric and pyarrow.
+
+from hloenv.dataset.pyg import HloDataset
+
+graphs = HloDataset("train", pre_filter=lambda r: r.instruction_count <= 2000)
+for batch in torch_geometric.loader.DataLoader(graphs, batch_size=16, shuffle=True):
+    batch.x, batch.edge_index, batch.family
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..graph.convert import to_pyg
+from ..graph.hlo_graph import HloGraph
+from ..hlo.module import HloModule
+from . import reader
+from .reader import Record
+
+try:
+    from torch_geometric.data import Dataset
+except ImportError as error:
+    raise ImportError(
+        f"hloenv.dataset.pyg needs torch and torch-geometric ({error}): "
+        "pip install 'hloenv[learn]'"
+    ) from error
+
+if TYPE_CHECKING:
+    from torch_geometric.data import HeteroData
+
+    from ..graph.pyg import HloData
+
+# Graph attributes that a record gives, beside those of `hloenv.graph.pyg`.
+RECORD_ATTRIBUTES = ("fingerprint", "source", "name", "family", "split")
+
+
+class HloDataset(Dataset):  # type: ignore[misc] # torch-geometric has no types
+    """Modules of one split as graphs, each converted when it is asked for.
+
+    A graph has the tensors of `hloenv.graph.pyg.HloData`, or the node and edge types
+    of `hloenv.graph.pyg.to_hetero`, and the strings `fingerprint`, `source`, `name`,
+    `family` and `split` of its record; join labels of your own by the fingerprint, in
+    `transform`. Slices, masks and `shuffle` are those of torch-geometric; loaders may
+    have workers.
+
+    Attributes:
+        records: what the graphs are made of, in the order of the unsliced dataset.
+    """
+
+    def __init__(
+        self,
+        split: str = "all",
+        *,
+        extent: str = "small",
+        path: str | os.PathLike[str] | None = None,
+        pre_filter: Callable[[Record], bool] | None = None,
+        transform: Callable[[Any], Any] | None = None,
+        hetero: bool = False,
+        passes: Sequence[str] = (),
+        to_graph: Callable[[HloModule], HloGraph] = HloGraph.from_module,
+    ) -> None:
+        """Reads the records; parses no module yet.
+
+        Args:
+            split: as `dataset.load` takes it.
+            extent: as `dataset.load` takes it.
+            path: folder of the Parquet files; `dataset.folder()` by default.
+            pre_filter: takes a record, not a graph, so that what it leaves out is
+                never converted; None for all.
+            transform: applied to a graph each time it is asked for.
+            hetero: as `to_pyg` takes it.
+            passes: as `to_pyg` takes it.
+            to_graph: makes the graph of a module; give one to have graphs with
+                alternatives.
+
+        Raises:
+            DatasetError: as `dataset.load` raises it.
+            ImportError: pyarrow is not installed.
+        """
+        found = reader.load(split, extent=extent, path=path)
+        self.records = [r for r in found if pre_filter is None or pre_filter(r)]
+        self._hetero, self._passes = hetero, tuple(passes)
+        self._to_graph = to_graph
+        super().__init__(root=None, transform=transform)
+
+    def len(self) -> int:
+        """How many graphs there are before slicing."""
+        return len(self.records)
+
+    def get(self, index: int) -> HloData | HeteroData:
+        """The graph of `records[index]`, without `transform`."""
+        record = self.records[index]
+        graph = self._to_graph(record.module)
+        data: HloData | HeteroData
+        if self._hetero:
+            data = to_pyg(graph, hetero=True, passes=self._passes)
+        else:
+            data = to_pyg(graph, passes=self._passes)
+        for name in RECORD_ATTRIBUTES:
+            data[name] = getattr(record, name)
+        return data

@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Seeded random modules that parse, verify, and that XLA's evaluator can run.
+
+The same seed gives the same text in every process. Values are built so that
+rewriting changes them by rounding alone: magnitudes stay small, so that nothing
+overflows, and what jumps (floor, compare, conversion to integers) is applied only
+to values that no rounding has touched.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from .builder import ArrayType, Computation, Value
+from .effects import EffectSteps
+from .elementwise import ElementSteps
+from .shapes import ShapeSteps
+
+
+def random_module(seed: int, size: int = 40, *, is_wide: bool = False) -> str:
+    """HLO text of a module.
+
+    Args:
+        seed: which module.
+        size: about how many steps build the entry; the instruction count is a few
+            times that.
+        is_wide: with a few kinds of rare opcodes, some of which XLA's evaluator does
+            not know.
+    """
+    rng = random.Random(f"hloenv module {seed}")
+    return _Generator(rng, size, is_wide=is_wide).module(seed)
+
+
+class _Generator(ElementSteps, ShapeSteps, EffectSteps):
+    """Steps that make computations, and the module around them."""
+
+    def __init__(self, rng: random.Random, size: int, *, is_wide: bool) -> None:
+        super().__init__(rng, size)
+        # A few kinds for each module, or none could be evaluated.
+        self.rare = rng.sample(self._rare_steps(), 3) if is_wide else []
+
+    def _rare_steps(self) -> list[Callable[[Computation], None]]:
+        return [
+            self._functions,
+            self._precision,
+            self._convolution,
+            self._linear_algebra,
+            self._batch_norm,
+            self._fft,
+            self._topk,
+            self._select_and_scatter,
+            self._dynamic,
+            self._fusion,
+            self._barrier,
+            self._ragged_dot,
+            self._small_types,
+            self._complex_functions,
+            self._bitcast,
+            self._collective,
+            self._ids,
+            self._pair,
+            self._async,
+            self._tokens,
+            self._send_receive,
+            self._chance,
+            self._bits,
+            self._foreign,
+        ]
+
+    def module(self, seed: int) -> str:
+        """The module's text."""
+        entry = Computation("main")
+        for number in range(self.rng.randint(1, 4)):
+            self._parameter(entry, number, self._type())
+        self._grow(entry, self.size)
+        if self.rng.random() < 0.3:
+            self._dead_computation()
+        root = self._root(entry)
+        body = "\n".join([*entry.lines, root])
+        helpers = "\n".join(self.texts)
+        return (
+            f"HloModule random_{seed}\n\n{helpers}\nENTRY {entry.name} {{\n{body}\n}}\n"
+        )
+
+    def _root(self, c: Computation) -> str:
+        """A tuple of a few values, late ones above all, with repeats and nesting."""
+        late = c.values[-8:]
+        chosen = self.rng.sample(late, min(len(late), self.rng.randint(1, 4)))
+        if self.rng.random() < 0.3:
+            chosen.append(self.rng.choice(c.values))
+        if self.rng.random() < 0.2:
+            chosen.append(chosen[0])
+        if len(chosen) == 1 and self.rng.random() < 0.5:
+            value = chosen[0]
+            name = self._name("root")
+            return f"  ROOT {name} = {value.type} copy({value.name})"
+        types = [str(value.type) for value in chosen]
+        names = [value.name for value in chosen]
+        if self.rng.random() < 0.25:
+            inner = self._name("inner")
+            c.lines.append(f"  {inner} = ({types[0]}) tuple({names[0]})")
+            types[0], names[0] = f"({types[0]})", inner
+        shape, operands = ", ".join(types), ", ".join(names)
+        return f"  ROOT {self._name('root')} = ({shape}) tuple({operands})"
+
+    def _grow(self, c: Computation, steps: int) -> None:
+        makers: list[tuple[Callable[[Computation], None], int]] = [
+            (self._unary, 8),
+            (self._binary, 10),
+            (self._identity, 6),
+            (self._repeat, 4),
+            (self._reshape, 4),
+            (self._transpose, 4),
+            (self._broadcast, 4),
+            (self._slice, 3),
+            (self._concatenate, 2),
+            (self._pad, 2),
+            (self._reverse, 1),
+            (self._reduce, 4),
+            (self._reduce_window, 2),
+            (self._dot, 3),
+            (self._convert, 3),
+            (self._compare_select, 3),
+            (self._clamp, 1),
+            (self._iota, 1),
+            (self._dynamic_slice, 2),
+            (self._gather, 1),
+            (self._scatter, 1),
+            (self._sort, 2),
+            (self._map, 1),
+            (self._tuple, 2),
+            (self._complex, 1),
+        ]
+        makers += [(step, 5) for step in self.rare]
+        if self.depth < 2:
+            makers += [(self._call, 2), (self._conditional, 2), (self._while, 2)]
+        functions = [maker for maker, _ in makers]
+        weights = [weight for _, weight in makers]
+        for _ in range(steps):
+            self.rng.choices(functions, weights)[0](c)
+
+    def _callee(
+        self, types: list[ArrayType], result: ArrayType | None
+    ) -> tuple[str, ArrayType]:
+        """A computation of `types`, with `result` if that is given."""
+        c = Computation(self._name("callee"))
+        self.depth += 1
+        for number, t in enumerate(types):
+            value = self._parameter(c, number, t)
+            # The caller's values are not known in size.
+            c.values[-1] = Value(value.name, t, 4.0, is_exact=False)
+        self._grow(c, self.rng.randint(1, 8))
+        self.depth -= 1
+        wanted = self._pick(c, lambda v: result is None or v.type == result)
+        assert wanted is not None
+        wanted = self._settled(c, wanted)
+        return (
+            self._finish(
+                c, f"  ROOT {self._name('root')} = {wanted.type} copy({wanted.name})"
+            ),
+            wanted.type,
+        )
+
+    def _settled(self, c: Computation, value: Value) -> Value:
+        """A value in [-1, 1] where it is a float, so that callers may rely on it."""
+        if not value.type.is_float:
+            return value
+        return self._emit(c, value.type, "tanh", [value], magnitude=1, is_exact=False)
+
+    def _arguments(self, c: Computation) -> list[Value]:
+        values = [self._pick(c) for _ in range(self.rng.randint(1, 3))]
+        return [
+            self._settled(c, v)
+            for v in values
+            if v is not None and v.type.dtype != "c64"
+        ]
+
+    def _call(self, c: Computation) -> None:
+        arguments = self._arguments(c)
+        if not arguments:
+            return
+        name, t = self._callee([a.type for a in arguments], None)
+        for _ in range(self.rng.choice([1, 1, 2])):
+            self._emit(
+                c, t, "call", arguments, f"to_apply={name}", magnitude=1, is_exact=False
+            )
+
+    def _conditional(self, c: Computation) -> None:
+        arguments = self._arguments(c)[:1]
+        if not arguments:
+            return
+        argument = arguments[0]
+        predicate = self._pick(c, lambda v: v.type == ArrayType("pred", ()))
+        if predicate is None or self.rng.random() < 0.3:
+            predicate = self._constant(c, ArrayType("pred", ()))
+        branches = [self._callee([argument.type], argument.type)[0] for _ in range(2)]
+        self._emit(
+            c,
+            argument.type,
+            "conditional",
+            [predicate, argument, argument],
+            f"true_computation={branches[0]}, false_computation={branches[1]}",
+            magnitude=1,
+            is_exact=False,
+        )
+
+    def _while(self, c: Computation) -> None:
+        arguments = self._arguments(c)
+        if not arguments:
+            return
+        types = [ArrayType("s32", ()), *(a.type for a in arguments)]
+        state = f"({', '.join(map(str, types))})"
+        trips = self.rng.randint(0, 3)
+        condition = self._name("condition")
+        self.texts.append(
+            f"{condition} {{\n  s = {state} parameter(0)\n"
+            "  i = s32[] get-tuple-element(s), index=0\n"
+            f"  n = s32[] constant({trips})\n"
+            "  ROOT r = pred[] compare(i, n), direction=LT\n}\n"
+        )
+        body = Computation(self._name("body"))
+        body.lines.append(f"  s = {state} parameter(0)")
+        elements = []
+        for index, t in enumerate(types):
+            name = self._name("element")
+            body.lines.append(f"  {name} = {t} get-tuple-element(s), index={index}")
+            elements.append(Value(name, t, 1.0, is_exact=index == 0))
+        body.values += elements[1:]
+        self.depth += 1
+        self._grow(body, self.rng.randint(1, 8))
+        self.depth -= 1
+        one = self._constant(body, ArrayType("s32", ()), "1")
+        following = self._emit(body, ArrayType("s32", ()), "add", [elements[0], one])
+        results = [following]
+        for element in elements[1:]:
+            if self.rng.random() < 0.3:
+                results.append(element)  # carried along
+                continue
+            last = [v for v in body.values if v.type == element.type][-1]
+            results.append(self._settled(body, last))
+        names = ", ".join(r.name for r in results)
+        self._finish(body, f"  ROOT {self._name('root')} = {state} tuple({names})")
+        zero = self._constant(c, ArrayType("s32", ()), "0")
+        init, loop = self._name("init"), self._name("loop")
+        names = ", ".join([zero.name, *(a.name for a in arguments)])
+        c.lines += [
+            f"  {init} = {state} tuple({names})",
+            f"  {loop} = {state} while({init}), "
+            f"condition={condition}, body={body.name}",
+        ]
+        for index, t in enumerate(types):
+            if self.rng.random() < 0.3:
+                continue
+            name = self._name("carried")
+            c.lines.append(f"  {name} = {t} get-tuple-element({loop}), index={index}")
+            c.values.append(Value(name, t, 1.0, is_exact=not t.is_float))
+
+    def _dead_computation(self) -> None:
+        self._callee([self._type(), self._type()], None)

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Graphs for PyTorch Geometric, and what has a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, Protocol, overload, runtime_checkable
+
+from ..errors import ArgumentTypeError
+from ..hlo.module import HloModule
+from .hlo_graph import (
+    HloGraph,
+)
+
+if TYPE_CHECKING:
+    from torch_geometric.data import HeteroData
+
+    from .pyg import HloData
+
+
+@runtime_checkable
+class HasGraph(Protocol):
+    """What has a graph, as `Alternatives` have."""
+
+    @property
+    def graph(self) -> HloGraph:
+        """The graph."""
+        ...
+
+
+GraphLike = HloGraph | HloModule | HasGraph
+
+
+@overload
+def to_pyg(
+    graph: GraphLike, *, hetero: Literal[False] = False, passes: Sequence[str] = ()
+) -> HloData: ...
+
+
+@overload
+def to_pyg(
+    graph: GraphLike, *, hetero: Literal[True], passes: Sequence[str] = ()
+) -> HeteroData: ...
+
+
+def to_pyg(
+    graph: GraphLike, *, hetero: bool = False, passes: Sequence[str] = ()
+) -> HloData | HeteroData:
+    """A graph for PyTorch Geometric; `Batch.from_data_list` takes any number of them.
+
+    Tensors are copies. `hloenv.graph.pyg.HloData` lists those of the homogeneous form,
+    `hloenv.graph.pyg.to_hetero` the node and edge types of the other.
+
+    Args:
+        graph: a graph, or what has one: a module, or alternatives.
+        hetero: node types for instructions, computations, alternatives and choices.
+        passes: names of passes, which become columns that say which of them propose
+            a choice. Graphs that go into one batch need the same names.
+
+    Raises:
+        ArgumentTypeError: this is none of them.
+        ImportError: torch or torch-geometric is not installed.
+        GraphError: an alternative has no site, so nothing in the graph stands for it.
+    """
+    source = graph_of(graph)
+    try:
+        from . import pyg
+    except ImportError as error:
+        raise ImportError(
+            f"to_pyg needs torch and torch-geometric ({error}): "
+            "pip install 'hloenv[learn]'"
+        ) from error
+    return pyg.to_hetero(source, passes) if hetero else pyg.to_data(source, passes)
+
+
+def graph_of(source: GraphLike) -> HloGraph:
+    """A graph itself; that of a module; that of alternatives, with their choices.
+
+    Raises:
+        ArgumentTypeError: it is none of these.
+    """
+    if isinstance(source, HloGraph):
+        return source
+    if isinstance(source, HloModule):
+        return HloGraph.from_module(source)
+    if isinstance(source, HasGraph) and isinstance(source.graph, HloGraph):
+        return source.graph
+    raise ArgumentTypeError(
+        "what is converted is an HloGraph, an HloModule or Alternatives, not "
+        f"{type(source).__name__}"
+    )

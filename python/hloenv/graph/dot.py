@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Graphs for Graphviz."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .convert import GraphLike, graph_of
+from .export import alternative_rows, computation_rows, node_rows
+
+
+def to_dot(graph: GraphLike) -> str:
+    """The graph in Graphviz's language; the same graph gives the same text.
+
+    A computation is a box, a fusion's a grey one. Alternatives are orange hexagons;
+    the edge from each choice says which it is and who proposes it. Dashed edges are
+    control dependencies, dotted ones lead from a computation to its caller.
+    """
+    graph = graph_of(graph)
+    nodes = list(node_rows(graph))
+    alternatives = list(alternative_rows(graph))
+    lines = [
+        f"digraph {_quoted(graph.module_name)} {{",
+        '  node [shape=box, fontname="monospace", fontsize=10, style=filled, '
+        'fillcolor="white"];',
+        '  edge [fontname="monospace", fontsize=9];',
+    ]
+    offsets = graph.computation_offsets.tolist()
+    for number, computation in enumerate(computation_rows(graph)):
+        color = "gray92" if computation["is_fusion"] else "white"
+        label = computation["name"] + (" (entry)" if computation["is_entry"] else "")
+        lines += [
+            f"  subgraph cluster_{number} {{",
+            f'    label={_quoted(label)}; fontname="monospace"; style=filled; '
+            f'fillcolor="{color}";',
+        ]
+        lines += [
+            f"    n{node} [{_dot_style(nodes[node])}];"
+            for node in range(offsets[number], offsets[number + 1])
+        ]
+        lines.append("  }")
+    for target, node in enumerate(nodes):
+        operands = node["operands"]
+        if "alternative" in node:
+            passes = alternatives[node["alternative"]]["passes"]
+            for choice, source in enumerate(operands):
+                label = ", ".join(passes[choice]) if choice else "original"
+                lines.append(
+                    f"  n{source} -> n{target} "
+                    f'[label={_quoted(f"{choice}: {label}")}, color="darkorange"];'
+                )
+        else:
+            for index, source in enumerate(operands):
+                label = f" [label={_quoted(str(index))}]" if len(operands) > 1 else ""
+                lines.append(f"  n{source} -> n{target}{label};")
+        lines += [
+            f"  n{source} -> n{target} [style=dashed];"
+            for source in node["control_predecessors"]
+        ]
+        lines += [
+            f"  n{int(graph.computation_roots[callee])} -> n{target} [style=dotted];"
+            for callee in node.get("calls", ())
+        ]
+    lines.append("}")
+    return "\n".join(lines) + "\n"
+
+
+def _dot_style(node: dict[str, Any]) -> str:
+    if "alternative" in node:
+        label = f"alternative {node['alternative']}\n{node['name']} {node['shape']}"
+        return f'label={_quoted(label)}, shape=hexagon, fillcolor="orange"'
+    details = [
+        str(node[key])
+        for key in ("custom_call_target", "comparison_direction", "tuple_index")
+        if key in node
+    ]
+    opcode = " ".join([node["opcode"], *details])
+    label = f"{node['name']}\n{opcode}\n{node['shape']}"
+    colors = {"parameter": "lightblue", "constant": "lightgray", "fusion": "gray92"}
+    color = colors.get(node["opcode"], "white")
+    border = ", penwidth=2" if node.get("is_root") else ""
+    return f'label={_quoted(label)}, fillcolor="{color}"{border}'
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'

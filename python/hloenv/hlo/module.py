@@ -1,0 +1,510 @@
+# SPDX-License-Identifier: Apache-2.0
+"""HLO modules as values."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._native import core, is_text
+from .._registry import load_attribute
+from ..errors import (
+    DoubtfulModuleError,
+    InvalidModuleError,
+    ModuleTooLargeError,
+    ParseError,
+    PlaceError,
+)
+from ..process.child import try_load
+from .decided import pass_names_of
+from .position import from_note, to_note
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# XLA's names for element types that numpy knows under another name, and those
+# that only ml_dtypes has.
+_DTYPE_NAMES = {
+    "pred": "bool",
+    "s8": "int8",
+    "s16": "int16",
+    "s32": "int32",
+    "s64": "int64",
+    "u8": "uint8",
+    "u16": "uint16",
+    "u32": "uint32",
+    "u64": "uint64",
+    "f16": "float16",
+    "f32": "float32",
+    "f64": "float64",
+    "c64": "complex64",
+    "c128": "complex128",
+}
+_ML_DTYPE_NAMES = {"bf16": "bfloat16", "s4": "int4", "u4": "uint4"}
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """One flat leaf of a module's inputs or outputs.
+
+    Attributes:
+        shape: dimensions, major to minor.
+        hlo_dtype: XLA's name of the element type ("f32", "pred", "token", ...).
+    """
+
+    shape: tuple[int, ...]
+    hlo_dtype: str
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The numpy dtype; bfloat16 and the 8- and 4-bit types need ml_dtypes.
+
+        Raises:
+            TypeError: numpy has no such type (tokens, opaque values).
+        """
+        if self.hlo_dtype in _DTYPE_NAMES:
+            return np.dtype(_DTYPE_NAMES[self.hlo_dtype])
+        name = _ML_DTYPE_NAMES.get(self.hlo_dtype)
+        if name is None and self.hlo_dtype.startswith("f8"):
+            name = "float8_" + self.hlo_dtype[2:]
+        if name is None:
+            raise TypeError(f"numpy has no dtype for HLO type {self.hlo_dtype!r}")
+        import ml_dtypes
+
+        dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+        return dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the array in bytes, as numpy stores it."""
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class ModuleCost:
+    """What XLA's cost analysis says of the whole module.
+
+    Attributes:
+        flops: floating-point operations; a loop body counts once.
+        bytes: bytes read and written by all instructions.
+        transcendentals: exp, log, tanh and the like.
+    """
+
+    flops: float
+    bytes: float
+    transcendentals: float
+
+
+class HloModule:
+    """An HLO module. It never changes: what rewrites it returns another one.
+
+    Threads may share a module. Beside the HLO it remembers where in XLA's own
+    pipeline it stands, so that `compile` can go on from there.
+
+    `from_text`, `from_file` and `from_proto` take any input: they return a module or
+    raise an exception, and the process goes on. XLA's own parser and proto reader end
+    their process on unsound input (a CHECK failure), so hloenv checks the structure
+    first: names, types, dimensions, layouts, operand counts, attributes of each
+    operation, calls. Input that passes is read in this process. What the check does
+    not know (collectives, asynchronous operations, shardings, tiled layouts, ...) or
+    finds wrong is read in a child process first, which is started when it is needed
+    for the first time (about a second) and serves all later input; where that
+    process crashes, the input is refused. Then XLA's verifier runs, unless `verify`
+    is false.
+
+    Attributes:
+        place: how far XLA's pipeline has run, None at its start.
+        decided: names of the passes whose rewrites have been decided. XLA's later
+            passes do not make what was rejected.
+    """
+
+    __slots__ = ("_decided", "_is_verified", "_raw", "_source", "place")
+
+    def __init__(self) -> None:
+        raise TypeError(
+            "make modules with HloModule.from_text, from_file, from_proto or from_jax"
+        )
+
+    _raw: core.Module
+    _is_verified: bool
+    # What it was read from, which pickles with it: passes see an order of instructions
+    # and users that neither text nor protos of the module keep.
+    _source: str | bytes | None
+    place: Any
+    _decided: frozenset[str]  # entries, as decided.py has them
+
+    @classmethod
+    def _wrap(
+        cls,
+        module: core.Module,
+        *,
+        place: Any = None,
+        decided: frozenset[str] = frozenset(),
+        is_verified: bool = True,
+    ) -> HloModule:
+        self = object.__new__(cls)
+        self._raw = module
+        self._is_verified = is_verified
+        self._source = None
+        self.place = place
+        self._decided = decided
+        return self
+
+    @property
+    def decided(self) -> frozenset[str]:
+        """Names of the passes whose rewrites have been decided."""
+        return pass_names_of(self._decided)
+
+    @property
+    def _core(self) -> core.Module:
+        """The module, verified, for callers that hand it to XLA.
+
+        Raises:
+            InvalidModuleError: it was loaded with `verify=False`, and is not valid.
+        """
+        if not self._is_verified:
+            self.verify()
+        return self._raw
+
+    @classmethod
+    def from_text(cls, text: str, *, verify: bool = True) -> HloModule:
+        """Parses HLO text; as `save` wrote it, at the place that it was saved at.
+
+        Args:
+            text: what `to_text` writes, or what XLA dumps.
+            verify: whether XLA's verifier checks the module now. If not, it does so
+                before anything but reading, printing and counting is done with the
+                module.
+
+        Raises:
+            ParseError: this is not HLO text; the message points at the place.
+            InvalidModuleError: the module breaks a rule of HLO, or XLA crashes on it.
+            PlaceError: what it says of its place is not what `save` writes.
+            MeasureTimeout: the child process did not finish reading it in time.
+        """
+        if not isinstance(text, str):
+            raise ParseError(
+                f"HLO text has to be a str, not {type(text).__name__}; "
+                "from_proto takes bytes"
+            )
+        if not text.strip():
+            raise ParseError("the HLO text is empty; it starts with 'HloModule NAME'")
+        if not is_text(text):
+            raise ParseError("the HLO text holds halves of surrogate pairs")
+        return _at_its_place(_load(text, verify=verify), text, is_verified=verify)
+
+    @classmethod
+    def from_proto(cls, data: bytes, *, verify: bool = True) -> HloModule:
+        """Reads a serialized HloModuleProto or HloProto, as `from_text` reads text.
+
+        Raises:
+            ParseError: the bytes are neither.
+            InvalidModuleError: the module breaks a rule of HLO, or XLA crashes on it.
+            PlaceError: what it says of its place is not what `save` writes.
+            MeasureTimeout: the child process did not finish reading it in time.
+        """
+        if not isinstance(data, (bytes, bytearray, memoryview)):
+            raise ParseError(f"a proto has to be bytes, not {type(data).__name__}")
+        source = bytes(data)
+        return _at_its_place(_load(source, verify=verify), source, is_verified=verify)
+
+    @classmethod
+    def from_file(
+        cls, path: str | os.PathLike[str], *, verify: bool = True
+    ) -> HloModule:
+        """Reads text (.hlo, .txt, or what starts like HLO), else a proto.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            ParseError: the content is neither text nor proto.
+            InvalidModuleError: the module breaks a rule of HLO, or XLA crashes on it.
+            PlaceError: what it says of its place is not what `save` writes.
+        """
+        data = Path(path).read_bytes()
+        try:
+            if Path(path).suffix in (".hlo", ".txt"):
+                return cls.from_text(data.decode(), verify=verify)
+            return read_text_or_proto(data, verify=verify)
+        except (ParseError, UnicodeDecodeError) as error:
+            raise ParseError(f"{os.fspath(path)}: {error}") from None
+        except (InvalidModuleError, PlaceError) as error:
+            raise type(error)(f"{os.fspath(path)}: {error}") from None
+
+    @classmethod
+    def from_jax(cls, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> HloModule:
+        """Lowers a JAX function for these arguments.
+
+        `fn` may be a plain or a jitted function. The module is what jax hands to
+        XLA, before any optimization.
+
+        Raises:
+            ImportError: jax is not installed.
+        """
+        from_jax = load_attribute("hloenv.jax:from_jax")
+        lowered: HloModule = from_jax(fn, *args, **kwargs)
+        return lowered
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes a proto to a path that ends in .pb, text to any other.
+
+        With them goes the module's place and what has been decided, in an attribute of
+        the module, so that who reads the file goes on from there. A module that all of
+        XLA's passes have run on has no place: compile it with `finish="none"`.
+        """
+        noted = self._raw.with_note(to_note(self.place, self._decided))
+        if os.fspath(path).endswith(".pb"):
+            Path(path).write_bytes(noted.to_proto())
+        else:
+            Path(path).write_text(noted.to_text() + "\n", encoding="utf-8")
+
+    def to_text(self) -> str:
+        """HLO text with all constants, which `from_text` reads back.
+
+        Raises:
+            InvalidModuleError: an attribute holds bytes that are no text.
+        """
+        try:
+            return self._raw.to_text()
+        except UnicodeDecodeError as error:
+            around = error.object[max(0, error.start - 40) : error.start + 20]
+            raise InvalidModuleError(
+                f"module {self.name!r} has no text: byte {error.start} of it is not "
+                f"UTF-8, in {around!r}"
+            ) from None
+
+    def to_proto(self) -> bytes:
+        """A serialized HloModuleProto."""
+        return self._raw.to_proto()
+
+    def clone(self) -> HloModule:
+        """A deep copy with the same names."""
+        return HloModule._wrap(
+            self._raw.clone(),
+            place=self.place,
+            decided=self._decided,
+            is_verified=self._is_verified,
+        )
+
+    def fingerprint(self) -> str:
+        """128-bit hash of the live graph, as 32 hex digits.
+
+        Blind to names, ids, metadata, dead code and, unless the module is
+        scheduled, to order. Stable over processes.
+        """
+        return self._core.fingerprint()
+
+    def input_specs(self) -> tuple[ArraySpec, ...]:
+        """One for each flat leaf of the parameters, in order."""
+        return tuple(
+            ArraySpec(shape, dtype) for dtype, shape in self._raw.input_specs()
+        )
+
+    def output_specs(self) -> tuple[ArraySpec, ...]:
+        """One for each flat leaf of the result, in order."""
+        return tuple(
+            ArraySpec(shape, dtype) for dtype, shape in self._raw.output_specs()
+        )
+
+    @property
+    def entry_layout(self) -> str:
+        """Types, shapes and layouts of all parameters and of the result, as HLO text.
+
+        Two modules that differ here cannot stand in for each other.
+        """
+        return self._raw.entry_layout
+
+    @property
+    def name(self) -> str:
+        """The module's name."""
+        return self._raw.name
+
+    @property
+    def instruction_count(self) -> int:
+        """Instructions of all computations, dead ones included."""
+        return self._raw.instruction_count
+
+    @property
+    def computation_count(self) -> int:
+        """Computations, the entry included."""
+        return self._raw.computation_count
+
+    def opcode_counts(self) -> dict[str, int]:
+        """Instructions of all computations by opcode, sorted by name."""
+        return self._raw.opcode_counts()
+
+    def verify(self) -> None:
+        """Runs XLA's verifier.
+
+        Raises:
+            InvalidModuleError: the module breaks a rule of HLO.
+        """
+        if self._is_verified or self._source is None:
+            self._raw.verify()
+        else:
+            # XLA's verifier, too, may crash on what has not been checked.
+            _load(self._source, verify=True)
+        self._is_verified = True
+        self._is_verified = True
+
+    def cost(self) -> ModuleCost:
+        """XLA's cost analysis of the entry computation and what it calls."""
+        return ModuleCost(*self._core.cost())
+
+    def __repr__(self) -> str:
+        return (
+            f"<HloModule {self.name!r}: {self.instruction_count} instructions in "
+            f"{self.computation_count} computations>"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._source is not None:
+            return _unpickle_source, (self._source, self._is_verified)
+        module = (self._raw.to_proto(), self.place, self._decided, self._is_verified)
+        return _unpickle, module
+
+
+def _unpickle(
+    proto: bytes, place: Any, decided: frozenset[str], is_verified: bool = True
+) -> HloModule:
+    module = read_here(proto)
+    return HloModule._wrap(
+        module, place=place, decided=decided, is_verified=is_verified
+    )
+
+
+def _unpickle_source(source: str | bytes, is_verified: bool = True) -> HloModule:
+    return _at_its_place(read_here(source), source, is_verified=is_verified)
+
+
+def _read(content: str | bytes, *, check_structure: bool, verify: bool) -> core.Module:
+    if isinstance(content, str):
+        return core.Module.from_text(
+            content, check_structure=check_structure, verify=verify
+        )
+    return core.Module.from_proto(
+        content, check_structure=check_structure, verify=verify
+    )
+
+
+def read_here(content: str | bytes, *, verify: bool = False) -> core.Module:
+    """Reads text or a proto in this process, whatever XLA does then.
+
+    For what hloenv or jax wrote, and for processes that may crash.
+    """
+    return _read(content, check_structure=False, verify=verify)
+
+
+# Whether this process may crash: those that hloenv starts to work on modules.
+_is_expendable = False
+
+
+def become_expendable() -> None:
+    """From now on modules are read here without a check: this process may crash."""
+    global _is_expendable
+    _is_expendable = True
+
+
+def _load(content: str | bytes, *, verify: bool) -> core.Module:
+    """Reads untrusted input."""
+    if _is_expendable:
+        return read_here(content, verify=verify)
+    try:
+        return _read(content, check_structure=True, verify=verify)
+    except DoubtfulModuleError as doubt:
+        try_load(content, verify=verify, doubt=str(doubt))
+    return read_here(content, verify=verify)
+
+
+def _at_its_place(
+    module: core.Module, source: str | bytes, *, is_verified: bool
+) -> HloModule:
+    place, decided = from_note(module.note)
+    if module.note:
+        module = module.with_note("")
+    result = HloModule._wrap(
+        module, place=place, decided=decided, is_verified=is_verified
+    )
+    result._source = source
+    return result
+
+
+def read_trusted(content: str | bytes) -> HloModule:
+    """As `read_text_or_proto`, of what another process has verified or jaxlib made."""
+    if isinstance(content, bytes) and _is_text(content):
+        content = content.decode()
+    return _at_its_place(read_here(content), content, is_verified=True)
+
+
+def _is_text(content: bytes) -> bool:
+    return content.lstrip().startswith((b"HloModule", b"//", b"/*"))
+
+
+def read_text_or_proto(content: str | bytes, *, verify: bool = True) -> HloModule:
+    """A module from text, or from bytes of text or of a proto.
+
+    Raises:
+        ParseError: neither.
+        InvalidModuleError: the module breaks a rule of HLO, or XLA crashes on it.
+        UnicodeDecodeError: text that is not UTF-8.
+    """
+    if isinstance(content, str):
+        return HloModule.from_text(content, verify=verify)
+    if _is_text(content):
+        return HloModule.from_text(content.decode(), verify=verify)
+    return HloModule.from_proto(content, verify=verify)
+
+
+def as_module(module: HloModule | str | os.PathLike[str]) -> HloModule:
+    """A module from a module, HLO text, or a path.
+
+    A string with a line break or that starts with "HloModule" is text; any other
+    is a path.
+
+    Raises:
+        ParseError: neither.
+        FileNotFoundError: a path that does not exist.
+    """
+    if isinstance(module, HloModule):
+        return module
+    if isinstance(module, str):
+        if module.lstrip().startswith("HloModule") or "\n" in module:
+            return HloModule.from_text(module)
+        return HloModule.from_file(module)
+    if isinstance(module, os.PathLike):
+        return HloModule.from_file(module)
+    raise ParseError(
+        "a module is an HloModule, HLO text, or a path to text or proto, not "
+        f"{type(module).__name__}"
+    )
+
+
+def check_size(module: HloModule, max_instructions: int) -> None:
+    """Refuses a module that is larger than a limit.
+
+    Raises:
+        ModuleTooLargeError: it has more than `max_instructions` instructions.
+    """
+    if module.instruction_count > max_instructions:
+        raise ModuleTooLargeError(
+            f"module {module.name!r} has {module.instruction_count} instructions; "
+            f"the limit here is {max_instructions}"
+        )
+
+
+def identity(module: HloModule) -> str:
+    """Fingerprint of the module and of what XLA must not do to it."""
+    entries = sorted(each for each in module._decided if not each.endswith("?"))
+    if not entries:
+        return module.fingerprint()
+    digest = hashlib.sha256("\n".join(entries).encode()).hexdigest()
+    return f"{module.fingerprint()}+{digest[:16]}"
+
+
+def decided_of(module: HloModule) -> list[str]:
+    """What was decided on a module, sorted, as the C++ core takes it."""
+    return sorted(module._decided)

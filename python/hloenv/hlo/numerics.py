@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each pass promises about the values of floats.
+
+"exact": the same operations on the same values. The backend may still contract them, or
+order the terms of a sum, in another way: XLA leaves both open, within one fusion and
+from one fusion to the next. Where a program compares a value with what it picks from it
+(`x == max(x)`), that shows only if the value is computed twice, which
+`Alternatives.duplicates_compared` marks.
+
+"rounding": other operations of the same mathematical value. Results differ by rounding,
+relative to the largest intermediate value. Of hloenv's own passes that is all, wherever
+the products and sums of any two values that the rewritten operations read are in the
+range of their type (for dots: summed over the contracted dimension): nothing finite
+becomes infinite or NaN, and nothing vanishes. Beyond that range, results may overflow
+or vanish in one order and not in the other. Infinities and huge masks that the module
+holds as constants, and what comes of them, are beyond it, so rewrites that would read
+them are not proposed. XLA's passes of this class promise what XLA's authors do.
+
+"unsafe": results may differ for NaN, infinities and zeros of either sign. No pass does
+that with its default options; `general-simplify` does with `unsafe`.
+
+Integers and predicates are exact in all three.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Numerics = Literal["exact", "rounding", "unsafe"]
+
+# All other passes are exact.
+ROUNDING = frozenset(
+    {
+        "algsimp",
+        "all-reduce-promotion",
+        "batch-dot-simplification",
+        "batchnorm_expander",
+        "bf16-mixed-precision-removal",
+        "change-op-data-type",
+        "cholesky_expander",
+        "constant_folding",
+        "convolution-canonicalization",
+        "convolution-group-converter",
+        "cpu-parallel-task-assigner",
+        "dot-library-passes",
+        "dot-library-rewriter",
+        "dot-lowering",
+        "dot_decomposer",
+        "eigh_expander",
+        "float-normalization-bf16",
+        "float-normalization-f4e2m1fn",
+        "float-normalization-f8e3m4",
+        "float-normalization-f8e4m3",
+        "float-normalization-f8e4m3b11fnuz",
+        "float-normalization-f8e4m3fn",
+        "float-normalization-f8e4m3fnuz",
+        "float-normalization-f8e5m2",
+        "float-normalization-f8e5m2fnuz",
+        "float-normalization-f8e8m0fnu",
+        "general-layout",
+        "general-simplify",
+        "logistic-expander",
+        "merge-dots",
+        "operand_upcaster",
+        "post_scatter_expansion_simplification",
+        "qr_expander",
+        "reassociate",
+        "reduce-decomposer",
+        "reduce-window-rewriter",
+        "result_caster",
+        "rng-expander",
+        "scatter_expander",
+        "select_and_scatter_expander",
+        "simplification",
+        "simplify-fp-conversions",
+        "transpose-folding",
+        "tree_reduction_rewriter",
+        "triangular_solve_expander",
+    }
+)
+
+
+def numerics_of(name: str) -> Numerics:
+    """The class of a pass of `list_passes()`, with its default options."""
+    return "rounding" if name in ROUNDING else "exact"

@@ -1,0 +1,420 @@
+# SPDX-License-Identifier: Apache-2.0
+"""XLA's passes by name, with typed options, alone or in pipelines."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any, Literal
+
+import numpy as np
+
+from .._native import core, is_text
+from ..errors import PassOptionError
+from .module import HloModule, as_module
+from .numerics import Numerics, numerics_of
+from .renamed import current_name
+
+OptionValue = bool | int | float | str
+OptionType = Literal["bool", "int", "float", "string"]
+StopReason = Literal["ran-once", "converged", "iteration-limit"]
+
+
+@dataclass(frozen=True)
+class PassOption:
+    """One option of a pass.
+
+    Attributes:
+        name: keyword of `Pass`.
+        type: "bool", "int", "float" (takes ints too) or "string".
+        default: value when not given.
+        doc: one sentence.
+        allowed: values of a string option; empty when any will do.
+        minimum: least value of an int option, or None.
+    """
+
+    name: str
+    type: OptionType
+    default: OptionValue
+    doc: str
+    allowed: tuple[str, ...] = ()
+    minimum: int | None = None
+
+
+@dataclass(frozen=True)
+class PassInfo:
+    """What `describe_pass` says of a pass.
+
+    Attributes:
+        name: XLA's own name.
+        summary: what it does, in a sentence or two.
+        options: sorted by name.
+        candidate: whether it only proposes rewrites one by one, so that it gives
+            alternatives but cannot run.
+        class_name: XLA's C++ class.
+        kinds: what its alternatives have been seen to be (`Alternative.kind`) on real
+            modules, sorted; empty if none of them gave it anything to do.
+        indivisible_reasons: why it was taken or left as a whole where it was.
+        numerics: what it promises about floats, with its default options: "exact" or
+            "rounding"; `hloenv.hlo.numerics` says what these mean.
+    """
+
+    name: str
+    summary: str
+    options: tuple[PassOption, ...]
+    candidate: bool
+    class_name: str
+    kinds: tuple[str, ...] = ()
+    indivisible_reasons: tuple[str, ...] = ()
+    numerics: Numerics = "exact"
+
+
+def list_passes() -> tuple[str, ...]:
+    """Names of all passes, sorted."""
+    return tuple(core.list_passes())
+
+
+def excluded_passes() -> dict[str, str]:
+    """XLA's passes that are left out, sorted, each with the reason."""
+    return dict(core.excluded_passes())
+
+
+@functools.cache
+def _pass_table() -> dict[str, dict[str, Any]]:
+    path = resources.files(__package__) / "pass_table.json"
+    table: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+    return table
+
+
+def describe_pass(name: str) -> PassInfo:
+    """Summary and options of one pass.
+
+    Raises:
+        UnknownPassError: no pass has this name; the message suggests one.
+        PassOptionError: the name is no str.
+    """
+    return _describe_pass(_checked_name(name, "a pass"))
+
+
+@functools.cache
+def _describe_pass(name: str) -> PassInfo:
+    info = core.describe_pass(name)
+    return PassInfo(
+        name=info["name"],
+        summary=info["summary"],
+        options=tuple(PassOption(**option) for option in info["options"]),
+        candidate=info["candidate"],
+        class_name=info["class_name"],
+        kinds=tuple(sorted(_pass_table().get(name, {}).get("kinds", ()))),
+        indivisible_reasons=tuple(_pass_table().get(name, {}).get("reasons", ())),
+        numerics=numerics_of(name),
+    )
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Pass:
+    """One pass with options.
+
+    Attributes:
+        name: as in `list_passes`.
+        options: what was given, sorted by name; all else has its default.
+
+    Raises:
+        UnknownPassError: no pass has this name.
+        PassOptionError: the pass has no such option, or the value has another type
+            (a bool is no int; an int will do for a float) or is not allowed.
+    """
+
+    name: str
+    options: tuple[tuple[str, OptionValue], ...]
+
+    def __init__(self, name: str, /, **options: OptionValue) -> None:
+        name = _checked_name(name, "a pass")
+        types = {option.name: option.type for option in describe_pass(name).options}
+        given: dict[str, Any] = {}
+        for key, value in options.items():
+            plain = value.item() if isinstance(value, np.generic) else value
+            # One stored form for 2 and 2.0, so that equal passes print alike.
+            if types.get(key) == "float" and type(plain) is int:
+                plain = float(plain)
+            if isinstance(plain, str) and not is_text(plain):
+                raise PassOptionError(
+                    f"option {key!r} of pass {name!r} is no text: {plain!r}"
+                )
+            given[key] = plain
+        core.check_pass(name, given)
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "options", tuple(sorted(given.items())))
+
+    def __repr__(self) -> str:
+        arguments = [repr(self.name), *(f"{k}={v!r}" for k, v in self.options)]
+        return f"Pass({', '.join(arguments)})"
+
+    def to_json(self) -> dict[str, Any]:
+        """A value that `json.dumps` takes; `from_json` reads it back."""
+        return {"pass": self.name, "options": dict(self.options)}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Pass:
+        """Reads what `to_json` wrote.
+
+        Raises:
+            UnknownPassError, PassOptionError: as the constructor; PassOptionError
+                also where this is not what `to_json` writes.
+        """
+        if (
+            not isinstance(value, Mapping)
+            or set(value) != {"pass", "options"}
+            or not isinstance(value["options"], Mapping)
+        ):
+            raise PassOptionError(
+                "a pass in JSON is an object with 'pass', a name, and 'options', an "
+                f"object, not {value!r}"
+            )
+        return cls(value["pass"], **value["options"])
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Pipeline:
+    """Passes and pipelines in order, once or to a fixed point.
+
+    Attributes:
+        name: what alternatives, traces and errors call it.
+        passes: names become `Pass`es without options.
+        fixed_point: run again until one round changes nothing.
+        max_iterations: rounds after which a fixed point stops anyway.
+
+    Raises:
+        UnknownPassError: a name is no pass.
+        PassOptionError: no passes, or arguments of other types.
+    """
+
+    name: str
+    passes: tuple[Pass | Pipeline, ...]
+    fixed_point: bool
+    max_iterations: int
+
+    def __init__(
+        self,
+        name: str,
+        passes: Iterable[str | Pass | Pipeline],
+        *,
+        fixed_point: bool = False,
+        max_iterations: int = 25,
+    ) -> None:
+        name = _checked_name(name, "a pipeline")
+        if isinstance(passes, str | Pass | Pipeline) or not isinstance(
+            passes, Iterable
+        ):
+            raise PassOptionError(
+                f"pipeline {name!r} takes a list of passes, not {passes!r}; "
+                f"one pass goes in a list too: [{passes!r}]"
+            )
+        if not isinstance(fixed_point, bool):
+            raise PassOptionError(
+                f"fixed_point of pipeline {name!r} is True or False, not "
+                f"{fixed_point!r}"
+            )
+        if isinstance(max_iterations, bool) or not isinstance(max_iterations, int):
+            raise PassOptionError(
+                f"max_iterations of pipeline {name!r} is an int, not "
+                f"{max_iterations!r} ({type(max_iterations).__name__})"
+            )
+        if not 1 <= max_iterations < 2**31:
+            raise PassOptionError(
+                f"max_iterations of pipeline {name!r} is {max_iterations}, but must "
+                "be at least 1 and fit 32 bits"
+            )
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "passes", tuple(_as_step(item) for item in passes))
+        object.__setattr__(self, "fixed_point", fixed_point)
+        object.__setattr__(self, "max_iterations", max_iterations)
+        if not self.passes:
+            raise PassOptionError(
+                f"pipeline {name!r} is empty: it needs at least one pass"
+            )
+
+    def __repr__(self) -> str:
+        arguments = [
+            repr(self.name),
+            repr([_short(item) for item in self.passes]),
+        ]
+        if self.fixed_point:
+            arguments.append("fixed_point=True")
+        if self.max_iterations != 25:
+            arguments.append(f"max_iterations={self.max_iterations}")
+        return f"Pipeline({', '.join(arguments)})"
+
+    def to_json(self) -> dict[str, Any]:
+        """A value that `json.dumps` takes; `from_json` reads it back."""
+        return {
+            "pipeline": self.name,
+            "passes": [item.to_json() for item in self.passes],
+            "fixed_point": self.fixed_point,
+            "max_iterations": self.max_iterations,
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Pipeline:
+        """Reads what `to_json` wrote.
+
+        Raises:
+            UnknownPassError, PassOptionError: as the constructor; PassOptionError
+                also where this is not what `to_json` writes.
+        """
+        keys = {"pipeline", "passes", "fixed_point", "max_iterations"}
+        if (
+            not isinstance(value, Mapping)
+            or set(value) != keys
+            or not isinstance(value["passes"], list)
+        ):
+            raise PassOptionError(
+                f"a pipeline in JSON is an object with {sorted(keys)}, of which "
+                f"'passes' is a list, not {value!r}"
+            )
+        return cls(
+            value["pipeline"],
+            [from_json(item) for item in value["passes"]],
+            fixed_point=value["fixed_point"],
+            max_iterations=value["max_iterations"],
+        )
+
+
+def from_json(value: Mapping[str, Any]) -> Pass | Pipeline:
+    """Reads what `Pass.to_json` or `Pipeline.to_json` wrote.
+
+    Raises:
+        UnknownPassError, PassOptionError: as the two constructors.
+    """
+    if isinstance(value, Mapping) and "pipeline" in value:
+        return Pipeline.from_json(value)
+    return Pass.from_json(value)
+
+
+def as_pipeline(item: str | Pass | Pipeline) -> Pipeline:
+    """A pass, by name or with options, as a pipeline of one with its name.
+
+    Raises:
+        UnknownPassError: the name is no pass.
+        PassOptionError: this is neither name, pass nor pipeline.
+    """
+    step = _as_step(item)
+    return step if isinstance(step, Pipeline) else Pipeline(step.name, [step])
+
+
+def pass_names(items: Iterable[Pass | Pipeline]) -> frozenset[str]:
+    """Names of all passes in pipelines, however deep."""
+    names: set[str] = set()
+    for each in items:
+        names |= pass_names(each.passes) if isinstance(each, Pipeline) else {each.name}
+    return frozenset(names)
+
+
+@functools.cache
+def is_candidate(pipeline: Pipeline) -> bool:
+    """Whether it is one of our own passes, which only propose rewrites."""
+    (first, *others) = pipeline.passes
+    return (
+        not others and isinstance(first, Pass) and describe_pass(first.name).candidate
+    )
+
+
+def to_core(pipeline: Pipeline) -> core.PipelineSpec:
+    """The C++ core's form of a pipeline."""
+    steps = [
+        to_core(item) if isinstance(item, Pipeline) else (item.name, dict(item.options))
+        for item in pipeline.passes
+    ]
+    return core.PipelineSpec(
+        pipeline.name,
+        steps,
+        fixed_point=pipeline.fixed_point,
+        max_iterations=pipeline.max_iterations,
+    )
+
+
+@dataclass(frozen=True)
+class StepRun:
+    """One run of one step of a pipeline.
+
+    Attributes:
+        path: names from the outermost nested pipeline to the step, "simplify/cse".
+        iteration: round of the pipeline that holds the step, from 0.
+        changed: whether the step reported a change.
+        duration_ns: time of the step.
+    """
+
+    path: str
+    iteration: int
+    changed: bool
+    duration_ns: int
+
+
+@dataclass(frozen=True)
+class PassRun:
+    """What came of running passes on a module.
+
+    Attributes:
+        module: the new module.
+        changed: whether any pass reported a change.
+        iterations: rounds of the outermost pipeline.
+        stop_reason: "ran-once" (no fixed point asked for), "converged" (the last
+            round changed nothing) or "iteration-limit".
+        duration_ns: time of all passes, without the copy of the module.
+        steps: every run of every step, in order.
+    """
+
+    module: HloModule
+    changed: bool
+    iterations: int
+    stop_reason: StopReason
+    duration_ns: int
+    steps: tuple[StepRun, ...]
+
+
+def run_passes(
+    module: HloModule | str | os.PathLike[str], *passes: str | Pass | Pipeline
+) -> PassRun:
+    """Runs passes on a copy of `module`, as XLA would.
+
+    Raises:
+        UnknownPassError, PassOptionError: a pass or option does not exist.
+        PassError: a pass failed, or only proposes alternatives.
+    """
+    if len(passes) == 1:
+        pipeline = as_pipeline(passes[0])
+    else:
+        pipeline = Pipeline("passes", passes)
+    before = as_module(module)
+    after, changed, result = core.run_passes(before._core, to_core(pipeline))
+    return PassRun(
+        module=HloModule._wrap(after, place=before.place, decided=before._decided),
+        changed=changed,
+        iterations=result["iterations"],
+        stop_reason=result["stop_reason"],
+        duration_ns=result["duration_ns"],
+        steps=tuple(StepRun(*step) for step in result["steps"]),
+    )
+
+
+def _as_step(item: str | Pass | Pipeline) -> Pass | Pipeline:
+    if isinstance(item, Pass | Pipeline):
+        return item
+    return Pass(_checked_name(item, "a pass"))
+
+
+def _short(item: Pass | Pipeline) -> str | Pass | Pipeline:
+    return item.name if isinstance(item, Pass) and not item.options else item
+
+
+def _checked_name(name: object, what: str) -> str:
+    if isinstance(name, str) and name and is_text(name):
+        return current_name(name)
+    raise PassOptionError(
+        f"{what} is named by a str that is not empty, not {name!r} "
+        f"({type(name).__name__}); passes are names, Pass or Pipeline objects"
+    )

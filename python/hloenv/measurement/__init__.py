@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Timing modules against a baseline, on one machine or many, and keeping results."""
+
+from __future__ import annotations
+
+from .config import Settings
+from .measurer import Measurer, measure
+from .record import Measurement
+from .store import Store
+
+__all__ = [
+    "Measurement",
+    "Measurer",
+    "Settings",
+    "Store",
+    "measure",
+]

@@ -1,0 +1,382 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measuring modules: how fast, against what, and whether the outputs are right."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Sequence
+from typing import Any, cast, overload
+
+import numpy as np
+
+from ..errors import ArgumentError, HloEnvError, MeasureTimeout, WorkerError
+from ..hlo.module import HloModule, as_module
+from ..process.child import Child
+from ..process.cpu_affinity import CoreLease
+from ..runtime.compare import OutputComparison
+from ..runtime.inputs import as_inputs
+from ..runtime.machine import this_machine
+from .config import Keys, Settings, header
+from .record import MeasureFailure, Measurement
+from .store import Store
+
+_RETRIES = 2
+
+ModuleLike = HloModule | str | os.PathLike[str]
+Inputs = Sequence[Any] | str | os.PathLike[str]
+
+
+# A string is a sequence of strings to the type checker; the first overload takes it.
+@overload
+def measure(
+    module: ModuleLike,
+    *,
+    baseline: ModuleLike | None = ...,
+    inputs: Inputs | None = ...,
+    store: Store | None = ...,
+    again: bool = ...,
+    **settings: Any,
+) -> Measurement: ...
+
+
+@overload
+def measure(
+    module: Sequence[ModuleLike],
+    *,
+    baseline: ModuleLike | None = ...,
+    inputs: Inputs | None = ...,
+    store: Store | None = ...,
+    again: bool = ...,
+    **settings: Any,
+) -> list[Measurement]: ...
+
+
+def measure(
+    module: ModuleLike | Sequence[ModuleLike],
+    *,
+    baseline: ModuleLike | None = None,
+    inputs: Inputs | None = None,
+    store: Store | None = None,
+    again: bool = False,
+    **settings: Any,
+) -> Measurement | list[Measurement]:
+    """Times modules against a baseline in a child process.
+
+    The baseline and the modules run in rounds, in a random order in each, pinned to
+    one core (`threads`), as several copies of their code. They go on until the
+    speed-up is known within 1 % (`precision`) or the module is clearly slower. The
+    outputs of each module are compared with the baseline's on two sets of inputs. What
+    goes wrong with a module is in its record, and never stops the others.
+
+    Args:
+        module: one module, or several.
+        baseline: what to compare with, by default the module itself with nothing
+            decided (the first, of several). It takes the rest of XLA's pipeline from
+            its place on; a raw module takes all of it, XLA's default.
+        inputs: one array for each flat leaf of the parameters, or a .npz or
+            .safetensors file of them (`hloenv.runtime.inputs.load_inputs`); by default
+            random ones.
+        store: where measurements are looked up, and kept.
+        again: measure what the store has already.
+        **settings: any of `Settings`: `repeats=100`, `timeout_s=10`, `threads=2`, ...
+
+    Returns:
+        One measurement, or a list in the order of the modules.
+
+    Raises:
+        ArgumentError: a setting out of its range, no modules, or unfit inputs.
+        HloEnvError: the baseline itself cannot be compiled or run.
+    """
+    is_one = isinstance(module, (HloModule, str, os.PathLike))
+    given = [module] if is_one else list(cast("Sequence[ModuleLike]", module))
+    modules = [as_module(cast("ModuleLike", each)) for each in given]
+    if not modules:
+        raise ArgumentError("measure needs at least one module")
+    with Measurer(Settings(**settings), store=store, again=again) as measurer:
+        results = measurer.measure(modules, baseline=baseline, inputs=inputs)
+    return results[0] if is_one else results
+
+
+class Measurer:
+    """Measures one group of modules after the other, in a process that stays warm.
+
+    Attributes:
+        settings: of all measurements.
+    """
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        store: Store | None = None,
+        again: bool = False,
+    ):
+        """Takes its cores; the process starts with the first measurement.
+
+        Args:
+            settings: how to measure.
+            store: where measurements are looked up, and kept.
+            again: measure what the store has already.
+
+        Raises:
+            ArgumentError: there are not so many cores.
+        """
+        self.settings = settings or Settings()
+        self._store = store
+        self._again = again
+        self._lease = CoreLease(self.settings.threads)
+        self._child: Child | None = None
+        # What the process holds: the baseline's identity, and what came with it.
+        self._held = ""
+        self._baseline_compile_ns = 0
+        self._is_interrupted = False
+
+    def measure(
+        self,
+        modules: Sequence[HloModule],
+        *,
+        baseline: ModuleLike | None = None,
+        inputs: Inputs | None = None,
+    ) -> list[Measurement]:
+        """As `hloenv.measure`, for several modules.
+
+        Raises:
+            ArgumentError: the inputs do not fit the baseline.
+            HloEnvError: the baseline itself cannot be compiled or run.
+        """
+        self._is_interrupted = False
+        if baseline is None:
+            first = modules[0]
+            original = HloModule._wrap(first._core, place=first.place)
+        else:
+            original = as_module(baseline)
+        group = _Group(self, list(modules), original, as_inputs(inputs, original))
+        if self._store is None:
+            return group.measure(list(range(len(modules))))
+        keys = [group.keys.of(module) for module in modules]
+        found = [None] * len(keys) if self._again else self._store.get_many(keys)
+        missing = [i for i, value in enumerate(found) if value is None]
+        measured = group.measure(missing) if missing else []
+        self._store.put_many(
+            [
+                (keys[i], result.to_json())
+                for i, result in zip(missing, measured, strict=True)
+            ]
+        )
+        results = dict(zip(missing, measured, strict=True))
+        return [
+            results[i] if value is None else Measurement.from_json(value)
+            for i, value in enumerate(found)
+        ]
+
+    def child_with(self, group: _Group) -> Child:
+        """The process, with the group's baseline in it.
+
+        Raises:
+            HloEnvError: the baseline itself cannot be compiled or run.
+        """
+        settings = self.settings
+        if self._child is None or not self._child.is_alive:
+            self._child = Child(
+                max_memory_bytes=settings.max_memory_bytes, cores=self._lease.cores
+            )
+            self._held = ""
+        if self._held != group.keys.identity:
+            request = {
+                "do": "baseline",
+                "seeds": list(
+                    range(settings.seed, settings.seed + settings.input_sets)
+                ),
+                **header(group.baseline, "legalize"),
+            }
+            blobs = [group.baseline.to_proto()]
+            if group.inputs is not None:
+                blobs.append(pickle.dumps(group.inputs))
+            answer, _ = self._child.request(
+                request, *blobs, timeout_s=settings.timeout_s
+            )
+            self._held = group.keys.identity
+            self._baseline_compile_ns = answer["compile_ns"]
+        return self._child
+
+    @property
+    def cores(self) -> tuple[int, ...]:
+        """Numbers of the cores that compile and run."""
+        return self._lease.cores
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether the measurement under way is to end."""
+        return self._is_interrupted
+
+    @property
+    def baseline_compile_ns(self) -> int:
+        """How long XLA's backend took for the baseline."""
+        return self._baseline_compile_ns
+
+    def interrupt(self) -> None:
+        """Ends the measurement under way, from any thread: a WorkerError there.
+
+        The next call starts afresh.
+        """
+        self._is_interrupted = True
+        child = self._child
+        if child is not None:
+            child.kill()
+
+    def close(self) -> None:
+        """Ends the process and gives its cores back; any number of calls."""
+        if self._child is not None:
+            self._child.close()
+        self._lease.release()
+
+    def __enter__(self) -> Measurer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Group:
+    """Modules with one baseline. Processes come and go, records stay."""
+
+    def __init__(
+        self,
+        measurer: Measurer,
+        modules: list[HloModule],
+        baseline: HloModule,
+        inputs: list[Any] | None,
+    ):
+        self._measurer = measurer
+        self._settings = measurer.settings
+        self._modules = modules
+        self.baseline = baseline
+        self.inputs = inputs
+        self._records: dict[int, dict[str, Any]] = {}
+        # A process that somebody kills is no fault of the modules in it.
+        self._retries = _RETRIES
+        self.keys = Keys(baseline, inputs, self._settings)
+
+    def measure(self, indices: list[int]) -> list[Measurement]:
+        """Measures those of the modules; one record each.
+
+        Raises:
+            HloEnvError: the baseline itself cannot be compiled or run.
+        """
+        while True:
+            try:
+                self._measure(indices)
+                break
+            except WorkerError as error:
+                if (
+                    not error.is_kill
+                    or self._retries == 0
+                    or self._measurer.is_interrupted
+                ):
+                    raise
+                self._retries -= 1
+                self._records.clear()
+        return [self._measurement(index) for index in indices]
+
+    def _measure(self, indices: list[int]) -> None:
+        """Loads and times `indices` together, and apart where that kills the child."""
+        loaded = self._load(indices)
+        if not loaded:
+            return
+        try:
+            self._time(loaded)
+        except (WorkerError, MeasureTimeout) as error:
+            self._check_kill(error)
+            if len(loaded) == 1:
+                self._fail(loaded[0], error)
+                return
+            for index in loaded:
+                self._measure([index])
+
+    def _load(self, indices: list[int]) -> list[int]:
+        """Loads what can be loaded of `indices`, all into one process."""
+        remaining = list(indices)
+        while True:
+            child = self._measurer.child_with(self)
+            failed = self._load_each(child, remaining)
+            if failed is None:
+                return [i for i in remaining if "error" not in self._records[i]]
+            remaining.remove(failed)
+
+    def _load_each(self, child: Child, indices: list[int]) -> int | None:
+        """Loads modules until one ends the child; returns that one."""
+        child.request({"do": "forget"})
+        for index in indices:
+            if "error" in self._records.get(index, {}):
+                continue
+            module = self._modules[index]
+            try:
+                self._records[index], _ = child.request(
+                    {
+                        "do": "load",
+                        "key": index,
+                        **header(module, self._settings.finish),
+                    },
+                    module.to_proto(),
+                    timeout_s=self._settings.timeout_s,
+                )
+            except (WorkerError, MeasureTimeout) as error:
+                self._check_kill(error)
+                self._fail(index, error)
+                return index
+            except HloEnvError as error:
+                self._fail(index, error)
+        return None
+
+    def _time(self, indices: list[int]) -> None:
+        settings = self._settings
+        limit_s = settings.timeout_s
+        answer, blobs = self._measurer.child_with(self).request(
+            {"do": "time", "keys": indices, "plan": vars(settings.plan)},
+            timeout_s=None if limit_s is None else limit_s * (len(indices) + 1),
+        )
+        for position, index in enumerate(indices):
+            ours, theirs = blobs[2 * position : 2 * position + 2]
+            self._records[index] |= {
+                "durations_ns": tuple(np.frombuffer(ours, "<i8").tolist()),
+                "baseline_ns": tuple(np.frombuffer(theirs, "<i8").tolist()),
+                "copies": tuple(answer["copies"][position]),
+                "stopped": answer["stopped"][position],
+            }
+
+    def _check_kill(self, error: HloEnvError) -> None:
+        """Raises what is not the fault of any module, while there are retries."""
+        if isinstance(error, WorkerError) and error.is_kill and self._retries > 0:
+            raise error
+
+    def _fail(self, index: int, error: HloEnvError) -> None:
+        failure = MeasureFailure(type(error).__name__, str(error))
+        self._records.setdefault(index, {})["error"] = failure
+
+    def _measurement(self, index: int) -> Measurement:
+        record = self._records.get(index, {})
+        error: MeasureFailure | None = record.get("error")
+        outputs = None
+        if "outputs" in record:
+            fields = {**record["outputs"], "index": tuple(record["outputs"]["index"])}
+            outputs = OutputComparison(**fields)
+            if error is None and not outputs.is_equal:
+                error = MeasureFailure("OutputMismatchError", str(outputs))
+        return Measurement(
+            fingerprint=self._modules[index].fingerprint(),
+            baseline=self.baseline.fingerprint(),
+            finish=self._settings.finish,
+            seed=self._settings.seed,
+            inputs=self.keys.inputs,
+            durations_ns=record.get("durations_ns", ()),
+            baseline_ns=record.get("baseline_ns", ()),
+            copies=record.get("copies", ()),
+            stopped=record.get("stopped", ""),
+            compile_ns=record.get("compile_ns", 0),
+            baseline_compile_ns=self._measurer.baseline_compile_ns,
+            outputs=outputs,
+            threads=self._settings.threads,
+            machine=this_machine().to_json(),
+            error=error,
+        )

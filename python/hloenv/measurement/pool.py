@@ -1,0 +1,311 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures many candidates on several workers, here or on other machines.
+
+An executor decides where: threads of this process, each with a child process on a core
+of its own, or Ray (`ray_executor.RayExecutor`). All the rest is the same: what the
+store has is not measured again, a lost worker's candidate goes to another, and a
+result is in the store before anybody hears of it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    Executor,
+    Future,
+    ThreadPoolExecutor,
+    wait,
+)
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..errors import ArgumentError
+from ..hlo.module import HloModule, as_module, decided_of
+from ..hlo.position import Place, as_tuple
+from ..runtime.inputs import as_inputs
+from .config import Keys, Settings
+from .measurer import Inputs, Measurer, ModuleLike
+from .record import Measurement
+from .store import RecordKey, Store
+
+# Candidates that wait for a worker, for each worker: enough that none is idle, few
+# enough that a generator of candidates is not read far ahead.
+_WAITING = 2
+
+SentModule = tuple[bytes, tuple[str, int, str] | None, list[str]]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One candidate, as it is sent to a worker.
+
+    Attributes:
+        candidate: its proto, place and decided passes.
+        baseline: the same of what it is compared with.
+        inputs: of both; None for random ones.
+        settings: how to measure.
+    """
+
+    candidate: SentModule
+    baseline: SentModule
+    inputs: list[Any] | None
+    settings: Settings
+
+
+@dataclass(frozen=True)
+class Result:
+    """One candidate's measurement.
+
+    Attributes:
+        index: of the candidate, in the order in which they were given.
+        measurement: its record; what went wrong is in there.
+        is_new: whether it was measured for this, and not found in the store or among
+            the other candidates.
+    """
+
+    index: int
+    measurement: Measurement
+    is_new: bool
+
+
+def measure_task(task: Task, measurer: Measurer) -> Measurement:
+    """Measures one candidate.
+
+    Raises:
+        HloEnvError: the baseline itself cannot be compiled or run.
+    """
+    candidate, baseline = _received(task.candidate), _received(task.baseline)
+    (result,) = measurer.measure([candidate], baseline=baseline, inputs=task.inputs)
+    return result
+
+
+class LocalExecutor(Executor):
+    """Threads, each with a child process that measures and stays warm."""
+
+    def __init__(self, workers: int):
+        """Threads and processes start as tasks come."""
+        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="hloenv")
+        self._of_thread = threading.local()
+        self._lock = threading.Lock()
+        self._measurers: set[Measurer] = set()
+
+    def submit(  # type: ignore[override]
+        self, task: Task, /
+    ) -> Future[Measurement]:
+        """Measures a task's candidate as soon as a worker is free."""
+        return self._threads.submit(self._run, task)
+
+    def _run(self, task: Task) -> Measurement:
+        measurer: Measurer | None = getattr(self._of_thread, "measurer", None)
+        if measurer is None or measurer.settings != task.settings:
+            self._drop(measurer)
+            measurer = self._of_thread.measurer = Measurer(task.settings)
+            with self._lock:
+                self._measurers.add(measurer)
+        return measure_task(task, measurer)
+
+    def _drop(self, measurer: Measurer | None) -> None:
+        if measurer is not None:
+            with self._lock:
+                self._measurers.discard(measurer)
+            measurer.close()
+
+    def interrupt(self) -> None:
+        """Ends the measurements under way, for which nobody waits any more."""
+        with self._lock:
+            measurers = list(self._measurers)
+        for measurer in measurers:
+            measurer.interrupt()
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Ends threads and processes."""
+        if cancel_futures:
+            self.interrupt()
+        self._threads.shutdown(wait=wait, cancel_futures=cancel_futures)
+        if wait:
+            with self._lock:
+                measurers, self._measurers = self._measurers, set()
+            for measurer in measurers:
+                measurer.close()
+
+
+class Evaluator:
+    """Measures candidates against a baseline, several at a time.
+
+    Args:
+        settings: how to measure.
+        store: where measurements are looked up, and kept.
+        workers: how many candidates at a time; by default as many as there are cores
+            for, with `settings.threads` each.
+        executor: who measures: something with `submit(task)`, as `LocalExecutor`, the
+            default, and `RayExecutor`. A given one is not shut down.
+        again: measure what the store has already.
+    """
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        store: Store | None = None,
+        workers: int | None = None,
+        executor: Any = None,
+        again: bool = False,
+    ):
+        """Workers start with the first candidate.
+
+        Raises:
+            ArgumentError: fewer than one worker.
+        """
+        self.settings = settings or Settings()
+        cores = len(os.sched_getaffinity(0)) // self.settings.threads
+        self.workers = max(1, cores) if workers is None else workers
+        if self.workers < 1:
+            raise ArgumentError(f"workers is {workers}; it takes at least 1")
+        self._store = store
+        self._again = again
+        self._owned = LocalExecutor(self.workers) if executor is None else None
+        self._executor: Any = self._owned if executor is None else executor
+
+    def evaluate(
+        self,
+        candidates: Iterable[HloModule],
+        *,
+        baseline: ModuleLike,
+        inputs: Inputs | None = None,
+        report: Callable[[Result], None] | None = None,
+    ) -> list[Measurement]:
+        """Measures all candidates.
+
+        Args:
+            candidates: any number; read as workers get free.
+            baseline: what each is compared with.
+            inputs: as in `measure`.
+            report: called with each result as it comes, in any order.
+
+        Returns:
+            One measurement for each candidate, in their order.
+
+        Raises:
+            HloEnvError: the baseline itself cannot be compiled or run.
+        """
+        results: dict[int, Measurement] = {}
+        for result in self.results(candidates, baseline=baseline, inputs=inputs):
+            results[result.index] = result.measurement
+            if report is not None:
+                report(result)
+        return [results[index] for index in sorted(results)]
+
+    def results(
+        self,
+        candidates: Iterable[HloModule],
+        *,
+        baseline: ModuleLike,
+        inputs: Inputs | None = None,
+    ) -> Iterator[Result]:
+        """The same, one result after the other as they come, in any order.
+
+        Leaving the loop early, or Ctrl-C, ends the measurements under way. What was
+        measured is in the store, so that the same call goes on from there.
+        """
+        original = as_module(baseline)
+        given = as_inputs(inputs, original)
+        keys = Keys(original, given, self.settings)
+        sent_baseline = _sent(original)
+        running: dict[Future[Measurement], RecordKey] = {}
+        # Who waits for what runs; the first of them had it started.
+        indices: dict[RecordKey, list[int]] = {}
+        waiting = enumerate(candidates)
+        is_more = True
+        try:
+            while is_more or running:
+                while is_more and len(running) < self.workers * _WAITING:
+                    following = next(waiting, None)
+                    if following is None:
+                        is_more = False
+                        break
+                    index, candidate = following
+                    key = keys.of(candidate)
+                    if key in indices:
+                        indices[key].append(index)
+                        continue
+                    stored = self._stored(key)
+                    if stored is not None:
+                        yield Result(index, stored, is_new=False)
+                        continue
+                    task = Task(_sent(candidate), sent_baseline, given, self.settings)
+                    running[self._executor.submit(task)] = key
+                    indices[key] = [index]
+                if not running:
+                    continue
+                done, _ = wait(running, return_when=FIRST_COMPLETED)
+                for future in done:
+                    key = running.pop(future)
+                    measurement = future.result()
+                    if self._store is not None:
+                        self._store.put(key, measurement.to_json())
+                    first, *others = indices.pop(key)
+                    yield Result(first, measurement, is_new=True)
+                    for index in others:
+                        yield Result(index, measurement, is_new=False)
+        finally:
+            for future in running:
+                future.cancel()
+            if running and self._owned is not None:
+                self._owned.interrupt()
+
+    def confirm(
+        self,
+        candidate: HloModule,
+        *,
+        baseline: ModuleLike,
+        inputs: Inputs | None = None,
+    ) -> Measurement:
+        """Measures a candidate afresh, whatever the store has.
+
+        For the best of many: the fastest of their timings is also the luckiest.
+
+        Raises:
+            HloEnvError: the baseline itself cannot be compiled or run.
+        """
+        original = as_module(baseline)
+        task = Task(
+            _sent(candidate),
+            _sent(original),
+            as_inputs(inputs, original),
+            replace(self.settings, seed=self.settings.seed + 1),
+        )
+        measurement: Measurement = self._executor.submit(task).result()
+        return measurement
+
+    def _stored(self, key: RecordKey) -> Measurement | None:
+        if self._store is None or self._again:
+            return None
+        value = self._store.get(key)
+        return None if value is None else Measurement.from_json(value)
+
+    def close(self) -> None:
+        """Ends the workers; any number of calls."""
+        if self._owned is not None:
+            self._owned.shutdown(cancel_futures=True)
+
+    def __enter__(self) -> Evaluator:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _sent(module: HloModule) -> SentModule:
+    return module.to_proto(), as_tuple(module.place), decided_of(module)
+
+
+def _received(sent: SentModule) -> HloModule:
+    proto, place, decided = sent
+    return HloModule._wrap(
+        HloModule.from_proto(proto)._core,
+        place=None if place is None else Place(*place),
+        decided=frozenset(decided),
+    )

@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The child process behind `measure`; `hloenv.child.Child` starts it.
+
+It answers the requests of `hloenv.child.Child` one after the other, each with one
+frame. An exception becomes an error answer; what XLA dies of ends the process, which
+the parent sees.
+
+Requests, by "do":
+    compile: compiles a module and forgets it.
+    baseline: compiles a module and runs it on inputs: those of each of the "seeds", or
+        the arrays that blob 1 pickles.
+    load: compiles a module under "key", runs it on the baseline's inputs, and compares
+        the outputs with the baseline's.
+    forget: drops all that was loaded but the baseline.
+    time: runs the baseline and all "keys" in turns, as "plan" says; two blobs of
+        durations for each, the module's and the baseline's.
+    kernels: compiles a module of kernels and times each; "ns" of one run of each.
+    read: reads an untrusted module, text if it "is_text", and does what a
+        caller does first with it; with "verify" XLA's verifier runs too.
+    call: calls a "function"; blob 0 pickles its arguments, the answer's its result.
+
+A module is blob 0, with its "place", what has been "decided", and its
+"finish".
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pickle
+import sys
+import threading
+import time
+from dataclasses import asdict, replace
+from typing import IO, Any
+
+import numpy as np
+
+from .._native import core
+from ..errors import ArgumentError, HloEnvError, InvalidModuleError
+from ..hlo.module import HloModule, become_expendable, read_here
+from ..hlo.pipeline import finish
+from ..hlo.position import Place
+from ..process.child import limit_memory, read_frame, write_frame
+from ..process.cpu_affinity import turn_to_time
+from ..runtime.compare import OutputComparison, compare_outputs
+from ..runtime.executable import Executable, compile
+from ..runtime.random_inputs import perturbed, random_inputs
+from ..runtime.upcast import widened, widened_inputs
+from .timing import Copies, Plan, time_against
+
+_PERTURBATIONS = 3
+
+# How long the timed rounds of a batch of kernels take, about, and how many they are.
+_KERNELS_NS = 2e8
+_FEWEST_ROUNDS, _MOST_ROUNDS = 5, 30
+_QUANTILE = 30
+# How often a worker looks whether its parent is still there.
+_LOOK_S = 1.0
+
+
+class Worker:
+    """What one process has loaded."""
+
+    def __init__(self) -> None:
+        """Holds nothing yet."""
+        self._baseline: Executable | None = None
+        self._copies: Copies | None = None
+        self._original: HloModule | None = None
+        self._examples: list[_Example] = []
+        self._loaded: dict[int, Executable] = {}
+
+    def answer(
+        self, request: dict[str, Any], blobs: list[bytes]
+    ) -> tuple[dict[str, Any], list[bytes]]:
+        """Does one request.
+
+        Raises:
+            HloEnvError: the request failed; the next one may come all the same.
+        """
+        match request["do"]:
+            case "compile":
+                module = _module(request, blobs[0])
+                compile(module, finish=request["finish"], isolate=False)
+                return {}, []
+            case "baseline":
+                return self._load_baseline(request, blobs), []
+            case "load":
+                return self._load(request, blobs[0]), []
+            case "forget":
+                self._loaded = {}
+                return {}, []
+            case "time":
+                return self._time(request)
+            case "kernels":
+                return {"ns": _time_kernels(request, blobs[0])}, []
+            case "read":
+                _read(request, blobs[0])
+                return {}, []
+            case "call":
+                return {}, [_call(request["function"], blobs[0])]
+            case other:
+                raise HloEnvError(f"no request is named {other!r}")
+
+    def _load_baseline(
+        self, request: dict[str, Any], blobs: list[bytes]
+    ) -> dict[str, Any]:
+        module = _module(request, blobs[0])
+        self._original = module
+        self._baseline = compile(module, finish=request["finish"], isolate=False)
+        self._copies = Copies(self._baseline)
+        if len(blobs) > 1:
+            given = [pickle.loads(blobs[1])]
+        else:
+            given = [random_inputs(module, seed=seed) for seed in request["seeds"]]
+        self._examples = [_Example(self._baseline, inputs) for inputs in given]
+        self._loaded = {}
+        return {"compile_ns": self._baseline.compile_ns}
+
+    def _compare(self, executable: Executable) -> OutputComparison:
+        """The worst of the comparisons on all inputs."""
+        assert self._original is not None
+        comparisons = [
+            example.compare(executable, self._original) for example in self._examples
+        ]
+        return max(comparisons, key=lambda each: (not each.is_equal, each.excess))
+
+    def _load(self, request: dict[str, Any], proto: bytes) -> dict[str, Any]:
+        assert self._baseline is not None
+        module = _module(request, proto)
+        if module.input_specs() != self._baseline.input_specs:
+            raise ArgumentError(
+                "the module and its baseline take different inputs: "
+                f"{_listed(module)} and {_listed(self._baseline.module)}"
+            )
+        executable = compile(module, finish=request["finish"], isolate=False)
+        comparison = self._compare(executable)
+        self._loaded[request["key"]] = executable
+        return {"compile_ns": executable.compile_ns, "outputs": asdict(comparison)}
+
+    def _time(self, request: dict[str, Any]) -> tuple[dict[str, Any], list[bytes]]:
+        assert self._copies is not None
+        cores = sorted(os.sched_getaffinity(0))
+        with turn_to_time(cores):
+            timings = time_against(
+                self._copies,
+                [self._loaded[key] for key in request["keys"]],
+                self._examples[0].inputs,
+                Plan(**request["plan"]),
+            )
+        answer = {
+            "copies": [timing.copies for timing in timings],
+            "stopped": [timing.stopped for timing in timings],
+            "cores": cores,
+        }
+        return answer, [
+            np.asarray(durations, "<i8").tobytes()
+            for timing in timings
+            for durations in (timing.durations_ns, timing.baseline_ns)
+        ]
+
+
+class _Example:
+    """One list of inputs, and what the baseline makes of it."""
+
+    def __init__(self, baseline: Executable, inputs: list[Any]):
+        self.inputs = inputs
+        self._expected = baseline(*inputs)
+        # How far rounding alone moves the outputs.
+        self._moved = [
+            baseline(*perturbed(inputs, seed=seed)) for seed in range(_PERTURBATIONS)
+        ]
+        self._in_float64: tuple[Any, ...] | None = None
+
+    def compare(self, executable: Executable, original: HloModule) -> OutputComparison:
+        """Compares with the baseline's; in doubt, float64 says what rounding does."""
+        outputs = executable(*self.inputs)
+        comparison = compare_outputs(self._expected, outputs, also=self._moved)
+        if comparison.is_equal or original.place is not None:
+            return comparison
+        if self._in_float64 is None:
+            try:
+                self._in_float64 = self._run_in_float64(original)
+            except HloEnvError:  # a program that float64 cannot say
+                self._in_float64 = ()
+        if not self._in_float64:
+            return comparison
+        also = [*self._moved, self._in_float64]
+        again = compare_outputs(self._expected, outputs, also=also)
+        return replace(again, by_float64=True)
+
+    def _run_in_float64(self, original: HloModule) -> tuple[Any, ...]:
+        """The outputs had they been computed in float64, in the module's own types."""
+        wide = widened(original)
+        outputs = compile(wide)(*widened_inputs(wide, self.inputs))
+        return tuple(
+            wide_output
+            if output is None or wide_output is None
+            else wide_output.astype(output.dtype)
+            for output, wide_output in zip(self._expected, outputs, strict=True)
+        )
+
+
+def _time_kernels(request: dict[str, Any], proto: bytes) -> list[float]:
+    """Nanoseconds of one run of each output's kernel."""
+    module = finish(_module(request, proto))
+    executable = compile(module, finish="none", isolate=False)
+    inputs = random_inputs(module)
+    output_of = core.output_of_instruction(executable.module._core)
+    with turn_to_time(sorted(os.sched_getaffinity(0))):
+        tried = executable.time_steps(1, inputs=inputs, warmup=1)
+        round_ns = max(float(tried.totals_ns[0]), 1.0)
+        rounds = int(np.clip(_KERNELS_NS / round_ns, _FEWEST_ROUNDS, _MOST_ROUNDS))
+        # In its module, most of what a kernel reads has just been written.
+        times = executable.time_steps(rounds, inputs=inputs, warmup=1, is_warm=True)
+    # What disturbs a run only ever makes it longer.
+    steps_ns = np.percentile(times.durations_ns, _QUANTILE, axis=0)
+    kernels_ns = [0.0] * len(executable.output_specs)
+    for name, step_ns in zip(times.names, steps_ns, strict=True):
+        if name in output_of:
+            kernels_ns[output_of[name]] += float(step_ns)
+    return kernels_ns[: request["count"]]
+
+
+def _call(name: str, arguments: bytes) -> bytes:
+    """Calls "package.module:function"; its pickled result."""
+    place, colon, attribute = name.partition(":")
+    if not colon:
+        raise ArgumentError(f"a function is 'package.module:name', not {name!r}")
+    args, kwargs = pickle.loads(arguments)
+    result = getattr(importlib.import_module(place), attribute)(*args, **kwargs)
+    data = pickle.dumps(result)
+    # What the parent will do must not be what it dies of.
+    pickle.loads(data)
+    return data
+
+
+def _read(request: dict[str, Any], data: bytes) -> None:
+    content = data.decode() if request["is_text"] else data
+    module = read_here(content, verify=request["verify"])
+    try:
+        text, proto = module.to_text(), module.to_proto()
+    except UnicodeDecodeError as error:
+        raise InvalidModuleError(
+            f"module {module.name!r} has no text: byte {error.start} is not UTF-8"
+        ) from None
+    if request["verify"]:
+        module.fingerprint()
+        module.cost()
+        read_here(text, verify=True)
+        read_here(proto, verify=True)
+
+
+def _module(request: dict[str, Any], proto: bytes) -> HloModule:
+    place = None if request["place"] is None else Place(*request["place"])
+    return HloModule._wrap(
+        read_here(proto), place=place, decided=frozenset(request["decided"])
+    )
+
+
+def _listed(module: HloModule) -> str:
+    return ", ".join(
+        f"{spec.hlo_dtype}{list(spec.shape)}" for spec in module.input_specs()
+    )
+
+
+def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
+    """Answers requests until the other side closes."""
+    worker = Worker()
+    write_frame(answers, {"is_up": True})
+    while True:
+        try:
+            request, blobs = read_frame(requests)
+        except EOFError:
+            return
+        try:
+            answer, results = worker.answer(request, blobs)
+        except Exception as error:
+            # Whatever went wrong is an answer; only the process's death is not.
+            is_ours = isinstance(error, HloEnvError)
+            kind = type(error).__name__ if is_ours else "WorkerError"
+            message = str(error) if is_ours else f"{type(error).__name__}: {error}"
+            answer, results = {"error": kind, "message": message}, []
+        write_frame(answers, answer, *results)
+
+
+def _end_with_parent(parent: int) -> None:
+    """Ends this process when its parent is gone, whatever it is at."""
+    while os.getppid() == parent:
+        time.sleep(_LOOK_S)
+    os._exit(1)
+
+
+def main() -> None:
+    """Serves on stdin and stdout; what anyone prints goes to stderr."""
+    become_expendable()
+    if len(sys.argv) > 1:
+        limit_memory(int(sys.argv[1]))
+    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+    requests = os.fdopen(os.dup(0), "rb")
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)
+    serve(requests, answers)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Child processes, their limits, and the cores they run on."""

@@ -1,0 +1,390 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Child processes that compile and run modules, so that no module can end ours.
+
+The parent talks to `hloenv.measurement.worker` in frames over its stdin and stdout: a
+JSON header and any number of binary blobs. Only `hloenv.isolated` pickles into blobs.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import resource
+import select
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from .. import errors
+from ..errors import (
+    ArgumentError,
+    CompileError,
+    HloEnvError,
+    InvalidModuleError,
+    MeasureTimeout,
+    WorkerError,
+)
+
+_LENGTH = struct.Struct("<Q")
+_START_TIMEOUT_S = 120.0
+
+
+def write_frame(stream: IO[bytes], header: dict[str, Any], *blobs: bytes) -> None:
+    """Writes one frame and flushes."""
+    text = json.dumps({**header, "blobs": [len(blob) for blob in blobs]}).encode()
+    stream.write(b"".join((_LENGTH.pack(len(text)), text, *blobs)))
+    stream.flush()
+
+
+def read_frame(stream: IO[bytes]) -> tuple[dict[str, Any], list[bytes]]:
+    """Reads one frame.
+
+    Raises:
+        EOFError: the other side has gone.
+    """
+    (length,) = _LENGTH.unpack(_read_exactly(stream, _LENGTH.size))
+    header: dict[str, Any] = json.loads(_read_exactly(stream, length))
+    return header, [_read_exactly(stream, size) for size in header.pop("blobs")]
+
+
+def _read_exactly(stream: IO[bytes], size: int) -> bytes:
+    data = stream.read(size)
+    if len(data) < size:
+        raise EOFError("the other process has closed the connection")
+    return data
+
+
+def signal_name(number: int) -> str:
+    """A signal's name, as SIGABRT; its number where it has none."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return str(number)
+
+
+def last_words(stderr: IO[bytes]) -> str:
+    """XLA's last message in a file of stderr: its fatal line, or else the last lines.
+
+    The file's position stays where it is.
+    """
+    size = os.fstat(stderr.fileno()).st_size
+    start = max(0, size - 65536)
+    text = os.pread(stderr.fileno(), size - start, start).decode(errors="replace")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    fatal = [line for line in lines if line[0] == "F" and "] " in line]
+    chosen = fatal[-1].split("] ", 1)[1] if fatal else "; ".join(lines[-2:])
+    return chosen[-1000:]
+
+
+# XLA and its libraries alone take half of this; a process that cannot even start its
+# threads hangs.
+LEAST_MEMORY_BYTES = 256 << 20
+
+
+def check_memory(max_memory_bytes: int | None) -> None:
+    """Refuses limits that leave a process no memory to work with.
+
+    Raises:
+        ArgumentError: less than `LEAST_MEMORY_BYTES`.
+    """
+    if max_memory_bytes is not None and max_memory_bytes < LEAST_MEMORY_BYTES:
+        raise ArgumentError(
+            f"a limit of {max_memory_bytes} bytes of memory is too little for XLA and "
+            f"its libraries: allow at least {LEAST_MEMORY_BYTES >> 20} MiB"
+        )
+
+
+def limit_memory(max_memory_bytes: int) -> None:
+    """Limits what this process may allocate, for good.
+
+    Where it may have less already, as a child of a limited process, that stays.
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    limit = max_memory_bytes
+    if most != resource.RLIM_INFINITY:
+        limit = min(limit, most)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+
+
+# What a child runs: its `main` answers requests.
+WORKER = "hloenv.measurement.worker"
+
+# How Python starts: without the current folder, or a script's, on its path.
+PYTHON = (sys.executable, "-P")
+
+
+def child_environment() -> dict[str, str]:
+    """Variables for a child that imports what this process can import.
+
+    Not from the current folder, where anybody may have put a json.py; if hloenv itself
+    lies there, that comes last, so that it hides nothing.
+    """
+    folders, here = _import_folders()
+    own = str(Path(__file__).parents[2])
+    if here and os.path.realpath(own) == here:
+        folders.append(own)
+    return os.environ | {"PYTHONPATH": os.pathsep.join(folders)}
+
+
+def _import_folders() -> tuple[list[str], str]:
+    """What is on `sys.path`, absolute; and the current folder, "" if it is not there.
+
+    The first list is without the current folder.
+    """
+    try:
+        here = os.path.realpath(Path.cwd())
+    except FileNotFoundError:  # it has been removed
+        here = ""
+    folders: list[str] = []
+    has_here = False
+    for entry in sys.path:
+        if not isinstance(entry, str) or os.pathsep in entry:
+            continue
+        if here and os.path.realpath(entry or here) == here:
+            has_here = True
+        elif entry and (here or Path(entry).is_absolute()):
+            folders.append(str(Path(entry).absolute()))
+    return folders, here if has_here else ""
+
+
+class Child:
+    """One worker process. Not for several threads at the same time.
+
+    Args:
+        max_memory_bytes: how much memory the process may allocate; None for no limit.
+        cores: the only ones that it works on; None for all.
+        with_current_folder: the process imports from the current folder too, if this
+            one does, after everything else: for functions of the caller's.
+
+    Raises:
+        ArgumentError: as `check_memory`.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_memory_bytes: int | None = None,
+        cores: Sequence[int] | None = None,
+        with_current_folder: bool = False,
+    ):
+        """Starts the process; the first request waits until it is up."""
+        check_memory(max_memory_bytes)
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as self)
+        # Before anything is loaded: threads take over the cores of their makers.
+        pin = "" if cores is None else f"os.sched_setaffinity(0, {sorted(cores)}); "
+        # After everything is loaded that Python itself looks for.
+        _, here = _import_folders()
+        path = f"sys.path.append({here!r}); " if with_current_folder and here else ""
+        limit = [] if max_memory_bytes is None else [str(max_memory_bytes)]
+        self._process = subprocess.Popen(
+            [
+                *(*PYTHON, "-c"),
+                f"import os, sys; {pin}from {WORKER} import main; {path}main()",
+                *limit,
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            # The child imports this very package, wherever it came from.
+            env=child_environment(),
+            # Ctrl-C is for the parent, which then ends the child.
+            start_new_session=True,
+        )
+        self._is_up = False
+        self._parent = os.getpid()
+
+    def request(
+        self, header: dict[str, Any], *blobs: bytes, timeout_s: float | None = None
+    ) -> tuple[dict[str, Any], list[bytes]]:
+        """Sends one request and waits for its answer.
+
+        Raises:
+            MeasureTimeout: no answer in time; the process has been ended.
+            WorkerError: the process died; the message holds XLA's last words.
+            HloEnvError: what the request itself raised in the child, by its class.
+        """
+        if not self._is_up:
+            self._receive(_START_TIMEOUT_S)
+            self._is_up = True
+        assert self._process.stdin is not None
+        try:
+            write_frame(self._process.stdin, header, *blobs)
+        except (BrokenPipeError, OSError):
+            raise self._death() from None
+        answer, results = self._receive(timeout_s)
+        if "error" in answer:
+            raise make_error(answer["error"], answer["message"])
+        return answer, results
+
+    def _receive(self, timeout_s: float | None) -> tuple[dict[str, Any], list[bytes]]:
+        assert self._process.stdout is not None
+        try:
+            ready, _, _ = select.select([self._process.stdout], [], [], timeout_s)
+        except BaseException:  # Ctrl-C: what the child computes is for nobody
+            self.close()
+            raise
+        if not ready:
+            self.close()
+            raise MeasureTimeout(
+                f"no answer from the worker process after {timeout_s:.3g} s; "
+                "give it more time (timeout_s) or a smaller module"
+            )
+        try:
+            return read_frame(self._process.stdout)
+        except EOFError:
+            raise self._death() from None
+
+    def _death(self) -> WorkerError:
+        code = self._process.wait()
+        how = f"exit code {code}" if code >= 0 else f"signal {signal_name(-code)}"
+        last = last_words(self._stderr)
+        self.close()
+        error = WorkerError(
+            f"the worker process died ({how})" + (f": {last}" if last else "")
+        )
+        # XLA dies of other signals: this one came from outside.
+        error.is_kill = code == -signal.SIGKILL
+        return error
+
+    def kill(self) -> None:
+        """Ends the process, from any thread; who waits for its answer gets an error."""
+        if self.is_alive:
+            self._process.kill()
+
+    def close(self) -> None:
+        """Ends the process; any number of calls.
+
+        In a process that was forked off, the child of its parent goes on.
+        """
+        self.kill()
+        if self._is_ours():
+            self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout, self._stderr):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process can take a request, from this process."""
+        return self._is_ours() and self._process.poll() is None
+
+    def _is_ours(self) -> bool:
+        return os.getpid() == self._parent
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def make_error(kind: str, message: str) -> HloEnvError:
+    """An exception of `hloenv.errors` by its name."""
+    cls = getattr(errors, kind, HloEnvError)
+    if not (isinstance(cls, type) and issubclass(cls, HloEnvError)):
+        cls = HloEnvError
+    return cls(message)
+
+
+class _Standby:
+    """One process for what has to be tried out, since starting one takes a second."""
+
+    def __init__(self, max_memory_bytes: int | None = None) -> None:
+        self._max_memory_bytes = max_memory_bytes
+        self._lock = threading.Lock()
+        self._started: Child | None = None
+        self.num_requests = 0
+
+    def forget_threads(self) -> None:
+        """Nobody holds the lock: for a process that has just been forked off."""
+        self._lock = threading.Lock()
+
+    def request(
+        self, header: dict[str, Any], *blobs: bytes, timeout_s: float | None
+    ) -> None:
+        """As `Child.request`, by any thread; starts the process where there is none."""
+        with self._lock:
+            if self._started is None or not self._started.is_alive:
+                self._started = Child(max_memory_bytes=self._max_memory_bytes)
+                atexit.register(self._started.close)
+            self.num_requests += 1
+            self._started.request(header, *blobs, timeout_s=timeout_s)
+
+
+_compiling = _Standby()
+# Enough for any module, and too little for one that only claims to be large.
+_reading = _Standby(max_memory_bytes=8 << 30)
+_READ_TIMEOUT_S = 300.0
+
+
+def _forget_threads() -> None:
+    # Another thread of the process that forked may hold the lock, and is not here.
+    for standby in (_compiling, _reading):
+        standby.forget_threads()
+
+
+os.register_at_fork(after_in_child=_forget_threads)
+
+
+def try_compile(
+    proto: bytes, how: dict[str, Any], *, timeout_s: float | None = None
+) -> None:
+    """Compiles a module in a child process and throws the result away.
+
+    Args:
+        proto: the module.
+        how: its place, what has been decided, and the finish.
+        timeout_s: how long the child may take, in seconds.
+
+    Raises:
+        CompileError: XLA refuses the module, or dies of it.
+        MeasureTimeout: it took longer than `timeout_s`.
+    """
+    try:
+        _compiling.request({"do": "compile", **how}, proto, timeout_s=timeout_s)
+    except WorkerError as error:
+        raise CompileError(
+            "XLA cannot take this module, and ended the process in which it was "
+            f"tried: {error}; compile with finish='legalize', and decide fusions "
+            "after layout assignment (run_until('fusion')), so that XLA's "
+            "pipeline makes the module legal"
+        ) from None
+
+
+def try_load(content: str | bytes, *, verify: bool, doubt: str) -> None:
+    """Reads a module in a child process.
+
+    Args:
+        content: HLO text or a serialized proto.
+        verify: whether XLA's verifier runs, and what a caller does first is tried.
+        doubt: why it is not read in this process at once.
+
+    Raises:
+        ParseError: XLA refuses to read it.
+        InvalidModuleError: the verifier refuses it, or the process crashed.
+        MeasureTimeout: the process did not finish.
+    """
+    header = {"do": "read", "is_text": isinstance(content, str), "verify": verify}
+    # A str may hold what UTF-8 has no bytes for; nor has HLO.
+    data = content if isinstance(content, bytes) else content.encode(errors="replace")
+    try:
+        _reading.request(header, data, timeout_s=_READ_TIMEOUT_S)
+    except WorkerError as error:
+        raise InvalidModuleError(
+            f"XLA crashed when a child process read this module ({error}); "
+            f"hloenv's check of its structure says: {doubt}"
+        ) from None
+
+
+def num_read() -> int:
+    """How many modules this process has had read by a child first."""
+    return _reading.num_requests

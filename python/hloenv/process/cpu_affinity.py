@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which cores a process works on, and whose turn it is to time there.
+
+Locks are files that the kernel unlocks when their process ends, so that whatever dies
+leaves nothing locked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import stat
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO
+
+from ..errors import ArgumentError, LockError
+
+_PRIVATE = 0o700
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+
+
+class CoreLease:
+    """Cores that no other process of hloenv takes, as long as there are enough.
+
+    Attributes:
+        cores: their numbers.
+    """
+
+    def __init__(self, threads: int):
+        """Takes `threads` cores, those with the highest numbers that are free.
+
+        Raises:
+            ArgumentError: this process may not use so many cores.
+            LockError: there is no place for lock files.
+        """
+        usable = sorted(os.sched_getaffinity(0), reverse=True)
+        if not 1 <= threads <= len(usable):
+            raise ArgumentError(
+                f"threads is {threads}; this process may use 1 to {len(usable)} cores"
+            )
+        self._files: list[IO[bytes]] = []
+        free: list[int] = []
+        for core in usable:
+            file = _lock_file(f"core-{core}.lease")
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                file.close()
+                continue
+            self._files.append(file)
+            free.append(core)
+            if len(free) == threads:
+                break
+        taken = [core for core in usable if core not in free]
+        self.cores = tuple(sorted((free + taken)[:threads]))
+
+    def release(self) -> None:
+        """Gives the cores back; any number of calls."""
+        for file in self._files:
+            file.close()
+        self._files = []
+
+
+@contextlib.contextmanager
+def turn_to_time(cores: Sequence[int]) -> Iterator[None]:
+    """Waits until no other process of hloenv times on any of these cores."""
+    with contextlib.ExitStack() as stack:
+        # In order, so that two processes never wait for each other.
+        for core in sorted(cores):
+            file = stack.enter_context(_lock_file(f"core-{core}.timing"))
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def as_if_on(threads: int) -> Iterator[None]:
+    """XLA's passes, run by this thread, prepare for so many threads.
+
+    XLA splits work between the cores that the thread which compiles may use.
+    """
+    before = os.sched_getaffinity(0)
+    if len(before) > threads:
+        os.sched_setaffinity(0, sorted(before)[-threads:])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def _lock_file(name: str) -> IO[bytes]:
+    """Opens a lock file, made where absent; what it holds stays as it is.
+
+    The folder is one that only this user can write to: others could lock the files, or
+    put links there.
+
+    Raises:
+        LockError: there is no such folder, and none can be made.
+    """
+    path = Path(tempfile.gettempdir()) / f"hloenv-{os.getuid()}"
+    folder = _private_folder(path)
+    try:
+        descriptor = os.open(name, _FILE, 0o600, dir_fd=folder)
+    except OSError as error:
+        raise LockError(
+            f"{path / name} cannot be opened as a lock file ({error.strerror}): remove "
+            "it, or choose another folder for temporary files with TMPDIR"
+        ) from None
+    finally:
+        os.close(folder)
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid():
+        os.close(descriptor)
+        raise LockError(
+            f"{path / name} is no file of this user's, so it is no lock file: remove it"
+        )
+    return os.fdopen(descriptor, "r+b", buffering=0)
+
+
+def _private_folder(path: Path) -> int:
+    """A descriptor of a folder with mode 0700 that belongs to this user."""
+    try:
+        with contextlib.suppress(FileExistsError):
+            path.mkdir(mode=_PRIVATE)
+        folder = os.open(
+            path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        )
+    except OSError as error:
+        raise LockError(
+            f"{path} is no folder to keep lock files in ({error.strerror}): remove it, "
+            "or choose another folder for temporary files with TMPDIR"
+        ) from None
+    found = os.fstat(folder)
+    if found.st_uid != os.getuid():
+        os.close(folder)
+        raise LockError(
+            f"{path}, where lock files are kept, belongs to another user (uid "
+            f"{found.st_uid}): have it removed, or choose another folder for temporary "
+            "files with TMPDIR"
+        )
+    if stat.S_IMODE(found.st_mode) != _PRIVATE:
+        os.fchmod(folder, _PRIVATE)
+    return folder

@@ -1,0 +1,429 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions run in child processes, so that a dead child is a result.
+
+A CHECK failure inside XLA ends its process. Work that may meet one runs in a child
+of a small server: the server loads XLA's libraries once, then forks for each job, so
+that a job costs milliseconds, not a start of Python. The server itself never calls
+XLA, so it has no threads and no state that a fork could break.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import pickle
+import queue
+import selectors
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import IO, Any, overload
+
+from .child import PYTHON, child_environment, last_words, limit_memory, signal_name
+
+_LENGTH = struct.Struct("<q")
+TIMEOUT = "timeout"
+
+
+@dataclass
+class Outcome:
+    """How a job ended.
+
+    Attributes:
+        index: position of the job.
+        values: what the function yielded, or its one result; what came before the
+            end where the child died.
+        error: "" or why the child did not finish: an exception's traceback, the
+            signal and XLA's last words, or "timeout".
+        seconds: wall-clock time.
+        note: the last one that the function made, see `note`.
+        started: what the function said last that it started, see `starts`; "" if it
+            did not come that far.
+    """
+
+    index: int
+    values: list[Any] = field(default_factory=list)
+    error: str = ""
+    seconds: float = 0.0
+    note: str = ""
+    started: str = ""
+
+    @property
+    def value(self) -> Any:
+        """The one result of a function that finished."""
+        if self.error:
+            raise AssertionError(self.error)
+        (result,) = self.values
+        return result
+
+
+@dataclass(frozen=True)
+class Job:
+    """One call.
+
+    Attributes:
+        function: "package.module:name"; a generator function hands over each value as
+            it comes.
+        arguments: picklable, as are the results.
+        timeout_s: seconds for the call.
+        max_memory_bytes: what the child may allocate; None for no limit.
+        is_timed_by_value: `timeout_s` is for each value that the call hands over.
+    """
+
+    function: str
+    arguments: tuple[Any, ...]
+    timeout_s: float = 120.0
+    max_memory_bytes: int | None = None
+    is_timed_by_value: bool = False
+
+
+class Pool:
+    """A server and its children.
+
+    Args:
+        workers: children at the same time.
+        nice: how much to lower their priority.
+    """
+
+    def __init__(self, *, workers: int = 2, nice: int = 0) -> None:
+        self._server = subprocess.Popen(
+            [*PYTHON, "-m", __name__, str(workers), str(nice)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            # The child finds what this process finds, however it got there.
+            env=child_environment(),
+            start_new_session=True,
+        )
+        self._num_submitted = 0
+        self._found: dict[int, Outcome] = {}
+        self._queue: queue.SimpleQueue[Outcome | None] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read_all, daemon=True)
+        self._reader.start()
+
+    def _read_all(self) -> None:
+        assert self._server.stdout is not None
+        with contextlib.suppress(EOFError, OSError, ValueError):
+            while True:
+                self._queue.put(Outcome(*_read(self._server.stdout)))
+        self._queue.put(None)
+
+    def submit(self, job: Job) -> int:
+        """Starts a job as soon as a child is free; returns its index."""
+        assert self._server.stdin is not None
+        _write(self._server.stdin, (self._num_submitted, job))
+        self._num_submitted += 1
+        return self._num_submitted - 1
+
+    @overload
+    def next(self) -> Outcome: ...
+    @overload
+    def next(self, *, timeout_s: float) -> Outcome | None: ...
+    def next(self, *, timeout_s: float | None = None) -> Outcome | None:
+        """Waits for the next job to end, whichever it is.
+
+        Args:
+            timeout_s: seconds to wait at most; None comes back when they are over.
+        """
+        if self._found:
+            return self._found.pop(next(iter(self._found)))
+        try:
+            return self._wait(timeout_s)
+        except queue.Empty:
+            return None
+
+    def run(self, job: Job) -> Outcome:
+        """Submits a job and waits for it; others that end meanwhile are kept."""
+        index = self.submit(job)
+        while (outcome := self._wait()).index != index:
+            self._found[outcome.index] = outcome
+        return outcome
+
+    def _wait(self, timeout_s: float | None = None) -> Outcome:
+        if timeout_s is None:
+            outcome = self._queue.get()
+        else:
+            outcome = self._queue.get(timeout=max(0.0, timeout_s))
+        if outcome is None:
+            raise RuntimeError("the server of child processes has gone")
+        return outcome
+
+    def close(self) -> None:
+        """Ends the server and its children."""
+        self._server.terminate()
+        self._server.wait()
+        self._reader.join()
+        for stream in (self._server.stdin, self._server.stdout):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def run_jobs(
+    function: str,
+    jobs: Sequence[tuple[Any, ...]],
+    *,
+    workers: int = 2,
+    timeout: float = 120.0,
+    nice: int = 0,
+    is_timed_by_value: bool = False,
+) -> Iterator[Outcome]:
+    """Calls `function` once for each job, each call in its own process.
+
+    Args:
+        function: as in `Job`.
+        jobs: arguments of each call.
+        workers: calls at the same time.
+        timeout: seconds for one call.
+        nice: how much to lower the priority.
+        is_timed_by_value: as in `Job`.
+
+    Yields:
+        An Outcome for each job, in the order in which they end.
+    """
+    with Pool(workers=workers, nice=nice) as pool:
+        for arguments in jobs:
+            job = Job(function, arguments, timeout, is_timed_by_value=is_timed_by_value)
+            pool.submit(job)
+        for _ in jobs:
+            yield pool.next()
+
+
+def map_jobs(
+    function: str, jobs: Iterable[tuple[Any, ...]], **options: Any
+) -> list[Outcome]:
+    """The outcomes of `run_jobs` in the order of the jobs."""
+    outcomes = run_jobs(function, list(jobs), **options)
+    return sorted(outcomes, key=lambda outcome: outcome.index)
+
+
+# What a child writes to: set in children alone.
+_out: IO[bytes] | None = None
+
+
+def note(text: str) -> None:
+    """Says what comes next, for who has to explain why the child died."""
+    if _out is not None:
+        _write(_out, ("note", text))
+
+
+def starts(name: str) -> None:
+    """Says that preparations are over, and which part of the work begins."""
+    if _out is not None:
+        _write(_out, ("starts", name))
+
+
+def _write(stream: IO[bytes], value: object) -> None:
+    data = pickle.dumps(value)
+    stream.write(_LENGTH.pack(len(data)) + data)
+    stream.flush()
+
+
+def _read_exactly(stream: IO[bytes], size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        part = stream.read(size - len(data))
+        if not part:
+            raise EOFError
+        data += part
+    return data
+
+
+def _read(stream: IO[bytes]) -> Any:
+    (length,) = _LENGTH.unpack(_read_exactly(stream, _LENGTH.size))
+    return pickle.loads(_read_exactly(stream, length))
+
+
+# --- the server ---------------------------------------------------------------
+
+
+@dataclass
+class _Running:
+    """A child that works."""
+
+    outcome: Outcome
+    pid: int
+    stream: IO[bytes]
+    stderr: IO[bytes]
+    started: float
+    clock_from: float
+    job: Job
+    is_done: bool = False
+
+
+def _find(name: str) -> Callable[..., Any]:
+    place, _, attribute = name.partition(":")
+    function: Callable[..., Any] = getattr(importlib.import_module(place), attribute)
+    return function
+
+
+def _in_child(job: Job, out: int) -> None:
+    global _out
+    with os.fdopen(out, "wb") as stream:
+        _out = stream
+        try:
+            result = _find(job.function)(*job.arguments)
+            for value in result if isinstance(result, Iterator) else [result]:
+                _write(stream, ("value", value))
+        except BaseException:
+            _write(stream, ("error", traceback.format_exc()))
+        else:
+            _write(stream, ("done", None))
+
+
+def _start(index: int, job: Job, inherited: list[int]) -> _Running:
+    reader, writer = os.pipe()
+    stderr = tempfile.TemporaryFile()  # noqa: SIM115 (closed by _finish)
+    pid = os.fork()
+    if pid == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for each in (reader, *inherited):
+            os.close(each)
+        os.dup2(stderr.fileno(), 2)
+        # The server's own stdout carries outcomes.
+        os.dup2(stderr.fileno(), 1)
+        if job.max_memory_bytes is not None:
+            limit_memory(job.max_memory_bytes)
+        try:
+            _in_child(job, writer)
+        finally:
+            os._exit(0)
+    os.close(writer)
+    return _Running(
+        Outcome(index),
+        pid,
+        # Unbuffered, as select() sees the pipe only.
+        os.fdopen(reader, "rb", buffering=0),
+        stderr,
+        time.monotonic(),
+        time.monotonic(),
+        job,
+    )
+
+
+def _finish(child: _Running) -> Outcome:
+    """Waits for a child whose pipe is closed."""
+    _, status = os.waitpid(child.pid, 0)
+    code = os.waitstatus_to_exitcode(status)
+    if not child.outcome.error and not child.is_done:
+        how = signal_name(-code) if code < 0 else f"exit code {code}"
+        child.outcome.error = f"the child ended with {how}\n{last_words(child.stderr)}"
+    child.outcome.seconds = time.monotonic() - child.started
+    child.stream.close()
+    child.stderr.close()
+    return child.outcome
+
+
+def _take(child: _Running) -> bool:
+    """Reads one message; False at the end."""
+    try:
+        kind, value = _read(child.stream)
+    except (EOFError, pickle.UnpicklingError):
+        return False
+    if kind == "value":
+        child.outcome.values.append(value)
+        if child.job.is_timed_by_value:
+            child.clock_from = time.monotonic()
+    elif kind == "note":
+        child.outcome.note = value
+    elif kind == "starts":
+        child.outcome.started = value
+    elif kind == "error":
+        child.outcome.error = value
+    else:
+        child.is_done = True
+    return kind in ("value", "note", "starts")
+
+
+class _Server:
+    """Reads jobs from stdin, writes outcomes to stdout."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self.waiting: list[tuple[int, Job]] = []
+        self.running: dict[int, _Running] = {}
+        self.selector = selectors.DefaultSelector()
+        self.jobs = os.fdopen(os.dup(0), "rb", buffering=0)
+        self.outcomes = os.fdopen(os.dup(1), "wb")
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+
+    def stop(self, *_: object) -> None:
+        for child in self.running.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child.pid, signal.SIGKILL)
+        os._exit(1)
+
+    def serve(self) -> None:
+        self.selector.register(self.jobs, selectors.EVENT_READ, None)
+        while True:
+            while self.waiting and len(self.running) < self.workers:
+                index, job = self.waiting.pop(0)
+                # So that children share what it imports.
+                with contextlib.suppress(Exception):
+                    _find(job.function)
+                inherited = [each.stream.fileno() for each in self.running.values()]
+                child = _start(index, job, inherited)
+                self.running[child.pid] = child
+                self.selector.register(child.stream, selectors.EVENT_READ, child)
+            for key, _ in self.selector.select(timeout=1.0):
+                self._take_job() if key.data is None else self._listen(key.data)
+            self._end_late()
+
+    def _take_job(self) -> None:
+        try:
+            self.waiting.append(_read(self.jobs))
+        except EOFError:
+            self.stop()  # whoever waits for outcomes has gone
+
+    def _listen(self, child: _Running) -> None:
+        if _take(child):
+            return
+        self.selector.unregister(child.stream)
+        del self.running[child.pid]
+        outcome = _finish(child)
+        fields = (outcome.index, outcome.values, outcome.error, outcome.seconds)
+        _write(self.outcomes, (*fields, outcome.note, outcome.started))
+
+    def _end_late(self) -> None:
+        now = time.monotonic()
+        for child in self.running.values():
+            is_late = now - child.clock_from > child.job.timeout_s
+            if is_late and not child.outcome.error:
+                child.outcome.error = TIMEOUT
+                os.kill(child.pid, signal.SIGKILL)
+
+
+def main() -> None:
+    """Serves the process that started this one."""
+    importlib.import_module("hloenv")  # so that children share its libraries
+
+    workers, nice = (int(each) for each in sys.argv[1:])
+    os.nice(nice)
+    # Forks are safe: what has started threads are libraries that work in children.
+    warnings.filterwarnings("ignore", category=DeprecationWarning, module=__name__)
+    # Jobs are pickled by a process that knows this module by its name.
+    sys.modules["hloenv.process.forkserver"] = sys.modules["__main__"]
+    server = _Server(workers)
+    signal.signal(signal.SIGTERM, server.stop)
+    try:
+        server.serve()
+    except BrokenPipeError:  # nobody waits for outcomes any more
+        server.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,416 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a dry run found: alternatives and their choices."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .._native import core, is_text
+from .._registry import load_attribute
+from ..errors import (
+    DecisionError,
+    InterceptError,
+    StaleAlternativesError,
+    UnknownPassError,
+)
+from ..hlo.decided import Entries, was_run, with_decisions, with_run
+from ..hlo.module import HloModule
+from ..hlo.passes import Pipeline, is_candidate, pass_names, to_core
+from ..hlo.renamed import current_name
+from .cost_delta import CostDelta
+
+if TYPE_CHECKING:
+    from ..graph.hlo_graph import HloGraph
+    from ..hlo.position import Place
+
+Decisions = Sequence[int] | npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Use:
+    """A place that reads a value.
+
+    Attributes:
+        user: name of the instruction that reads it, "" for the computation's root.
+        operand: which operand of the user it is, from 0.
+    """
+
+    user: str
+    operand: int
+
+
+@dataclass(frozen=True)
+class Site:
+    """One value that an alternative may replace, at some or all of its uses."""
+
+    computation: str
+    original: str
+    uses: tuple[Use, ...]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One way to decide an alternative.
+
+    Attributes:
+        passes: the passes that propose it; empty for choice 0, the original.
+        opcode: opcode of the value that the users then read.
+        instructions: names, in the alternative graph, of the instructions that the
+            choice adds.
+        makes_dead: names of originals that nothing reads any more if this choice
+            alone is taken.
+        rule: which rule of a candidate pass proposes it; "" where it has none.
+        duplicates_compared: whether it computes a value a second time that the module
+            compares with itself; see `Alternatives.duplicates_compared`.
+    """
+
+    passes: tuple[str, ...]
+    opcode: str
+    instructions: tuple[str, ...]
+    makes_dead: tuple[str, ...]
+    rule: str = ""
+    duplicates_compared: bool = False
+
+
+class Alternative:
+    """One decision of an `Alternatives`; made on demand.
+
+    Attributes:
+        index: its position, and that of its decision.
+    """
+
+    __slots__ = ("_capture", "index")
+
+    def __init__(self, capture: core.Capture, index: int) -> None:
+        self._capture = capture
+        self.index = index
+
+    @property
+    def kind(self) -> str:
+        """Says what is replaced.
+
+        "instruction": one value; "sites": several values together; "pass": the
+        whole module, and the other decisions then do not matter.
+        """
+        return self._capture.kind(self.index)
+
+    @property
+    def original(self) -> str:
+        """Name of the original instruction (of the first site)."""
+        return self.sites[0].original
+
+    @property
+    def sites(self) -> tuple[Site, ...]:
+        """Where it stands."""
+        return tuple(
+            Site(computation, original, tuple(Use(*use) for use in uses))
+            for computation, original, uses in self._capture.sites(self.index)
+        )
+
+    @property
+    def num_choices(self) -> int:
+        """Choices, the original included."""
+        return int(self._capture.num_choices()[self.index])
+
+    @property
+    def choices(self) -> tuple[Choice, ...]:
+        """Choice 0 is the original."""
+        return tuple(
+            Choice(*self._capture.describe(self.index, choice))
+            for choice in range(self.num_choices)
+        )
+
+    def __repr__(self) -> str:
+        options = ", ".join(
+            f"{choice.opcode} by {'+'.join(choice.passes)}"
+            for choice in self.choices[1:]
+        )
+        return f"<Alternative {self.index} ({self.kind}) of {self.original}: {options}>"
+
+
+# XLA's own pipelines that start with a pass.
+_PIPELINES_FROM = {
+    "algsimp": (
+        "post_scatter_expansion_simplification",
+        "simplification",
+        "simplification after layout assignment",
+    )
+}
+
+
+class Alternatives(Sequence[Alternative]):
+    """Every rewrite that some passes would make on one module.
+
+    Made by `HloEnv.get_alternatives`. Arrays are in the order of the alternatives,
+    which is the same every time for the same module and passes.
+
+    Attributes:
+        num_choices: [A] int64, read-only. Choices of each alternative, the original
+            (choice 0) included; at least 2.
+        pass_names: the passes that were captured.
+    """
+
+    def __init__(self, capture: core.Capture, *, owner: object = None) -> None:
+        self._capture = capture
+        # The state of the environment that these belong to.
+        self._owner = owner
+        self._pipelines: tuple[Pipeline, ...] = ()
+        # What they were found on; None where no one can capture them again.
+        self._module: HloModule | None = None
+        # Of the modules that decisions give.
+        self._place: Place | None = None
+        self._decided: Entries = frozenset()  # before these decisions
+        self.num_choices: npt.NDArray[np.int64] = capture.num_choices()
+        self.num_choices.setflags(write=False)
+        self.pass_names: tuple[str, ...] = capture.pass_names
+
+    def __len__(self) -> int:
+        return len(self.num_choices)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        position = int(index)
+        if position < 0:
+            position += len(self)
+        if not 0 <= position < len(self):
+            raise IndexError(f"alternative {index} of {len(self)}")
+        return Alternative(self._capture, position)
+
+    def __iter__(self) -> Iterator[Alternative]:
+        return (Alternative(self._capture, i) for i in range(len(self)))
+
+    @property
+    def indivisible(self) -> dict[str, str]:
+        """Passes that can only be taken or left as a whole, with the reason."""
+        return {
+            name: reason
+            for name, reason in zip(
+                self.pass_names, self._capture.indivisible_reasons, strict=True
+            )
+            if reason
+        }
+
+    def decisions_for(self, name: str) -> npt.NDArray[np.int64]:
+        """[A] decisions that give exactly what pass `name` gives when it runs.
+
+        Raises:
+            UnknownPassError: it is not one of `pass_names`.
+        """
+        if not is_text(name):
+            raise UnknownPassError(
+                f"{name!r} was not captured; `pass_names` has all that were"
+            )
+        return self._capture.decisions_for(current_name(name))
+
+    def reject_all(self) -> npt.NDArray[np.int64]:
+        """[A] zeros: keep every original."""
+        return np.zeros(len(self), np.int64)
+
+    def leave_to_xla(self) -> npt.NDArray[np.int64]:
+        """[A] -1: decide nothing; XLA's later passes may rewrite as they do."""
+        return np.full(len(self), -1, np.int64)
+
+    def relevant(self, decisions: Decisions) -> npt.NDArray[np.bool_]:
+        """[A] whether each decision still makes a difference, given the others.
+
+        An alternative stops mattering when nothing live can reach it any more.
+
+        Args:
+            decisions: [A] integers; -1 is undecided and may go any way.
+
+        Raises:
+            DecisionError: wrong length, type or range.
+        """
+        return self._capture.relevant(as_decisions(decisions))
+
+    def apply(self, decisions: Decisions, *, partial: bool = False) -> HloModule:
+        """The module with these decisions; what they were found on stays as it is.
+
+        XLA's passes do not make later what is rejected here, in `compile` and in
+        `run_until`. The decisions of the pass that XLA would run next
+        (`decisions_for`) stand for that run, so that they lead to XLA's own result.
+
+        Args:
+            decisions: [A] integers, the choice taken at each alternative.
+            partial: allow -1, undecided: the original stays, and XLA's later passes may
+                rewrite it.
+
+        Raises:
+            DecisionError: wrong length, type or range.
+        """
+        array = as_decisions(decisions)
+        return HloModule._wrap(
+            self._capture.apply(np.where(array == -1, 0, array) if partial else array),
+            place=self._place,
+            decided=self._after(array),
+        )
+
+    def _after(self, decisions: npt.NDArray[np.int64]) -> Entries:
+        """What XLA has to keep to after these decisions."""
+        if not len(decisions) or (decisions == -1).all():
+            return self._decided
+        xla = [each for each in self._pipelines if not is_candidate(each)]
+        own = next(filter(self._comes_next, xla), None)
+        names = pass_names(self._pipelines)
+        if own is not None and np.array_equal(decisions, self.decisions_for(own.name)):
+            rejected: list[str] = []
+        else:
+            rejected = self._capture.rejected(decisions)
+            candidates = pass_names(set(self._pipelines) - set(xla))
+            if decisions.any() or not was_run(self._decided, "fusion"):
+                names -= candidates
+                rejected += candidates
+        entries = with_decisions(self._decided, names, rejected)
+        if (decisions >= 0).all():
+            changed = bool(decisions.any())
+            for name in pass_names(xla):
+                entries = with_run(entries, name, changed=changed)
+        return entries
+
+    def _comes_next(self, pipeline: Pipeline) -> bool:
+        """Whether XLA's pipeline stands in front of this pass, or of a pipeline."""
+        if self._place is None or len(pipeline.passes) != 1:
+            return False
+        return self._place.name in (
+            pipeline.name,
+            *_PIPELINES_FROM.get(pipeline.name, ()),
+        )
+
+    @cached_property
+    def duplicates_compared(self) -> npt.NDArray[np.bool_]:
+        """[X] the choices that may make equal values look different, read-only.
+
+        Such a choice fuses a copy of a float value that stays, or may stay, for others,
+        while the module compares this value with what it picks from it, as in
+        `x == max(x)`, which gradients of maximum do. The copies may round differently.
+        That is the choice's own property, whatever else is decided. `general-fusion`
+        proposes none unless its option `duplicate_compared` is on; XLA's own fusion
+        does, and policies and searches take those only as part of XLA's own decisions.
+
+        X counts the choices of all alternatives, one alternative after the other, the
+        originals included, as in `costs`.
+        """
+        flags = self._capture.duplicates_compared()
+        flags.setflags(write=False)
+        return flags
+
+    @cached_property
+    def module(self) -> HloModule:
+        """The alternative graph: each site is a custom call of its choices."""
+        return HloModule._wrap(self._capture.graph())
+
+    @cached_property
+    def graph(self) -> HloGraph:
+        """The alternative graph as arrays."""
+        from ..graph.hlo_graph import HloGraph
+
+        return HloGraph.from_module(self.module)
+
+    @cached_property
+    def costs(self) -> CostDelta:
+        """Static cost differences of all choices, as arrays."""
+        costs: CostDelta = load_attribute("hloenv.rewrite.choice_effects:choice_costs")(
+            self
+        )
+        return costs
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """By module and passes: unpickling captures again."""
+        if self._module is None:
+            raise InterceptError(
+                f"{self!r} cannot be pickled: they belong to a compile that waits in "
+                "this process"
+            )
+        owner = self._owner
+        # The state of an environment has the module, in the very order of this one.
+        module = (
+            None if getattr(owner, "module", None) is self._module else self._module
+        )
+        return _unpickle, (module, self._pipelines, owner, self._digest())
+
+    def _digest(self) -> str:
+        """Of all that decisions depend on."""
+        digest = hashlib.blake2b(core.tensorflow_version.encode(), digest_size=16)
+        digest.update(self.num_choices.tobytes())
+        for name in self.pass_names:
+            digest.update(self._capture.decisions_for(name).tobytes())
+        for index in range(len(self)):
+            digest.update(repr(self._capture.sites(index)).encode())
+        return digest.hexdigest()
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} alternatives of {', '.join(self.pass_names)}>"
+
+
+def capture(
+    module: HloModule, pipelines: Sequence[Pipeline], *, owner: object = None
+) -> Alternatives:
+    """A dry run of pipelines on a module.
+
+    Args:
+        module: stays as it is.
+        pipelines: at least one.
+        owner: the state of an environment that the result belongs to.
+
+    Raises:
+        PassError: a pass failed on this module.
+    """
+    alternatives = Alternatives(
+        core.capture(module._core, [to_core(each) for each in pipelines]), owner=owner
+    )
+    alternatives._pipelines = tuple(pipelines)
+    alternatives._module = module
+    alternatives._place = module.place
+    alternatives._decided = module._decided
+    return alternatives
+
+
+def _unpickle(
+    module: HloModule | None, pipelines: tuple[Pipeline, ...], owner: Any, digest: str
+) -> Alternatives:
+    source = owner.module if module is None else module
+    alternatives = capture(source, pipelines, owner=owner)
+    if alternatives._digest() != digest:
+        raise StaleAlternativesError(
+            f"{alternatives!r} are not those that were pickled, or not in their order: "
+            "this is another version of hloenv or of XLA, or they were found on a "
+            "module whose order is not kept (pickle those of an environment); capture "
+            "them again"
+        )
+    return alternatives
+
+
+def as_decisions(decisions: Decisions) -> npt.NDArray[np.int64]:
+    """[A] int64, contiguous.
+
+    Raises:
+        DecisionError: not a one-dimensional array of integers.
+    """
+    try:
+        array = np.asarray(decisions)
+    except ValueError as error:
+        raise DecisionError(
+            f"decisions have to be a flat list of integers: {error}"
+        ) from None
+    if array.ndim != 1:
+        raise DecisionError(
+            f"decisions have to be one-dimensional, one integer per alternative, not "
+            f"of shape {array.shape}"
+        )
+    if array.size == 0:
+        return np.zeros(0, np.int64)
+    if array.dtype.kind not in "iub":
+        raise DecisionError(
+            f"decisions have to be integers (0 keeps the original), not {array.dtype}"
+        )
+    if array.dtype.kind == "u" and array.max() > np.iinfo(np.int64).max:
+        raise DecisionError(f"decision {array.max()} is out of range")
+    return np.ascontiguousarray(array, np.int64)

@@ -1,0 +1,507 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The environment: one module, rewritten step by step by decisions."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .._native import core
+from ..errors import (
+    ArgumentTypeError,
+    DecisionError,
+    PlaceError,
+    PlaceWarning,
+    StaleAlternativesError,
+    TraceError,
+)
+from ..hlo.decided import with_run
+from ..hlo.module import HloModule, as_module
+from ..hlo.passes import (
+    Pass,
+    Pipeline,
+    as_pipeline,
+    describe_pass,
+    is_candidate,
+    pass_names,
+    to_core,
+)
+from ..hlo.pipeline import run_until
+from .alternatives import Alternatives, Decisions, as_decisions, capture
+from .trace import ModuleId, Step, Trace
+
+if TYPE_CHECKING:
+    from ..graph.hlo_graph import HloGraph
+
+# Passes whose rewrites XLA's backend can use only once layouts are assigned.
+_AFTER_LAYOUT_ASSIGNMENT = frozenset(
+    {
+        "cpu_multi_output_fusion",
+        "dot-lowering",
+        "thunk-order",
+        "fusion",
+        "fusion-wrapper",
+        "general-fusion",
+        "general-layout",
+    }
+)
+
+
+# Pipelines of XLA's that do not look at layouts, and change them.
+_BEFORE_LAYOUT_ASSIGNMENT = frozenset(
+    {"post_scatter_expansion_simplification", "simplification"}
+)
+# What XLA's fusion would then fuse again, wrongly.
+_AFTER_FUSION = frozenset({"fusion-wrapper"})
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _History:
+    """The steps that led to a state, the last one first."""
+
+    step: Step
+    before: _History | None
+
+
+class State:
+    """A point of an episode. Cheap: it shares the module with the environment.
+
+    It holds its module, the one that the episode started with, the steps between them,
+    and no other module. It pickles as the start and the steps, which are repeated when
+    the module is first asked for: XLA's passes depend on an order that no other form of
+    the module keeps.
+    """
+
+    def __init__(
+        self,
+        start: HloModule,
+        module: HloModule | None,
+        history: _History | None = None,
+        *,
+        fingerprint: str = "",
+    ) -> None:
+        """Made by `HloEnv.snapshot`.
+
+        Args:
+            start: of the episode.
+            module: as it stands; None to make it of the steps, with `fingerprint`.
+            history: the steps between them.
+            fingerprint: of the module that the steps lead to.
+        """
+        self._start = start
+        self._module = module
+        self._history = history
+        self._fingerprint = fingerprint
+
+    @property
+    def module(self) -> HloModule:
+        """The module at this point.
+
+        Raises:
+            TraceError: the state comes from a pickle, and here its steps lead to
+                another module.
+        """
+        if self._module is None:
+            self._module = _lead(self._start, self._steps(), self._fingerprint)
+        return self._module
+
+    def _after(self, module: HloModule, step: Step) -> State:
+        return State(self._start, module, _History(step, self._history))
+
+    def _steps(self) -> tuple[Step, ...]:
+        steps: list[Step] = []
+        history = self._history
+        while history is not None:
+            steps.append(history.step)
+            history = history.before
+        return tuple(reversed(steps))
+
+    def __copy__(self) -> State:
+        return self  # nothing about a state changes
+
+    def __deepcopy__(self, _: dict[int, Any]) -> State:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        fingerprint = self._fingerprint or self.module.fingerprint()
+        return _unpickle_state, (self._start, self._steps(), fingerprint)
+
+
+def _unpickle_state(
+    start: HloModule, steps: tuple[Step, ...], fingerprint: str
+) -> State:
+    history = None
+    for step in steps:
+        history = _History(step, history)
+    module = None if steps else start
+    return State(start, module, history, fingerprint=fingerprint)
+
+
+def _lead(start: HloModule, steps: tuple[Step, ...], fingerprint: str) -> HloModule:
+    """The module that steps lead to, which has to have this fingerprint."""
+    env = HloEnv(start)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PlaceWarning)  # it was given when they were new
+        for step in steps:
+            _repeat(env, step)
+    if env.fingerprint() != fingerprint:
+        raise TraceError(
+            f"the steps of a pickled state lead to a module with fingerprint "
+            f"{env.fingerprint()}, not {fingerprint}: this is another version of "
+            f"hloenv, or another XLA (here TensorFlow {core.tensorflow_version})"
+        )
+    return env.module
+
+
+class HloEnv:
+    """A module and the decisions that made it.
+
+    The loop of a heuristic, a search or a learned policy:
+
+        env = hloenv.HloEnv(module)
+        alternatives = env.get_alternatives("algsimp", "cse")
+        env.apply_alternatives(policy(alternatives))
+        executable = hloenv.compile(env.module)
+
+    Modules are immutable, so a snapshot costs nothing and `env.module` may be kept.
+    An environment has no lock: one thread at a time.
+
+    Environments, states and alternatives pickle: as the proto of the module that the
+    episode started with, the steps and the passes, which are repeated when they are
+    needed. What is pickled together stays together: alternatives in one pickle with
+    their environment, or with the state that they belong to, are valid there.
+
+    Args:
+        module: an HloModule, HLO text, or a path to text or proto.
+    """
+
+    def __init__(self, module: HloModule | str | os.PathLike[str]) -> None:
+        start = as_module(module)
+        self._state = State(start, start)
+        # The latest capture; of a copy from a pickle, its pipelines until it is needed.
+        self._latest: Alternatives | tuple[Pipeline, ...] | None = None
+
+    @property
+    def module(self) -> HloModule:
+        """The module as it stands."""
+        return self._state.module
+
+    def fingerprint(self) -> str:
+        """Fingerprint of the module as it stands."""
+        return self.module.fingerprint()
+
+    def graph(self) -> HloGraph:
+        """The module as arrays."""
+        from ..graph.hlo_graph import HloGraph
+
+        return HloGraph.from_module(self.module)
+
+    def run(self, *passes: str | Pass | Pipeline) -> bool:
+        """Runs passes on the module as XLA would, one after the other.
+
+        Returns:
+            Whether any of them changed the module.
+
+        Raises:
+            UnknownPassError, PassOptionError: no such pass or option.
+            PassError: a pass failed; the environment is as it was.
+            PlaceError: a pass gives wrong results at the module's place.
+        """
+        module = self.module
+        pipelines: list[Pipeline] = []
+        changed = False
+        for each in passes:
+            pipeline = at_place(as_pipeline(each), module)
+            pipelines.append(pipeline)
+            result, step_changed = _run(module._core, pipeline)
+            decided = module._decided
+            if module.place is not None and not is_candidate(pipeline):
+                for name in pass_names([pipeline]):
+                    decided = with_run(decided, name, changed=step_changed)
+            module = HloModule._wrap(result, place=module.place, decided=decided)
+            changed = changed or step_changed
+        self._advance(module, Step("run", tuple(each.to_json() for each in pipelines)))
+        return changed
+
+    def run_until(self, where: str, *, occurrence: int = 1) -> HloModule:
+        """Runs XLA's own CPU pipeline up to just before a pass.
+
+        From here on the module has a place in that pipeline: decisions made now are
+        made where XLA makes them, and `compile` goes on from there.
+
+        Args:
+            where: a pass or pipeline of XLA's, by name ("fusion") or by the end of
+                its path ("simplification/algsimp"); `hloenv.list_stages` lists them.
+            occurrence: which arrival there, counted from XLA's start, from 1.
+
+        Returns:
+            The module at that point, which is also `self.module`.
+
+        Raises:
+            PlaceError: the pipeline has no such place, or the module is past it.
+        """
+        module = run_until(self.module, where, occurrence=occurrence)
+        self._advance(module, Step("run-until", place=(where, occurrence)))
+        return module
+
+    def get_alternatives(self, *passes: str | Pass | Pipeline) -> Alternatives:
+        """Every rewrite that the passes would make now. Changes nothing.
+
+        Once layouts are assigned, or bitcasts in the module depend on them, passes that
+        have a choice respect them (`is_layout_sensitive`), as XLA's own then do.
+
+        Several passes are merged: what they would make of one value becomes
+        competing choices of one alternative.
+
+        Args:
+            passes: names, `Pass`es or `Pipeline`s, at least one.
+
+        Raises:
+            UnknownPassError, PassOptionError: no such pass or option.
+            PassError: a pass failed on this module.
+            PlaceError: a pass gives wrong results at the module's place.
+        """
+        pipelines = [at_place(as_pipeline(each), self.module) for each in passes]
+        self._check_place(pipelines)
+        state = self._state
+        alternatives = capture(state.module, pipelines, owner=state)
+        self._latest = alternatives
+        return alternatives
+
+    def apply_alternatives(
+        self,
+        decisions: Decisions,
+        alternatives: Alternatives | None = None,
+        *,
+        partial: bool = False,
+    ) -> HloModule:
+        """Takes one choice at each alternative.
+
+        Args:
+            decisions: [A] integers; 0 keeps the original.
+            alternatives: what the decisions are about; the latest capture by default.
+            partial: allow -1, undecided: the original stays, and XLA's later passes may
+                rewrite it.
+
+        Returns:
+            The new module, which is also `self.module`.
+
+        Raises:
+            ArgumentTypeError: `alternatives` is something else.
+            DecisionError: wrong length, type or range; nothing is changed.
+            StaleAlternativesError: the environment has moved on since the capture.
+        """
+        if alternatives is None:
+            alternatives = self._latest_capture()
+        if not isinstance(alternatives, Alternatives):
+            raise ArgumentTypeError(
+                "alternatives are what get_alternatives(...) returned, not "
+                f"{type(alternatives).__name__}"
+            )
+        if alternatives._owner is not self._state:
+            raise StaleAlternativesError(
+                f"{alternatives!r} were found on a module that this environment has "
+                "left; call get_alternatives again, or restore the state in which "
+                "they were found"
+            )
+        array = as_decisions(decisions)
+        module = alternatives.apply(array, partial=partial)
+        self._advance(
+            module,
+            Step(
+                "decide",
+                tuple(each.to_json() for each in alternatives._pipelines),
+                tuple(array.tolist()),
+            ),
+        )
+        return module
+
+    def snapshot(self) -> State:
+        """The present state, for `restore`. Costs nothing and stays valid."""
+        return self._state
+
+    def restore(self, state: State) -> None:
+        """Goes back to a state; the trace is cut back to it.
+
+        Alternatives that were found in that state are valid again.
+
+        Raises:
+            ArgumentTypeError: this is no state.
+        """
+        if not isinstance(state, State):
+            raise ArgumentTypeError(
+                f"restore takes what snapshot() returned, not {type(state).__name__}"
+            )
+        self._state = state
+
+    @property
+    def trace(self) -> Trace:
+        """The episode so far, replayable."""
+        return Trace(
+            start=ModuleId.of(self._state._start),
+            end=ModuleId.of(self.module),
+            steps=self._state._steps(),
+        )
+
+    def _advance(self, module: HloModule, step: Step) -> None:
+        self._state = self._state._after(module, step)
+
+    def _latest_capture(self) -> Alternatives:
+        if self._latest is None:
+            raise DecisionError(
+                "there is nothing to decide: call get_alternatives(...) first"
+            )
+        if not isinstance(self._latest, Alternatives):
+            state = self._state
+            self._latest = capture(state.module, self._latest, owner=state)
+        return self._latest
+
+    def __copy__(self) -> HloEnv:
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        return other
+
+    def __getstate__(self) -> dict[str, Any]:
+        latest = self._latest
+        if isinstance(latest, Alternatives):
+            is_valid = latest._owner is self._state
+            latest = latest._pipelines if is_valid else None
+        return {**self.__dict__, "_latest": latest}
+
+    def _check_place(self, pipelines: list[Pipeline]) -> None:
+        place = self.module.place
+        early = pass_names(pipelines) & _AFTER_LAYOUT_ASSIGNMENT
+        if early and (place is None or not place.has_layouts):
+            name = min(early)
+            warnings.warn(
+                f"{name!r} belongs after layout assignment: what is fused before it "
+                "does not compile, and what is decided for the backend is undone; call "
+                "env.run_until('fusion') first",
+                PlaceWarning,
+                stacklevel=3,
+            )
+
+    def __repr__(self) -> str:
+        return f"<HloEnv on {self.module!r}>"
+
+
+def _run(module: core.Module, pipeline: Pipeline) -> tuple[core.Module, bool]:
+    spec = to_core(pipeline)
+    if is_candidate(pipeline):
+        # A candidate pass has no run of its own: all that it proposes is taken.
+        found = core.capture(module, [spec])
+        return found.apply(found.decisions_for(pipeline.name)), len(found) > 0
+    changed_module, changed, _ = core.run_passes(module, spec)
+    return changed_module, changed
+
+
+def at_place(pipeline: Pipeline, module: HloModule) -> Pipeline:
+    """The pipeline with passes that respect layouts, where `module` has them.
+
+    Raises:
+        PlaceError: a pass gives wrong results on `module`, where it stands.
+    """
+    place = module.place
+    if place is not None and place.has_layouts:
+        reason = str(place)
+    elif module._core.depends_on_layouts():
+        reason = "where bitcasts depend on layouts"
+    else:
+        return pipeline
+    names = pass_names([pipeline])
+    after_fusion = place is not None and place.name == "fusion"
+    for known, when in (
+        (_BEFORE_LAYOUT_ASSIGNMENT, "before layout assignment"),
+        (_AFTER_FUSION if after_fusion else frozenset(), "after fusion"),
+    ):
+        if wrong := names & known:
+            raise PlaceError(
+                f"{min(wrong)!r} gives wrong results here, {reason}: XLA runs it "
+                f"{when} only"
+            )
+    return _with_layouts(pipeline)
+
+
+def _with_layouts(pipeline: Pipeline) -> Pipeline:
+    passes: list[Pass | Pipeline] = []
+    for each in pipeline.passes:
+        if isinstance(each, Pipeline):
+            passes.append(_with_layouts(each))
+            continue
+        given = dict(each.options)
+        for option in describe_pass(each.name).options:
+            if option.name in ("is_layout_sensitive", "layout_sensitive"):
+                given.setdefault(option.name, True)
+        passes.append(Pass(each.name, **given))
+    return dataclasses.replace(pipeline, passes=tuple(passes))
+
+
+def needs_layouts(pipeline: Pipeline) -> bool:
+    """Whether XLA can use what `pipeline` makes only after layout assignment."""
+    return bool(pass_names([pipeline]) & _AFTER_LAYOUT_ASSIGNMENT)
+
+
+def replay(
+    trace: Trace | str | os.PathLike[str],
+    module: HloModule | str | os.PathLike[str],
+) -> HloEnv:
+    """Repeats an episode.
+
+    Args:
+        trace: a Trace, or a path to a saved one.
+        module: the module that the episode started with.
+
+    Returns:
+        The environment at the end of the episode.
+
+    Raises:
+        TraceError: this is no trace, `module` is another one, or the steps lead
+            elsewhere than they did, as with another version of XLA.
+        HloEnvError: a step fails, as its call does.
+    """
+    if not isinstance(trace, Trace):
+        if not isinstance(trace, (str, os.PathLike)):
+            raise ArgumentTypeError(
+                f"a trace is a Trace or a path to one, not {type(trace).__name__}"
+            )
+        trace = Trace.load(trace)
+    env = HloEnv(module)
+    start = ModuleId.of(env.module, format_=trace.format)
+    if start != trace.start:
+        raise TraceError(
+            f"the trace starts from the module with fingerprint "
+            f"{trace.start.fingerprint} and text hash {trace.start.text_sha256[:12]}, "
+            f"but this one has {start.fingerprint} and {start.text_sha256[:12]}"
+        )
+    for step in trace.steps:
+        _repeat(env, step)
+    if ModuleId.of(env.module, format_=trace.format) != trace.end:
+        raise TraceError(
+            f"the steps lead to a module with fingerprint {env.fingerprint()}, but the "
+            f"trace ended at {trace.end.fingerprint}; it was made with the XLA of "
+            f"TensorFlow {trace.tensorflow}, this is {core.tensorflow_version}"
+        )
+    return env
+
+
+def _repeat(env: HloEnv, step: Step) -> None:
+    try:
+        pipelines = [Pipeline.from_json(each) for each in step.passes]
+    except RecursionError:
+        raise TraceError("a step's passes are nested too deeply") from None
+    if step.kind == "run":
+        env.run(*pipelines)
+    elif step.kind == "run-until" and step.place is not None:
+        where, occurrence = step.place
+        env.run_until(where, occurrence=occurrence)
+    elif step.kind == "decide":
+        env.get_alternatives(*pipelines)
+        env.apply_alternatives(step.decisions, partial=True)
+    else:
+        raise TraceError(
+            f"unknown step {step.kind[:40]!r}; this version knows run, run-until with "
+            "a place, and decide"
+        )

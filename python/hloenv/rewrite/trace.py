@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Episodes as data: what was decided on which module, so that anyone can repeat it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from .._native import core
+from ..errors import TraceError
+from ..hlo.module import HloModule
+from ..hlo.text import without_metadata
+
+FORMAT = "hloenv-trace-2"
+# Its text hashes include metadata: source lines and paths.
+FORMAT_WITH_METADATA = "hloenv-trace-1"
+
+
+def text_hash(module: HloModule, *, format_: str = FORMAT) -> str:
+    """SHA-256 of the module's text: unlike a fingerprint it sees names and order.
+
+    It does not see metadata, which say from which lines of which files the instructions
+    come: the same function, lowered from another place, has the same hash.
+
+    Args:
+        module: any.
+        format_: of the trace that the hash is for; `FORMAT_WITH_METADATA` hashes
+            metadata too.
+    """
+    text = module.to_text()
+    if format_ != FORMAT_WITH_METADATA:
+        text = without_metadata(text)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class ModuleId:
+    """Says which module, twice: passes see an order that fingerprints do not."""
+
+    fingerprint: str
+    text_sha256: str
+
+    @classmethod
+    def of(cls, module: HloModule, *, format_: str = FORMAT) -> ModuleId:
+        """The identity of `module`, in a trace of this format."""
+        return cls(module.fingerprint(), text_hash(module, format_=format_))
+
+
+@dataclass(frozen=True)
+class Step:
+    """One change of the environment's module.
+
+    Attributes:
+        kind: "run", "decide" or "run-until".
+        passes: the pipelines that ran or were captured, as JSON.
+        decisions: of a "decide" step, one for each alternative.
+        place: of a "run-until" step: where, and which arrival there.
+    """
+
+    kind: str
+    passes: tuple[Any, ...] = ()
+    decisions: tuple[int, ...] = ()
+    place: tuple[str, int] | None = None
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A replayable record of an episode; JSON-able.
+
+    Attributes:
+        start: the module that the episode started with.
+        end: the module that it led to.
+        steps: in order.
+        tensorflow: version of the TensorFlow whose XLA ran.
+        format: what the text hashes of `start` and `end` cover.
+    """
+
+    start: ModuleId
+    end: ModuleId
+    steps: tuple[Step, ...]
+    tensorflow: str = core.tensorflow_version
+    format: str = FORMAT
+
+    def to_json(self) -> str:
+        """One JSON object, indented."""
+        return json.dumps({"format": self.format, **asdict(self)}, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> Trace:
+        """Reads what `to_json` wrote; other keys do not matter.
+
+        Raises:
+            TraceError: this is not a trace, or one of an unknown format.
+        """
+        try:
+            data = json.loads(text)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise TraceError(f"this is not a trace, for it is not JSON: {error}") from (
+                error
+            )
+        format_ = _field(data, "a trace", "format", str)
+        if format_ not in (FORMAT, FORMAT_WITH_METADATA):
+            raise TraceError(
+                f"this is not a trace that this version reads: its format is "
+                f"{format_[:40]!r}, not {FORMAT!r} or {FORMAT_WITH_METADATA!r}"
+            )
+        return cls(
+            start=_module_id(_field(data, "a trace", "start", dict)),
+            end=_module_id(_field(data, "a trace", "end", dict)),
+            steps=tuple(_step(step) for step in _field(data, "a trace", "steps", list)),
+            tensorflow=_field(data, "a trace", "tensorflow", str),
+            format=format_,
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes JSON to `path`."""
+        Path(path).write_text(self.to_json(), encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Trace:
+        """Reads JSON from `path`.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            TraceError: it is not a trace.
+        """
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise TraceError(
+                f"{os.fspath(path)} is not a trace, for it is not UTF-8 text: {error}"
+            ) from None
+        return cls.from_json(text)
+
+
+def _field(data: Any, what: str, name: str, type_: type) -> Any:
+    """`data[name]`, which has to be of this very type."""
+    if not isinstance(data, dict) or name not in data:
+        raise TraceError(f"this is not a trace: {what} is an object with {name!r}")
+    value = data[name]
+    if type(value) is not type_:
+        raise TraceError(
+            f"this is not a trace: {name!r} of {what} is a {type_.__name__}, not "
+            f"{repr(value)[:80]}"
+        )
+    return value
+
+
+def _module_id(data: Any) -> ModuleId:
+    return ModuleId(
+        _field(data, "a module", "fingerprint", str),
+        _field(data, "a module", "text_sha256", str),
+    )
+
+
+def _step(data: Any) -> Step:
+    decisions = _field(data, "a step", "decisions", list)
+    if any(type(each) is not int for each in decisions):
+        raise TraceError("this is not a trace: the decisions of a step are integers")
+    place = data.get("place")
+    if place is not None and (
+        not isinstance(place, list) or [type(each) for each in place] != [str, int]
+    ):
+        raise TraceError(
+            "this is not a trace: the place of a step is null, or a pass and which "
+            f"arrival there, not {repr(place)[:80]}"
+        )
+    return Step(
+        _field(data, "a step", "kind", str),
+        tuple(_field(data, "a step", "passes", list)),
+        tuple(decisions),
+        None if place is None else (place[0], place[1]),
+    )

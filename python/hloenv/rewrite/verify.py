@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Proving alternatives equal, in XLA's evaluator."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .._native import core
+from .._typing import Array
+from ..errors import PassError
+from ..hlo.module import HloModule
+from ..hlo.passes import to_core
+from ..runtime.interpreter import as_bytes, interpret
+from ..runtime.random_inputs import random_inputs
+from ..runtime.upcast import widened, widened_inputs
+from .alternatives import Alternatives
+
+# Relative differences in float64: below the first nothing is left to explain, and
+# beyond the second it is no rounding of a constant to another type.
+_FLOAT64_ROUNDING, _ROUNDED_CONSTANT = 1e-9, 1e-2
+
+
+@dataclass(frozen=True)
+class ChoiceError:
+    """How far one choice of one alternative was from its original.
+
+    Attributes:
+        alternative: index of the alternative.
+        choice: from 1; choice 0 is the original itself.
+        absolute: largest |choice - original| over all elements and sites and, in
+            loops, iterations, where the original is a number; inf where the choice is
+            NaN there.
+        relative: the same over the largest |original| of that array.
+        num_evaluations: how often both were computed; 0 if nothing reached them, as
+            in a branch that was not taken.
+        num_nans_lost: elements that are NaN in the original alone, over all sites and
+            iterations: XLA's simplifier takes 0 * x for 0, whatever x is.
+    """
+
+    alternative: int
+    choice: int
+    absolute: float
+    relative: float
+    num_evaluations: int
+    num_nans_lost: int
+
+
+def verify_alternatives(
+    alternatives: Alternatives,
+    inputs: Sequence[Any] | None = None,
+    *,
+    seed: int = 0,
+    float64: bool = False,
+) -> list[ChoiceError]:
+    """Computes every choice of every alternative beside its original.
+
+    One execution of the alternative graph by XLA's evaluator, nested computations
+    included; alternatives of kind "pass" take one more for each choice.
+
+    Args:
+        alternatives: what a dry run found.
+        inputs: one array for each input of the module; random ones by default.
+        seed: of the random inputs.
+        float64: compute the same originals and choices in float64 instead, where a
+            choice that only rounds differently agrees to some 1e-14 (1e-6 where a pass
+            has folded constants of another type), and a wrong one still does not.
+
+    Returns:
+        One record for each choice above 0, by alternative, then choice.
+
+    Raises:
+        ArgumentError: the inputs do not fit, or the alternatives cannot be written in
+            float64 (`widened`).
+        ExecuteError: the evaluator does not know an instruction.
+    """
+    module = HloModule._wrap(alternatives._capture.module())
+    if inputs is None:
+        inputs = random_inputs(module, seed=seed)
+    if float64:
+        return _verify_in_float64(alternatives, inputs)
+    return [
+        ChoiceError(*record)
+        for record in core.verify_alternatives(
+            alternatives._capture, as_bytes(inputs, module.input_specs())
+        )
+    ]
+
+
+def _verify_in_float64(
+    alternatives: Alternatives, inputs: Sequence[Any]
+) -> list[ChoiceError]:
+    """Upcasts the alternative graph, so that the rewrites are the very same ones.
+
+    Constants that a pass has folded are still rounded as the module's own type is, and
+    where numbers cancel that shows. So what differs by no more than such a rounding may
+    explain is replaced by the same rewrite of the upcast module, where the passes find
+    it there.
+    """
+    graph = widened(alternatives.module)
+    arrays = widened_inputs(graph, inputs)
+    records = [
+        ChoiceError(*record)
+        for record in core.verify_graph(
+            graph._core,
+            alternatives.num_choices.tolist(),
+            as_bytes(arrays, graph.input_specs()),
+        )
+    ]
+    # The choices of an indivisible pass are modules, which are not in the graph.
+    is_module = [each.kind == "pass" for each in alternatives]
+    records = [
+        _compare_modules(alternatives, record, arrays)
+        if is_module[record.alternative]
+        else record
+        for record in records
+    ]
+    doubtful = [
+        r for r in records if _FLOAT64_ROUNDING < r.relative < _ROUNDED_CONSTANT
+    ]
+    if not doubtful:
+        return records
+    again = _recaptured(alternatives, arrays)
+    names = _names_of(alternatives, doubtful)
+    return [again.get(names.get(_key(each), ()), each) for each in records]
+
+
+def _key(record: ChoiceError) -> tuple[int, int]:
+    return record.alternative, record.choice
+
+
+def _names_of(
+    alternatives: Alternatives, records: Sequence[ChoiceError]
+) -> dict[tuple[int, int], tuple[object, ...]]:
+    """What tells a choice in another capture: where it stands, and what it is."""
+    names: dict[tuple[int, int], tuple[object, ...]] = {}
+    for record in records:
+        alternative = alternatives[record.alternative]
+        choice = alternative.choices[record.choice]
+        names[_key(record)] = (
+            alternative.kind,
+            alternative.sites,
+            choice.passes,
+            choice.opcode,
+            choice.rule,
+            len(choice.instructions),
+        )
+    return names
+
+
+def _recaptured(
+    alternatives: Alternatives, arrays: Sequence[Any]
+) -> dict[tuple[object, ...], ChoiceError]:
+    """Errors of the choices that the passes find in the upcast module, by name."""
+    wide = widened(HloModule._wrap(alternatives._capture.module()))
+    specs = [to_core(each) for each in alternatives._pipelines]
+    try:
+        capture = core.capture(wide._core, specs)
+    except PassError:
+        return {}
+    records = [
+        ChoiceError(*record)
+        for record in core.verify_alternatives(
+            capture, as_bytes(arrays, wide.input_specs())
+        )
+    ]
+    names = _names_of(Alternatives(capture), records)
+    by_name = {names[_key(record)]: record for record in records}
+    # Two choices of one name cannot be told from each other.
+    counts = Counter(names.values())
+    return {name: record for name, record in by_name.items() if counts[name] == 1}
+
+
+def _compare_modules(
+    alternatives: Alternatives, record: ChoiceError, arrays: Sequence[Any]
+) -> ChoiceError:
+    """Compares the outputs of the module that one choice gives with the original's."""
+    decisions = alternatives.reject_all()
+    original = interpret(widened(alternatives.apply(decisions)), *arrays)
+    decisions[record.alternative] = record.choice
+    decided = interpret(widened(alternatives.apply(decisions)), *arrays)
+    absolute = relative = 0.0
+    num_nans_lost = 0
+    for want, got in zip(original, decided, strict=True):
+        if not want.size:
+            continue
+        is_lost = np.isnan(want) & ~np.isnan(got)
+        num_nans_lost += int(is_lost.sum())
+        is_same = (want == got) | np.isnan(want)
+        with np.errstate(invalid="ignore"):
+            apart = np.where(is_same, 0.0, np.abs(_wide(want) - _wide(got)))
+        worst = float(np.nan_to_num(apart, nan=np.inf).max())
+        size = np.abs(_wide(want)[np.isfinite(want)]).max(initial=0)
+        absolute = max(absolute, worst)
+        if worst:
+            tiny = np.finfo(np.float64).tiny
+            relative = max(relative, worst / max(float(size), tiny))
+    return ChoiceError(
+        record.alternative, record.choice, absolute, relative, 1, num_nans_lost
+    )
+
+
+def _wide(array: Array) -> Array:
+    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
+
+
+def measure_rounding(
+    alternatives: Alternatives,
+    indices: Sequence[int],
+    inputs: Sequence[Any],
+    *,
+    num_runs: int,
+) -> list[tuple[float, float]]:
+    """How far originals move when every rounding moves by one unit in the last place.
+
+    Args:
+        alternatives: what a dry run found.
+        indices: of the alternatives to look at.
+        inputs: one array for each input of the module.
+        num_runs: with perturbations; the worst of them counts.
+
+    Returns:
+        For each index the largest |difference|, and that over the largest |value|, as
+        in `ChoiceError`; inf where the last bit decides how often it is computed.
+
+    Raises:
+        ArgumentError: the inputs do not fit.
+        ExecuteError: the evaluator does not know an instruction.
+    """
+    module = HloModule._wrap(alternatives._capture.module())
+    moves: list[tuple[float, float]] = core.measure_rounding(
+        alternatives._capture,
+        as_bytes(inputs, module.input_specs()),
+        list(indices),
+        num_runs,
+    )
+    return moves

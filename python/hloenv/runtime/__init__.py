@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compiling and running modules, and comparing what they return."""
+
+from __future__ import annotations
+
+from .compare import OutputComparison, compare_outputs
+from .executable import Executable, compile
+from .ffi import register_target
+from .interpreter import interpret
+from .random_inputs import random_inputs
+from .upcast import widened
+
+__all__ = [
+    "Executable",
+    "OutputComparison",
+    "compare_outputs",
+    "compile",
+    "interpret",
+    "random_inputs",
+    "register_target",
+    "widened",
+]

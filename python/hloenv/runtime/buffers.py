@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays in memory that XLA can use in place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._native import core
+from .._typing import Array
+from ..errors import ArgumentError
+
+if TYPE_CHECKING:
+    from ..hlo.module import ArraySpec
+
+
+def empty_aligned(
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    *,
+    minor_to_major: Sequence[int] | None = None,
+) -> Array:
+    """An array that XLA can use in place.
+
+    Args:
+        shape: dimensions, major to minor.
+        dtype: of the elements.
+        minor_to_major: order of the dimensions in memory; default row-major.
+    """
+    order = range(len(shape) - 1, -1, -1) if minor_to_major is None else minor_to_major
+    strides = [0] * len(shape)
+    size_bytes = dtype.itemsize
+    for dimension in order:
+        strides[dimension] = size_bytes
+        size_bytes *= shape[dimension]
+    alignment = core.BUFFER_ALIGNMENT
+    memory = np.empty(size_bytes + alignment, np.uint8)
+    offset = -memory.ctypes.data % alignment
+    return np.ndarray(shape, dtype, memory, offset, tuple(strides))
+
+
+def place_array(
+    value: Any, spec: ArraySpec, minor_to_major: Sequence[int], name: str
+) -> Array:
+    """`value` as an array of exactly this shape, dtype and order in memory.
+
+    Copies only where it has to.
+
+    Raises:
+        ArgumentError: the value has another shape or dtype, or is no array.
+    """
+    array = _to_numpy(value, spec, name)
+    if array.shape != spec.shape or array.dtype != spec.dtype:
+        raise ArgumentError(
+            f"{name} is {array.dtype}{list(array.shape)}; the module takes "
+            f"{spec.dtype}{list(spec.shape)}: convert it first"
+        )
+    placed = empty_aligned(spec.shape, spec.dtype, minor_to_major=minor_to_major)
+    np.copyto(placed, array)
+    return placed
+
+
+def _to_numpy(value: Any, spec: ArraySpec, name: str) -> Array:
+    if isinstance(value, np.ndarray):
+        return value
+    if isinstance(value, (bool, int, float, complex)) and spec.shape == ():
+        return np.asarray(value, dtype=spec.dtype)
+    if isinstance(value, np.generic):
+        return np.asarray(value)
+    reasons = []
+    if hasattr(value, "__dlpack__"):
+        try:
+            return np.from_dlpack(value)
+        except (BufferError, RuntimeError, TypeError, ValueError) as error:
+            reasons.append(str(error))
+    # DLPack lacks some types, such as bfloat16, that arrays can hand over themselves.
+    if hasattr(value, "__array__"):
+        try:
+            return np.asarray(value)
+        except (RuntimeError, TypeError, ValueError) as error:
+            reasons.append(str(error))
+    because = f" ({'; '.join(reasons)})" if reasons else ""
+    raise ArgumentError(
+        f"{name} is a {type(value).__name__}, which cannot be read as an array on the "
+        f"host{because}; pass a numpy array or anything with __dlpack__"
+    )

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Comparing outputs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .._typing import Array
+from ..errors import ArgumentError, OutputMismatchError
+
+# Relative error that rewrites may cause, by element type: a few hundred roundings for
+# the wide types, a few for the narrow ones, which XLA computes in wider ones.
+_TOLERANCES = {
+    "f64": 1e-10,
+    "c128": 1e-10,
+    "f32": 1e-4,
+    "c64": 1e-4,
+    "f16": 1e-2,
+    "bf16": 5e-2,
+}
+_NARROW_TOLERANCE = 0.25
+
+
+@dataclass(frozen=True)
+class OutputComparison:
+    """How two lists of outputs differ, at the element where they differ most.
+
+    Attributes:
+        is_equal: every element of every leaf is within its tolerance; NaN equals NaN.
+        num_leaves: leaves compared.
+        leaf: the leaf that differs most; None when there is no element to compare.
+        index: the element of that leaf.
+        expected: its value, as text.
+        actual: the other value, as text.
+        error: their absolute difference.
+        excess: error divided by what is allowed there; above 1 is a mismatch.
+        by_float64: whether what is allowed was measured against the same program in
+            float64, because the usual tolerance did not suffice.
+    """
+
+    is_equal: bool
+    num_leaves: int
+    leaf: int | None = None
+    index: tuple[int, ...] = ()
+    expected: str = ""
+    actual: str = ""
+    error: float = 0.0
+    excess: float = 0.0
+    by_float64: bool = False
+
+    def __bool__(self) -> bool:
+        return self.is_equal
+
+    def __str__(self) -> str:
+        if self.leaf is None:
+            return f"{self.num_leaves} outputs, no elements"
+        verdict = "equal" if self.is_equal else "differ"
+        return (
+            f"{self.num_leaves} outputs {verdict}; worst is output {self.leaf} at "
+            f"{list(self.index)}: {self.actual}, expected {self.expected} "
+            f"({self.excess:.3g} of the tolerance)"
+        )
+
+    def check(self) -> None:
+        """Does nothing when the outputs are equal.
+
+        Raises:
+            OutputMismatchError: they are not.
+        """
+        if not self.is_equal:
+            raise OutputMismatchError(str(self))
+
+
+def compare_outputs(
+    expected: Sequence[Array | None],
+    actual: Sequence[Array | None],
+    *,
+    rtol: float | None = None,
+    also: Sequence[Sequence[Array | None]] = (),
+) -> OutputComparison:
+    """Compares all leaves of two lists of outputs.
+
+    An element may differ by `rtol` times the larger of its own size and the leaf's
+    root mean square, so that sums which cancel are held to the leaf's scale. Integers
+    and booleans have to be the same.
+
+    Args:
+        expected: the original's outputs.
+        actual: the other outputs, same shapes and dtypes.
+        rtol: relative tolerance of floats; by default by element type.
+        also: lists of outputs of the original for inputs that rounding might have
+            produced (`perturbed`), or of the original in float64. An element may
+            differ by ten times as much as it does in any of these, or as nine in ten
+            elements of its leaf do; integers of a leaf that differs here may differ as
+            often again.
+
+    Raises:
+        ArgumentError: the lists differ in number, shapes or dtypes.
+    """
+    if len(expected) != len(actual):
+        raise ArgumentError(
+            f"{len(actual)} outputs cannot be compared with {len(expected)}"
+        )
+    worst = OutputComparison(is_equal=True, num_leaves=len(expected))
+    for leaf, (one, other) in enumerate(zip(expected, actual, strict=True)):
+        if one is None and other is None:
+            continue
+        if (
+            one is None
+            or other is None
+            or one.shape != other.shape
+            or one.dtype != other.dtype
+        ):
+            raise ArgumentError(
+                f"output {leaf} is {_describe(other)}, expected {_describe(one)}"
+            )
+        if one.size == 0:
+            continue
+        moved = [array for each in also if (array := each[leaf]) is not None]
+        error, allowed = _errors(one, other, rtol, moved)
+        excess = _excess(error, allowed)
+        at = int(np.argmax(excess))
+        if worst.leaf is None or excess.flat[at] > worst.excess:
+            worst = OutputComparison(
+                is_equal=bool(excess.flat[at] <= 1.0),
+                num_leaves=len(expected),
+                leaf=leaf,
+                index=tuple(int(i) for i in np.unravel_index(at, one.shape)),
+                expected=str(one.flat[at]),
+                actual=str(other.flat[at]),
+                error=float(error.flat[at]),
+                excess=float(excess.flat[at]),
+            )
+    return worst
+
+
+def _describe(array: Array | None) -> str:
+    return "a token" if array is None else f"{array.dtype}{list(array.shape)}"
+
+
+def _excess(error: Array, allowed: Array) -> Array:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(allowed > 0, error / allowed, np.inf)
+    return np.where((error == 0) | np.isinf(allowed), 0.0, ratio)
+
+
+def _errors(
+    expected: Array, actual: Array, rtol: float | None, moved: list[Array]
+) -> tuple[Array, Array]:
+    """Absolute differences and what is allowed, both float64 of the leaf's shape."""
+    if expected.dtype.kind in "biu" or expected.dtype.name in ("int4", "uint4"):
+        error = np.asarray(expected != actual, np.float64)
+        budget = max((2 * int(np.sum(expected != each)) for each in moved), default=0)
+        is_within = budget > 0 and np.sum(error) <= budget
+        return error, np.full(error.shape, 1.0 if is_within else 0.0)
+    wide = np.complex128 if expected.dtype.kind == "c" else np.float64
+    one, other = expected.astype(wide), actual.astype(wide)
+    with np.errstate(invalid="ignore", over="ignore"):
+        error = _difference(one, other)
+        size = np.abs(one)
+        finite = size[np.isfinite(size)]
+        scale = math.sqrt(float(np.mean(np.square(finite)))) if finite.size else 0.0
+        if rtol is None:
+            rtol = _tolerance(expected.dtype)
+        allowed = rtol * np.maximum(np.where(np.isfinite(size), size, 0.0), scale)
+        if moved:
+            shift = np.zeros(error.shape)
+            for each in moved:
+                moved_by = _difference(one, each.astype(wide))
+                # A NaN that comes or goes allows nothing.
+                shift = np.maximum(shift, np.where(np.isfinite(moved_by), moved_by, 0))
+            # An element that rounding moves may by chance not have moved here.
+            common = float(np.quantile(shift, 0.9))
+            allowed = allowed + 10.0 * np.maximum(shift, common)
+    return error, allowed
+
+
+def _difference(one: Array, other: Array) -> Array:
+    same = (one == other) | (np.isnan(one) & np.isnan(other))
+    difference = np.abs(one - other)
+    return np.where(same, 0.0, np.where(np.isnan(difference), np.inf, difference))
+
+
+def _tolerance(dtype: np.dtype[Any]) -> float:
+    names = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+    names |= {"complex64": "c64", "complex128": "c128"}
+    return _TOLERANCES.get(names.get(dtype.name, ""), _NARROW_TOLERANCE)

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Running modules exactly as written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .._native import core
+from .._typing import Array
+from ..errors import ArgumentError
+from ..hlo.module import ArraySpec, HloModule
+
+
+def as_bytes(arrays: Sequence[Any], specs: Sequence[ArraySpec]) -> list[Array]:
+    """Each array as flat, row-major uint8.
+
+    Raises:
+        ArgumentError: the number of arrays, a shape or a dtype is wrong.
+    """
+    if len(arrays) != len(specs):
+        raise ArgumentError(
+            f"the module takes {len(specs)} arrays, but {len(arrays)} were given"
+        )
+    result = []
+    for position, (given, spec) in enumerate(zip(arrays, specs, strict=True)):
+        array = np.asarray(given)
+        if array.shape != spec.shape or array.dtype != spec.dtype:
+            raise ArgumentError(
+                f"input {position} has to be {spec.dtype}{list(spec.shape)}, not "
+                f"{array.dtype}{list(array.shape)}"
+            )
+        result.append(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    return result
+
+
+def interpret(
+    module: HloModule, *arrays: Any, perturb: int | None = None
+) -> list[Array]:
+    """Runs `module` in XLA's evaluator: no pass, no code generation, slow.
+
+    Args:
+        module: what to run.
+        arrays: one for each of `module.input_specs()`.
+        perturb: a seed by which every rounded value moves one unit in the last place
+            up or down; what that changes in the outputs is rounding. None moves none.
+
+    Returns:
+        One array for each of `module.output_specs()`.
+
+    Raises:
+        ArgumentError: the arrays do not fit.
+        ExecuteError: the evaluator does not know an instruction.
+    """
+    inputs = as_bytes(arrays, module.input_specs())
+    outputs = core.interpret(module._core, inputs, perturb)
+    return [
+        output.view(spec.dtype).reshape(spec.shape)
+        for output, spec in zip(outputs, module.output_specs(), strict=True)
+    ]

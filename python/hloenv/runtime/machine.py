@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a timing depends on beside the module: the machine, XLA and its flags."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import platform
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from .._native import BUILT_WITH
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where something was measured.
+
+    Attributes:
+        cpu: model of the processor.
+        architecture: "x86_64" or "aarch64".
+        num_cores: cores that this process may use.
+        memory_bytes: of the machine.
+        kernel: name and release of the operating system.
+        tensorflow: version of the wheel whose XLA compiled.
+        flags: XLA_FLAGS, each flag once, sorted.
+    """
+
+    cpu: str
+    architecture: str
+    num_cores: int
+    memory_bytes: int
+    kernel: str
+    tensorflow: str
+    flags: str
+
+    @property
+    def id(self) -> str:
+        """12 hex digits, the same on machines of one kind.
+
+        Knows the processor, the architecture and the version of XLA, nothing that
+        changes when a process is pinned or the system is updated.
+        """
+        text = "\n".join((self.cpu, self.architecture, self.tensorflow))
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    def to_json(self) -> dict[str, Any]:
+        """The attributes, and the id."""
+        return {**asdict(self), "id": self.id}
+
+
+@functools.cache
+def this_machine() -> Machine:
+    """The machine that this process runs on."""
+    return Machine(
+        cpu=_cpu_model(),
+        architecture=platform.machine(),
+        num_cores=len(os.sched_getaffinity(0)),
+        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        kernel=f"{platform.system()} {platform.release()}",
+        tensorflow=BUILT_WITH,
+        flags=" ".join(sorted(set(os.environ.get("XLA_FLAGS", "").split()))),
+    )
+
+
+def _cpu_model() -> str:
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text().splitlines() if path.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if "model name" in line]
+    return names[0] if names else platform.machine()

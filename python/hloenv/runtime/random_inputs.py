@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random inputs for a module."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .._native import core
+from .._typing import Array
+from ..hlo.module import as_module
+from .buffers import empty_aligned
+
+if TYPE_CHECKING:
+    import os
+
+    from ..hlo.module import ArraySpec, HloModule
+
+
+# Integers that index nothing known are drawn below this.
+_INTEGER_BOUND = 8
+
+
+def random_inputs(
+    module: HloModule | str | os.PathLike[str], *, seed: int = 0
+) -> list[Array | None]:
+    """Inputs for a module, the same for the same module and seed in every process.
+
+    Floats and complex numbers are standard normal, booleans fair. Integers that index
+    something, or are compared with an iota, as far as that can be seen, are valid
+    there; all others are small and not negative.
+
+    Returns:
+        One array for each flat leaf of the parameters, None for tokens.
+    """
+    module = as_module(module)
+    bounds = core.index_bounds(module._core)
+    inputs: list[Array | None] = []
+    for index, (spec, bound) in enumerate(
+        zip(module.input_specs(), bounds, strict=True)
+    ):
+        if spec.hlo_dtype == "token":
+            inputs.append(None)
+            continue
+        rng = np.random.default_rng([seed, index])
+        array = empty_aligned(spec.shape, spec.dtype)
+        np.copyto(array, _draw(spec, bound, rng), casting="unsafe")
+        inputs.append(array)
+    return inputs
+
+
+def _draw(spec: ArraySpec, bound: int | None, rng: np.random.Generator) -> Array:
+    kind = spec.hlo_dtype
+    if kind == "pred":
+        return rng.integers(0, 2, spec.shape).astype(np.bool_)
+    if kind[0] in "su":
+        bits = int(kind[1:])
+        largest = 2 ** (bits - 1 if kind[0] == "s" else bits) - 1
+        high = min(_INTEGER_BOUND if bound is None else bound, largest + 1)
+        return rng.integers(0, high, spec.shape, dtype=np.uint64)
+    if kind[0] == "c":
+        real, imaginary = rng.standard_normal((2, *spec.shape))
+        return np.asarray(real + 1j * imaginary)
+    return np.asarray(rng.standard_normal(spec.shape))
+
+
+def perturbed(inputs: Sequence[Array | None], *, seed: int = 0) -> list[Array | None]:
+    """The inputs with each float moved by one unit in the last place, up or down.
+
+    Outputs for these show how far rounding alone may move the outputs.
+    """
+    moved: list[Array | None] = []
+    for index, array in enumerate(inputs):
+        if array is None or array.dtype not in (np.float32, np.float64):
+            moved.append(array)
+            continue
+        rng = np.random.default_rng([seed, index, 1])
+        direction = np.where(rng.integers(0, 2, array.shape) == 1, np.inf, -np.inf)
+        copy = empty_aligned(array.shape, array.dtype)
+        np.copyto(copy, np.nextafter(array, direction.astype(array.dtype)))
+        moved.append(copy)
+    return moved

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Searches: one ask/tell interface over the decisions of a `Game`.
+
+    stop = Stop(("fusion", "general-fusion"), where="fusion", default="fusion")
+    game = Game(module, [stop])
+    search = get_search("evolve", game, seed=0)
+    while (prefix := search.ask()) is not None and len(search.told) < 200:
+        search.tell(prefix, seconds_of(game.play(prefix)))
+
+`hloenv.search.run_search` does this with estimates, and measures the best of them.
+"""
+
+from __future__ import annotations
+
+from .annealing import Anneal, HillClimb
+from .base import (
+    Search,
+    UnknownSearchError,
+    describe_search,
+    get_search,
+    list_searches,
+    register_search,
+)
+from .beam import Beam
+from .evolution import Evolve
+from .initial import starting_points
+from .mcts import TreeSearch
+from .optuna import OptunaSearch
+from .random import RandomSearch
+
+__all__ = [
+    "Anneal",
+    "Beam",
+    "Evolve",
+    "HillClimb",
+    "OptunaSearch",
+    "RandomSearch",
+    "Search",
+    "TreeSearch",
+    "UnknownSearchError",
+    "describe_search",
+    "get_search",
+    "list_searches",
+    "register_search",
+    "starting_points",
+]

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a search is, and the searches by name."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Generator
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from .._registry import Info, Registry
+from ..errors import ArgumentError, HloEnvError
+from ..rewrite.game import Game, Prefix
+
+# What a search yields, and what comes back for it: the seconds.
+Proposals = Generator[Prefix, float, None]
+
+
+class UnknownSearchError(HloEnvError, LookupError):
+    """No search has this name."""
+
+
+class Search:
+    """Looks for the decisions of a game that take the least time.
+
+        search = get_search("evolve", game, seed=0)
+        while (prefix := search.ask()) is not None and is_time_left():
+            search.tell(prefix, seconds_of(game.play(prefix)))
+        prefix, seconds = search.best
+
+    A subclass has `_proposals`, which yields complete prefixes and gets back how long
+    each takes. What differs only in decisions that make no difference is one proposal:
+    nobody is asked twice.
+
+    Attributes:
+        name: as in `list_searches`, with its specification.
+        game: what is decided.
+        seed: of everything that the search draws.
+        told: everything that was told, in order; infinite seconds for what failed.
+        best: the fastest of it, the first of several; None as long as all failed.
+    """
+
+    name = ""
+    # Proposals in a row that were all told before: the search goes in circles.
+    max_repeats = 1000
+
+    def __init__(self, game: Game, *, seed: int = 0) -> None:
+        """Nothing is proposed before the first `ask`."""
+        self.game = game
+        self.seed = seed
+        self._restart()
+
+    def _restart(self) -> None:
+        self.told: list[tuple[Prefix, float]] = []
+        self.best: tuple[Prefix, float] | None = None
+        self._rng = np.random.default_rng(self.seed)
+        self._known: dict[tuple[bytes, ...], float] = {}
+        self._running = self._proposals()
+        self._asked: Prefix | None = None
+        self._is_over = False
+
+    def _proposals(self) -> Proposals:
+        """Yields complete prefixes; each yield gives the seconds of its prefix."""
+        raise NotImplementedError
+
+    def ask(self) -> Prefix | None:
+        """What to try next: the same until it is told; None when nothing is left."""
+        if self._asked is None and not self._is_over:
+            self._asked = self._advance(None)
+        return self._asked
+
+    def tell(self, prefix: Prefix, seconds: float) -> None:
+        """How long what was asked for takes.
+
+        Args:
+            prefix: what `ask` gave.
+            seconds: NaN or infinite for what failed.
+
+        Raises:
+            ArgumentError: nothing was asked for, or something else.
+        """
+        if self._asked is None or _digest(prefix) != _digest(self._asked):
+            raise ArgumentError(
+                "tell takes what ask() gave, once: "
+                + ("nothing is waiting" if self._asked is None else "this is another")
+            )
+        asked = self._asked
+        seconds = math.inf if math.isnan(seconds) else float(seconds)
+        self.told.append((asked, seconds))
+        if math.isfinite(seconds) and (self.best is None or seconds < self.best[1]):
+            self.best = (asked, seconds)
+        self._known[self._key(asked)] = seconds
+        self._asked = None
+        self._asked = self._advance(seconds)
+
+    def _advance(self, seconds: float | None) -> Prefix | None:
+        """The next proposal that nobody knows the time of."""
+        for _ in range(self.max_repeats):
+            try:
+                if seconds is None:
+                    prefix = next(self._running)
+                else:
+                    prefix = self._running.send(seconds)
+            except StopIteration:
+                break
+            known = self._known.get(self._key(prefix))
+            if known is None:
+                return prefix
+            seconds = known
+        self._is_over = True
+        return None
+
+    def _key(self, prefix: Prefix) -> tuple[bytes, ...]:
+        return tuple(each.tobytes() for each in self.game.essence(prefix))
+
+    @property
+    def curve(self) -> list[float]:
+        """The least seconds so far, after each `tell`; infinite before any worked."""
+        return list(accumulate((seconds for _, seconds in self.told), min))
+
+    def state_dict(self) -> dict[str, Any]:
+        """What `load_state_dict` needs to go on here: plain data, for JSON."""
+        return {
+            "search": self.name,
+            "seed": self.seed,
+            "told": [
+                [_digest(prefix), seconds if math.isfinite(seconds) else None]
+                for prefix, seconds in self.told
+            ],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes back, or on, to where `state_dict` was called.
+
+        A search draws nothing that its seed and what it was told do not determine, so
+        it makes its proposals again and is told the same.
+
+        Raises:
+            ArgumentError: the state is another search's, or another game's.
+        """
+        if (state["search"], state["seed"]) != (self.name, self.seed):
+            raise ArgumentError(
+                f"the state is of search {state['search']!r} with seed "
+                f"{state['seed']}, this is {self.name!r} with seed {self.seed}"
+            )
+        self._restart()
+        for digest, seconds in state["told"]:
+            prefix = self.ask()
+            if prefix is None or _digest(prefix) != digest:
+                raise ArgumentError(
+                    f"after {len(self.told)} proposals the state goes on otherwise "
+                    "than the search: it is of another game, or another version"
+                )
+            self.tell(prefix, math.inf if seconds is None else seconds)
+
+
+def _digest(prefix: Prefix) -> str:
+    state = hashlib.sha256()
+    for each in prefix:
+        state.update(len(each).to_bytes(8, "little"))
+        state.update(np.ascontiguousarray(each, np.int64).tobytes())
+    return state.hexdigest()[:16]
+
+
+_REGISTRY: Registry[Callable[..., Search]] = Registry(
+    "search", "searches", UnknownSearchError
+)
+
+
+def register_search(name: str, summary: str, make: Callable[..., Search]) -> None:
+    """Lets a search be found by name, on the command line too.
+
+    Args:
+        name: lower case, words joined by "-"; of a family with a specification, then
+            ":" and what that holds: "optuna:SAMPLER".
+        summary: how it searches, in a sentence.
+        make: from a game and `seed=` to the search; of a family also `spec=`.
+
+    Raises:
+        ValueError: the name is taken.
+    """
+    _REGISTRY.add(name, summary, make, is_random=True)
+
+
+def list_searches(*, families: bool = False) -> tuple[str, ...]:
+    """Names of all searches, sorted; or of the families that take a specification."""
+    return _REGISTRY.names(families=families)
+
+
+def describe_search(name: str) -> Info:
+    """Says how a search searches.
+
+    Raises:
+        UnknownSearchError: no search has this name.
+    """
+    return _REGISTRY.describe(name)
+
+
+def get_search(name: str, game: Game, *, seed: int = 0) -> Search:
+    """Makes the search of this name.
+
+    Args:
+        name: one of `list_searches()`, or a member of a family: "optuna:tpe".
+        game: what it decides.
+        seed: of everything that it draws.
+
+    Raises:
+        UnknownSearchError: no search has this name.
+        ArgumentError: nothing can be made of what stands behind the colon.
+        ImportError: it needs a package that is not installed.
+    """
+    make, spec = _REGISTRY.find(name)
+    search = make(game, seed=seed) if spec is None else make(game, seed=seed, spec=spec)
+    search.name = name
+    return search

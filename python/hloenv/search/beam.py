@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Beam search: the best few candidates, each expanded by promising changes."""
+
+from __future__ import annotations
+
+from .._typing import Int64Array
+from ..rewrite.game import Game, Prefix
+from .base import Proposals, Search, register_search
+from .initial import starting_points
+from .neighborhood import step, vary
+from .scores import Flip, Promise
+
+
+class Beam(Search):
+    """Keeps the best few, and expands each in turn.
+
+    A member is expanded by the single changes that static cost says are promising, most
+    promising first and each once, by several of them together, and by small random
+    steps.
+
+    Args:
+        game: what is decided.
+        seed: of the random steps.
+        width: candidates that are kept.
+        children: of each member in a round.
+    """
+
+    def __init__(
+        self, game: Game, *, seed: int = 0, width: int = 4, children: int = 6
+    ) -> None:
+        self._width = width
+        self._children = children
+        super().__init__(game, seed=seed)
+
+    def _proposals(self) -> Proposals:
+        starts = starting_points(self.game)
+        promise = Promise(self.game)
+        # Sorted by time, each with the changes that were not tried on it.
+        beam: list[tuple[float, Prefix, list[Flip]]] = []
+        for start in starts:
+            beam.append(((yield start), start, promise.flips(start)))
+        beam.sort(key=lambda member: member[0])
+        del beam[self._width :]
+        while True:
+            found = list(beam)
+            for _, member, flips in beam:
+                for child in self._expand(member, flips, starts):
+                    seconds = yield child
+                    if len(found) < self._width or seconds < found[-1][0]:
+                        found.append((seconds, child, promise.flips(child)))
+                        found.sort(key=lambda each: each[0])
+                        del found[self._width :]
+            beam = found
+
+    def _expand(
+        self, member: Prefix, flips: list[Flip], starts: list[Prefix]
+    ) -> list[Prefix]:
+        num_single = min(len(flips), self._children // 3)
+        children = [self._flip(member, [flips.pop(0)]) for _ in range(num_single)]
+        if len(flips) > 1:
+            # Of the promising ones, about half.
+            first = flips[: 2 * self._children]
+            taken = [each for each in first if self._rng.random() < 0.5]
+            children.append(self._flip(member, taken))
+        while len(children) < self._children:
+            children.append(step(self.game, member, starts, self._rng))
+        return children
+
+    def _flip(self, member: Prefix, flips: list[Flip]) -> Prefix:
+        """Of two changes of one decision the first counts.
+
+        A stop after a changed one has other alternatives: changes there are left out.
+        """
+        if not flips:
+            return member
+        stop = min(each.stop for each in flips)
+
+        def change(prefix: Prefix, now: Int64Array) -> Int64Array:
+            if len(prefix) == stop:
+                now = now.copy()
+                for each in reversed(flips):
+                    if each.stop == stop:
+                        now[each.alternative] = each.choice
+            return now
+
+        return vary(self.game, member, change)
+
+
+register_search(
+    "beam",
+    "keep the best few, and expand each by what static cost says is promising",
+    Beam,
+)

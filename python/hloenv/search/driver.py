@@ -1,0 +1,362 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Searches for decisions that run faster: many estimates, few measurements.
+
+The estimates are cheap enough for hundreds of tries (`KernelCache`); the best of them
+are compiled and timed for real, several at a time; and the winner is timed once more,
+since the best of many timings is the luckiest too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from .._typing import Int64Array
+from ..cost.base import Estimate
+from ..errors import ArgumentError, HloEnvError
+from ..hlo.module import HloModule
+from ..measurement.pool import Evaluator, Result
+from ..measurement.record import Measurement
+from ..rewrite.game import Game, Prefix
+from . import Search, get_search
+
+if TYPE_CHECKING:
+    from ..cost.base import Estimator
+    from ..rewrite.alternatives import Alternatives
+
+DEFAULT_SEARCH = "hill-climb"
+# Of the time that there is; the rest is for measurements.
+_SHARE_FOR_ESTIMATES = 0.6
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a search may use. What comes first ends it.
+
+    Attributes:
+        estimates: candidates that are estimated, those before a resume included.
+        measurements: of them that are compiled and timed.
+        seconds: of wall-clock time, for estimates and measurements together; what is
+            under way when they end is finished, or given up if it is a measurement.
+    """
+
+    estimates: int = 200
+    measurements: int = 20
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        """Checks the numbers.
+
+        Raises:
+            ArgumentError: no estimates, or a negative number.
+        """
+        has_time = self.seconds is None or self.seconds > 0
+        if self.estimates < 1 or self.measurements < 0 or not has_time:
+            raise ArgumentError(
+                f"a budget of {self.estimates} estimates, {self.measurements} "
+                f"measurements and {self.seconds} seconds finds nothing: it takes at "
+                "least 1 estimate, 0 measurements, and more than 0 seconds or None"
+            )
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to decide.
+
+    Attributes:
+        prefix: the decisions at each stop, [A] of its alternatives each.
+        estimate_s: how long it runs, as far as the estimator can tell, in seconds.
+        fingerprint: of the module that the decisions make.
+    """
+
+    prefix: Prefix
+    estimate_s: float
+    fingerprint: str
+
+    @property
+    def decisions(self) -> Int64Array:
+        """[A] those at the last stop, in a game of one stop all there are."""
+        return self.prefix[-1]
+
+    @property
+    def accepted(self) -> int:
+        """Rewrites that are taken, at all stops."""
+        return sum(int((each > 0).sum()) for each in self.prefix)
+
+
+@dataclass
+class Found:
+    """What a search found.
+
+    Attributes:
+        default_s: estimate of XLA's own decisions; NaN when there is none.
+        tried: candidates whose modules differ and that could be estimated, in order.
+        num_estimates: candidates that the search proposed, and was told about.
+        measured: those that were measured, with their measurements, best estimate
+            first.
+        best: the fastest of them; None when nothing is faster than the baseline, or
+            the fastest is not when it is measured afresh.
+        confirmed: the fastest measured afresh; None when nothing is faster.
+        estimate_curve: after each estimate, the seconds since the start and the least
+            estimate so far; of what was told before a resume, 0 seconds.
+        measurement_curve: after each measurement, the seconds since the start and the
+            largest speed-up so far.
+    """
+
+    default_s: float = float("nan")
+    tried: list[Candidate] = field(default_factory=list)
+    num_estimates: int = 0
+    measured: list[tuple[Candidate, Measurement]] = field(default_factory=list)
+    best: Candidate | None = None
+    confirmed: Measurement | None = None
+    estimate_curve: list[tuple[float, float]] = field(default_factory=list)
+    measurement_curve: list[tuple[float, float]] = field(default_factory=list)
+
+    @property
+    def curve(self) -> list[float]:
+        """The least estimate so far after each, in seconds."""
+        return [seconds for _, seconds in self.estimate_curve]
+
+    def to_json(self) -> dict[str, Any]:
+        """Decisions, estimates and speed-ups; no modules and no durations."""
+        return {
+            "tried": len(self.tried),
+            "measured": [
+                {
+                    "decisions": _plain(candidate.prefix),
+                    "fingerprint": measurement.fingerprint,
+                    "estimate_s": candidate.estimate_s,
+                    "speedup": measurement.speedup,
+                    "speedup_interval": list(measurement.speedup_interval),
+                    "error": None
+                    if measurement.error is None
+                    else f"{measurement.error.kind}: {measurement.error.message}",
+                }
+                for candidate, measurement in self.measured
+            ],
+            "best": None if self.best is None else _plain(self.best.prefix),
+            "speedup": None if self.confirmed is None else self.confirmed.speedup,
+            "speedup_interval": None
+            if self.confirmed is None
+            else list(self.confirmed.speedup_interval),
+        }
+
+
+def run_search(
+    search: Search,
+    estimator: Estimator,
+    evaluator: Evaluator | None = None,
+    *,
+    baseline: HloModule | None = None,
+    budget: Budget | None = None,
+    on_estimate: Callable[[Prefix, Estimate], None] | None = None,
+    on_measurement: Callable[[Result], None] | None = None,
+) -> Found:
+    """Lets a search propose, estimates that, and measures the best of it.
+
+    A search that has been told something already (`load_state_dict`) goes on from
+    there. With a store behind estimator and evaluator, nothing is timed twice.
+
+    Args:
+        search: proposes; afterwards it holds all that was told.
+        estimator: says how long a module runs.
+        evaluator: compiles and times; without one nothing is measured.
+        baseline: what to beat; the game's module by default, which XLA then compiles
+            as it likes.
+        budget: how much of everything.
+        on_estimate: called with each candidate and its estimate, after the search was
+            told: the place to save its state.
+        on_measurement: called with each result as it comes.
+
+    Raises:
+        ArgumentError: there is nothing to decide at any stop of the game.
+        HloEnvError: the baseline cannot be compiled or run.
+    """
+    return _Run(search, budget or Budget()).run(
+        estimator, evaluator, baseline, on_estimate, on_measurement
+    )
+
+
+def search(
+    alternatives: Alternatives,
+    *,
+    baseline: HloModule,
+    estimator: Estimator,
+    evaluator: Evaluator,
+    name: str = DEFAULT_SEARCH,
+    estimates: int = 200,
+    measurements: int = 20,
+    seed: int = 0,
+    on_estimate: Callable[[Prefix, Estimate], None] | None = None,
+    on_measurement: Callable[[Result], None] | None = None,
+) -> Found:
+    """Looks for decisions about some alternatives that run faster than the baseline.
+
+    `run_search` on a game of one stop.
+
+    Args:
+        alternatives: what to decide.
+        baseline: what to beat, such as the module before any pass, which XLA then
+            compiles as it likes.
+        estimator: says how long a module runs.
+        evaluator: compiles and times.
+        name: of the search, as `get_search` takes it.
+        estimates: candidates that are estimated.
+        measurements: of them that are compiled and timed: the best by estimate.
+        seed: of the candidates.
+        on_estimate: called with each candidate and its estimate.
+        on_measurement: called with each result as it comes.
+
+    Raises:
+        ArgumentError: there is nothing to decide, or fewer than one estimate.
+    """
+    return run_search(
+        get_search(name, Game.of(alternatives), seed=seed),
+        estimator,
+        evaluator,
+        baseline=baseline,
+        budget=Budget(estimates, measurements),
+        on_estimate=on_estimate,
+        on_measurement=on_measurement,
+    )
+
+
+def confirm_best(
+    module_of: Callable[[int], HloModule],
+    measurements: Sequence[Measurement],
+    evaluator: Evaluator,
+    baseline: HloModule,
+) -> tuple[int | None, Measurement | None]:
+    """Measures the fastest afresh: the best of many timings is the luckiest too.
+
+    Args:
+        module_of: the module of a measurement, by position.
+        measurements: of all of them.
+        evaluator: measures once more.
+        baseline: of the measurements.
+
+    Returns:
+        Position of the fastest, None if nothing is faster or it was luck alone; and
+        its measurement, None if there was none to make.
+    """
+    right = [i for i, each in enumerate(measurements) if each.is_ok]
+    best = max(right, key=lambda i: measurements[i].speedup, default=None)
+    if best is None or measurements[best].speedup <= 1:
+        return None, None
+    again = evaluator.confirm(module_of(best), baseline=baseline)
+    return (best if again.is_ok and again.speedup > 1 else None), again
+
+
+class _Run:
+    """One call of `run_search`."""
+
+    def __init__(self, search: Search, budget: Budget) -> None:
+        self._search = search
+        self._game = search.game
+        self._budget = budget
+        self._found = Found()
+        self._started = time.perf_counter()
+        # By fingerprint: what differs in decisions alone is estimated once.
+        self._estimates: dict[str, Estimate] = {}
+
+    def run(
+        self,
+        estimator: Estimator,
+        evaluator: Evaluator | None,
+        baseline: HloModule | None,
+        on_estimate: Callable[[Prefix, Estimate], None] | None,
+        on_measurement: Callable[[Result], None] | None,
+    ) -> Found:
+        found, search = self._found, self._search
+        default = self._game.complete()
+        if not any(len(each) for each in default):
+            raise ArgumentError(
+                f"there are 0 alternatives at the {len(default)} stops of the game, so "
+                "a search over them finds nothing"
+            )
+        found.estimate_curve = [(0.0, seconds) for seconds in search.curve]
+        share = 1.0 if evaluator is None else _SHARE_FOR_ESTIMATES
+        while len(search.told) < self._budget.estimates and self._has_time(share):
+            prefix = search.ask()
+            if prefix is None:
+                break
+            estimate = self._estimate(prefix, estimator)
+            search.tell(prefix, estimate.seconds)
+            best_s = float("inf") if search.best is None else search.best[1]
+            found.estimate_curve.append((self._elapsed(), best_s))
+            if on_estimate is not None:
+                on_estimate(prefix, estimate)
+        found.num_estimates = len(search.told)
+        if search.told:
+            found.default_s = search.told[0][1]
+        found.tried = list(self._different())
+        if evaluator is not None:
+            self._measure(evaluator, baseline or self._game.module, on_measurement)
+        return found
+
+    def _estimate(self, prefix: Prefix, estimator: Estimator) -> Estimate:
+        try:
+            fingerprint = self._game.fingerprint(prefix)
+            if fingerprint not in self._estimates:
+                module = self._game.play(prefix)
+                (self._estimates[fingerprint],) = estimator.estimate_many([module])
+        except HloEnvError as error:
+            return Estimate(float("nan"), error=str(error))
+        return self._estimates[fingerprint]
+
+    def _different(self) -> Iterator[Candidate]:
+        """What was told, without what failed and what is the same module."""
+        seen = set()
+        for prefix, seconds in self._search.told:
+            if seconds == float("inf"):
+                continue
+            fingerprint = self._game.fingerprint(prefix)
+            if fingerprint not in seen:
+                seen.add(fingerprint)
+                yield Candidate(prefix, seconds, fingerprint)
+
+    def _measure(
+        self,
+        evaluator: Evaluator,
+        baseline: HloModule,
+        report: Callable[[Result], None] | None,
+    ) -> None:
+        found = self._found
+        chosen = sorted(found.tried, key=lambda each: each.estimate_s)
+        chosen = chosen[: self._budget.measurements]
+        results: dict[int, Measurement] = {}
+        fastest = 0.0
+        modules = (self._game.play(each.prefix) for each in chosen)
+        if not (chosen and self._has_time()):
+            return
+        for result in evaluator.results(modules, baseline=baseline):
+            results[result.index] = result.measurement
+            if result.measurement.is_ok:
+                fastest = max(fastest, result.measurement.speedup)
+            found.measurement_curve.append((self._elapsed(), fastest))
+            if report is not None:
+                report(result)
+            if not self._has_time():
+                break
+        found.measured = [(chosen[index], results[index]) for index in sorted(results)]
+        best, found.confirmed = confirm_best(
+            lambda index: self._game.play(found.measured[index][0].prefix),
+            [measurement for _, measurement in found.measured],
+            evaluator,
+            baseline,
+        )
+        if best is not None:
+            found.best = found.measured[best][0]
+
+    def _elapsed(self) -> float:
+        return time.perf_counter() - self._started
+
+    def _has_time(self, share: float = 1.0) -> bool:
+        limit_s = self._budget.seconds
+        return limit_s is None or self._elapsed() < share * limit_s
+
+
+def _plain(prefix: Prefix) -> list[list[int]]:
+    return [each.tolist() for each in prefix]

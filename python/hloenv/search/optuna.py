@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Optuna's samplers as searches."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from .._typing import Int64Array
+from ..errors import ArgumentError
+from ..rewrite.game import Game, Prefix
+from .base import Proposals, Search, register_search
+from .initial import starting_points
+from .neighborhood import vary
+from .scores import Promise
+
+# Names that are shorter than Optuna's.
+_SAMPLERS = {
+    "tpe": "TPESampler",
+    "random": "RandomSampler",
+    "cmaes": "CmaEsSampler",
+    "gp": "GPSampler",
+    "nsgaii": "NSGAIISampler",
+    "nsgaiii": "NSGAIIISampler",
+    "qmc": "QMCSampler",
+}
+# Those that know nothing of categories: a decision is a number to them.
+_NUMERIC = frozenset({"CmaEsSampler", "QMCSampler"})
+
+
+class OptunaSearch(Search):
+    """Lets a sampler of Optuna's decide where static cost says most is at stake.
+
+    The alternatives of each stop where the largest changes may be made are parameters
+    of the study; all others stay as the fastest starting point has them.
+
+    Args:
+        game: what is decided.
+        seed: of the sampler.
+        spec: the sampler: "tpe", "cmaes", "random", "gp", "qmc", "nsgaii", or the name
+            of any class in `optuna.samplers`.
+        size: parameters, at all stops together.
+    """
+
+    # A sampler takes longer for a proposal than the other searches.
+    max_repeats = 30
+
+    def __init__(
+        self, game: Game, *, seed: int = 0, spec: str = "tpe", size: int = 64
+    ) -> None:
+        self._size = size
+        self._sampler_name = _SAMPLERS.get(spec, spec)
+        optuna = _import_optuna()
+        if not hasattr(optuna.samplers, self._sampler_name):
+            raise ArgumentError(
+                f"Optuna has no sampler {spec!r}; use one of {', '.join(_SAMPLERS)}, "
+                "or the name of a class in optuna.samplers"
+            )
+        super().__init__(game, seed=seed)
+
+    def _proposals(self) -> Proposals:
+        optuna = _import_optuna()
+        starts = starting_points(self.game)
+        times = []
+        for start in starts:
+            times.append((yield start))
+        best = starts[int(np.argmin(times))]
+        parameters = self._parameters(best)
+        if not parameters:
+            return
+        study = optuna.create_study(sampler=self._sampler(optuna))
+        for start, seconds in zip(starts, times, strict=True):
+            if math.isfinite(seconds):
+                study.add_trial(self._known_trial(optuna, parameters, start, seconds))
+        while True:
+            trial = study.ask(self._space(optuna, parameters))
+            values = {key: int(trial.params[_name(key)]) for key in parameters}
+            seconds = yield self._decided(best, values)
+            if math.isfinite(seconds):
+                study.tell(trial, seconds)
+            else:
+                study.tell(trial, state=optuna.trial.TrialState.FAIL)
+
+    def _parameters(self, best: Prefix) -> dict[tuple[int, int], int]:
+        """From stop and alternative to the number of choices."""
+        promise = Promise(self.game)
+        per_stop = max(1, self._size // len(self.game.stops))
+        found = {}
+        for stop in range(len(best)):
+            alternatives = self.game.alternatives(best[:stop])
+            weights = promise.weights(alternatives)
+            for index in np.argsort(-weights, kind="stable")[:per_stop].tolist():
+                found[stop, index] = int(alternatives.num_choices[index])
+        return found
+
+    def _sampler(self, optuna: Any) -> Any:
+        import warnings
+
+        kind = getattr(optuna.samplers, self._sampler_name)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            return kind(seed=self.seed)
+
+    def _space(self, optuna: Any, parameters: dict[tuple[int, int], int]) -> Any:
+        distributions = optuna.distributions
+        if self._sampler_name in _NUMERIC:
+            return {
+                _name(key): distributions.IntDistribution(0, count - 1)
+                for key, count in parameters.items()
+            }
+        return {
+            _name(key): distributions.CategoricalDistribution(range(count))
+            for key, count in parameters.items()
+        }
+
+    def _known_trial(
+        self,
+        optuna: Any,
+        parameters: dict[tuple[int, int], int],
+        start: Prefix,
+        seconds: float,
+    ) -> Any:
+        """A trial for a starting point: at later stops, as far as it is like `best`."""
+        values = {}
+        for (stop, index), count in parameters.items():
+            choice = int(start[stop][index]) if index < len(start[stop]) else 0
+            values[_name((stop, index))] = choice if choice < count else 0
+        return optuna.trial.create_trial(
+            params=values,
+            distributions=self._space(optuna, parameters),
+            value=seconds,
+        )
+
+    def _decided(self, best: Prefix, values: dict[tuple[int, int], int]) -> Prefix:
+        wanted = [each.copy() for each in best]
+        for (stop, index), choice in values.items():
+            wanted[stop][index] = choice
+
+        def change(prefix: Prefix, _: Int64Array) -> Int64Array:
+            stop = len(prefix)
+            return self.game.translate(best[:stop], wanted[stop], prefix)
+
+        return vary(self.game, best, change)
+
+
+def _name(key: tuple[int, int]) -> str:
+    return f"{key[0]}.{key[1]}"
+
+
+def _import_optuna() -> Any:
+    try:
+        import optuna
+    except ImportError as error:
+        raise ImportError(
+            "the search 'optuna:...' needs Optuna: pip install 'hloenv[tune]'"
+        ) from error
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    return optuna
+
+
+register_search(
+    "optuna:SAMPLER",
+    "Optuna's samplers (tpe, cmaes, ...) on the alternatives with the most at stake",
+    OptunaSearch,
+)

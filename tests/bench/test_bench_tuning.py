@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""scripts/tune_rules.py: constants are set on train and chosen on validation."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+from dataclasses import dataclass, field
+from types import ModuleType
+
+import pytest
+
+from hloenv.bench.statistics import Headline
+from hloenv.cost import kernel_cache
+from hloenv.hlo.module import HloModule
+from hloenv.hlo.pipeline import finish
+
+DOT = """HloModule dot
+ENTRY entry {
+  x = f32[16,16] parameter(0)
+  y = f32[16,16] parameter(1)
+  ROOT z = f32[16,16] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+"""
+
+
+@pytest.fixture
+def script(root, monkeypatch) -> ModuleType:
+    path = root / "scripts" / "tune_rules.py"
+    spec = importlib.util.spec_from_file_location("tune_rules", path)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "tune_rules", module)
+    spec.loader.exec_module(module)
+    return module
+
+
+@dataclass
+class Scores:
+    """Means by split and value of the constant."""
+
+    means: dict[str, dict[float, float]]
+    asked: dict[str, list[float]] = field(default_factory=dict)
+
+    def scores(self, split, constant, tried):
+        values = [getattr(each, constant.name) for each in tried]
+        self.asked[split] = values
+        return [
+            Headline(self.means[split][value], 0.9, 1.1, 1, 1, 1) for value in values
+        ]
+
+
+def test_the_best_on_train_are_tried_on_validation_whose_best_is_chosen(script):
+    constant = script.Constant("min_gain", "", "", (0.0, 0.1, 0.2, 0.3, 0.4))
+    train = {0.0: 1.3, 0.1: 1.2, 0.2: 1.25, 0.3: 1.0, 0.4: 1.0}
+    # What is best of all on validation was not among the best on train.
+    validation = {0.0: 1.1, 0.1: 1.0, 0.2: 1.15, 0.3: 9.0, 0.4: 9.0}
+    scores = Scores({"train": train, "validation": validation})
+    chosen, lines = script.tune(constant, script.Values(), scores)
+    assert chosen.min_gain == 0.2
+    assert scores.asked["validation"] == [0.0, 0.1, 0.2]
+    assert [line[0] for line in lines if "chosen" in line[0]] == ["0.2 (chosen)"]
+
+
+def test_of_equal_values_the_present_one_stays(script):
+    constant = script.CONSTANTS[0]
+    flat = dict.fromkeys(constant.grid, 1.0)
+    scores = Scores({"train": flat, "validation": flat})
+    values = script.Values()
+    assert script.tune(constant, values, scores)[0] == values
+    assert values.max_products in constant.grid
+    assert values.min_gain in script.CONSTANTS[2].grid
+    assert values.step_ns in script.CONSTANTS[1].grid
+
+
+def test_test_splits_are_never_loaded(script, monkeypatch):
+    loaded = []
+
+    def load(split, **_):
+        loaded.append(split)
+        return []
+
+    monkeypatch.setattr(script.dataset, "load", load)
+    args = argparse.Namespace(
+        modules=5, per_entry=1, seed=0, min_instructions=1, max_instructions=9
+    )
+    for split in ("train", "validation"):
+        assert script.sample(split, args, needs_dots=True) == []
+    for split in ("test", "unseen"):
+        with pytest.raises(AssertionError):
+            script.sample(split, args, needs_dots=False)
+    assert loaded == ["train", "validation"]
+
+
+def test_values_reach_the_rules(script, monkeypatch):
+    monkeypatch.setattr(kernel_cache, script._STEP, getattr(kernel_cache, script._STEP))
+    module = HloModule.from_text(DOT)
+    default = finish(module).fingerprint()
+    products = 16**3
+    rule = "small-dots/accept-all"
+
+    def is_default(limit: int) -> bool:
+        values = script.Values(max_products=limit)
+        return script.decided(module, rule, values, None).fingerprint() == default
+
+    assert is_default(products - 1)
+    assert not is_default(products)

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What decisions mean for the rest of XLA's pipeline."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hloenv
+from hloenv.hlo.module import identity
+from hloenv.rewrite.game import Game, Stop
+from hloenv.search.neighborhood import other_choices
+
+# Two additions of zero, a matrix-vector product, and what only expanders write out.
+TEXT = """HloModule decided
+
+ENTRY main {
+  x = f32[8,8] parameter(0)
+  v = f32[8] parameter(1)
+  zero = f32[] constant(0)
+  zeros = f32[8,8] broadcast(zero), dimensions={}
+  a = f32[8,8] add(x, zeros)
+  t = f32[8,8] transpose(a), dimensions={1,0}
+  b = f32[8,8] add(t, zeros)
+  d = f32[8] dot(b, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  p = f32[8,8] dot(b, t), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  c = f32[8,8] cholesky(p), lower=true
+  s = f32[8,8] triangular-solve(c, b), left_side=true, lower=true, unit_diagonal=false, transpose_a=NO_TRANSPOSE
+  e = f32[8,8] exponential(s)
+  ROOT out = (f32[8], f32[8,8], f32[8,8]) tuple(d, e, s)
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def module() -> hloenv.HloModule:
+    return hloenv.HloModule.from_text(TEXT)
+
+
+def _at(module: hloenv.HloModule, where: str, *passes: str) -> hloenv.Alternatives:
+    env = hloenv.HloEnv(module)
+    env.run_until(where)
+    return env.get_alternatives(*passes)
+
+
+@pytest.mark.parametrize(
+    ("where", "passes"),
+    [
+        ("simplification", ("algsimp",)),
+        ("simplification", ("simplification",)),
+        ("simplification/reshape-mover", ("reshape-mover",)),
+        ("simplification after layout assignment", ("algsimp",)),
+        ("cse", ("cse",)),
+        ("fusion", ("fusion",)),
+        ("fusion", ("fusion", "general-fusion")),
+        ("fusion-wrapper", ("fusion-wrapper",)),
+    ],
+)
+def test_xlas_own_decisions_lead_to_xlas_default(
+    module: hloenv.HloModule, where: str, passes: tuple[str, ...]
+):
+    alternatives = _at(module, where, *passes)
+    own = alternatives.apply(alternatives.decisions_for(passes[0]))
+    default = hloenv.finish(module).fingerprint()
+    assert hloenv.finish(own).fingerprint() == default
+    left = alternatives.apply(alternatives.leave_to_xla(), partial=True)
+    assert hloenv.finish(left).fingerprint() == default
+
+
+def test_a_pass_that_ran_at_its_place_does_not_run_again(module: hloenv.HloModule):
+    env = hloenv.HloEnv(module)
+    env.run_until("fusion")
+    env.run("fusion")
+    assert hloenv.list_stages(env.module)[0].skipped
+    default = hloenv.finish(module).fingerprint()
+    assert hloenv.finish(env.module).fingerprint() == default
+    more = env.get_alternatives("general-fusion")
+    kept = more.apply(more.reject_all())
+    assert hloenv.finish(kept).fingerprint() == default
+
+
+def test_what_was_rejected_is_not_made_later_and_the_rest_is(module: hloenv.HloModule):
+    default = hloenv.finish(module).opcode_counts()
+    alternatives = _at(module, "simplification", "algsimp")
+    decisions = alternatives.decisions_for("algsimp")
+    additions = [i for i, a in enumerate(alternatives) if a.choices[0].opcode == "add"]
+    assert additions
+    decisions[additions] = 0
+    decided = hloenv.run_until(alternatives.apply(decisions), "fusion")
+    plain = hloenv.run_until(module, "fusion")
+    more = decided.opcode_counts()["add"] - plain.opcode_counts()["add"]
+    assert more == len(additions)
+    # The expansion of the Cholesky decomposition is as simple as XLA has it.
+    assert decided.instruction_count <= plain.instruction_count + 3 * len(additions)
+    assert default["fusion"] > 0
+
+
+def test_rejections_are_kept_with_the_module(module: hloenv.HloModule, tmp_path: Path):
+    alternatives = _at(module, "simplification", "algsimp")
+    kept = alternatives.apply(alternatives.reject_all())
+    wanted = hloenv.finish(kept).fingerprint()
+    assert wanted != hloenv.finish(module).fingerprint()
+    kept.save(tmp_path / "kept.hlo")
+    for again in (
+        hloenv.HloModule.from_file(tmp_path / "kept.hlo"),
+        pickle.loads(pickle.dumps(kept)),
+        kept.clone(),
+    ):
+        assert again.decided == {"algsimp"}
+        assert hloenv.finish(again).fingerprint() == wanted
+        assert identity(again) == identity(kept) != kept.fingerprint()
+
+
+def test_the_compiler_and_finish_agree_on_what_was_rejected(module: hloenv.HloModule):
+    alternatives = _at(module, "simplification", "algsimp")
+    kept = alternatives.apply(alternatives.reject_all())
+    rng = np.random.default_rng(0)
+    inputs = [np.eye(8, dtype=np.float32) * 2, rng.random(8).astype(np.float32)]
+    wanted = hloenv.compile(module)(*inputs)
+    for output, want in zip(hloenv.compile(kept)(*inputs), wanted, strict=True):
+        np.testing.assert_allclose(output, want, rtol=1e-5)
+
+
+def test_a_rejection_before_calls_are_inlined_holds_afterwards():
+    text = """HloModule called
+f {
+  p = f32[4] parameter(0)
+  zero = f32[] constant(0)
+  zeros = f32[4] broadcast(zero), dimensions={}
+  ROOT a = f32[4] add(p, zeros)
+}
+ENTRY main {
+  x = f32[4] parameter(0)
+  y = f32[4] call(x), to_apply=f
+  ROOT r = f32[4] exponential(y)
+}
+"""
+    module = hloenv.HloModule.from_text(text)
+    alternatives = hloenv.HloEnv(module).get_alternatives("algsimp")
+    kept = hloenv.run_until(alternatives.apply(alternatives.reject_all()), "fusion")
+    assert kept.opcode_counts()["add"] == 1
+    assert "add" not in hloenv.run_until(module, "fusion").opcode_counts()
+
+
+def test_a_game_tells_rejected_from_undecided(module: hloenv.HloModule):
+    game = Game(module, [Stop(("algsimp",))])
+    undecided = game.complete()
+    assert (undecided[0] == -1).all()
+    rejected = (np.zeros_like(undecided[0]),)
+    assert game.play(undecided).fingerprint() == game.play(rejected).fingerprint()
+    assert game.fingerprint(undecided) != game.fingerprint(rejected)
+    default = hloenv.finish(module).fingerprint()
+    assert hloenv.finish(game.play(undecided)).fingerprint() == default
+
+
+def test_another_choice_is_never_the_present_one():
+    rng = np.random.default_rng(0)
+    present = np.repeat([-1, 0, 1, 2], 200)
+    drawn = other_choices(present, np.full(present.size, 3), rng)
+    assert (drawn != present).all()
+    for value in (-1, 0, 1, 2):
+        found = set(drawn[present == value].tolist())
+        assert found == {0, 1, 2} - {value}
+
+
+def test_a_top_k_whose_results_are_read_together_compiles():
+    text = """HloModule together
+ENTRY main {
+  x = f32[4,3] parameter(0)
+  top = (f32[4,2], s32[4,2]) topk(x), k=2, largest=true
+  ROOT out = (f32[4,3], (f32[4,2], s32[4,2])) tuple(x, top)
+}
+"""
+    x = np.array([[3, 1, 2]] * 4, np.float32)
+    _, values, indices = hloenv.compile(text)(x)
+    np.testing.assert_array_equal(values, [[3, 2]] * 4)
+    np.testing.assert_array_equal(indices, [[0, 2]] * 4)

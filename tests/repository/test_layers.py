@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Folders of csrc include only folders above them; import-linter checks python/hloenv."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+FOLDERS = (
+    *("support", "workarounds", "hlo", "backend", "passes", "runtime"),
+    *("rewrite", "graph", "pipeline", "bindings"),
+)
+
+
+def _included(path: Path, csrc: Path) -> list[str]:
+    names = re.findall(r'^#include "(.+?)"', path.read_text(encoding="utf-8"), re.M)
+    return [name for name in names if (csrc / name).is_file()]
+
+
+def test_folders_include_only_folders_above_them(root):
+    csrc = root / "csrc"
+    files = [path for path in csrc.rglob("*") if path.suffix in {".h", ".cc"}]
+    assert {path.relative_to(csrc).parts[0] for path in files} == set(FOLDERS)
+    wrong = [
+        f"{path.relative_to(csrc)} includes {name}"
+        for path in files
+        for name in _included(path, csrc)
+        if FOLDERS.index(Path(name).parts[0])
+        > FOLDERS.index(path.relative_to(csrc).parts[0])
+    ]
+    assert not wrong
+
+
+def test_architecture_has_the_order(root):
+    text = (root / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `csrc/(\w+)` \|", text, re.M)
+    assert tuple(rows) == FOLDERS
+
+
+def test_python_packages_import_only_packages_below_them(root):
+    code = "from importlinter.cli import lint_imports_command; lint_imports_command()"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code, "--no-cache"],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        timeout=250,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_only_the_bindings_include_pybind11(root):
+    wrong = [
+        str(path.relative_to(root))
+        for path in sorted((root / "csrc").rglob("*"))
+        if path.suffix in {".h", ".cc"}
+        and path.parent.name != "bindings"
+        and "pybind11" in path.read_text(encoding="utf-8")
+    ]
+    assert not wrong
+
+
+def test_only_native_loads_the_extension(root):
+    package = root / "python" / "hloenv"
+    wrong = [
+        str(path.relative_to(package))
+        for path in sorted(package.rglob("*.py"))
+        if path.name != "_native.py"
+        and re.search(
+            r"import _core\b|\._core import", path.read_text(encoding="utf-8")
+        )
+    ]
+    assert not wrong

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What conftest.py skips, fails and counts, in test runs of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.paths import TESTS
+
+_CONFTEST = TESTS / "conftest.py"
+_SETTINGS = """[pytest]
+addopts = -ra --strict-markers
+markers =
+  custom_calls(flag)
+  max_instructions(n)
+  needs(package)
+  slow
+"""
+_SMALL = "HloModule m\nENTRY e {\n  ROOT x = f32[2] parameter(0)\n}\n"
+_CALL = (
+    "HloModule m\nENTRY e {\n  x = f32[2] parameter(0)\n"
+    '  ROOT y = f32[2] custom-call(x), custom_call_target="f"\n}\n'
+)
+
+
+@pytest.fixture
+def run(tmp_path: Path):
+    """Runs pytest on the text of a test file, beside this folder's conftest.py."""
+    for name, text in (("small", _SMALL), ("call", _CALL)):
+        path = tmp_path / "hlo" / "package" / f"{name}.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (tmp_path / "conftest.py").write_text(_CONFTEST.read_text())
+    (tmp_path / "pytest.ini").write_text(_SETTINGS)
+
+    def run(text: str, *options: str, **variables: str) -> tuple[int, str]:
+        (tmp_path / "test_it.py").write_text(text)
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", *options, "test_it.py"],
+            cwd=tmp_path,
+            env={
+                **os.environ,
+                "HLOENV_TEST_HLO": str(tmp_path / "hlo"),
+                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+                **variables,
+            },
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    return run
+
+
+_NEEDS = """
+import pytest
+@pytest.mark.needs("no_such_package")
+def test_it(): pass
+"""
+
+
+def test_a_missing_package_is_a_skip_with_a_reason(run):
+    code, out = run(_NEEDS)
+    assert code == 0
+    assert "1 skipped" in out
+    assert "no_such_package is not installed: pip install no_such_package" in out
+
+
+def test_a_required_package_that_is_missing_is_a_failure(run):
+    code, out = run(_NEEDS, "--require-packages")
+    assert code == 1
+    assert "no_such_package is not installed" in out
+
+
+_REAL = """
+import pytest
+@pytest.mark.max_instructions(1)
+def test_it(real_module_path): assert real_module_path.exists()
+@pytest.mark.custom_calls(True)
+def test_calls(real_module_path): assert real_module_path.stem == "call"
+"""
+
+
+def test_modules_above_a_size_are_skips_with_a_count(run):
+    code, out = run(_REAL)
+    assert code == 0
+    assert "2 passed, 1 skipped" in out
+    assert "SKIPPED [1]" in out
+    assert "real modules above 1 instructions" in out
+    assert "3 passed" in run(_REAL, "--all-sizes")[1]
+
+
+def test_a_folder_of_real_modules_that_is_not_there_is_an_error(run):
+    code, out = run(_REAL, HLOENV_TEST_HLO="/no/such/folder")
+    assert code != 0
+    assert "HLOENV_TEST_HLO=/no/such/folder is no folder" in out
+
+
+def test_tests_that_are_left_out_are_counted(run):
+    text = """
+import pytest
+@pytest.mark.slow
+def test_slow(): pass
+def test_other(): pass
+"""
+    code, out = run(text, "-m", "not slow")
+    assert code == 0
+    assert "left out: 1 slow" in out

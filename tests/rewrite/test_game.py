@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several decisions in a row on one module."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import hloenv
+from hloenv.rewrite.game import Game, Stop
+
+# cse joins the sines; at fusion, the chain is one kernel.
+TEXT = """HloModule m
+
+ENTRY main {
+  x = f32[1024]{0} parameter(0)
+  y = f32[1024]{0} parameter(1)
+  sin1 = f32[1024]{0} sine(x)
+  sin2 = f32[1024]{0} sine(x)
+  product = f32[1024]{0} multiply(sin1, sin2)
+  sum = f32[1024]{0} add(product, y)
+  ROOT out = f32[1024]{0} negate(sum)
+}
+"""
+CSE = Stop(("cse",), where="simplification", default="cse")
+FUSION = Stop(("fusion", "general-fusion"), where="fusion", default="fusion")
+
+
+@pytest.fixture
+def game():
+    """Two stops."""
+    return Game(TEXT, [CSE, FUSION])
+
+
+def test_a_game_needs_stops():
+    with pytest.raises(hloenv.ArgumentError, match="at least one Stop"):
+        Game(TEXT, [])
+
+
+def test_xlas_own_decisions_give_what_xla_gives(game):
+    env = hloenv.HloEnv(TEXT)
+    env.run_until("simplification")
+    env.run("cse")
+    env.run_until("fusion")
+    env.run("fusion")
+    assert game.play(game.complete()).fingerprint() == env.fingerprint()
+
+
+def test_a_stop_without_a_default_leaves_all_to_xla():
+    game = Game(TEXT, [Stop(("cse",))])
+    assert (game.default() == -1).all()
+    assert game.play(game.complete()).fingerprint() == game.module.fingerprint()
+
+
+def test_what_is_decided_changes_what_there_is_to_decide():
+    stop = Stop(("cse",), default="cse")
+    game = Game(TEXT, [stop, stop])
+    joined, apart = np.array([1]), np.array([0])
+    assert len(game.alternatives()) == 1
+    assert len(game.alternatives((joined,))) == 0
+    assert len(game.alternatives((apart,))) == 1
+    assert game.alternatives((joined,)) is game.alternatives((joined.copy(),))
+    (kept, later) = game.complete((apart,))
+    np.testing.assert_array_equal(kept, apart)
+    np.testing.assert_array_equal(later, joined)
+
+
+def test_decisions_are_carried_to_the_same_sites(game):
+    apart, joined = np.array([0]), np.array([1])
+    there, here = game.alternatives((apart,)), game.alternatives((joined,))
+    own = game.default((joined,))
+    num_carried = 0
+    for index in range(len(there)):
+        decisions = there.reject_all()
+        decisions[index] = there.num_choices[index] - 1
+        first, carried = game.carry((apart, decisions), (joined,))
+        assert first is joined
+        for each, choice in zip(here, carried.tolist(), strict=True):
+            before = [other for other in there if other.sites == each.sites]
+            if not before:
+                assert choice == own[each.index]
+                continue
+            wanted = before[0].choices[int(decisions[before[0].index])]
+            taken = each.choices[choice]
+            is_like = (taken.passes, taken.opcode) == (wanted.passes, wanted.opcode)
+            assert is_like or choice == own[each.index]
+            num_carried += is_like and choice > 0
+        game.play((first, carried)).verify()
+    assert num_carried > 0
+
+
+def test_what_starts_alike_goes_on_alike(game):
+    decided = game.complete((np.array([0]),))
+    decided[1][:] = 0
+    carried = game.carry(decided, decided[:1])
+    np.testing.assert_array_equal(carried[1], 0)
+    carried[1][0] = 1  # a copy
+    assert not decided[1].any()
+
+
+def test_an_essence_is_blind_to_what_makes_no_difference(game):
+    default = game.complete()
+    alternatives = game.alternatives(default[:1])
+    idle = np.flatnonzero(~alternatives.relevant(default[1]))
+    assert idle.size
+    changed = default[1].copy()
+    changed[idle] = alternatives.num_choices[idle] - 1
+    other = game.essence((default[0], changed))
+    for one, two in zip(game.essence(default), other, strict=True):
+        np.testing.assert_array_equal(one, two)
+    same = game.play(other).fingerprint()
+    assert same == game.play((default[0], changed)).fingerprint()
+    assert same == game.play(default).fingerprint()
+
+
+def test_only_as_much_as_there_is_can_be_decided(game):
+    complete = game.complete()
+    with pytest.raises(hloenv.ArgumentError, match="2 stops, and 2"):
+        game.alternatives(complete)
+    with pytest.raises(hloenv.ArgumentError, match="2 stops, and 1"):
+        game.play(complete[:1])
+
+
+def test_an_episode_is_the_same_game_with_a_trace(game):
+    decided = game.complete((np.array([0]),))
+    env = game.episode(decided)
+    assert env.fingerprint() == game.play(decided).fingerprint()
+    again = hloenv.replay(env.trace, game.module)
+    assert again.fingerprint() == env.fingerprint()
+
+
+def test_a_game_of_what_was_captured():
+    env = hloenv.HloEnv(TEXT)
+    env.run_until("fusion")
+    alternatives = env.get_alternatives("general-fusion", "fusion")
+    game = Game.of(alternatives)
+    assert game.alternatives() is alternatives
+    np.testing.assert_array_equal(game.default(), alternatives.decisions_for("fusion"))
+    native = hloenv.HloEnv(env.module)
+    native.run("fusion")
+    assert game.play(game.complete()).fingerprint() == native.fingerprint()
+    assert game.module.fingerprint() == env.fingerprint()
+    with pytest.raises(hloenv.ArgumentError, match=r"Game\.of"):
+        game.episode(game.complete())
+
+
+def test_games_remember_the_latest_positions_only(monkeypatch):
+    monkeypatch.setattr("hloenv.rewrite.game._KEPT", 2)
+    game = Game(TEXT, [CSE, FUSION])
+    first = game.alternatives((np.array([0]),))
+    game.alternatives((np.array([1]),))
+    assert len(game._positions) == 2
+    again = game.alternatives((np.array([0]),))
+    assert len(again) == len(first)
+    given = Game.of(hloenv.HloEnv(TEXT).get_alternatives("cse"))
+    assert given.default().tolist() == [1]
+
+
+def test_a_stop_with_nothing_to_decide():
+    game = Game(TEXT, [Stop(("batchnorm_expander",)), CSE])
+    assert [len(each) for each in game.complete()] == [0, 1]
+    empty = np.zeros(0, np.int64)
+    assert game.carry((empty, np.array([0])), (empty,))[1].tolist() == [0]

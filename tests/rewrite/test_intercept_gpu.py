@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""XLA's GPU compiler, intercepted without a GPU (`bash scripts/test_gpu.sh`)."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from test_intercept import TEXT
+
+import hloenv
+
+pytestmark = pytest.mark.gpu_compiler
+
+
+@pytest.fixture
+def module() -> hloenv.HloModule:
+    return hloenv.HloModule.from_text(TEXT)
+
+
+@pytest.mark.parametrize("target", ["h100", "a100", "v100", "b200"])
+def test_running_and_accepting_everything_is_an_uninterrupted_compile(module, target):
+    with hloenv.intercept(module, target=target) as pipeline:
+        wanted = pipeline.finish().fingerprint()
+    with hloenv.intercept(module, target=target) as pipeline:
+        names = [stage.name for stage in pipeline if stage.run() is not None]
+    assert pipeline.module.fingerprint() == wanted
+    assert {"priority-fusion", "layout-assignment"} <= set(names)
+    num_alternatives = 0
+    with hloenv.intercept(module, target=target) as pipeline:
+        for stage in pipeline:
+            alternatives = stage.get_alternatives()
+            num_alternatives += len(alternatives)
+            stage.apply_alternatives(alternatives.decisions_for(stage.name))
+    assert pipeline.module.fingerprint() == wanted
+    assert num_alternatives > 5
+
+
+def test_targets_differ_and_texts_of_targets_are_taken(module):
+    with pytest.raises(hloenv.TargetError):
+        hloenv.intercept(module, target="gpu_device_info { threads_per_block_limit: }")
+    with pytest.raises(hloenv.TargetError):
+        hloenv.intercept(module, target="mi200")
+
+
+def test_real_modules(hlo_dir: Path):
+    paths = sorted(hlo_dir.glob("*/*.txt"))
+    paths = [path for path in paths if path.stat().st_size < 12_000]
+    for path in random.Random(0).sample(paths, 6):
+        module = hloenv.HloModule.from_file(path)
+        with hloenv.intercept(module, target="h100") as pipeline:
+            wanted = pipeline.finish().fingerprint()
+        with hloenv.intercept(module, target="h100") as pipeline:
+            for stage in pipeline:
+                alternatives = stage.get_alternatives()
+                stage.apply_alternatives(alternatives.decisions_for(stage.name))
+        assert pipeline.module.fingerprint() == wanted, path
+
+
+def test_random_fusions_give_valid_modules(module):
+    rng = random.Random(0)
+    with hloenv.intercept(module, target="h100") as pipeline:
+        stage = pipeline.run_until("priority-fusion")
+        alternatives = stage.get_alternatives()
+        decisions = [rng.randrange(n) for n in alternatives.num_choices]
+        stage.apply_alternatives(decisions)
+        assert pipeline.stage is not None
+        pipeline.stage.module.verify()
+        pipeline.finish()
+
+
+def test_example(root: Path):
+    package = str(Path(hloenv.__file__).parent.parent)
+    example = root / "scripts" / "examples" / "07_intercept.py"
+    child = subprocess.run(
+        [sys.executable, str(example), "h100"],
+        env={**os.environ, "PYTHONPATH": package},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert child.returncode == 0, child.stderr
+    assert "h100: " in child.stdout

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Seeded inputs, and comparison of outputs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+import hloenv
+from hloenv.runtime.compare import compare_outputs
+from hloenv.runtime.random_inputs import perturbed, random_inputs
+
+if TYPE_CHECKING:
+    from support.run_child import RunChild
+
+
+ADD = """
+HloModule add
+ENTRY e {
+  a = f32[3,4] parameter(0)
+  b = f32[3,4] parameter(1)
+  ROOT r = f32[3,4] add(a, b)
+}
+"""
+
+
+def hlo(parameters: str, body: str) -> str:
+    """A module whose entry has the given lines."""
+    lines = "".join(f"  {line}\n" for line in body.strip().split("\n"))
+    return f"HloModule m\nENTRY e {{\n  {parameters}\n{lines}}}\n"
+
+
+# Inputs
+
+
+def test_random_inputs_are_the_same_in_every_process(run_child: RunChild):
+    code = f"""
+from hloenv.runtime.random_inputs import random_inputs
+print([each.tobytes().hex() for each in random_inputs({ADD!r}, seed=5)])
+"""
+    here = [each.tobytes().hex() for each in random_inputs(ADD, seed=5)]
+    assert run_child(code).stdout.strip() == str(here)
+    assert random_inputs(ADD, seed=6)[0].tobytes() != random_inputs(ADD)[0].tobytes()
+
+
+def test_integers_that_index_are_valid_indices():
+    text = hlo(
+        "table = f32[3,50] parameter(0)\n  i = s32[200] parameter(1)\n"
+        "  j = s32[] parameter(2)\n  label = s32[200] parameter(3)\n"
+        "  free = s32[200] parameter(4)",
+        """k = s32[200,1] reshape(i)
+        rows = f32[200,50] gather(table, k), offset_dims={1}, \
+collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, \
+slice_sizes={1,50}
+        zero = s32[] constant(0)
+        cut = f32[3,10] dynamic-slice(table, zero, j), dynamic_slice_sizes={3,10}
+        iota = s32[200,100] iota(), iota_dimension=1
+        wide = s32[200,100] broadcast(label), dimensions={0}
+        hot = pred[200,100] compare(wide, iota), direction=EQ
+        ROOT r = (f32[200,50], f32[3,10], pred[200,100], s32[200]) \
+tuple(rows, cut, hot, free)""",
+    )
+    _, i, j, label, free = random_inputs(text)
+    assert (i.min(), i.max()) == (0, 2)
+    assert 0 <= j <= 40
+    assert 50 < label.max() < 100
+    assert (free.min(), free.max()) == (0, 7)
+
+
+# Comparing
+
+
+def test_nan_equals_nan_and_nothing_else():
+    nan, one = np.array([1, np.nan]), np.array([1.0, 1.0])
+    assert compare_outputs([nan], [nan.copy()])
+    result = compare_outputs([nan, one], [nan, nan])
+    assert not result.is_equal
+    assert (result.leaf, result.index, result.expected) == (1, (1,), "1.0")
+    with pytest.raises(hloenv.OutputMismatchError, match=r"output 1 at \[1\]: nan"):
+        result.check()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "small", "large"),
+    [("f8", 1e-12, 1e-8), ("f4", 1e-6, 1e-2), ("f2", 1e-3, 0.1)],
+)
+def test_tolerance_depends_on_the_dtype(dtype: str, small: float, large: float):
+    base = np.linspace(-1, 1, 7).astype(dtype)
+    assert compare_outputs([base], [(base * (1 + small)).astype(dtype)])
+    assert not compare_outputs([base], [(base * (1 + large)).astype(dtype)])
+
+
+def test_cancelling_sums_are_held_to_the_leafs_scale():
+    base = np.array([1000, 1e-6], np.float32)
+    assert compare_outputs([base], [base + np.float32(1e-3)])
+
+
+def test_integers_have_to_be_the_same():
+    assert not compare_outputs([np.array([1, 2])], [np.array([1, 3])])
+    assert not compare_outputs([np.array([True])], [np.array([False])])
+
+
+def test_what_rounding_moves_is_allowed_to_move():
+    base, moved = np.array([1.0, 2.0]), np.array([1.1, 2.0])
+    assert not compare_outputs([base], [np.array([1.0, 2.2])])
+    assert compare_outputs([base], [np.array([1.0, 2.2])], also=[[moved]])
+
+
+def test_infinities_compare():
+    inf = np.array([np.inf, -np.inf, 1.0])
+    assert compare_outputs([inf], [inf.copy()])
+    assert not compare_outputs([inf], [-inf])
+
+
+def test_outputs_of_other_shapes_cannot_be_compared():
+    with pytest.raises(hloenv.ArgumentError, match=r"float64\[2\], expected"):
+        compare_outputs([np.zeros(3)], [np.zeros(2)])
+    with pytest.raises(hloenv.ArgumentError, match="2 outputs"):
+        compare_outputs([np.zeros(3)], [np.zeros(3), np.zeros(3)])
+
+
+def test_perturbed_inputs_are_one_unit_away():
+    (a, _) = random_inputs(ADD)
+    (moved, _) = perturbed(random_inputs(ADD))
+    np.testing.assert_array_max_ulp(a, moved, maxulp=1)
+    assert (a != moved).all()
