@@ -74,7 +74,7 @@ def capture(name: str, module: hloenv.HloModule, where: str, row: Row) -> None:
     started = time.perf_counter()
     try:
         alternatives = env.get_alternatives(name)
-    except (hloenv.PassError, hloenv.PlaceError):
+    except (hloenv.PassError, hloenv.PositionError):
         row.refused += 1
         return
     seconds = time.perf_counter() - started
@@ -174,7 +174,7 @@ def main() -> None:
     parser.add_argument("--max-kb", type=int, default=100)
     parser.add_argument("--seconds", type=float, default=600)
     arguments = parser.parse_args()
-    warnings.simplefilter("ignore", hloenv.PlaceWarning)
+    warnings.simplefilter("ignore", hloenv.PositionWarning)
     rows, num_modules = measure(arguments)
     (ROOT / "docs" / "passes.md").write_text(document(rows, num_modules))
     table = {name: row.to_json() for name, row in rows.items()}

@@ -39,8 +39,8 @@ from .runtime.random_inputs import random_inputs
 # Loaded on first use: they need optional packages, or few programs need them.
 _SUBMODULES = frozenset({"dataset", "jax", "policies", "search"})
 _LAZY = {
+    "DecisionPoint": "rewrite",
     "Game": "rewrite",
-    "Stop": "rewrite",
     "jit": "jax",
     "to_networkx": "graph",
     "to_pyg": "graph",
@@ -53,13 +53,13 @@ _MOVED = {
     "ChoiceError": "rewrite",
     "Executable": "runtime",
     "Interception": "rewrite",
-    "Lab": "rewrite",
     "LiveStage": "rewrite",
     "Measurement": "measurement",
     "ModuleCost": "hlo",
+    "PipelinePosition": "hlo",
     "OutputComparison": "runtime",
-    "Place": "hlo",
     "Settings": "measurement",
+    "Sandbox": "rewrite",
     "Site": "rewrite",
     "Stage": "hlo",
     "State": "rewrite",
@@ -72,7 +72,13 @@ _MOVED = {
     "gpu_targets": "rewrite",
     "opcodes": "graph",
     "register_target": "runtime",
-    "widened": "runtime",
+    "upcast_to_float64": "runtime",
+}
+_RENAMED = {
+    "Lab": "Sandbox",
+    "Place": "PipelinePosition",
+    "Stop": "DecisionPoint",
+    "widened": "upcast_to_float64",
 }
 
 __all__ = [
@@ -106,6 +112,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _SUBMODULES:
         return importlib.import_module(f".{name}", __name__)
+    name = _RENAMED.get(name, name)
     home = _LAZY.get(name) or _MOVED.get(name)
     if home is None:
         home = "errors"

@@ -68,7 +68,7 @@ class PassError(HloEnvError, RuntimeError):
     """A pass failed on a module."""
 
 
-class PlaceError(HloEnvError, LookupError):
+class PositionError(HloEnvError, LookupError):
     """XLA's pipeline has no such place, or has passed it already."""
 
 
@@ -134,5 +134,10 @@ class DatasetError(HloEnvError, ValueError):
     """The dataset is not there, is damaged, or has no such split or module."""
 
 
-class PlaceWarning(UserWarning):
+class PositionWarning(UserWarning):
     """Alternatives were asked for where XLA could not use them."""
+
+
+# Their earlier names, by which the extension raises them.
+PlaceError = PositionError
+PlaceWarning = PositionWarning

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The oracle of single decisions."""
+"""The ablation of single decisions."""
 
 from __future__ import annotations
 
 import pytest
 
 import hloenv
-from hloenv.bench.ablation import ask_oracle
+from hloenv.bench.ablation import ablate
 from hloenv.cost.kernel_cache import KernelCache
 from hloenv.search.spaces import get_space
 
@@ -31,13 +31,13 @@ ENTRY e {
 def test_an_oracle_tries_every_single_decision() -> None:
     module = hloenv.HloModule.from_text(_MODULE)
     with KernelCache() as cache:
-        oracle = ask_oracle(module, get_space("simplify-and-fusion"), cache)
-        assert oracle.default_s == cache.estimate(module).seconds
-    assert sum(oracle.shares.values()) == pytest.approx(1)
-    assert oracle.shares["dot"] > 0 < oracle.shares["generated code"]
-    assert 0 <= oracle.num_better <= oracle.num_singles > 0
+        ablation = ablate(module, get_space("simplify-and-fusion"), cache)
+        assert ablation.default_s == cache.estimate(module).seconds
+    assert sum(ablation.shares.values()) == pytest.approx(1)
+    assert ablation.shares["dot"] > 0 < ablation.shares["generated code"]
+    assert 0 <= ablation.num_better <= ablation.num_singles > 0
     # The good ones together are no worse than each by itself.
-    assert oracle.together_s <= min(oracle.single_s, oracle.default_s)
-    for decided in oracle.decided:
+    assert ablation.together_s <= min(ablation.single_s, ablation.default_s)
+    for decided in ablation.decided:
         result = hloenv.measure(decided, baseline=module, repeats=2)
         assert result.is_ok, result.error

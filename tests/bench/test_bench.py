@@ -16,8 +16,8 @@ from hloenv.bench.methods import (
     BASELINE_METHODS,
     HEURISTICS,
     SEARCHES,
-    as_contestant,
-    as_contestants,
+    as_method,
+    as_methods,
 )
 from hloenv.bench.rows import Row, geometric_mean, read_parquet, write_parquet
 from hloenv.bench.runner import Plan, run
@@ -62,7 +62,7 @@ def entry(text: str = SUMS, name: str = "tests/sums") -> Entry:
 
 
 def plan(*names: str, **fields: object) -> Plan:
-    return replace(Plan(as_contestants(names), settings=FAST), **fields)
+    return replace(Plan(as_methods(names), settings=FAST), **fields)
 
 
 @pytest.fixture
@@ -73,9 +73,9 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
 
 def test_names_of_contestants_are_checked():
     names = {*HEURISTICS, *SEARCHES, *BASELINE_METHODS}
-    assert {as_contestant(each).name for each in names} == names
-    assert as_contestant("live/random").is_random
-    assert not as_contestant("fusion/xla").is_random
+    assert {as_method(each).name for each in names} == names
+    assert as_method("live/random").is_random
+    assert not as_method("fusion/xla").is_random
     for wrong, error in (
         ("fusion", ArgumentError),
         ("nowhere/random", UnknownSpaceError),
@@ -86,7 +86,7 @@ def test_names_of_contestants_are_checked():
         ("baseline/nothing", ArgumentError),
     ):
         with pytest.raises(error):
-            as_contestant(wrong)
+            as_method(wrong)
 
 
 @pytest.mark.compile
@@ -99,7 +99,7 @@ def test_xla_against_itself_is_the_same_module_in_every_space(store):
     rows = run([entry()], plan(*names), store)
     assert [row.error for row in rows] == [""] * len(names)
     assert all(row.same and row.speedup == row.low == row.high == 1 for row in rows)
-    assert {row.contestant for row in rows} == set(names)
+    assert {row.method for row in rows} == set(names)
     assert all(row.instructions == row.baseline_instructions > 0 for row in rows)
 
 
@@ -107,7 +107,7 @@ def test_xla_against_itself_is_the_same_module_in_every_space(store):
 def test_what_differs_is_timed_and_compared(store):
     names = ("live-fusion/keep-original", "fusion/keep-original", "fusion/random")
     rows = run([entry()], plan(*names, seeds=(0, 1)), store)
-    assert [(row.contestant, row.seed) for row in rows if "random" in row.contestant]
+    assert [(row.method, row.seed) for row in rows if "random" in row.method]
     assert len(rows) == 4
     for row in rows:
         assert row.is_ok, row.error
@@ -152,12 +152,12 @@ def test_a_module_that_kills_is_an_error_and_the_others_go_on(store):
     assert all(row.is_ok for row in rows[2:])
 
 
-def rows_of(contestant: str, *speedups: float) -> list[Row]:
+def rows_of(method: str, *speedups: float) -> list[Row]:
     return [
         replace(
             ROW,
             module=f"m{index}",
-            contestant=contestant,
+            method=method,
             speedup=speedup,
             low=speedup * 0.99,
             high=speedup * 1.01,
@@ -177,7 +177,7 @@ def test_standings_are_geometric_means_over_modules():
     # What only one of them was played on does not count.
     rows += [replace(row, module="m9") for row in rows_of("fusion/a", 9.0)]
     first, second = tables.standings(rows)
-    assert (first.contestant, second.contestant) == ("fusion/a", "fusion/b")
+    assert (first.method, second.method) == ("fusion/a", "fusion/b")
     assert first.mean == pytest.approx(math.exp(math.log(4 * 0.5 * 1) / 3))
     assert (first.headline.modules, first.errors) == (3, 0)
     assert (first.wins, first.ties, first.losses) == (2, 1, 1)
@@ -198,7 +198,7 @@ def test_who_breaks_modules_gains_nothing_by_it():
         for row in rows[1:3]
     ]
     first, second = tables.standings(rows)
-    assert (first.contestant, second.contestant) == ("fusion/good", "fusion/breaks")
+    assert (first.method, second.method) == ("fusion/good", "fusion/breaks")
     assert second.mean == pytest.approx(2 ** (1 / 3))
     assert (second.headline.modules, second.errors, second.wins) == (3, 2, 1)
 
@@ -259,7 +259,7 @@ def test_the_command_writes_results_report_and_plots(tmp_path, store, capsys):
     assert {"report.md", "report.html", "results.parquet"} <= written
     assert main([*arguments, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert [row["contestant"] for row in rows] == ["fusion/xla", "fusion/keep-original"]
+    assert [row["method"] for row in rows] == ["fusion/xla", "fusion/keep-original"]
     assert main(["bench", "--list"]) == 0
     assert "search:hill-climb" in capsys.readouterr().out
 
@@ -278,7 +278,7 @@ def test_plots_are_drawn(tmp_path):
     assert all((tmp_path / name).stat().st_size > 5000 for name in names)
     assert write_plots([], tmp_path) == []
     # An interrupted run: no module was played by all.
-    apart = [replace(rows[0], module="a"), replace(rows[1], contestant="fusion/b")]
+    apart = [replace(rows[0], module="a"), replace(rows[1], method="fusion/b")]
     assert write_plots(apart, tmp_path) == []
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from hloenv.bench import baselines, flags, runner
 from hloenv.bench.entries import Entry
-from hloenv.bench.methods import as_contestant, as_contestants
+from hloenv.bench.methods import as_method, as_methods
 from hloenv.bench.profile import profiles
 from hloenv.bench.runner import Plan, run, version_store
 from hloenv.cost.roofline import Rates
@@ -46,7 +46,7 @@ def entry(text: str = TEXT) -> Entry:
 
 
 def plan(*names: str, **fields: object) -> Plan:
-    made = Plan(as_contestants(names), settings=FAST, version="v1", commit="c1")
+    made = Plan(as_methods(names), settings=FAST, version="v1", commit="c1")
     return replace(made, **fields)
 
 
@@ -69,7 +69,7 @@ def test_the_flags_of_the_baseline_are_named(monkeypatch, store):
 def test_settings_are_few_and_differ():
     assert 6 <= len(flags.SETTINGS) <= 16
     assert len(set(flags.SETTINGS)) == len(flags.SETTINGS)
-    definition = as_contestant("baseline/best-flags").definition
+    definition = as_method("baseline/best-flags").definition
     assert all(each in definition for each in flags.SETTINGS)
 
 
@@ -77,7 +77,7 @@ def test_settings_are_few_and_differ():
 def test_settings_of_xla_are_timed_in_processes_of_their_own(store):
     names = ("baseline/xla", "baseline/xla-eigen-on-one-core", "fusion/xla")
     rows = run([entry()], plan(*names), store)
-    assert {row.contestant for row in rows} == set(names)
+    assert {row.method for row in rows} == set(names)
     for row in rows:
         assert row.is_ok, row.error
         assert row.flags == flags.baseline_flags()

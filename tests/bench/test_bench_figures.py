@@ -127,8 +127,8 @@ def test_real_extents_are_reported_apart():
 def test_baselines_stand_beside_policies_and_searches():
     rows = [
         row("a", 2.0, "r", "a"),
-        row("a", 3.0, "r", "a", contestant="all/search:evolve"),
-        row("a", 0.5, "r", "a", contestant="baseline/jax.jit"),
+        row("a", 3.0, "r", "a", method="all/search:evolve"),
+        row("a", 0.5, "r", "a", method="baseline/jax.jit"),
     ]
     found = tables.tables(rows)
     for title in ("Policies", "Searches"):

@@ -20,7 +20,7 @@ from hloenv.errors import InvalidModuleError
 from hloenv.hlo.module import HloModule
 from hloenv.measurement.record import MeasureFailure, Measurement
 from hloenv.rewrite.env import HloEnv
-from hloenv.search.driver import Candidate, Found
+from hloenv.search.driver import Candidate, SearchResult
 from support.modules import TWO_REWRITES
 
 _MISMATCH = ("OutputMismatchError", "off by 1.0")
@@ -164,17 +164,17 @@ def test_optimize_writes_what_cannot_run_here_only_by_force(tmp_path, model, cap
 
 
 def _search(
-    monkeypatch: pytest.MonkeyPatch, found: Found, model: str, *argv: str
+    monkeypatch: pytest.MonkeyPatch, found: SearchResult, model: str, *argv: str
 ) -> int:
     monkeypatch.setattr(search_command, "run_search", lambda *_, **__: found)
     return main(["search", model, "-p", "cse", "--no-store", *argv])
 
 
-def _found(*measurements: Measurement, best: bool = False) -> Found:
+def _found(*measurements: Measurement, best: bool = False) -> SearchResult:
     import numpy as np
 
     candidates = [Candidate((np.array([1]),), 1e-6, str(i)) for i in range(9)]
-    found = Found(tried=candidates, num_estimates=9)
+    found = SearchResult(evaluated=candidates, num_estimates=9)
     found.measured = list(zip(candidates, measurements, strict=False))
     if best:
         found.best, found.confirmed = found.measured[0]
@@ -190,7 +190,7 @@ def test_a_search_whose_workers_all_died_fails(monkeypatch, model, capsys):
 
 
 def test_a_search_that_can_estimate_nothing_fails(monkeypatch, model, capsys):
-    assert _search(monkeypatch, Found(num_estimates=9), model) == 1
+    assert _search(monkeypatch, SearchResult(num_estimates=9), model) == 1
     assert "none of 9 candidates could be estimated" in capsys.readouterr().err
 
 

@@ -326,7 +326,7 @@ CONVERTS = """  x = f32[8]{0} parameter(0)
 def test_float64_takes_the_rewrites_of_the_original_type():
     module = _module(CONVERTS)
     alternatives = hloenv.HloEnv(module).get_alternatives("algsimp")
-    wide = hloenv.HloEnv(hloenv.widened(module)).get_alternatives("algsimp")
+    wide = hloenv.HloEnv(hloenv.upcast_to_float64(module)).get_alternatives("algsimp")
     assert len(wide) != len(alternatives)
     records = hloenv.verify_alternatives(alternatives, float64=True)
     assert len(records) == len(alternatives)

@@ -202,7 +202,7 @@ _RUN = {"values", "compiled"}
         ("fuzz/values.py", "def draw_vectors(", "{}draw_vectors(", _RUN),
         ("fuzz/examples.py", "def find_example(", "{}find_example(", _RUN),
         ("fuzz/matrix.py", "def _check_default(", "{}_check_default(", {"default"}),
-        ("runtime/upcast.py", "def widened(", "{}widened(", _RUN),
+        ("runtime/upcast.py", "def upcast_to_float64(", "{}upcast_to_float64(", _RUN),
         ("runtime/interpreter.py", "def interpret(", "{}interpret(", {"values"}),
         ("hlo/module.py", "class HloModule", "@final\nclass HloModule", _ALL),
         ("rewrite/alternatives.py", "def capture(", "{}capture(", _ALL),

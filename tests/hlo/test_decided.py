@@ -11,7 +11,7 @@ import pytest
 
 import hloenv
 from hloenv.hlo.module import identity
-from hloenv.rewrite.game import Game, Stop
+from hloenv.rewrite.game import DecisionPoint, Game
 from hloenv.search.neighborhood import other_choices
 
 # Two additions of zero, a matrix-vector product, and what only expanders write out.
@@ -146,7 +146,7 @@ ENTRY main {
 
 
 def test_a_game_tells_rejected_from_undecided(module: hloenv.HloModule):
-    game = Game(module, [Stop(("algsimp",))])
+    game = Game(module, [DecisionPoint(("algsimp",))])
     undecided = game.complete()
     assert (undecided[0] == -1).all()
     rejected = (np.zeros_like(undecided[0]),)

@@ -11,7 +11,7 @@ import pytest
 
 import hloenv
 from hloenv.hlo.pipeline import finish, needed_passes, skip_rules
-from hloenv.hlo.position import Place
+from hloenv.hlo.position import PipelinePosition
 from support.interrupts import LARGE_MODULE, share_done_when_interrupted
 
 BEFORE_LAYOUTS = "HLO passes through layout assignment"
@@ -74,8 +74,8 @@ def test_stopping_and_going_on_changes_nothing(
     module: hloenv.HloModule, finished: str, where: str, occurrence: int
 ):
     stopped = hloenv.run_until(module, where, occurrence=occurrence)
-    assert stopped.place is not None
-    assert stopped.place.path.endswith(where)
+    assert stopped.position is not None
+    assert stopped.position.path.endswith(where)
     assert hloenv.finish(stopped).fingerprint() == finished
 
 
@@ -104,13 +104,13 @@ def test_a_stop_leaves_the_module_as_the_earlier_passes_made_it(
     stages = hloenv.list_stages(module)
     first = next(i for i, s in enumerate(stages) if s.name == "algsimp")
     stopped = hloenv.run_until(module, "algsimp")
-    place = stopped.place
+    place = stopped.position
     assert place.path == stages[first].path
     assert place.occurrence == 1
     assert place.changed == "".join("01"[s.changed] for s in stages[:first])
     after = hloenv.run_until(module, stages[first + 1].path)
     assert after.fingerprint() != stopped.fingerprint()
-    assert module.place is None
+    assert module.position is None
 
 
 def test_the_rest_is_listed_from_the_place_on(module: hloenv.HloModule):
@@ -126,7 +126,7 @@ def test_decided_passes_and_what_would_redo_them_are_skipped(
 ):
     stopped = hloenv.run_until(module, "fusion")
     decided = hloenv.HloModule._wrap(
-        stopped._core, place=stopped.place, decided=frozenset({"general-fusion"})
+        stopped._core, position=stopped.position, decided=frozenset({"general-fusion"})
     )
     skipped = {s.name for s in hloenv.list_stages(decided) if s.skipped}
     assert skipped == {"fusion"}
@@ -181,9 +181,9 @@ def test_the_rules_name_passes_and_reasons():
 
 def test_a_place_survives_json(module: hloenv.HloModule, finished: str):
     stopped = hloenv.run_until(module, "fusion")
-    place = Place.from_json(stopped.place.to_json())
-    assert place == stopped.place
-    moved = hloenv.HloModule._wrap(stopped._core, place=place)
+    place = PipelinePosition.from_json(stopped.position.to_json())
+    assert place == stopped.position
+    moved = hloenv.HloModule._wrap(stopped._core, position=place)
     assert hloenv.finish(moved).fingerprint() == finished
 
 
@@ -198,9 +198,9 @@ def test_a_place_survives_json(module: hloenv.HloModule, finished: str):
         '{"path": "a", "occurrence": 1, "changed": "", "more": 1}',
     ],
 )
-def test_what_is_no_place_is_refused(text: str):
-    with pytest.raises(hloenv.PlaceError, match="place"):
-        Place.from_json(text)
+def test_what_is_no_position_is_an_error(text: str):
+    with pytest.raises(hloenv.PositionError, match="position"):
+        PipelinePosition.from_json(text)
 
 
 @pytest.mark.parametrize(
@@ -217,29 +217,29 @@ def test_what_is_no_place_is_refused(text: str):
 def test_places_that_are_never_reached(
     module: hloenv.HloModule, where: str, occurrence: int, message: str
 ):
-    with pytest.raises(hloenv.PlaceError, match=message):
+    with pytest.raises(hloenv.PositionError, match=message):
         hloenv.run_until(module, where, occurrence=occurrence)
 
 
 def test_a_place_that_lies_behind(module: hloenv.HloModule):
     stopped = hloenv.run_until(module, "fusion")
-    with pytest.raises(hloenv.PlaceError, match="the module is past that"):
+    with pytest.raises(hloenv.PositionError, match="the module is past that"):
         hloenv.run_until(stopped, "layout-assignment")
     again = hloenv.run_until(stopped, "fusion")
     assert again.fingerprint() == stopped.fingerprint()
-    assert again.place == stopped.place
+    assert again.position == stopped.position
 
 
 def test_a_place_of_another_pipeline_is_refused(module: hloenv.HloModule):
     wrong = hloenv.HloModule._wrap(
-        module._core, place=Place("HLO passes/fusion", 1, "0" * 10)
+        module._core, position=PipelinePosition("HLO passes/fusion", 1, "0" * 10)
     )
-    with pytest.raises(hloenv.PlaceError, match="where it came by"):
+    with pytest.raises(hloenv.PositionError, match="where it came by"):
         hloenv.finish(wrong)
     late = hloenv.HloModule._wrap(
-        module._core, place=Place(f"{AFTER_LAYOUTS}/dce", 9, "0" * 5000)
+        module._core, position=PipelinePosition(f"{AFTER_LAYOUTS}/dce", 9, "0" * 5000)
     )
-    with pytest.raises(hloenv.PlaceError, match="did not come by"):
+    with pytest.raises(hloenv.PositionError, match="did not come by"):
         hloenv.finish(late)
 
 
@@ -294,9 +294,9 @@ def test_layouts_that_bitcasts_depend_on_are_kept(name: str):
 
 def test_simplification_is_refused_where_bitcasts_depend_on_layouts():
     env = hloenv.HloEnv(BITCAST)
-    with pytest.raises(hloenv.PlaceError, match="depend on layouts"):
+    with pytest.raises(hloenv.PositionError, match="depend on layouts"):
         env.get_alternatives("simplification")
-    with pytest.raises(hloenv.PlaceError, match="depend on layouts"):
+    with pytest.raises(hloenv.PositionError, match="depend on layouts"):
         env.run("cse", "simplification")
     assert env.trace.steps == ()
 
@@ -318,7 +318,7 @@ def test_a_saved_module_goes_on_from_its_place(tmp_path, name):
     env.apply_alternatives(alternatives.decisions_for("fusion"))
     env.module.save(tmp_path / name)
     again = hloenv.HloModule.from_file(tmp_path / name)
-    assert again.place == env.module.place
+    assert again.position == env.module.position
     assert again.decided == env.module.decided == {"fusion"}
     assert again.fingerprint() == env.module.fingerprint()
     assert "hloenv_place" not in again.to_text()
@@ -327,7 +327,7 @@ def test_a_saved_module_goes_on_from_its_place(tmp_path, name):
     wanted = hloenv.compile(PLACED)(*inputs)
     np.testing.assert_array_equal(hloenv.compile(again)(*inputs), wanted)
     again.save(tmp_path / "again.hlo")
-    assert hloenv.HloModule.from_file(tmp_path / "again.hlo").place == again.place
+    assert hloenv.HloModule.from_file(tmp_path / "again.hlo").position == again.position
 
 
 def test_a_module_at_the_start_is_saved_as_it_is(tmp_path):
@@ -344,7 +344,7 @@ def test_a_place_that_nobody_saved_is_refused(note):
         "HloModule placed",
         f"HloModule placed, frontend_attributes={{hloenv_place={note}}}",
     )
-    with pytest.raises(hloenv.PlaceError, match="place"):
+    with pytest.raises(hloenv.PositionError, match="position"):
         hloenv.HloModule.from_text(text)
 
 

@@ -9,7 +9,7 @@ import pytest
 import hloenv
 from hloenv import policies
 from hloenv.policies import base
-from hloenv.rewrite import choice_effects
+from hloenv.rewrite import choice_deltas
 from support.modules import TWO_REWRITES
 
 # Writing the logistic function out takes more instructions, and more bytes.
@@ -193,7 +193,7 @@ def test_effect_of_a_choice_is_what_it_does_to_its_computation(hlo_dir):
         alternatives = env.get_alternatives("algsimp", "cse")
         if not len(alternatives) or env.module.instruction_count > 600:
             continue
-        values = choice_effects.Effects(
+        values = choice_deltas.ChoiceDeltas(
             alternatives, lambda g: np.ones(g.num_nodes)
         ).change
         first = np.cumsum(alternatives.num_choices) - alternatives.num_choices

@@ -247,7 +247,7 @@ CASES = {
     ),
     "unknown place": Case(
         "env.run_until('no-such-pass')",
-        "PlaceError",
+        "PositionError",
         ("no-such-pass",),
     ),
     "unregistered custom call": Case(

@@ -125,7 +125,7 @@ def rules(alternatives: hloenv.Alternatives) -> set[str]:
     return {choice.rule for each in alternatives for choice in each.choices[1:]}
 
 
-@pytest.mark.filterwarnings("ignore::hloenv.PlaceWarning")
+@pytest.mark.filterwarnings("ignore::hloenv.PositionWarning")
 @pytest.mark.parametrize("text", MODULES.values(), ids=MODULES.keys())
 @pytest.mark.parametrize("name", PASSES)
 def test_any_decisions_compute_the_same(name, text):
@@ -213,7 +213,7 @@ def test_split_undoes_merge():
     assert decided.opcode_counts()["convolution"] == 2
 
 
-@pytest.mark.filterwarnings("ignore::hloenv.PlaceWarning")
+@pytest.mark.filterwarnings("ignore::hloenv.PositionWarning")
 def test_layouts_of_batched_dots_keep_the_batch_outermost():
     alternatives = capture(BATCHED, "general-layout")
     (only,) = alternatives
@@ -271,5 +271,5 @@ def test_costs_are_what_each_choice_alone_changes():
 
 
 def test_passes_say_where_they_belong():
-    with pytest.warns(hloenv.PlaceWarning, match="general-layout"):
+    with pytest.warns(hloenv.PositionWarning, match="general-layout"):
         capture(DOTS, "general-layout")

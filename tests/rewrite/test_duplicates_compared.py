@@ -8,10 +8,10 @@ import pytest
 
 import hloenv
 from hloenv.policies import FuseAllLegal, RandomChoice, get_policy
-from hloenv.rewrite.game import Game, Stop
+from hloenv.rewrite.game import DecisionPoint, Game
 
 # Some modules are given as they are, without layouts assigned by XLA.
-pytestmark = pytest.mark.filterwarnings("ignore::hloenv.PlaceWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::hloenv.PositionWarning")
 
 REDUCERS = """
 max {
@@ -316,7 +316,7 @@ def test_searches_leave_marked_choices_out(search):
     from hloenv.search import get_search
 
     module = hloenv.HloModule.from_text(ROW_MAXIMUM)
-    game = Game(module, [Stop((EVERYTHING,))])
+    game = Game(module, [DecisionPoint((EVERYTHING,))])
     alternatives = game.alternatives()
     first = np.cumsum(alternatives.num_choices) - alternatives.num_choices
     strategy = get_search(search, game, seed=0)
@@ -327,9 +327,9 @@ def test_searches_leave_marked_choices_out(search):
         taken = first + np.maximum(prefix[0], 0)
         assert not alternatives.duplicates_compared[taken].any()
         strategy.tell(prefix, 1.0 + (step * 7 % 5))
-    assert len(strategy.told) > 10
+    assert len(strategy.history) > 10
     # Asked for, they are proposed.
-    asked = Game(module, [Stop((EVERYTHING,))], duplicate_compared=True)
+    asked = Game(module, [DecisionPoint((EVERYTHING,))], duplicate_compared=True)
     accepted = asked.follow_policy(get_policy("accept-all"))
     assert alternatives.duplicates_compared[first + accepted[0]].any()
 

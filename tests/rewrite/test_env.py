@@ -10,7 +10,7 @@ from hloenv.errors import (
     DecisionError,
     PassError,
     PassOptionError,
-    PlaceError,
+    PositionError,
     StaleAlternativesError,
     UnknownPassError,
 )
@@ -134,7 +134,7 @@ def test_alternatives_are_what_was_found(env: HloEnv) -> None:
 
 @pytest.mark.parametrize("where", [3, None, "fusion\ud800"])
 def test_run_until_takes_the_name_of_a_pass(env: HloEnv, where: object) -> None:
-    with pytest.raises(PlaceError):
+    with pytest.raises(PositionError):
         env.run_until(where)  # type: ignore[arg-type]
 
 
@@ -142,7 +142,7 @@ def test_run_until_takes_the_name_of_a_pass(env: HloEnv, where: object) -> None:
 def test_run_until_takes_a_number_of_an_arrival(
     env: HloEnv, occurrence: object
 ) -> None:
-    with pytest.raises(PlaceError):
+    with pytest.raises(PositionError):
         env.run_until("fusion", occurrence=occurrence)  # type: ignore[arg-type]
 
 

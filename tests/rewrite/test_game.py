@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import hloenv
-from hloenv.rewrite.game import Game, Stop
+from hloenv.rewrite.game import DecisionPoint, Game
 
 # cse joins the sines; at fusion, the chain is one kernel.
 TEXT = """HloModule m
@@ -22,8 +22,8 @@ ENTRY main {
   ROOT out = f32[1024]{0} negate(sum)
 }
 """
-CSE = Stop(("cse",), where="simplification", default="cse")
-FUSION = Stop(("fusion", "general-fusion"), where="fusion", default="fusion")
+CSE = DecisionPoint(("cse",), where="simplification", default="cse")
+FUSION = DecisionPoint(("fusion", "general-fusion"), where="fusion", default="fusion")
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def game():
 
 
 def test_a_game_needs_stops():
-    with pytest.raises(hloenv.ArgumentError, match="at least one Stop"):
+    with pytest.raises(hloenv.ArgumentError, match="at least one DecisionPoint"):
         Game(TEXT, [])
 
 
@@ -47,13 +47,13 @@ def test_xlas_own_decisions_give_what_xla_gives(game):
 
 
 def test_a_stop_without_a_default_leaves_all_to_xla():
-    game = Game(TEXT, [Stop(("cse",))])
+    game = Game(TEXT, [DecisionPoint(("cse",))])
     assert (game.default() == -1).all()
     assert game.play(game.complete()).fingerprint() == game.module.fingerprint()
 
 
 def test_what_is_decided_changes_what_there_is_to_decide():
-    stop = Stop(("cse",), default="cse")
+    stop = DecisionPoint(("cse",), default="cse")
     game = Game(TEXT, [stop, stop])
     joined, apart = np.array([1]), np.array([0])
     assert len(game.alternatives()) == 1
@@ -105,8 +105,8 @@ def test_an_essence_is_blind_to_what_makes_no_difference(game):
     assert idle.size
     changed = default[1].copy()
     changed[idle] = alternatives.num_choices[idle] - 1
-    other = game.essence((default[0], changed))
-    for one, two in zip(game.essence(default), other, strict=True):
+    other = game.canonical((default[0], changed))
+    for one, two in zip(game.canonical(default), other, strict=True):
         np.testing.assert_array_equal(one, two)
     same = game.play(other).fingerprint()
     assert same == game.play((default[0], changed)).fingerprint()
@@ -157,7 +157,7 @@ def test_games_remember_the_latest_positions_only(monkeypatch):
 
 
 def test_a_stop_with_nothing_to_decide():
-    game = Game(TEXT, [Stop(("batchnorm_expander",)), CSE])
+    game = Game(TEXT, [DecisionPoint(("batchnorm_expander",)), CSE])
     assert [len(each) for each in game.complete()] == [0, 1]
     empty = np.zeros(0, np.int64)
     assert game.carry((empty, np.array([0])), (empty,))[1].tolist() == [0]

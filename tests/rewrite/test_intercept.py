@@ -212,7 +212,7 @@ def test_run_until(module, finished):
         assert stage.path.endswith("/layout-assignment")
         stopped = hloenv.run_until(module, "layout-assignment")
         assert stage.module.fingerprint() == stopped.fingerprint()
-        with pytest.raises(hloenv.PlaceError, match="nonesuch"):
+        with pytest.raises(hloenv.PositionError, match="nonesuch"):
             pipeline.run_until("nonesuch")
         assert pipeline.stage is None
     assert pipeline.module.fingerprint() == finished
@@ -280,7 +280,7 @@ def test_a_failing_pass_is_an_error_at_its_stage(hlo_dir: Path):
         for stage in pipeline:
             # The simplifier of gathers relies on it.
             if stage.name == "batched_gather_scatter_normalizer":
-                with pytest.warns(hloenv.PlaceWarning, match="cannot do without"):
+                with pytest.warns(hloenv.PositionWarning, match="cannot do without"):
                     stage.skip()
             elif stage.name == "gather_simplifier":
                 with pytest.raises(hloenv.CompileError, match="gather_simplifier"):
@@ -339,7 +339,7 @@ ENTRY main {
 def test_run_until_checks_its_arguments(module, where, occurrence):
     with hloenv.intercept(module) as pipeline:
         before = pipeline.stage
-        with pytest.raises(hloenv.PlaceError, match="occurrence from 1"):
+        with pytest.raises(hloenv.PositionError, match="occurrence from 1"):
             pipeline.run_until(where, occurrence=occurrence)
         assert pipeline.stage is before
 

@@ -54,7 +54,7 @@ def test_an_environment_comes_back_with_its_module_place_and_trace() -> None:
     env = _midway()
     again = _copy(env)
     assert again.module.to_text() == env.module.to_text()
-    assert again.module.place == env.module.place
+    assert again.module.position == env.module.position
     assert again.module.decided == env.module.decided
     assert again.trace == env.trace
 
@@ -80,7 +80,10 @@ def test_decisions_mean_the_same_in_a_copy(path: Path) -> None:
         expected = env.apply_alternatives(decisions, alternatives)
         assert copied.num_choices.tolist() == alternatives.num_choices.tolist()
         assert copied.apply(decisions).to_text() == expected.to_text()
-        assert copied_env.apply_alternatives(decisions, copied).place == expected.place
+        assert (
+            copied_env.apply_alternatives(decisions, copied).position
+            == expected.position
+        )
         assert copied_env.trace == env.trace
 
 

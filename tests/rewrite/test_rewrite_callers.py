@@ -102,9 +102,9 @@ def test_passes_are_refused_where_they_would_be_wrong(name, hlo_dir):
     env = hloenv.HloEnv(hlo_dir / "equinox" / "conv2d_fwd.txt")
     env.run_until("fusion")
     before = env.fingerprint()
-    with pytest.raises(hloenv.PlaceError, match="wrong results"):
+    with pytest.raises(hloenv.PositionError, match="wrong results"):
         env.get_alternatives(name)
-    with pytest.raises(hloenv.PlaceError, match="wrong results"):
+    with pytest.raises(hloenv.PositionError, match="wrong results"):
         env.run(hloenv.Pipeline("p", [name, "dce"]))
     assert env.fingerprint() == before
 

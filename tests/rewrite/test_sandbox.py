@@ -33,13 +33,13 @@ ENTRY main {
 
 
 @pytest.fixture(scope="module")
-def lab() -> Iterator[hloenv.Lab]:
+def lab() -> Iterator[hloenv.Sandbox]:
     with hloenv.isolated(timeout_s=60) as lab:
         yield lab
 
 
 @pytest.mark.parametrize("name", KILLERS)
-def test_a_killer_is_an_exception_or_harmless(lab: hloenv.Lab, name: str) -> None:
+def test_a_killer_is_an_exception_or_harmless(lab: hloenv.Sandbox, name: str) -> None:
     with contextlib.suppress(hloenv.InvalidModuleError):
         module = lab.load(KILLERS[name])
         for each in hloenv.list_passes():
@@ -48,12 +48,12 @@ def test_a_killer_is_an_exception_or_harmless(lab: hloenv.Lab, name: str) -> Non
     assert lab.load(MODEL).fingerprint() == _model().fingerprint()
 
 
-def test_the_message_is_xlas(lab: hloenv.Lab) -> None:
+def test_the_message_is_xlas(lab: hloenv.Sandbox) -> None:
     with pytest.raises(hloenv.InvalidModuleError, match=r"SIGABRT.*Check failed"):
         lab.load(KILLERS[FATAL_TO_READ])
 
 
-def test_the_lab_lives_on_after_a_death(lab: hloenv.Lab) -> None:
+def test_the_lab_lives_on_after_a_death(lab: hloenv.Sandbox) -> None:
     with pytest.raises(hloenv.WorkerError, match="SIGSEGV"):
         lab.call("os:kill", 0, int(signal.SIGSEGV))
     with pytest.raises(hloenv.WorkerError, match="SIGABRT"):
@@ -66,7 +66,9 @@ def _model() -> hloenv.HloModule:
 
 
 @pytest.mark.parametrize("form", ["text", "path", "proto", "proto path", "module"])
-def test_whatever_is_a_module_loads(lab: hloenv.Lab, tmp_path: Path, form: str) -> None:
+def test_whatever_is_a_module_loads(
+    lab: hloenv.Sandbox, tmp_path: Path, form: str
+) -> None:
     module = _model()
     path = tmp_path / ("m.pb" if "proto" in form else "m.hlo")
     path.write_bytes(module.to_proto() if "proto" in form else MODEL.encode())
@@ -97,20 +99,20 @@ def test_whatever_is_a_module_loads(lab: hloenv.Lab, tmp_path: Path, form: str) 
     ],
 )
 def test_what_is_no_module(
-    lab: hloenv.Lab, source: str | bytes, error: type[Exception], words: str
+    lab: hloenv.Sandbox, source: str | bytes, error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words):
         lab.load(source)
 
 
-def test_a_bad_file_is_named(lab: hloenv.Lab, tmp_path: Path) -> None:
+def test_a_bad_file_is_named(lab: hloenv.Sandbox, tmp_path: Path) -> None:
     path = tmp_path / "bad.hlo"
     path.write_text("HloModule m\n\nENTRY e {")
     with pytest.raises(hloenv.ParseError, match=r"bad\.hlo"):
         lab.load(path)
 
 
-def test_passes_and_decisions_give_what_they_give_here(lab: hloenv.Lab) -> None:
+def test_passes_and_decisions_give_what_they_give_here(lab: hloenv.Sandbox) -> None:
     module = lab.load(MODEL)
     there = lab.run_passes(module, "algsimp", hloenv.Pass("cse"))
     here = hloenv.run_passes(module, "algsimp", "cse")
@@ -129,7 +131,7 @@ def test_passes_and_decisions_give_what_they_give_here(lab: hloenv.Lab) -> None:
         lab.run_passes(module, "algsimpp")
 
 
-def test_any_function_can_be_called(lab: hloenv.Lab) -> None:
+def test_any_function_can_be_called(lab: hloenv.Sandbox) -> None:
     assert lab.call("math:hypot", 3, 4) == 5.0
     x = np.full((64, 64), 2, np.float32)
     (output,) = lab.call("hloenv.runtime.interpreter:interpret", _model(), x)

@@ -11,7 +11,7 @@ import pytest
 
 import hloenv
 from hloenv._native import core
-from hloenv.bench.joint import pick_rule, search_fronts
+from hloenv.bench.joint import pick_rule, search_variants
 from hloenv.cost.base import Estimate
 from hloenv.search.driver import Budget
 from hloenv.search.spaces import get_space
@@ -79,7 +79,7 @@ def decided(module: hloenv.HloModule) -> hloenv.HloModule:
     return env.module
 
 
-@pytest.mark.filterwarnings("ignore::hloenv.PlaceWarning")
+@pytest.mark.filterwarnings("ignore::hloenv.PositionWarning")
 def test_what_is_proposed():
     assert rules(dot(4, 16, 16)) == ["loops"]
     assert rules(dot(8, 10, 4, batch=(2, 3))) == ["loops"]
@@ -87,7 +87,7 @@ def test_what_is_proposed():
     assert rules(dot(16, 8, 40, rhs=1)) == ["transposed"]
 
 
-@pytest.mark.filterwarnings("ignore::hloenv.PlaceWarning")
+@pytest.mark.filterwarnings("ignore::hloenv.PositionWarning")
 @pytest.mark.parametrize(
     "module",
     [
@@ -112,7 +112,7 @@ def test_what_is_not_proposed(module):
     assert len(capture(module)) == 0
 
 
-@pytest.mark.filterwarnings("ignore::hloenv.PlaceWarning")
+@pytest.mark.filterwarnings("ignore::hloenv.PositionWarning")
 def test_larger_dots_can_be_left_out():
     module = dot(8, 10, 20, batch=(5,))
     for limit, count in [(0, 1), (1600, 1), (1599, 0)]:
@@ -230,7 +230,7 @@ def test_the_backend_follows_marks_of_all_shapes_and_types(
     assert {f"dot{number}" for number in range(len(texts))} <= dots
 
 
-@pytest.mark.filterwarnings("ignore::hloenv.PlaceWarning")
+@pytest.mark.filterwarnings("ignore::hloenv.PositionWarning")
 def test_a_mark_that_does_not_fit_any_more_is_left_out():
     module = dot(8, 16, 24, extra=MARK)
     env = hloenv.HloEnv(module)
@@ -328,7 +328,7 @@ def test_rules_and_searches_decide_dots_where_nothing_can_be_fused():
     found = pick_rule(module, space, RewardsLoops())
     assert found.is_faster
     assert 'hloenv_dot="loops"' in found.game.play(found.prefix).to_text()
-    searched = search_fronts(
+    searched = search_variants(
         module,
         space,
         "hill-climb",

@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hloenv.errors import PlaceWarning
+from hloenv.errors import PositionWarning
 from hloenv.hlo.module import HloModule
 from hloenv.rewrite.env import HloEnv
 from hloenv.rewrite.verify import verify_alternatives
@@ -84,7 +84,7 @@ ENTRY e {
 }
 """
     env = HloEnv(text)
-    with pytest.warns(PlaceWarning):
+    with pytest.warns(PositionWarning):
         alternatives = env.get_alternatives("fusion")
     fused = alternatives.apply(alternatives.decisions_for("fusion"))
     assert "fusion" in fused.opcode_counts()

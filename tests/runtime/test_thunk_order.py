@@ -10,7 +10,7 @@ import hloenv
 from hloenv._native import core
 from hloenv.bench.joint import pick_rule
 from hloenv.cost.base import Estimate
-from hloenv.rewrite.game import Game, Stop
+from hloenv.rewrite.game import DecisionPoint, Game
 from hloenv.search import starting_points
 from hloenv.search.spaces import get_space
 
@@ -256,8 +256,8 @@ ENTRY main {{
     game = Game(
         module,
         (
-            Stop(("general-fusion",), where="fusion"),
-            Stop(("thunk-order",), where="copy-insertion"),
+            DecisionPoint(("general-fusion",), where="fusion"),
+            DecisionPoint(("thunk-order",), where="copy-insertion"),
         ),
     )
     kept = (game.alternatives().reject_all(),)

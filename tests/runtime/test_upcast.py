@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import hloenv
-from hloenv.runtime.upcast import widened_inputs
+from hloenv.runtime.upcast import upcast_inputs
 
 # x / 2 / 0.001 - 500: the simplifier multiplies by a rounded reciprocal, and the
 # difference cancels all but the last digits.
@@ -44,7 +44,7 @@ ENTRY main {
 
 
 def test_specs_are_wide():
-    wide = hloenv.widened(hloenv.HloModule.from_text(CASTS))
+    wide = hloenv.upcast_to_float64(hloenv.HloModule.from_text(CASTS))
     assert [s.hlo_dtype for s in wide.input_specs()] == ["u32", "f64"]
     assert [s.hlo_dtype for s in wide.output_specs()] == ["f64", "u32", "c128"]
 
@@ -54,8 +54,8 @@ def test_bits_are_those_of_the_original_types():
     bits = np.array([0x3F800000, 0x40000000, 0], np.uint32)
     x = np.array([0.5, -1.0, 2.0], np.float32)
     narrow = hloenv.interpret(module, bits, x)
-    wide_module = hloenv.widened(module)
-    wide = hloenv.interpret(wide_module, *widened_inputs(wide_module, [bits, x]))
+    wide_module = hloenv.upcast_to_float64(module)
+    wide = hloenv.interpret(wide_module, *upcast_inputs(wide_module, [bits, x]))
     for a, b in zip(narrow, wide, strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -63,7 +63,7 @@ def test_bits_are_those_of_the_original_types():
 @pytest.mark.custom_calls(False)
 def test_real_modules_become_wide(real_module_path):
     module = hloenv.HloModule.from_file(real_module_path)
-    wide = hloenv.widened(module)
+    wide = hloenv.upcast_to_float64(module)
     assert wide.instruction_count >= module.instruction_count
     wider = {"f16": "f64", "bf16": "f64", "f32": "f64", "c64": "c128"}
     for narrow, made in zip(module.output_specs(), wide.output_specs(), strict=True):
@@ -74,7 +74,7 @@ def test_real_modules_become_wide(real_module_path):
 @pytest.mark.custom_calls(True)
 def test_real_modules_with_custom_calls_are_refused(real_module_path):
     with pytest.raises(hloenv.ArgumentError, match="holds custom-call"):
-        hloenv.widened(hloenv.HloModule.from_file(real_module_path))
+        hloenv.upcast_to_float64(hloenv.HloModule.from_file(real_module_path))
 
 
 def test_custom_calls_are_refused():
@@ -87,7 +87,7 @@ ENTRY main {
 }
 """
     with pytest.raises(hloenv.ArgumentError, match="custom-call"):
-        hloenv.widened(hloenv.HloModule.from_text(text))
+        hloenv.upcast_to_float64(hloenv.HloModule.from_text(text))
 
 
 def test_float64_tells_rounding_from_a_wrong_choice():

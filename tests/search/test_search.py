@@ -18,7 +18,7 @@ from hloenv.measurement.pool import Evaluator, Task
 from hloenv.measurement.record import Measurement
 from hloenv.rewrite.game import Game
 from hloenv.search import get_search
-from hloenv.search.driver import Budget, Found, run_search, search
+from hloenv.search.driver import Budget, SearchResult, run_search, search
 
 pytestmark = pytest.mark.compile
 
@@ -76,7 +76,7 @@ def test_a_search_of_estimates_alone_has_a_curve(alternatives):
     assert list(best) == np.minimum.accumulate([each for _, each in told]).tolist()
     assert found.default_s == told[0][1]
     np.testing.assert_array_equal(told[0][0][0], alternatives.decisions_for("algsimp"))
-    prints = [each.fingerprint for each in found.tried]
+    prints = [each.fingerprint for each in found.evaluated]
     assert len(prints) == len(set(prints))
     assert found.measured == []
     assert found.best is None
@@ -91,7 +91,7 @@ def test_where_nothing_can_be_estimated_nothing_is_measured(alternatives):
             budget=Budget(estimates=9, measurements=2),
         )
     assert found.num_estimates > 0
-    assert found.tried == []
+    assert found.evaluated == []
     assert found.measured == []
 
 
@@ -139,7 +139,7 @@ def test_the_best_estimates_are_measured(alternatives):
             measurements=2,
         )
     assert len(found.measured) == 2
-    estimates = sorted(each.estimate_s for each in found.tried)
+    estimates = sorted(each.estimate_s for each in found.evaluated)
     assert [each.estimate_s for each, _ in found.measured] == estimates[:2]
     speedups = [measurement.speedup for _, measurement in found.measured]
     assert found.measurement_curve[-1][1] == max(speedups)
@@ -184,7 +184,7 @@ class Planted:
         return result
 
 
-def planted_search(seconds: Callable[[int, bool], float]) -> Found:
+def planted_search(seconds: Callable[[int, bool], float]) -> SearchResult:
     """Of 11 instructions, decisions leave 6 at least."""
     baseline = hloenv.HloEnv(TEXT)
     return search(

@@ -11,7 +11,7 @@ import pytest
 
 import hloenv
 from hloenv import search
-from hloenv.rewrite.game import Game, Stop
+from hloenv.rewrite.game import DecisionPoint, Game
 from hloenv.search import get_search, starting_points
 
 # Independent places where algsimp and cse have something to do, eight of each.
@@ -37,8 +37,11 @@ TEXT = (
 )
 # One stop, and two of which the second depends on the first.
 STOPS = {
-    "one": [Stop(("algsimp", "cse"), default="algsimp")],
-    "two": [Stop(("algsimp",), default="algsimp"), Stop(("cse",), default="cse")],
+    "one": [DecisionPoint(("algsimp", "cse"), default="algsimp")],
+    "two": [
+        DecisionPoint(("algsimp",), default="algsimp"),
+        DecisionPoint(("cse",), default="cse"),
+    ],
 }
 NAMES = [*search.list_searches(), "optuna:tpe", "optuna:cmaes", "optuna:random"]
 needs_optuna = pytest.mark.needs("optuna", "cmaes")
@@ -59,7 +62,7 @@ def planted(game):
 
     def seconds(prefix):
         total = 1.0
-        for stop, decisions in enumerate(game.essence(prefix)):
+        for stop, decisions in enumerate(game.canonical(prefix)):
             alternatives = game.alternatives(prefix[:stop])
             for each, choice in zip(alternatives, decisions.tolist(), strict=True):
                 number = int(each.original.lstrip("abcdefghijklmnopqrstuvwxyz")[:1])
@@ -70,7 +73,7 @@ def planted(game):
 
 
 def run(search, seconds, asks):
-    while len(search.told) < asks and (prefix := search.ask()) is not None:
+    while len(search.history) < asks and (prefix := search.ask()) is not None:
         search.tell(prefix, seconds(prefix))
     return search
 
@@ -97,7 +100,7 @@ def test_starting_points_differ_and_begin_with_xlas_own():
     points = starting_points(game)
     for ours, own in zip(points[0], game.complete(), strict=True):
         np.testing.assert_array_equal(ours, own)
-    keys = {tuple(each.tobytes() for each in game.essence(point)) for point in points}
+    keys = {tuple(each.tobytes() for each in game.canonical(point)) for point in points}
     assert len(keys) == len(points) >= 2
     assert any(not any(each.any() for each in point) for point in points)
     # Rules at one stop alone, the other as XLA has it.
@@ -108,7 +111,9 @@ def test_starting_points_differ_and_begin_with_xlas_own():
 
 
 def test_starting_points_leave_out_what_xla_cannot_follow(monkeypatch):
-    game = Game(TEXT, [Stop(("algsimp",)), Stop(("cse",), default="cse")])
+    game = Game(
+        TEXT, [DecisionPoint(("algsimp",)), DecisionPoint(("cse",), default="cse")]
+    )
     usual, first = Game.alternatives, game.default()
 
     def refusing(self, prefix=()):
@@ -131,7 +136,9 @@ def test_each_beats_its_starting_points(name, stops):
     best_start = min(seconds(each) for each in starting_points(game))
     assert search.best[1] < best_start
     assert search.best[1] == seconds(search.best[0]) == min(search.curve)
-    assert search.curve == np.minimum.accumulate([s for _, s in search.told]).tolist()
+    assert (
+        search.curve == np.minimum.accumulate([s for _, s in search.history]).tolist()
+    )
 
 
 @pytest.mark.parametrize("name", ["hill-climb", "anneal", "beam", "evolve"])
@@ -139,14 +146,14 @@ def test_what_moves_in_small_steps_finds_the_optimum(name):
     game = Game(TEXT, STOPS["one"])
     alternatives = game.alternatives()
     wanted = np.random.default_rng(7).integers(0, alternatives.num_choices)
-    (target,) = game.essence((wanted,))
+    (target,) = game.canonical((wanted,))
 
     def seconds(prefix):
-        return 1.0 + (game.essence(prefix)[0] != target).sum()
+        return 1.0 + (game.canonical(prefix)[0] != target).sum()
 
     search = run(get_search(name, game, seed=1), seconds, 400)
     assert search.best[1] == 1.0
-    assert len(search.told) > 20
+    assert len(search.history) > 20
 
 
 @every_search
@@ -155,19 +162,19 @@ def test_each_repeats_by_seed_and_goes_on_where_it_was(name):
     seconds = planted(game)
     whole = run(get_search(name, game, seed=4), seconds, 60)
     again = run(get_search(name, game, seed=4), seconds, 60)
-    assert same(whole.told, again.told)
+    assert same(whole.history, again.history)
     first = run(get_search(name, game, seed=4), seconds, 23)
     state = json.loads(json.dumps(first.state_dict(), allow_nan=False))
     # Another process has another game, with nothing captured.
     resumed = get_search(name, Game(TEXT, STOPS["two"]), seed=4)
     resumed.load_state_dict(state)
-    assert same(resumed.told, first.told)
+    assert same(resumed.history, first.history)
     assert same([resumed.best], [first.best])
     run(resumed, seconds, 60)
-    assert same(resumed.told, whole.told)
+    assert same(resumed.history, whole.history)
     if name != "mcts":  # with blocks of one decision there is nothing to draw
         other = run(get_search(name, game, seed=5), seconds, 60)
-        assert not same(other.told, whole.told)
+        assert not same(other.history, whole.history)
 
 
 @every_search
@@ -175,10 +182,10 @@ def test_nobody_is_asked_twice(name):
     game = Game(TEXT, STOPS["one"])
     search = run(get_search(name, game, seed=2), planted(game), 100)
     keys = {
-        tuple(each.tobytes() for each in game.essence(prefix))
-        for prefix, _ in search.told
+        tuple(each.tobytes() for each in game.canonical(prefix))
+        for prefix, _ in search.history
     }
-    assert len(keys) == len(search.told)
+    assert len(keys) == len(search.history)
 
 
 @every_search
@@ -192,14 +199,14 @@ def test_what_fails_is_never_the_best(name):
         return value if value < 2.05 else (math.nan if value > 2.15 else math.inf)
 
     search = run(get_search(name, game, seed=0), seconds, 120)
-    assert all(not math.isnan(each) for _, each in search.told)
-    assert math.isinf(search.told[0][1])
-    finite = [each for _, each in search.told if math.isfinite(each)]
+    assert all(not math.isnan(each) for _, each in search.history)
+    assert math.isinf(search.history[0][1])
+    finite = [each for _, each in search.history if math.isfinite(each)]
     assert search.best[1] == min(finite)
     state = json.dumps(search.state_dict(), allow_nan=False)
     again = get_search(name, Game(TEXT, STOPS["one"]), seed=0)
     again.load_state_dict(json.loads(state))
-    assert same(again.told, search.told)
+    assert same(again.history, search.history)
 
 
 @every_search
@@ -207,24 +214,27 @@ def test_where_all_fails_there_is_no_best(name):
     search = get_search(name, Game(TEXT, STOPS["one"]), seed=0)
     run(search, lambda _: math.inf, 30)
     assert search.best is None
-    assert search.curve == [math.inf] * len(search.told)
+    assert search.curve == [math.inf] * len(search.history)
 
 
 @every_search
 def test_a_game_with_nothing_to_decide_ends(name):
-    game = Game(TEXT, [Stop(("batchnorm_expander",)), Stop(("dot_decomposer",))])
+    game = Game(
+        TEXT,
+        [DecisionPoint(("batchnorm_expander",)), DecisionPoint(("dot_decomposer",))],
+    )
     search = run(get_search(name, game), lambda _: 1.0, 50)
-    assert len(search.told) == 1
+    assert len(search.history) == 1
     assert search.ask() is None
     assert [each.size for each in search.best[0]] == [0, 0]
 
 
 @every_search
 def test_a_stop_with_nothing_to_decide_among_others(name):
-    game = Game(TEXT, [Stop(("batchnorm_expander",)), *STOPS["one"]])
+    game = Game(TEXT, [DecisionPoint(("batchnorm_expander",)), *STOPS["one"]])
     search = run(get_search(name, game), lambda p: 2.0 - (p[1] > 0).mean(), 30)
-    assert len(search.told) == 30
-    assert all(prefix[0].size == 0 for prefix, _ in search.told)
+    assert len(search.history) == 30
+    assert all(prefix[0].size == 0 for prefix, _ in search.history)
 
 
 @every_search
@@ -234,7 +244,7 @@ def test_a_small_game_ends(name):
     ways = int(game.alternatives().num_choices.prod())
     search = run(get_search(name, game, seed=0), lambda p: 1.0 + p[0].sum(), 200)
     assert search.ask() is None
-    assert 1 < len(search.told) <= ways
+    assert 1 < len(search.history) <= ways
 
 
 @every_search
@@ -268,18 +278,19 @@ def test_real_decisions_are_valid_and_gain(hlo_dir):
     """At fusion, where a decision makes hundreds of others matter."""
     path = hlo_dir / "brax" / "sac_actor_grad.txt"
     game = Game(
-        path, [Stop(("fusion", "general-fusion"), where="fusion", default="fusion")]
+        path,
+        [DecisionPoint(("fusion", "general-fusion"), where="fusion", default="fusion")],
     )
 
     alternatives = game.alternatives()
     wanted = game.default()
     where = np.random.default_rng(3).choice(len(wanted), len(wanted) // 3, False)
     wanted[where] = alternatives.num_choices[where] - 1 - wanted[where]
-    (target,) = game.essence((np.clip(wanted, 0, None),))
+    (target,) = game.canonical((np.clip(wanted, 0, None),))
 
     def seconds(prefix):
         game.play(prefix)
-        return 1.0 + (game.essence(prefix)[0] != target).sum()
+        return 1.0 + (game.canonical(prefix)[0] != target).sum()
 
     best_start = min(map(seconds, starting_points(game)))
     for name in ("hill-climb", "evolve", "anneal"):

@@ -37,7 +37,7 @@ def _xla_passes() -> list[str]:
     ]
 
 
-@pytest.mark.filterwarnings("ignore::hloenv.PlaceWarning")
+@pytest.mark.filterwarnings("ignore::hloenv.PositionWarning")
 def test_capture_costs_little_more_than_the_pass(
     benchmark: BenchmarkFixture, real_module_paths: list[Path]
 ) -> None:

@@ -3,6 +3,6 @@
 
     hloenv bench --quick
 
-`contestants` says who takes part, `play` plays one module in a child process, `runner`
+`methods` says who takes part, `play` plays one module in a child process, `runner`
 goes through all modules and keeps the rows, `report` and `plots` show them.
 """

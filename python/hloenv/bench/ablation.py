@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How much single decisions are worth on a module, and where its time goes.
 
-An oracle tries each decision that differs from XLA's own, one at a time, by what the
+An ablation tries each decision that differs from XLA's own, one at a time, by what the
 kernel cache says, and then takes the good ones together. That is no bound: decisions
 that are bad alone may be good together. It says what a search cannot gain step by step.
 """
@@ -19,7 +19,7 @@ from ..errors import HloEnvError
 from ..hlo.module import HloModule
 from ..rewrite.game import Game
 from ..search.spaces import Space
-from .joint import make_fronts
+from .joint import make_variants
 
 # By what computes them: a library call whose code no decision here changes, or not.
 _LIBRARIES = {
@@ -34,7 +34,7 @@ _OWN_CODE = "generated code"
 
 
 @dataclass
-class Oracle:
+class Ablation:
     """What single decisions are worth on one module, all by estimate.
 
     Attributes:
@@ -44,8 +44,8 @@ class Oracle:
         num_better: of them, those that are faster.
         single_s: the best of them.
         together_s: the good ones taken together, one by one as long as it helps.
-        front_s: the best other way to arrive at the stop, with XLA's own decisions.
-        decided: modules to be measured: of `single_s`, `together_s` and `front_s`.
+        variant_s: the best other way to arrive at the stop, with XLA's own decisions.
+        decided: modules to be measured: of `single_s`, `together_s` and `variant_s`.
     """
 
     default_s: float
@@ -54,23 +54,23 @@ class Oracle:
     num_better: int = 0
     single_s: float = math.inf
     together_s: float = math.inf
-    front_s: float = math.inf
+    variant_s: float = math.inf
     decided: list[HloModule] = field(default_factory=list)
 
 
-def ask_oracle(module: HloModule, space: Space, cache: KernelCache) -> Oracle:
+def ablate(module: HloModule, space: Space, cache: KernelCache) -> Ablation:
     """Tries every single decision of a space with one stop.
 
     Raises:
         HloEnvError: the module itself cannot be decided or timed.
     """
-    own, *others = make_fronts(module, space)
+    own, *others = make_variants(module, space)
     game = own.game
     default = game.default()
     default_s = _seconds(game, default, cache)
     if math.isinf(default_s):
         raise HloEnvError("XLA's own decisions cannot be estimated")
-    oracle = Oracle(default_s, _shares(game.play((default,)), cache))
+    ablation = Ablation(default_s, _shares(game.play((default,)), cache))
     gains: list[tuple[float, int, int]] = []
     seen = {game.fingerprint((default,))}
     for index, choice, decisions in _singles(game, default):
@@ -81,32 +81,32 @@ def ask_oracle(module: HloModule, space: Space, cache: KernelCache) -> Oracle:
         if fingerprint in seen:
             continue
         seen.add(fingerprint)
-        oracle.num_singles += 1
+        ablation.num_singles += 1
         seconds = _seconds(game, decisions, cache)
-        oracle.single_s = min(oracle.single_s, seconds)
+        ablation.single_s = min(ablation.single_s, seconds)
         if seconds < default_s:
             gains.append((seconds, index, choice))
-    oracle.num_better = len(gains)
+    ablation.num_better = len(gains)
     gains.sort()
-    best, oracle.together_s = default.copy(), default_s
+    best, ablation.together_s = default.copy(), default_s
     for _, index, choice in gains:
         tried = best.copy()
         tried[index] = choice
         seconds = _seconds(game, tried, cache)
-        if seconds < oracle.together_s:
-            best, oracle.together_s = tried, seconds
+        if seconds < ablation.together_s:
+            best, ablation.together_s = tried, seconds
     if gains:
         _, index, choice = gains[0]
         single = default.copy()
         single[index] = choice
-        oracle.decided += [game.play((single,)), game.play((best,))]
+        ablation.decided += [game.play((single,)), game.play((best,))]
     games = [each.game for each in others]
     times = [_seconds(each, each.default(), cache) for each in games]
-    oracle.front_s = min(times, default=math.inf)
-    if math.isfinite(oracle.front_s):
-        front = games[times.index(oracle.front_s)]
-        oracle.decided.append(front.play(front.complete()))
-    return oracle
+    ablation.variant_s = min(times, default=math.inf)
+    if math.isfinite(ablation.variant_s):
+        variant = games[times.index(ablation.variant_s)]
+        ablation.decided.append(variant.play(variant.complete()))
+    return ablation
 
 
 def _singles(game: Game, default: Int64Array) -> Iterator[tuple[int, int, Int64Array]]:

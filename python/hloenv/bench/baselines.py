@@ -115,7 +115,7 @@ def play_baselines(task: Task) -> Iterator[Row]:
             baseline = get_baseline(name.partition("/")[2])
             row = replace(
                 task.row,
-                contestant=name,
+                method=name,
                 seed=seed,
                 definition=baseline.definition,
                 measured_at=time.time(),

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A search over what is decided early and what is decided late, together.
 
-What algebraic simplification leaves decides what can be fused. So each *front*, a
+What algebraic simplification leaves decides what can be fused. So each *variant*, a
 module that a rule has decided early, is tried with fixed rules for its fusions; then
-the best front is searched for fusions, and what led to the best two for other early
+the best variant is searched for fusions, and what led to the best two for other early
 decisions. All share one budget.
 """
 
@@ -21,9 +21,9 @@ import numpy as np
 from ..errors import HloEnvError
 from ..hlo.module import HloModule
 from ..policies import get_policy
-from ..rewrite.game import Game, Prefix, Stop
+from ..rewrite.game import DecisionPoint, Game, Prefix
 from ..search import get_search
-from ..search.driver import Budget, Candidate, Found, run_search
+from ..search.driver import Budget, Candidate, SearchResult, run_search
 from ..search.initial import starting_points
 from ..search.spaces import Space
 
@@ -32,37 +32,37 @@ if TYPE_CHECKING:
     from ..measurement.pool import Evaluator
     from ..measurement.record import Measurement
 
-# Of the fronts, so many of the best have their early decisions searched too.
+# Of the variants, so many of the best have their early decisions searched too.
 _RETURNED_TO = 2
 # A rule has to save this share of XLA's time, as estimates err.
 # scripts/tune_rules.py sets it.
 MIN_GAIN = 0.05
-# Of the estimates, for the first look at all fronts.
+# Of the estimates, for the first look at all variants.
 _FIRST_SHARE = 0.4
 
 
 @dataclass(frozen=True)
-class Front:
+class PreFusionVariant:
     """A module on which some things have been decided early.
 
     Attributes:
-        name: what has been decided, in words; "" for XLA's own front.
+        name: what has been decided, in words; "" for XLA's own variant.
         game: what is left to decide.
-        stop: where it was decided; None for XLA's own front.
+        stop: where it was decided; None for XLA's own variant.
     """
 
     name: str
     game: Game
-    stop: Stop | None = None
+    stop: DecisionPoint | None = None
 
 
 @dataclass
-class Won:
-    """What a search over fronts found.
+class JointResult:
+    """What a search over variants found.
 
     Attributes:
-        game: of the front that won; XLA's own where nothing is faster.
-        front: what had been decided before, in words; "" for XLA's own front.
+        game: of the variant that won; XLA's own where nothing is faster.
+        variant: what had been decided before, in words; "" for XLA's own variant.
         prefix: what was decided in it.
         is_faster: whether it is, measured afresh.
         num_estimates: candidates that were estimated.
@@ -72,7 +72,7 @@ class Won:
     """
 
     game: Game
-    front: str
+    variant: str
     prefix: Prefix
     is_faster: bool
     num_estimates: int
@@ -81,7 +81,7 @@ class Won:
     curve: list[float]
 
 
-def search_fronts(
+def search_variants(
     module: HloModule,
     space: Space,
     search: str,
@@ -91,21 +91,21 @@ def search_fronts(
     budget: Budget,
     seed: int,
     inputs: Sequence[Any] | None = None,
-) -> Won:
-    """Estimates all fronts, searches the best, and measures the best of everything.
+) -> JointResult:
+    """Estimates all variants, searches the best, and measures the best of everything.
 
     Raises:
         HloEnvError: the module itself cannot be compiled or run.
     """
-    fronts = make_fronts(module, space)
-    searches = [get_search(search, each.game, seed=seed) for each in fronts]
+    variants = make_variants(module, space)
+    searches = [get_search(search, each.game, seed=seed) for each in variants]
     started = time.monotonic()
-    first = max(1, int(budget.estimates * _FIRST_SHARE / len(fronts)))
+    first = max(1, int(budget.estimates * _FIRST_SHARE / len(variants)))
     curve: list[float] = []
-    found: dict[int, Found] = {}
+    found: dict[int, SearchResult] = {}
 
     def look(index: int, estimates: int) -> None:
-        before = len(searches[index].told)
+        before = len(searches[index].history)
         seconds = budget.seconds
         if seconds is not None:
             seconds = max(seconds - (time.monotonic() - started), 1e-3)
@@ -116,42 +116,44 @@ def search_fronts(
         )
         curve.extend(each for _, each in found[index].estimate_curve[before:])
 
-    def has_choice(front: Front) -> bool:
+    def has_choice(variant: PreFusionVariant) -> bool:
         with contextlib.suppress(HloEnvError):
-            return any(len(each) for each in front.game.complete())
+            return any(len(each) for each in variant.game.complete())
         return False
 
-    for index, front in enumerate(fronts):
-        # A front is a decision, even where it leaves nothing to decide.
-        estimates = first if has_choice(front) else int(index > 0)
+    for index, variant in enumerate(variants):
+        # A variant is a decision, even where it leaves nothing to decide.
+        estimates = first if has_choice(variant) else int(index > 0)
         if 0 < estimates <= budget.estimates - len(curve):
             look(index, estimates)
     ranked = sorted(found, key=lambda index: _best_s(found[index]))
-    searched = [index for index in ranked[:1] if has_choice(fronts[index])]
-    early = dict.fromkeys(stop for i in ranked if (stop := fronts[i].stop) is not None)
+    searched = [index for index in ranked[:1] if has_choice(variants[index])]
+    early = dict.fromkeys(
+        stop for i in ranked if (stop := variants[i].stop) is not None
+    )
     for stop in list(early)[:_RETURNED_TO]:
-        front = Front("", Game(module, (stop, *space.stops)))
-        if has_choice(front):
-            searched.append(len(fronts))
-            fronts.append(front)
-            searches.append(get_search(search, front.game, seed=seed))
+        variant = PreFusionVariant("", Game(module, (stop, *space.stops)))
+        if has_choice(variant):
+            searched.append(len(variants))
+            variants.append(variant)
+            searches.append(get_search(search, variant.game, seed=seed))
     left = budget.estimates - len(curve)
     for index in searched:
         if left >= len(searched):
             look(index, left // len(searched))
     chosen = _chosen(found, budget.measurements)
-    modules = [fronts[index].game.play(each.prefix) for index, each in chosen]
+    modules = [variants[index].game.play(each.prefix) for index, each in chosen]
     # Where nothing is to be tried, XLA's default is still to be timed.
     results = evaluator.evaluate(modules or [module], baseline=module, inputs=inputs)
     best = _confirmed(modules, results[: len(chosen)], evaluator, module, inputs)
-    front = fronts[0]
-    prefix = front.game.complete()
+    variant = variants[0]
+    prefix = variant.game.complete()
     if best is not None:
         index, candidate = chosen[best]
-        front, prefix = fronts[index], candidate.prefix
-    return Won(
-        front.game,
-        front.name,
+        variant, prefix = variants[index], candidate.prefix
+    return JointResult(
+        variant.game,
+        variant.name,
         prefix,
         best is not None,
         len(curve),
@@ -167,41 +169,41 @@ def pick_rule(
     estimator: Estimator,
     *,
     min_gain: float = MIN_GAIN,
-) -> Won:
-    """What the best fixed rule on the best front decides, by estimate alone.
+) -> JointResult:
+    """What the best fixed rule on the best variant decides, by estimate alone.
 
     XLA's own decisions stay unless a rule saves the share `min_gain` of their time.
 
     Raises:
         HloEnvError: the module itself cannot be compiled.
     """
-    fronts = make_fronts(module, space)
-    game = fronts[0].game
+    variants = make_variants(module, space)
+    game = variants[0].game
     default = game.complete()
-    won = Won(game, "", default, False, 0, 0, math.nan, [])
+    won = JointResult(game, "", default, False, 0, 0, math.nan, [])
     (estimate,) = estimator.estimate_many([won.game.play(default)])
     best_s = estimate.seconds * (1 - min_gain)
-    for front in fronts:
-        for prefix in starting_points(front.game):
+    for variant in variants:
+        for prefix in starting_points(variant.game):
             won.num_estimates += 1
             try:
-                (estimate,) = estimator.estimate_many([front.game.play(prefix)])
+                (estimate,) = estimator.estimate_many([variant.game.play(prefix)])
             except HloEnvError:
                 continue
             if estimate.is_ok and estimate.seconds < best_s:
                 best_s = estimate.seconds
-                won.game, won.front, won.prefix = front.game, front.name, prefix
+                won.game, won.variant, won.prefix = variant.game, variant.name, prefix
                 won.is_faster = True
     return won
 
 
-def make_fronts(module: HloModule, space: Space) -> list[Front]:
+def make_variants(module: HloModule, space: Space) -> list[PreFusionVariant]:
     """Fronts that differ; the first is XLA's own."""
-    fronts = [Front("", Game(module, space.stops))]
+    variants = [PreFusionVariant("", Game(module, space.stops))]
     seen = set()
     with contextlib.suppress(HloEnvError):
-        seen.add(fronts[0].game.alternatives().module.fingerprint())
-    for stop, policy in space.fronts:
+        seen.add(variants[0].game.alternatives().module.fingerprint())
+    for stop, policy in space.variants:
         try:
             early = Game(module, (stop,))
             decided = early.follow_policy(get_policy(policy))
@@ -212,8 +214,8 @@ def make_fronts(module: HloModule, space: Space) -> list[Front]:
         if fingerprint not in seen:
             seen.add(fingerprint)
             name = f"{'+'.join(map(str, stop.passes))} as {policy} has it"
-            fronts.append(Front(name, game, stop))
-    return fronts
+            variants.append(PreFusionVariant(name, game, stop))
+    return variants
 
 
 def _confirmed(
@@ -232,14 +234,14 @@ def _confirmed(
     return best if again.is_ok and again.speedup > 1 else None
 
 
-def _best_s(found: Found) -> float:
-    return min((each.estimate_s for each in found.tried), default=float("inf"))
+def _best_s(found: SearchResult) -> float:
+    return min((each.estimate_s for each in found.evaluated), default=float("inf"))
 
 
-def _chosen(found: dict[int, Found], count: int) -> list[tuple[int, Candidate]]:
-    """The best by estimate, and of each front its best: estimates err by front."""
+def _chosen(found: dict[int, SearchResult], count: int) -> list[tuple[int, Candidate]]:
+    """The best by estimate, and of each variant its best: estimates err by variant."""
     by_front = {
-        index: sorted(each.tried, key=lambda candidate: candidate.estimate_s)
+        index: sorted(each.evaluated, key=lambda candidate: candidate.estimate_s)
         for index, each in found.items()
     }
     chosen = [(index, tried[0]) for index, tried in by_front.items() if tried]

@@ -16,14 +16,14 @@ BEST_RULE = "best-rule"
 
 
 @dataclass(frozen=True)
-class Contestant:
+class Method:
     """A policy or a search that decides a space, or a baseline that decides nothing.
 
     Attributes:
         space: what it decides.
         player: a policy by name, "search:" and a search by name, or "best-rule": of
-            all fixed rules on all fronts the one that the kernel cache says is fastest;
-            of a baseline its name.
+            all fixed rules on all variants the one that the kernel cache estimates to
+            be fastest; of a baseline its name.
     """
 
     space: Space
@@ -122,7 +122,7 @@ THREADED_HEURISTICS = ("split/keep-original",)
 THREADED_SEARCHES = ("joint-split/search:hill-climb",)
 
 
-def as_contestant(name: str) -> Contestant:
+def as_method(name: str) -> Method:
     """Reads "SPACE/POLICY", "SPACE/search:NAME" or "baseline/NAME".
 
     Raises:
@@ -138,23 +138,23 @@ def as_contestant(name: str) -> Contestant:
         )
     if space == NOTHING.name:
         get_baseline(player)
-        return Contestant(NOTHING, player)
-    contestant = Contestant(get_space(space), player)
-    needs_stops = contestant.is_search or contestant.picks_rule
-    if needs_stops and not contestant.space.stops:
+        return Method(NOTHING, player)
+    method = Method(get_space(space), player)
+    needs_stops = method.is_search or method.picks_rule
+    if needs_stops and not method.space.stops:
         raise ArgumentError(
             f"{space!r} intercepts XLA's pipeline, where no search can go back; "
             "search in a space with stops, such as 'fusion' or 'all'"
         )
-    if contestant.is_search:
+    if method.is_search:
         from ..search import describe_search
 
-        describe_search(contestant.search)
-    elif not contestant.picks_rule:
+        describe_search(method.search)
+    elif not method.picks_rule:
         get_policy(player)
-    return contestant
+    return method
 
 
-def as_contestants(names: Sequence[str]) -> tuple[Contestant, ...]:
-    """The contestants of these names, each once."""
-    return tuple(as_contestant(name) for name in dict.fromkeys(names))
+def as_methods(names: Sequence[str]) -> tuple[Method, ...]:
+    """The methods of these names, each once."""
+    return tuple(as_method(name) for name in dict.fromkeys(names))

@@ -25,8 +25,8 @@ from ..process.forkserver import note
 from ..search.driver import Budget
 from ..search.spaces import Decided, decide, decided_of_game
 from .flags import use
-from .joint import Won, pick_rule, search_fronts
-from .methods import Contestant, as_contestant
+from .joint import JointResult, pick_rule, search_variants
+from .methods import Method, as_method
 from .rows import Row
 from .task import Task, noted
 
@@ -59,7 +59,7 @@ def play(task: Task) -> Iterator[Row]:
 
 
 class _Table:
-    """One module's contestants, and what they share."""
+    """One module's methods, and what they share."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
@@ -75,47 +75,47 @@ class _Table:
 
     def rows(self) -> Iterator[Row]:
         """Some policies at a time are decided and then timed, then the searches."""
-        players = [(as_contestant(name), seed) for name, seed in self._task.players]
+        players = [(as_method(name), seed) for name, seed in self._task.players]
         policies = [each for each in players if not each[0].is_search]
         for start in range(0, len(policies), _TOGETHER):
             waiting: list[_Played] = []
-            for contestant, seed in policies[start : start + _TOGETHER]:
-                played = self._decide(contestant, seed)
+            for method, seed in policies[start : start + _TOGETHER]:
+                played = self._decide(method, seed)
                 if played.decided is None:
                     yield played.row
                 else:
                     waiting.append(played)
             yield from self._measured(waiting)
-        for contestant, seed in players:
-            if contestant.is_search:
-                yield self._search(contestant, seed)
+        for method, seed in players:
+            if method.is_search:
+                yield self._search(method, seed)
 
-    def _started(self, contestant: Contestant, seed: int) -> Row:
-        note(noted(contestant.name, seed))
+    def _started(self, method: Method, seed: int) -> Row:
+        note(noted(method.name, seed))
         return replace(
             self._base,
-            contestant=contestant.name,
+            method=method.name,
             seed=seed,
-            definition=contestant.definition,
+            definition=method.definition,
             measured_at=time.time(),
         )
 
-    def _decide(self, contestant: Contestant, seed: int) -> _Played:
-        row = self._started(contestant, seed)
+    def _decide(self, method: Method, seed: int) -> _Played:
+        row = self._started(method, seed)
         started = time.perf_counter()
         try:
-            decided = self._decided(contestant, seed)
+            decided = self._decided(method, seed)
         except HloEnvError as error:
             return _Played(replace(row, error=f"{type(error).__name__}: {error}"))
         return _Played(self._decided_row(row, decided, started), decided)
 
-    def _decided(self, contestant: Contestant, seed: int) -> Decided:
-        if not contestant.picks_rule:
-            policy = get_policy(contestant.player, seed=seed)
-            return decide(self._module, contestant.space, policy)
+    def _decided(self, method: Method, seed: int) -> Decided:
+        if not method.picks_rule:
+            policy = get_policy(method.player, seed=seed)
+            return decide(self._module, method.space, policy)
         threads = self._task.settings.threads
         with KernelCache(threads=threads, store=self._store) as estimator:
-            return _decided_by(pick_rule(self._module, contestant.space, estimator))
+            return _decided_by(pick_rule(self._module, method.space, estimator))
 
     def _decided_row(self, row: Row, decided: Decided, started: float) -> Row:
         return replace(
@@ -164,8 +164,8 @@ class _Table:
             else:
                 yield timed_row(each.row, measurement)
 
-    def _search(self, contestant: Contestant, seed: int) -> Row:
-        row, task = self._started(contestant, seed), self._task
+    def _search(self, method: Method, seed: int) -> Row:
+        row, task = self._started(method, seed), self._task
         started = time.perf_counter()
         try:
             with (
@@ -174,10 +174,10 @@ class _Table:
                 ) as estimator,
                 Evaluator(task.settings, store=self._store, workers=1) as evaluator,
             ):
-                won = search_fronts(
+                won = search_variants(
                     self._module,
-                    contestant.space,
-                    contestant.search,
+                    method.space,
+                    method.search,
                     estimator=estimator,
                     evaluator=evaluator,
                     budget=Budget(task.estimates, task.measurements, task.search_s),
@@ -205,10 +205,10 @@ class _Table:
         return timed_row(row, final)
 
 
-def _decided_by(won: Won) -> Decided:
+def _decided_by(won: JointResult) -> Decided:
     decided = decided_of_game(won.game, won.prefix)
-    if won.front:
-        decided.changes = Counter(decided.changes) + Counter([won.front])
+    if won.variant:
+        decided.changes = Counter(decided.changes) + Counter([won.variant])
     return decided
 
 

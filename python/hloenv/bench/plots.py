@@ -17,7 +17,7 @@ from .tables import Standing, module_logs, standings
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_MOST_CONTESTANTS = 14
+_MAX_METHODS = 14
 _DPI = 120
 _TICKS = (0.01, 0.03, 0.1, 0.25, 0.5, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 5.0)
 
@@ -61,16 +61,16 @@ def _draw(path: Path, paint: Any) -> str:
 
 
 def _speedups(axes: Axes, rows: Sequence[Row]) -> None:
-    """How the speed-ups are distributed over modules, the best contestants on top."""
-    ranked = _ranked(rows)[:_MOST_CONTESTANTS][::-1]
+    """How the speed-ups are distributed over modules, the best methods on top."""
+    ranked = _ranked(rows)[:_MAX_METHODS][::-1]
     values = [
-        np.exp(module_logs(row for row in rows if row.contestant == each.contestant))
+        np.exp(module_logs(row for row in rows if row.method == each.method))
         for each in ranked
     ]
     axes.boxplot(
         values,
         orientation="horizontal",
-        tick_labels=[each.contestant for each in ranked],
+        tick_labels=[each.method for each in ranked],
         widths=0.6,
         whis=(5, 95),
         flierprops={"markersize": 3, "alpha": 0.5},
@@ -85,7 +85,7 @@ def _speedups(axes: Axes, rows: Sequence[Row]) -> None:
 
 
 def _families(axes: Axes, rows: Sequence[Row]) -> None:
-    """The best contestant's mean by family of modules."""
+    """The best method's mean by family of modules."""
     best: dict[str, Any] = {}
     for family in sorted({row.family or "unknown" for row in rows}):
         of_family = [
@@ -100,7 +100,7 @@ def _families(axes: Axes, rows: Sequence[Row]) -> None:
     axes.barh(names, means - 1, left=1, height=0.6)
     for position, name in enumerate(names):
         axes.annotate(
-            f"{best[name].mean:.2f}  {best[name].contestant}",
+            f"{best[name].mean:.2f}  {best[name].method}",
             (max(means[position], 1), position),
             xytext=(4, 0),
             textcoords="offset points",
@@ -114,10 +114,10 @@ def _families(axes: Axes, rows: Sequence[Row]) -> None:
 
 def _curves(axes: Axes, rows: Sequence[Row]) -> None:
     """Best estimated speed-up so far over the estimates, mean over modules."""
-    by_contestant: dict[str, list[Row]] = defaultdict(list)
+    by_method: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
-        by_contestant[row.contestant].append(row)
-    for name, each in sorted(by_contestant.items()):
+        by_method[row.method].append(row)
+    for name, each in sorted(by_method.items()):
         length = max(max(row.estimates for row in each), 1)
         logs = np.zeros((len(each), length))
         for index, row in enumerate(each):

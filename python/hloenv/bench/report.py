@@ -103,7 +103,7 @@ def largest_wins(rows: Sequence[Row]) -> list[str]:
         rest = len(changes) - _CHANGES
         lines.append(
             f"{row.module}: {row.speedup:.2f} times as fast ({row.low:.2f} to "
-            f"{row.high:.2f}) by {row.contestant}. Other than XLA's own: "
+            f"{row.high:.2f}) by {row.method}. Other than XLA's own: "
             + (words or "decided in XLA's pipeline, pass by pass")
             + (f", and {rest} other kinds" if rest > 0 else "")
             + "."
@@ -116,7 +116,7 @@ def chosen_flags(rows: Sequence[Row]) -> list[str]:
     chosen = Counter(
         next(iter(row.changes), "the default")
         for row in rows
-        if row.contestant == "baseline/best-flags" and row.is_ok
+        if row.method == "baseline/best-flags" and row.is_ok
     )
     return [f"{flags}: {count} modules" for flags, count in chosen.most_common()]
 

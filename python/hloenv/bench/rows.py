@@ -25,12 +25,12 @@ class Row:
         family: field of that project, "" if unknown.
         split: of the dataset, "" outside it.
         extent: "small" or "real", as in the dataset.
-        contestant: "SPACE/POLICY" or "SPACE/search:NAME".
-        seed: of the contestant.
+        method: "SPACE/POLICY" or "SPACE/search:NAME".
+        seed: of the method.
         threads: cores that the module ran on.
         same: whether the result is the very module that XLA's default gives, which is
             then not timed: its speed-up is 1.
-        speedup: XLA's default time over the contestant's; NaN on error.
+        speedup: XLA's default time over the method's; NaN on error.
         low: lower end of the 95 % interval of `speedup`.
         high: upper end.
         baseline_ns: median of a run as XLA compiles by default.
@@ -64,7 +64,7 @@ class Row:
     source: str
     family: str
     split: str
-    contestant: str
+    method: str
     seed: int
     threads: int
     same: bool = False
@@ -105,13 +105,13 @@ class Row:
 
     @property
     def is_search(self) -> bool:
-        """Whether the contestant is a search."""
-        return "/search:" in self.contestant
+        """Whether the method is a search."""
+        return "/search:" in self.method
 
     @property
     def is_baseline(self) -> bool:
         """Whether the method decides nothing: another compiler, or other flags."""
-        return self.contestant.startswith("baseline/")
+        return self.method.startswith("baseline/")
 
     @property
     def unit(self) -> tuple[str, str]:

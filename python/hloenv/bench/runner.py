@@ -17,7 +17,7 @@ from ..process.forkserver import TIMEOUT, Job, Outcome, Pool
 from ..runtime.machine import this_machine
 from .entries import Entry
 from .flags import baseline_flags
-from .methods import Contestant, as_contestant
+from .methods import Method, as_method
 from .rows import Row
 from .task import Task, noted
 from .version import bench_version, commit_of, source_root
@@ -37,7 +37,7 @@ class Plan:
     """What is played, and how.
 
     Attributes:
-        contestants: policies, searches and baselines.
+        methods: policies, searches and baselines.
         seeds: of those that draw random numbers; the others have seed 0.
         settings: how to measure.
         estimates: that a search may make.
@@ -51,7 +51,7 @@ class Plan:
         commit: that rows are to name.
     """
 
-    contestants: tuple[Contestant, ...]
+    methods: tuple[Method, ...]
     seeds: tuple[int, ...] = (0,)
     settings: Settings = field(default_factory=Settings)
     estimates: int = 200
@@ -63,12 +63,12 @@ class Plan:
     version: str = field(default_factory=bench_version)
     commit: str = field(default_factory=lambda: commit_of(source_root()).label)
 
-    def players(self) -> list[tuple[Contestant, int]]:
-        """Contestants with seeds; one seed where it makes no difference."""
+    def players(self) -> list[tuple[Method, int]]:
+        """Methods with seeds; one seed where it makes no difference."""
         return [
-            (contestant, seed)
-            for contestant in self.contestants
-            for seed in (self.seeds if contestant.is_random else (0,))
+            (method, seed)
+            for method in self.methods
+            for seed in (self.seeds if method.is_random else (0,))
         ]
 
 
@@ -112,22 +112,22 @@ def run(
     for entry in entries:
         rows[entry.name] = _stored(entry, plan, store)
         todo = [
-            (contestant.name, seed)
-            for contestant, seed in plan.players()
-            if _is_open(rows[entry.name].get((contestant.name, seed)))
+            (method.name, seed)
+            for method, seed in plan.players()
+            if _is_open(rows[entry.name].get((method.name, seed)))
         ]
         missing += _parts(entry, todo)
         if not todo:
             on_module()
     for entry, row in _play(missing, plan, store, workers, ends, on_module):
-        store.put(_key(entry, row.contestant, row.seed, plan), row.to_json())
-        rows[entry.name][row.contestant, row.seed] = row
+        store.put(_key(entry, row.method, row.seed, plan), row.to_json())
+        rows[entry.name][row.method, row.seed] = row
     return [row for each in rows.values() for row in each.values()]
 
 
 def _stored(entry: Entry, plan: Plan, store: Store) -> dict[Player, Row]:
     """What an earlier run of this version has found on the module."""
-    players = [(contestant.name, seed) for contestant, seed in plan.players()]
+    players = [(method.name, seed) for method, seed in plan.players()]
     keys = [_key(entry, *player, plan) for player in players]
     found = [None] * len(keys) if plan.again else store.get_many(keys)
     # The module may have been played under another name.
@@ -165,7 +165,7 @@ class _Part:
 
 def _parts(entry: Entry, players: Sequence[Player]) -> list[_Part]:
     """Baselines fork for themselves, so they have another process than the others."""
-    is_baseline = {player: as_contestant(player[0]).is_baseline for player in players}
+    is_baseline = {player: as_method(player[0]).is_baseline for player in players}
     parts = [
         _Part(entry, tuple(p for p in players if is_baseline[p] == kind), kind)
         for kind in (False, True)
@@ -209,7 +209,7 @@ def _play(
             used_s[part.key] = used_s.get(part.key, 0.0) + outcome.seconds
             left = list(part.players)
             for row in outcome.values:
-                left.remove((row.contestant, row.seed))
+                left.remove((row.method, row.seed))
                 yield part.entry, row
             for name, seed in _to_blame(outcome, left):
                 left.remove((name, seed))
@@ -225,11 +225,11 @@ def _play(
 def _failed(entry: Entry, plan: Plan, name: str, seed: int, outcome: Outcome) -> Row:
     return replace(
         _row(entry, plan),
-        contestant=name,
+        method=name,
         seed=seed,
         error=_reason(outcome, plan),
         measured_at=time.time(),
-        definition=as_contestant(name).definition,
+        definition=as_method(name).definition,
     )
 
 
@@ -280,7 +280,7 @@ def _row(entry: Entry, plan: Plan) -> Row:
         source=entry.source,
         family=entry.family,
         split=entry.split,
-        contestant="",
+        method="",
         seed=0,
         threads=plan.settings.threads,
         repository=entry.repository,
@@ -292,13 +292,13 @@ def _row(entry: Entry, plan: Plan) -> Row:
     )
 
 
-def _key(entry: Entry, contestant: str, seed: int, plan: Plan) -> RecordKey:
+def _key(entry: Entry, method: str, seed: int, plan: Plan) -> RecordKey:
     machine, settings = this_machine(), plan.settings
     variant = [
-        *(contestant, seed, asdict(settings)),
-        *(plan.version, as_contestant(contestant).definition, _inputs_of(entry)),
+        *(method, seed, asdict(settings)),
+        *(plan.version, as_method(method).definition, _inputs_of(entry)),
     ]
-    if "/search:" in contestant:
+    if "/search:" in method:
         variant += [plan.estimates, plan.measurements, plan.search_s]
     return RecordKey(
         kind="bench",

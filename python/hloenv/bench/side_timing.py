@@ -19,9 +19,9 @@ from .sides import Loaded, Side
 _SHORTEST_NS = 20_000
 # How long one side runs before it is the other's turn, about.
 _TURN_NS = 4_000_000
-_MOST_ROUNDS = 64
+_MAX_ROUNDS = 64
 _TURNS = 4
-_FEWEST_COPIES, _MOST_COPIES = 3, 8
+_MIN_COPIES, _MAX_COPIES = 3, 8
 
 
 @dataclass
@@ -79,16 +79,16 @@ def time_pair(
     timing = PairTiming()
     started = time.monotonic()
     renewing_s = 0.0
-    most_copies = _MOST_COPIES
+    most_copies = _MAX_COPIES
     if is_quick or settings.repeats is not None:
         most_copies = 1 if is_quick else max((settings.repeats or 0) // _TURNS, 1)
-    for copy in range(min(most_copies, _MOST_COPIES)):
+    for copy in range(min(most_copies, _MAX_COPIES)):
         # What has been renewed so far says what the next time will take.
         if copy and renewing_s * (copy + 1) / copy <= limit_s:
             renewing_s += baseline.renew() + other.renew()
         with turn_to_time(sorted(os.sched_getaffinity(0))):
             _time_copy(baseline, other, calls, rounds, turns, timing)
-        if copy + 1 < _FEWEST_COPIES:
+        if copy + 1 < _MIN_COPIES:
             continue
         low, high = timing.interval
         is_precise = high - low < settings.precision * (low + high)
@@ -102,8 +102,8 @@ def _sizes(loaded: tuple[Loaded, Loaded], limit_s: float) -> tuple[int, int, int
     run_ns = max(min(each.run_ns for each in loaded), 1)
     calls = max(1, math.ceil(_SHORTEST_NS / run_ns))
     round_ns = max(each.run_ns for each in loaded) * calls
-    rounds = int(np.clip(_TURN_NS / round_ns, 1, _MOST_ROUNDS))
-    copy_ns = limit_s * 1e9 / _FEWEST_COPIES
+    rounds = int(np.clip(_TURN_NS / round_ns, 1, _MAX_ROUNDS))
+    copy_ns = limit_s * 1e9 / _MIN_COPIES
     turns = int(np.clip(copy_ns / (2 * rounds * round_ns), 1, _TURNS))
     return calls, rounds, turns
 

@@ -99,7 +99,7 @@ def clustered_interval(clusters: Sequence[Floats]) -> tuple[float, float]:
     """95 % bootstrap interval of the geometric mean, clusters drawn before members.
 
     Few clusters show less than the whole spread between clusters: the interval is
-    widened as Student's t asks for.
+    upcast_to_float64 as Student's t asks for.
 
     Args:
         clusters: for each repository the logs of its entry points' speed-ups.
@@ -133,7 +133,7 @@ def baselines_ns(rows: Iterable[Row]) -> dict[str, float]:
     from_python: dict[str, list[float]] = defaultdict(list)
     for row in rows:
         if not math.isnan(row.baseline_ns):
-            is_called = row.contestant == "baseline/jax.jit"
+            is_called = row.method == "baseline/jax.jit"
             (from_python if is_called else times)[row.module].append(row.baseline_ns)
     return {
         module: float(np.median(each))

@@ -30,7 +30,7 @@ class Standing:
     """How a method did over all modules that it was played on.
 
     Attributes:
-        contestant: the method's name.
+        method: the method's name.
         headline: the speed-up over XLA's default by entry point, and how sure it is.
         total: XLA's time for all modules over the method's.
         errors: rows with an error.
@@ -46,7 +46,7 @@ class Standing:
         accepted: share of the alternatives that were accepted.
     """
 
-    contestant: str
+    method: str
     headline: Headline
     total: float
     errors: int
@@ -79,24 +79,24 @@ def standings(
         rows: of all methods.
         times_ns: XLA's time of each module; by default from these rows.
     """
-    by_contestant: dict[str, list[Row]] = defaultdict(list)
+    by_method: dict[str, list[Row]] = defaultdict(list)
     complete = complete_modules(rows)
     if times_ns is None:
         times_ns = baselines_ns(rows)
     for row in rows:
         if row.module in complete:
-            by_contestant[row.contestant].append(row)
-    found = [_standing(name, each, times_ns) for name, each in by_contestant.items()]
+            by_method[row.method].append(row)
+    found = [_standing(name, each, times_ns) for name, each in by_method.items()]
     return sorted(found, key=lambda each: -np.nan_to_num(each.mean))
 
 
 def complete_modules(rows: Sequence[Row]) -> set[str]:
     """The modules that all methods were played on."""
-    contestants = {row.contestant for row in rows}
+    methods = {row.method for row in rows}
     by_module: dict[str, set[str]] = defaultdict(set)
     for row in rows:
-        by_module[row.module].add(row.contestant)
-    return {name for name, found in by_module.items() if found == contestants}
+        by_module[row.module].add(row.method)
+    return {name for name, found in by_module.items() if found == methods}
 
 
 def _standing(name: str, rows: list[Row], times_ns: dict[str, float]) -> Standing:
@@ -110,7 +110,7 @@ def _standing(name: str, rows: list[Row], times_ns: dict[str, float]) -> Standin
         )
 
     return Standing(
-        contestant=name,
+        method=name,
         headline=headline(rows),
         total=total_speedup(rows, times_ns),
         errors=len(rows) - len(right),
@@ -149,10 +149,10 @@ def standings_table(
     cells: list[tuple[str, ...]] = []
     for each in standings(rows, times_ns):
         line = each.headline
-        is_baseline = each.contestant.startswith("baseline/")
+        is_baseline = each.method.startswith("baseline/")
         cells.append(
             (
-                *(each.contestant, f"{line.repositories}", f"{line.entry_points}"),
+                *(each.method, f"{line.repositories}", f"{line.entry_points}"),
                 *(f"{line.modules}", f"{line.mean:.3f}", interval(line)),
                 *(f"{each.total:.3f}", f"{each.worst:.2f}", f"{each.best:.2f}"),
                 f"{each.wins}/{each.ties}/{each.losses}",
@@ -190,10 +190,10 @@ def durations_table(
         own = [
             row
             for row in rows
-            if row.contestant == standing.contestant and row.module in complete
+            if row.method == standing.method and row.module in complete
         ]
         found = by_duration(own, times_ns)
-        line = [standing.contestant]
+        line = [standing.method]
         for name in names:
             each = found.get(name)
             line.append("-" if each is None else f"{each.mean:.3f} ({each.modules})")
@@ -214,9 +214,7 @@ def families_table(rows: Sequence[Row]) -> Table:
         line = [family or "unknown", str(len(complete_modules(of_family)))]
         for is_search in (False, True):
             ranked = standings([r for r in of_family if r.is_search == is_search])
-            line += (
-                [ranked[0].contestant, f"{ranked[0].mean:.3f}"] if ranked else ["", ""]
-            )
+            line += [ranked[0].method, f"{ranked[0].mean:.3f}"] if ranked else ["", ""]
         cells.append(tuple(line))
     return columns, cells
 
@@ -227,10 +225,10 @@ def entry_points_table(rows: Sequence[Row]) -> Table:
     ranked = standings([row for row in rows if not row.is_baseline])
     if not ranked:
         return columns, []
-    best = ranked[0].contestant
+    best = ranked[0].method
     by_point: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
-        if row.contestant == best:
+        if row.method == best:
             by_point[row.unit[1]].append(row)
     found = [(point, headline(each)) for point, each in by_point.items()]
     found.sort(key=lambda pair: -pair[1].mean)
@@ -256,7 +254,7 @@ def modules_table(rows: Sequence[Row]) -> Table:
         (
             row.module,
             f"{times_ns.get(row.module, math.nan) / 1e3:.1f} us",
-            row.contestant,
+            row.method,
             f"{row.speedup:.3f}",
             f"{row.low:.3f} to {row.high:.3f}",
             f"{row.instructions} of {row.baseline_instructions}",
@@ -272,11 +270,11 @@ def failures_table(rows: Sequence[Row]) -> Table:
     columns = ("method", "module", "threads", "seed", "reason")
     failed = sorted(
         (row for row in rows if row.error),
-        key=lambda row: (row.contestant, row.module, row.threads, row.seed),
+        key=lambda row: (row.method, row.module, row.threads, row.seed),
     )
     return columns, [
         (
-            *(row.contestant, row.module, f"{row.threads}", f"{row.seed}"),
+            *(row.method, row.module, f"{row.threads}", f"{row.seed}"),
             _cell(row.error),
         )
         for row in failed
@@ -290,7 +288,7 @@ def _cell(text: str, longest: int = 200) -> str:
 
 def definitions_table(rows: Sequence[Row]) -> Table:
     """What each method is."""
-    found = {row.contestant: row.definition for row in rows}
+    found = {row.method: row.definition for row in rows}
     columns = ("method", "definition")
     return columns, [(name, _cell(found[name], 2000)) for name in sorted(found)]
 

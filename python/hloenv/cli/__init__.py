@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from .._interrupt import EXIT_INTERRUPT, raised
-from ..errors import HloEnvError, PlaceWarning
+from ..errors import HloEnvError, PositionWarning
 from .parser import make_parser
 from .sandbox import isolated
 
@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _command(args: argparse.Namespace) -> int:
     with _prompt_interrupts(), warnings.catch_warnings():
-        warnings.simplefilter("always", PlaceWarning)
+        warnings.simplefilter("always", PositionWarning)
         warnings.showwarning = _show_warning
         return _run(args)
 

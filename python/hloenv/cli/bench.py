@@ -18,7 +18,7 @@ from ..bench.methods import (
     SEARCHES,
     THREADED_HEURISTICS,
     THREADED_SEARCHES,
-    as_contestants,
+    as_methods,
 )
 from ..bench.rows import require_pyarrow
 from ..bench.runner import Plan
@@ -44,7 +44,7 @@ examples:
   hloenv bench --quick                              # ten minutes, a first look
   hloenv bench --split test --modules 200           # the table of all heuristics
   hloenv bench -c fusion/fuse-by-bytes -c live/keep-original a.hlo b.hlo
-  hloenv bench --search --contestant fusion/search:evolve --threads 2
+  hloenv bench --search --method fusion/search:evolve --threads 2
   hloenv bench --split unseen --extent real -c runtime/accept-all
   hloenv bench --list                               # spaces, policies, searches
 """
@@ -62,8 +62,8 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         "by default a split of the dataset",
     )
     parser.add_argument(
-        *("-c", "--method", "--contestant"),
-        dest="contestants",
+        *("-c", "--method", "--method"),
+        dest="methods",
         metavar="SPACE/POLICY",
         action="append",
         help="such as fusion/fuse-by-bytes, all/search:evolve or baseline/jax.jit; "
@@ -166,21 +166,21 @@ def run(args: argparse.Namespace) -> None:
         _list()
         return
     is_threaded = args.threads > 1
-    names = list(args.contestants or HEURISTICS)
-    if is_threaded and not args.contestants:
+    names = list(args.methods or HEURISTICS)
+    if is_threaded and not args.methods:
         names += THREADED_HEURISTICS
     if args.search:
         names += SEARCHES + THREADED_SEARCHES * is_threaded
     if not args.no_baselines:
         names += BASELINE_METHODS
-    contestants = as_contestants(names)
+    methods = as_methods(names)
     require_pyarrow()  # before hours of work, not after
     entries, sampled = _entries(args)
     module_s = args.module_timeout
     if args.quick:
         module_s = min(module_s, _QUICK_MODULE_SECONDS)
     plan = Plan(
-        contestants=contestants,
+        methods=methods,
         seeds=tuple(range(args.seed, args.seed + args.seeds)),
         settings=Settings(
             threads=args.threads, precision=args.precision, timeout_s=300

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..errors import HloEnvError, InvalidModuleError, ParseError, PlaceError
+from ..errors import HloEnvError, InvalidModuleError, ParseError, PositionError
 from ..hlo.module import HloModule, check_size, read_text_or_proto
 from .sandbox import reading
 
@@ -121,5 +121,5 @@ def _from_bytes(data: bytes) -> HloModule:
         return read_text_or_proto(data)
     except (ParseError, UnicodeDecodeError) as error:
         raise ParseError(f"standard input: {error}") from None
-    except (InvalidModuleError, PlaceError) as error:
+    except (InvalidModuleError, PositionError) as error:
         raise type(error)(f"standard input: {error}") from None

@@ -13,7 +13,7 @@ from ..hlo.module import HloModule
 from ..measurement.config import Settings
 from ..measurement.measurer import Measurer
 from ..measurement.record import Measurement
-from ..measurement.self_test import MODULES, MOST_MISSES, SelfTest, self_test
+from ..measurement.self_test import MAX_MISSES, MODULES, SelfTest, self_test
 from ..rewrite.env import replay
 from ..runtime.executable import Finish
 from . import output
@@ -297,7 +297,7 @@ def _test(args: argparse.Namespace, settings: Settings) -> None:
         _print_test(result)
     if not result.is_honest:
         raise SelfTestError(
-            f"the 95 % intervals miss in more than {MOST_MISSES:.0%} of all "
+            f"the 95 % intervals miss in more than {MAX_MISSES:.0%} of all "
             "comparisons: do not trust them on this machine as it is now"
         )
 

@@ -13,9 +13,9 @@ from ..errors import ArgumentError, WorkerError
 from ..hlo.passes import Pass, Pipeline, describe_pass, pass_names
 from ..measurement.config import Settings
 from ..measurement.pool import Evaluator
-from ..rewrite.game import Game, Prefix, Stop
+from ..rewrite.game import DecisionPoint, Game, Prefix
 from ..search import describe_search, get_search, list_searches
-from ..search.driver import DEFAULT_SEARCH, Budget, Found, run_search
+from ..search.driver import DEFAULT_SEARCH, Budget, SearchResult, run_search
 from ..search.spaces import get_space
 from . import output
 from .arguments import (
@@ -178,7 +178,7 @@ def run(args: argparse.Namespace) -> int:
     return result.exit_code
 
 
-def _check_workers(found: Found, failures: Sequence[str]) -> None:
+def _check_workers(found: SearchResult, failures: Sequence[str]) -> None:
     """Tells a search whose workers found nothing from one whose workers died.
 
     Args:
@@ -189,7 +189,7 @@ def _check_workers(found: Found, failures: Sequence[str]) -> None:
         WorkerError: no candidate was estimated, or none was measured, and it was the
             workers' fault.
     """
-    if found.num_estimates and not found.tried:
+    if found.num_estimates and not found.evaluated:
         raise WorkerError(
             f"none of {found.num_estimates} candidates could be estimated; the last "
             f"one: {failures[-1] if failures else 'no reason was given'}"
@@ -203,7 +203,7 @@ def _check_workers(found: Found, failures: Sequence[str]) -> None:
         )
 
 
-def _write(args: argparse.Namespace, game: Game, found: Found) -> Result:
+def _write(args: argparse.Namespace, game: Game, found: SearchResult) -> Result:
     """Saves the fastest candidate, if it is to be saved."""
     chosen, measurement = found.best, found.confirmed
     if chosen is None and args.force:
@@ -218,7 +218,7 @@ def _write(args: argparse.Namespace, game: Game, found: Found) -> Result:
     return Result(args, game.episode(chosen.prefix), measurement)
 
 
-def _stops(args: argparse.Namespace) -> list[Stop]:
+def _stops(args: argparse.Namespace) -> list[DecisionPoint]:
     """What --stop, or --until and --pass, say."""
     if args.stops and (args.passes or args.until):
         raise ArgumentError("--stop stands in place of --until and --pass; use either")
@@ -240,10 +240,10 @@ def _stops(args: argparse.Namespace) -> list[Stop]:
     return stops
 
 
-def _stop(where: str, texts: Sequence[str]) -> Stop:
+def _stop(where: str, texts: Sequence[str]) -> DecisionPoint:
     passes = parse_passes(texts)
     own = (each.name for each in passes if not _is_ours(each))
-    return Stop(tuple(passes), where, default=next(own, ""))
+    return DecisionPoint(tuple(passes), where, default=next(own, ""))
 
 
 def _is_ours(each: Pass | Pipeline) -> bool:
@@ -256,11 +256,11 @@ def _ray() -> Any:
     return RayExecutor()
 
 
-def _print(found: Found, counts: list[int]) -> None:
+def _print(found: SearchResult, counts: list[int]) -> None:
     at_stops = " + ".join(f"{count:,}" for count in counts)
     output.print_line(
-        f"{at_stops} alternatives; {len(found.tried)} different candidates estimated, "
-        f"{len(found.measured)} measured\n"
+        f"{at_stops} alternatives; {len(found.evaluated)} different candidates "
+        f"estimated, {len(found.measured)} measured\n"
     )
     ranked = sorted(
         found.measured,

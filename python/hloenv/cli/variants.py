@@ -80,7 +80,9 @@ def make_variants(
         name: who decided.
     """
     # The same passes are left to the policy in both, so that they compare.
-    rejected = HloModule._wrap(start._core, place=start.place, decided=decided.decided)
+    rejected = HloModule._wrap(
+        start._core, position=start.position, decided=decided.decided
+    )
     return [
         Variant("original", rejected, is_decided=True),
         Variant(name, decided, is_decided=True),

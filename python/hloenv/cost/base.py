@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..errors import PlaceError
+from ..errors import PositionError
 from ..hlo.module import HloModule
 from ..hlo.pipeline import run_until
 from ..process.cpu_affinity import as_if_on
@@ -60,7 +60,7 @@ def decided_module(module: HloModule, *, threads: int = 1) -> HloModule:
     try:
         with as_if_on(threads):
             return run_until(module, LAST_DECISION)
-    except PlaceError:
-        if module.place is None:
+    except PositionError:
+        if module.position is None:
             raise
         return module  # past it already

@@ -21,7 +21,7 @@ from ..runtime.machine import this_machine
 from ..runtime.random_inputs import random_inputs
 from .roofline import Rates
 
-_FEWEST_RUNS, _MOST_RUNS = 5, 20_000
+_MIN_RUNS, _MAX_RUNS = 5, 20_000
 # What disturbs a run only ever makes it longer.
 _QUANTILE = 10
 _TIMEOUT_S = 120.0
@@ -156,7 +156,7 @@ def time_module(text: str, seconds: float) -> float:
     inputs = random_inputs(executable.module)
     with turn_to_time(sorted(os.sched_getaffinity(0))):
         first_ns = max(int(executable.run(2, inputs=inputs).min()), 1)
-        runs = np.clip(seconds * 1e9 / first_ns, _FEWEST_RUNS, _MOST_RUNS)
+        runs = np.clip(seconds * 1e9 / first_ns, _MIN_RUNS, _MAX_RUNS)
         durations_ns = executable.run(int(runs), inputs=inputs)
     return float(np.percentile(durations_ns, _QUANTILE)) * 1e-9
 

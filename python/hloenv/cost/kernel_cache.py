@@ -178,7 +178,7 @@ class KernelCache:
         answer, _ = self._child.request(
             {
                 "do": "kernels",
-                "place": as_tuple(module.place),
+                "place": as_tuple(module.position),
                 "decided": decided_of(module),
                 "count": len(batch),
             },

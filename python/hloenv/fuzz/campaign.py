@@ -24,7 +24,7 @@ _OURS = ("capture", "structure", "failing", "evaluate", "verify", "advance", "re
 # Stages that may take long without anything being wrong.
 _SLOW = ("evaluate", "verify", "expected", "native", "load")
 # How many times its limit a case may take that was late.
-_PATIENCE = 4
+_TIMEOUT_FACTOR = 4
 # How many failures of one kind are reduced and saved; the others are counted.
 _MAX_OF_A_KIND = 2
 # And of one invariant, whatever the passes.
@@ -229,7 +229,7 @@ class Campaign:
     def _take(self, pool: Pool, case: Case, outcome: Outcome) -> None:
         if outcome.error == TIMEOUT and _is_ours(outcome):
             # On a busy machine anything is late once.
-            outcome = pool.run(self._job(case, _PATIENCE * self.limits.timeout_s))
+            outcome = pool.run(self._job(case, _TIMEOUT_FACTOR * self.limits.timeout_s))
         self._count(outcome)
         for each in violations_of(outcome):
             self.summary.broken[each.invariant] += 1

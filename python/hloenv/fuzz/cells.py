@@ -124,7 +124,7 @@ def variants_of(name: str) -> tuple[str, ...]:
     for variant, module in _at_variants().items():
         try:
             at_place(as_pipeline(name), module)
-        except errors.PlaceError:
+        except errors.PositionError:
             continue
         found.append(variant)
     return tuple(found)

@@ -23,7 +23,7 @@ from ..rewrite.alternatives import Alternatives
 from ..runtime.compare import OutputComparison, compare_outputs
 from ..runtime.executable import Executable, compile
 from ..runtime.random_inputs import perturbed
-from ..runtime.upcast import widened, widened_inputs
+from ..runtime.upcast import upcast_inputs, upcast_to_float64
 from .comparison import has_numbers, num_partly_nan
 from .examples import Range, find_example
 from .expected import FLOAT64_TOLERANCE
@@ -114,7 +114,7 @@ class CompiledExpected:
             return None
         inputs, outputs, moved = self._in_float64
         try:
-            executable = _compiled(widened(decided))
+            executable = _compiled(upcast_to_float64(decided))
             note(f"run decided in float64 {decided.name}")
             found = list(executable(*inputs))
         except errors.HloEnvError:
@@ -126,12 +126,12 @@ class CompiledExpected:
         """Inputs, outputs, and outputs where inputs are one ulp of their type off."""
         note("expected in float64")
         try:
-            module = widened(self._module)
+            module = upcast_to_float64(self._module)
             executable = _compiled(module)
         except errors.HloEnvError:
             return None
-        inputs = widened_inputs(module, self.example.inputs)
-        moved = widened_inputs(module, perturbed(self.example.inputs))
+        inputs = upcast_inputs(module, self.example.inputs)
+        moved = upcast_inputs(module, perturbed(self.example.inputs))
         # compare_outputs allows ten times this.
         outputs: list[Any] = list(executable(*inputs))
         near: list[Any] = [
@@ -162,7 +162,7 @@ def check_compiled(
             comparison = expected.compare(decided)
             if not comparison.is_equal:
                 comparison = _second_look(expected, decided, comparison)
-        except (errors.CompileError, errors.PlaceError) as error:
+        except (errors.CompileError, errors.PositionError) as error:
             skipped[f"decided module does not compile: {_kind_of(error)}"] += 1
             continue
         num_checks += len(expected.example.outputs) - expected.num_nan_outputs

@@ -104,7 +104,7 @@ def run_case(case: Case) -> Iterator[Event]:
                 env.run(*pipelines)
                 continue
             pipelines = [at_place(each, env.module) for each in pipelines]
-        except (errors.PassError, errors.PlaceError) as error:
+        except (errors.PassError, errors.PositionError) as error:
             yield Skipped(_first_line(error))
             continue
         if not (yield from _check_step(env, pipelines, given, rng)):
@@ -133,7 +133,7 @@ def _check_replay(env: HloEnv, module: HloModule) -> Event:
 def _follow(env: HloEnv, step: Step) -> None:
     """Takes one step; one that fails changes nothing."""
     pipelines = [Pipeline.from_json(each) for each in step.passes]
-    with contextlib.suppress(errors.PlaceError):
+    with contextlib.suppress(errors.PositionError):
         if step.kind == "run":
             with contextlib.suppress(errors.PassError):
                 env.run(*pipelines)

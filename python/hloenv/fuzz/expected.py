@@ -15,7 +15,7 @@ from .._typing import Array
 from ..hlo.module import HloModule
 from ..process.forkserver import note
 from ..runtime.interpreter import interpret
-from ..runtime.upcast import widened, widened_inputs
+from ..runtime.upcast import upcast_inputs, upcast_to_float64
 from .comparison import MARGIN, Verdict, compare, nudged, tolerance_of, worst
 from .examples import Example, Range, find_example
 
@@ -109,8 +109,8 @@ class ExpectedInFloat64:
             ArgumentError: it cannot be upcast.
             ExecuteError: the evaluator does not know an instruction.
         """
-        original = widened(module)
-        self._inputs = widened_inputs(original, inputs)
+        original = upcast_to_float64(module)
+        self._inputs = upcast_inputs(original, inputs)
         self._outputs = interpret(original, *self._inputs)
         self._relative = [
             FLOAT64_TOLERANCE if tolerance_of(spec.hlo_dtype) else 0.0
@@ -118,7 +118,7 @@ class ExpectedInFloat64:
         ]
         self._moved = [0.0] * len(self._outputs)
         for run in range(FEW_RUNS):
-            moved = interpret(original, *widened_inputs(original, nudged(inputs, run)))
+            moved = interpret(original, *upcast_inputs(original, nudged(inputs, run)))
             for i, (a, b) in enumerate(zip(self._outputs, moved, strict=True)):
                 self._moved[i] = max(self._moved[i], worst(a, b) / MARGIN)
 
@@ -129,5 +129,5 @@ class ExpectedInFloat64:
             ArgumentError: it cannot be upcast.
             ExecuteError: the evaluator does not know an instruction.
         """
-        outputs = interpret(widened(decided), *self._inputs)
+        outputs = interpret(upcast_to_float64(decided), *self._inputs)
         return compare(self._outputs, outputs, self._relative, self._moved)

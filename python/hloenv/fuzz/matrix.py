@@ -75,7 +75,7 @@ def _loaded(source: str, variant: str) -> HloModule | str:
     note(f"native load {variant}")
     try:
         return load(source, variant)
-    except (errors.PassError, errors.PlaceError, errors.CompileError) as error:
+    except (errors.PassError, errors.PositionError, errors.CompileError) as error:
         return f"{variant}: {error}"
 
 
@@ -87,7 +87,7 @@ def _each(
         starts(names)
         try:
             pipelines = [at_place(each, module) for each in parse(names)]
-        except errors.PlaceError as error:
+        except errors.PositionError as error:
             yield Report(names, 0, skipped=(str(error),))
             continue
         yield check(pipelines)
@@ -215,7 +215,7 @@ def check_default(source: str, variant: str, passes: Sequence[str]) -> Iterator[
         try:
             stopped = run_until(module, name)
             pipelines = [at_place(each, stopped) for each in parse(name)]
-        except (errors.PlaceError, errors.CompileError) as error:
+        except (errors.PositionError, errors.CompileError) as error:
             yield Report(name, 0, skipped=(f"{variant}: {error}",))
             continue
         yield _check_default(stopped, pipelines, default)

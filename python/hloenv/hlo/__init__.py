@@ -15,7 +15,7 @@ from .passes import (
     run_passes,
 )
 from .pipeline import Stage, finish, list_stages, run_until
-from .position import Place
+from .position import PipelinePosition
 
 __all__ = [
     "ArraySpec",
@@ -25,7 +25,7 @@ __all__ = [
     "Pass",
     "PassInfo",
     "Pipeline",
-    "Place",
+    "PipelinePosition",
     "Stage",
     "as_module",
     "describe_pass",

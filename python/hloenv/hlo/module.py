@@ -18,7 +18,7 @@ from ..errors import (
     InvalidModuleError,
     ModuleTooLargeError,
     ParseError,
-    PlaceError,
+    PositionError,
 )
 from ..process.child import try_load
 from .decided import pass_names_of
@@ -118,12 +118,12 @@ class HloModule:
     is false.
 
     Attributes:
-        place: how far XLA's pipeline has run, None at its start.
+        position: how far XLA's pipeline has run, None at its start.
         decided: names of the passes whose rewrites have been decided. XLA's later
             passes do not make what was rejected.
     """
 
-    __slots__ = ("_decided", "_is_verified", "_raw", "_source", "place")
+    __slots__ = ("_decided", "_is_verified", "_raw", "_source", "position")
 
     def __init__(self) -> None:
         raise TypeError(
@@ -135,7 +135,7 @@ class HloModule:
     # What it was read from, which pickles with it: passes see an order of instructions
     # and users that neither text nor protos of the module keep.
     _source: str | bytes | None
-    place: Any
+    position: Any
     _decided: frozenset[str]  # entries, as decided.py has them
 
     @classmethod
@@ -143,7 +143,7 @@ class HloModule:
         cls,
         module: core.Module,
         *,
-        place: Any = None,
+        position: Any = None,
         decided: frozenset[str] = frozenset(),
         is_verified: bool = True,
     ) -> HloModule:
@@ -151,7 +151,7 @@ class HloModule:
         self._raw = module
         self._is_verified = is_verified
         self._source = None
-        self.place = place
+        self.position = position
         self._decided = decided
         return self
 
@@ -173,7 +173,7 @@ class HloModule:
 
     @classmethod
     def from_text(cls, text: str, *, verify: bool = True) -> HloModule:
-        """Parses HLO text; as `save` wrote it, at the place that it was saved at.
+        """Parses HLO text; as `save` wrote it, at the position that it was saved at.
 
         Args:
             text: what `to_text` writes, or what XLA dumps.
@@ -182,9 +182,9 @@ class HloModule:
                 module.
 
         Raises:
-            ParseError: this is not HLO text; the message points at the place.
+            ParseError: this is not HLO text; the message points at the line.
             InvalidModuleError: the module breaks a rule of HLO, or XLA crashes on it.
-            PlaceError: what it says of its place is not what `save` writes.
+            PositionError: what it says of its position is not what `save` writes.
             MeasureTimeout: the child process did not finish reading it in time.
         """
         if not isinstance(text, str):
@@ -196,7 +196,7 @@ class HloModule:
             raise ParseError("the HLO text is empty; it starts with 'HloModule NAME'")
         if not is_text(text):
             raise ParseError("the HLO text holds halves of surrogate pairs")
-        return _at_its_place(_load(text, verify=verify), text, is_verified=verify)
+        return _at_its_position(_load(text, verify=verify), text, is_verified=verify)
 
     @classmethod
     def from_proto(cls, data: bytes, *, verify: bool = True) -> HloModule:
@@ -205,13 +205,15 @@ class HloModule:
         Raises:
             ParseError: the bytes are neither.
             InvalidModuleError: the module breaks a rule of HLO, or XLA crashes on it.
-            PlaceError: what it says of its place is not what `save` writes.
+            PositionError: what it says of its position is not what `save` writes.
             MeasureTimeout: the child process did not finish reading it in time.
         """
         if not isinstance(data, (bytes, bytearray, memoryview)):
             raise ParseError(f"a proto has to be bytes, not {type(data).__name__}")
         source = bytes(data)
-        return _at_its_place(_load(source, verify=verify), source, is_verified=verify)
+        return _at_its_position(
+            _load(source, verify=verify), source, is_verified=verify
+        )
 
     @classmethod
     def from_file(
@@ -223,7 +225,7 @@ class HloModule:
             FileNotFoundError: there is no such file.
             ParseError: the content is neither text nor proto.
             InvalidModuleError: the module breaks a rule of HLO, or XLA crashes on it.
-            PlaceError: what it says of its place is not what `save` writes.
+            PositionError: what it says of its position is not what `save` writes.
         """
         data = Path(path).read_bytes()
         try:
@@ -232,7 +234,7 @@ class HloModule:
             return read_text_or_proto(data, verify=verify)
         except (ParseError, UnicodeDecodeError) as error:
             raise ParseError(f"{os.fspath(path)}: {error}") from None
-        except (InvalidModuleError, PlaceError) as error:
+        except (InvalidModuleError, PositionError) as error:
             raise type(error)(f"{os.fspath(path)}: {error}") from None
 
     @classmethod
@@ -252,11 +254,11 @@ class HloModule:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a proto to a path that ends in .pb, text to any other.
 
-        With them goes the module's place and what has been decided, in an attribute of
-        the module, so that who reads the file goes on from there. A module that all of
-        XLA's passes have run on has no place: compile it with `finish="none"`.
+        The file holds the module's position and its decisions in an attribute, so that
+        a reader continues from there. A module that all of XLA's passes have run on
+        has no position: compile it with `finish="none"`.
         """
-        noted = self._raw.with_note(to_note(self.place, self._decided))
+        noted = self._raw.with_note(to_note(self.position, self._decided))
         if os.fspath(path).endswith(".pb"):
             Path(path).write_bytes(noted.to_proto())
         else:
@@ -285,7 +287,7 @@ class HloModule:
         """A deep copy with the same names."""
         return HloModule._wrap(
             self._raw.clone(),
-            place=self.place,
+            position=self.position,
             decided=self._decided,
             is_verified=self._is_verified,
         )
@@ -355,6 +357,11 @@ class HloModule:
         """XLA's cost analysis of the entry computation and what it calls."""
         return ModuleCost(*self._core.cost())
 
+    @property
+    def place(self) -> Any:
+        """Earlier name of `position`."""
+        return self.position
+
     def __repr__(self) -> str:
         return (
             f"<HloModule {self.name!r}: {self.instruction_count} instructions in "
@@ -364,21 +371,21 @@ class HloModule:
     def __reduce__(self) -> tuple[Any, ...]:
         if self._source is not None:
             return _unpickle_source, (self._source, self._is_verified)
-        module = (self._raw.to_proto(), self.place, self._decided, self._is_verified)
+        module = (self._raw.to_proto(), self.position, self._decided, self._is_verified)
         return _unpickle, module
 
 
 def _unpickle(
-    proto: bytes, place: Any, decided: frozenset[str], is_verified: bool = True
+    proto: bytes, position: Any, decided: frozenset[str], is_verified: bool = True
 ) -> HloModule:
     module = read_here(proto)
     return HloModule._wrap(
-        module, place=place, decided=decided, is_verified=is_verified
+        module, position=position, decided=decided, is_verified=is_verified
     )
 
 
 def _unpickle_source(source: str | bytes, is_verified: bool = True) -> HloModule:
-    return _at_its_place(read_here(source), source, is_verified=is_verified)
+    return _at_its_position(read_here(source), source, is_verified=is_verified)
 
 
 def _read(content: str | bytes, *, check_structure: bool, verify: bool) -> core.Module:
@@ -420,14 +427,14 @@ def _load(content: str | bytes, *, verify: bool) -> core.Module:
     return read_here(content, verify=verify)
 
 
-def _at_its_place(
+def _at_its_position(
     module: core.Module, source: str | bytes, *, is_verified: bool
 ) -> HloModule:
-    place, decided = from_note(module.note)
+    position, decided = from_note(module.note)
     if module.note:
         module = module.with_note("")
     result = HloModule._wrap(
-        module, place=place, decided=decided, is_verified=is_verified
+        module, position=position, decided=decided, is_verified=is_verified
     )
     result._source = source
     return result
@@ -437,7 +444,7 @@ def read_trusted(content: str | bytes) -> HloModule:
     """As `read_text_or_proto`, of what another process has verified or jaxlib made."""
     if isinstance(content, bytes) and _is_text(content):
         content = content.decode()
-    return _at_its_place(read_here(content), content, is_verified=True)
+    return _at_its_position(read_here(content), content, is_verified=True)
 
 
 def _is_text(content: bytes) -> bool:

@@ -14,7 +14,7 @@ range of their type (for dots: summed over the contracted dimension): nothing fi
 becomes infinite or NaN, and nothing vanishes. Beyond that range, results may overflow
 or vanish in one order and not in the other. Infinities and huge masks that the module
 holds as constants, and what comes of them, are beyond it, so rewrites that would read
-them are not proposed. XLA's passes of this class promise what XLA's authors do.
+them are not proposed. XLA's passes of this class gain_score what XLA's authors do.
 
 "unsafe": results may differ for NaN, infinities and zeros of either sign. No pass does
 that with its default options; `general-simplify` does with `unsafe`.

@@ -392,7 +392,9 @@ def run_passes(
     before = as_module(module)
     after, changed, result = core.run_passes(before._core, to_core(pipeline))
     return PassRun(
-        module=HloModule._wrap(after, place=before.place, decided=before._decided),
+        module=HloModule._wrap(
+            after, position=before.position, decided=before._decided
+        ),
         changed=changed,
         iterations=result["iterations"],
         stop_reason=result["stop_reason"],

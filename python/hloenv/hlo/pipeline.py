@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .._native import core, is_text
-from ..errors import PlaceError
+from ..errors import PositionError
 from .decided import moved_on
 from .module import decided_of
-from .position import Place, as_tuple
+from .position import PipelinePosition, as_tuple
 
 if TYPE_CHECKING:
     from .module import HloModule
@@ -93,7 +93,9 @@ def list_stages(module: HloModule) -> tuple[Stage, ...]:
     Raises:
         CompileError: a pass fails on the module.
     """
-    stages = core.list_stages(module._core, as_tuple(module.place), decided_of(module))
+    stages = core.list_stages(
+        module._core, as_tuple(module.position), decided_of(module)
+    )
     return tuple(Stage(*stage) for stage in stages)
 
 
@@ -112,20 +114,20 @@ def run_until(module: HloModule, where: str, *, occurrence: int = 1) -> HloModul
         The module at that point, with its `place`.
 
     Raises:
-        PlaceError: the pipeline never arrives there, or is past it.
+        PositionError: the pipeline never arrives there, or is past it.
         CompileError: a pass fails on the module.
     """
     is_number = isinstance(occurrence, int) and not isinstance(occurrence, bool)
     if not is_text(where) or not is_number or not 1 <= occurrence < 2**31:
-        raise PlaceError(
+        raise PositionError(
             "run_until takes the name or path of a pass and an occurrence from 1, not "
             f"{where!r} and {occurrence!r}"
         )
     stopped, place = core.run_until(
-        module._core, where, occurrence, as_tuple(module.place), decided_of(module)
+        module._core, where, occurrence, as_tuple(module.position), decided_of(module)
     )
     return type(module)._wrap(
-        stopped, place=Place(*place), decided=moved_on(module._decided)
+        stopped, position=PipelinePosition(*place), decided=moved_on(module._decided)
     )
 
 
@@ -143,9 +145,9 @@ def finish(module: HloModule, *, decided: Collection[str] = ()) -> HloModule:
         A module that is ready for XLA's backend (`compile` with `finish="none"`).
 
     Raises:
-        PlaceError: XLA does not come by the module's place again.
+        PositionError: XLA does not come by the module's place again.
         CompileError: a pass fails on the module.
     """
     entries = sorted({*module._decided, *decided})
-    finished = core.finish(module._core, as_tuple(module.place), entries)
+    finished = core.finish(module._core, as_tuple(module.position), entries)
     return type(module)._wrap(finished, decided=moved_on(module._decided))

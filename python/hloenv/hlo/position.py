@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..errors import PlaceError
+from ..errors import PositionError
 from .renamed import current_entry
 
 # The names of XLA's own pipelines, as `list_stages` shows them.
@@ -20,16 +20,16 @@ _LAST_OF_LAYOUT_ASSIGNMENT = frozenset({"shape-canonicalizer", "literal-canonica
 
 
 @dataclass(frozen=True)
-class Place:
-    """In front of which pass a module stands; the earlier passes have run.
+class PipelinePosition:
+    """A position in XLA's pipeline: the passes before it have run on the module.
 
     Attributes:
         path: the pass or pipeline that comes next, with the pipelines around it,
             outermost first, joined by "/".
-        occurrence: which arrival at this path it is, from 1; pipelines that run to a
-            fixed point come by several times.
+        occurrence: which invocation of this path it is, from 1; pipelines that run to a
+            fixed point reach a path several times.
         changed: one "0" or "1" for each earlier pass, in order: whether it reported a
-            change. With these answers XLA takes the same way again.
+            change. A replay returns these answers, so that XLA runs the same passes.
     """
 
     path: str
@@ -54,48 +54,48 @@ class Place:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, text: str) -> Place:
+    def from_json(cls, text: str) -> PipelinePosition:
         """Reads what `to_json` wrote.
 
         Raises:
-            PlaceError: this is not a place.
+            PositionError: this is not a position.
         """
         try:
             data: dict[str, Any] = json.loads(text)
-            place = cls(**data)
+            position = cls(**data)
         except (TypeError, ValueError) as error:
-            raise PlaceError(f"this is not a place in JSON: {error}") from None
-        is_place = (
-            isinstance(place.path, str)
-            and type(place.occurrence) is int
-            and place.occurrence >= 1
-            and isinstance(place.changed, str)
-            and set(place.changed) <= {"0", "1"}
+            raise PositionError(f"this is not a position in JSON: {error}") from None
+        is_position = (
+            isinstance(position.path, str)
+            and type(position.occurrence) is int
+            and position.occurrence >= 1
+            and isinstance(position.changed, str)
+            and set(position.changed) <= {"0", "1"}
         )
-        if not is_place:
-            raise PlaceError(
-                "a place in JSON has a path (str), an occurrence (from 1) and changed "
-                f"('0' and '1' only), not {text[:80]!r}"
+        if not is_position:
+            raise PositionError(
+                "a position in JSON has a path (str), an occurrence (int >= 1) and "
+                f"changed ('0' and '1' only), got {text[:80]!r}"
             )
-        return place
+        return position
 
     def __str__(self) -> str:
         return f"before {self.path} ({self.occurrence})"
 
 
-def to_note(place: Place | None, decided: Collection[str]) -> str:
+def to_note(position: PipelinePosition | None, decided: Collection[str]) -> str:
     """What is kept of a module beside its instructions; "" where there is nothing."""
-    if place is None and not decided:
+    if position is None and not decided:
         return ""
-    where = None if place is None else asdict(place)
+    where = None if position is None else asdict(position)
     return json.dumps({"place": where, "decided": sorted(decided)})
 
 
-def from_note(note: str) -> tuple[Place | None, frozenset[str]]:
+def from_note(note: str) -> tuple[PipelinePosition | None, frozenset[str]]:
     """Reads what `to_note` wrote.
 
     Raises:
-        PlaceError: this is no such note.
+        PositionError: this is no such note.
     """
     if not note:
         return None, frozenset()
@@ -106,15 +106,21 @@ def from_note(note: str) -> tuple[Place | None, frozenset[str]]:
             isinstance(each, str) for each in decided
         ):
             raise TypeError("what was decided is a list of names")
-        place = None if where is None else Place.from_json(json.dumps(where))
-    except (KeyError, TypeError, ValueError, PlaceError) as error:
-        raise PlaceError(
+        position = (
+            None if where is None else PipelinePosition.from_json(json.dumps(where))
+        )
+    except (KeyError, TypeError, ValueError, PositionError) as error:
+        raise PositionError(
             f"the module's hloenv_place is not one that hloenv wrote: {error}; "
             "without that attribute, XLA's passes start at the beginning"
         ) from None
-    return place, frozenset(map(current_entry, decided))
+    return position, frozenset(map(current_entry, decided))
 
 
-def as_tuple(place: Place | None) -> tuple[str, int, str] | None:
-    """A place as the C++ core takes it."""
-    return None if place is None else (place.path, place.occurrence, place.changed)
+def as_tuple(position: PipelinePosition | None) -> tuple[str, int, str] | None:
+    """A position as the C++ core takes it."""
+    return (
+        None
+        if position is None
+        else (position.path, position.occurrence, position.changed)
+    )

@@ -18,7 +18,7 @@ from .lowering import require_jax
 _SAMPLE_NS = 100_000
 _ROUNDS = 5, 200  # at least and at most
 # What one call must gain to be worth another compilation, for sure.
-_CLEARLY = 1.02
+_MIN_GAIN = 1.02
 
 Call = Callable[[], Any]
 
@@ -74,7 +74,7 @@ def compare(plain: Call, other: Call, *, seconds: float) -> Comparison:
     durations = take_turns(plain, other, rounds=_ROUNDS, seconds=seconds, calls=calls)
     speedup = speedup_of(*durations)
     low, high = speedup_interval(*durations)
-    reason = "" if low > _CLEARLY else "it is not clearly faster than plain jax.jit"
+    reason = "" if low > _MIN_GAIN else "it is not clearly faster than plain jax.jit"
     return Comparison(speedup, (low, high), reason)
 
 

@@ -131,7 +131,7 @@ class Keys:
 def header(module: HloModule, finish: Finish) -> dict[str, Any]:
     """What a worker needs to know of a module beside its proto."""
     return {
-        "place": as_tuple(module.place),
+        "place": as_tuple(module.position),
         "decided": decided_of(module),
         "finish": finish,
     }

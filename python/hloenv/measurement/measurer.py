@@ -148,7 +148,7 @@ class Measurer:
         self._is_interrupted = False
         if baseline is None:
             first = modules[0]
-            original = HloModule._wrap(first._core, place=first.place)
+            original = HloModule._wrap(first._core, position=first.position)
         else:
             original = as_module(baseline)
         group = _Group(self, list(modules), original, as_inputs(inputs, original))

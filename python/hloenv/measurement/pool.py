@@ -24,7 +24,7 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..hlo.module import HloModule, as_module, decided_of
-from ..hlo.position import Place, as_tuple
+from ..hlo.position import PipelinePosition, as_tuple
 from ..runtime.inputs import as_inputs
 from .config import Keys, Settings
 from .measurer import Inputs, Measurer, ModuleLike
@@ -299,13 +299,13 @@ class Evaluator:
 
 
 def _sent(module: HloModule) -> SentModule:
-    return module.to_proto(), as_tuple(module.place), decided_of(module)
+    return module.to_proto(), as_tuple(module.position), decided_of(module)
 
 
 def _received(sent: SentModule) -> HloModule:
     proto, place, decided = sent
     return HloModule._wrap(
         HloModule.from_proto(proto)._core,
-        place=None if place is None else Place(*place),
+        position=None if place is None else PipelinePosition(*place),
         decided=frozenset(decided),
     )

@@ -28,7 +28,7 @@ from .record import Measurement
 
 # More misses than this are too many. (Of 200 comparisons with nominal intervals, one
 # set in 40 has more.)
-MOST_MISSES = 0.08
+MAX_MISSES = 0.08
 _NOMINAL = 0.05
 
 _ELEMENTWISE = """HloModule elementwise
@@ -228,8 +228,8 @@ class SelfTest:
 
     @property
     def is_honest(self) -> bool:
-        """False if the intervals surely miss more often than `MOST_MISSES`."""
-        return self.total.miss_rate_low <= MOST_MISSES
+        """False if the intervals surely miss more often than `MAX_MISSES`."""
+        return self.total.miss_rate_low <= MAX_MISSES
 
     def to_json(self) -> dict[str, Any]:
         """Plain dicts, lists, strings and numbers."""

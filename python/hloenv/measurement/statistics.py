@@ -31,7 +31,7 @@ _SAMPLES = 1000
 # Between two compiles of one module: standard deviation of the log of their ratio.
 _COMPILES = 0.003
 # Beyond this there are too many pairs, and a median does as well.
-_MOST_PAIRED = 32
+_MAX_PAIRED = 32
 
 Durations = Sequence[int] | npt.NDArray[np.int64]
 
@@ -134,7 +134,7 @@ def _round_ratios(
 def _centers(samples: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
     """[S] pseudo-median of each row of [S, C]; the median where C is large."""
     count = samples.shape[1]
-    if count > _MOST_PAIRED:
+    if count > _MAX_PAIRED:
         return np.asarray(np.median(samples, axis=1))
     first, second = _pairs(count)
     ordered = np.sort(samples, axis=1)  # partitions in half of the time

@@ -16,7 +16,7 @@ from .statistics import noise_of_rounds, speedup_interval
 
 # A duration is that of several runs where one is shorter than this.
 _SHORTEST_NS = 20_000
-_MOST_RUNS_AT_ONCE = 1000
+_MAX_RUNS_AT_ONCE = 1000
 # How many copies there are, one number after the other. Each look at the interval is a
 # chance to stop on one that is narrow by accident, so there are few.
 _COPIES = (3, 5, 8, 12, 18, 24)
@@ -24,15 +24,15 @@ _COPIES = (3, 5, 8, 12, 18, 24)
 # 2 % of compiling.
 _COPY_NS = 10_000_000
 _COPY_SHARE_OF_COMPILE = 0.05
-_FEWEST_ROUNDS, _MOST_ROUNDS = 8, 256
+_MIN_ROUNDS, _MAX_ROUNDS = 8, 256
 # How much longer than so far they run where that is what the interval needs.
 _LONGER = 3
 # With a given number of rounds, each copy takes at least so many of them.
 _ROUNDS_OF_A_COPY = 4
-_MOST_GIVEN_COPIES = 6
+_MAX_GIVEN_COPIES = 6
 # The first run at an address fetches code and memory, which takes milliseconds.
 _WARMUP_BELOW_NS = 200_000_000
-_MOST_KEPT_BYTES = 2**28
+_MAX_KEPT_BYTES = 2**28
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Copies:
         self.executable = executable
         self._kept = [executable]
         scratch_bytes = max(executable._core.temp_bytes, 1)
-        self._most_kept = 1 + int(_MOST_KEPT_BYTES * share) // scratch_bytes
+        self._most_kept = 1 + int(_MAX_KEPT_BYTES * share) // scratch_bytes
 
     def get(self, index: int) -> Executable:
         """Copy `index`; the executable itself where XLA cannot export its code."""
@@ -150,7 +150,7 @@ class _Session:
         self._started_ns = time.perf_counter_ns()
         self._run_ns = self._try_out()
         # The same for all: the first of several runs is not like the others.
-        self._batch = min(max(1, _SHORTEST_NS // min(self._run_ns)), _MOST_RUNS_AT_ONCE)
+        self._batch = min(max(1, _SHORTEST_NS // min(self._run_ns)), _MAX_RUNS_AT_ONCE)
         # The longest of the modules, in one round.
         self._round_ns = max(self._run_ns) * self._batch
         self._limit_ns = int(plan.seconds * 1e9 * len(self._all))
@@ -168,7 +168,7 @@ class _Session:
         """Which copy is next, for how many rounds, and whether to look then."""
         repeats = self._plan.repeats
         if repeats is not None:
-            count = min(max(1, repeats // _ROUNDS_OF_A_COPY), _MOST_GIVEN_COPIES)
+            count = min(max(1, repeats // _ROUNDS_OF_A_COPY), _MAX_GIVEN_COPIES)
             for copy, rounds in enumerate(np.array_split(np.arange(repeats), count)):
                 yield copy, len(rounds), False
             return
@@ -187,7 +187,7 @@ class _Session:
     def _first_rounds(self) -> int:
         compile_ns = max(each.compile_ns for each in self._all)
         copy_ns = max(_COPY_NS, _COPY_SHARE_OF_COMPILE * compile_ns)
-        rounds = np.clip(copy_ns / (2 * self._round_ns), _FEWEST_ROUNDS, _MOST_ROUNDS)
+        rounds = np.clip(copy_ns / (2 * self._round_ns), _MIN_ROUNDS, _MAX_ROUNDS)
         affordable = self._plan.seconds * 1e9 / (2 * _COPIES[0] * self._round_ns)
         return int(max(min(rounds, affordable), 1))
 

@@ -40,20 +40,20 @@ from .._native import core
 from ..errors import ArgumentError, HloEnvError, InvalidModuleError
 from ..hlo.module import HloModule, become_expendable, read_here
 from ..hlo.pipeline import finish
-from ..hlo.position import Place
+from ..hlo.position import PipelinePosition
 from ..process.child import limit_memory, read_frame, write_frame
 from ..process.cpu_affinity import turn_to_time
 from ..runtime.compare import OutputComparison, compare_outputs
 from ..runtime.executable import Executable, compile
 from ..runtime.random_inputs import perturbed, random_inputs
-from ..runtime.upcast import widened, widened_inputs
+from ..runtime.upcast import upcast_inputs, upcast_to_float64
 from .timing import Copies, Plan, time_against
 
 _PERTURBATIONS = 3
 
 # How long the timed rounds of a batch of kernels take, about, and how many they are.
 _KERNELS_NS = 2e8
-_FEWEST_ROUNDS, _MOST_ROUNDS = 5, 30
+_MIN_ROUNDS, _MAX_ROUNDS = 5, 30
 _QUANTILE = 30
 # How often a worker looks whether its parent is still there.
 _LOOK_S = 1.0
@@ -176,7 +176,7 @@ class _Example:
         """Compares with the baseline's; in doubt, float64 says what rounding does."""
         outputs = executable(*self.inputs)
         comparison = compare_outputs(self._expected, outputs, also=self._moved)
-        if comparison.is_equal or original.place is not None:
+        if comparison.is_equal or original.position is not None:
             return comparison
         if self._in_float64 is None:
             try:
@@ -191,8 +191,8 @@ class _Example:
 
     def _run_in_float64(self, original: HloModule) -> tuple[Any, ...]:
         """The outputs had they been computed in float64, in the module's own types."""
-        wide = widened(original)
-        outputs = compile(wide)(*widened_inputs(wide, self.inputs))
+        wide = upcast_to_float64(original)
+        outputs = compile(wide)(*upcast_inputs(wide, self.inputs))
         return tuple(
             wide_output
             if output is None or wide_output is None
@@ -210,7 +210,7 @@ def _time_kernels(request: dict[str, Any], proto: bytes) -> list[float]:
     with turn_to_time(sorted(os.sched_getaffinity(0))):
         tried = executable.time_steps(1, inputs=inputs, warmup=1)
         round_ns = max(float(tried.totals_ns[0]), 1.0)
-        rounds = int(np.clip(_KERNELS_NS / round_ns, _FEWEST_ROUNDS, _MOST_ROUNDS))
+        rounds = int(np.clip(_KERNELS_NS / round_ns, _MIN_ROUNDS, _MAX_ROUNDS))
         # In its module, most of what a kernel reads has just been written.
         times = executable.time_steps(rounds, inputs=inputs, warmup=1, is_warm=True)
     # What disturbs a run only ever makes it longer.
@@ -252,9 +252,9 @@ def _read(request: dict[str, Any], data: bytes) -> None:
 
 
 def _module(request: dict[str, Any], proto: bytes) -> HloModule:
-    place = None if request["place"] is None else Place(*request["place"])
+    place = None if request["place"] is None else PipelinePosition(*request["place"])
     return HloModule._wrap(
-        read_here(proto), place=place, decided=frozenset(request["decided"])
+        read_here(proto), position=place, decided=frozenset(request["decided"])
     )
 
 

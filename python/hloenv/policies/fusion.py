@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .._typing import Int64Array
-from ..rewrite.choice_effects import Effects, byte_weights
+from ..rewrite.choice_deltas import ChoiceDeltas, byte_weights
 from .base import register_policy
 from .greedy import Greedy, choices_that
 
@@ -44,7 +44,7 @@ class FuseAllLegal:
             allowed &= ~alternatives.duplicates_compared
         if not allowed.any():
             return decisions
-        effects = Effects(alternatives, byte_weights)
+        effects = ChoiceDeltas(alternatives, byte_weights)
         change = np.where(allowed, effects.change, np.inf)
         for index, first in enumerate(effects.first.tolist()):
             of_choices = change[first : first + int(alternatives.num_choices[index])]

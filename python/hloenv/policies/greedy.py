@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .._typing import BoolArray, Int64Array
-from ..rewrite.choice_effects import Effects, Weights
+from ..rewrite.choice_deltas import ChoiceDeltas, Weights
 
 if TYPE_CHECKING:
     from ..rewrite.alternatives import Alternatives, Choice
@@ -95,7 +95,7 @@ def cheapest_choices(
     decisions = np.zeros(len(alternatives), np.int64)
     if len(alternatives) == 0:
         return decisions
-    effects = Effects(alternatives, weights)
+    effects = ChoiceDeltas(alternatives, weights)
     owner = np.repeat(np.arange(len(alternatives)), alternatives.num_choices)
     change = effects.change
     if allowed is not None:

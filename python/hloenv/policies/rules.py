@@ -9,7 +9,7 @@ import numpy as np
 
 from .._typing import Int64Array
 from ..cost.roofline import Rates, node_seconds
-from ..rewrite.choice_effects import byte_weights, count_weights
+from ..rewrite.choice_deltas import byte_weights, count_weights
 from .base import register_policy
 from .greedy import Greedy
 

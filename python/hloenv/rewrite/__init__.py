@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 from .alternatives import Alternative, Alternatives, Choice, Decisions, Site, Use
-from .choice_effects import choice_costs
+from .choice_deltas import choice_costs
 from .cost_delta import CostDelta
 from .env import HloEnv, State, replay
-from .game import Game, Stop
+from .game import DecisionPoint, Game
 from .interception import Interception, LiveStage, gpu_targets, intercept
 from .policy import Policy
-from .sandbox import Lab, isolated
+from .sandbox import Sandbox, isolated
 from .trace import Trace
 from .verify import ChoiceError, verify_alternatives
 
@@ -20,16 +20,16 @@ __all__ = [
     "Choice",
     "ChoiceError",
     "CostDelta",
+    "DecisionPoint",
     "Decisions",
     "Game",
     "HloEnv",
     "Interception",
-    "Lab",
     "LiveStage",
     "Policy",
+    "Sandbox",
     "Site",
     "State",
-    "Stop",
     "Trace",
     "Use",
     "choice_costs",

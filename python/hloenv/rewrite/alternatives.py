@@ -28,7 +28,7 @@ from .cost_delta import CostDelta
 
 if TYPE_CHECKING:
     from ..graph.hlo_graph import HloGraph
-    from ..hlo.position import Place
+    from ..hlo.position import PipelinePosition
 
 Decisions = Sequence[int] | npt.NDArray[Any]
 
@@ -165,7 +165,7 @@ class Alternatives(Sequence[Alternative]):
         # What they were found on; None where no one can capture them again.
         self._module: HloModule | None = None
         # Of the modules that decisions give.
-        self._place: Place | None = None
+        self._place: PipelinePosition | None = None
         self._decided: Entries = frozenset()  # before these decisions
         self.num_choices: npt.NDArray[np.int64] = capture.num_choices()
         self.num_choices.setflags(write=False)
@@ -249,7 +249,7 @@ class Alternatives(Sequence[Alternative]):
         array = as_decisions(decisions)
         return HloModule._wrap(
             self._capture.apply(np.where(array == -1, 0, array) if partial else array),
-            place=self._place,
+            position=self._place,
             decided=self._after(array),
         )
 
@@ -317,7 +317,7 @@ class Alternatives(Sequence[Alternative]):
     @cached_property
     def costs(self) -> CostDelta:
         """Static cost differences of all choices, as arrays."""
-        costs: CostDelta = load_attribute("hloenv.rewrite.choice_effects:choice_costs")(
+        costs: CostDelta = load_attribute("hloenv.rewrite.choice_deltas:choice_costs")(
             self
         )
         return costs
@@ -368,7 +368,7 @@ def capture(
     )
     alternatives._pipelines = tuple(pipelines)
     alternatives._module = module
-    alternatives._place = module.place
+    alternatives._place = module.position
     alternatives._decided = module._decided
     return alternatives
 

@@ -13,8 +13,8 @@ from .._native import core
 from ..errors import (
     ArgumentTypeError,
     DecisionError,
-    PlaceError,
-    PlaceWarning,
+    PositionError,
+    PositionWarning,
     StaleAlternativesError,
     TraceError,
 )
@@ -144,7 +144,9 @@ def _lead(start: HloModule, steps: tuple[Step, ...], fingerprint: str) -> HloMod
     """The module that steps lead to, which has to have this fingerprint."""
     env = HloEnv(start)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PlaceWarning)  # it was given when they were new
+        warnings.simplefilter(
+            "ignore", PositionWarning
+        )  # it was given when they were new
         for step in steps:
             _repeat(env, step)
     if env.fingerprint() != fingerprint:
@@ -208,7 +210,7 @@ class HloEnv:
         Raises:
             UnknownPassError, PassOptionError: no such pass or option.
             PassError: a pass failed; the environment is as it was.
-            PlaceError: a pass gives wrong results at the module's place.
+            PositionError: a pass gives wrong results at the module's place.
         """
         module = self.module
         pipelines: list[Pipeline] = []
@@ -218,10 +220,10 @@ class HloEnv:
             pipelines.append(pipeline)
             result, step_changed = _run(module._core, pipeline)
             decided = module._decided
-            if module.place is not None and not is_candidate(pipeline):
+            if module.position is not None and not is_candidate(pipeline):
                 for name in pass_names([pipeline]):
                     decided = with_run(decided, name, changed=step_changed)
-            module = HloModule._wrap(result, place=module.place, decided=decided)
+            module = HloModule._wrap(result, position=module.position, decided=decided)
             changed = changed or step_changed
         self._advance(module, Step("run", tuple(each.to_json() for each in pipelines)))
         return changed
@@ -241,7 +243,7 @@ class HloEnv:
             The module at that point, which is also `self.module`.
 
         Raises:
-            PlaceError: the pipeline has no such place, or the module is past it.
+            PositionError: the pipeline has no such place, or the module is past it.
         """
         module = run_until(self.module, where, occurrence=occurrence)
         self._advance(module, Step("run-until", place=(where, occurrence)))
@@ -262,7 +264,7 @@ class HloEnv:
         Raises:
             UnknownPassError, PassOptionError: no such pass or option.
             PassError: a pass failed on this module.
-            PlaceError: a pass gives wrong results at the module's place.
+            PositionError: a pass gives wrong results at the module's place.
         """
         pipelines = [at_place(as_pipeline(each), self.module) for each in passes]
         self._check_place(pipelines)
@@ -372,7 +374,7 @@ class HloEnv:
         return {**self.__dict__, "_latest": latest}
 
     def _check_place(self, pipelines: list[Pipeline]) -> None:
-        place = self.module.place
+        place = self.module.position
         early = pass_names(pipelines) & _AFTER_LAYOUT_ASSIGNMENT
         if early and (place is None or not place.has_layouts):
             name = min(early)
@@ -380,7 +382,7 @@ class HloEnv:
                 f"{name!r} belongs after layout assignment: what is fused before it "
                 "does not compile, and what is decided for the backend is undone; call "
                 "env.run_until('fusion') first",
-                PlaceWarning,
+                PositionWarning,
                 stacklevel=3,
             )
 
@@ -402,9 +404,9 @@ def at_place(pipeline: Pipeline, module: HloModule) -> Pipeline:
     """The pipeline with passes that respect layouts, where `module` has them.
 
     Raises:
-        PlaceError: a pass gives wrong results on `module`, where it stands.
+        PositionError: a pass gives wrong results on `module`, where it stands.
     """
-    place = module.place
+    place = module.position
     if place is not None and place.has_layouts:
         reason = str(place)
     elif module._core.depends_on_layouts():
@@ -418,7 +420,7 @@ def at_place(pipeline: Pipeline, module: HloModule) -> Pipeline:
         (_AFTER_FUSION if after_fusion else frozenset(), "after fusion"),
     ):
         if wrong := names & known:
-            raise PlaceError(
+            raise PositionError(
                 f"{min(wrong)!r} gives wrong results here, {reason}: XLA runs it "
                 f"{when} only"
             )

@@ -32,7 +32,7 @@ Prefix = tuple[Int64Array, ...]
 
 
 @dataclass(frozen=True)
-class Stop:
+class DecisionPoint:
     """Where to decide, and what.
 
     Attributes:
@@ -67,7 +67,7 @@ class Game:
     def __init__(
         self,
         module: HloModule | str | os.PathLike[str],
-        stops: Sequence[Stop],
+        stops: Sequence[DecisionPoint],
         *,
         duplicate_compared: bool = False,
     ) -> None:
@@ -80,7 +80,7 @@ class Game:
         self.stops = tuple(stops)
         self.duplicate_compared = duplicate_compared
         if not self.stops:
-            raise ArgumentError("a game needs at least one Stop to decide at")
+            raise ArgumentError("a game needs at least one DecisionPoint to decide at")
         self._is_given = False
         self._positions: OrderedDict[tuple[bytes, ...], _Position] = OrderedDict()
         self._fingerprints: dict[tuple[bytes, ...], str] = {}
@@ -93,8 +93,10 @@ class Game:
         pass; where there is none, XLA keeps every original.
         """
         game = cls(
-            HloModule._wrap(alternatives._capture.module(), place=alternatives._place),
-            [Stop(alternatives.pass_names, default=xla_pass(alternatives))],
+            HloModule._wrap(
+                alternatives._capture.module(), position=alternatives._place
+            ),
+            [DecisionPoint(alternatives.pass_names, default=xla_pass(alternatives))],
         )
         game._positions[()] = _Position(alternatives)
         game._is_given = True
@@ -105,7 +107,7 @@ class Game:
 
         Raises:
             ArgumentError: nothing is left to decide.
-            PlaceError: XLA's pipeline does not come by the stop.
+            PositionError: XLA's pipeline does not come by the stop.
             PassError, CompileError: a pass fails on the module.
         """
         if len(prefix) >= len(self.stops):
@@ -203,7 +205,7 @@ class Game:
                 translated[place] = decisions[index]
         return translated
 
-    def essence(self, decided: Prefix) -> Prefix:
+    def canonical(self, decided: Prefix) -> Prefix:
         """`decided`, without the decisions that make no difference.
 
         Those keep the original (0) or, where all is left to XLA, are left to it (-1).
@@ -323,7 +325,7 @@ def _names(alternative: Alternative) -> tuple[object, ...]:
     return tuple(names)
 
 
-def _arrive(env: HloEnv, stop: Stop) -> Alternatives:
+def _arrive(env: HloEnv, stop: DecisionPoint) -> Alternatives:
     if stop.where:
         env.run_until(stop.where, occurrence=stop.occurrence)
     if stop.first:

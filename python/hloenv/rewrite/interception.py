@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from .._native import core
-from ..errors import HloEnvError, InterceptError, PlaceError, PlaceWarning
+from ..errors import HloEnvError, InterceptError, PositionError, PositionWarning
 from ..hlo.module import HloModule, as_module
 from ..hlo.passes import as_pipeline, to_core
 from ..hlo.pipeline import needed_passes
@@ -167,7 +167,7 @@ class LiveStage:
         """Leaves the pass out; the compiler is told that nothing changed.
 
         What comes later may rely on it: XLA may fail, and in rare cases never end,
-        without a pass that `needed_passes()` lists; a PlaceWarning says so.
+        without a pass that `needed_passes()` lists; a PositionWarning says so.
 
         Raises:
             InterceptError: the compiler has gone on.
@@ -176,7 +176,7 @@ class LiveStage:
         if self.name in {each.name for each in needed_passes()}:
             warnings.warn(
                 f"XLA cannot do without {self.name!r}, and may fail or never end",
-                PlaceWarning,
+                PositionWarning,
                 stacklevel=2,
             )
         self._pipeline._core.skip()
@@ -248,10 +248,10 @@ class Interception:
             occurrence: which arrival there, counted from here, from 1.
 
         Raises:
-            PlaceError: the pipeline ended without coming by.
+            PositionError: the pipeline ended without coming by.
         """
         if not where.strip("/") or occurrence < 1:
-            raise PlaceError(
+            raise PositionError(
                 "run_until takes the name or path of a pass and an occurrence from 1, "
                 f"not {where!r} and {occurrence}"
             )
@@ -261,7 +261,7 @@ class Interception:
         self._core.run_until(where, occurrence)
         self._advance()
         if self._stage is None:
-            raise PlaceError(
+            raise PositionError(
                 f"XLA's pipeline for target {self.target!r} ended without coming by "
                 f"{where!r} {'again' if occurrence == 1 else f'{occurrence} times'}"
             )

@@ -34,7 +34,7 @@ from .alternatives import Alternatives, Decisions, as_decisions, capture
 Source = HloModule | str | bytes | os.PathLike[str]
 
 
-class Lab:
+class Sandbox:
     """Runs calls in a child process; made by `isolated`.
 
     Every method raises what the work itself raised, or else
@@ -152,7 +152,7 @@ class Lab:
             self._child.close()
             self._child = None
 
-    def __enter__(self) -> Lab:
+    def __enter__(self) -> Sandbox:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -167,7 +167,7 @@ class Lab:
 
 def isolated(
     *, timeout_s: float | None = 300.0, max_memory_bytes: int | None = None
-) -> Lab:
+) -> Sandbox:
     """A lab: what kills XLA there is an exception here.
 
     Args:
@@ -179,7 +179,7 @@ def isolated(
         ArgumentError: less memory than XLA's libraries need.
     """
     check_memory(max_memory_bytes)
-    return Lab(timeout_s=timeout_s, max_memory_bytes=max_memory_bytes)
+    return Sandbox(timeout_s=timeout_s, max_memory_bytes=max_memory_bytes)
 
 
 def _read(source: str | bytes | os.PathLike[str]) -> str | bytes:

@@ -17,7 +17,7 @@ from ..hlo.module import HloModule
 from ..hlo.passes import to_core
 from ..runtime.interpreter import as_bytes, interpret
 from ..runtime.random_inputs import random_inputs
-from ..runtime.upcast import widened, widened_inputs
+from ..runtime.upcast import upcast_inputs, upcast_to_float64
 from .alternatives import Alternatives
 
 # Relative differences in float64: below the first nothing is left to explain, and
@@ -75,7 +75,7 @@ def verify_alternatives(
 
     Raises:
         ArgumentError: the inputs do not fit, or the alternatives cannot be written in
-            float64 (`widened`).
+            float64 (`upcast_to_float64`).
         ExecuteError: the evaluator does not know an instruction.
     """
     module = HloModule._wrap(alternatives._capture.module())
@@ -101,8 +101,8 @@ def _verify_in_float64(
     explain is replaced by the same rewrite of the upcast module, where the passes find
     it there.
     """
-    graph = widened(alternatives.module)
-    arrays = widened_inputs(graph, inputs)
+    graph = upcast_to_float64(alternatives.module)
+    arrays = upcast_inputs(graph, inputs)
     records = [
         ChoiceError(*record)
         for record in core.verify_graph(
@@ -156,7 +156,7 @@ def _recaptured(
     alternatives: Alternatives, arrays: Sequence[Any]
 ) -> dict[tuple[object, ...], ChoiceError]:
     """Errors of the choices that the passes find in the upcast module, by name."""
-    wide = widened(HloModule._wrap(alternatives._capture.module()))
+    wide = upcast_to_float64(HloModule._wrap(alternatives._capture.module()))
     specs = [to_core(each) for each in alternatives._pipelines]
     try:
         capture = core.capture(wide._core, specs)
@@ -180,9 +180,9 @@ def _compare_modules(
 ) -> ChoiceError:
     """Compares the outputs of the module that one choice gives with the original's."""
     decisions = alternatives.reject_all()
-    original = interpret(widened(alternatives.apply(decisions)), *arrays)
+    original = interpret(upcast_to_float64(alternatives.apply(decisions)), *arrays)
     decisions[record.alternative] = record.choice
-    decided = interpret(widened(alternatives.apply(decisions)), *arrays)
+    decided = interpret(upcast_to_float64(alternatives.apply(decisions)), *arrays)
     absolute = relative = 0.0
     num_nans_lost = 0
     for want, got in zip(original, decided, strict=True):

@@ -8,7 +8,7 @@ from .executable import Executable, compile
 from .ffi import register_target
 from .interpreter import interpret
 from .random_inputs import random_inputs
-from .upcast import widened
+from .upcast import upcast_to_float64
 
 __all__ = [
     "Executable",
@@ -18,5 +18,5 @@ __all__ = [
     "interpret",
     "random_inputs",
     "register_target",
-    "widened",
+    "upcast_to_float64",
 ]

@@ -54,7 +54,7 @@ def compile(
             custom call in it.
         ForkError: this process was forked from one that had compiled: start it with
             "spawn" or "forkserver".
-        PlaceError: XLA does not come by the module's place again.
+        PositionError: XLA does not come by the module's place again.
     """
     module = as_module(module)
     _check_finish(finish)
@@ -65,7 +65,7 @@ def compile(
         child.try_compile(
             module.to_proto(),
             {
-                "place": position.as_tuple(module.place),
+                "place": position.as_tuple(module.position),
                 "decided": decided_of(module),
                 "finish": finish,
             },
@@ -81,7 +81,7 @@ def legalized(module: HloModule, finish: Finish) -> HloModule:
 
     Raises:
         CompileError: as `compile`.
-        PlaceError: as `compile`.
+        PositionError: as `compile`.
     """
     _check_finish(finish)
     ffi.register_for(module)
@@ -101,7 +101,7 @@ def _check_finish(finish: str) -> None:
 
 
 def _has_early_fusions(module: HloModule) -> bool:
-    return module.place is None and "fusion" in module.opcode_counts()
+    return module.position is None and "fusion" in module.opcode_counts()
 
 
 class Executable:

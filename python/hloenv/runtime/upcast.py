@@ -32,7 +32,7 @@ _CALL_TARGET = re.compile(r'\bcustom-call\(.*?custom_call_target="([^"]*)"')
 _ALTERNATIVE = "hloenv.alternative"
 
 
-def widened(module: HloModule) -> HloModule:
+def upcast_to_float64(module: HloModule) -> HloModule:
     """The module with float64 in the place of every narrower float.
 
     Alternative graphs stay alternative graphs: their choices are upcast too. A
@@ -103,11 +103,11 @@ def _widen_cast(line: str, cast: re.Match[str], dtypes: dict[str, str]) -> list[
     return [narrow, _widen(wide)]
 
 
-def widened_inputs(module: HloModule, inputs: Sequence[Array | None]) -> list[Any]:
-    """`inputs` of a module as inputs of `widened` of it, a module given here.
+def upcast_inputs(module: HloModule, inputs: Sequence[Array | None]) -> list[Any]:
+    """`inputs` of a module as inputs of `upcast_to_float64` of it, a module given here.
 
     Args:
-        module: the widened one.
+        module: the upcast_to_float64 one.
         inputs: one array for each input leaf; None for tokens.
     """
     return [

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Searches: one ask/tell interface over the decisions of a `Game`.
 
-    stop = Stop(("fusion", "general-fusion"), where="fusion", default="fusion")
+    stop = DecisionPoint(("fusion", "general-fusion"), where="fusion", default="fusion")
     game = Game(module, [stop])
     search = get_search("evolve", game, seed=0)
-    while (prefix := search.ask()) is not None and len(search.told) < 200:
+    while (prefix := search.ask()) is not None and len(search.history) < 200:
         search.tell(prefix, seconds_of(game.play(prefix)))
 
 `hloenv.search.run_search` does this with estimates, and measures the best of them.

@@ -39,7 +39,7 @@ class Search:
         name: as in `list_searches`, with its specification.
         game: what is decided.
         seed: of everything that the search draws.
-        told: everything that was told, in order; infinite seconds for what failed.
+        history: every proposal with its seconds, in order; infinite where it failed.
         best: the fastest of it, the first of several; None as long as all failed.
     """
 
@@ -54,7 +54,7 @@ class Search:
         self._restart()
 
     def _restart(self) -> None:
-        self.told: list[tuple[Prefix, float]] = []
+        self.history: list[tuple[Prefix, float]] = []
         self.best: tuple[Prefix, float] | None = None
         self._rng = np.random.default_rng(self.seed)
         self._known: dict[tuple[bytes, ...], float] = {}
@@ -89,7 +89,7 @@ class Search:
             )
         asked = self._asked
         seconds = math.inf if math.isnan(seconds) else float(seconds)
-        self.told.append((asked, seconds))
+        self.history.append((asked, seconds))
         if math.isfinite(seconds) and (self.best is None or seconds < self.best[1]):
             self.best = (asked, seconds)
         self._known[self._key(asked)] = seconds
@@ -114,12 +114,12 @@ class Search:
         return None
 
     def _key(self, prefix: Prefix) -> tuple[bytes, ...]:
-        return tuple(each.tobytes() for each in self.game.essence(prefix))
+        return tuple(each.tobytes() for each in self.game.canonical(prefix))
 
     @property
     def curve(self) -> list[float]:
         """The least seconds so far, after each `tell`; infinite before any worked."""
-        return list(accumulate((seconds for _, seconds in self.told), min))
+        return list(accumulate((seconds for _, seconds in self.history), min))
 
     def state_dict(self) -> dict[str, Any]:
         """What `load_state_dict` needs to go on here: plain data, for JSON."""
@@ -128,7 +128,7 @@ class Search:
             "seed": self.seed,
             "told": [
                 [_digest(prefix), seconds if math.isfinite(seconds) else None]
-                for prefix, seconds in self.told
+                for prefix, seconds in self.history
             ],
         }
 
@@ -151,7 +151,7 @@ class Search:
             prefix = self.ask()
             if prefix is None or _digest(prefix) != digest:
                 raise ArgumentError(
-                    f"after {len(self.told)} proposals the state goes on otherwise "
+                    f"after {len(self.history)} proposals the state goes on otherwise "
                     "than the search: it is of another game, or another version"
                 )
             self.tell(prefix, math.inf if seconds is None else seconds)

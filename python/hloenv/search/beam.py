@@ -8,7 +8,7 @@ from ..rewrite.game import Game, Prefix
 from .base import Proposals, Search, register_search
 from .initial import starting_points
 from .neighborhood import step, vary
-from .scores import Flip, Promise
+from .scores import Flip, GainScore
 
 
 class Beam(Search):
@@ -34,11 +34,11 @@ class Beam(Search):
 
     def _proposals(self) -> Proposals:
         starts = starting_points(self.game)
-        promise = Promise(self.game)
+        gain_score = GainScore(self.game)
         # Sorted by time, each with the changes that were not tried on it.
         beam: list[tuple[float, Prefix, list[Flip]]] = []
         for start in starts:
-            beam.append(((yield start), start, promise.flips(start)))
+            beam.append(((yield start), start, gain_score.flips(start)))
         beam.sort(key=lambda member: member[0])
         del beam[self._width :]
         while True:
@@ -47,7 +47,7 @@ class Beam(Search):
                 for child in self._expand(member, flips, starts):
                     seconds = yield child
                     if len(found) < self._width or seconds < found[-1][0]:
-                        found.append((seconds, child, promise.flips(child)))
+                        found.append((seconds, child, gain_score.flips(child)))
                         found.sort(key=lambda each: each[0])
                         del found[self._width :]
             beam = found

@@ -87,13 +87,13 @@ class Candidate:
 
 
 @dataclass
-class Found:
+class SearchResult:
     """What a search found.
 
     Attributes:
         default_s: estimate of XLA's own decisions; NaN when there is none.
-        tried: candidates whose modules differ and that could be estimated, in order.
-        num_estimates: candidates that the search proposed, and was told about.
+        evaluated: candidates with different modules and an estimate, in order.
+        num_estimates: candidates that the search proposed and that were estimated.
         measured: those that were measured, with their measurements, best estimate
             first.
         best: the fastest of them; None when nothing is faster than the baseline, or
@@ -106,7 +106,7 @@ class Found:
     """
 
     default_s: float = float("nan")
-    tried: list[Candidate] = field(default_factory=list)
+    evaluated: list[Candidate] = field(default_factory=list)
     num_estimates: int = 0
     measured: list[tuple[Candidate, Measurement]] = field(default_factory=list)
     best: Candidate | None = None
@@ -122,7 +122,7 @@ class Found:
     def to_json(self) -> dict[str, Any]:
         """Decisions, estimates and speed-ups; no modules and no durations."""
         return {
-            "tried": len(self.tried),
+            "evaluated": len(self.evaluated),
             "measured": [
                 {
                     "decisions": _plain(candidate.prefix),
@@ -153,7 +153,7 @@ def run_search(
     budget: Budget | None = None,
     on_estimate: Callable[[Prefix, Estimate], None] | None = None,
     on_measurement: Callable[[Result], None] | None = None,
-) -> Found:
+) -> SearchResult:
     """Lets a search propose, estimates that, and measures the best of it.
 
     A search that has been told something already (`load_state_dict`) goes on from
@@ -191,7 +191,7 @@ def search(
     seed: int = 0,
     on_estimate: Callable[[Prefix, Estimate], None] | None = None,
     on_measurement: Callable[[Result], None] | None = None,
-) -> Found:
+) -> SearchResult:
     """Looks for decisions about some alternatives that run faster than the baseline.
 
     `run_search` on a game of one stop.
@@ -256,7 +256,7 @@ class _Run:
         self._search = search
         self._game = search.game
         self._budget = budget
-        self._found = Found()
+        self._found = SearchResult()
         self._started = time.perf_counter()
         # By fingerprint: what differs in decisions alone is estimated once.
         self._estimates: dict[str, Estimate] = {}
@@ -268,7 +268,7 @@ class _Run:
         baseline: HloModule | None,
         on_estimate: Callable[[Prefix, Estimate], None] | None,
         on_measurement: Callable[[Result], None] | None,
-    ) -> Found:
+    ) -> SearchResult:
         found, search = self._found, self._search
         default = self._game.complete()
         if not any(len(each) for each in default):
@@ -278,7 +278,7 @@ class _Run:
             )
         found.estimate_curve = [(0.0, seconds) for seconds in search.curve]
         share = 1.0 if evaluator is None else _SHARE_FOR_ESTIMATES
-        while len(search.told) < self._budget.estimates and self._has_time(share):
+        while len(search.history) < self._budget.estimates and self._has_time(share):
             prefix = search.ask()
             if prefix is None:
                 break
@@ -288,10 +288,10 @@ class _Run:
             found.estimate_curve.append((self._elapsed(), best_s))
             if on_estimate is not None:
                 on_estimate(prefix, estimate)
-        found.num_estimates = len(search.told)
-        if search.told:
-            found.default_s = search.told[0][1]
-        found.tried = list(self._different())
+        found.num_estimates = len(search.history)
+        if search.history:
+            found.default_s = search.history[0][1]
+        found.evaluated = list(self._different())
         if evaluator is not None:
             self._measure(evaluator, baseline or self._game.module, on_measurement)
         return found
@@ -309,7 +309,7 @@ class _Run:
     def _different(self) -> Iterator[Candidate]:
         """What was told, without what failed and what is the same module."""
         seen = set()
-        for prefix, seconds in self._search.told:
+        for prefix, seconds in self._search.history:
             if seconds == float("inf"):
                 continue
             fingerprint = self._game.fingerprint(prefix)
@@ -324,7 +324,7 @@ class _Run:
         report: Callable[[Result], None] | None,
     ) -> None:
         found = self._found
-        chosen = sorted(found.tried, key=lambda each: each.estimate_s)
+        chosen = sorted(found.evaluated, key=lambda each: each.estimate_s)
         chosen = chosen[: self._budget.measurements]
         results: dict[int, Measurement] = {}
         fastest = 0.0

@@ -20,14 +20,14 @@ class Evolve(Search):
         game: what is decided.
         seed: of all that is drawn.
         size: of the population.
-        contestants: members among which the fastest becomes a parent.
+        methods: members among which the fastest becomes a parent.
     """
 
     def __init__(
-        self, game: Game, *, seed: int = 0, size: int = 16, contestants: int = 3
+        self, game: Game, *, seed: int = 0, size: int = 16, methods: int = 3
     ) -> None:
         self._size = size
-        self._contestants = contestants
+        self._methods = methods
         super().__init__(game, seed=seed)
 
     def _proposals(self) -> Proposals:
@@ -61,7 +61,7 @@ class Evolve(Search):
 
     def _parent(self, population: list[tuple[float, Prefix]]) -> int:
         """Position of the fastest of a few."""
-        count = min(self._contestants, len(population))
+        count = min(self._methods, len(population))
         return int(self._rng.choice(len(population), count, replace=False).min())
 
 

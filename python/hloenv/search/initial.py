@@ -90,4 +90,4 @@ def _beside_accepted(game: Game) -> Iterator[Prefix]:
 
 
 def _key(game: Game, prefix: Prefix) -> tuple[bytes, ...]:
-    return tuple(each.tobytes() for each in game.essence(prefix))
+    return tuple(each.tobytes() for each in game.canonical(prefix))

@@ -14,7 +14,7 @@ from ..rewrite.game import Game, Prefix
 from .base import Proposals, Search, register_search
 from .initial import starting_points
 from .neighborhood import other_choices
-from .scores import Promise
+from .scores import GainScore
 
 
 @dataclass
@@ -72,7 +72,7 @@ class TreeSearch(Search):
         super().__init__(game, seed=seed)
 
     def _proposals(self) -> Proposals:
-        self._promise = Promise(self.game)
+        self._promise = GainScore(self.game)
         self._starts = starting_points(self.game)
         root = _Node(self._starts[0], (), np.zeros(0, np.int64), [])
         first_s = math.inf

@@ -14,7 +14,7 @@ from ..rewrite.game import Game, Prefix
 from .base import Proposals, Search, register_search
 from .initial import starting_points
 from .neighborhood import vary
-from .scores import Promise
+from .scores import GainScore
 
 # Names that are shorter than Optuna's.
 _SAMPLERS = {
@@ -85,12 +85,12 @@ class OptunaSearch(Search):
 
     def _parameters(self, best: Prefix) -> dict[tuple[int, int], int]:
         """From stop and alternative to the number of choices."""
-        promise = Promise(self.game)
+        gain_score = GainScore(self.game)
         per_stop = max(1, self._size // len(self.game.stops))
         found = {}
         for stop in range(len(best)):
             alternatives = self.game.alternatives(best[:stop])
-            weights = promise.weights(alternatives)
+            weights = gain_score.weights(alternatives)
             for index in np.argsort(-weights, kind="stable")[:per_stop].tolist():
                 found[stop, index] = int(alternatives.num_choices[index])
         return found

@@ -15,7 +15,7 @@ from ..cost.roofline import node_seconds
 from ..measurement.store import Store
 from ..policies.base import UnknownPolicyError
 from ..policies.estimated import STEPS
-from ..rewrite.choice_effects import Effects
+from ..rewrite.choice_deltas import ChoiceDeltas
 
 if TYPE_CHECKING:
     from ..cost.base import Estimator
@@ -81,7 +81,7 @@ class Searched(_Estimated):
         game = Game.of(alternatives)
         search = get_search(self._search, game, seed=self._seed)
         budget = len(starting_points(game)) + self._steps
-        while len(search.told) < budget and (prefix := search.ask()) is not None:
+        while len(search.history) < budget and (prefix := search.ask()) is not None:
             search.tell(prefix, self._seconds(alternatives, prefix[0]))
         return game.default() if search.best is None else search.best[0][0]
 
@@ -126,7 +126,7 @@ class GreedyKernels(_Estimated):
         left = self._steps - len(times)
         best = int(np.argmin(times))
         decisions, seconds = starts[best], times[best]
-        effects = Effects(alternatives, node_seconds)
+        effects = ChoiceDeltas(alternatives, node_seconds)
         blocks = self._blocks(alternatives, effects, decisions)
         while blocks and left > 0:
             block = blocks.popleft()
@@ -147,7 +147,7 @@ class GreedyKernels(_Estimated):
         return decisions
 
     def _blocks(
-        self, alternatives: Alternatives, effects: Effects, decisions: Int64Array
+        self, alternatives: Alternatives, effects: ChoiceDeltas, decisions: Int64Array
     ) -> deque[list[tuple[int, int]]]:
         """(alternative, choice) by what static cost says it changes, in blocks."""
         now = effects.change[effects.first + decisions]

@@ -10,7 +10,7 @@ import numpy as np
 from .._typing import Float64Array, Int64Array
 from ..cost.roofline import node_seconds
 from ..rewrite.alternatives import Alternatives
-from ..rewrite.choice_effects import Effects
+from ..rewrite.choice_deltas import ChoiceDeltas
 from ..rewrite.game import Game, Prefix
 from .neighborhood import relevant
 
@@ -32,7 +32,7 @@ class Flip:
     change_s: float
 
 
-class Promise:
+class GainScore:
     """Static costs of single choices, kept for the captures seen last."""
 
     def __init__(self, game: Game, *, kept: int = 64) -> None:
@@ -45,7 +45,7 @@ class Promise:
         known = self._costs.get(id(alternatives))
         if known is None:
             if len(alternatives):
-                effects = Effects(alternatives, node_seconds)
+                effects = ChoiceDeltas(alternatives, node_seconds)
                 known = (alternatives, effects.first, effects.change)
             else:
                 known = (alternatives, np.zeros(0, np.int64), np.zeros(0))

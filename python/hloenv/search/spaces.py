@@ -12,36 +12,38 @@ from ..hlo.passes import Pass
 from ..hlo.pipeline import finish
 from ..policies import Policy
 from ..rewrite.alternatives import as_decisions
-from ..rewrite.game import Game, Prefix, Stop
+from ..rewrite.game import DecisionPoint, Game, Prefix
 from ..rewrite.interception import intercept
 
-_DOTS = Stop(("dot-lowering",), where="fusion")
+_DOTS = DecisionPoint(("dot-lowering",), where="fusion")
 # Up to 8x40x50 loops are faster as a rule; Eigen catches up at about 4x64x64.
 # scripts/tune_rules.py sets it.
 SMALL_DOT_PRODUCTS = 16000
 
 
-def small_dots(max_products: int = SMALL_DOT_PRODUCTS) -> Stop:
+def small_dots(max_products: int = SMALL_DOT_PRODUCTS) -> DecisionPoint:
     """Loops for dots of at most so many products."""
-    return Stop((Pass("dot-lowering", max_products=max_products),), where="fusion")
+    return DecisionPoint(
+        (Pass("dot-lowering", max_products=max_products),), where="fusion"
+    )
 
 
 _SMALL_DOTS = small_dots()
-_FUSION = Stop(("fusion", "general-fusion"), where="fusion", default="fusion")
+_FUSION = DecisionPoint(("fusion", "general-fusion"), where="fusion", default="fusion")
 _FUSION_THERE = replace(_FUSION, where="")  # where the stop before was
-_MORE = Stop(("general-fusion",), where="fusion", first=("fusion",))
-_AGAIN = Stop(("general-fusion",))
-_ALGSIMP = Stop(("algsimp", "cse"))
-_ALGSIMP_ALONE = Stop(("algsimp",))
-_SIMPLIFY = Stop(("general-simplify",), where="simplification")
-_REORDER = Stop(("reassociate", "merge-dots"), where="simplification")
-_SPLIT = Stop(
+_MORE = DecisionPoint(("general-fusion",), where="fusion", first=("fusion",))
+_AGAIN = DecisionPoint(("general-fusion",))
+_ALGSIMP = DecisionPoint(("algsimp", "cse"))
+_ALGSIMP_ALONE = DecisionPoint(("algsimp",))
+_SIMPLIFY = DecisionPoint(("general-simplify",), where="simplification")
+_REORDER = DecisionPoint(("reassociate", "merge-dots"), where="simplification")
+_SPLIT = DecisionPoint(
     ("cpu-parallel-task-assigner",),
     where="cpu-parallel-task-assigner",
     default="cpu-parallel-task-assigner",
 )
-_LAYOUT = Stop(("general-layout",), where="fusion")
-_IN_ORDER = Stop(("thunk-order",), where="copy-insertion")
+_LAYOUT = DecisionPoint(("general-layout",), where="fusion")
+_IN_ORDER = DecisionPoint(("thunk-order",), where="copy-insertion")
 
 
 _SIMPLER = (
@@ -53,7 +55,7 @@ _SIMPLER = (
     (_SIMPLIFY, "fewest-ops"),
     (_SIMPLIFY, "least-bytes"),
 )
-_FRONTS = (
+_VARIANTS = (
     *_SIMPLER,
     (_REORDER, "fewest-ops"),
     (_REORDER, "least-bytes"),
@@ -72,25 +74,25 @@ class Space:
         name: in reports and on the command line.
         summary: what is decided, and where.
         stops: of a `Game`; empty where XLA's own pipeline is intercepted.
-        live: names of the passes that are decided each time XLA comes by them, in its
-            own pipeline.
-        fronts: other ways to arrive at the first stop, for searches: a stop before it,
-            and the policy that decides there.
+        live: names of the passes that are decided at each of their invocations in
+            XLA's own pipeline.
+        variants: pre-fusion variants, for searches: an earlier decision point, and the
+            policy that decides there.
     """
 
     name: str
     summary: str
-    stops: tuple[Stop, ...] = ()
+    stops: tuple[DecisionPoint, ...] = ()
     live: frozenset[str] = frozenset()
-    fronts: tuple[tuple[Stop, str], ...] = ()
+    variants: tuple[tuple[DecisionPoint, str], ...] = ()
 
     @property
     def definition(self) -> str:
         """Everything that is decided, where, and with which options."""
         live = [f"live {name}" for name in sorted(self.live)]
         stops = [repr(stop) for stop in self.stops]
-        fronts = [f"front {stop!r} by {policy}" for stop, policy in self.fronts]
-        return "; ".join((*live, *stops, *fronts)) or self.name
+        variants = [f"front {stop!r} by {policy}" for stop, policy in self.variants]
+        return "; ".join((*live, *stops, *variants)) or self.name
 
 
 SPACES = {
@@ -173,21 +175,21 @@ SPACES = {
             "simplify-and-fusion",
             "fusion, and before it one of several ways to simplify, for searches",
             (_FUSION,),
-            fronts=_FRONTS,
+            variants=_VARIANTS,
         ),
         Space(
             "joint",
             "as simplify-and-fusion, and before fusion loops for small dots, and then "
             "which computations run their steps in order",
             (_DOTS, _FUSION_THERE, _IN_ORDER),
-            fronts=_FRONTS,
+            variants=_VARIANTS,
         ),
         Space(
             "careful",
             "as joint, but loops only for dots of at most 16,000 products, and no "
             "other order of sums",
             (_SMALL_DOTS, _FUSION_THERE, _IN_ORDER),
-            fronts=_SIMPLER,
+            variants=_SIMPLER,
         ),
         Space(
             "split",
@@ -198,7 +200,7 @@ SPACES = {
             "joint-split",
             "as joint, and after fusion which operations are split among threads",
             (_DOTS, _FUSION_THERE, _SPLIT, _IN_ORDER),
-            fronts=_FRONTS,
+            variants=_VARIANTS,
         ),
     )
 }

@@ -60,7 +60,7 @@ def transcendental_weights(graph: HloGraph) -> Float64Array:
 
 def choice_costs(alternatives: Alternatives) -> CostDelta:
     """The static cost differences of a capture."""
-    effects = Effects(alternatives, count_weights)
+    effects = ChoiceDeltas(alternatives, count_weights)
     changes = [
         effects.change_of(weights)
         for weights in (flop_weights, transcendental_weights, byte_weights)
@@ -68,7 +68,7 @@ def choice_costs(alternatives: Alternatives) -> CostDelta:
     return CostDelta(effects.first, effects.change, *changes)
 
 
-class Effects:
+class ChoiceDeltas:
     """What each choice does if it alone is taken.
 
     X counts the choices of all alternatives, one alternative after the other, the

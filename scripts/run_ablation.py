@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What an oracle of single decisions reaches, and where the time of modules goes.
+"""What an ablation of single decisions reaches, and where the time of modules goes.
 
 For each module of a random sample of the dataset's validation split: every fusion
 decision that differs from XLA's own is tried alone (kernel cache), the good ones are
@@ -8,7 +8,7 @@ taken together, and so is the best other way to simplify before; all three are t
 compiled, compared and timed. More than that a search has to find in decisions that are
 good only together, or in other early ones:
 
-    python scripts/run_oracle.py --modules 40 --doc docs/leaderboard/oracle.md
+    python scripts/run_ablation.py --modules 40 --doc docs/leaderboard/ablation.md
 
 Results are kept: a run that is started again does what is missing.
 """
@@ -28,7 +28,7 @@ from pathlib import Path
 import numpy as np
 
 from hloenv import dataset
-from hloenv.bench.ablation import ask_oracle
+from hloenv.bench.ablation import ablate
 from hloenv.bench.entries import sample
 from hloenv.bench.rows import geometric_mean
 from hloenv.bench.statistics import clustered_interval
@@ -47,7 +47,7 @@ LONG_S = 20e-6
 
 
 @dataclass
-class Found:
+class SearchResult:
     """One line of the table; times in seconds, measured where not said otherwise."""
 
     module: str
@@ -55,11 +55,11 @@ class Found:
     shares: dict[str, float]
     num_singles: int
     num_better: int
-    estimated: list[float]  # default over best single, all together, best front
+    estimated: list[float]  # default over best single, all together, best variant
     best: float  # the best of them measured afresh; 1 if XLA's own is faster
 
 
-def look(name: str, text: str, store_path: str) -> Found:
+def look(name: str, text: str, store_path: str) -> SearchResult:
     """All about one module; runs in a child process."""
     module = HloModule.from_text(text)
     with (
@@ -67,32 +67,32 @@ def look(name: str, text: str, store_path: str) -> Found:
         KernelCache(store=store) as cache,
         Evaluator(Settings(timeout_s=120), store=store, workers=1) as evaluator,
     ):
-        oracle = ask_oracle(module, get_space("simplify-and-fusion"), cache)
-        modules = oracle.decided
+        ablation = ablate(module, get_space("simplify-and-fusion"), cache)
+        modules = ablation.decided
         results = evaluator.evaluate(modules or [module], baseline=module)
         speedups = [each.speedup if each.is_ok else 1.0 for each in results]
         baseline_s = next(
             (each.baseline_median_ns * 1e-9 for each in results if each.is_ok),
-            oracle.default_s,
+            ablation.default_s,
         )
         best = max(range(len(speedups)), key=speedups.__getitem__)
         gain = 1.0
         if modules and speedups[best] > 1:
             again = evaluator.confirm(modules[best], baseline=module)
             gain = max(again.speedup, 1.0) if again.is_ok else 1.0
-    estimates = (oracle.single_s, oracle.together_s, oracle.front_s)
-    return Found(
+    estimates = (ablation.single_s, ablation.together_s, ablation.variant_s)
+    return SearchResult(
         name,
         baseline_s,
-        oracle.shares,
-        oracle.num_singles,
-        oracle.num_better,
-        [max(oracle.default_s / each, 1.0) for each in estimates],
+        ablation.shares,
+        ablation.num_singles,
+        ablation.num_better,
+        [max(ablation.default_s / each, 1.0) for each in estimates],
         gain,
     )
 
 
-def _interval(rows: list[Found], values: list[float]) -> str:
+def _interval(rows: list[SearchResult], values: list[float]) -> str:
     """The 95 % interval by repository, in words."""
     clusters: dict[str, list[float]] = {}
     for row, value in zip(rows, values, strict=True):
@@ -101,24 +101,24 @@ def _interval(rows: list[Found], values: list[float]) -> str:
     return "one repository" if math.isnan(low) else f"{low:.3f} to {high:.3f}"
 
 
-def page(rows: list[Found], args: argparse.Namespace) -> str:
+def page(rows: list[SearchResult], args: argparse.Namespace) -> str:
     """The results as Markdown."""
     kinds = ("dot", "convolution", "library call", "sort", "generated code")
 
-    def mean(some: list[Found], values: list[float]) -> str:
+    def mean(some: list[SearchResult], values: list[float]) -> str:
         return f"{geometric_mean(values):.3f} ({_interval(some, values)})"
 
     bests = sorted((row.best for row in rows), reverse=True)
     long = [row for row in rows if row.default_s >= LONG_S]
     lines = [
-        "# An oracle of single decisions",
+        "# An ablation of single decisions",
         "",
-        "Written by `scripts/run_oracle.py`; do not edit.",
+        "Written by `scripts/run_ablation.py`; do not edit.",
         "",
         f"* date: {datetime.datetime.now(datetime.UTC).date()}",
         f"* machine: {this_machine().cpu}, {os.cpu_count()} cores; one thread",
         f"* sources: commit {commit_of(source_root())}",
-        f"* command: `python scripts/run_oracle.py --split {args.split} --modules "
+        f"* command: `python scripts/run_ablation.py --split {args.split} --modules "
         f"{args.modules} --seed {args.seed} --min-instructions "
         f"{args.min_instructions} --max-instructions {args.max_instructions}`, "
         f"{len(rows)} modules done",
@@ -130,7 +130,7 @@ def page(rows: list[Found], args: argparse.Namespace) -> str:
         "| | speed-up (95 %) |",
         "| --- | ---: |",
     ]
-    for position, what in enumerate(("best single", "good ones together", "front")):
+    for position, what in enumerate(("best single", "good ones together", "variant")):
         estimates = [row.estimated[position] for row in rows]
         lines.append(f"| {what}, by estimate | {mean(rows, estimates)} |")
     lines += [
@@ -181,9 +181,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1e9, help="stop after this")
     parser.add_argument("--timeout", type=float, default=300, help="of one module")
     parser.add_argument(
-        "--results", default="oracle.jsonl", help="what was found so far"
+        "--results", default="ablation.jsonl", help="what was found so far"
     )
-    parser.add_argument("--store", default="oracle.sqlite", help="times of kernels")
+    parser.add_argument("--store", default="ablation.sqlite", help="times of kernels")
     parser.add_argument("--doc", type=Path, help="write the page to this file")
     args = parser.parse_args()
     low, high = args.min_instructions, args.max_instructions
@@ -197,12 +197,12 @@ def main() -> None:
     found = {}
     if results.exists():
         for line in results.read_text().splitlines():
-            row = Found(**json.loads(line))
+            row = SearchResult(**json.loads(line))
             found[row.module] = row
     names = [f"{record.source}/{record.name}" for record in records]
     missing = [i for i, name in enumerate(names) if name not in found]
     outcomes = run_jobs(
-        "run_oracle:look",
+        "run_ablation:look",
         [(names[i], records[i].text, args.store) for i in missing],
         workers=1,
         timeout=args.timeout,
