@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 import hloenv
-import jax
 
 
 def mlp(weights: list[jax.Array], x: jax.Array) -> jax.Array:

@@ -14,10 +14,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 import hloenv
-import jax
 
 LAYERS, HEADS, WIDTH, VOCABULARY, LENGTH, BATCH = 4, 4, 128, 512, 64, 4
 LEARNING_RATE, BETA1, BETA2, EPSILON = 1e-3, 0.9, 0.999, 1e-8

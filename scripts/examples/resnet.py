@@ -15,10 +15,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 import hloenv
-import jax
 
 STAGES, BLOCKS, WIDTH, CLASSES, SIZE, BATCH = 3, 2, 16, 10, 32, 4
 EPSILON = 1e-5

@@ -348,9 +348,8 @@ def test_plain_use_of_jax_sees_no_warning(jnp):
 
 @pytest.mark.compile
 def test_example_inputs_are_those_of_the_call():
-    import jax.numpy as jnp
-
     import jax
+    import jax.numpy as jnp
 
     def step(state, batch, unused, scale, *, power):
         return {"w": state["w"] * scale + batch["x"] ** power, "n": state["n"] + 1}

@@ -7,11 +7,11 @@ import gc
 import threading
 import warnings
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import jax
 from hloenv import HloModule, Pass, Pipeline
 from hloenv.errors import ArgumentTypeError, DecisionError, PassError
 from hloenv.jax import DonationWarning, FallbackWarning, from_jax, injection

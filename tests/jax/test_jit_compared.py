@@ -8,11 +8,11 @@ import statistics
 import time
 import warnings
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import jax
 from hloenv import HloModule
 from hloenv.errors import ArgumentError, DecisionError, HloEnvError
 from hloenv.jax import FallbackWarning, jit

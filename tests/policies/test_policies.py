@@ -289,9 +289,8 @@ def _swaps(fn, *shapes):
 
 @pytest.mark.jax
 def test_convolutions_keep_their_windows():
-    import jax.numpy as jnp
-
     import jax
+    import jax.numpy as jnp
 
     def convolution(x, kernel):
         return jax.lax.conv_general_dilated(

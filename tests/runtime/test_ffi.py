@@ -143,9 +143,8 @@ def test_modules_that_call_lapack_run(hlo_dir: Path, name: str):
 
 @pytest.mark.jax
 def test_lapack_computes_what_jax_computes():
-    import jax.numpy as jnp
-
     import jax
+    import jax.numpy as jnp
 
     def fn(a: Any) -> Any:
         q, r = jnp.linalg.qr(a)

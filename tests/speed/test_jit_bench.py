@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 import hloenv
-import jax
 
 from .ratio import Ratio, compare, geometric_mean, report
 
