@@ -6,6 +6,5 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bash scripts/setup.sh dev
 echo "== mkdocs build"
-# MkDocs' theme advertises its successor.
-NO_MKDOCS_2_WARNING=1 exec "${HLOENV_VENV:-.venv}/bin/mkdocs" build \
-  --strict --quiet --clean "$@"
+# Without --quiet, which turns off --strict as well. The theme advertises its successor.
+NO_MKDOCS_2_WARNING=1 exec "${HLOENV_VENV:-.venv}/bin/mkdocs" build --strict --clean "$@"

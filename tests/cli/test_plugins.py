@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Policies and searches that users wrote, on every command."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+from pathlib import Path
+
+import pytest
+
+import hloenv
+from hloenv import _plugins
+from hloenv.bench.methods import as_method
+from hloenv.cli import main
+from hloenv.errors import ArgumentError
+from hloenv.policies import base, describe_policy, get_policy, list_policies
+from hloenv.rewrite.game import Game
+from hloenv.search import get_search
+from support.paths import TESTDATA
+
+MODULE = TESTDATA / "hlo" / "simplifications.hlo"
+OWN = '''
+from hloenv.policies import register_policy
+from hloenv.search.base import Search
+
+def reject(alternatives):
+    """Keeps every original."""
+    return alternatives.reject_all()
+
+class Accept:
+    def __call__(self, alternatives):
+        return alternatives.decisions_for("algsimp")
+
+def reject_all(game, seed):
+    return game.reject_all() if hasattr(game, "reject_all") else 0
+
+class Once(Search):
+    """Proposes XLA's own decisions, and ends."""
+    def _proposals(self):
+        yield self.game.complete()
+
+number = 3
+register_policy("mine", "as reject", lambda _: reject)
+'''
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HLOENV_IMPORT", "")
+    path = tmp_path / "own.py"
+    path.write_text(OWN)
+    yield path
+    if "mine" in list_policies():
+        base._REGISTRY.remove("mine")
+
+
+def test_a_policy_of_a_file(own: Path):
+    alternatives = hloenv.HloEnv(MODULE).get_alternatives("algsimp")
+    assert not get_policy(f"{own}:reject")(alternatives).any()
+    assert get_policy(f"{own}:Accept")(alternatives).any()
+    assert describe_policy(f"{own}:reject").summary == "Keeps every original."
+    assert describe_policy(f"{own}:reject").origin == str(own)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("nothing", "has no 'nothing'; it has"), ("number", "is a int; a policy is")],
+)
+def test_what_is_no_policy_of_a_file(own: Path, name: str, message: str):
+    with pytest.raises(ArgumentError, match=message):
+        get_policy(f"{own}:{name}")
+
+
+@pytest.mark.parametrize("text", ["1/0", "import no_such_package", "def"])
+def test_a_file_that_fails(tmp_path: Path, text: str):
+    path = tmp_path / "fails.py"
+    path.write_text(text)
+    with pytest.raises(_plugins.PluginError, match=r"fails\.py cannot be imported"):
+        get_policy(f"{path}:policy")
+    with pytest.raises(_plugins.PluginError, match="no Python file"):
+        get_policy(f"{tmp_path}/missing.py:policy")
+
+
+def test_a_search_of_a_file(own: Path):
+    game = Game.of(hloenv.HloEnv(MODULE).get_alternatives("algsimp"))
+    search = get_search(f"{own}:Once", game)
+    prefix = search.ask()
+    assert len(prefix) == 1
+    search.tell(prefix, 1.0)
+    assert search.ask() is None
+    with pytest.raises(ArgumentError, match=r"has to make an hloenv\.search\.Search"):
+        get_search(f"{own}:reject_all", game)
+
+
+def test_an_import_registers_here_and_in_children(own: Path, capsys, monkeypatch):
+    monkeypatch.chdir(own.parent)
+    command = ["optimize", str(MODULE), "--pass", "algsimp", "--import", "own.py"]
+    assert main([*command, "--policy", "mine", "--json"]) == 0
+    assert '"accepted": 0' in capsys.readouterr().out
+    assert os.environ["HLOENV_IMPORT"] == str(own)
+    assert main(["bench", "--list"]) == 0
+    assert f"mine (from {own})" in capsys.readouterr().out.replace("\n", " ")
+
+
+def test_an_entry_point_registers(own: Path, monkeypatch):
+    entry = importlib.metadata.EntryPoint("own", "own_package", "hloenv.policies")
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [entry])
+    monkeypatch.syspath_prepend(own.parent)
+    own.rename(own.with_name("own_package.py"))
+    _plugins.load_entry_points.cache_clear()
+    assert "mine" in list_policies()
+    assert describe_policy("mine").origin == "own_package"
+    own.with_name("own_package.py").write_text("1/0")
+    monkeypatch.delitem(__import__("sys").modules, "own_package")
+    _plugins.load_entry_points.cache_clear()
+    with pytest.raises(_plugins.PluginError, match=r"'own' of .* ZeroDivisionError"):
+        list_policies()
+    monkeypatch.undo()
+    _plugins.load_entry_points.cache_clear()
+
+
+def test_rows_of_a_file_depend_on_its_text(own: Path):
+    definition = as_method(f"fusion/{own}:reject").definition
+    own.write_text(OWN + "\n# changed\n")
+    assert as_method(f"fusion/{own}:reject").definition != definition
+    assert as_method("fusion/xla").definition == "xla in " + (
+        as_method("fusion/xla").space.definition
+    )
+
+
+def test_optimize_decides_what_search_does_by_default(capsys):
+    assert main(["optimize", str(MODULE), "--json"]) == 0
+    assert capsys.readouterr().out.count('"alternatives"') == 4
+    assert main(["optimize", str(MODULE), "--until", "fusion"]) == 1
+    assert "add --pass PASS" in capsys.readouterr().err

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The code of the README and of the guide runs, and prints what the pages say."""
+
+from __future__ import annotations
+
+import html
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import page_code
+import pytest
+
+import hloenv
+from support.paths import ROOT
+
+# What a page needs beside hloenv itself.
+_NEEDS = {
+    "README.md": ("jax",),
+    "docs/guide/dataset.md": ("pyarrow",),
+    "docs/guide/jax.md": ("jax",),
+}
+_PAGES = [
+    "README.md",
+    *sorted(
+        path.relative_to(ROOT).as_posix()
+        for folder in ("guide", "design")
+        for path in (ROOT / "docs" / folder).glob("*.md")
+    ),
+]
+_MAX_NOT_RUN = 2
+
+
+def _marked(name: str) -> object:
+    marks = [pytest.mark.compile]
+    if name in _NEEDS:
+        marks.append(pytest.mark.needs(*_NEEDS[name]))
+    return pytest.param(name, marks=marks)
+
+
+@pytest.mark.parametrize("name", [_marked(name) for name in _PAGES])
+def test_the_code_of_a_page_runs(name: str, tmp_path: Path):
+    package = str(Path(hloenv.__file__).parent.parent)
+    child = subprocess.run(
+        [sys.executable, page_code.__file__, str(ROOT / name), str(ROOT)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": package},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert child.returncode == 0, child.stderr
+
+
+@pytest.mark.parametrize("name", _PAGES)
+def test_a_page_has_only_blocks_that_are_checked(name: str):
+    blocks = page_code.code_blocks(ROOT / name)
+    unknown = {each.line: each.language for each in blocks if not each.not_run}
+    unknown = {k: v for k, v in unknown.items() if v not in page_code.LANGUAGES}
+    assert unknown == {}
+    assert sum(bool(each.not_run) for each in blocks) <= _MAX_NOT_RUN
+
+
+def _failure(tmp_path: Path, page: str) -> str:
+    (tmp_path / "page.md").write_text(page)
+    child = subprocess.run(
+        [sys.executable, page_code.__file__, "page.md", str(ROOT)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return child.stderr if child.returncode else ""
+
+
+@pytest.mark.parametrize(
+    ("page", "failure"),
+    [
+        ("```python\nx = 1\n```\n\n```python\nprint(x)\n```\n\n```text\n1\n```\n", ""),
+        ("```python\nprint(1)\n```\n\n```text\n2\n```\n", "the page has\n2"),
+        ("```python\nprint(1)\n```\n\nIt is like\n\n```text\n2\n```\n", ""),
+        ("text\n\n```python\n1 / 0\n```\n", 'page.md", line 4'),
+        ("<!-- not run: it would fail -->\n```python\n1 / 0\n```\n", ""),
+        ("```console\n$ echo one two\none ...\n```\n", ""),
+        ("```console\n$ echo one\ntwo\n```\n", "the page has\ntwo"),
+        ("```console\n$ false\n```\n", "ended with 1"),
+        ('```hlo title="a.hlo"\nx\n```\n\n```console\n$ cat a.hlo\nx\n```\n', ""),
+        ('```cpp title="csrc/passes/registry.h"\nno such line\n```\n', "no such line"),
+    ],
+)
+def test_what_does_not_hold_fails(tmp_path: Path, page: str, failure: str):
+    found = _failure(tmp_path, page)
+    assert bool(found) == bool(failure)
+    assert failure in found
+
+
+def test_the_picture_is_of_its_module():
+    folder = ROOT / "docs" / "images"
+    alternatives = hloenv.HloEnv(folder / "example.hlo").get_alternatives(
+        "algsimp", "cse"
+    )
+    dot = hloenv.graph.to_dot(alternatives)
+    labels = {
+        line
+        for label in re.findall(r'label="([^"]*)"', dot)
+        for line in label.split("\\n")
+    }
+    picture = (folder / "alternatives.svg").read_text(encoding="utf-8")
+    assert labels == {
+        html.unescape(each) for each in re.findall(r">([^<>]+)</text>", picture)
+    }
