@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from ._plugins import load_entry_points, load_imports, origin_of
 from .errors import HloEnvError
 
 Made = TypeVar("Made")
@@ -31,11 +32,13 @@ class Info:
         name: as it is listed; a family's ends in ":" and what is to follow.
         summary: what it does, in a sentence.
         is_random: whether the seed makes a difference.
+        origin: what registered it: "hloenv", a file, or a module of another package.
     """
 
     name: str
     summary: str
     is_random: bool
+    origin: str = "hloenv"
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,12 @@ class Registry(Generic[Made]):
     """
 
     def __init__(
-        self, kind: str, plural: str, error: Callable[[str], HloEnvError]
+        self,
+        kind: str,
+        plural: str,
+        error: Callable[[str], HloEnvError],
+        *,
+        group: str = "",
     ) -> None:
         """An empty one.
 
@@ -63,7 +71,9 @@ class Registry(Generic[Made]):
             kind: of what is registered, as messages name it.
             plural: of the same.
             error: makes the error for an unknown name from its message.
+            group: of the entry points by which installed packages offer more.
         """
+        self._group = group
         self.kind = kind
         self._plural = plural
         self._error = error
@@ -99,7 +109,8 @@ class Registry(Generic[Made]):
                 raise ValueError(
                     f"a {self.kind} is named {each!r} already; choose another name"
                 )
-        self._entries[key] = _Entry(Info(name, summary, is_random), make)
+        info = Info(name, summary, is_random, origin_of(make))
+        self._entries[key] = _Entry(info, make)
         if alias:
             self._aliases[alias] = key
 
@@ -110,6 +121,7 @@ class Registry(Generic[Made]):
 
     def names(self, *, families: bool = False) -> tuple[str, ...]:
         """Names of all entries that need no specification, or of the families."""
+        self._load()
         names = (entry.info.name for entry in self._entries.values())
         return tuple(sorted(name for name in names if (":" in name) == families))
 
@@ -131,7 +143,14 @@ class Registry(Generic[Made]):
         make = entry.make
         return (load_attribute(make) if isinstance(make, str) else make), rest
 
+    def _load(self) -> None:
+        """Registers the parts that users offer, before the first use."""
+        load_imports()
+        if self._group:
+            load_entry_points(self._group)
+
     def _entry(self, spec: str) -> tuple[_Entry[Made], str | None]:
+        self._load()
         name = str(spec)
         name = self._aliases.get(name, name)
         entry = self._entries.get(name)

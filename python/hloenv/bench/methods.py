@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from .._plugins import digest_of
 from ..errors import ArgumentError
 from ..policies import describe_policy, get_policy
 from ..search.spaces import Space, get_space
@@ -66,7 +67,18 @@ class Method:
         """What its rows depend on beside the code and the settings."""
         if self.is_baseline:
             return get_baseline(self.player).definition
-        return f"{self.player} in {self.space.definition}"
+        own = digest_of(self._origin)
+        return f"{self.player}{own and f' ({own})'} in {self.space.definition}"
+
+    @property
+    def _origin(self) -> str:
+        if self.picks_rule:
+            return ""
+        if self.is_search:
+            from ..search import describe_search
+
+            return describe_search(self.search).origin
+        return describe_policy(self.player).origin
 
 
 # What a baseline decides.

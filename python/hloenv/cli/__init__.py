@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command `hloenv`: one file for each subcommand, `parser.py` for what they share.
+"""The command `hloenv`: one file for each subcommand, `parser.py` for the grammar.
 
 Exit codes: 0 done, 1 failed (one line on stderr says why), 2 wrong usage, 3 what -o
-asked for is not written, 130 stopped by Ctrl-C, 141 the reader of the output went away.
+asked for is not written, 130 interrupted by Ctrl-C, 141 broken pipe.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from .._interrupt import EXIT_INTERRUPT, raised
+from .._plugins import add_import
 from ..errors import HloEnvError, PositionWarning
-from .parser import make_parser
+from .parser import imports_of, make_parser
 from .sandbox import isolated
 
 _EXIT_FAILURE = 1
 _EXIT_BROKEN_PIPE = 141
-# How long XLA may go on after Ctrl-C before the process ends under it.
+# How long XLA may run after Ctrl-C before the process is ended.
 _GRACE_S = 1.0
 
 
@@ -34,9 +35,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Args:
         argv: arguments without the program's name. By default those of the process,
-            whose command then runs in a child: XLA may die of a module, the program
-            says so and ends with exit code 1.
+            whose command then runs in a child process: if XLA crashes, the program
+            prints one line and exits with code 1.
     """
+    try:
+        # First: what the files register, arguments may name.
+        for file in imports_of(argv):
+            add_import(file)
+    except HloEnvError as error:
+        print(f"hloenv: error: {_one_line(error)}", file=sys.stderr)
+        return _EXIT_FAILURE
     try:
         args = make_parser().parse_args(argv)
     except SystemExit as exit_:  # argparse has printed help or a usage error
@@ -66,7 +74,7 @@ def _run(args: argparse.Namespace) -> int:
         print("hloenv: interrupted", file=sys.stderr)
         return EXIT_INTERRUPT
     except BrokenPipeError:
-        # Python would complain again when it flushes at exit.
+        # Python would raise again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _EXIT_BROKEN_PIPE
     except Exception as error:
@@ -83,7 +91,7 @@ def _one_line(error: Exception) -> str:
     text = " ".join(str(error).split())
     if isinstance(error, (HloEnvError, OSError, ImportError)):
         return text or type(error).__name__
-    return f"a fault in hloenv: {type(error).__name__}: {text} (--verbose shows where)"
+    return f"internal error: {type(error).__name__}: {text} (--verbose: traceback)"
 
 
 @contextlib.contextmanager
@@ -91,8 +99,8 @@ def _prompt_interrupts() -> Iterator[None]:
     """Ends the process soon after Ctrl-C, also while XLA computes.
 
     Python raises KeyboardInterrupt only once XLA returns, which may take minutes. The
-    signal itself is noted at once, by another thread, which waits for the command to
-    end by itself and then ends the process.
+    signal itself is received at once by another thread, which waits _GRACE_S for the
+    command to end and then ends the process.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -121,7 +129,7 @@ def _prompt_interrupts() -> Iterator[None]:
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    # The library names its own calls; here they are options.
+    # The library names Python calls; the command line names options.
     text = str(message).replace(
         "call env.run_until('fusion') first", "give --until fusion"
     )

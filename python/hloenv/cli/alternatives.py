@@ -15,8 +15,8 @@ from .expressions import Expressions
 from .load import load_module
 
 DESCRIPTION = (
-    "Dry-runs passes on a module and lists every rewrite that they would make: where, "
-    "what becomes what, and by which pass. Nothing is changed."
+    "Dry-runs passes on a module and lists every rewrite that they would make: its "
+    "site, the original, the replacement and the pass. The module is not changed."
 )
 EXAMPLES = """\
 examples:
@@ -109,7 +109,7 @@ def _print(alternatives: Alternatives, shown: list[Alternative]) -> None:
         )
         output.print_line()
     for name, reason in alternatives.indivisible.items():
-        output.print_line(f"{name} can only be taken or left as a whole: {reason}")
+        output.print_line(f"{name} is one indivisible alternative: {reason}")
     rest = len(alternatives) - len(shown)
     output.print_line(
         f"{len(alternatives)} alternatives of {', '.join(alternatives.pass_names)}"

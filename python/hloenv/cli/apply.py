@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""hloenv apply: repeats a trace on its module."""
+"""hloenv apply: replays a trace on its module."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from .arguments import add_limit, add_module
 from .load import load_module
 
 DESCRIPTION = (
-    "Repeats the decisions of a trace, as `hloenv optimize -o` saves them, on the "
-    "module that it was recorded on. Fails if the module is another one, or if the "
-    "decisions lead elsewhere than they did."
+    "Replays a trace of decisions, as `hloenv optimize -o` saves it, on the module that "
+    "it was recorded on. Fails if the module differs, or if the resulting module has "
+    "another fingerprint than the recorded one."
 )
 EXAMPLES = """\
 examples:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments that several commands share, and how passes are written as text."""
+"""Arguments that several commands share, and the text grammar of passes."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ MODULE_HELP = (
     "(also package.module:FUNCTION) for JAX"
 )
 PASS_HELP = (
-    "a pass; repeat it to let passes compete. With options: NAME:OPTION=VALUE,...; "
-    "several in a row: NAME+NAME; until nothing changes: NAME+NAME* (quote the *)"
+    "a pass; repeat the option to capture several passes jointly. With options: "
+    "NAME:OPTION=VALUE,...; a pipeline: NAME+NAME; a pipeline that runs to a fixed "
+    "point: NAME+NAME* (quote the *)"
 )
 _BOOLS = {"true": True, "1": True, "false": False, "0": False}
 
@@ -31,7 +32,7 @@ def add_action(
 ) -> argparse.ArgumentParser:
     """Adds an action of a command; --json and --verbose may also stand before it."""
     parser = actions.add_parser(name, help=text, description=f"{text.capitalize()}.")
-    # A default here would undo what was given in front of the action.
+    # A default here would override an option given before the action.
     parser.add_argument(
         "--json",
         action="store_true",
@@ -42,18 +43,18 @@ def add_action(
         *("-v", "--verbose"),
         action="store_true",
         default=argparse.SUPPRESS,
-        help="show tracebacks of errors",
+        help="print tracebacks of errors",
     )
     return parser
 
 
 def positive(text: str) -> int:
-    """An int above 0, for argparse."""
+    """An int >= 1, for argparse."""
     return _int_of_at_least(1, text)
 
 
 def not_negative(text: str) -> int:
-    """An int of at least 0, for argparse."""
+    """An int >= 0, for argparse."""
     return _int_of_at_least(0, text)
 
 
@@ -61,11 +62,11 @@ def _int_of_at_least(least: int, text: str) -> int:
     with contextlib.suppress(ValueError):
         if (value := int(text)) >= least:
             return value
-    raise argparse.ArgumentTypeError(f"{text!r} is no integer of at least {least}")
+    raise argparse.ArgumentTypeError(f"must be an integer >= {least}, got {text!r}")
 
 
 def name_of(make: Callable[[str], object]) -> Callable[[str], str]:
-    """A name that `make` can make something of, for argparse."""
+    """A name that `make` accepts, for argparse."""
 
     def check(text: str) -> str:
         try:
@@ -83,22 +84,24 @@ def add_module(parser: argparse.ArgumentParser, name: str = "module") -> None:
 
 
 def check_output(path: str | None) -> None:
-    """Looks for the folder of an output before the work, not after it.
+    """Checks that the folder of an output exists, before the work.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: it does not.
     """
     if path is not None and not Path(path).absolute().parent.is_dir():
-        raise FileNotFoundError(f"{path}: there is no such folder to write it to")
+        raise FileNotFoundError(
+            f"cannot write {path}: its folder does not exist; create it first"
+        )
 
 
 def add_limit(parser: argparse.ArgumentParser) -> None:
-    """Adds the limits: of size, of time, of memory."""
+    """Adds the limits on size, time and memory."""
     parser.add_argument(
         "--max-instructions",
         metavar="N",
         type=positive,
-        help="refuse modules with more than N instructions",
+        help="reject modules with more than N instructions",
     )
     add_isolation(parser)
 
@@ -117,17 +120,18 @@ def add_passes(parser: argparse.ArgumentParser, *, required: bool = True) -> Non
     parser.add_argument(
         "--until",
         metavar="PLACE",
-        help="first run XLA's own pipeline up to just before this pass: 'fusion', "
-        "'simplification/algsimp', or 'algsimp#2' for its second run",
+        help="first run XLA's own pipeline until it reaches this position: the name or "
+        "path of a pass, as 'fusion' or 'simplification/algsimp'; 'algsimp#2' for the "
+        "second run of a pass",
     )
 
 
 def parse_passes(texts: Sequence[str]) -> list[Pass | Pipeline]:
-    """What --pass was given.
+    """The passes and pipelines that --pass names.
 
     Raises:
-        UnknownPassError, PassOptionError: no such pass or option, or not the grammar
-            of `PASS_HELP`.
+        UnknownPassError, PassOptionError: no such pass or option, or a text that
+            does not follow the grammar of `PASS_HELP`.
     """
     return [_parse_pass(text) for text in texts]
 
@@ -149,9 +153,9 @@ def _parse_step(text: str) -> Pass:
         key, equals, value = part.partition("=")
         if not equals:
             raise PassOptionError(
-                f"option {part!r} of pass {name!r} has no value: {name}:{part}=..."
+                f"option {part!r} of pass {name!r} has no value; write {name}:{part}=VALUE"
             )
-        # An unknown option goes on as it is: Pass says which ones there are.
+        # Pass reports unknown options and lists the known ones.
         options[key.strip()] = _parse_value(
             value.strip(), types.get(key.strip(), "string"), f"{name}:{key}"
         )
@@ -168,7 +172,7 @@ def _parse_value(text: str, type_: str, what: str) -> OptionValue:
             return float(text)
     except (KeyError, ValueError):
         raise PassOptionError(
-            f"{what} takes a value of type {type_}, not {text!r}"
+            f"option {what} must be of type {type_}, got {text!r}"
         ) from None
     return text
 
@@ -178,22 +182,22 @@ def add_store(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--store",
         metavar="FILE",
-        help="where measurements are looked up and kept (default: $HLOENV_STORE, or "
+        help="SQLite file that caches measurements (default: $HLOENV_STORE, or "
         "hloenv/store.sqlite in the user's cache folder)",
     )
     parser.add_argument(
-        "--no-store", action="store_true", help="neither look up nor keep measurements"
+        "--no-store", action="store_true", help="neither read nor write the store"
     )
     parser.add_argument(
-        "--again", action="store_true", help="measure what is in the store already"
+        "--again", action="store_true", help="measure again what the store holds"
     )
 
 
 @contextlib.contextmanager
 def usual_store(args: argparse.Namespace) -> Iterator[None]:
-    """Lets policies keep the times of kernels where the arguments of `add_store` say.
+    """Sets the store in which policies keep kernel times from `add_store`'s arguments.
 
-    With --no-store that is a file that goes when this ends.
+    With --no-store that is a temporary file, deleted at the end.
     """
     if args.no_store:
         with (
@@ -223,7 +227,7 @@ def _environment(name: str, value: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def open_store(args: argparse.Namespace) -> Iterator[Store | None]:
-    """The store that the arguments of `add_store` ask for, or None."""
+    """The store that the arguments of `add_store` name, or None."""
     if args.no_store:
         yield None
         return

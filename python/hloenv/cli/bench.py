@@ -8,6 +8,7 @@ import os
 import time
 from pathlib import Path
 
+from .._registry import Info
 from ..bench import runner
 from ..bench.baselines import BASELINES
 from ..bench.entries import EXTENTS, Entry, from_dataset, from_files, sample
@@ -25,19 +26,18 @@ from ..bench.runner import Plan
 from ..errors import ArgumentError
 from ..measurement.config import Settings
 from ..measurement.store import Store
-from ..policies import list_policies
+from ..policies import describe_policy, list_policies
 from ..search.spaces import SPACES
 from . import output
 from .arguments import not_negative, positive
 from .bench_files import Finished, write_report
 
 DESCRIPTION = (
-    "Plays modules with policies and searches, compiles what they decide, compares its "
-    "outputs with the original's, and times it against XLA's default. Writes the raw "
-    "results (results.parquet), a report (report.md, report.html) and plots. A run "
-    "that was interrupted goes on where it was, as long as the sources stay the same: "
-    "everything is in the store. jax.jit and other flags of XLA are methods of every "
-    "leaderboard."
+    "Runs policies and searches on modules, compiles the decided modules, compares "
+    "their outputs with the original's, and times them against XLA's default. Writes "
+    "the raw results (results.parquet), a report (report.md, report.html) and plots. "
+    "An interrupted run resumes from the store if the sources are unchanged. The "
+    "baselines, jax.jit and other flags of XLA, are methods of every leaderboard."
 )
 EXAMPLES = """\
 examples:
@@ -58,48 +58,48 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         metavar="MODULE",
         nargs="*",
         type=Path,
-        help="HLO text or protos, or folders of *.txt and *.hlo; "
-        "by default a split of the dataset",
+        help="HLO text or protos, or folders of *.txt and *.hlo (default: the "
+        "dataset's split that --split names)",
     )
     parser.add_argument(
         *("-c", "--method", "--method"),
         dest="methods",
         metavar="SPACE/POLICY",
         action="append",
-        help="such as fusion/fuse-by-bytes, all/search:evolve or baseline/jax.jit; "
-        "repeat it (default: all fixed heuristics)",
+        help="a method, such as fusion/fuse-by-bytes, all/search:evolve or "
+        "baseline/jax.jit; repeat the option for several (default: all heuristics)",
     )
     parser.add_argument(
         "--no-baselines",
         action="store_true",
-        help="without jax.jit and other flags of XLA, which are methods of every "
-        "leaderboard",
+        help="leave out the baselines: jax.jit and other flags of XLA",
     )
+    parser.add_argument("--search", action="store_true", help="include the searches")
     parser.add_argument(
-        "--search", action="store_true", help="searches too, not policies alone"
+        "--list", action="store_true", help="list spaces, policies, searches; then exit"
     )
-    parser.add_argument("--list", action="store_true", help="what there is, and end")
     parser.add_argument(
         "--split",
         choices=("train", "validation", "test", "unseen"),
         default="test",
-        help="of the dataset (default test); unseen: projects that were added after "
-        "everything was tuned",
+        help="split of the dataset (default test); unseen: projects that were added "
+        "after all methods were tuned",
     )
     parser.add_argument(
         "--extent",
         choices=EXTENTS,
         default="small",
-        help="of the arrays: small, or as people run them (default small)",
+        help="array extents of the dataset's modules: small, or those of real runs "
+        "(default small)",
     )
     counts = (
-        ("--modules", None, "a random sample of so many modules"),
-        ("--max-instructions", 20_000, "leave larger modules out"),
-        ("--min-instructions", 1, "leave smaller modules out"),
-        ("--threads", 1, "cores that a module runs on"),
-        ("--seeds", 1, "of methods that draw random numbers"),
-        ("--estimates", 200, "that a search may make"),
-        ("--measurements", 20, "that a search may make"),
+        ("--modules", None, "size of a random sample of the modules"),
+        ("--max-instructions", 20_000, "largest module, in instructions"),
+        ("--min-instructions", 1, "smallest module, in instructions"),
+        ("--threads", 1, "cores that each module runs on"),
+        ("--seeds", 1, "number of seeds for each random method"),
+        ("--estimates", 200, "candidates that each search may estimate"),
+        ("--measurements", 20, "candidates that each search may measure"),
         ("--module-timeout", 1800, "seconds for all methods on one module"),
     )
     for name, default, text in counts:
@@ -112,29 +112,30 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         type=not_negative,
         default=0,
-        help="of the sample and the first of the methods (default 0)",
+        help="seed of the sample, and first seed of the methods (default 0)",
     )
     parser.add_argument(
-        "--seconds", metavar="S", type=positive, help="start no module after so long"
+        "--seconds", metavar="S", type=positive, help="start no module after S seconds"
     )
     parser.add_argument(
         "--search-seconds",
         metavar="S",
         type=positive,
-        help="that a search may propose and estimate",
+        help="time limit of each search, measurements excluded",
     )
     parser.add_argument(
         "--precision",
         metavar="SHARE",
         type=float,
         default=0.02,
-        help="half the width of the wanted interval of a speed-up (default 0.02)",
+        help="half-width of the 95 %% interval of a speed-up at which timing stops "
+        "(default 0.02)",
     )
     parser.add_argument(
         "--workers",
         metavar="N",
         type=positive,
-        help="modules at the same time (default: as many as there are cores for)",
+        help="modules that run concurrently (default: available cores / threads)",
     )
     parser.add_argument(
         "--quick",
@@ -145,23 +146,23 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--store",
         metavar="FILE",
-        help="where rows, measurements and times of kernels are kept (default: "
+        help="SQLite file that caches rows, measurements and kernel times (default: "
         "$HLOENV_STORE, or hloenv/store.sqlite in the user's cache folder)",
     )
     parser.add_argument(
-        "--again", action="store_true", help="play what is in the store already"
+        "--again", action="store_true", help="run again what the store holds"
     )
     parser.add_argument(
         *("-o", "--output"),
         metavar="FOLDER",
         type=Path,
         default=Path("bench"),
-        help="where results, report and plots go (default ./bench)",
+        help="folder for results, report and plots (default ./bench)",
     )
 
 
 def run(args: argparse.Namespace) -> None:
-    """Plays."""
+    """Runs the methods on the modules and writes the report."""
     if args.list:
         _list()
         return
@@ -213,7 +214,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _entries(args: argparse.Namespace) -> tuple[list[Entry], str]:
-    """The modules, and how they were chosen, in words."""
+    """The modules, and a description of how they were chosen."""
     if args.files:
         entries, part = from_files(_paths(args.files)), "files"
     else:
@@ -222,7 +223,10 @@ def _entries(args: argparse.Namespace) -> tuple[list[Entry], str]:
     low, high = args.min_instructions, args.max_instructions
     entries = [each for each in entries if low <= each.instruction_count <= high]
     if not entries:
-        raise ArgumentError("no module is left to play: see --min-instructions")
+        raise ArgumentError(
+            f"none of the modules ({part}) has {low} to {high} instructions; change "
+            "--min-instructions or --max-instructions"
+        )
     words = f"{part}, {low} to {high} instructions: {len(entries)} modules"
     count = args.modules or (_QUICK_MODULES if args.quick else None)
     if count is None or count >= len(entries):
@@ -239,7 +243,9 @@ def _paths(given: list[Path]) -> list[Path]:
         if path.is_dir():
             inside = sorted([*path.rglob("*.txt"), *path.rglob("*.hlo")])
             if not inside:
-                raise ArgumentError(f"{path} holds no *.txt and no *.hlo")
+                raise ArgumentError(
+                    f"folder {path} has no *.txt or *.hlo file; name another folder"
+                )
             found += inside
         else:
             found.append(path)
@@ -247,12 +253,17 @@ def _paths(given: list[Path]) -> list[Path]:
 
 
 def _list() -> None:
-    from ..search import list_searches
+    from ..search import describe_search, list_searches
 
     rows = [(space.name, space.summary) for space in SPACES.values()]
     output.print_table(("space", "what is decided"), rows, fold=("what is decided",))
-    output.print_line("\npolicies: " + ", ".join((*list_policies(), BEST_RULE)))
-    searches = ", ".join(f"search:{name}" for name in list_searches())
-    output.print_line("searches: " + searches + "\n")
+    policies = [_named(describe_policy(name)) for name in list_policies()]
+    output.print_line("\npolicies: " + ", ".join((*policies, BEST_RULE)))
+    searches = [f"search:{_named(describe_search(name))}" for name in list_searches()]
+    output.print_line("searches: " + ", ".join(searches) + "\n")
     baselines = [(f"baseline/{each.name}", each.summary) for each in BASELINES.values()]
-    output.print_table(("baseline", "what it is"), baselines, fold=("what it is",))
+    output.print_table(("baseline", "definition"), baselines, fold=("definition",))
+
+
+def _named(info: Info) -> str:
+    return info.name + (f" (from {info.origin})" if info.origin != "hloenv" else "")

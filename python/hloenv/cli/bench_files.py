@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `hloenv bench` writes and prints when its rows are there."""
+"""The report, plots and tables that `hloenv bench` writes and prints."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Finished:
     """A run that has ended.
 
     Attributes:
-        rows: what it found.
+        rows: its results.
         entries: the modules of the sample.
-        plan: how they were played.
+        plan: the methods and settings of the run.
         store: where rows are kept.
-        sampled: how the modules were chosen, in words.
-        started: when it began, in seconds since the epoch.
-        workers: modules that were played at the same time.
+        sampled: description of how the modules were chosen.
+        started: start time, in seconds since the epoch.
+        workers: modules that ran concurrently.
     """
 
     rows: list[Row]
@@ -101,12 +101,14 @@ def _facts(run: Finished) -> dict[str, str]:
         **provenance(run.rows, run.started),
     }
     if missing := not_played([each.name for each in run.entries], run.rows):
-        facts["not played"] = f"{missing}: the time was over; they count nowhere"
+        facts["not played"] = (
+            f"{missing}: the time limit was reached; not counted in any figure"
+        )
     return facts
 
 
 def _sources(plan: Plan) -> str:
-    """The commit, and what is wrong with it."""
+    """The commit, with warnings about changed sources."""
     root = source_root()
     commit = commit_of(root)
     words = f"commit {commit}"

@@ -14,9 +14,10 @@ from . import output
 from .arguments import positive
 
 DESCRIPTION = (
-    "Measures what this machine computes and moves in a second, with small modules in "
-    "a child process on a core of its own, and saves it in the store: the constants of "
-    "the roofline, which estimates modules without running them. Takes about 20 s."
+    "Measures this machine's arithmetic rates and memory bandwidths with small modules, "
+    "in a child process pinned to its own core, and saves them in the store: the "
+    "constants of the roofline, which estimates modules without running them. Takes "
+    "about 20 s."
 )
 EXAMPLES = """\
 examples:
@@ -32,14 +33,14 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         type=positive,
         default=1,
-        help="cores that compute (default 1)",
+        help="cores that each module runs on (default 1)",
     )
     parser.add_argument(
         "--store",
         metavar="PATH",
         type=Path,
-        help="where the result is saved (default $HLOENV_STORE, or hloenv/store.sqlite "
-        "in the cache folder)",
+        help="SQLite file for the result (default $HLOENV_STORE, or "
+        "hloenv/store.sqlite in the user's cache folder)",
     )
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""hloenv dataset: the modules that the package brings."""
+"""hloenv dataset: the modules that ship with the package."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from . import output
 from .arguments import add_action
 
 DESCRIPTION = (
-    "Looks at the dataset: real modules of public JAX projects, one Parquet file for "
-    "each split. It is read from $HLOENV_DATASET, or from the package itself."
+    "Counts, shows and checks the dataset: real modules of public JAX projects, one "
+    "Parquet file per split, read from $HLOENV_DATASET or from the package."
 )
 EXAMPLES = """\
 examples:
@@ -33,17 +33,20 @@ _SIZES = (1, 10, 50, 200, 500, 1000, 2000, 5000, 10000)
 def add_parser(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments of each action."""
     actions = parser.add_subparsers(metavar="ACTION", dest="action", required=True)
-    _add(actions, "stats", "how many modules there are, from where, how large")
+    _add(actions, "stats", "count modules by source, split and size")
     show = _add(actions, "show", "list modules, or show one of them")
     show.add_argument(
-        "fingerprint", nargs="?", metavar="FINGERPRINT", help="its first digits"
+        "fingerprint",
+        nargs="?",
+        metavar="FINGERPRINT",
+        help="first digits of a fingerprint",
     )
     show.add_argument("--text", action="store_true", help="print the module's HLO text")
     show.add_argument("--source", metavar="NAME", help="only modules of this source")
     show.add_argument("--family", metavar="NAME", help="only modules of this family")
     show.add_argument("--min-instructions", metavar="N", type=int, default=0)
     show.add_argument("--max-instructions", metavar="N", type=int)
-    _add(actions, "verify", "check every module against what is written of it")
+    _add(actions, "verify", "check every module against its recorded facts")
 
 
 def _add(
@@ -54,13 +57,13 @@ def _add(
         "--split",
         choices=(*reader.SPLITS, "unseen", "all"),
         default="all",
-        help="default: all, which is all but unseen",
+        help="split to read (default all: every split but unseen)",
     )
     parser.add_argument(
         "--extent",
         choices=("small", "real", "all"),
         default="small",
-        help="programs of tiny extents (default), or of those that people run",
+        help="array extents: small (default), or those of real runs",
     )
     parser.add_argument(
         "--path", metavar="DIR", type=Path, help="folder of the Parquet files"
@@ -69,7 +72,7 @@ def _add(
 
 
 def run(args: argparse.Namespace) -> None:
-    """Does what `args.action` says."""
+    """Runs the action `args.action`."""
     _ACTIONS[args.action](
         reader.load(args.split, extent=args.extent, path=args.path), args
     )
@@ -102,7 +105,7 @@ def _stats(records: reader.Dataset, args: argparse.Namespace) -> None:
         f"{output.format_count(found['instructions'])} instructions "
         f"(median {output.format_count(found['median_instructions'])}, "
         f"most {output.format_count(found['max_instructions'])}), "
-        f"{found['train_steps']} whole training steps"
+        f"{found['train_steps']} complete training steps"
     )
     output.print_line()
     output.print_table(
@@ -121,7 +124,10 @@ def _show(records: reader.Dataset, args: argparse.Namespace) -> None:
         _show_one(records.find(args.fingerprint), args)
         return
     if args.text:
-        raise DatasetError("--text needs the fingerprint of one module")
+        raise DatasetError(
+            "--text was given without a fingerprint; name one module: "
+            "hloenv dataset show FINGERPRINT --text"
+        )
     chosen = records.select(
         source=args.source,
         family=args.family,
@@ -132,7 +138,7 @@ def _show(records: reader.Dataset, args: argparse.Namespace) -> None:
         known = sorted({getattr(record, name) for record in records})
         if getattr(args, name) not in (None, *known):
             raise DatasetError(
-                f"no module has {name} {getattr(args, name)!r}; there are "
+                f"no module has {name} {getattr(args, name)!r}; known: "
                 f"{', '.join(known)}"
             )
     if args.json:
@@ -203,7 +209,7 @@ def _verify(records: reader.Dataset, args: argparse.Namespace) -> None:
                 problems.append((record, problem))
             if record.fingerprint in seen:
                 other = seen[record.fingerprint]
-                problems.append((record, f"it equals {other.source}: {other.name}"))
+                problems.append((record, f"duplicate of {other.source}: {other.name}"))
             seen[record.fingerprint] = record
             by_repository.setdefault(record.repository, set()).add(record.split)
             step()
@@ -228,8 +234,8 @@ def _verify(records: reader.Dataset, args: argparse.Namespace) -> None:
         )
     if not args.json:
         output.print_line(
-            f"{output.format_count(len(records))} modules: all as written, no two "
-            "equal, no repository in two splits"
+            f"{output.format_count(len(records))} modules: all match their records, "
+            "no duplicates, no repository in two splits"
         )
 
 

@@ -19,7 +19,7 @@ from .load import load_module
 
 DESCRIPTION = (
     "Compares two modules, computation by computation. Instructions are matched by "
-    "what they compute and where they stand, so that renaming alone is no difference. "
+    "opcode, shape, operands and position, so that renaming alone is no difference. "
     "The exit code is 0 whether or not they differ."
 )
 EXAMPLES = """\
@@ -37,14 +37,14 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("after", metavar="B", help="the MODULE to compare it with")
     add_limit(parser)
     parser.add_argument(
-        "--summary", action="store_true", help="counts only, one line a computation"
+        "--summary", action="store_true", help="counts only, one line per computation"
     )
     parser.add_argument(
         "--limit",
         metavar="N",
         type=not_negative,
         default=40,
-        help="lines for each computation, 0 for all (default 40); JSON has all",
+        help="lines per computation, 0 for all (default 40); JSON has all",
     )
 
 

@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import HloEnvError, StoreError
+from ..errors import ArgumentError, HloEnvError, StoreError
 from ..hlo.passes import Pass, Pipeline
 from ..measurement.config import Settings
 from ..policies import Policy, describe_policy, get_policy, list_policies
 from ..rewrite.env import HloEnv
+from ..rewrite.game import DecisionPoint
+from ..search.spaces import USUAL_SPACE, get_space
 from . import output
 from .arguments import (
     add_limit,
@@ -41,6 +43,8 @@ DESCRIPTION = (
 )
 EXAMPLES = """\
 examples:
+  hloenv optimize model.hlo -o decided.hlo
+  hloenv optimize model.hlo --policy my_policies.py:decide --measure
   hloenv optimize model.hlo --pass algsimp --pass cse --measure
   hloenv optimize model.hlo --pass algsimp --pass cse --policy fewest-ops --rounds 10
   hloenv optimize model.hlo --until fusion --pass general-fusion --policy least-bytes
@@ -53,7 +57,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
     add_module(parser)
     add_limit(parser)
-    add_passes(parser)
+    add_passes(parser, required=False)
     names = (*list_policies(), *list_policies(families=True))
     policies = "; ".join(f"{name}: {describe_policy(name).summary}" for name in names)
     parser.add_argument(
@@ -127,16 +131,21 @@ class Round:
 def run(args: argparse.Namespace) -> int:
     """Decides on `args.module` and compares; returns the exit code."""
     check_output(args.output)
-    passes = parse_passes(args.passes)
+    points = decision_points(args)
     policy = get_policy(args.policy, seed=args.seed)
     module = load_module(args.module, args.max_instructions)
     env = HloEnv(module)
-    with output.progress("deciding", is_shown=not args.json):
-        if args.until is not None:
-            env.run_until(args.until)
-        start = env.module
-        with usual_store(args):
-            rounds = decide(env, passes, policy, args.rounds)
+    start = module
+    rounds = []
+    with output.progress("deciding", is_shown=not args.json), usual_store(args):
+        for point in points:
+            if point.where:
+                env.run_until(point.where, occurrence=point.occurrence)
+            for each in point.first:
+                env.run(each)
+            if len(points) == 1:
+                start = env.module
+            rounds += decide(env, point.passes, policy, args.rounds)
     variants = make_variants(module, start, env.module, name=args.policy)
     with output.progress("running XLA's passes", is_shown=not args.json):
         results = compare(variants)
@@ -152,6 +161,19 @@ def run(args: argparse.Namespace) -> int:
         _print(args, env, rounds, results)
         result.print()
     return result.exit_code
+
+
+def decision_points(args: argparse.Namespace) -> list[DecisionPoint]:
+    """What --until and --pass say; without them, those of `hloenv search`.
+
+    Raises:
+        ArgumentError: there is --until, but no --pass.
+    """
+    if args.passes:
+        return [DecisionPoint(tuple(parse_passes(args.passes)), args.until or "")]
+    if args.until:
+        raise ArgumentError(f"what is to be decided at {args.until}? add --pass PASS")
+    return list(get_space(USUAL_SPACE).stops)
 
 
 def _measure(args: argparse.Namespace, results: list[Variant]) -> str:
@@ -178,7 +200,10 @@ def _measure(args: argparse.Namespace, results: list[Variant]) -> str:
 
 
 def decide(
-    env: HloEnv, passes: Sequence[Pass | Pipeline], policy: Policy, max_rounds: int
+    env: HloEnv,
+    passes: Sequence[str | Pass | Pipeline],
+    policy: Policy,
+    max_rounds: int,
 ) -> list[Round]:
     """Captures, decides and applies, until a round accepts nothing.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import textwrap
+from collections.abc import Sequence
 
 from .._version import __version__
 from . import (
@@ -62,7 +63,8 @@ examples:
   hloenv optimize train.py:step --pass algsimp --pass cse --policy fewest-ops --measure
   hloenv optimize model.hlo --pass general-fusion --until fusion --policy least-bytes
 
-Every command takes --json (one JSON object on stdout) and --verbose (tracebacks).
+Every command takes --json (one JSON object on stdout), --verbose (tracebacks) and
+--import FILE (your own policies and searches; --policy my.py:decide needs no --import).
 Exit codes: 0 done, 1 failed (one line says why), 2 wrong usage, 3 what -o asked for is
 not written (optimize and search: invalid, wrong or no faster), 130 Ctrl-C.
 """
@@ -93,5 +95,26 @@ def make_parser() -> argparse.ArgumentParser:
         child.add_argument(
             *("-v", "--verbose"), action="store_true", help="show tracebacks of errors"
         )
+        _add_import(child)
         child.set_defaults(run=command.run)
     return parser
+
+
+def imports_of(argv: Sequence[str] | None) -> list[str]:
+    """The files of `--import` on a command line."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    _add_import(parser)
+    imports: list[str] = parser.parse_known_args(argv)[0].imports
+    return imports
+
+
+def _add_import(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--import",
+        dest="imports",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="import this Python file first; it may register policies and searches; "
+        "may be repeated",
+    )

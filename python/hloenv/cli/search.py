@@ -16,7 +16,7 @@ from ..measurement.pool import Evaluator
 from ..rewrite.game import DecisionPoint, Game, Prefix
 from ..search import describe_search, get_search, list_searches
 from ..search.driver import DEFAULT_SEARCH, Budget, SearchResult, run_search
-from ..search.spaces import get_space
+from ..search.spaces import USUAL_SPACE, get_space
 from . import output
 from .arguments import (
     add_limit,
@@ -50,7 +50,6 @@ examples:
 """
 _SHOWN = 10
 # Decided where nothing is said.
-_USUAL = "early-and-fusion"
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
@@ -223,7 +222,7 @@ def _stops(args: argparse.Namespace) -> list[DecisionPoint]:
     if args.stops and (args.passes or args.until):
         raise ArgumentError("--stop stands in place of --until and --pass; use either")
     if not (args.stops or args.passes or args.until):
-        return list(get_space(_USUAL).stops)
+        return list(get_space(USUAL_SPACE).stops)
     if not args.stops and not args.passes:
         raise ArgumentError(f"what is to be decided at {args.until}? add --pass PASS")
     if not args.stops:

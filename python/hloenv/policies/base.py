@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from .._plugins import attribute_of_file, split_file
 from .._registry import Info, Registry
 from ..errors import ArgumentError, HloEnvError
 from ..rewrite.policy import Policy
@@ -23,7 +24,7 @@ PolicyInfo = Info
 
 
 _REGISTRY: Registry[Callable[..., Policy]] = Registry(
-    "policy", "policies", UnknownPolicyError
+    "policy", "policies", UnknownPolicyError, group="hloenv.policies"
 )
 
 
@@ -63,6 +64,9 @@ def describe_policy(name: str) -> PolicyInfo:
     Raises:
         UnknownPolicyError: no policy has this name.
     """
+    if own := split_file(name):
+        text = (get_policy(name).__doc__ or "").strip().partition("\n")[0]
+        return PolicyInfo(name, text or f"{own[1]} of {own[0]}", False, own[0])
     return _REGISTRY.describe(name)
 
 
@@ -71,13 +75,33 @@ def get_policy(name: str, *, seed: int = 0) -> Policy:
 
     Args:
         name: one of `list_policies()`, or a member of a family: "share:0.5",
-            "mix:fusion=fewest-ops,general-fusion=fuse-by-bytes".
+            "mix:fusion=fewest-ops,general-fusion=fuse-by-bytes"; or "my.py:name", a
+            policy of that file, or a class of policies that takes no arguments.
         seed: of what it draws.
 
     Raises:
         UnknownPolicyError: no policy has this name.
         PolicySpecError: nothing can be made of what stands behind the colon.
+        PluginError: the file cannot be imported.
     """
+    if own := split_file(name):
+        policy = attribute_of_file(*own)
+        return as_policy(policy() if isinstance(policy, type) else policy, name)
     make, spec = _REGISTRY.find(name)
     arguments: tuple[Any, ...] = (seed,) if spec is None else (spec, seed)
     return make(*arguments)
+
+
+def as_policy(policy: object, name: str) -> Policy:
+    """A policy that a user wrote, checked as far as that is possible.
+
+    Raises:
+        PolicySpecError: it cannot be called.
+    """
+    if not callable(policy):
+        raise PolicySpecError(
+            f"{name} is a {type(policy).__name__}; a policy is a function from "
+            "Alternatives to one integer for each of them"
+        )
+    checked: Policy = policy
+    return checked

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from .._plugins import attribute_of_file, split_file
 from .._registry import Info, Registry
 from ..errors import ArgumentError, HloEnvError
 from ..rewrite.game import Game, Prefix
@@ -166,7 +167,7 @@ def _digest(prefix: Prefix) -> str:
 
 
 _REGISTRY: Registry[Callable[..., Search]] = Registry(
-    "search", "searches", UnknownSearchError
+    "search", "searches", UnknownSearchError, group="hloenv.search"
 )
 
 
@@ -196,6 +197,9 @@ def describe_search(name: str) -> Info:
     Raises:
         UnknownSearchError: no search has this name.
     """
+    if own := split_file(name):
+        text = (attribute_of_file(*own).__doc__ or "").strip().partition("\n")[0]
+        return Info(name, text or f"{own[1]} of {own[0]}", True, own[0])
     return _REGISTRY.describe(name)
 
 
@@ -203,7 +207,8 @@ def get_search(name: str, game: Game, *, seed: int = 0) -> Search:
     """Makes the search of this name.
 
     Args:
-        name: one of `list_searches()`, or a member of a family: "optuna:tpe".
+        name: one of `list_searches()`, or a member of a family: "optuna:tpe"; or
+            "my.py:Name", a class of that file that takes a game and `seed=`.
         game: what it decides.
         seed: of everything that it draws.
 
@@ -212,6 +217,15 @@ def get_search(name: str, game: Game, *, seed: int = 0) -> Search:
         ArgumentError: nothing can be made of what stands behind the colon.
         ImportError: it needs a package that is not installed.
     """
+    if own := split_file(name):
+        search = attribute_of_file(*own)(game, seed=seed)
+        if not isinstance(search, Search):
+            raise ArgumentError(
+                f"{name} makes a {type(search).__name__}; it has to make an "
+                "hloenv.search.Search"
+            )
+        search.name = name
+        return search
     make, spec = _REGISTRY.find(name)
     search = make(game, seed=seed) if spec is None else make(game, seed=seed, spec=spec)
     search.name = name

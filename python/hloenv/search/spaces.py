@@ -15,6 +15,9 @@ from ..rewrite.alternatives import as_decisions
 from ..rewrite.game import DecisionPoint, Game, Prefix
 from ..rewrite.interception import intercept
 
+# What the commands decide unless told otherwise.
+USUAL_SPACE = "early-and-fusion"
+
 _DOTS = DecisionPoint(("dot-lowering",), where="fusion")
 # Up to 8x40x50 loops are faster as a rule; Eigen catches up at about 4x64x64.
 # scripts/tune_rules.py sets it.

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parts that users write: files that are imported, entry points of packages.
+
+A file is imported because a command was given `--import FILE`, or because a name is
+`FILE.py:NAME`. An installed package offers parts by an entry point: of the group
+"hloenv.policies" for policies, "hloenv.search" for searches. Each entry point names a
+module, or a function without arguments; both register what they offer.
+
+Files of `--import` go into the environment, so that child processes import them too.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from .errors import ArgumentError, HloEnvError
+
+_VARIABLE = "HLOENV_IMPORT"
+
+
+class PluginError(HloEnvError, ImportError):
+    """A file or an installed package that offers parts cannot be imported."""
+
+
+def add_import(path: str | os.PathLike[str]) -> None:
+    """Imports a Python file here and in child processes, for what it registers.
+
+    Raises:
+        PluginError: it cannot be imported.
+    """
+    _import_file(str(Path(path).resolve()))
+    known = _files()
+    if (file := str(Path(path).resolve())) not in known:
+        os.environ[_VARIABLE] = os.pathsep.join([*known, file])
+
+
+def load_imports() -> None:
+    """Imports the files of `add_import`, of a parent process too.
+
+    Raises:
+        PluginError: one of them cannot be imported.
+    """
+    for file in _files():
+        _import_file(file)
+
+
+@functools.cache
+def load_entry_points(group: str) -> None:
+    """Runs the entry points of a group, once.
+
+    Raises:
+        PluginError: one of them fails; the message says of which package.
+    """
+    for entry in importlib.metadata.entry_points(group=group):
+        try:
+            found = entry.load()
+            if not isinstance(found, ModuleType):
+                found()
+        except Exception as error:
+            package = entry.dist.name if entry.dist else "a package"
+            raise PluginError(
+                f"entry point {entry.name!r} of {package} (group {group}) fails: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+
+
+def split_file(spec: str) -> tuple[str, str] | None:
+    """The file and the name of `my.py:policy`; None for anything else."""
+    file, colon, name = spec.rpartition(":")
+    return (file, name) if colon and file.endswith(".py") and name else None
+
+
+def attribute_of_file(file: str, name: str) -> Any:
+    """What a Python file calls `name`.
+
+    Raises:
+        PluginError: the file cannot be imported.
+        ArgumentError: it has no such name.
+    """
+    module = _import_file(str(Path(file).resolve()))
+    if not hasattr(module, name):
+        known = ", ".join(sorted(each for each in vars(module) if each[0] != "_"))
+        raise ArgumentError(f"{file} has no {name!r}; it has {known or 'no names'}")
+    return getattr(module, name)
+
+
+def origin_of(make: object) -> str:
+    """Where a part comes from: "hloenv", a file, or a module."""
+    if isinstance(make, str):
+        return make.partition(":")[0].partition(".")[0]
+    module = getattr(make, "__module__", None) or type(make).__module__
+    if module.partition(".")[0] == "hloenv":
+        return "hloenv"
+    return _NAMES.get(module, module)
+
+
+def digest_of(origin: str) -> str:
+    """A hash of the file that a part comes from; "" where it is of no single file."""
+    if not origin.endswith(".py"):
+        return ""
+    return hashlib.sha256(Path(origin).read_bytes()).hexdigest()[:12]
+
+
+# From the names of modules that are files to the files.
+_NAMES: dict[str, str] = {}
+
+
+def _files() -> list[str]:
+    return [each for each in os.environ.get(_VARIABLE, "").split(os.pathsep) if each]
+
+
+@functools.cache
+def _import_file(file: str) -> ModuleType:
+    name = f"hloenv_import_{len(_NAMES)}_{Path(file).stem}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None or not Path(file).is_file():
+        raise PluginError(f"there is no Python file {file}")
+    module = importlib.util.module_from_spec(spec)
+    _NAMES[name] = file
+    # Before it runs, as Python does: dataclasses and pickles look there.
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise PluginError(
+            f"{file} cannot be imported: {type(error).__name__}: {error}"
+        ) from error
+    return module
