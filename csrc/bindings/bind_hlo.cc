@@ -9,6 +9,7 @@
 #include "hlo/layouts.h"
 #include "hlo/module.h"
 #include "hlo/read.h"
+#include "hlo/source_lines.h"
 
 namespace hloenv {
 
@@ -69,6 +70,20 @@ void BindHlo(py::module_& m) {
       .def_property_readonly("instruction_count", &Module::instruction_count)
       .def_property_readonly("computation_count", &Module::computation_count)
       .def("opcode_counts", &Module::OpcodeCounts, WithoutGil())
+      .def("sources",
+           [](const Module& self) {
+             std::vector<SourceLine> lines;
+             {
+               GilRelease release;
+               lines = SourceLines(self.hlo());
+             }
+             py::list found;
+             for (const SourceLine& line : lines) {
+               found.append(py::make_tuple(line.instruction, line.op_name,
+                                           line.file, line.line));
+             }
+             return found;
+           })
       .def(
           "depends_on_layouts",
           [](const Module& module) { return DependsOnLayouts(module.hlo()); },

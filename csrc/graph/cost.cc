@@ -30,66 +30,93 @@ enum class Rule : uint8_t {
   kOwn,             // a case of its own in CostModel::Add
 };
 
+constexpr HloOpcode kFlopsOpcodes[] = {HloOpcode::kAbs,
+                                       HloOpcode::kAdd,
+                                       HloOpcode::kAnd,
+                                       HloOpcode::kBitcastConvert,
+                                       HloOpcode::kCeil,
+                                       HloOpcode::kClamp,
+                                       HloOpcode::kClz,
+                                       HloOpcode::kCompare,
+                                       HloOpcode::kComplex,
+                                       HloOpcode::kConvert,
+                                       HloOpcode::kDivide,
+                                       HloOpcode::kFloor,
+                                       HloOpcode::kImag,
+                                       HloOpcode::kIsFinite,
+                                       HloOpcode::kMaximum,
+                                       HloOpcode::kMinimum,
+                                       HloOpcode::kMultiply,
+                                       HloOpcode::kNegate,
+                                       HloOpcode::kNot,
+                                       HloOpcode::kOr,
+                                       HloOpcode::kPopulationCount,
+                                       HloOpcode::kReal,
+                                       HloOpcode::kReducePrecision,
+                                       HloOpcode::kRemainder,
+                                       HloOpcode::kRoundNearestAfz,
+                                       HloOpcode::kRoundNearestEven,
+                                       HloOpcode::kSelect,
+                                       HloOpcode::kShiftLeft,
+                                       HloOpcode::kShiftRightArithmetic,
+                                       HloOpcode::kShiftRightLogical,
+                                       HloOpcode::kSign,
+                                       HloOpcode::kSubtract,
+                                       HloOpcode::kXor};
+
+constexpr HloOpcode kTranscendentalOpcodes[] = {
+    HloOpcode::kAtan2, HloOpcode::kCbrt,     HloOpcode::kCos,
+    HloOpcode::kExp,   HloOpcode::kExpm1,    HloOpcode::kLog,
+    HloOpcode::kLog1p, HloOpcode::kLogistic, HloOpcode::kPower,
+    HloOpcode::kRsqrt, HloOpcode::kSin,      HloOpcode::kSqrt,
+    HloOpcode::kTan,   HloOpcode::kTanh};
+
+constexpr HloOpcode kMoveOpcodes[] = {HloOpcode::kBroadcast,
+                                      HloOpcode::kConcatenate,
+                                      HloOpcode::kCopy,
+                                      HloOpcode::kIota,
+                                      HloOpcode::kOptimizationBarrier,
+                                      HloOpcode::kPad,
+                                      HloOpcode::kReshape,
+                                      HloOpcode::kReverse};
+
+constexpr HloOpcode kFreeOpcodes[] = {
+    HloOpcode::kAddDependency, HloOpcode::kAfterAll,
+    HloOpcode::kBitcast,       HloOpcode::kConstant,
+    HloOpcode::kDomain,        HloOpcode::kGetTupleElement,
+    HloOpcode::kParameter};
+
+constexpr HloOpcode kOwnOpcodes[] = {HloOpcode::kCall,
+                                     HloOpcode::kConditional,
+                                     HloOpcode::kConvolution,
+                                     HloOpcode::kCustomCall,
+                                     HloOpcode::kDot,
+                                     HloOpcode::kDynamicSlice,
+                                     HloOpcode::kDynamicUpdateSlice,
+                                     HloOpcode::kFusion,
+                                     HloOpcode::kGather,
+                                     HloOpcode::kMap,
+                                     HloOpcode::kReduce,
+                                     HloOpcode::kRngBitGenerator,
+                                     HloOpcode::kScatter,
+                                     HloOpcode::kSlice,
+                                     HloOpcode::kSort,
+                                     HloOpcode::kTranspose,
+                                     HloOpcode::kTuple,
+                                     HloOpcode::kWhile};
+
+// An opcode that no list has is kXla.
 std::array<Rule, xla::HloOpcodeCount()> MakeRules() {
   std::array<Rule, xla::HloOpcodeCount()> rules;
   rules.fill(Rule::kXla);
-  const auto set = [&rules](Rule rule,
-                            std::initializer_list<HloOpcode> opcodes) {
+  const auto set = [&rules](Rule rule, absl::Span<const HloOpcode> opcodes) {
     for (HloOpcode opcode : opcodes) rules[static_cast<int>(opcode)] = rule;
   };
-  set(Rule::kFlops, {HloOpcode::kAbs,
-                     HloOpcode::kAdd,
-                     HloOpcode::kAnd,
-                     HloOpcode::kBitcastConvert,
-                     HloOpcode::kCeil,
-                     HloOpcode::kClamp,
-                     HloOpcode::kClz,
-                     HloOpcode::kCompare,
-                     HloOpcode::kComplex,
-                     HloOpcode::kConvert,
-                     HloOpcode::kDivide,
-                     HloOpcode::kFloor,
-                     HloOpcode::kImag,
-                     HloOpcode::kIsFinite,
-                     HloOpcode::kMaximum,
-                     HloOpcode::kMinimum,
-                     HloOpcode::kMultiply,
-                     HloOpcode::kNegate,
-                     HloOpcode::kNot,
-                     HloOpcode::kOr,
-                     HloOpcode::kPopulationCount,
-                     HloOpcode::kReal,
-                     HloOpcode::kReducePrecision,
-                     HloOpcode::kRemainder,
-                     HloOpcode::kRoundNearestAfz,
-                     HloOpcode::kRoundNearestEven,
-                     HloOpcode::kSelect,
-                     HloOpcode::kShiftLeft,
-                     HloOpcode::kShiftRightArithmetic,
-                     HloOpcode::kShiftRightLogical,
-                     HloOpcode::kSign,
-                     HloOpcode::kSubtract,
-                     HloOpcode::kXor});
-  set(Rule::kTranscendental,
-      {HloOpcode::kAtan2, HloOpcode::kCbrt, HloOpcode::kCos, HloOpcode::kExp,
-       HloOpcode::kExpm1, HloOpcode::kLog, HloOpcode::kLog1p,
-       HloOpcode::kLogistic, HloOpcode::kPower, HloOpcode::kRsqrt,
-       HloOpcode::kSin, HloOpcode::kSqrt, HloOpcode::kTan, HloOpcode::kTanh});
-  set(Rule::kMove,
-      {HloOpcode::kBroadcast, HloOpcode::kConcatenate, HloOpcode::kCopy,
-       HloOpcode::kIota, HloOpcode::kOptimizationBarrier, HloOpcode::kPad,
-       HloOpcode::kReshape, HloOpcode::kReverse});
-  set(Rule::kFree,
-      {HloOpcode::kAddDependency, HloOpcode::kAfterAll, HloOpcode::kBitcast,
-       HloOpcode::kConstant, HloOpcode::kDomain, HloOpcode::kGetTupleElement,
-       HloOpcode::kParameter});
-  set(Rule::kOwn,
-      {HloOpcode::kCall, HloOpcode::kConditional, HloOpcode::kConvolution,
-       HloOpcode::kCustomCall, HloOpcode::kDot, HloOpcode::kDynamicSlice,
-       HloOpcode::kDynamicUpdateSlice, HloOpcode::kFusion, HloOpcode::kGather,
-       HloOpcode::kMap, HloOpcode::kReduce, HloOpcode::kRngBitGenerator,
-       HloOpcode::kScatter, HloOpcode::kSlice, HloOpcode::kSort,
-       HloOpcode::kTranspose, HloOpcode::kTuple, HloOpcode::kWhile});
+  set(Rule::kFlops, kFlopsOpcodes);
+  set(Rule::kTranscendental, kTranscendentalOpcodes);
+  set(Rule::kMove, kMoveOpcodes);
+  set(Rule::kFree, kFreeOpcodes);
+  set(Rule::kOwn, kOwnOpcodes);
   return rules;
 }
 
@@ -146,15 +173,135 @@ bool IsUnusualFusion(const HloInstruction& fusion) {
   return false;
 }
 
+int CeilLog2(int64_t value) {
+  int log = 0;
+  while (log < 63 && (uint64_t{1} << log) < static_cast<uint64_t>(value)) ++log;
+  return log;
+}
+
+// Sizes and element counts of one node's operands and output.
+struct NodeColumns {
+  const Topology& topology;
+  const Column<int64_t>& sizes;
+  const Column<int64_t>& element_counts;
+  int64_t node;
+
+  const HloInstruction& instruction() const { return *topology.nodes[node]; }
+  double output_size() const { return static_cast<double>(sizes[node]); }
+  double output_elements() const {
+    return static_cast<double>(element_counts[node]);
+  }
+  // 0 for an operand that the instruction does not have.
+  double OperandSize(int64_t operand) const {
+    return HasOperand(operand)
+               ? static_cast<double>(sizes[OperandNode(operand)])
+               : 0;
+  }
+  double OperandElements(int64_t operand) const {
+    return HasOperand(operand)
+               ? static_cast<double>(element_counts[OperandNode(operand)])
+               : 0;
+  }
+  bool HasOperand(int64_t operand) const {
+    return operand < instruction().operand_count();
+  }
+  int64_t OperandNode(int64_t operand) const {
+    return topology.edge_sources[topology.in_offsets[node] + operand];
+  }
+};
+
+// Bytes accessed by an instruction that reads or writes parts of its operands.
+double BytesOfParts(const NodeColumns& columns) {
+  const HloInstruction& instruction = columns.instruction();
+  switch (instruction.opcode()) {
+    case HloOpcode::kSlice:
+      return 2 * columns.output_size();
+    case HloOpcode::kDynamicSlice:
+    case HloOpcode::kGather:
+      return 2 * columns.output_size() + columns.OperandSize(1);
+    case HloOpcode::kDynamicUpdateSlice:
+      return 2 * columns.OperandSize(1) + columns.OperandSize(2);
+    case HloOpcode::kScatter: {
+      const int64_t num_arrays = (instruction.operand_count() - 1) / 2;
+      double updates = 0;
+      for (int64_t i = 0; i < num_arrays; ++i) {
+        updates += columns.OperandSize(num_arrays + 1 + i);
+      }
+      return 3 * updates + columns.OperandSize(num_arrays);
+    }
+    default:  // a tuple is written and nothing is read
+      return columns.output_size();
+  }
+}
+
+// Of an instruction that calls no computation.
+double FlopsOf(const NodeColumns& columns) {
+  const HloInstruction& instruction = columns.instruction();
+  switch (instruction.opcode()) {
+    case HloOpcode::kDot: {
+      double depth = 1;
+      const Shape& lhs = instruction.operand(0)->shape();
+      for (int64_t dim :
+           instruction.dot_dimension_numbers().lhs_contracting_dimensions()) {
+        depth *= static_cast<double>(DimensionOf(lhs, dim));
+      }
+      return 2 * depth * columns.output_elements();
+    }
+    case HloOpcode::kConvolution:
+      if (!IsSoundConvolution(instruction)) return 0;
+      return static_cast<double>(xla::HloCostAnalysis::GetConvolutionFlops(
+          &instruction, instruction.operand(0)->shape(),
+          instruction.operand(1)->shape(), instruction.shape()));
+    case HloOpcode::kSort:
+      return columns.OperandElements(0) *
+             CeilLog2(columns.element_counts[columns.OperandNode(0)]);
+    default:
+      return 0;
+  }
+}
+
+// Of a scatter: how many elements of its arrays it combines with others.
+double NumUpdates(const NodeColumns& columns) {
+  const int64_t num_arrays = (columns.instruction().operand_count() - 1) / 2;
+  return columns.OperandElements(num_arrays + 1);
+}
+
+// How often a reduce calls its computation: once for each element that it
+// reads and does not keep.
+double NumReductions(const NodeColumns& columns) {
+  const Shape* shape = &columns.instruction().shape();
+  if (shape->IsTuple() && !shape->tuple_shapes().empty()) {
+    shape = &shape->tuple_shapes(0);
+  }
+  const double kept =
+      shape->IsArray() ? static_cast<double>(ElementCount(shape->dimensions()))
+                       : 0;
+  return columns.OperandElements(0) - kept;
+}
+
+// One iteration: XLA does not multiply by the trip count.
+Cost LoopCost(const Cost& body, const Cost& condition) {
+  return {body.flops + condition.flops,
+          body.transcendentals + condition.transcendentals,
+          body.bytes_accessed + condition.bytes_accessed};
+}
+
 // XLA leaves out what a branch has none of, so -1 (unknown) survives a 0.
 void Raise(double value, double* maximum) {
   if (value != 0) *maximum = std::max(*maximum, value);
 }
 
-int CeilLog2(int64_t value) {
-  int log = 0;
-  while (log < 63 && (uint64_t{1} << log) < static_cast<uint64_t>(value)) ++log;
-  return log;
+void RaiseTo(const Cost& branch, Cost* cost) {
+  Raise(branch.flops, &cost->flops);
+  Raise(branch.transcendentals, &cost->transcendentals);
+  Raise(branch.bytes_accessed, &cost->bytes_accessed);
+}
+
+// Unknown, but for an alternative: it stands for one of its operands and does
+// no work itself.
+Cost CustomCallCost(const HloInstruction& call) {
+  if (IsAlternative(call)) return Cost();
+  return {/*flops=*/-1, /*transcendentals=*/0, /*bytes_accessed=*/-1};
 }
 
 std::unique_ptr<xla::HloCostAnalysis> MakeAnalysis() {
@@ -214,107 +361,48 @@ absl::Status CostModel::Add(int64_t node, Cost* cost) {
 
 absl::Status CostModel::AddOwn(int64_t node, Cost* cost) {
   const HloInstruction& instruction = *topology_.nodes[node];
-  const int64_t num_operands = instruction.operand_count();
-  const auto size = [&](int64_t operand) {
-    return operand < num_operands
-               ? static_cast<double>(sizes_[OperandOf(node, operand)])
-               : 0;
-  };
-  const auto elements = [&](int64_t operand) {
-    return operand < num_operands
-               ? static_cast<double>(element_counts_[OperandOf(node, operand)])
-               : 0;
-  };
-  const double output_size = static_cast<double>(sizes_[node]);
+  const NodeColumns columns{topology_, sizes_, element_counts_, node};
   switch (instruction.opcode()) {
     case HloOpcode::kSlice:
-      cost->bytes_accessed = 2 * output_size;
-      break;
     case HloOpcode::kDynamicSlice:
     case HloOpcode::kGather:
-      cost->bytes_accessed = 2 * output_size + size(1);
-      break;
     case HloOpcode::kDynamicUpdateSlice:
-      cost->bytes_accessed = 2 * size(1) + size(2);
-      break;
     case HloOpcode::kTuple:
-      cost->bytes_accessed = output_size;
+      cost->bytes_accessed = BytesOfParts(columns);
       break;
     case HloOpcode::kTranspose:
       if (IsBitcast(instruction)) cost->bytes_accessed = 0;
       break;
-    case HloOpcode::kDot: {
-      double depth = 1;
-      const Shape& lhs = instruction.operand(0)->shape();
-      for (int64_t dim :
-           instruction.dot_dimension_numbers().lhs_contracting_dimensions()) {
-        depth *= static_cast<double>(DimensionOf(lhs, dim));
-      }
-      cost->flops = 2 * depth * static_cast<double>(element_counts_[node]);
-      break;
-    }
+    case HloOpcode::kDot:
     case HloOpcode::kConvolution:
-      if (!IsSoundConvolution(instruction)) break;
-      cost->flops =
-          static_cast<double>(xla::HloCostAnalysis::GetConvolutionFlops(
-              &instruction, instruction.operand(0)->shape(),
-              instruction.operand(1)->shape(), instruction.shape()));
-      break;
-    case HloOpcode::kReduce: {
-      const Shape* shape = &instruction.shape();
-      if (shape->IsTuple() && !shape->tuple_shapes().empty()) {
-        shape = &shape->tuple_shapes(0);
-      }
-      const double kept =
-          shape->IsArray()
-              ? static_cast<double>(ElementCount(shape->dimensions()))
-              : 0;
-      AddCallee(node, 0, elements(0) - kept, cost);
-      break;
-    }
-    case HloOpcode::kMap:
-      AddCallee(node, 0, static_cast<double>(element_counts_[node]), cost);
-      break;
-    case HloOpcode::kScatter: {
-      const int64_t num_arrays = (num_operands - 1) / 2;
-      double updates = 0;
-      for (int64_t i = 0; i < num_arrays; ++i) {
-        updates += size(num_arrays + 1 + i);
-      }
-      cost->bytes_accessed = 3 * updates + size(num_arrays);
-      AddCallee(node, 0, elements(num_arrays + 1), cost);
-      break;
-    }
     case HloOpcode::kSort:
-      cost->flops = elements(0) * CeilLog2(element_counts_[OperandOf(node, 0)]);
+      cost->flops = FlopsOf(columns);
       break;
     case HloOpcode::kRngBitGenerator:
-      cost->transcendentals = static_cast<double>(element_counts_[node]);
+      cost->transcendentals = columns.output_elements();
+      break;
+    case HloOpcode::kReduce:
+      AddCallee(node, 0, NumReductions(columns), cost);
+      break;
+    case HloOpcode::kMap:
+      AddCallee(node, 0, columns.output_elements(), cost);
+      break;
+    case HloOpcode::kScatter:
+      cost->bytes_accessed = BytesOfParts(columns);
+      AddCallee(node, 0, NumUpdates(columns), cost);
       break;
     case HloOpcode::kCall:
       *cost = CalleeOf(node, 0);
       break;
-    case HloOpcode::kWhile: {
-      // One iteration: XLA does not multiply by the trip count.
-      const Cost& body = CalleeOf(node, 0);
-      const Cost& condition = CalleeOf(node, 1);
-      cost->flops = body.flops + condition.flops;
-      cost->transcendentals = body.transcendentals + condition.transcendentals;
-      cost->bytes_accessed = body.bytes_accessed + condition.bytes_accessed;
+    case HloOpcode::kWhile:
+      *cost = LoopCost(CalleeOf(node, 0), CalleeOf(node, 1));
       break;
-    }
-    case HloOpcode::kConditional: {
+    case HloOpcode::kConditional:
       *cost = CalleeOf(node, 0);
-      const int64_t num_branches =
-          static_cast<int64_t>(instruction.called_computations().size());
-      for (int64_t i = 1; i < num_branches; ++i) {
-        const Cost& branch = CalleeOf(node, i);
-        Raise(branch.flops, &cost->flops);
-        Raise(branch.transcendentals, &cost->transcendentals);
-        Raise(branch.bytes_accessed, &cost->bytes_accessed);
+      for (size_t i = 1; i < instruction.called_computations().size(); ++i) {
+        RaiseTo(CalleeOf(node, static_cast<int64_t>(i)), cost);
       }
       break;
-    }
     case HloOpcode::kFusion:
       if (IsUnusualFusion(instruction)) return AskXla(node, cost);
       *cost = CalleeOf(node, 0);
@@ -322,12 +410,7 @@ absl::Status CostModel::AddOwn(int64_t node, Cost* cost) {
           static_cast<double>(BytesAccessedByFusion(instruction));
       break;
     case HloOpcode::kCustomCall:
-      // An alternative stands for one of its operands and does no work itself.
-      *cost = Cost();
-      if (!IsAlternative(instruction)) {
-        cost->flops = -1;
-        cost->bytes_accessed = -1;
-      }
+      *cost = CustomCallCost(instruction);
       break;
     default:
       break;

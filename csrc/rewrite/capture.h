@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The dry run: which rewrites would these passes make on this module?
 //
-// Each XLA pass runs for real on its own clone (shadow.h). What differs becomes
+// Each XLA pass runs on a clone of its own (shadow.h). What differs becomes
 // alternatives: a use that the pass rewired is a place to decide, and the new
-// instructions below it, down to originals, are the replacement. Several passes
-// are merged by use, so that what they would make of one value becomes
-// competing choices of one alternative.
+// instructions below it, down to originals, are the replacement. Candidate
+// passes propose replacements instead (passes/proposals/candidate.h). Both are
+// sources (source.h), which are merged by use, so that what they would make of
+// one value becomes competing choices of one alternative.
 //
 // Nothing is built until it is asked for: a capture is a list of uses and
-// replacements over the original module and the shadows.
+// replacements over the original module and the sources.
 #pragma once
 
 #include <cstdint>
@@ -18,46 +19,21 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "hlo/analysis.h"
 #include "hlo/module.h"
 #include "passes/pipeline.h"
-#include "passes/proposals/candidate.h"
+#include "rewrite/node_table.h"
 #include "rewrite/shadow.h"
+#include "rewrite/source.h"
 
 namespace hloenv {
 
 // Between the name of a pass and the identity of a rewrite of it that was
 // rejected.
 inline constexpr absl::string_view kRejects = "?";
-
-enum class AlternativeKind {
-  kInstruction,  // one value is replaced
-  kSites,        // several values are replaced together
-  kPass,         // the whole module is
-};
-absl::string_view AlternativeKindName(AlternativeKind kind);
-
-// One value that an alternative may replace, at some or all of its uses.
-struct Site {
-  int32_t original;            // instruction number
-  std::vector<Use> uses;       // ascending
-  std::vector<int32_t> nodes;  // of each choice above 0: node number
-};
-
-struct Alternative {
-  AlternativeKind kind;
-  std::vector<Site> sites;
-  // Of each choice above 0: numbers of the passes that propose it, ascending.
-  std::vector<std::vector<int32_t>> passes;
-
-  int64_t num_choices() const {
-    return static_cast<int64_t>(passes.size()) + 1;
-  }
-};
 
 // What one choice does.
 struct ChoiceInfo {
@@ -71,8 +47,8 @@ struct ChoiceInfo {
 
 class Capture {
  public:
-  // Captures `first`, a pass object that somebody else made, if given, and then
-  // `passes`. Errors: those of making the passes, and PassError when one fails.
+  // Captures `first`, a pass object of the caller, if given, and then `passes`.
+  // Errors: those of making the passes, and PassError when one fails.
   static absl::StatusOr<std::shared_ptr<const Capture>> Run(
       const Module& module, const std::vector<PipelineSpec>& passes,
       const ShadowPass* first = nullptr);
@@ -83,8 +59,8 @@ class Capture {
   const std::vector<std::string>& pass_names() const { return pass_names_; }
   const std::vector<Alternative>& alternatives() const { return alternatives_; }
   std::vector<int64_t> NumChoices() const;
-  // Why a pass can only be taken or left as a whole; empty if it is taken
-  // apart.
+  // By pass: why its rewrites are one indivisible decision; empty where they
+  // are not.
   std::vector<std::string> IndivisibleReasons() const;
 
   // [A] the choice of pass `name` at each alternative, 0 where it has none.
@@ -113,14 +89,14 @@ class Capture {
 
   // A new module with one choice taken at each alternative and nothing left
   // that no choice reaches. Where the decisions are those of one pass, what it
-  // left on its shadow, unless `rebuild`: later passes of XLA's may depend on
-  // the order of instructions and users, which is then the pass's.
+  // left on its shadow, unless `rebuild`: later XLA passes may depend on the
+  // order of instructions and users, which is then that of the pass.
   absl::StatusOr<Module> Apply(absl::Span<const int64_t> decisions,
                                bool rebuild = false) const;
 
   // The same on `module`, of which the captured one is a clone; `images` leads
   // from that clone back to it, and is left alone when the decisions are at
-  // fault. DecisionError when a whole pass is accepted.
+  // fault. DecisionError when an alternative of kind kPass is accepted.
   absl::Status ApplyInPlace(
       absl::Span<const int64_t> decisions, xla::HloModule* module,
       std::unique_ptr<xla::HloCloneContext>&& images) const;
@@ -140,28 +116,6 @@ class Capture {
                                       int64_t choice) const;
 
  private:
-  friend class Materializer;
-
-  explicit Capture(const Module& module) : module_(module) {}
-
-  // A new instruction: of a shadow, or one output of a proposal.
-  struct Node {
-    int32_t pass;
-    const xla::HloInstruction* instruction;  // null for a proposal's
-    int32_t proposal;
-    int32_t output;
-  };
-  struct Pass {
-    int32_t name = 0;  // in pass_names_; the parts of a union share theirs
-    std::vector<std::string> xla_names;  // of the passes that ran
-    std::unique_ptr<Shadow> shadow;      // null for a candidate pass
-    std::vector<Proposal> proposals;
-    std::vector<uint8_t> is_dropped;  // by proposal: it would close a cycle
-    std::vector<int32_t> first_node;  // by proposal
-    std::string indivisible_reason;
-    // Shadow instruction to node number, for new ones.
-    absl::flat_hash_map<const xla::HloInstruction*, int32_t> node_of;
-  };
   struct BuiltGraph {
     std::optional<Module> module;
     // By node number: its instruction in `module`; null if not built.
@@ -170,61 +124,54 @@ class Capture {
     absl::flat_hash_set<const xla::HloInstruction*> originals;
   };
 
-  int32_t num_originals() const {
-    return analysis_ == nullptr ? 0 : analysis_->index.size();
-  }
-  bool IsOriginal(int32_t node) const { return node < num_originals(); }
-  const Node& NewNode(int32_t node) const {
-    return nodes_[node - num_originals()];
-  }
+  explicit Capture(const Module& module) : module_(module) {}
 
+  // Making the capture, in this order.
   absl::Status RunPasses(const std::vector<PipelineSpec>& passes,
                          const ShadowPass* first);
-  // PassError where a pass of XLA's wrote an invalid module.
-  absl::Status CheckValid(const Shadow& shadow) const;
   absl::Status AddName(const std::string& name);
-  absl::Status AddShadow(const ShadowPass& pass,
-                         std::vector<std::string> xla_names);
+  absl::StatusOr<std::unique_ptr<Shadow>> RunShadow(const ShadowPass& pass);
+  // PassError where an XLA pass wrote an invalid module.
+  absl::Status CheckValid(const Shadow& shadow) const;
+  void AddShadow(std::unique_ptr<Shadow> shadow,
+                 std::vector<std::string> xla_passes);
   absl::Status AddCandidates(const PassSpec& spec);
-  // The shadow of the pass whose decisions these are, or null.
-  const Shadow* OwnShadow(absl::Span<const int64_t> decisions) const;
+  void NumberNodes();
+  Offers CollectOffers() const;
+  bool BreakCycles(const Offers& offers);
+  std::vector<int32_t> CyclicComponents(const Offers& offers) const;
+  void AddPassAlternative();
+
+  // The module that the pass left whose decisions these are; null where they
+  // are not those of one pass that ran.
+  const xla::HloModule* OwnResult(absl::Span<const int64_t> decisions) const;
   absl::Status Rewrite(absl::Span<const int64_t> decisions,
-                       class Materializer* result) const;
-  void CollectNodes();
-  std::string CollectShadowNodes(int32_t pass);
-  bool SameNewNode(const Pass& pass, const xla::HloInstruction* instruction,
-                   int32_t node) const;
-  bool BreakCycles();
-  void MakeAlternatives();
-  // The original that a new instruction of `pass` may call in the place of
-  // `computation` of its shadow. None for the bodies of fusions and async
-  // operations, which have one caller each.
-  static const xla::HloComputation* CalledOrigin(
-      const Pass& pass, const xla::HloComputation* computation);
-  // Node that a shadow instruction of `pass` is: an original or a new node.
-  int32_t NodeOf(const Pass& pass,
-                 const xla::HloInstruction* instruction) const;
-  // Nodes that a new node reads.
-  std::vector<int32_t> OperandsOf(int32_t node) const;
-  std::vector<Use> UsesOf(int32_t original) const;
+                       Materializer* result) const;
   absl::Status BuildGraph(BuiltGraph* graph) const;
+  absl::Status AddAlternative(int64_t number, Materializer* result) const;
   absl::StatusOr<const BuiltGraph*> GetGraph() const;
+
   std::string Identity(const Alternative& alternative, int64_t choice) const;
+
   // By alternative and choice; empty where there are none.
   using Flags = std::vector<std::vector<uint8_t>>;
   absl::StatusOr<Flags> FindDuplicatesCompared() const;
   absl::StatusOr<const Flags*> GetDuplicatesCompared() const;
-  std::vector<std::string> PassNames(const std::vector<int32_t>& passes) const;
+
+  absl::Status CheckChoice(int64_t alternative, int64_t choice) const;
+  // Names of the passes of these sources.
+  std::vector<std::string> PassNames(const std::vector<int32_t>& sources) const;
+  std::string RuleOf(const Alternative& alternative, int64_t choice) const;
+  absl::flat_hash_set<int32_t> OriginalsReadBy(const Alternative& alternative,
+                                               int64_t choice) const;
   std::vector<std::string> MadeDead(const Alternative& alternative,
                                     int64_t choice) const;
 
   Module module_;
   const Analysis* analysis_ = nullptr;  // null if no pass changed anything
   std::vector<std::string> pass_names_;
-  std::vector<Pass> passes_;
-  std::vector<Node> nodes_;
-  // Merging equal choices of several passes: nodes by a hash of what they are.
-  absl::flat_hash_map<uint64_t, std::vector<int32_t>> equal_nodes_;
+  std::vector<std::unique_ptr<RewriteSource>> sources_;
+  NodeTable nodes_;
   std::vector<Alternative> alternatives_;
 
   mutable std::mutex graph_mutex_;

@@ -17,6 +17,8 @@ class DependencyGraph {
   // `user` may read `node`, besides what it reads by nature.
   void AddEdge(int32_t user, int32_t node) { extra_.emplace_back(user, node); }
 
+  bool is_empty() const { return extra_.empty(); }
+
   // By node: the number of its cyclic component, -1 outside of cycles. Empty
   // when there is no cycle. `below` appends what a node reads by nature. Visits
   // only what the added edges' users reach: a cycle needs one of them.

@@ -17,9 +17,10 @@ std::vector<int64_t> Capture::NumChoices() const {
 std::vector<std::string> Capture::IndivisibleReasons() const {
   std::vector<std::string> result;
   result.resize(pass_names_.size());
-  for (const Pass& pass : passes_) {
-    if (!pass.indivisible_reason.empty())
-      result[pass.name] = pass.indivisible_reason;
+  for (const std::unique_ptr<RewriteSource>& source : sources_) {
+    if (source->is_indivisible()) {
+      result[source->pass()] = source->indivisible_reason();
+    }
   }
   return result;
 }
@@ -38,14 +39,14 @@ absl::StatusOr<std::vector<int64_t>> Capture::DecisionsFor(
                      "' is not among those that were captured: ", given));
   }
   const auto wanted = static_cast<int32_t>(it - pass_names_.begin());
-  const auto is_wanted = [&](int32_t pass) {
-    return passes_[pass].name == wanted;
+  const auto is_wanted = [&](int32_t source) {
+    return sources_[source]->pass() == wanted;
   };
   std::vector<int64_t> decisions(alternatives_.size(), 0);
   for (size_t a = 0; a < alternatives_.size(); ++a) {
-    const auto& passes = alternatives_[a].passes;
-    for (size_t c = 0; c < passes.size(); ++c) {
-      if (std::any_of(passes[c].begin(), passes[c].end(), is_wanted)) {
+    const auto& sources = alternatives_[a].sources;
+    for (size_t c = 0; c < sources.size(); ++c) {
+      if (std::any_of(sources[c].begin(), sources[c].end(), is_wanted)) {
         decisions[a] = static_cast<int64_t>(c) + 1;
         break;
       }

@@ -89,12 +89,14 @@ absl::StatusOr<Capture::Flags> Capture::FindDuplicatesCompared() const {
       SelfComparisons::Instructions replaced;
       for (const Site& site : alternative.sites) {
         const int32_t node = site.nodes[choice - 1];
-        if (IsOriginal(node)) continue;
+        if (nodes_.IsOriginal(node)) continue;
         const HloInstruction& value = *graph->instructions[node];
         if (!IsFusion(value)) continue;
         const HloInstruction& original = *analysis_->index.at(site.original);
         copies.Walk(value, original);
-        if (site.uses.size() < UsesOf(site.original).size()) continue;
+        if (site.uses.size() < UsesOf(*analysis_, site.original).size()) {
+          continue;
+        }
         for (const HloInstruction* result : ResultsOf(original)) {
           replaced.insert(result);
         }

@@ -56,16 +56,15 @@ std::string Capture::Identity(const Alternative& alternative,
     while (!stack.empty()) {
       const int32_t node = stack.back();
       stack.pop_back();
-      if (IsOriginal(node)) {
+      if (nodes_.IsOriginal(node)) {
         absl::StrAppend(&bytes, Read(original, *analysis_->index.at(node)));
         continue;
       }
       if (!seen.insert(node).second) continue;
-      const HloInstruction* added = NewNode(node).instruction;
-      if (added != nullptr) {
-        absl::StrAppend(&bytes, ">", FingerprintKernel(*added));
-      }
-      for (int32_t operand : OperandsOf(node)) stack.push_back(operand);
+      const NodeTable::NewNode& added = nodes_.at(node);
+      const std::string kernel = added.source->KernelOf(added.local);
+      if (!kernel.empty()) absl::StrAppend(&bytes, ">", kernel);
+      for (int32_t operand : nodes_.OperandsOf(node)) stack.push_back(operand);
     }
   }
   return absl::StrFormat("%016x", tsl::Fingerprint64(bytes));
@@ -77,12 +76,12 @@ absl::StatusOr<std::vector<std::string>> Capture::Rejected(
   absl::btree_set<std::string> rejected;
   for (size_t a = 0; a < alternatives_.size(); ++a) {
     if (decisions[a] < 0) continue;
-    const auto& passes = alternatives_[a].passes;
-    for (size_t c = 0; c < passes.size(); ++c) {
+    const auto& sources = alternatives_[a].sources;
+    for (size_t c = 0; c < sources.size(); ++c) {
       if (decisions[a] == static_cast<int64_t>(c) + 1) continue;
       std::string identity;
-      for (int32_t pass : passes[c]) {
-        for (const std::string& name : passes_[pass].xla_names) {
+      for (int32_t source : sources[c]) {
+        for (const std::string& name : sources_[source]->xla_passes()) {
           if (identity.empty()) {
             identity = Identity(alternatives_[a], static_cast<int64_t>(c) + 1);
           }

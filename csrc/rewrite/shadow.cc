@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rewrite/shadow.h"
 
-#include <tuple>
-
-#include "rewrite/equivalence.h"
-#include "rewrite/in_place.h"
 #include "rewrite/recorder.h"
 #include "support/quiet.h"
 #include "support/status.h"
@@ -17,8 +13,9 @@ using xla::HloComputation;
 using xla::HloInstruction;
 using xla::HloModule;
 
-// What XLA's verifier has against `after`, if it accepts `before`. (Some of
-// XLA's passes do not expect fusions, and write invalid ones.)
+// The error of XLA's verifier for `after`; empty if there is none, or one for
+// `before`, too. (Some XLA passes do not expect fusions, and write invalid
+// ones.)
 std::string NewInvalidity(const Module& before, HloModule* after) {
   xla::HloVerifier verifier(/*layout_sensitive=*/false,
                             /*allow_mixed_precision=*/true);
@@ -53,10 +50,10 @@ absl::StatusOr<std::unique_ptr<Shadow>> Shadow::Run(const Module& module,
                     absl::StrCat("pass '", pass.name, "' failed on module '",
                                  module.name(), "'"));
   }
-  // A pass that says that it changed nothing is believed, if it did not
-  // replace, remove or add anything either (float-normalization gives each
-  // all-reduce its own reducer and does not say so); the law tests find those
-  // that lie.
+  // `changed` alone is not enough: float-normalization gives each all-reduce
+  // its own reducer and returns false. A pass that returns false and neither
+  // replaced nor removed nor added an instruction is taken to have changed
+  // nothing; the invariant tests check that.
   shadow->changed_ = *changed || !recorder.is_empty() ||
                      shadow->hlo_->instruction_count() != num_instructions;
   if (!shadow->changed_) return shadow;
@@ -99,295 +96,6 @@ const HloComputation* Shadow::OriginOf(
   return nullptr;
 }
 
-std::string Shadow::ModuleLevelChange() const {
-  const HloModule& before = analysis_->hlo;
-  const HloModule& after = *hlo_;
-  if (before.config().has_entry_computation_layout() !=
-          after.config().has_entry_computation_layout() ||
-      (before.config().has_entry_computation_layout() &&
-       before.entry_computation_layout() != after.entry_computation_layout())) {
-    return "it changes the entry layout";
-  }
-  if (before.input_output_alias_config().ToString() !=
-          after.input_output_alias_config().ToString() ||
-      before.buffer_donor_config().ToString() !=
-          after.buffer_donor_config().ToString()) {
-    return "it changes which inputs and outputs share memory";
-  }
-  if (before.has_schedule() || after.has_schedule()) {
-    return "the module is scheduled, and parts of a rewrite have no place in "
-           "the schedule";
-  }
-  const auto& left = before.frontend_attributes().map();
-  const auto& right = after.frontend_attributes().map();
-  if (left.size() != right.size()) return "it changes the module's attributes";
-  for (const auto& [key, value] : left) {
-    auto it = right.find(key);
-    if (it == right.end() || it->second != value) {
-      return "it changes the module's attributes";
-    }
-  }
-  if (before.config().replica_count() != after.config().replica_count() ||
-      before.config().num_partitions() != after.config().num_partitions()) {
-    return "it changes the number of replicas or partitions";
-  }
-  return "";
-}
-
-bool Shadow::SameControl(const HloInstruction& original,
-                         const HloInstruction& image) const {
-  const auto& before = original.control_predecessors();
-  const auto& after = image.control_predecessors();
-  if (before.empty() && after.empty()) return true;
-  if (before.size() != after.size()) return false;
-  for (const HloInstruction* predecessor : before) {
-    const HloInstruction* expected = image_[analysis_->index.Of(predecessor)];
-    if (std::find(after.begin(), after.end(), expected) == after.end()) {
-      return false;
-    }
-  }
-  return true;
-}
-
-// Fills survives_ and rewired_edges_ for one computation. Returns false when
-// the image does not take and give the same as the original any more, so that
-// its callers have to change.
-bool Shadow::CompareComputation(int32_t number, Recorder* recorder) {
-  const HloComputation* original = analysis_->index.computations()[number];
-  const HloComputation* image = computation_image_[number];
-  const bool is_entry = original == analysis_->hlo.entry_computation();
-  const int32_t first = analysis_->index.First(original);
-  if (is_entry != (image == hlo_->entry_computation())) return false;
-  if (original->num_parameters() != image->num_parameters()) return false;
-  for (int64_t i = 0; i < original->num_parameters(); ++i) {
-    const HloInstruction* parameter = original->parameter_instruction(i);
-    if (image->parameter_instruction(i) !=
-            image_[first + parameter->local_id()] ||
-        !SameShape(parameter->shape(),
-                   image->parameter_instruction(i)->shape())) {
-      return false;
-    }
-  }
-  const HloInstruction* root = original->root_instruction();
-  const HloInstruction* image_root = image->root_instruction();
-  if (!SameShape(root->shape(), image_root->shape())) return false;
-
-  const auto same_computation = [this](const HloComputation* a,
-                                       const HloComputation* b) {
-    return computation_image_[analysis_->index.NumberOf(a)] == b;
-  };
-  std::vector<int32_t> rewired;   // survivors with another operand
-  std::vector<int32_t> reshaped;  // still there, but of another shape
-  for (const HloInstruction* instruction : original->instructions()) {
-    const int32_t i = first + instruction->local_id();
-    const HloInstruction* now = image_[i];
-    // Dead code counts as gone: a pass may bring it back to life, and then what
-    // it reads is what the pass left there.
-    if (analysis_->is_live[i] == 0 || now == nullptr) continue;
-    if (!SameInstruction(*instruction, analysis_->has_extras[i] != 0, *now,
-                         same_computation) ||
-        !SameControl(*instruction, *now)) {
-      if (!SameShape(instruction->shape(), now->shape())) reshaped.push_back(i);
-      continue;
-    }
-    survives_[i] = 1;
-    for (int64_t k = 0; k < instruction->operand_count(); ++k) {
-      if (now->operand(k) !=
-          image_[first + instruction->operand(k)->local_id()]) {
-        rewired.push_back(i);
-        break;
-      }
-    }
-  }
-  // Users of what changed its shape in place mean something else now.
-  for (int32_t o : reshaped) {
-    for (const HloInstruction* user : analysis_->index.at(o)->users()) {
-      const int32_t u = first + user->local_id();
-      if (survives_[u] == 0) continue;
-      for (const HloInstruction* operand : image_[u]->operands()) {
-        if (operand == image_[o]) survives_[u] = 0;
-      }
-    }
-  }
-  for (int32_t i : rewired) {
-    if (survives_[i] == 0) continue;
-    const HloInstruction* instruction = analysis_->index.at(i);
-    const size_t num_rewired = rewired_edges_.size();
-    for (int64_t k = 0; k < instruction->operand_count(); ++k) {
-      const HloInstruction* before = instruction->operand(k);
-      const HloInstruction* after = image_[i]->operand(k);
-      const int32_t o = first + before->local_id();
-      if (after == image_[o]) continue;
-      if (!SameShape(before->shape(), after->shape()) ||
-          !recorder->DeclaredEqual(original_image_[o], after)) {
-        // Nobody said that the two operands are equal: the pass changed this
-        // instruction in place, and only its own value is the same.
-        survives_[i] = 0;
-        rewired_edges_.resize(num_rewired);
-        break;
-      }
-      rewired_edges_.push_back({Use{number, i, static_cast<int32_t>(k)}, o,
-                                after,
-                                recorder->MayHaveChanged(original_image_[o])});
-    }
-  }
-  const int32_t r = first + root->local_id();
-  if (image_root != image_[r]) {
-    if (!is_entry && !recorder->DeclaredEqual(original_image_[r], image_root)) {
-      return false;
-    }
-    rewired_edges_.push_back(
-        {Use{number, Use::kRoot, 0}, r, image_root, false});
-  } else if (survives_[r] == 0 && !is_entry) {
-    // A computation whose result changed in place may be right only together
-    // with its caller, or with the condition of its loop.
-    return false;
-  }
-  return true;
-}
-
-// Whether the pass changed anything in a computation that was just compared.
-bool Shadow::HasChanges(int32_t number, size_t num_rewired) const {
-  if (rewired_edges_.size() != num_rewired) return true;
-  const HloComputation* original = analysis_->index.computations()[number];
-  const int32_t first = analysis_->index.First(original);
-  for (const HloInstruction* instruction : original->instructions()) {
-    const int32_t i = first + instruction->local_id();
-    if (analysis_->is_live[i] != 0 && survives_[i] == 0) return true;
-  }
-  return false;
-}
-
-// Whether all that called a computation still do. Otherwise what the pass did
-// inside may be right for those callers only that are left.
-bool Shadow::KeepsItsCallers(int32_t number) const {
-  const HloComputation* original = analysis_->index.computations()[number];
-  const HloComputation* image = computation_image_[number];
-  for (const auto& [caller, count] : original->caller_computations()) {
-    const int32_t first = analysis_->index.First(caller);
-    for (const HloInstruction* instruction : caller->instructions()) {
-      const int32_t i = first + instruction->local_id();
-      if (analysis_->is_live[i] == 0) continue;
-      const auto& called = instruction->called_computations();
-      for (size_t k = 0; k < called.size(); ++k) {
-        if (called[k] != original) continue;
-        const HloInstruction* now = image_[i];
-        if (now == nullptr || now->called_computations().size() <= k ||
-            now->called_computations()[k] != image) {
-          return false;
-        }
-      }
-    }
-  }
-  return true;
-}
-
-void Shadow::Compare(Recorder* recorder) {
-  index_ = std::make_unique<InstructionIndex>(*hlo_);
-  origin_.assign(index_->size(), -1);
-  indivisible_reason_ = ModuleLevelChange();
-  if (is_indivisible()) return;
-  original_image_ = image_;
-  survives_.assign(analysis_->index.size(), 0);
-  const bool any_removed = recorder->removed_any();
-  for (size_t c = 0; c < computation_image_.size(); ++c) {
-    const HloComputation*& image = computation_image_[c];
-    if (analysis_->is_live_computation[c] == 0 ||
-        (image != nullptr && recorder->WasRemoved(image))) {
-      image = nullptr;
-    }
-    const HloComputation* original = analysis_->index.computations()[c];
-    const int32_t first = analysis_->index.First(original);
-    for (const HloInstruction* instruction : original->instructions()) {
-      const HloInstruction*& entry = image_[first + instruction->local_id()];
-      if (image == nullptr || (any_removed && recorder->WasRemoved(entry))) {
-        entry = nullptr;
-      }
-    }
-  }
-  // A computation that turns out unstable changes its callers, which may make
-  // theirs unstable in turn. Callees first, so that one round is nearly always
-  // enough.
-  for (int32_t number : analysis_->post_order) {
-    if (computation_image_[number] == nullptr) continue;
-    const size_t num_rewired = rewired_edges_.size();
-    if (CompareComputation(number, recorder) &&
-        (!HasChanges(number, num_rewired) || KeepsItsCallers(number))) {
-      continue;
-    }
-    rewired_edges_.resize(num_rewired);
-    computation_image_[number] = nullptr;
-    const HloComputation* original = analysis_->index.computations()[number];
-    const int32_t first = analysis_->index.First(original);
-    for (const HloInstruction* instruction : original->instructions()) {
-      survives_[first + instruction->local_id()] = 0;
-    }
-  }
-  if (computation_image_[analysis_->index.NumberOf(
-          analysis_->hlo.entry_computation())] == nullptr) {
-    indivisible_reason_ =
-        "it changes the parameters or the result of the entry";
-    return;
-  }
-  DropOtherValues();
-  for (int32_t effect : analysis_->effects) {
-    if (survives_[effect] == 0) {
-      indivisible_reason_ = absl::StrCat(
-          "it replaces '", analysis_->index.at(effect)->name(),
-          "', which has side effects that must happen exactly once");
-      return;
-    }
-  }
-  for (size_t c = 0; c < computation_image_.size(); ++c) {
-    if (computation_image_[c] == nullptr) continue;
-    const HloComputation* original = analysis_->index.computations()[c];
-    const int32_t first = analysis_->index.First(original);
-    const int32_t image_first = index_->First(computation_image_[c]);
-    for (const HloInstruction* instruction : original->instructions()) {
-      const int32_t i = first + instruction->local_id();
-      if (survives_[i] != 0) origin_[image_first + image_[i]->local_id()] = i;
-    }
-  }
-  // No use leads to an effect that nothing reads, as where a dead collective
-  // gets a channel.
-  for (const HloComputation* image : computation_image_) {
-    if (image == nullptr) continue;
-    for (const HloInstruction* instruction : image->instructions()) {
-      if (OriginOf(instruction) < 0 && instruction->HasSideEffect()) {
-        indivisible_reason_ = absl::StrCat(
-            "it adds '", instruction->name(),
-            "', which has side effects that must happen exactly once");
-        return;
-      }
-    }
-  }
-  CollectRewiredUses();
-}
-
-// Takes survivors that hold values of the pass's own for new instructions.
-void Shadow::DropOtherValues() {
-  absl::flat_hash_set<std::pair<int32_t, int64_t>> rewired;
-  std::vector<std::vector<int32_t>> doubtful(computation_image_.size());
-  for (const RewiredEdge& edge : rewired_edges_) {
-    rewired.insert({edge.use.user, edge.use.operand});
-    if (edge.is_doubtful) {
-      doubtful[edge.use.computation].push_back(edge.use.user);
-    }
-  }
-  const auto same_computation = [this](const HloComputation* a,
-                                       const HloComputation* b) {
-    return computation_image_[analysis_->index.NumberOf(a)] == b ||
-           a->Equal(*b, /*is_layout_sensitive=*/true);
-  };
-  for (size_t c = 0; c < computation_image_.size(); ++c) {
-    if (computation_image_[c] == nullptr) continue;
-    const std::vector<int32_t> others = SurvivorsOfOtherValue(
-        {*analysis_, static_cast<int32_t>(c), computation_image_[c], image_,
-         survives_, rewired, doubtful[c], same_computation});
-    for (int32_t other : others) survives_[other] = 0;
-  }
-}
-
 void Shadow::Detach(int32_t original) {
   survives_[original] = 0;
   origin_[index_->Of(image_[original])] = -1;
@@ -399,7 +107,14 @@ void Shadow::CollectRewiredUses() {
     if (edge.use.user != Use::kRoot && survives_[edge.use.user] == 0) continue;
     rewired_uses_.push_back({edge.use, edge.original, edge.replacement});
   }
-  // Operands that are still in place, but were rewritten there.
+  CollectUsesOfRewritten();
+  std::sort(
+      rewired_uses_.begin(), rewired_uses_.end(),
+      [](const RewiredUse& a, const RewiredUse& b) { return a.use < b.use; });
+}
+
+// Uses of operands that are still in place, but were rewritten there.
+void Shadow::CollectUsesOfRewritten() {
   for (size_t c = 0; c < computation_image_.size(); ++c) {
     if (computation_image_[c] == nullptr) continue;
     const HloComputation* original = analysis_->index.computations()[c];
@@ -426,9 +141,6 @@ void Shadow::CollectRewiredUses() {
       }
     }
   }
-  std::sort(
-      rewired_uses_.begin(), rewired_uses_.end(),
-      [](const RewiredUse& a, const RewiredUse& b) { return a.use < b.use; });
 }
 
 }  // namespace hloenv

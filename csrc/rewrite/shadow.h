@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// One pass, run for real on a clone, compared with the original.
+// A run of one pass on a clone, compared with the original.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "hlo/analysis.h"
 #include "hlo/module.h"
 #include "passes/pipeline.h"
+#include "rewrite/use.h"
 
 namespace hloenv {
 
@@ -26,24 +26,6 @@ struct ShadowPass {
 
 // New pass objects for `spec`. The errors of MakeRunnable.
 absl::StatusOr<ShadowPass> MakeShadowPass(const PipelineSpec& spec);
-
-// A use of a value: operand `operand` of instruction `user`, or the root of
-// `computation` when `user` is kRoot.
-struct Use {
-  static constexpr int32_t kRoot = -1;
-  int32_t computation;
-  int32_t user;
-  int32_t operand;
-
-  friend bool operator<(const Use& a, const Use& b) {
-    return std::tie(a.computation, a.user, a.operand) <
-           std::tie(b.computation, b.user, b.operand);
-  }
-  friend bool operator==(const Use& a, const Use& b) {
-    return std::tie(a.computation, a.user, a.operand) ==
-           std::tie(b.computation, b.user, b.operand);
-  }
-};
 
 // A use that read `original` and, after the pass, reads `replacement`.
 struct RewiredUse {
@@ -61,9 +43,11 @@ class Shadow {
 
   const std::string& name() const { return name_; }
   bool changed() const { return changed_; }
+  // Of the original; only if the pass changed something.
+  const Analysis& analysis() const { return *analysis_; }
   const xla::HloModule& hlo() const { return *hlo_; }
 
-  // Why the changes of this pass cannot be taken apart; empty when they can.
+  // Why the changes of this pass cannot be separated; empty when they can.
   const std::string& indivisible_reason() const { return indivisible_reason_; }
   bool is_indivisible() const { return !indivisible_reason_.empty(); }
 
@@ -83,7 +67,7 @@ class Shadow {
   const xla::HloComputation* OriginOf(
       const xla::HloComputation* computation) const;
 
-  // From now on takes the image of `original` for a new instruction, so that
+  // From now on the image of `original` counts as a new instruction, and
   // replacements read it instead of the original. For breaking cycles.
   void Detach(int32_t original);
   // Finds the rewired uses again, after calls of Detach.
@@ -93,14 +77,27 @@ class Shadow {
   Shadow() = default;
 
   void MapImages(const xla::HloCloneContext& images);
+  void CollectUsesOfRewritten();
+
+  // shadow_compare.cc
   void Compare(Recorder* recorder);
   std::string ModuleLevelChange() const;
+  void ForgetRemoved(const Recorder& recorder);
+  void CompareComputations(Recorder* recorder);
   bool CompareComputation(int32_t number, Recorder* recorder);
-  void DropOtherValues();
-  bool HasChanges(int32_t number, size_t num_rewired) const;
-  bool KeepsItsCallers(int32_t number) const;
+  bool KeepsItsSignature(int32_t number) const;
+  void FindSurvivors(int32_t number, std::vector<int32_t>* rewired,
+                     std::vector<int32_t>* reshaped);
+  void CompareOperands(int32_t number, int32_t i, Recorder* recorder);
+  bool CompareRoot(int32_t number, Recorder* recorder);
   bool SameControl(const xla::HloInstruction& original,
                    const xla::HloInstruction& image) const;
+  bool HasChanges(int32_t number, size_t num_rewired) const;
+  bool KeepsItsCallers(int32_t number) const;
+  void DropOtherValues();
+  std::string ReplacedEffect() const;
+  void FindOrigins();
+  std::string AddedEffect() const;
 
   // A use whose shadow operand is not the image of its original operand.
   struct RewiredEdge {

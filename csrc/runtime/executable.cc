@@ -126,6 +126,11 @@ struct Executable::Frame {
   OwnedBuffer scratch;
   std::vector<OwnedBuffer> input_copies;  // by input; null until needed
   xla::ExecutableRunOptions options;
+
+  void Set(int64_t allocation, const void* memory, size_t bytes) {
+    table[allocation] =
+        stream_executor::DeviceAddressBase(const_cast<void*>(memory), bytes);
+  }
 };
 
 Executable::Executable() = default;
@@ -200,8 +205,7 @@ absl::StatusOr<std::shared_ptr<Executable>> Executable::Wrap(
 }
 
 absl::Status Executable::PlaceBuffers() {
-  const CpuExecutable& cpu = *state_->cpu;
-  const xla::BufferAssignment& assignment = cpu.buffer_assignment();
+  const xla::BufferAssignment& assignment = state_->cpu->buffer_assignment();
   const xla::HloComputation* entry =
       state_->owner->module().entry_computation();
   // Which leaf of the inputs an entry parameter's allocation is.
@@ -215,12 +219,51 @@ absl::Status Executable::PlaceBuffers() {
     for (BufferSpec& spec : specs) inputs_.push_back(std::move(spec));
   }
   input_places_.resize(inputs_.size());
-  const HloInstruction* root = entry->root_instruction();
-  HLOENV_ASSIGN_OR_RETURN(outputs_, SpecsOf(root->shape()));
-  output_places_.resize(outputs_.size());
-
   // The leaf that each allocation's memory is handed out as; -1 for none.
   std::vector<int64_t> output_of(assignment.Allocations().size(), -1);
+  HLOENV_RETURN_IF_ERROR(PlaceOutputs(&output_of));
+
+  for (const BufferAllocation& allocation : assignment.Allocations()) {
+    const int64_t output = output_of[allocation.index()];
+    if (allocation.is_entry_computation_parameter()) {
+      auto found = input_of.find(
+          {allocation.parameter_number(), allocation.param_shape_index()});
+      // A tuple's own buffer holds pointers, which thunks do not read.
+      if (found == input_of.end()) continue;
+      HLOENV_RETURN_IF_ERROR(PlaceInput(found->second, allocation, output));
+      continue;
+    }
+    if (allocation.is_constant() || allocation.is_thread_local()) continue;
+    if (output >= 0) continue;
+    const size_t bytes = static_cast<size_t>(allocation.size());
+    scratch_places_.push_back({allocation.index(), scratch_bytes_, bytes});
+    scratch_bytes_ += RoundUp(bytes);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Executable::PlaceInput(size_t input,
+                                    const BufferAllocation& allocation,
+                                    int64_t output) {
+  InputPlace& place = input_places_[input];
+  place.allocation = allocation.index();
+  place.output = output;
+  place.is_overwritten = output < 0 && !allocation.is_readonly();
+  const size_t bytes = StoredBytes(inputs_[input]);
+  if (static_cast<size_t>(allocation.size()) > bytes) {
+    return Error(kCompileError, absl::StrCat("XLA wants ", allocation.size(),
+                                             " bytes for input ", input,
+                                             ", which has ", bytes));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Executable::PlaceOutputs(std::vector<int64_t>* output_of) {
+  const xla::BufferAssignment& assignment = state_->cpu->buffer_assignment();
+  const HloInstruction* root =
+      state_->owner->module().entry_computation()->root_instruction();
+  HLOENV_ASSIGN_OR_RETURN(outputs_, SpecsOf(root->shape()));
+  output_places_.resize(outputs_.size());
   absl::Status status;
   size_t leaf_index = 0;
   ForEachLeaf(root->shape(), [&](const Shape& leaf, const ShapeIndex& index) {
@@ -239,62 +282,45 @@ absl::Status Executable::PlaceBuffers() {
     place.offset = slice->offset();
     place.bytes = StoredBytes(outputs_[i]);
     if (allocation.is_constant()) {
-      const size_t number = static_cast<size_t>(allocation.index());
-      const bool has_buffer =
-          number < cpu.constants().size() &&
-          cpu.constants()[number].AsDeviceAddress().opaque() != nullptr;
-      if (has_buffer) return;
-      // XLA put the constant into the code: take its value from the module.
-      const auto& values =
-          assignment.dataflow_analysis().GetValueSet(root, index).values();
-      const HloInstruction* source = values.front()->instruction();
-      if (source->opcode() != xla::HloOpcode::kConstant) {
-        status = Error(kCompileError,
-                       absl::StrCat("output ", i, " is a constant that '",
-                                    source->name(), "' does not hold"));
-        return;
-      }
-      const auto* data = static_cast<const char*>(
-          source->literal().untyped_data(values.front()->index()));
-      place.constant.assign(data, data + place.bytes);
+      const absl::Status constant = PlaceConstant(i, index);
+      if (!constant.ok()) status = constant;
       return;
     }
     if (allocation.is_readonly() || allocation.is_thread_local()) return;
-    const bool is_taken = output_of[allocation.index()] >= 0;
+    const bool is_taken = (*output_of)[allocation.index()] >= 0;
     if (place.offset != 0 || is_taken || outputs_[i].packed_bits != 0) return;
     place.is_direct = true;
-    output_of[allocation.index()] = static_cast<int64_t>(i);
+    (*output_of)[allocation.index()] = static_cast<int64_t>(i);
     outputs_[i].buffer_bytes = std::max<size_t>(
         outputs_[i].buffer_bytes, static_cast<size_t>(allocation.size()));
   });
-  HLOENV_RETURN_IF_ERROR(status);
+  return status;
+}
 
-  for (const BufferAllocation& allocation : assignment.Allocations()) {
-    const int64_t number = allocation.index();
-    if (allocation.is_entry_computation_parameter()) {
-      auto found = input_of.find(
-          {allocation.parameter_number(), allocation.param_shape_index()});
-      // A tuple's own buffer holds pointers, which thunks do not read.
-      if (found == input_of.end()) continue;
-      InputPlace& place = input_places_[found->second];
-      place.allocation = number;
-      place.output = output_of[number];
-      place.is_overwritten = place.output < 0 && !allocation.is_readonly();
-      const size_t bytes = StoredBytes(inputs_[found->second]);
-      if (static_cast<size_t>(allocation.size()) > bytes) {
-        return Error(
-            kCompileError,
-            absl::StrCat("XLA wants ", allocation.size(), " bytes for input ",
-                         found->second, ", which has ", bytes));
-      }
-      continue;
-    }
-    if (allocation.is_constant() || allocation.is_thread_local()) continue;
-    if (output_of[number] >= 0) continue;
-    const size_t bytes = static_cast<size_t>(allocation.size());
-    scratch_places_.push_back({number, scratch_bytes_, bytes});
-    scratch_bytes_ += RoundUp(bytes);
+absl::Status Executable::PlaceConstant(size_t output, const ShapeIndex& index) {
+  const CpuExecutable& cpu = *state_->cpu;
+  OutputPlace& place = output_places_[output];
+  const size_t number = static_cast<size_t>(place.allocation);
+  const bool has_buffer =
+      number < cpu.constants().size() &&
+      cpu.constants()[number].AsDeviceAddress().opaque() != nullptr;
+  if (has_buffer) return absl::OkStatus();
+  // XLA put the constant into the code: take its value from the module.
+  const HloInstruction* root =
+      state_->owner->module().entry_computation()->root_instruction();
+  const auto& values = cpu.buffer_assignment()
+                           .dataflow_analysis()
+                           .GetValueSet(root, index)
+                           .values();
+  const HloInstruction* source = values.front()->instruction();
+  if (source->opcode() != xla::HloOpcode::kConstant) {
+    return Error(kCompileError,
+                 absl::StrCat("output ", output, " is a constant that '",
+                              source->name(), "' does not hold"));
   }
+  const auto* data = static_cast<const char*>(
+      source->literal().untyped_data(values.front()->index()));
+  place.constant.assign(data, data + place.bytes);
   return absl::OkStatus();
 }
 
@@ -348,14 +374,34 @@ absl::Status Executable::RunWith(absl::Span<const void* const> inputs,
   std::unique_ptr<Frame> frame = AcquireFrame();
   // Not those of a process that this one was forked from.
   frame->options.set_intra_op_thread_pool(IntraOpThreads());
-  auto set = [&](int64_t allocation, const void* memory, size_t bytes) {
-    frame->table[allocation] =
-        stream_executor::DeviceAddressBase(const_cast<void*>(memory), bytes);
-  };
+  SetOutputs(outputs, frame.get());
+  SetInputs(inputs, outputs, frame.get());
+  absl::Status status;
+  {
+    // As XLA's own runtimes do, so that results do not depend on the caller.
+    tsl::port::ScopedFlushDenormal flush;
+    tsl::port::ScopedSetRound round(FE_TONEAREST);
+    status = execute(*state_->cpu, frame->options, frame->table);
+  }
+  if (status.ok()) CopyOutputs(*frame, outputs);
+  ReleaseFrame(std::move(frame));
+  return Annotate(status, kExecuteError,
+                  absl::StrCat("running module '",
+                               state_->owner->module().name(), "' failed"));
+}
+
+void Executable::SetOutputs(absl::Span<void* const> outputs,
+                            Frame* frame) const {
   for (size_t i = 0; i < output_places_.size(); ++i) {
     if (!output_places_[i].is_direct) continue;
-    set(output_places_[i].allocation, outputs[i], outputs_[i].buffer_bytes);
+    frame->Set(output_places_[i].allocation, outputs[i],
+               outputs_[i].buffer_bytes);
   }
+}
+
+void Executable::SetInputs(absl::Span<const void* const> inputs,
+                           absl::Span<void* const> outputs,
+                           Frame* frame) const {
   for (size_t i = 0; i < input_places_.size(); ++i) {
     const InputPlace& place = input_places_[i];
     if (place.allocation < 0 || inputs_[i].is_token) continue;
@@ -364,55 +410,51 @@ absl::Status Executable::RunWith(absl::Span<const void* const> inputs,
       std::memcpy(outputs[place.output], inputs[i], bytes);
       continue;
     }
-    const void* memory = inputs[i];
     const bool is_packed = inputs_[i].packed_bits != 0;
-    if (place.is_overwritten || is_packed || !IsAligned(memory)) {
-      OwnedBuffer& copy = frame->input_copies[i];
-      if (copy == nullptr) copy.reset(AllocateBuffer(bytes));
-      if (is_packed) {
-        xla::PackIntN(inputs_[i].packed_bits,
-                      absl::MakeConstSpan(static_cast<const char*>(memory),
-                                          inputs_[i].buffer_bytes),
-                      absl::MakeSpan(static_cast<char*>(copy.get()), bytes));
-      } else {
-        std::memcpy(copy.get(), memory, bytes);
-      }
-      memory = copy.get();
+    const bool needs_copy =
+        place.is_overwritten || is_packed || !IsAligned(inputs[i]);
+    frame->Set(place.allocation,
+               needs_copy ? CopyInput(i, inputs[i], frame) : inputs[i], bytes);
+  }
+}
+
+const void* Executable::CopyInput(size_t input, const void* memory,
+                                  Frame* frame) const {
+  const BufferSpec& spec = inputs_[input];
+  const size_t bytes = StoredBytes(spec);
+  OwnedBuffer& copy = frame->input_copies[input];
+  if (copy == nullptr) copy.reset(AllocateBuffer(bytes));
+  if (spec.packed_bits != 0) {
+    xla::PackIntN(spec.packed_bits,
+                  absl::MakeConstSpan(static_cast<const char*>(memory),
+                                      spec.buffer_bytes),
+                  absl::MakeSpan(static_cast<char*>(copy.get()), bytes));
+  } else {
+    std::memcpy(copy.get(), memory, bytes);
+  }
+  return copy.get();
+}
+
+void Executable::CopyOutputs(const Frame& frame,
+                             absl::Span<void* const> outputs) const {
+  for (size_t i = 0; i < output_places_.size(); ++i) {
+    const OutputPlace& place = output_places_[i];
+    if (place.is_direct || place.bytes == 0) continue;
+    const char* source = place.constant.data();
+    if (place.constant.empty()) {
+      source = static_cast<const char*>(
+                   frame.table[place.allocation].AsDeviceAddress().opaque()) +
+               place.offset;
     }
-    set(place.allocation, memory, bytes);
-  }
-  absl::Status status;
-  {
-    // As XLA's own runtimes do, so that results do not depend on the caller.
-    tsl::port::ScopedFlushDenormal flush;
-    tsl::port::ScopedSetRound round(FE_TONEAREST);
-    status = execute(*state_->cpu, frame->options, frame->table);
-  }
-  if (status.ok()) {
-    for (size_t i = 0; i < output_places_.size(); ++i) {
-      const OutputPlace& place = output_places_[i];
-      if (place.is_direct || place.bytes == 0) continue;
-      const char* source = place.constant.data();
-      if (place.constant.empty()) {
-        source =
-            static_cast<const char*>(
-                frame->table[place.allocation].AsDeviceAddress().opaque()) +
-            place.offset;
-      }
-      if (outputs_[i].packed_bits != 0) {
-        xla::UnpackIntN(outputs_[i].packed_bits,
-                        absl::MakeConstSpan(source, place.bytes),
-                        absl::MakeSpan(static_cast<char*>(outputs[i]),
-                                       outputs_[i].buffer_bytes));
-      } else {
-        std::memcpy(outputs[i], source, place.bytes);
-      }
+    if (outputs_[i].packed_bits != 0) {
+      xla::UnpackIntN(outputs_[i].packed_bits,
+                      absl::MakeConstSpan(source, place.bytes),
+                      absl::MakeSpan(static_cast<char*>(outputs[i]),
+                                     outputs_[i].buffer_bytes));
+    } else {
+      std::memcpy(outputs[i], source, place.bytes);
     }
   }
-  ReleaseFrame(std::move(frame));
-  return Annotate(status, kExecuteError,
-                  absl::StrCat("running module '",
-                               state_->owner->module().name(), "' failed"));
 }
 
 }  // namespace hloenv

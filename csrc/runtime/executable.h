@@ -16,10 +16,12 @@
 #include "hlo/module.h"
 
 namespace xla {
+class BufferAllocation;
 class Executable;
 class ExecutableRunOptions;
 class HloModule;
 class MaybeOwningDeviceAddress;
+struct ShapeIndex;
 namespace cpu {
 class CpuExecutable;
 }  // namespace cpu
@@ -102,9 +104,28 @@ class Executable {
 
   static absl::StatusOr<std::shared_ptr<Executable>> Wrap(
       std::unique_ptr<xla::Executable> compiled);
+
+  // Where XLA's allocations live during a run; fills all members below. Errors:
+  // CompileError.
   absl::Status PlaceBuffers();
+  // `output` is the one whose memory `allocation` is, or -1.
+  absl::Status PlaceInput(size_t input, const xla::BufferAllocation& allocation,
+                          int64_t output);
+  // Notes in `output_of`, by allocation, which output its memory is.
+  absl::Status PlaceOutputs(std::vector<int64_t>* output_of);
+  // The output at `index` of the result, whose allocation is a constant.
+  absl::Status PlaceConstant(size_t output, const xla::ShapeIndex& index);
+
   std::unique_ptr<Frame> AcquireFrame();
   void ReleaseFrame(std::unique_ptr<Frame> frame);
+
+  // The steps of a run around XLA's execution.
+  void SetOutputs(absl::Span<void* const> outputs, Frame* frame) const;
+  void SetInputs(absl::Span<const void* const> inputs,
+                 absl::Span<void* const> outputs, Frame* frame) const;
+  // Memory that XLA may write to, and elements packed as it stores them.
+  const void* CopyInput(size_t input, const void* memory, Frame* frame) const;
+  void CopyOutputs(const Frame& frame, absl::Span<void* const> outputs) const;
 
   struct State;  // XLA's classes
   std::unique_ptr<State> state_;
