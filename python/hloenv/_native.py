@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loads TensorFlow's two libraries and then the extension.
 
-Nothing else imports `hloenv._core`: the libraries have to be in the process first,
-by absolute path, so that the extension finds them by name wherever it is installed.
+Nothing else imports `hloenv._core`: the libraries must be loaded first, by
+absolute path, so that the extension finds them by name wherever it is installed.
 TensorFlow's Python is never imported.
 """
 
@@ -34,8 +34,8 @@ def _check_platform() -> None:
     machine = platform.machine()
     if sys.platform != "linux" or machine not in ("x86_64", "aarch64"):
         raise TensorflowError(
-            "hloenv drives the XLA inside TensorFlow's Linux wheels, so it runs on "
-            f"Linux x86-64 and arm64 only; this is {sys.platform} {machine}"
+            f"hloenv does not support {sys.platform} {machine}: it uses the XLA in "
+            "TensorFlow's Linux wheels; use Linux on x86-64 or arm64"
         )
 
 
@@ -61,21 +61,21 @@ def _check_version() -> None:
     raise TensorflowError(f"hloenv needs TensorFlow's libraries: {_INSTALL_HINT}")
 
 
-# What the libraries write to stderr while they load, whatever the log level.
+# Lines that the libraries write to stderr while they load, at any log level.
 _LOADING_CHATTER = (b"absl::InitializeLog()", b"oneDNN custom operations are on")
 
 
 def is_verbose() -> bool:
-    """Whether HLOENV_VERBOSE=1 asks for XLA's own log lines on stderr."""
+    """Whether HLOENV_VERBOSE=1 enables XLA's own log lines on stderr."""
     return os.environ.get("HLOENV_VERBOSE", "0") not in ("", "0")
 
 
 @contextlib.contextmanager
 def _without_chatter() -> Iterator[None]:
-    """Holds stderr back and then passes on all but the known loading lines.
+    """Buffers stderr, then writes all of it but the known loading lines.
 
     The lines come from static initializers, which run before any log level can be
-    set; the environment variables that would stop them change what TensorFlow does.
+    set; the environment variables that suppress them change TensorFlow's behaviour.
     """
     try:
         sys.stderr.flush()
@@ -117,16 +117,16 @@ _load()
 
 from . import _core as core  # noqa: E402 (the libraries come first)
 
-# XLA logs below FATAL say what no caller can act on, and errors come back as
-# exceptions. What TensorFlow logs between calls of hloenv stays.
+# No caller can act on XLA's log lines below FATAL, and errors are exceptions. Log lines
+# of TensorFlow between calls of hloenv are kept.
 core.set_quiet(not is_verbose())
 
-# Says at once, not in the middle of an episode, if XLA's passes cannot be observed.
+# Fails at import, not during an episode, if XLA's passes cannot be observed.
 core.install_hooks()
 
 
 def is_text(value: object) -> bool:
-    """Whether the core takes `value` as text: a str without halves of surrogates."""
+    """Whether the core accepts `value` as text: a str without unpaired surrogates."""
     if not isinstance(value, str):
         return False
     try:

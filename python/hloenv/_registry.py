@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Things by name, families of them, and what is loaded on first use."""
+"""Registries: entries by name, families of entries, lazy imports."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Made = TypeVar("Made")
 
 
 def load_attribute(path: str) -> Any:
-    """What "hloenv.search.policy:Searched" names, imported now.
+    """Imports the object that a path such as "hloenv.search.policy:Searched" names.
 
-    For what a lower package offers and a higher one makes.
+    For objects that a lower package offers and a higher one defines.
     """
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(module), name)
@@ -26,13 +26,13 @@ def load_attribute(path: str) -> Any:
 
 @dataclass(frozen=True)
 class Info:
-    """What a registry says of one entry.
+    """Description of one entry of a registry.
 
     Attributes:
-        name: as it is listed; a family's ends in ":" and what is to follow.
-        summary: what it does, in a sentence.
-        is_random: whether the seed makes a difference.
-        origin: what registered it: "hloenv", a file, or a module of another package.
+        name: as it is listed; a family's ends in ":" and its parameter.
+        summary: one sentence.
+        is_random: whether it depends on the seed.
+        origin: its definition: "hloenv", a file, or a module of another package.
     """
 
     name: str
@@ -50,11 +50,11 @@ class _Entry(Generic[Made]):
 class Registry(Generic[Made]):
     """Finds makers by name.
 
-    A *family* is found by what stands before the first ":" of a specification, such as
+    A *family* is found by the part before the first ":" of a specification, such as
     `share:0.5`; its maker gets the rest.
 
     Attributes:
-        kind: what messages call an entry: "policy".
+        kind: word for an entry in messages: "policy".
     """
 
     def __init__(
@@ -65,13 +65,13 @@ class Registry(Generic[Made]):
         *,
         group: str = "",
     ) -> None:
-        """An empty one.
+        """Makes an empty registry.
 
         Args:
-            kind: of what is registered, as messages name it.
-            plural: of the same.
+            kind: word for an entry in messages.
+            plural: its plural.
             error: makes the error for an unknown name from its message.
-            group: of the entry points by which installed packages offer more.
+            group: entry points with which installed packages register entries.
         """
         self._group = group
         self.kind = kind
@@ -89,15 +89,15 @@ class Registry(Generic[Made]):
         is_random: bool = False,
         alias: str = "",
     ) -> None:
-        """Lets `make` be found by name.
+        """Registers `make` under a name.
 
         Args:
             name: lower case, words joined by "-"; a family's is followed by ":" and
-                what the specification holds, in capitals: "share:PROBABILITY".
-            summary: what it does, in a sentence.
-            make: what `find` gives; or where that is, "package.module:name", which is
-                imported when it is found for the first time.
-            is_random: whether the seed makes a difference.
+                its parameter in capitals: "share:PROBABILITY".
+            summary: one sentence.
+            make: the result of `find`; or its path, "package.module:name", which is
+                imported on first use.
+            is_random: whether it depends on the seed.
             alias: another name, which is not listed.
 
         Raises:
@@ -107,7 +107,7 @@ class Registry(Generic[Made]):
         for each in filter(None, (key, alias)):
             if each in self._entries or each in self._aliases:
                 raise ValueError(
-                    f"a {self.kind} is named {each!r} already; choose another name"
+                    f"the {self.kind} {each!r} exists already; choose another name"
                 )
         info = Info(name, summary, is_random, origin_of(make))
         self._entries[key] = _Entry(info, make)
@@ -115,7 +115,7 @@ class Registry(Generic[Made]):
             self._aliases[alias] = key
 
     def remove(self, name: str) -> None:
-        """Forgets an entry and its aliases."""
+        """Removes an entry and its aliases."""
         del self._entries[_key(name)]
         self._aliases = {a: key for a, key in self._aliases.items() if key != name}
 
@@ -126,18 +126,18 @@ class Registry(Generic[Made]):
         return tuple(sorted(name for name in names if (":" in name) == families))
 
     def describe(self, spec: str) -> Info:
-        """Says what an entry does.
+        """Describes an entry.
 
         Raises:
-            The registry's error: nothing has this name.
+            The registry's error: no entry has this name.
         """
         return self._entry(spec)[0].info
 
     def find(self, spec: str) -> tuple[Made, str | None]:
-        """A maker, and the rest of the specification: None for what is no family.
+        """A maker, and the rest of the specification: None if it is not a family.
 
         Raises:
-            The registry's error: nothing has this name.
+            The registry's error: no entry has this name.
         """
         entry, rest = self._entry(spec)
         make = entry.make

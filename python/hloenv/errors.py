@@ -9,7 +9,7 @@ from __future__ import annotations
 
 
 class HloEnvError(Exception):
-    """Root of everything that hloenv raises on purpose."""
+    """Root of the exceptions that hloenv raises."""
 
 
 class TensorflowError(HloEnvError, ImportError):
@@ -17,7 +17,7 @@ class TensorflowError(HloEnvError, ImportError):
 
 
 class InterceptError(HloEnvError, RuntimeError):
-    """An intercepted compile is not where the call needs it to be."""
+    """An intercepted compile is not in the state that the call requires."""
 
 
 class TargetError(HloEnvError, ValueError):
@@ -33,7 +33,7 @@ class FlagError(HloEnvError, ValueError):
 
 
 class ForkError(HloEnvError, RuntimeError):
-    """This process was forked from one whose threads or children it would need."""
+    """This process was forked from one whose threads or child processes it needs."""
 
 
 class ParseError(HloEnvError, ValueError):
@@ -41,14 +41,13 @@ class ParseError(HloEnvError, ValueError):
 
 
 class InvalidModuleError(HloEnvError, ValueError):
-    """XLA's verifier refuses the module."""
+    """XLA's verifier rejects the module."""
 
 
 class DoubtfulModuleError(HloEnvError):
     """The structure check cannot tell whether XLA can read the input.
 
-    Internal: untrusted input of this kind is read in a child
-    process then, so that no caller sees this.
+    Internal: such input is then read in a child process, so that no caller sees this.
     """
 
 
@@ -69,7 +68,7 @@ class PassError(HloEnvError, RuntimeError):
 
 
 class PositionError(HloEnvError, LookupError):
-    """XLA's pipeline has no such place, or has passed it already."""
+    """XLA's pipeline has no such position, or is past it."""
 
 
 class DecisionError(HloEnvError, ValueError):
@@ -109,10 +108,10 @@ class OutputMismatchError(HloEnvError, AssertionError):
 
 
 class WorkerError(HloEnvError, RuntimeError):
-    """The child process that did the work died.
+    """The child process that did the work crashed or was ended.
 
     Attributes:
-        is_kill: somebody else ended it, so that another try may do.
+        is_kill: whether another process ended it, so that a retry may succeed.
     """
 
     is_kill = False
@@ -131,11 +130,11 @@ class StoreError(HloEnvError, RuntimeError):
 
 
 class DatasetError(HloEnvError, ValueError):
-    """The dataset is not there, is damaged, or has no such split or module."""
+    """The dataset is missing or damaged, or has no such split or module."""
 
 
 class PositionWarning(UserWarning):
-    """Alternatives were asked for where XLA could not use them."""
+    """XLA cannot use the alternatives at this position in the pipeline."""
 
 
 # Their earlier names, by which the extension raises them.

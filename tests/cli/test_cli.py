@@ -181,8 +181,8 @@ def test_passes_on_the_command_line():
         ("algsimp:nothing=1", hloenv.PassOptionError, "no option 'nothing'"),
         ("algsimp:run_to_fixed_point", hloenv.PassOptionError, "has no value"),
         ("algsimp:run_to_fixed_point=maybe", hloenv.PassOptionError, "type bool"),
-        ("", hloenv.HloEnvError, "not empty"),
-        ("cse+", hloenv.HloEnvError, "not empty"),
+        ("", hloenv.HloEnvError, "non-empty"),
+        ("cse+", hloenv.HloEnvError, "non-empty"),
     ],
 )
 def test_wrong_passes_on_the_command_line(text, error, message):
@@ -368,7 +368,7 @@ def test_modules_from_jax_functions(run_json, tmp_path):
     [
         (["show", "/no/such/file"], "/no/such/file: No such file"),
         (["show", "."], "Is a directory"),
-        (["show", "MODEL", "--max-instructions", "3"], "the limit here is 3"),
+        (["show", "MODEL", "--max-instructions", "3"], "the limit is 3"),
         (["show", "no_such_file.py:f"], "no_such_file.py"),
         (["show", "no.such.package:f"], "No module named"),
         (["passes", "algsmp"], "did you mean 'algsimp'"),
@@ -429,7 +429,7 @@ def test_fault_of_ours_is_one_line_too(run, monkeypatch):
     monkeypatch.setattr("hloenv.cli.passes.list_passes", lambda: 1 / 0)
     code, out, err = run("passes")
     assert (code, out) == (1, "")
-    assert err.startswith("hloenv: error: a fault in hloenv: ZeroDivisionError")
+    assert err.startswith("hloenv: error: internal error: ZeroDivisionError")
     assert len(err.splitlines()) == 1
 
 

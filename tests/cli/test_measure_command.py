@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -119,6 +120,14 @@ def test_what_is_in_the_store_is_not_measured_again(run):
     assert durations("--no-store") != first
 
 
+def test_a_table_says_what_is_from_the_store_and_since_when(run):
+    assert "store" not in run("model.hlo", "same.hlo")[1]
+    _, out, _ = run("model.hlo", "same.hlo")
+    today = datetime.date.today()
+    assert f"1 of 1 measurements are from the store, measured on {today}" in out
+    assert "store" not in run("model.hlo", "same.hlo", "--again")[1]
+
+
 def test_inputs_come_from_a_file(run, folder):
     np.savez(folder / "inputs.npz", *[np.ones(64, np.float32)] * 2)
     out = run("model.hlo", "wrong.hlo", "--inputs", "inputs.npz", "--json")[1]
@@ -157,7 +166,7 @@ def test_self_test_fails_where_intervals_lie(run, monkeypatch):
     code, out, err = run("--self-test", "--comparisons", "20")
     assert code == 1
     assert "20 of 20" in " ".join(out.split())
-    assert "do not trust them" in err
+    assert "do not rely on them" in err
 
 
 def test_policies_keep_kernels_where_the_command_does(folder, capsys):

@@ -89,7 +89,7 @@ def test_a_search_of_a_file(own: Path):
     assert len(prefix) == 1
     search.tell(prefix, 1.0)
     assert search.ask() is None
-    with pytest.raises(ArgumentError, match=r"has to make an hloenv\.search\.Search"):
+    with pytest.raises(ArgumentError, match=r"must make an hloenv\.search\.Search"):
         get_search(f"{own}:reject_all", game)
 
 

@@ -67,7 +67,7 @@ def test_command_export_import_prune(run, path, tmp_path):
     assert run("prune", "--kind", "k0")[1] == "15 records removed\n"
     code, out, _ = run("import", file)
     assert code == 0
-    assert "15 records added, 0 replaced by newer ones, 15 left as they were" in out
+    assert "15 records added, 0 replaced by newer ones, 15 unchanged" in out
     assert json.loads(run("import", file, "--json")[1])["unchanged"] == 30
     assert json.loads(run("prune", "--older-than", "1d", "--json")[1])["records"] == 30
     assert json.loads(run("info", "--json")[1])["records"] == 0
@@ -101,14 +101,14 @@ def test_command_refuses_what_is_no_age(run, path, age):
     filled(path).close()
     code, _, err = run("prune", f"--older-than={age}")
     assert code == 2
-    assert "is no age" in err
+    assert "must be an age" in err
 
 
 def test_command_says_in_a_line_what_is_wrong(run, path, tmp_path):
     path.write_text("not a database" * 100)
     code, _, err = run("info")
     assert (code, err.count("\n")) == (1, 1)
-    assert "no SQLite file" in err
+    assert "not an SQLite file" in err
     path.unlink()
     code, _, err = run("import", str(tmp_path / "absent.jsonl"))
     assert (code, err.splitlines()[-1]) == (

@@ -45,7 +45,7 @@ def test_splits_and_the_unknown_one(folder):
 
     assert (len(HloDataset()), len(HloDataset("test"))) == (5, 0)
     assert HloDataset("validation")[0].split == "validation"
-    with pytest.raises(DatasetError, match="no split 'dev'"):
+    with pytest.raises(DatasetError, match="got 'dev'"):
         HloDataset("dev")
 
 

@@ -199,6 +199,7 @@ def test_networkx_graphs_have_no_cycle(alternatives):
 def test_absent_packages_are_named(monkeypatch, small, convert, package, extra):
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.delitem(sys.modules, "hloenv.graph.pyg", raising=False)
+    monkeypatch.delattr("hloenv.graph.pyg", raising=False)
     with pytest.raises(ImportError, match=rf"pip install 'hloenv\[{extra}\]'"):
         convert(small)
 

@@ -93,7 +93,7 @@ def test_from_jax_takes_jitted_functions_with_their_static_arguments(jax, jnp):
 
 
 def test_from_jax_refuses_static_arguments_for_a_jitted_function(jax, jnp):
-    with pytest.raises(TypeError, match="jitted already"):
+    with pytest.raises(TypeError, match="already jitted"):
         from_jax(jax.jit(jnp.sin), jnp.ones(3), static_argnums=0)
 
 
@@ -101,7 +101,7 @@ def test_from_jax_takes_a_lowered_function(jax, jnp):
     lowered = jax.jit(jnp.sin).lower(jnp.ones(3))
     fingerprint = from_jax(jnp.sin, jnp.ones(3)).fingerprint()
     assert from_jax(lowered).fingerprint() == fingerprint
-    with pytest.raises(TypeError, match="has its arguments already"):
+    with pytest.raises(TypeError, match="already has its arguments"):
         from_jax(lowered, jnp.ones(3))
 
 
@@ -175,7 +175,7 @@ def test_inject_warns_when_nothing_was_compiled(jax, jnp):
     x = jnp.arange(4.0)
     module = jaxlib_module(fn.lower(x))
     fn(x)
-    expected = pytest.warns(InjectionWarning, match="may have been compiled before")
+    expected = pytest.warns(InjectionWarning, match="if it was compiled before")
     with expected, inject(module):
         fn(x)
 
@@ -332,7 +332,7 @@ def test_an_old_jax_is_named(jax, monkeypatch):
     from jax.extend import xla
 
     monkeypatch.delattr(xla, "PipelineStage")
-    with pytest.raises(ImportError, match=r"hloenv\.jit needs jax 0\.10\.2 or later"):
+    with pytest.raises(ImportError, match=r"hloenv\.jit needs jax >= 0\.10\.2"):
         hloenv.jit(abs)
     module = from_jax(jax.numpy.sin, 1.0)
     expected = pytest.raises(ImportError, match=jax.__version__)

@@ -141,7 +141,7 @@ def test_the_memory_of_a_measurement_can_be_limited():
 
 
 def test_repeats_are_checked():
-    with pytest.raises(hloenv.ArgumentError, match="repeats is 0"):
+    with pytest.raises(hloenv.ArgumentError, match=r"repeats must be .* got 0"):
         measure(ADD, repeats=0)
 
 
@@ -213,7 +213,7 @@ def test_inputs_come_from_files(tmp_path: Path):
     assert result.inputs.startswith("given (")
     with pytest.raises(hloenv.ArgumentError, match="input 1 is float64"):
         measure(ADD, inputs=[arrays[0], np.ones((3, 4))])
-    with pytest.raises(hloenv.ArgumentError, match="1 inputs were given"):
+    with pytest.raises(hloenv.ArgumentError, match="got 1 inputs"):
         measure(ADD, inputs=arrays[:1])
     np.savez(tmp_path / "named.npz", x=arrays[0], y=arrays[1])
     with pytest.raises(hloenv.ArgumentError, match="numbers 0 to 1"):

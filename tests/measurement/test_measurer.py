@@ -315,7 +315,7 @@ except hloenv.CompileError as error:
     print(error)
 """
     )
-    assert "ended the process" in child.stdout
+    assert "crashed when a child process compiled" in child.stdout
     assert "finish='legalize'" in child.stdout
 
 
@@ -341,7 +341,7 @@ except hloenv.CompileError as error:
     print(error)
 """
     )
-    assert "ended the process in which it was tried" in child.stdout
+    assert "crashed when a child process compiled" in child.stdout
     assert child.stderr == ""
 
 

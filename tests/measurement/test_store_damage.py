@@ -159,7 +159,7 @@ def test_records_in_no_order_are_an_error(path: Path) -> None:
     leaves = [i for i, page in enumerate(pages) if page[0] == 10 and b"mmm" in page]
     pages[leaves[2]], pages[leaves[-2]] = pages[leaves[-2]], pages[leaves[2]]
     path.write_bytes(b"".join(pages))
-    with Store(path) as store, pytest.raises(StoreError, match="in no order"):
+    with Store(path) as store, pytest.raises(StoreError, match="out of order"):
         contents(store)
 
 

@@ -156,14 +156,14 @@ def line(**changes: Any) -> str:
     ("bad", "said"),
     [
         ("{", "not JSON"),
-        ("[1]", "no JSON object"),
+        ("[1]", "must be a JSON object"),
         (line(machine=...), "it has no machine"),
-        (line(machine=1), "has to be text"),
-        (line(kind=""), "needs a kind"),
-        (line(created="yesterday"), "created is 'yesterday'"),
-        (line(created=math.nan), "created is nan"),
-        (line(created=True), "created is True"),
-        (line(value=[1]), "no value that is a JSON object"),
+        (line(machine=1), "must be text"),
+        (line(kind=""), "kind of a key is empty"),
+        (line(created="yesterday"), "created must be .* got 'yesterday'"),
+        (line(created=math.nan), "created must be .* got nan"),
+        (line(created=True), "created must be .* got True"),
+        (line(value=[1]), "'value' must be a JSON object"),
         (line(value={"x": {"$float": "big"}}), "not JSON"),
         (line(value={"x": {"$float": "1", "y": 1}}), "the key '\\$float'"),
     ],
@@ -189,7 +189,7 @@ def test_a_malformed_row_of_parquet_is_named(store, tmp_path):
     place = table.column_names.index("body")
     bad = table.set_column(place, "body", pa.array(["{}", None]))
     pyarrow.parquet.write_table(bad, file)
-    with pytest.raises(StoreError, match="row 2: the body is NoneType"):
+    with pytest.raises(StoreError, match="row 2: the body must be text, got NoneType"):
         store.import_(file)
     pyarrow.parquet.write_table(table.drop_columns(["machine", "body"]), file)
     with pytest.raises(StoreError, match="row 1: it has no machine, body"):
@@ -204,9 +204,9 @@ def test_damaged_files_are_refused(store, tmp_path):
     (tmp_path / "bad.jsonl").write_bytes(b"\xff\xfe{}")
     (tmp_path / "bad.sqlite").write_bytes(b"not a database" * 100)
     for name, said in (
-        ("bad.parquet", "no Parquet file"),
+        ("bad.parquet", "not a Parquet file"),
         ("bad.jsonl", "not UTF-8"),
-        ("bad.sqlite", "no SQLite file"),
+        ("bad.sqlite", "not an SQLite file"),
     ):
         with pytest.raises(StoreError, match=f"{name} .*{said}"):
             store.import_(tmp_path / name)

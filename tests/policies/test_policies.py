@@ -95,7 +95,7 @@ def test_registered_policy_is_found_by_name():
     policies.register_policy("mine", "none", lambda _: policies.KeepOriginal())
     try:
         assert isinstance(policies.get_policy("mine"), policies.KeepOriginal)
-        with pytest.raises(ValueError, match="'mine' already"):
+        with pytest.raises(ValueError, match="'mine' exists already"):
             policies.register_policy("mine", "none", lambda _: policies.KeepOriginal())
     finally:
         base._REGISTRY.remove("mine")

@@ -226,7 +226,7 @@ def test_what_is_no_folder_is_refused(folder: Path, kind: str) -> None:
         folder.symlink_to(folder.parent / "elsewhere")
     else:
         folder.write_text("")
-    with pytest.raises(LockError, match="no folder"):
+    with pytest.raises(LockError, match="Not a directory"):
         cpu_affinity.CoreLease(1)
     assert not list((folder.parent).glob("elsewhere/*"))
 

@@ -220,7 +220,7 @@ CASES = {
     "no arrays": Case(
         "interpret(env.module)",
         "ArgumentError",
-        ("1 arrays",),
+        ("takes 1",),
     ),
     "wrong shape": Case(
         "interpret(env.module, np.zeros(5, np.float32))",

@@ -283,7 +283,7 @@ def test_mixed_decisions_close_no_cycle(name: str) -> None:
 
 def test_fusions_that_exclude_each_other_are_not_both_offered() -> None:
     module = _file("cycle_fusion")
-    with pytest.warns(UserWarning, match="after layout assignment"):
+    with pytest.warns(UserWarning, match="before layout assignment"):
         alternatives = HloEnv(module).get_alternatives("general-fusion")
     inputs = random_inputs(module, seed=0)
     expected = interpret(module, *inputs)

@@ -248,9 +248,9 @@ def test_mistakes_are_told_and_change_nothing(module, finished):
         with pytest.raises(TypeError, match="get_alternatives"):
             pipeline.stage.apply_alternatives([], "x")
         for late in (stage.run, stage.skip, stage.get_alternatives):
-            with pytest.raises(hloenv.InterceptError, match="gone on"):
+            with pytest.raises(hloenv.InterceptError, match="is past stage"):
                 late()
-        with pytest.raises(hloenv.InterceptError, match="gone on"):
+        with pytest.raises(hloenv.InterceptError, match="is past stage"):
             _ = stage.module
         pipeline.finish()
         with pytest.raises(hloenv.InterceptError, match="ended"):
@@ -280,7 +280,9 @@ def test_a_failing_pass_is_an_error_at_its_stage(hlo_dir: Path):
         for stage in pipeline:
             # The simplifier of gathers relies on it.
             if stage.name == "batched_gather_scatter_normalizer":
-                with pytest.warns(hloenv.PositionWarning, match="cannot do without"):
+                with pytest.warns(
+                    hloenv.PositionWarning, match="XLA requires the skipped pass"
+                ):
                     stage.skip()
             elif stage.name == "gather_simplifier":
                 with pytest.raises(hloenv.CompileError, match="gather_simplifier"):
@@ -339,7 +341,7 @@ ENTRY main {
 def test_run_until_checks_its_arguments(module, where, occurrence):
     with hloenv.intercept(module) as pipeline:
         before = pipeline.stage
-        with pytest.raises(hloenv.PositionError, match="occurrence from 1"):
+        with pytest.raises(hloenv.PositionError, match="occurrence >= 1"):
             pipeline.run_until(where, occurrence=occurrence)
         assert pipeline.stage is before
 

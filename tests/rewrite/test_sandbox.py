@@ -234,7 +234,7 @@ def test_a_command_says_what_xla_died_of(tmp_path: Path) -> None:
     ("body", "argv", "words"),
     [
         ("os.kill(os.getpid(), signal.SIGSEGV)", (), "SIGSEGV"),
-        ("os.kill(os.getpid(), signal.SIGKILL)", (), "short of memory"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", (), "lack of memory"),
         ("hloenv.interpret(MODULE, np.int32(0))", ("--time-limit", "2"), "limit of 2"),
         ("bytearray(8 << 30)", ("--memory-limit", "2G"), "MemoryError"),
     ],

@@ -94,9 +94,9 @@ def test_a_registered_untyped_target_is_no_typed_handler():
 @pytest.mark.parametrize(
     ("target", "version", "message"),
     [
-        (capsule(do_nothing), 3, "api_version of 'x' is 3"),
-        ({}, 1, "needs 'execute'"),
-        ({"execute": None}, 1, "needs 'execute'"),
+        (capsule(do_nothing), 3, "api_version of 'x' must be 1 .* got 3"),
+        ({}, 1, "must have 'execute'"),
+        ({"execute": None}, 1, "must have 'execute'"),
         ({"execute": 1, "run": 2}, 1, "stages .*run"),
     ],
 )

@@ -262,7 +262,7 @@ def test_only_a_game_of_the_same_decisions_takes_a_state(name):
 def test_only_what_was_asked_is_told():
     game = Game(TEXT, STOPS["one"])
     search = get_search("random", game)
-    with pytest.raises(hloenv.ArgumentError, match="nothing is waiting"):
+    with pytest.raises(hloenv.ArgumentError, match="no proposal is pending"):
         search.tell(game.complete(), 1.0)
     prefix = search.ask()
     assert search.ask() is prefix

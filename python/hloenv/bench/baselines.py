@@ -95,11 +95,11 @@ def get_baseline(name: str) -> Baseline:
     """The baseline of this name.
 
     Raises:
-        ArgumentError: there is none.
+        ArgumentError: no baseline has this name.
     """
     if name not in BASELINES:
         raise ArgumentError(
-            f"no baseline is named {name!r}; there are {', '.join(BASELINES)}"
+            f"no baseline is named {name!r}; use one of {', '.join(BASELINES)}"
         )
     return BASELINES[name]
 

@@ -56,7 +56,9 @@ def from_dataset(
     from ..dataset.reader import load
 
     if extent not in EXTENTS:
-        raise ArgumentError(f"extent must be one of {', '.join(EXTENTS)}: {extent!r}")
+        raise ArgumentError(
+            f"extent must be one of {', '.join(EXTENTS)}, got {extent!r}"
+        )
     return [
         _entry(record, split)
         for record in load(split, extent=extent)

@@ -42,8 +42,8 @@ def baseline_flags() -> str:
     given = os.environ.get(_VARIABLE, "").strip()
     if given and not given.startswith("-"):
         raise ArgumentError(
-            f"{_VARIABLE} names the file {given!r}; a benchmark needs the flags "
-            "themselves, to report them"
+            f"{_VARIABLE} names the file {given!r}; set it to the flags themselves, "
+            "which a benchmark reports"
         )
     return joined(BASELINE_FLAGS, given)
 

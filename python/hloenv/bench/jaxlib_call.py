@@ -48,12 +48,12 @@ def program_of(module: HloModule) -> Program:
     specs = [*module.input_specs(), *module.output_specs()]
     for spec in specs:
         if spec.hlo_dtype in _SUB_BYTE or spec.hlo_dtype == "token":
-            raise CompileError(f"jax has no arrays of {spec.hlo_dtype}")
+            raise CompileError(f"jax does not support arrays of {spec.hlo_dtype}")
     readable = HloModule._wrap(core.readable_by_jaxlib(module._core))
     try:
         stablehlo = _jax.mlir.hlo_to_stablehlo(readable.to_proto())
     except Exception as error:  # jaxlib has no class of its own for it
-        raise CompileError(f"jaxlib makes no StableHLO of it: {error}") from None
+        raise CompileError(f"jaxlib cannot convert it to StableHLO: {error}") from None
     outputs = tuple((tuple(each.shape), each.dtype) for each in module.output_specs())
     return Program(stablehlo, outputs)
 

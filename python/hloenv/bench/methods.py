@@ -18,10 +18,10 @@ BEST_RULE = "best-rule"
 
 @dataclass(frozen=True)
 class Method:
-    """A policy or a search that decides a space, or a baseline that decides nothing.
+    """A policy or a search in a space, or a baseline without decisions.
 
     Attributes:
-        space: what it decides.
+        space: the decision points.
         player: a policy by name, "search:" and a search by name, or "best-rule": of
             all fixed rules on all variants the one that the kernel cache estimates to
             be fastest; of a baseline its name.
@@ -37,7 +37,7 @@ class Method:
 
     @property
     def is_search(self) -> bool:
-        """Whether it estimates and measures on its way."""
+        """Whether it is a search, which estimates and measures."""
         return self.player.startswith(_SEARCH)
 
     @property
@@ -47,14 +47,14 @@ class Method:
 
     @property
     def is_random(self) -> bool:
-        """Whether the seed makes a difference."""
+        """Whether it depends on the seed."""
         if self.picks_rule or self.is_baseline:
             return False
         return self.is_search or describe_policy(self.player).is_random
 
     @property
     def picks_rule(self) -> bool:
-        """Whether it chooses among fixed rules by estimate."""
+        """Whether it selects among fixed rules by estimate."""
         return self.player == BEST_RULE
 
     @property
@@ -144,9 +144,8 @@ def as_method(name: str) -> Method:
     space, slash, player = name.partition("/")
     if not slash or not player:
         raise ArgumentError(
-            "a method is SPACE/POLICY, SPACE/search:NAME or baseline/NAME, not "
-            f"{name!r}; "
-            f"such as {HEURISTICS[0]!r} or {SEARCHES[0]!r}"
+            "a method must be SPACE/POLICY, SPACE/search:NAME or baseline/NAME, such "
+            f"as {HEURISTICS[0]!r} or {SEARCHES[0]!r}, got {name!r}"
         )
     if space == NOTHING.name:
         get_baseline(player)
@@ -155,8 +154,8 @@ def as_method(name: str) -> Method:
     needs_stops = method.is_search or method.picks_rule
     if needs_stops and not method.space.stops:
         raise ArgumentError(
-            f"{space!r} intercepts XLA's pipeline, where no search can go back; "
-            "search in a space with stops, such as 'fusion' or 'all'"
+            f"space {space!r} intercepts XLA's pipeline, where a search cannot "
+            "restart; search in a space with decision points, such as 'fusion' or 'all'"
         )
     if method.is_search:
         from ..search import describe_search

@@ -93,7 +93,7 @@ def run(
         store: where rows are kept; measurements and times of kernels are kept beside
             it, in a file of this version.
         workers: modules at the same time, each on `plan.settings.threads` cores.
-        seconds: no module is started any more after so long.
+        seconds: time after which no module is started.
         on_module: called when a module is done.
 
     Returns:
@@ -103,8 +103,8 @@ def run(
     if len(names) < len(entries):
         ((name, count),) = names.most_common(1)
         raise ArgumentError(
-            f"{count} modules have the name {name!r}, by which results are told apart; "
-            "rename a file or its folder"
+            f"{count} modules have the name {name!r}, but names must be unique; rename "
+            "a file or its folder"
         )
     ends = None if seconds is None else time.monotonic() + seconds
     rows: dict[str, dict[Player, Row]] = {}
@@ -181,7 +181,7 @@ def _play(
     ends: float | None,
     on_module: Callable[[], None],
 ) -> Iterator[tuple[Entry, Row]]:
-    """Rows as they come; a module whose process dies goes on without the cause."""
+    """Yields rows; after a crash, a module continues without the failed method."""
     waiting = list(reversed(missing))
     unfinished = Counter(part.entry.name for part in missing)
     begun: set[str] = set()
@@ -234,7 +234,7 @@ def _failed(entry: Entry, plan: Plan, name: str, seed: int, outcome: Outcome) ->
 
 
 def _to_blame(outcome: Outcome, left: list[Player]) -> list[Player]:
-    """Whom the process died of: at least one, so that it comes to an end."""
+    """The methods that caused a crash: at least one, so that the run terminates."""
     if not outcome.error or outcome.error == TIMEOUT:
         return list(left)
     at_work = [each for each in left if noted(*each) == outcome.note]

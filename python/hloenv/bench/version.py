@@ -121,7 +121,7 @@ def is_extension_stale(root: Path) -> bool:
 
 
 def _git(root: Path, *arguments: str) -> str:
-    # A package inside somebody else's repository is no part of it.
+    # A package inside another repository is not part of it.
     top = subprocess.run(
         ["git", "-C", str(root), "rev-parse", "--show-toplevel"],
         check=True,
@@ -129,7 +129,7 @@ def _git(root: Path, *arguments: str) -> str:
         text=True,
     ).stdout.strip()
     if Path(top).resolve() != root.resolve():
-        raise OSError(f"{root} is no repository")
+        raise OSError(f"{root} is not a git repository")
     return subprocess.run(
         ["git", "-C", str(root), *arguments],
         check=True,

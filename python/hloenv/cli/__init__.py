@@ -21,6 +21,7 @@ from typing import Any
 from .._interrupt import EXIT_INTERRUPT, raised
 from .._plugins import add_import
 from ..errors import HloEnvError, PositionWarning
+from . import output
 from .parser import imports_of, make_parser
 from .sandbox import isolated
 
@@ -67,6 +68,7 @@ def _command(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     try:
+        output.begin()
         with raised():
             code: int | None = args.run(args)
             sys.stdout.flush()

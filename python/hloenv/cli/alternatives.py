@@ -7,6 +7,7 @@ import argparse
 from dataclasses import asdict
 from typing import Any
 
+from ..hlo.source import Source
 from ..rewrite.alternatives import Alternative, Alternatives, Choice
 from ..rewrite.env import HloEnv
 from . import output
@@ -67,8 +68,20 @@ def _as_json(
         "passes": list(alternatives.pass_names),
         "indivisible": alternatives.indivisible,
         "count": len(alternatives),
-        "alternatives": [_one_as_json(each, expressions) for each in shown],
+        "alternatives": [
+            {
+                **_one_as_json(each, expressions),
+                "source": source and source._asdict(),
+            }
+            for each, source in _with_sources(alternatives, shown)
+        ],
     }
+
+
+def _with_sources(
+    alternatives: Alternatives, shown: list[Alternative]
+) -> list[tuple[Alternative, Source | None]]:
+    return [(each, alternatives.sources[each.index]) for each in shown]
 
 
 def _one_as_json(alternative: Alternative, expressions: Expressions) -> dict[str, Any]:
@@ -98,11 +111,20 @@ def _choices(
 def _print(alternatives: Alternatives, shown: list[Alternative]) -> None:
     if shown:
         expressions = Expressions(alternatives)
-        rows = [row for each in shown for row in _rows(each, expressions)]
-        folded = ("where", "original", "becomes")
+        rows = [
+            row
+            for each, source in _with_sources(alternatives, shown)
+            for row in _rows(each, source, expressions)
+        ]
+        folded = ("where", "original", "becomes", "from")
         numbers = ("#", "choice", "adds", "removes")
+        columns = ["#", "where", "original", "choice", "becomes", "by", *numbers[2:]]
+        if any(alternatives.sources):
+            columns.insert(3, "from")
+        else:
+            rows = [row[:3] + row[4:] for row in rows]
         output.print_table(
-            ("#", "where", "original", "choice", "becomes", "by", "adds", "removes"),
+            tuple(columns),
             rows,
             right=numbers,
             fold=folded,
@@ -117,20 +139,30 @@ def _print(alternatives: Alternatives, shown: list[Alternative]) -> None:
     )
 
 
-def _rows(alternative: Alternative, expressions: Expressions) -> list[tuple[Any, ...]]:
+def _rows(
+    alternative: Alternative, source: Source | None, expressions: Expressions
+) -> list[tuple[Any, ...]]:
     first, *sites = alternative.sites
     (_, original), *choices = _choices(alternative, expressions)
     where = f"{first.computation}/{first.original}"
     if sites:
         where += f" and {len(sites)} more"
-    head: tuple[Any, ...] = (alternative.index, where, _cut(original))
+    head: tuple[Any, ...] = (
+        *(alternative.index, where, _cut(original)),
+        _short(source) if source else "",
+    )
     rows = []
     for number, (choice, text) in enumerate(choices, start=1):
         passes = ", ".join(choice.passes)
         sizes = (len(choice.instructions), len(choice.makes_dead))
         rows.append((*head, number, _cut(text), passes, *sizes))
-        head = ("", "", "")
+        head = ("", "", "", "")
     return rows
+
+
+def _short(source: Source) -> str:
+    """The operation and the line, without the file's folder."""
+    return str(source._replace(file=source.file.rpartition("/")[2]))
 
 
 def _cut(text: str) -> str:

@@ -11,9 +11,9 @@ from .arguments import add_limit, add_module
 from .load import load_module
 
 DESCRIPTION = (
-    "Replays a trace of decisions, as `hloenv optimize -o` saves it, on the module that "
-    "it was recorded on. Fails if the module differs, or if the resulting module has "
-    "another fingerprint than the recorded one."
+    "Replays a trace of decisions, as `hloenv optimize -o` saves it, on the module "
+    "that it was recorded on. Fails if the module differs, or if the resulting module "
+    "has another fingerprint than the recorded one."
 )
 EXAMPLES = """\
 examples:

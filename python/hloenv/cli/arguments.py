@@ -119,7 +119,7 @@ def add_passes(parser: argparse.ArgumentParser, *, required: bool = True) -> Non
     )
     parser.add_argument(
         "--until",
-        metavar="PLACE",
+        metavar="POSITION",
         help="first run XLA's own pipeline until it reaches this position: the name or "
         "path of a pass, as 'fusion' or 'simplification/algsimp'; 'algsimp#2' for the "
         "second run of a pass",
@@ -153,7 +153,8 @@ def _parse_step(text: str) -> Pass:
         key, equals, value = part.partition("=")
         if not equals:
             raise PassOptionError(
-                f"option {part!r} of pass {name!r} has no value; write {name}:{part}=VALUE"
+                f"option {part!r} of pass {name!r} has no value; write "
+                f"{name}:{part}=VALUE"
             )
         # Pass reports unknown options and lists the known ones.
         options[key.strip()] = _parse_value(

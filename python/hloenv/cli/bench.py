@@ -121,15 +121,14 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         "--search-seconds",
         metavar="S",
         type=positive,
-        help="time limit of each search, measurements excluded",
+        help="time limit of each search for its proposals and estimates",
     )
     parser.add_argument(
         "--precision",
         metavar="SHARE",
         type=float,
         default=0.02,
-        help="half-width of the 95 %% interval of a speed-up at which timing stops "
-        "(default 0.02)",
+        help="target half-width of the 95 %% interval of a speed-up (default 0.02)",
     )
     parser.add_argument(
         "--workers",

@@ -14,10 +14,10 @@ from . import output
 from .arguments import positive
 
 DESCRIPTION = (
-    "Measures this machine's arithmetic rates and memory bandwidths with small modules, "
-    "in a child process pinned to its own core, and saves them in the store: the "
-    "constants of the roofline, which estimates modules without running them. Takes "
-    "about 20 s."
+    "Measures this machine's arithmetic rates and memory bandwidths with small "
+    "modules, in a child process pinned to its own core, and saves them in the store: "
+    "the constants of the roofline, which estimates modules without running them. "
+    "Takes about 20 s."
 )
 EXAMPLES = """\
 examples:

@@ -125,4 +125,6 @@ def _line(change: InstructionChange) -> str:
     if change.before and change.after and change.before != change.after:
         name = f"{change.before} -> {change.after}"
     text = f"{_MARKS[change.kind]} {name} = {change.shape} {change.opcode}"
-    return f"{text}: {'; '.join(change.details)}" if change.details else text
+    if change.details:
+        text += f": {'; '.join(change.details)}"
+    return f"{text}  # {change.source}" if change.source else text

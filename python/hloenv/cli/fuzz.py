@@ -21,9 +21,9 @@ from .arguments import not_negative, positive
 DESCRIPTION = (
     "Checks the invariants of rewriting on random episodes: random modules (and real "
     "ones, from SOURCE), random passes and pipelines with random options, random "
-    "decisions. Each case runs in a child process with limits. What breaks an "
-    "invariant is reduced to a small module and few decisions, and saved as a module "
-    "and a trace. The exit code is 1 when an invariant was broken."
+    "decisions. Each case runs in a child process with a time and a memory limit. A "
+    "failing case is reduced to a small module and few decisions, and saved as a "
+    "module and a trace. The exit code is 1 if an invariant was broken."
 )
 EXAMPLES = """\
 examples:
@@ -35,9 +35,9 @@ examples:
 """
 _DEFAULT_SECONDS = 60.0
 _MAX_KB = 60
-# About; the dataset says how many instructions a module has, not how long its text is.
+# Approximate: the dataset records the instructions of a module, not its text length.
 _INSTRUCTIONS_IN_A_KB = 10
-# Where stderr is no terminal.
+# If stderr is not a terminal.
 _CASES_IN_A_LINE = 500
 
 
@@ -52,13 +52,13 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         metavar="SOURCE",
         help="real modules: a folder of **/*.hlo and **/*.txt; or dataset, or "
-        "dataset:SPLIT, whose modules then are all that is drawn",
+        "dataset:SPLIT, which excludes random modules",
     )
     parser.add_argument(
         "--seconds",
         metavar="S",
         type=float,
-        help=f"start no case after so long (default {_DEFAULT_SECONDS:.0f}, or none "
+        help=f"start no case after S seconds (default {_DEFAULT_SECONDS:.0f}; no limit "
         "with --cases)",
     )
     parser.add_argument(
@@ -69,17 +69,17 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         type=not_negative,
         default=0,
-        help="draws the cases (default 0)",
+        help="seed of the cases (default 0)",
     )
     parser.add_argument(
         "--first",
         metavar="N",
         type=not_negative,
         default=0,
-        help="number of the first case, to go on where a run ended (default 0)",
+        help="number of the first case, to continue an earlier run (default 0)",
     )
     parser.add_argument(
-        "--jobs", metavar="N", type=positive, default=1, help="cases at the same time"
+        "--jobs", metavar="N", type=positive, default=1, help="cases run concurrently"
     )
     parser.add_argument(
         *("-p", "--pass"),
@@ -87,20 +87,20 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         metavar="PASS",
         action="append",
         default=[],
-        help="draw only from these passes; repeat it (default: all)",
+        help="draw only this pass; repeat the option for several (default: all)",
     )
     parser.add_argument(
         "--max-kb",
         metavar="N",
         type=positive,
         default=_MAX_KB,
-        help=f"of a real module's text (default {_MAX_KB})",
+        help=f"largest text of a real module, in KB (default {_MAX_KB})",
     )
     parser.add_argument(
         "--real",
         metavar="SHARE",
         type=float,
-        help="share of the cases that take a real module (default "
+        help="share of the cases that use a real module (default "
         f"{REAL_SHARE:.2f}, or 1 with a dataset)",
     )
     parser.add_argument(
@@ -108,23 +108,24 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         type=float,
         default=Limits.timeout_s,
-        help=f"of one case, in seconds (default {Limits.timeout_s:.0f})",
+        help=f"time limit of one case, in seconds (default {Limits.timeout_s:.0f})",
     )
     parser.add_argument(
         "--reduce-seconds",
         metavar="S",
         type=float,
         default=Limits.reduce_s,
-        help=f"for making a failure smaller (default {Limits.reduce_s:.0f})",
+        help="time limit for the reduction of one failure, in seconds (default "
+        f"{Limits.reduce_s:.0f})",
     )
     parser.add_argument(
         *("-o", "--output"),
         metavar="FOLDER",
         default="fuzz-failures",
-        help="where failures are saved (default fuzz-failures)",
+        help="folder for the failing cases (default fuzz-failures)",
     )
     parser.add_argument(
-        "--replay", metavar="FILE", help="check a saved case again, and nothing else"
+        "--replay", metavar="FILE", help="check only this saved case again"
     )
 
 
@@ -176,7 +177,7 @@ def _is_dataset(source: str | None) -> bool:
 def _real_modules(
     source: str | None, max_kb: int
 ) -> tuple[list[str], Callable[[str], str]]:
-    """What to draw real modules from, and how to read one."""
+    """The sources of real modules, and a function that reads one."""
     if source is None or not _is_dataset(source):
         return _paths(source, max_kb), str
     subjects, _ = find_subjects(source)
@@ -192,12 +193,13 @@ def _paths(folder: str | None, max_kb: int) -> list[str]:
     if folder is None:
         return []
     if not Path(folder).is_dir():
-        raise FileNotFoundError(f"there is no folder {folder}")
+        raise FileNotFoundError(f"folder {folder} does not exist; name another SOURCE")
     paths = [*Path(folder).glob("**/*.hlo"), *Path(folder).glob("**/*.txt")]
     found = sorted(str(p) for p in paths if p.stat().st_size <= max_kb * 1024)
     if not found:
         raise FileNotFoundError(
-            f"{folder} holds no *.hlo or *.txt of at most {max_kb} KB (--max-kb)"
+            f"{folder} has no *.hlo or *.txt file <= {max_kb} KB; name another folder "
+            "or raise --max-kb"
         )
     return found
 
@@ -206,7 +208,7 @@ def _paths(folder: str | None, max_kb: int) -> list[str]:
 def _progress(
     cases: int | None, seconds: float | None, *, is_shown: bool
 ) -> Iterator[Callable[[Summary], None]]:
-    """A bar on stderr that follows the budget; a line now and then in a log."""
+    """A progress bar on stderr; in a log, one line per `_CASES_IN_A_LINE` cases."""
     console = output.console(to_stderr=True)
     if not is_shown:
         yield lambda _: None
@@ -261,8 +263,8 @@ def _print(summary: Summary) -> None:
     )
     output.print_line()
     for title, counts in (
-        ("left out", summary.skipped),
-        ("ended by XLA itself, or by a limit", summary.died),
+        ("skipped", summary.skipped),
+        ("XLA crashed, or a limit was reached", summary.died),
     ):
         if counts:
             output.print_table(

@@ -12,6 +12,7 @@ from pathlib import Path
 from ..errors import ArgumentError
 from ..graph import dot, export
 from ..graph.hlo_graph import HloGraph
+from ..hlo.module import HloModule
 from ..rewrite.env import HloEnv
 from . import output
 from .arguments import add_limit, add_module, add_passes, parse_passes
@@ -38,12 +39,12 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         *("-o", "--output"),
         metavar="FILE",
-        help="x.dot, x.json, x.svg, x.png or x.pdf; stdout by default",
+        help="x.dot, x.json, x.svg, x.png or x.pdf (default: stdout)",
     )
     parser.add_argument(
         "--format",
         choices=_TEXTS,
-        help="by default that of FILE's name, or dot",
+        help="format of the output (default: by FILE's suffix, or dot)",
     )
 
 
@@ -52,12 +53,14 @@ def run(args: argparse.Namespace) -> None:
     format_ = args.format or _format_of(args.output)
     if format_ in _DRAWN:
         _need_dot(args.output)  # before the work
-    graph = _graph(args)
+    module, graph = _graph(args)
+    sources = module.sources()
     if format_ in _DRAWN:
-        _draw(graph, args.output, format_)
+        _draw(dot.to_dot(graph, sources=sources), args.output, format_)
         _print_summary(args, graph, format_)
         return
-    text = export.to_json(graph) if format_ == "json" else dot.to_dot(graph)
+    write = export.to_json if format_ == "json" else dot.to_dot
+    text = write(graph, sources=sources)
     if args.output is not None:
         Path(args.output).write_text(text + "\n", encoding="utf-8")
         _print_summary(args, graph, format_)
@@ -75,8 +78,8 @@ def _format_of(path: str | None) -> str:
     suffix = Path(path).suffix.removeprefix(".")
     if suffix not in (*_TEXTS, *_DRAWN):
         raise ArgumentError(
-            f"{path}: a graph is written as .dot or .json, or drawn as .svg, .png or "
-            ".pdf; --format says which, whatever the name"
+            f"{path} has an unknown suffix; use .dot, .json, .svg, .png or .pdf, or "
+            "select the format with --format"
         )
     return suffix
 
@@ -84,30 +87,31 @@ def _format_of(path: str | None) -> str:
 def _need_dot(path: str) -> None:
     if shutil.which("dot") is None:
         raise ArgumentError(
-            f"{path} is drawn by Graphviz's program dot, which is not installed; "
-            "write x.dot, and draw that elsewhere"
+            f"{path} needs Graphviz's program dot, which is not installed; install "
+            "Graphviz, or write a .dot file"
         )
 
 
-def _draw(graph: HloGraph, path: str, format_: str) -> None:
+def _draw(text: str, path: str, format_: str) -> None:
     done = subprocess.run(
         ["dot", f"-T{format_}", "-o", path],
-        input=dot.to_dot(graph),
+        input=text,
         capture_output=True,
         text=True,
         check=False,
     )
     if done.returncode != 0:
-        raise ArgumentError(f"dot cannot draw {path}: {done.stderr.strip()}")
+        raise ArgumentError(f"Graphviz failed on {path}: {done.stderr.strip()}")
 
 
-def _graph(args: argparse.Namespace) -> HloGraph:
+def _graph(args: argparse.Namespace) -> tuple[HloModule, HloGraph]:
     env = HloEnv(load_module(args.module, args.max_instructions))
     if args.until is not None:
         env.run_until(args.until)
     if not args.passes:
-        return env.graph()
-    return env.get_alternatives(*parse_passes(args.passes)).graph
+        return env.module, env.graph()
+    alternatives = env.get_alternatives(*parse_passes(args.passes))
+    return alternatives.module, alternatives.graph
 
 
 def _print_summary(args: argparse.Namespace, graph: HloGraph, format_: str) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loads what a command line calls MODULE."""
+"""Loads the MODULE argument of a command."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ..hlo.module import HloModule, check_size, read_text_or_proto
 from .sandbox import reading
 
 _OTHER_KINDS = {
-    ".py": "{0} is Python: name a function in it, as {0}:FUNCTION",
-    ".mlir": "{0} is MLIR, which is not read here: give HLO, as "
-    "jax.jit(fn).lower(...).as_text('hlo') writes it",
+    ".py": "{0} is a Python file; name a function in it: {0}:FUNCTION",
+    ".mlir": "{0} is MLIR; only HLO is supported: save it with "
+    "jax.jit(fn).lower(...).as_text('hlo')",
 }
 
 
 class FunctionError(HloEnvError, RuntimeError):
-    """A Python function that was to give a module could not be found, or failed."""
+    """The Python function of a MODULE argument could not be found, or failed."""
 
 
 def load_module(source: str, max_instructions: int | None = None) -> HloModule:
@@ -32,17 +32,19 @@ def load_module(source: str, max_instructions: int | None = None) -> HloModule:
     Args:
         source: a path to HLO text or a proto, "-" for standard input, or
             "FILE.py:FUNCTION" or "package.module:FUNCTION", see `from_function`.
-        max_instructions: refuses larger modules.
+        max_instructions: rejects larger modules.
 
     Raises:
-        OSError, ParseError: the file cannot be read, or holds no module.
+        OSError, ParseError: the file cannot be read, or is not a module.
         FunctionError: there is no such function, or it failed.
         ModuleTooLargeError: it is larger than the limit.
     """
     if source == "-":
         data = sys.stdin.buffer.read()
         if not data.strip():
-            raise ParseError("standard input is empty; it has to hold a module")
+            raise ParseError(
+                "standard input is empty; pipe HLO text or a proto into it"
+            )
         with reading():
             module = _from_bytes(data)
     elif ":" in source and not Path(source).exists():
@@ -58,17 +60,17 @@ def load_module(source: str, max_instructions: int | None = None) -> HloModule:
 
 
 def from_function(source: str) -> HloModule:
-    """The module that a Python function stands for.
+    """The module that a Python function names.
 
-    The function is called without arguments. What it returns decides:
+    The function is called without arguments. Its result selects the module:
 
     * an `HloModule`: this one;
-    * a `jax.stages.Lowered`, as `jax.jit(fn).lower(...)` gives: what was lowered;
-    * a tuple `(fn, *args)` whose first part can be called: `fn`, lowered by JAX for
-      these arguments;
-    * anything else: the function itself is lowered, as one without inputs.
+    * a `jax.stages.Lowered`, as `jax.jit(fn).lower(...)` returns: its module;
+    * a tuple `(fn, *args)` with a callable `fn`: `fn`, lowered by JAX for these
+      arguments;
+    * anything else: the function itself, lowered without inputs.
 
-    What it prints goes to stderr.
+    Its output to stdout is redirected to stderr.
 
     Raises:
         FunctionError: there is no such function, or it raised something.
@@ -82,7 +84,7 @@ def from_function(source: str) -> HloModule:
             if isinstance(error, HloEnvError):
                 raise
             raise FunctionError(
-                f"{source}: {type(error).__name__}: {error} (--verbose shows where)"
+                f"{source}: {type(error).__name__}: {error} (--verbose: traceback)"
             ) from error
 
 
@@ -93,8 +95,8 @@ def _import(place: str) -> ModuleType:
         return importlib.import_module(place)
     path = Path(place).resolve()
     if not path.is_file():
-        raise FileNotFoundError(f"there is no file {place}")
-    # What the file imports from beside itself is found, as if it ran as a script.
+        raise FileNotFoundError(f"file {place} does not exist")
+    # As for a script, imports from the file's own folder work.
     sys.path.insert(0, str(path.parent))
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None

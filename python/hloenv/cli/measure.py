@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""hloenv measure: how fast modules are, and how far that can be trusted here."""
+"""hloenv measure: times modules, and tests the accuracy of the intervals."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from .arguments import (
 from .load import load_module
 
 DESCRIPTION = (
-    "Times candidates against MODULE, which XLA compiles by default: all run in turns "
-    "in one process with a core of its own, as several copies of their code, until the "
-    "speed-up is known. Outputs are compared on the same inputs. A MODULE alone is "
-    "compared with itself, which shows its time and what can be told apart."
+    "Times candidates against MODULE, compiled with XLA's default pipeline: all run "
+    "interleaved in one process pinned to its own core, as several copies of their "
+    "code, until the speed-up is known. Outputs are compared on the same inputs. A "
+    "MODULE alone is compared with itself, which shows its time and the resolution."
 )
 EXAMPLES = """\
 examples:
@@ -68,14 +68,14 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--baseline",
         metavar="FILE",
-        help="what to compare with; MODULE is then a candidate too",
+        help="the module to compare with; MODULE is then a candidate too",
     )
     parser.add_argument(
         "--finish",
         choices=get_args(Finish),
         default=_DEFAULTS.finish,
-        help="what runs on candidates before XLA's backend: legalize (default), the "
-        "rest of XLA's pipeline; xla, all of it; none, they are final",
+        help="passes that run on candidates before XLA's backend: legalize (default), "
+        "the rest of XLA's pipeline; xla, the whole pipeline; none, no pass",
     )
     parser.add_argument(
         "--inputs",
@@ -87,20 +87,20 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--self-test",
         action="store_true",
-        help="compare modules with themselves, again and again: built-in ones, or "
-        "those that are given",
+        help="compare modules with themselves repeatedly: the given ones (default: "
+        "built-in ones)",
     )
     parser.add_argument(
         "--comparisons",
         metavar="N",
         type=positive,
         default=200,
-        help="of the self-test (default 200)",
+        help="comparisons of the self-test (default 200)",
     )
     parser.add_argument(
         "--busy",
         action="store_true",
-        help="keep all other cores busy during the self-test",
+        help="load all other cores during the self-test",
     )
 
 
@@ -117,29 +117,29 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
         metavar="P",
         type=_above_zero,
         default=_DEFAULTS.precision,
-        help="go on until the speed-up is known to this share of itself "
-        f"(default {_DEFAULTS.precision})",
+        help="stop when the half-width of the speed-up's interval is below this share "
+        f"of it (default {_DEFAULTS.precision})",
     )
     parser.add_argument(
         "--seconds",
         metavar="S",
         type=_above_zero,
         default=_DEFAULTS.seconds,
-        help="or until the runs of a module have taken so long "
+        help="stop when the runs of a module have taken S seconds "
         f"(default {_DEFAULTS.seconds:g})",
     )
     parser.add_argument(
         "--repeats",
         metavar="N",
         type=positive,
-        help="take N rounds instead, whatever they show",
+        help="run exactly N rounds instead",
     )
     parser.add_argument(
         "--seed",
         metavar="N",
         type=not_negative,
         default=_DEFAULTS.seed,
-        help="of the inputs, and of the order of the runs (default 0)",
+        help="seed of the inputs and of the order of the runs (default 0)",
     )
     parser.add_argument(
         "--timeout",
@@ -154,11 +154,11 @@ def _above_zero(text: str) -> float:
         value = float(text)
         if 0 < value < math.inf:
             return value
-    raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+    raise argparse.ArgumentTypeError(f"must be a number > 0, got {text!r}")
 
 
 def run(args: argparse.Namespace) -> None:
-    """Measures, or tests how well that works."""
+    """Measures the modules, or runs the self-test."""
     settings = Settings(
         finish=args.finish,
         threads=args.threads,
@@ -172,7 +172,7 @@ def run(args: argparse.Namespace) -> None:
     if args.self_test:
         _test(args, settings)
     elif args.module is None:
-        raise ArgumentError("give a MODULE to measure, or --self-test")
+        raise ArgumentError("no MODULE was given; name one, or use --self-test")
     else:
         _measure(args, settings)
 
@@ -203,6 +203,7 @@ def _measure(args: argparse.Namespace, settings: Settings) -> None:
         )
     else:
         _print(args, baseline, named, results)
+        output.print_store_note(each.time for each in results)
     failures = [result for result in results if result.error is not None]
     if len(failures) == len(results):
         failures[0].check()
@@ -297,8 +298,9 @@ def _test(args: argparse.Namespace, settings: Settings) -> None:
         _print_test(result)
     if not result.is_honest:
         raise SelfTestError(
-            f"the 95 % intervals miss in more than {MAX_MISSES:.0%} of all "
-            "comparisons: do not trust them on this machine as it is now"
+            f"more than {MAX_MISSES:.0%} of the 95 % intervals miss the true speed-up: "
+            "do not rely on them on this machine in its present state; end other "
+            "programs and run the self-test again"
         )
 
 
@@ -321,7 +323,7 @@ def _print_test(result: SelfTest) -> None:
         right=numbers,
     )
     total = result.total
-    others = "all other cores busy" if result.is_busy else "other cores left alone"
+    others = "all other cores busy" if result.is_busy else "other cores idle"
     output.print_line(
         f"\n{result.machine['cpu']}, {result.settings.threads} of "
         f"{result.machine['num_cores']} cores, {others}, {result.seconds:.0f} s"
@@ -330,6 +332,6 @@ def _print_test(result: SelfTest) -> None:
         f"the 95 % intervals of the speed-up miss 1 in {total.misses} of "
         f"{total.comparisons} comparisons ({total.miss_rate:.1%};\ntruly between "
         f"{total.miss_rate_low:.1%} and {total.miss_rate_high:.1%}; 5 % is nominal); "
-        f"effects of {total.resolution:.1%} can be told\nfrom none: nine of ten "
-        "intervals are narrower on either side"
+        f"differences of {total.resolution:.1%} can\nbe resolved: nine of ten "
+        "intervals have a smaller half-width"
     )

@@ -16,8 +16,8 @@ def measure_variants(
 ) -> None:
     """Fills in times, speed-ups and output errors.
 
-    All take turns in one child process, on the same inputs. What fails has its error,
-    and the others their figures.
+    All variants run interleaved in one child process, on the same inputs. A variant
+    that fails gets its error; the others get their times.
 
     Raises:
         HloEnvError: XLA's default itself cannot be compiled or run.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""hloenv optimize: a policy decides, and the result is compared with XLA's own."""
+"""hloenv optimize: applies a policy and compares the result with XLA's default."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ from .result import Result, add_result
 from .variants import Variant, compare, make_variants, print_variants
 
 DESCRIPTION = (
-    "Takes every rewrite that the passes would make as a decision, lets a policy "
-    "decide, and compares the result with the original (everything rejected) and with "
-    "what XLA makes by default: size and cost as decided, and after the rest of XLA's "
-    "passes; with --measure also running times and the difference of the outputs."
+    "Captures every rewrite that the passes would make as an alternative, applies a "
+    "policy's decisions, and compares the result with the original (all alternatives "
+    "rejected) and with XLA's default: size and cost after the decisions and after the "
+    "rest of XLA's passes; with --measure also running times and output errors."
 )
 EXAMPLES = """\
 examples:
@@ -65,34 +65,35 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         type=name_of(get_policy),
         default="accept-all",
-        help=f"who decides (default accept-all). {policies}",
+        help=f"the policy (default accept-all). {policies}",
     )
     parser.add_argument(
         "--rounds",
         metavar="N",
         type=positive,
         default=1,
-        help="capture and decide up to N times, until nothing is accepted (default 1)",
+        help="capture and decide up to N times, until no alternative is accepted "
+        "(default 1)",
     )
     parser.add_argument(
         "--seed",
         metavar="N",
         type=not_negative,
         default=0,
-        help="of the policy and of the inputs (default 0)",
+        help="seed of the policy and of the inputs (default 0)",
     )
     parser.add_argument(
         "--measure",
         action="store_true",
-        help="compile and time the variants in turn, in a child process (-o does too, "
-        "in one round with --force)",
+        help="compile and time the variants, interleaved in a child process (-o "
+        "implies it; with --force, one round)",
     )
     parser.add_argument(
         "--repeats",
         metavar="N",
         type=positive,
-        help="timed rounds of each variant (default: until its speed-up is known "
-        "within 1 percent, or it is clearly slower)",
+        help="timed rounds of each variant (default: until its speed-up is known to "
+        "1 percent, or it is clearly slower)",
     )
     parser.add_argument(
         "--threads",
@@ -117,8 +118,8 @@ class Round:
 
     Attributes:
         alternatives: how many there were.
-        accepted: how many of them took another choice than the original.
-        relevant: how many of the accepted ones still made a difference.
+        accepted: how many have a decision other than the original.
+        relevant: how many of the accepted ones change the module.
         instructions: of the module afterwards.
     """
 
@@ -177,7 +178,7 @@ def decision_points(args: argparse.Namespace) -> list[DecisionPoint]:
 
 
 def _measure(args: argparse.Namespace, results: list[Variant]) -> str:
-    """Times the variants; says why not, where they are to be saved all the same."""
+    """Times the variants; with --force, returns the error instead of raising it."""
     from .measuring import measure_variants
 
     is_optional = args.force and not args.measure
@@ -261,9 +262,12 @@ def _print(
     for number, each in enumerate(rounds, start=1):
         output.print_line(
             f"round {number}: {each.alternatives} alternatives, {each.accepted} "
-            f"accepted ({each.relevant} of them matter), {each.instructions} "
+            f"accepted ({each.relevant} of them relevant), {each.instructions} "
             "instructions left"
         )
     output.print_line()
     is_measured = args.measure or args.output is not None
     print_variants(results, title=env.module.name, is_measured=is_measured)
+    output.print_store_note(
+        each.measurement.time for each in results if each.measurement is not None
+    )

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -198,3 +200,36 @@ def _finite(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_finite(each) for each in value]
     return value
+
+
+# When the command began: earlier measurements are from the store.
+_began = time.time()
+
+
+def begin() -> None:
+    """Notes that a command begins."""
+    global _began
+    _began = time.time()
+
+
+def print_store_note(times: Iterable[float]) -> None:
+    """Says which measurements are from the store.
+
+    Args:
+        times: when each was made, in seconds since 1970; 0 if unknown.
+    """
+    times = list(times)
+    earlier = [each for each in times if each < _began]
+    if not earlier:
+        return
+    known = [datetime.date.fromtimestamp(each) for each in earlier if each > 0]
+    when = f", measured {_span(known)}" if known else ""
+    print_line(
+        f"{len(earlier)} of {len(times)} measurements are from the store{when}; "
+        "--again measures them again"
+    )
+
+
+def _span(dates: Sequence[datetime.date]) -> str:
+    first, last = min(dates), max(dates)
+    return f"on {first}" if first == last else f"from {first} to {last}"

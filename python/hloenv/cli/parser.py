@@ -27,26 +27,26 @@ from . import (
 
 _COMMANDS = {
     "passes": (passes, "list the passes, or describe one"),
-    "show": (show, "what a module holds: size, cost, fingerprint, opcodes"),
-    "alternatives": (alternatives, "every rewrite that passes would make"),
-    "optimize": (optimize, "decide the rewrites with a policy, and time the result"),
-    "search": (search, "look for decisions that run faster than XLA's default"),
+    "show": (show, "show a module: size, cost, fingerprint, opcodes"),
+    "alternatives": (alternatives, "list every rewrite that passes would make"),
+    "optimize": (optimize, "apply a policy to the rewrites, and time the result"),
+    "search": (search, "search for decisions that run faster than XLA's default"),
     "measure": (
         measure,
-        "time modules against each other, or test how well that works",
+        "time modules against each other, or test the intervals",
     ),
     "calibrate": (calibrate, "measure the constants of the static estimate"),
-    "bench": (bench, "the leaderboard of policies and searches over many modules"),
-    "apply": (apply, "repeat a saved trace of decisions"),
-    "diff": (diff, "what changed between two modules"),
-    "graph": (graph, "a module as Graphviz or JSON"),
-    "fuzz": (fuzz, "random modules, passes and decisions against the invariants"),
-    "dataset": (dataset, "the shipped modules: count, show, check"),
-    "store": (store, "what has been measured: count, export, import, remove"),
+    "bench": (bench, "run policies and searches on many modules: leaderboard"),
+    "apply": (apply, "replay a saved trace of decisions"),
+    "diff": (diff, "show what changed between two modules"),
+    "graph": (graph, "write a module as Graphviz or JSON"),
+    "fuzz": (fuzz, "check the invariants on random modules, passes and decisions"),
+    "dataset": (dataset, "count, show or check the shipped modules"),
+    "store": (store, "count, export, import or remove stored measurements"),
 }
 _DESCRIPTION = """\
-XLA's graph rewrites as a decision game: every rewrite that an XLA pass would make is an
-alternative, which a policy accepts or rejects; the result is checked and timed.
+XLA's graph rewrites as decisions: every rewrite that an XLA pass would make is an
+alternative, which a policy accepts or rejects; the result is verified and timed.
 """
 _EPILOG = """\
 MODULE is one of
@@ -55,7 +55,8 @@ MODULE is one of
   -                         either of them from standard input
   train.py:step             JAX: the function is called without arguments, and returns
                             (fn, *args) to lower, jax.jit(fn).lower(*args), or an
-                            HloModule; otherwise it is itself what is lowered
+                            HloModule; with any other result, the function itself
+                            is lowered
   package.module:step       the same, for a module that Python can import
 
 examples:
@@ -65,13 +66,13 @@ examples:
 
 Every command takes --json (one JSON object on stdout), --verbose (tracebacks) and
 --import FILE (your own policies and searches; --policy my.py:decide needs no --import).
-Exit codes: 0 done, 1 failed (one line says why), 2 wrong usage, 3 what -o asked for is
-not written (optimize and search: invalid, wrong or no faster), 130 Ctrl-C.
+Exit codes: 0 success, 1 failure (one line states the error), 2 wrong usage, 3 the file
+of -o is not written (optimize and search: invalid, wrong or no faster), 130 Ctrl-C.
 """
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The parser of `hloenv`; `args.run(args)` then does the work."""
+    """The parser of `hloenv`; `args.run(args)` runs the command."""
     parser = argparse.ArgumentParser(
         prog="hloenv",
         description=_DESCRIPTION,
@@ -93,7 +94,7 @@ def make_parser() -> argparse.ArgumentParser:
             "--json", action="store_true", help="print one JSON object and nothing else"
         )
         child.add_argument(
-            *("-v", "--verbose"), action="store_true", help="show tracebacks of errors"
+            *("-v", "--verbose"), action="store_true", help="print tracebacks of errors"
         )
         _add_import(child)
         child.set_defaults(run=command.run)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""hloenv passes: which passes there are, and the options of one."""
+"""hloenv passes: lists the passes, or describes one with its options."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ examples:
   hloenv passes --json | jq -r '.passes[].name'
 """
 
-# The first group whose pattern a name has is the one that it is shown under.
+# A pass is listed under the first group whose pattern matches its name.
 _GROUPS = (
     (
         "hloenv's own, each rewrite a choice",
@@ -107,12 +107,12 @@ def _print_all(infos: list[PassInfo]) -> None:
         )
         output.print_line()
     output.print_line(
-        f"{len(infos)} passes; hloenv passes NAME describes one. Decided by: what the "
-        "alternatives of a pass were on real modules (- where it had nothing to do)."
+        f"{len(infos)} passes; hloenv passes NAME describes one. Decided by: the kinds "
+        "of alternatives that a pass gave on real modules (- if it changed nothing)."
     )
     output.print_line()
     output.print_table(
-        ("left out", "because"), list(excluded_passes().items()), fold=("because",)
+        ("excluded", "because"), list(excluded_passes().items()), fold=("because",)
     )
 
 
@@ -133,11 +133,11 @@ def _print_one(info: PassInfo) -> None:
     output.print_line(info.summary)
     if info.candidate:
         output.print_line(
-            "It proposes rewrites one by one; run by itself it takes them all."
+            "It proposes every legal rewrite as a choice; as a pass it applies all."
         )
     output.print_line(f"Floats: {_NUMERICS[info.numerics]}.")
     for reason in info.indivisible_reasons:
-        output.print_line(f"Where it can only be taken or left as a whole: {reason}.")
+        output.print_line(f"It can be one indivisible alternative: {reason}.")
     if info.options:
         output.print_line()
         output.print_table(
@@ -147,14 +147,16 @@ def _print_one(info: PassInfo) -> None:
         )
         first = info.options[0]
         output.print_line()
-        output.print_line(f"as in --pass {info.name}:{first.name}={_value_of(first)}")
+        output.print_line(
+            f"example: --pass {info.name}:{first.name}={_value_of(first)}"
+        )
 
 
 def _type_of(option: PassOption) -> str:
     if option.allowed:
         return "one of " + ", ".join(option.allowed)
     if option.minimum is not None:
-        return f"{option.type}, at least {option.minimum}"
+        return f"{option.type} >= {option.minimum}"
     return option.type
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What -o writes: a decided module that is valid, right and faster, and its trace."""
+"""The output of -o: a decided module that is valid, right and faster; its trace."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ def add_result(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--force",
         action="store_true",
-        help="with -o: save it also if it is no faster, or could not be timed; what is "
-        "invalid or has other outputs is not written in any case",
+        help="with -o: save it also if it is no faster or could not be timed; a module "
+        "that is invalid or has other outputs is never written",
     )
 
 
 class Result:
-    """A decided module, and whether it is to be written.
+    """A decided module, and whether -o writes it.
 
     Attributes:
-        refused: why it is not written; "" if it is, or was not asked for.
-        warning: what `--force` left unknown; "" for nothing.
+        refused: why it is not written; "" if it is, or without -o.
+        warning: the check that `--force` overrode; "" if none.
     """
 
     def __init__(
@@ -48,12 +48,12 @@ class Result:
         *,
         failure: str = "",
     ) -> None:
-        """Writes what `args` ask for, if nothing speaks against it.
+        """Writes the module to the path in `args` if it passes the checks.
 
         Args:
             args: as `add_result` declares them.
-            env: at the end of the episode; None where there is nothing to write.
-            measurement: of its module against XLA's default; None where there is none.
+            env: at the end of the episode; None if there is no module to write.
+            measurement: of its module against XLA's default; None if not measured.
             failure: why there is no measurement, or nothing to write.
         """
         self.path: str | None = args.output
@@ -69,7 +69,7 @@ class Result:
             if args.force:
                 self.warning = doubt
             else:
-                self.refused = f"{doubt}; --force writes it all the same"
+                self.refused = f"{doubt}; to write it anyway, use --force"
         if not self.refused:
             env.module.save(self.path)
             env.trace.save(self.path + ".trace.json")
@@ -89,13 +89,13 @@ class Result:
         }
 
     def print(self) -> None:
-        """Says what was written, or why nothing was."""
+        """Prints the paths that were written, or why none was."""
         if self.refused:
             output.print_line(f"\n{self.path} is not written: {self.refused}")
         elif self.path is not None:
             output.print_line(f"\nwrote {self.path} and {self.path}.trace.json")
             if self.warning:
-                output.print_line(f"although {self.warning}")
+                output.print_line(f"warning: {self.warning}")
 
 
 def _wrong(env: HloEnv, measurement: Measurement | None) -> str:
@@ -113,19 +113,19 @@ def _wrong(env: HloEnv, measurement: Measurement | None) -> str:
 
 
 def _doubt(measurement: Measurement | None) -> str:
-    """Why a module may be of no use, or ""."""
+    """Why a module is not known to be faster, or ""."""
     if measurement is None:
-        return "it was not measured, nor its outputs compared"
+        return "it was not measured, and its outputs were not compared"
     if measurement.error is not None:
         return (
-            "it could not be measured, nor its outputs compared "
+            "it could not be measured, and its outputs were not compared "
             f"({measurement.error.kind}: {_one_line(measurement.error.message)})"
         )
     low, high = measurement.speedup_interval
     if low > 1:
         return ""
     if math.isinf(high):
-        return "how fast it is was not measured"
+        return "its speed-up was not measured"
     return (
         f"it is not faster than XLA's default: {measurement.speedup:.3f}x, 95 % "
         f"interval {low:.3f} to {high:.3f}"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a command in a child process, so that what XLA dies of is an exit code.
+"""Runs a command in a child process, so that a crash of XLA is an exit code.
 
-The process forks before XLA has done anything, which costs milliseconds. The child is
-the command; the parent waits, passes signals on, and says what the child died of.
+The process forks before XLA is initialized, which costs milliseconds. The child runs
+the command; the parent waits, forwards signals, and reports how the child ended.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import IO
 from ..errors import ArgumentError
 from ..process.child import check_memory, last_words, limit_memory, signal_name
 
-# How long XLA may take over a file before it is taken to hang.
+# Time limit for reading a file.
 READING_LIMIT_S = 120
 _EXIT_FAILURE = 1
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -37,20 +37,20 @@ def add_isolation(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-isolate",
         action="store_true",
-        help="do not run in a child process, which turns an abort inside XLA into an "
-        "error message",
+        help="do not run in a child process (which reports a crash of XLA as an error "
+        "message)",
     )
     parser.add_argument(
         "--time-limit",
         metavar="SECONDS",
         type=_positive_float,
-        help="end the command after so long",
+        help="end the command after so many seconds",
     )
     parser.add_argument(
         "--memory-limit",
         metavar="BYTES",
         type=_bytes,
-        help="how much memory the command may allocate, as 4G or 500M",
+        help="memory that the command may allocate, as 4G or 500M",
     )
 
 
@@ -58,7 +58,7 @@ def _positive_float(text: str) -> float:
     with contextlib.suppress(ValueError):
         if (value := float(text)) > 0:
             return value
-    raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+    raise argparse.ArgumentTypeError(f"must be a number > 0, got {text!r}")
 
 
 def _bytes(text: str) -> int:
@@ -71,7 +71,9 @@ def _bytes(text: str) -> int:
             except ArgumentError as error:
                 raise argparse.ArgumentTypeError(str(error)) from None
             return int(value)
-    raise argparse.ArgumentTypeError(f"{text!r} is no size: 500M, 4G, or bytes")
+    raise argparse.ArgumentTypeError(
+        f"must be a size, such as 500M, 4G or a number of bytes, got {text!r}"
+    )
 
 
 def isolated(
@@ -86,11 +88,11 @@ def isolated(
 
     Args:
         command: returns an exit code.
-        time_limit_s: ends the child after so long.
+        time_limit_s: time limit of the child.
         memory_limit: bytes that the child may allocate.
 
     Returns:
-        The exit code; 1 where the child died, after a line on stderr that says why.
+        The exit code; 1 if the child crashed, after one line on stderr.
     """
     global _is_isolated
     heard = tempfile.TemporaryFile()  # noqa: SIM115 (both processes use it)
@@ -100,7 +102,7 @@ def isolated(
     sys.stderr.flush()
     parent = os.getpid()
     with warnings.catch_warnings():
-        # The threads that numpy has started are none of ours.
+        # fork warns about the threads that numpy has started.
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:
@@ -117,19 +119,19 @@ def isolated(
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     with heard:
         if status is None:
-            return _fail(f"this took longer than its limit of {time_limit_s:g} s")
+            return _fail(f"the command reached its limit of {time_limit_s:g} s")
         return _exit_code(os.waitstatus_to_exitcode(status), heard)
 
 
 def _end_with(parent: int) -> None:
-    """Whatever ends the parent ends this process too."""
+    """Ends this process when the parent ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(_EXIT_FAILURE)
 
 
 def _listen(heard: IO[bytes]) -> None:
-    """What XLA writes to stderr goes to a file; what Python writes does not."""
+    """Redirects XLA's stderr to a file, and leaves Python's."""
     stream = os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace")
     sys.stderr = stream
     os.dup2(heard.fileno(), 2)
@@ -138,7 +140,7 @@ def _listen(heard: IO[bytes]) -> None:
 def _wait(
     child: int, watched: set[signal.Signals], time_limit_s: float | None
 ) -> int | None:
-    """The child's status; None where its time ran out."""
+    """The child's status; None if it reached the time limit."""
     deadline = None if time_limit_s is None else time.monotonic() + time_limit_s
     while True:
         pid, status = os.waitpid(child, os.WNOHANG)
@@ -168,15 +170,13 @@ def _exit_code(code: int, heard: IO[bytes]) -> int:
         return 128 - code
     if -code == signal.SIGALRM:
         return _fail(
-            f"XLA did not finish reading the module in {READING_LIMIT_S} s, and has "
-            "been ended; --no-isolate waits for ever"
+            f"XLA did not finish reading the module in {READING_LIMIT_S} s, and was "
+            "ended; --no-isolate removes this limit"
         )
     said = last_words(heard)
     if -code == signal.SIGKILL and not said:
-        said = "it was killed, as by a system that is short of memory"
-    return _fail(
-        f"XLA died of this ({signal_name(-code)})" + (f": {said}" * bool(said))
-    )
+        said = "the process was killed, possibly for lack of memory"
+    return _fail(f"XLA crashed ({signal_name(-code)})" + (f": {said}" * bool(said)))
 
 
 def _fail(message: str) -> int:
@@ -186,9 +186,9 @@ def _fail(message: str) -> int:
 
 @contextlib.contextmanager
 def reading() -> Iterator[None]:
-    """Ends an isolated process in which XLA takes too long over a module.
+    """Ends an isolated process in which XLA reads a module for too long.
 
-    XLA knows of no interrupts: only a signal that nobody handles stops it.
+    XLA cannot be interrupted: only a signal without a handler ends it.
     """
     if not _is_isolated:
         yield

@@ -34,11 +34,11 @@ from .load import load_module
 from .result import Result, add_result
 
 DESCRIPTION = (
-    "Searches for decisions that run faster than XLA's default: hundreds of candidates "
-    "are estimated by their kernels, each of which is compiled and timed once; the "
-    "best are compiled and timed for real, several at a time, and the fastest is "
-    "timed once more. All times are kept in the store: a search that was stopped and "
-    "is started again comes to where it was in a fraction of the time."
+    "Searches for decisions that run faster than XLA's default. Hundreds of candidates "
+    "are estimated as the sum of their kernels, each of which is compiled and timed "
+    "once; the best candidates are compiled and timed as a whole, several at a time, "
+    "and the fastest is timed once more. The store caches all times, so that a search "
+    "that was interrupted resumes in a fraction of the time."
 )
 EXAMPLES = """\
 examples:
@@ -49,7 +49,7 @@ examples:
   hloenv search model.hlo --pass algsimp --workers 8 --ray -o decided.hlo
 """
 _SHOWN = 10
-# Decided where nothing is said.
+# The space without --stop, --until and --pass.
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
@@ -60,12 +60,13 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--stop",
         dest="stops",
-        metavar='"PLACE: PASS PASS ..."',
+        metavar='"POSITION: PASS PASS ..."',
         action="append",
         default=[],
-        help="where to decide on what, instead of --until and --pass: repeat it to "
-        "decide at several places of XLA's pipeline, in its order; without a PLACE, "
-        "right after the stop before (default, without --pass too: 'algsimp cse', then "
+        help="a decision point, instead of --until and --pass: a position in XLA's "
+        "pipeline and the passes to decide there. Repeat the option for several, in "
+        "the order of the pipeline; without a POSITION, right after the decision point "
+        "before (default, without --pass too: 'algsimp cse', then "
         "'fusion: dot-lowering', then ': fusion general-fusion', then "
         "'copy-insertion: thunk-order')",
     )
@@ -76,18 +77,18 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         type=name_of(describe_search),
         default=DEFAULT_SEARCH,
-        help=f"how to search (default {DEFAULT_SEARCH}). {searches}",
+        help=f"the search (default {DEFAULT_SEARCH}). {searches}",
     )
     parser.add_argument(
         "--seconds",
         metavar="S",
         type=positive,
-        help="stop after so much time, whatever is left of the other budgets",
+        help="time limit of the search; the other budgets still apply",
     )
     counts = (
-        ("--estimates", 200, "candidates that are estimated"),
-        ("--measurements", 20, "of them that are compiled and timed"),
-        ("--threads", 1, "cores that a module runs on"),
+        ("--estimates", 200, "candidates to estimate"),
+        ("--measurements", 20, "candidates to compile and time"),
+        ("--threads", 1, "cores that each module runs on"),
     )
     for name, default, text in counts:
         parser.add_argument(
@@ -101,7 +102,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         "--workers",
         metavar="N",
         type=positive,
-        help="measurements at the same time (default: as many as there are cores for)",
+        help="concurrent measurements (default: available cores / threads)",
     )
     parser.add_argument(
         "--ray", action="store_true", help="measure on a Ray cluster, or a local one"
@@ -111,7 +112,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         type=not_negative,
         default=0,
-        help="of the candidates and of the inputs (default 0)",
+        help="seed of the candidates and of the inputs (default 0)",
     )
     parser.add_argument(
         "--timeout",
@@ -178,15 +179,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check_workers(found: SearchResult, failures: Sequence[str]) -> None:
-    """Tells a search whose workers found nothing from one whose workers died.
+    """Raises if a search has no result because its workers crashed.
 
     Args:
-        found: of the search.
-        failures: why each candidate that could not be estimated was not.
+        found: result of the search.
+        failures: errors of the candidates that could not be estimated.
 
     Raises:
-        WorkerError: no candidate was estimated, or none was measured, and it was the
-            workers' fault.
+        WorkerError: no candidate was estimated, or the worker of every measured
+            candidate crashed.
     """
     if found.num_estimates and not found.evaluated:
         raise WorkerError(
@@ -197,13 +198,13 @@ def _check_workers(found: SearchResult, failures: Sequence[str]) -> None:
     if errors and all(each and each.kind == WorkerError.__name__ for each in errors):
         last = errors[-1]
         raise WorkerError(
-            f"the workers died of all {len(errors)} candidates that were to be "
-            f"measured; the last one: {last.message if last else ''}"
+            f"the worker process crashed on all {len(errors)} candidates that were to "
+            f"be measured; the last one: {last.message if last else ''}"
         )
 
 
 def _write(args: argparse.Namespace, game: Game, found: SearchResult) -> Result:
-    """Saves the fastest candidate, if it is to be saved."""
+    """Saves the fastest candidate if -o and the checks allow it."""
     chosen, measurement = found.best, found.confirmed
     if chosen is None and args.force:
         right = [pair for pair in found.measured if pair[1].is_ok]
@@ -212,19 +213,24 @@ def _write(args: argparse.Namespace, game: Game, found: SearchResult) -> Result:
     if args.output is None or chosen is None:
         failure = "nothing is faster than XLA's default"
         if not any(each.is_ok for _, each in found.measured):
-            failure = "no candidate was measured and found right"
+            failure = "no candidate was measured successfully"
         return Result(args, None, None, failure=failure)
     return Result(args, game.episode(chosen.prefix), measurement)
 
 
 def _stops(args: argparse.Namespace) -> list[DecisionPoint]:
-    """What --stop, or --until and --pass, say."""
+    """The decision points of --stop, or of --until and --pass."""
     if args.stops and (args.passes or args.until):
-        raise ArgumentError("--stop stands in place of --until and --pass; use either")
+        raise ArgumentError(
+            "--stop was given together with --until or --pass; use only --stop, or "
+            "only --until and --pass"
+        )
     if not (args.stops or args.passes or args.until):
         return list(get_space(USUAL_SPACE).stops)
     if not args.stops and not args.passes:
-        raise ArgumentError(f"what is to be decided at {args.until}? add --pass PASS")
+        raise ArgumentError(
+            f"--until {args.until} was given without a pass to decide; add --pass PASS"
+        )
     if not args.stops:
         return [_stop(args.until or "", args.passes)]
     stops = []
@@ -232,8 +238,8 @@ def _stops(args: argparse.Namespace) -> list[DecisionPoint]:
         where, colon, names = text.partition(":")
         if not colon or not names.split():
             raise ArgumentError(
-                f"--stop {text!r} has to be 'PLACE: PASS PASS ...', as in "
-                "'fusion: fusion general-fusion'"
+                f"--stop must be 'POSITION: PASS PASS ...', such as "
+                f"'fusion: fusion general-fusion', got {text!r}"
             )
         stops.append(_stop(where.strip(), names.split()))
     return stops
@@ -280,6 +286,7 @@ def _print(found: SearchResult, counts: list[int]) -> None:
         )
     columns = ("accepted", "estimated", "measured", "over XLA's default", "95 %")
     output.print_table(columns, rows, right=columns)
+    output.print_store_note(each.time for _, each in found.measured)
     if found.confirmed is None:
         output.print_line("\nnothing is faster than XLA's default")
         return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""hloenv show: what a module holds."""
+"""hloenv show: a module's size, cost and opcodes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def summary(module: HloModule) -> dict[str, Any]:
-    """What is shown, JSON-able."""
+    """The facts that are printed, JSON-able."""
     return {
         "name": module.name,
         "fingerprint": module.fingerprint(),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""hloenv store: what has been measured, and moving it between machines."""
+"""hloenv store: shows, moves and removes stored measurements."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from . import output
 from .arguments import add_action
 
 DESCRIPTION = (
-    "Looks after the store of results, in which everything that was measured is kept "
-    "and looked up instead of being measured again. It is one SQLite file; any number "
-    "of programs may use it while these commands run."
+    "Manages the store, one SQLite file that caches all measurements. Any number of "
+    "programs may use it while these commands run."
 )
 EXAMPLES = """\
 examples:
@@ -34,16 +33,18 @@ _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 def add_parser(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments of each action."""
     actions = parser.add_subparsers(metavar="ACTION", dest="action", required=True)
-    _add(actions, "info", "how many records there are, of which kind, from where")
+    _add(actions, "info", "count records by kind and machine")
     export = _add(actions, "export", "write all records to a file")
     export.add_argument("file", metavar="FILE", help="*.parquet or *.jsonl")
     import_ = _add(
-        actions, "import", "take the records of a file; of equal keys the newest stays"
+        actions,
+        "import",
+        "import the records of a file; of equal keys the newest is kept",
     )
     import_.add_argument(
         "file", metavar="FILE", help="*.parquet, *.jsonl, or another store's *.sqlite"
     )
-    _add(actions, "repair", "remove the records whose checksums do not fit")
+    _add(actions, "repair", "remove the records whose checksums do not match")
     prune = _add(actions, "prune", "remove the records that meet all conditions")
     prune.add_argument("--kind", metavar="KIND", help="as in `hloenv store info`")
     prune.add_argument("--machine", metavar="ID", help="as in `hloenv store info`")
@@ -53,13 +54,9 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         type=_age,
         help="90s, 30m, 12h, 7d, 4w; without a unit: seconds",
     )
-    prune.add_argument(
-        "--failed", action="store_true", help="only records of what went wrong"
-    )
+    prune.add_argument("--failed", action="store_true", help="only records of failures")
     prune.add_argument("--all", action="store_true", help="everything")
-    prune.add_argument(
-        "--dry-run", action="store_true", help="only say how many there are"
-    )
+    prune.add_argument("--dry-run", action="store_true", help="only count them")
 
 
 def _add(
@@ -82,16 +79,18 @@ def _age(text: str) -> float:
         seconds = float(text if unit is None else text[:-1]) * (unit or 1)
         if 0 <= seconds < float("inf"):
             return seconds
-    raise argparse.ArgumentTypeError(f"{text!r} is no age: 90s, 30m, 12h, 7d, 4w")
+    raise argparse.ArgumentTypeError(
+        f"must be an age, such as 90s, 30m, 12h, 7d or 4w, got {text!r}"
+    )
 
 
 def run(args: argparse.Namespace) -> None:
-    """Does what `args.action` says."""
+    """Runs the action `args.action`."""
     path = default_path() if args.store is None else args.store
     if args.action != "import" and not path.exists():
         raise StoreError(
-            f"there is no store at {path}: measuring makes one, and so does "
-            "`hloenv store import`; or give its path with --store"
+            f"there is no store at {path}; measure a module or run "
+            "`hloenv store import` to create it, or give another path with --store"
         )
     with Store(path) as store:
         _ACTIONS[args.action](store, args)
@@ -159,7 +158,7 @@ def _import(store: Store, args: argparse.Namespace) -> None:
         output.print_line(
             f"{args.file}: {output.format_count(counts.added)} records added, "
             f"{output.format_count(counts.replaced)} replaced by newer ones, "
-            f"{output.format_count(counts.unchanged)} left as they were"
+            f"{output.format_count(counts.unchanged)} unchanged"
         )
 
 
@@ -167,8 +166,8 @@ def _prune(store: Store, args: argparse.Namespace) -> None:
     values = (args.kind, args.machine, args.older_than)
     if args.all == (args.failed or any(value is not None for value in values)):
         raise StoreError(
-            "say what to remove: --kind, --machine, --older-than and --failed, all of "
-            "which have to hold, or else --all"
+            "the records to remove are not clear; give either conditions (--kind, "
+            "--machine, --older-than, --failed; all must hold) or --all"
         )
     count = store.prune(
         kind=args.kind,

@@ -25,18 +25,18 @@ class Variant:
 
     Attributes:
         name: "original", the policy's name, or `XLA_DEFAULT`.
-        module: as it stands after the decisions, before the rest of XLA's passes.
-        is_decided: whether it is a result of decisions, all rejected included.
-        final: what XLA's backend gets; None where a pass failed.
+        module: after the decisions, before the rest of XLA's passes.
+        is_decided: whether it results from decisions, including all rejected.
+        final: the module that XLA's backend compiles; None if a pass failed.
         estimate_s: static estimate of one run of `final`, in seconds.
         measured_s: median of one run, in seconds.
         speedup: median time of `XLA_DEFAULT` over this one's.
         speedup_interval: of 95 % confidence, by bootstrap.
-        output_error: largest difference of an output from that of XLA's default, on
-            the same inputs, at the element that is worst for its tolerance.
-        output_excess: this over what rounding may make of it; above 1 is wrong.
-        error: why there are no figures, "" if nothing failed.
-        measurement: what the figures come from; None without.
+        output_error: difference of an output from that of XLA's default on the same
+            inputs, at the element with the largest share of its tolerance.
+        output_excess: that share of the tolerance; above 1 is wrong.
+        error: the error message, "" if nothing failed.
+        measurement: source of the times; None without.
     """
 
     name: str
@@ -71,15 +71,15 @@ class Variant:
 def make_variants(
     module: HloModule, start: HloModule, decided: HloModule, *, name: str
 ) -> list[Variant]:
-    """The original, what was decided, and XLA's default.
+    """The original, the decided module, and XLA's default.
 
     Args:
-        module: what was loaded.
-        start: the same at the place where it was decided.
-        decided: the result.
-        name: who decided.
+        module: as loaded.
+        start: at the position in the pipeline where it was decided.
+        decided: after the decisions.
+        name: of the policy.
     """
-    # The same passes are left to the policy in both, so that they compare.
+    # Both omit the same decided passes, so that they are comparable.
     rejected = HloModule._wrap(
         start._core, position=start.position, decided=decided.decided
     )
@@ -123,12 +123,12 @@ def print_variants(
             output.print_line(f"{variant.name}: {' '.join(variant.error.split())}")
     output.print_line(
         "\nfinal: after the rest of XLA's passes; estimated: a static roofline of the "
-        "final\nmodule, a loop of unknown length once"
+        "final\nmodule, with one iteration for a loop of unknown trip count"
     )
     if is_measured:
         output.print_line(
             f"output error: against {XLA_DEFAULT} on the same random inputs; in\n"
-            "brackets its share of the tolerance, above 100 % is wrong"
+            "brackets as a share of the tolerance; above 100 % is wrong"
         )
 
 
@@ -143,11 +143,14 @@ _MEASURED = (
 
 def _measured_cells(variant: Variant, original: Variant) -> list[str]:
     low, high = variant.speedup_interval
+    # One round, as --force without --measure makes, tells no speed-up.
+    is_known = math.isfinite(high) and math.isfinite(original.speedup_interval[1])
+    over_original = original.measured_s / variant.measured_s
     return [
         output.format_seconds(variant.measured_s),
-        _ratio(original.measured_s / variant.measured_s),
-        _ratio(variant.speedup),
-        "-" if math.isnan(low) else f"{low:.3f} to {high:.3f}",
+        _ratio(over_original if is_known else math.nan),
+        _ratio(variant.speedup if is_known else math.nan),
+        f"{low:.3f} to {high:.3f}" if is_known else "-",
         _error(variant),
     ]
 

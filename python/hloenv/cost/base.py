@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What says how long a module runs without running it."""
+"""Estimators: predict the run time of a module without running it."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from ..hlo.module import HloModule
 from ..hlo.pipeline import run_until
 from ..process.cpu_affinity import as_if_on
 
-# From here on XLA only puts copies between what it has decided on.
+# From this pass on, XLA only inserts copies.
 LAST_DECISION = "copy-insertion"
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """How long a module runs, as far as somebody can tell.
+    """Estimated run time of a module.
 
     Attributes:
         seconds: of one run; NaN with an error.
         num_kernels: different kernels in the module.
-        num_timed: those of them that had to be timed for this.
+        num_timed: those of them that were timed for this estimate.
         error: why there is no estimate, "" if there is one.
     """
 
@@ -43,16 +43,16 @@ class Estimator(Protocol):
     """A cost model: `Roofline`, `KernelCache`, or a learned one."""
 
     def estimate_many(self, modules: Sequence[HloModule]) -> list[Estimate]:
-        """One estimate for each module; what fails has an error in its own."""
+        """One estimate for each module; a failure is the error of its estimate."""
         ...
 
 
 def decided_module(module: HloModule, *, threads: int = 1) -> HloModule:
-    """`module` after all passes of XLA that decide what its kernels are.
+    """`module` after all passes of XLA that determine its kernels.
 
     Args:
-        module: anywhere in XLA's pipeline.
-        threads: that it will run on.
+        module: at any position in XLA's pipeline.
+        threads: cores that it will run on.
 
     Raises:
         CompileError: a pass fails on the module.

@@ -90,7 +90,7 @@ def load_rates(store: Store, threads: int = 1) -> Rates | None:
         return Rates(**{each.name: float(record[each.name]) for each in fields(Rates)})
     except (KeyError, TypeError, ValueError) as error:
         raise StoreError(
-            f"{store.path} has a calibration that cannot be read ({error!r}): run "
+            f"the calibration in {store.path} cannot be read ({error!r}); run "
             "`hloenv calibrate` again"
         ) from None
 

@@ -29,29 +29,28 @@ from .base import Estimate, decided_module
 # the runs of one round stay close together.
 _BATCH = 64
 _TIMEOUT_S = 120.0
-# What XLA's executor needs from one step to the next, beyond what it needs in order (a
-# few ns), where it takes the steps of a computation for a graph. Of 55 modules of the
+# Overhead per thunk of concurrent thunk execution over sequential execution (a few ns),
+# if ThunkExecutor runs the sequence as a dataflow graph. Of 55 modules of the
 # train split without loops (9 to 320 steps, one core): 32 ns at the median, 71 at the
 # upper quartile, 111 at nine tenths.
 _GRAPH_STEP_NS = 60.0
-# Other ways to time a kernel give other times: part of what they are kept under.
+# The timing method, which is part of the store keys.
 _METHOD = "warm"
 
 
 class KernelCache:
-    """The time of each kernel ever seen, and of modules made of them.
+    """Cache of kernel times, and estimates of modules as sums of their kernels.
 
-    Kernels are timed in a child process on a core of its own. The estimate of a module
-    is the sum of its kernels, loops as often as they run (16 times where nobody knows
-    how often, so that versions of one module compare). Where XLA's executor takes the
-    kernels of a computation for a graph, each costs some ns more, and with several
-    threads that computation ends when the last of them does, if each starts as soon as
-    it can.
+    Kernels are timed in a child process pinned to its own core. The estimate of a
+    module is the sum of its kernels, times the trip counts of loops (16 if unknown, so
+    that versions of one module are comparable). If ThunkExecutor runs a computation as
+    a dataflow graph, each kernel costs some ns more, and with several threads the
+    computation ends with its last kernel, if each starts as soon as possible.
 
     Attributes:
-        threads: cores that the modules are to run on.
+        threads: cores that the modules will run on.
         num_timed: kernels timed so far.
-        timing_s: how long that took, compiling included, in seconds.
+        timing_s: time that this took, including compiles, in seconds.
     """
 
     def __init__(
@@ -61,15 +60,15 @@ class KernelCache:
         store: Store | None = None,
         max_memory_bytes: int | None = None,
     ):
-        """Takes its cores; the process starts with the first new kernel.
+        """Leases its cores; the process starts with the first new kernel.
 
         Args:
-            threads: cores that the modules are to run on.
-            store: where times are looked up, and kept.
-            max_memory_bytes: what the child process may allocate.
+            threads: cores that the modules will run on.
+            store: cache of the times.
+            max_memory_bytes: memory limit of the child process.
 
         Raises:
-            ArgumentError: there are not so many cores.
+            ArgumentError: the process has fewer cores than `threads`.
         """
         self.threads = threads
         self.num_timed = 0
@@ -82,11 +81,11 @@ class KernelCache:
         self._known: dict[str, float | str] = {}
 
     def estimate(self, module: HloModule) -> Estimate:
-        """How long one run of `module` takes; times the kernels that are new."""
+        """Estimated time of one run of `module`; times its new kernels."""
         return self.estimate_many([module])[0]
 
     def estimate_many(self, modules: Sequence[HloModule]) -> list[Estimate]:
-        """One estimate for each module; what fails has an error in its own."""
+        """One estimate for each module; a failure is the error of its estimate."""
         return [self._estimate(module) for module in modules]
 
     def _estimate(self, module: HloModule) -> Estimate:
@@ -112,7 +111,7 @@ class KernelCache:
         return Estimate(total_ns * 1e-9, len(fingerprints), len(missing))
 
     def kernels(self, module: HloModule) -> list[dict[str, Any]]:
-        """Where the estimate of `module` goes, the most expensive kernel first.
+        """The kernels in the estimate of `module`, the most expensive first.
 
         Returns:
             For each kernel its "name" (of one instruction), "opcode", "fingerprint",
@@ -139,7 +138,7 @@ class KernelCache:
         )
 
     def _look_up(self, fingerprints: Sequence[str]) -> list[int]:
-        """Positions of the kernels that nobody has timed here."""
+        """Indices of the kernels without a known time."""
         unknown = [i for i, each in enumerate(fingerprints) if each not in self._known]
         if self._store is None or not unknown:
             return unknown

@@ -275,9 +275,11 @@ def load(
     """
     if split not in (*SPLITS, UNSEEN, "all"):
         known = ", ".join((*SPLITS, UNSEEN))
-        raise DatasetError(f"no split {split!r}: {known}, or all")
+        raise DatasetError(f"split must be one of {known}, or all, got {split!r}")
     if extent not in (*EXTENTS, "all"):
-        raise DatasetError(f"no extent {extent!r}: {', '.join(EXTENTS)}, or all")
+        raise DatasetError(
+            f"extent must be one of {', '.join(EXTENTS)}, or all, got {extent!r}"
+        )
     base = folder() if path is None else Path(path)
     names = SPLITS if split == "all" else (split,)
     records = [
@@ -303,8 +305,8 @@ def _read(path: Path) -> Iterator[Record]:
     parquet = _parquet()
     if not path.is_file():
         raise DatasetError(
-            f"there is no {path}; build the dataset with scripts/build_dataset.py and "
-            "set HLOENV_DATASET to its folder"
+            f"{path} does not exist; build the dataset with scripts/build_dataset.py "
+            "and set HLOENV_DATASET to its folder"
         )
     lists = ["opcodes", "opcode_counts", "input_ranges"]
     try:
@@ -332,7 +334,7 @@ def _read(path: Path) -> Iterator[Record]:
                     _place=(str(path), group, position),
                 )
     except (KeyError, TypeError, ValueError, OSError) as error:
-        raise DatasetError(f"{path} is no file of the dataset: {error}") from error
+        raise DatasetError(f"{path} is not a file of the dataset: {error}") from error
 
 
 @functools.lru_cache(maxsize=_KEPT_GROUPS)
@@ -360,7 +362,7 @@ def check(record: Record) -> list[str]:
         "opcode_counts": module.opcode_counts(),
     }
     problems = [
-        f"{name} is {value}, not {getattr(record, name)} as written"
+        f"{name} is {value}, but the record says {getattr(record, name)}"
         for name, value in found.items()
         if value != getattr(record, name)
     ]

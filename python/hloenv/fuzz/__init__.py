@@ -3,7 +3,7 @@
 
 `hloenv fuzz` on the command line, `scripts/run_invariants.py` for the matrix; pieces:
 
-* `generate`: seeded random modules;
+* `generator`: seeded random modules;
 * `invariants`, `values`, `compiled`: the checks of one capture;
 * `examples`, `expected`, `comparison`: inputs that mean something, what a module
   computes on them, and how much of a difference rounding explains;
@@ -11,6 +11,6 @@
 * `subjects`, `cells`, `sweep`, `results`, `summary`: which modules, what is checked on
   them, running it, keeping what was found, the page that shows it;
 * `episode`: a random episode, checked step by step;
-* `reduce`: the smallest module and decisions that still break an invariant;
+* `reducer`: the smallest module and decisions that still break an invariant;
 * `campaign`: many episodes in child processes, with limits, and what they found.
 """

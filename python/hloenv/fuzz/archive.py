@@ -4,8 +4,8 @@
 A row of the file is one module, kind of check, version and outcome, with all cells that
 came out so. What is broken or skipped is kept word for word, and how much was compared
 exactly. Of time, clean cells and skips keep that of the oldest of their row, so that
-they never look newer than they are; what is broken, and what somebody looked at again,
-keeps its own.
+they never look newer than they are; broken cells, and cells that were checked again,
+keep their own.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class Summary:
         checked: how often each invariant was checked.
         broken: how often each invariant was broken.
         skipped: checks that could not be made, by reason.
-        died: cases in which XLA itself died, by its last words; and timeouts.
+        died: cases in which XLA crashed, by its last log lines; and timeouts.
         opcodes: opcodes of the modules that the episodes began with.
         passes: how often each pass was drawn.
         failures: those that were saved.

@@ -119,7 +119,7 @@ def _at_variants() -> dict[str, HloModule]:
 
 @functools.cache
 def variants_of(name: str) -> tuple[str, ...]:
-    """Where a pass may be decided; elsewhere it gives wrong results, and is refused."""
+    """The variants in which a pass is allowed; elsewhere its results are wrong."""
     found = []
     for variant, module in _at_variants().items():
         try:

@@ -58,7 +58,7 @@ class CompiledExpected:
             isolate: whether it is compiled in a child process first, see `compile`.
 
         Raises:
-            CompileError: XLA refuses the module, or crashes there.
+            CompileError: XLA rejects the module, or crashes on it.
             ExecuteError: it takes a token, or fails when it runs.
         """
         if any(
@@ -90,7 +90,7 @@ class CompiledExpected:
         """Compiles, runs and compares a decided module.
 
         Raises:
-            HloEnvError: XLA refuses it, or it fails when it runs.
+            HloEnvError: XLA rejects it, or it fails when it runs.
         """
         key = identity(decided)
         if key not in self._compared:

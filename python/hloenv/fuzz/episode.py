@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One episode, checked step by step; runs in a child process.
 
-Everything is yielded before it is tried, and each check is noted, so that whoever waits
-for a child that died knows what it died of.
+Every step is yielded before it runs, and each check is noted, so that the parent can
+report the cause of a crash.
 """
 
 from __future__ import annotations

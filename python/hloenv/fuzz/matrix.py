@@ -255,7 +255,7 @@ def _without_evaluator(
 ) -> Iterator[Report]:
     """Invariant 4 for random decisions, compiled; invariant 5 takes the evaluator."""
     try:
-        # XLA may crash on what its evaluator refuses.
+        # XLA may crash on modules that its evaluator rejects.
         expected = CompiledExpected(module, seed, ranges, isolate=True)
     except errors.HloEnvError:
         yield from _none(passes, reason)

@@ -80,7 +80,7 @@ class Result:
 
     Attributes:
         mutant: the mutant.
-        outcome: "module", or the name of the exception that refused it, or "death",
+        outcome: "module", or the name of the exception that rejected it, or "death",
             "late", or "foreign": an exception that is none of hloenv's.
         detail: the exception's message, XLA's last words.
         is_isolated: a child process of its process read it first.
@@ -93,7 +93,7 @@ class Result:
 
     @property
     def is_failure(self) -> bool:
-        """Whether the process died or raised what is not documented."""
+        """Whether the process crashed or raised an undocumented exception."""
         return self.outcome in ("death", "late", "foreign")
 
 

@@ -11,7 +11,7 @@ Of several rows of one cell, wherever they are, one counts:
   counts.
 * Of one version of the code, a violation counts, however many clean rows are newer:
   the checks are seeded, so what comes and goes is broken too. Only a later row of
-  somebody who looked at that very cell again (`Row.is_again`) does away with it.
+  a second check of the same cell (`Row.is_again`) replaces it.
 * Otherwise the newest counts, but what ran out of time or memory only where there is
   nothing else.
 """
@@ -60,7 +60,7 @@ FUNCTIONS = {
 _RUNS = ("runtime", "bindings/bind_runtime.cc", "bindings/bind_interpret.cc")
 _ALSO_NATIVE = {
     "structure": (),
-    # What the evaluator refuses is compiled.
+    # Modules that the evaluator rejects are compiled.
     "values": _RUNS,
     "compiled": _RUNS,
     "default": (),
@@ -99,7 +99,7 @@ class Row:
         skipped: reasons for which something was not checked, and how often.
         whole: passes that were indivisible, with the reason.
         time: seconds since 1970; 0 if it is not known.
-        is_again: whether somebody looked at a cell again that had a row.
+        is_again: whether the row is from a second check of the cell.
         tensorflow: version of the TensorFlow whose XLA was checked; "" if not known.
     """
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, overload, runtime_checkable
 
 from ..errors import ArgumentTypeError
 from ..hlo.module import HloModule
+from ..hlo.source import Source
 from .hlo_graph import (
     HloGraph,
 )
@@ -73,6 +74,12 @@ def to_pyg(
     return pyg.to_hetero(source, passes) if hetero else pyg.to_data(source, passes)
 
 
+def sources_of(graph: GraphLike) -> dict[str, Source]:
+    """Where nodes come from, by name; empty for a graph, which does not know it."""
+    module = graph if isinstance(graph, HloModule) else getattr(graph, "module", None)
+    return module.sources() if isinstance(module, HloModule) else {}
+
+
 def graph_of(source: GraphLike) -> HloGraph:
     """A graph itself; that of a module; that of alternatives, with their choices.
 
@@ -86,6 +93,6 @@ def graph_of(source: GraphLike) -> HloGraph:
     if isinstance(source, HasGraph) and isinstance(source.graph, HloGraph):
         return source.graph
     raise ArgumentTypeError(
-        "what is converted is an HloGraph, an HloModule or Alternatives, not "
+        "source must be an HloGraph, an HloModule or Alternatives, got "
         f"{type(source).__name__}"
     )

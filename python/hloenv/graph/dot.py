@@ -3,21 +3,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from .convert import GraphLike, graph_of
+from ..hlo.source import Source
+from .convert import GraphLike, graph_of, sources_of
 from .export import alternative_rows, computation_rows, node_rows
 
 
-def to_dot(graph: GraphLike) -> str:
+def to_dot(graph: GraphLike, *, sources: Mapping[str, Source] | None = None) -> str:
     """The graph in Graphviz's language; the same graph gives the same text.
 
     A computation is a box, a fusion's a grey one. Alternatives are orange hexagons;
     the edge from each choice says which it is and who proposes it. Dashed edges are
-    control dependencies, dotted ones lead from a computation to its caller.
+    control dependencies, dotted ones lead from a computation to its caller. A node's
+    tooltip is where it comes from.
+
+    Args:
+        graph: a graph, or what has one: a module, or alternatives.
+        sources: as for `to_json`.
     """
+    sources = sources_of(graph) if sources is None else sources
     graph = graph_of(graph)
-    nodes = list(node_rows(graph))
+    nodes = list(node_rows(graph, sources))
     alternatives = list(alternative_rows(graph))
     lines = [
         f"digraph {_quoted(graph.module_name)} {{",
@@ -79,7 +87,10 @@ def _dot_style(node: dict[str, Any]) -> str:
     colors = {"parameter": "lightblue", "constant": "lightgray", "fusion": "gray92"}
     color = colors.get(node["opcode"], "white")
     border = ", penwidth=2" if node.get("is_root") else ""
-    return f'label={_quoted(label)}, fillcolor="{color}"{border}'
+    tooltip = ""
+    if "source" in node:
+        tooltip = f", tooltip={_quoted(str(Source(**node['source'])))}"
+    return f'label={_quoted(label)}, fillcolor="{color}"{border}{tooltip}'
 
 
 def _quoted(text: str) -> str:

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .convert import GraphLike, graph_of
+from ..hlo.source import Source
+from .convert import GraphLike, graph_of, sources_of
 from .hlo_graph import (
     HloGraph,
     attribute_names,
@@ -18,7 +19,12 @@ from .hlo_graph import (
 )
 
 
-def to_json(graph: GraphLike, *, indent: int | None = None) -> str:
+def to_json(
+    graph: GraphLike,
+    *,
+    indent: int | None = None,
+    sources: Mapping[str, Source] | None = None,
+) -> str:
     """The graph as JSON text.
 
     An object with `format` ("hloenv.graph/1"), `module` (its name), and:
@@ -30,7 +36,8 @@ def to_json(graph: GraphLike, *, indent: int | None = None) -> str:
       `user_count`, and where they apply: `is_root`, `has_side_effect`, `fusion_node`,
       `parameter_number`, `tuple_index`, `comparison_direction`, `fusion_kind`,
       `custom_call_target`, `trip_count`, `attributes` (an object), `alternative` (its
-      number), `calls` (numbers of computations);
+      number), `calls` (numbers of computations), `source` (an object with `op_name`,
+      `file` and `line`);
     * `computations`: `name`, `root` (node number), `caller` (node number, null for the
       entry), `is_entry`, `is_fusion`;
     * `alternatives`: `kind`, `sites` (objects with `node` and `choices`, node numbers),
@@ -39,24 +46,29 @@ def to_json(graph: GraphLike, *, indent: int | None = None) -> str:
     Args:
         graph: a graph, or what has one: a module, or alternatives.
         indent: spaces for each level; None writes one line.
+        sources: where nodes come from, by name, as `HloModule.sources` has it; by
+            default that of the module or alternatives given.
     """
+    sources = sources_of(graph) if sources is None else sources
     graph = graph_of(graph)
     content = {
         "format": "hloenv.graph/1",
         "module": graph.module_name,
         "computations": list(computation_rows(graph)),
-        "nodes": list(node_rows(graph)),
+        "nodes": list(node_rows(graph, sources)),
         "alternatives": list(alternative_rows(graph)),
     }
     return json.dumps(content, indent=indent)
 
 
-def node_rows(graph: HloGraph) -> Iterator[dict[str, Any]]:
+def node_rows(
+    graph: HloGraph, sources: Mapping[str, Source]
+) -> Iterator[dict[str, Any]]:
     """One description for each node, in order."""
     names = attribute_names()
     keys, values = graph.attribute_keys.tolist(), graph.attribute_values.tolist()
     attribute_offsets = graph.attribute_offsets.tolist()
-    sources, in_offsets = graph.edge_sources.tolist(), graph.in_offsets.tolist()
+    producers, in_offsets = graph.edge_sources.tolist(), graph.in_offsets.tolist()
     alternative_of = _alternative_of_site(graph)
     calls: dict[int, list[int]] = {}
     for caller, callee in zip(
@@ -68,7 +80,7 @@ def node_rows(graph: HloGraph) -> Iterator[dict[str, Any]]:
         zip(graph.node_names, graph.node_shapes, strict=True)
     ):
         row = {key: column[number] for key, column in columns.items()}
-        edges = sources[in_offsets[number] : in_offsets[number + 1]]
+        edges = producers[in_offsets[number] : in_offsets[number + 1]]
         num_operands = row["operand_count"]
         is_array = not (shape.startswith("(") or shape in ("token[]", "opaque[]"))
         node = {
@@ -101,6 +113,8 @@ def node_rows(graph: HloGraph) -> Iterator[dict[str, Any]]:
             node["alternative"] = alternative_of[number]
         if number in calls:
             node["calls"] = calls[number]
+        if name in sources:
+            node["source"] = sources[name]._asdict()
         yield node
 
 

@@ -241,8 +241,8 @@ class HloGraph:
 
         Raises:
             ParseError: it is not a module.
-            InvalidModuleError: XLA's cost analysis refuses an instruction, or the
-                alternatives do not fit together.
+            InvalidModuleError: XLA's cost analysis rejects an instruction, or the
+                alternatives are inconsistent.
         """
         graph = object.__new__(cls)
         source = as_module(module)

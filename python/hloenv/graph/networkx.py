@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .convert import GraphLike, graph_of
+from .convert import GraphLike, graph_of, sources_of
 from .export import alternative_rows, computation_rows, node_rows
 
 if TYPE_CHECKING:
@@ -36,13 +36,14 @@ def to_networkx(graph: GraphLike, *, calls: bool = True) -> nx.MultiDiGraph[int]
         raise ImportError(
             f"to_networkx needs networkx ({error}): pip install 'hloenv[graph]'"
         ) from error
+    sources = sources_of(graph)
     graph = graph_of(graph)
     result = nx.MultiDiGraph(
         module=graph.module_name,
         computations=list(computation_rows(graph)),
         alternatives=list(alternative_rows(graph)),
     )
-    for number, node in enumerate(node_rows(graph)):
+    for number, node in enumerate(node_rows(graph, sources)):
         del node["operands"], node["control_predecessors"]
         result.add_node(number, **node)
     for source, target, operand, size, relation in zip(

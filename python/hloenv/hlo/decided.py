@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What has been decided about XLA's passes: entries that go with a module.
+"""Entries of a module that record the decisions about XLA's passes.
 
-    "fusion"         XLA leaves this pass out from here on;
+    "fusion"         XLA skips this pass from here on;
     "algsimp?"       rewrites of this pass have been decided;
     "algsimp?1f0c…"  this rewrite of it was rejected: later runs do not make it;
-    "algsimp!1"      the decisions stand for the run of the pass in front of which the
-                     module is; "1" where they changed something, else "0".
+    "algsimp!1"      the decisions replace the next run of the pass, before which the
+                     module is; "1" if they changed the module, else "0".
 
-A rejected rewrite is known again by what the originals compute from their operands and
-by what would replace them, so that what later passes make is not bound by it.
+A rejected rewrite is identified by what the originals compute from their operands and
+by their replacement, so that it does not restrict rewrites of instructions that later
+passes add.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ def pass_names_of(entries: Entries) -> frozenset[str]:
 
 
 def moved_on(entries: Entries) -> Entries:
-    """`entries` once XLA's pipeline has gone on."""
+    """`entries` after XLA's pipeline has continued."""
     return frozenset(each for each in entries if "!" not in each)
 
 
 def with_run(entries: Entries, name: str, *, changed: bool) -> Entries:
-    """`entries` where the next run of pass `name` has been made."""
+    """`entries` after the next run of pass `name` has been made."""
     yes, no = f"{name}!1", f"{name}!0"
     if changed or yes in entries:
         return (entries - {no}) | {yes}
@@ -44,5 +45,5 @@ def was_run(entries: Entries, name: str) -> bool:
 def with_decisions(
     entries: Entries, names: Iterable[str], rejected: Iterable[str]
 ) -> Entries:
-    """`entries` where rewrites of passes `names` were decided, and some rejected."""
+    """`entries` after rewrites of passes `names` were decided, some rejected."""
     return entries | {f"{name}?" for name in names} | frozenset(rejected)

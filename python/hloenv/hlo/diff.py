@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from .module import HloModule, as_module
+from .source import Source
 from .text import Computation, Instruction, ModuleText, parse_text, split_parts
 
 Kind = Literal["added", "removed", "changed"]
@@ -31,6 +32,7 @@ class InstructionChange:
         opcode: XLA's name of the operation; the second module's if it changed.
         shape: HLO text of the output's shape, likewise.
         details: of a change, what differs, one sentence part each.
+        source: where it comes from, "jit(step)/add train.py:7"; "" if unknown.
     """
 
     kind: Kind
@@ -39,6 +41,7 @@ class InstructionChange:
     opcode: str
     shape: str
     details: tuple[str, ...] = ()
+    source: str = ""
 
 
 @dataclass(frozen=True)
@@ -125,12 +128,29 @@ def diff_modules(
         for computation in computations
         for change in computation.changes
     )
+    sources = first.sources(), second.sources()
     return ModuleDiff(
         is_same=first.fingerprint() == second.fingerprint(),
         header=_header_changes(old.header, new.header),
-        computations=tuple(each for each in computations if each.changes),
+        computations=tuple(
+            _with_sources(each, *sources) for each in computations if each.changes
+        ),
         num_same=sum(len(each) for each in old.computations.values()) - num_changed,
     )
+
+
+def _with_sources(
+    computation: ComputationDiff,
+    before: Mapping[str, Source],
+    after: Mapping[str, Source],
+) -> ComputationDiff:
+    changes = tuple(
+        replace(change, source=str(source))
+        if (source := after.get(change.after) or before.get(change.before))
+        else change
+        for change in computation.changes
+    )
+    return replace(computation, changes=changes)
 
 
 def _header_changes(

@@ -23,12 +23,13 @@ from ..errors import (
 from ..process.child import try_load
 from .decided import pass_names_of
 from .position import from_note, to_note
+from .source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# XLA's names for element types that numpy knows under another name, and those
-# that only ml_dtypes has.
+# XLA's names of element types with another name in numpy, and of those that only
+# ml_dtypes has.
 _DTYPE_NAMES = {
     "pred": "bool",
     "s8": "int8",
@@ -73,7 +74,10 @@ class ArraySpec:
         if name is None and self.hlo_dtype.startswith("f8"):
             name = "float8_" + self.hlo_dtype[2:]
         if name is None:
-            raise TypeError(f"numpy has no dtype for HLO type {self.hlo_dtype!r}")
+            raise TypeError(
+                f"numpy has no dtype for HLO type {self.hlo_dtype!r}; only arrays have "
+                "one"
+            )
         import ml_dtypes
 
         dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
@@ -87,7 +91,7 @@ class ArraySpec:
 
 @dataclass(frozen=True)
 class ModuleCost:
-    """What XLA's cost analysis says of the whole module.
+    """XLA's cost analysis of the whole module.
 
     Attributes:
         flops: floating-point operations; a loop body counts once.
@@ -101,39 +105,39 @@ class ModuleCost:
 
 
 class HloModule:
-    """An HLO module. It never changes: what rewrites it returns another one.
+    """An HLO module. Immutable: a rewrite returns another module.
 
-    Threads may share a module. Beside the HLO it remembers where in XLA's own
-    pipeline it stands, so that `compile` can go on from there.
+    Threads may share a module. Besides the HLO it holds its position in XLA's own
+    pipeline, so that `compile` can continue from there.
 
     `from_text`, `from_file` and `from_proto` take any input: they return a module or
-    raise an exception, and the process goes on. XLA's own parser and proto reader end
-    their process on unsound input (a CHECK failure), so hloenv checks the structure
+    raise an exception, and the process continues. XLA's own parser and proto reader end
+    the process on unsound input (a CHECK failure), so hloenv checks the structure
     first: names, types, dimensions, layouts, operand counts, attributes of each
-    operation, calls. Input that passes is read in this process. What the check does
-    not know (collectives, asynchronous operations, shardings, tiled layouts, ...) or
-    finds wrong is read in a child process first, which is started when it is needed
-    for the first time (about a second) and serves all later input; where that
-    process crashes, the input is refused. Then XLA's verifier runs, unless `verify`
-    is false.
+    operation, calls. Input that passes is read in this process. Input that the check
+    does not cover (collectives, asynchronous operations, shardings, tiled layouts,
+    ...) or finds wrong is read in a child process first, which is started on first
+    use (about a second) and serves all later input; if that process crashes, the
+    input is rejected. Then XLA's verifier runs, unless `verify` is false.
 
     Attributes:
-        position: how far XLA's pipeline has run, None at its start.
+        position: position in XLA's pipeline, None at its start.
         decided: names of the passes whose rewrites have been decided. XLA's later
-            passes do not make what was rejected.
+            passes do not make the rejected rewrites.
     """
 
     __slots__ = ("_decided", "_is_verified", "_raw", "_source", "position")
 
     def __init__(self) -> None:
         raise TypeError(
-            "make modules with HloModule.from_text, from_file, from_proto or from_jax"
+            "HloModule has no public constructor; use HloModule.from_text, from_file, "
+            "from_proto or from_jax"
         )
 
     _raw: core.Module
     _is_verified: bool
-    # What it was read from, which pickles with it: passes see an order of instructions
-    # and users that neither text nor protos of the module keep.
+    # Its source, which pickles with it: passes depend on an order of instructions and
+    # users that neither text nor protos of the module keep.
     _source: str | bytes | None
     position: Any
     _decided: frozenset[str]  # entries, as decided.py has them
@@ -165,7 +169,7 @@ class HloModule:
         """The module, verified, for callers that hand it to XLA.
 
         Raises:
-            InvalidModuleError: it was loaded with `verify=False`, and is not valid.
+            InvalidModuleError: it was loaded with `verify=False` and is not valid.
         """
         if not self._is_verified:
             self.verify()
@@ -173,29 +177,32 @@ class HloModule:
 
     @classmethod
     def from_text(cls, text: str, *, verify: bool = True) -> HloModule:
-        """Parses HLO text; as `save` wrote it, at the position that it was saved at.
+        """Parses HLO text; text from `save` keeps the position of the saved module.
 
         Args:
-            text: what `to_text` writes, or what XLA dumps.
-            verify: whether XLA's verifier checks the module now. If not, it does so
-                before anything but reading, printing and counting is done with the
-                module.
+            text: HLO text, as `to_text` or an XLA dump has it.
+            verify: whether XLA's verifier checks the module now. Otherwise it does so
+                before the first use other than reading, printing and counting.
 
         Raises:
-            ParseError: this is not HLO text; the message points at the line.
+            ParseError: the text is not HLO; the message points at the line.
             InvalidModuleError: the module breaks a rule of HLO, or XLA crashes on it.
             PositionError: what it says of its position is not what `save` writes.
             MeasureTimeout: the child process did not finish reading it in time.
         """
         if not isinstance(text, str):
             raise ParseError(
-                f"HLO text has to be a str, not {type(text).__name__}; "
-                "from_proto takes bytes"
+                f"HLO text must be a str, got {type(text).__name__}; for bytes use "
+                "from_proto"
             )
         if not text.strip():
-            raise ParseError("the HLO text is empty; it starts with 'HloModule NAME'")
+            raise ParseError(
+                "the HLO text is empty; it must start with 'HloModule NAME'"
+            )
         if not is_text(text):
-            raise ParseError("the HLO text holds halves of surrogate pairs")
+            raise ParseError(
+                "the HLO text has unpaired surrogates; it must be encodable as UTF-8"
+            )
         return _at_its_position(_load(text, verify=verify), text, is_verified=verify)
 
     @classmethod
@@ -209,7 +216,10 @@ class HloModule:
             MeasureTimeout: the child process did not finish reading it in time.
         """
         if not isinstance(data, (bytes, bytearray, memoryview)):
-            raise ParseError(f"a proto has to be bytes, not {type(data).__name__}")
+            raise ParseError(
+                f"a proto must be bytes, got {type(data).__name__}; for text use "
+                "from_text"
+            )
         source = bytes(data)
         return _at_its_position(
             _load(source, verify=verify), source, is_verified=verify
@@ -219,10 +229,10 @@ class HloModule:
     def from_file(
         cls, path: str | os.PathLike[str], *, verify: bool = True
     ) -> HloModule:
-        """Reads text (.hlo, .txt, or what starts like HLO), else a proto.
+        """Reads text (.hlo, .txt, or content that starts like HLO), else a proto.
 
         Raises:
-            FileNotFoundError: there is no such file.
+            FileNotFoundError: the file does not exist.
             ParseError: the content is neither text nor proto.
             InvalidModuleError: the module breaks a rule of HLO, or XLA crashes on it.
             PositionError: what it says of its position is not what `save` writes.
@@ -241,8 +251,8 @@ class HloModule:
     def from_jax(cls, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> HloModule:
         """Lowers a JAX function for these arguments.
 
-        `fn` may be a plain or a jitted function. The module is what jax hands to
-        XLA, before any optimization.
+        `fn` may be a plain or a jitted function. The module is the input of XLA, before
+        any optimization.
 
         Raises:
             ImportError: jax is not installed.
@@ -251,12 +261,16 @@ class HloModule:
         lowered: HloModule = from_jax(fn, *args, **kwargs)
         return lowered
 
+    def sources(self) -> dict[str, Source]:
+        """Operation and source line of each instruction that has metadata, by name."""
+        return {name: Source(*each) for name, *each in self._raw.sources()}
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a proto to a path that ends in .pb, text to any other.
 
         The file holds the module's position and its decisions in an attribute, so that
-        a reader continues from there. A module that all of XLA's passes have run on
-        has no position: compile it with `finish="none"`.
+        a reader continues from there. After all of XLA's passes a module has no
+        position: compile it with `finish="none"`.
         """
         noted = self._raw.with_note(to_note(self.position, self._decided))
         if os.fspath(path).endswith(".pb"):
@@ -268,15 +282,15 @@ class HloModule:
         """HLO text with all constants, which `from_text` reads back.
 
         Raises:
-            InvalidModuleError: an attribute holds bytes that are no text.
+            InvalidModuleError: an attribute holds bytes that are not UTF-8.
         """
         try:
             return self._raw.to_text()
         except UnicodeDecodeError as error:
             around = error.object[max(0, error.start - 40) : error.start + 20]
             raise InvalidModuleError(
-                f"module {self.name!r} has no text: byte {error.start} of it is not "
-                f"UTF-8, in {around!r}"
+                f"module {self.name!r} has no text form: byte {error.start} is not "
+                f"UTF-8, in {around!r}; use to_proto"
             ) from None
 
     def to_proto(self) -> bytes:
@@ -295,8 +309,8 @@ class HloModule:
     def fingerprint(self) -> str:
         """128-bit hash of the live graph, as 32 hex digits.
 
-        Blind to names, ids, metadata, dead code and, unless the module is
-        scheduled, to order. Stable over processes.
+        Independent of names, ids, metadata, dead code and, unless the module is
+        scheduled, of order. Equal in all processes.
         """
         return self._core.fingerprint()
 
@@ -316,7 +330,7 @@ class HloModule:
     def entry_layout(self) -> str:
         """Types, shapes and layouts of all parameters and of the result, as HLO text.
 
-        Two modules that differ here cannot stand in for each other.
+        A module can replace another one only if both are equal here.
         """
         return self._raw.entry_layout
 
@@ -327,12 +341,12 @@ class HloModule:
 
     @property
     def instruction_count(self) -> int:
-        """Instructions of all computations, dead ones included."""
+        """Instructions of all computations, including dead ones."""
         return self._raw.instruction_count
 
     @property
     def computation_count(self) -> int:
-        """Computations, the entry included."""
+        """Computations, including the entry."""
         return self._raw.computation_count
 
     def opcode_counts(self) -> dict[str, int]:
@@ -348,7 +362,7 @@ class HloModule:
         if self._is_verified or self._source is None:
             self._raw.verify()
         else:
-            # XLA's verifier, too, may crash on what has not been checked.
+            # XLA's verifier, too, may crash on unchecked input.
             _load(self._source, verify=True)
         self._is_verified = True
         self._is_verified = True
@@ -399,19 +413,19 @@ def _read(content: str | bytes, *, check_structure: bool, verify: bool) -> core.
 
 
 def read_here(content: str | bytes, *, verify: bool = False) -> core.Module:
-    """Reads text or a proto in this process, whatever XLA does then.
+    """Reads text or a proto in this process, which a crash of XLA then ends.
 
-    For what hloenv or jax wrote, and for processes that may crash.
+    For input that hloenv or jax wrote, and for processes that may crash.
     """
     return _read(content, check_structure=False, verify=verify)
 
 
-# Whether this process may crash: those that hloenv starts to work on modules.
+# Whether this process may crash, as hloenv's child processes may.
 _is_expendable = False
 
 
 def become_expendable() -> None:
-    """From now on modules are read here without a check: this process may crash."""
+    """Lets this process, which may crash, read modules without a check."""
     global _is_expendable
     _is_expendable = True
 
@@ -441,7 +455,7 @@ def _at_its_position(
 
 
 def read_trusted(content: str | bytes) -> HloModule:
-    """As `read_text_or_proto`, of what another process has verified or jaxlib made."""
+    """As `read_text_or_proto`, for input that is verified or from jaxlib."""
     if isinstance(content, bytes) and _is_text(content):
         content = content.decode()
     return _at_its_position(read_here(content), content, is_verified=True)
@@ -485,13 +499,13 @@ def as_module(module: HloModule | str | os.PathLike[str]) -> HloModule:
     if isinstance(module, os.PathLike):
         return HloModule.from_file(module)
     raise ParseError(
-        "a module is an HloModule, HLO text, or a path to text or proto, not "
+        "a module must be an HloModule, HLO text, or a path to text or proto, got "
         f"{type(module).__name__}"
     )
 
 
 def check_size(module: HloModule, max_instructions: int) -> None:
-    """Refuses a module that is larger than a limit.
+    """Rejects a module that is larger than a limit.
 
     Raises:
         ModuleTooLargeError: it has more than `max_instructions` instructions.
@@ -499,12 +513,12 @@ def check_size(module: HloModule, max_instructions: int) -> None:
     if module.instruction_count > max_instructions:
         raise ModuleTooLargeError(
             f"module {module.name!r} has {module.instruction_count} instructions; "
-            f"the limit here is {max_instructions}"
+            f"the limit is {max_instructions}; raise max_instructions"
         )
 
 
 def identity(module: HloModule) -> str:
-    """Fingerprint of the module and of what XLA must not do to it."""
+    """Fingerprint of the module and of its rejected rewrites."""
     entries = sorted(each for each in module._decided if not each.endswith("?"))
     if not entries:
         return module.fingerprint()
@@ -513,5 +527,5 @@ def identity(module: HloModule) -> str:
 
 
 def decided_of(module: HloModule) -> list[str]:
-    """What was decided on a module, sorted, as the C++ core takes it."""
+    """The decided entries of a module, sorted, for the C++ core."""
     return sorted(module._decided)

@@ -1,23 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each pass promises about the values of floats.
+"""The numerical guarantees of each pass for floats.
 
 "exact": the same operations on the same values. The backend may still contract them, or
-order the terms of a sum, in another way: XLA leaves both open, within one fusion and
-from one fusion to the next. Where a program compares a value with what it picks from it
-(`x == max(x)`), that shows only if the value is computed twice, which
+order the terms of a sum, differently: XLA specifies neither, within one fusion and
+across fusions. If a program compares a value with one selected from it
+(`x == max(x)`), this matters only if the value is computed twice, which
 `Alternatives.duplicates_compared` marks.
 
-"rounding": other operations of the same mathematical value. Results differ by rounding,
-relative to the largest intermediate value. Of hloenv's own passes that is all, wherever
-the products and sums of any two values that the rewritten operations read are in the
-range of their type (for dots: summed over the contracted dimension): nothing finite
-becomes infinite or NaN, and nothing vanishes. Beyond that range, results may overflow
-or vanish in one order and not in the other. Infinities and huge masks that the module
-holds as constants, and what comes of them, are beyond it, so rewrites that would read
-them are not proposed. XLA's passes of this class gain_score what XLA's authors do.
+"rounding": other operations with the same mathematical value. Results differ by
+rounding, relative to the largest intermediate value. For hloenv's own passes this is
+the only difference if the products and sums of any two values that the rewritten
+operations read are in the range of their type (for dots: summed over the contracted
+dimension): finite values stay finite, and no value underflows to 0. Outside that range,
+results may overflow or underflow in one order and not in the other. Infinities and huge
+masks that the module holds as constants, and values computed from them, are outside it,
+so rewrites that would read them are not proposed. XLA's passes of this class give the
+guarantees of XLA's authors.
 
-"unsafe": results may differ for NaN, infinities and zeros of either sign. No pass does
-that with its default options; `general-simplify` does with `unsafe`.
+"unsafe": results may differ for NaN, infinities and zeros of either sign. No pass is in
+this class with its default options; `general-simplify` is with `unsafe`.
 
 Integers and predicates are exact in all three.
 """

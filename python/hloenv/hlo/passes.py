@@ -33,8 +33,8 @@ class PassOption:
         type: "bool", "int", "float" (takes ints too) or "string".
         default: value when not given.
         doc: one sentence.
-        allowed: values of a string option; empty when any will do.
-        minimum: least value of an int option, or None.
+        allowed: values of a string option; empty if all are allowed.
+        minimum: smallest value of an int option, or None.
     """
 
     name: str
@@ -47,20 +47,20 @@ class PassOption:
 
 @dataclass(frozen=True)
 class PassInfo:
-    """What `describe_pass` says of a pass.
+    """Description of a pass.
 
     Attributes:
         name: XLA's own name.
         summary: what it does, in a sentence or two.
         options: sorted by name.
-        candidate: whether it only proposes rewrites one by one, so that it gives
+        candidate: whether it only proposes rewrites, each a choice, so that it gives
             alternatives but cannot run.
         class_name: XLA's C++ class.
-        kinds: what its alternatives have been seen to be (`Alternative.kind`) on real
-            modules, sorted; empty if none of them gave it anything to do.
-        indivisible_reasons: why it was taken or left as a whole where it was.
-        numerics: what it promises about floats, with its default options: "exact" or
-            "rounding"; `hloenv.hlo.numerics` says what these mean.
+        kinds: kinds of its alternatives (`Alternative.kind`) on real modules, sorted;
+            empty if it changed none of them.
+        indivisible_reasons: why it was one indivisible alternative, if it was.
+        numerics: its guarantee for floats with its default options: "exact" or
+            "rounding"; `hloenv.hlo.numerics` defines them.
     """
 
     name: str
@@ -79,7 +79,7 @@ def list_passes() -> tuple[str, ...]:
 
 
 def excluded_passes() -> dict[str, str]:
-    """XLA's passes that are left out, sorted, each with the reason."""
+    """XLA's passes that cannot be captured, sorted, each with the reason."""
     return dict(core.excluded_passes())
 
 
@@ -95,7 +95,7 @@ def describe_pass(name: str) -> PassInfo:
 
     Raises:
         UnknownPassError: no pass has this name; the message suggests one.
-        PassOptionError: the name is no str.
+        PassOptionError: the name is not a str.
     """
     return _describe_pass(_checked_name(name, "a pass"))
 
@@ -121,12 +121,12 @@ class Pass:
 
     Attributes:
         name: as in `list_passes`.
-        options: what was given, sorted by name; all else has its default.
+        options: the given ones, sorted by name; the others have their defaults.
 
     Raises:
         UnknownPassError: no pass has this name.
         PassOptionError: the pass has no such option, or the value has another type
-            (a bool is no int; an int will do for a float) or is not allowed.
+            (a bool is not an int; a float option takes an int) or is not allowed.
     """
 
     name: str
@@ -138,12 +138,13 @@ class Pass:
         given: dict[str, Any] = {}
         for key, value in options.items():
             plain = value.item() if isinstance(value, np.generic) else value
-            # One stored form for 2 and 2.0, so that equal passes print alike.
+            # One stored form for 2 and 2.0, so that equal passes print equally.
             if types.get(key) == "float" and type(plain) is int:
                 plain = float(plain)
             if isinstance(plain, str) and not is_text(plain):
                 raise PassOptionError(
-                    f"option {key!r} of pass {name!r} is no text: {plain!r}"
+                    f"option {key!r} of pass {name!r} must be encodable as UTF-8, got "
+                    f"{plain!r}"
                 )
             given[key] = plain
         core.check_pass(name, given)
@@ -172,8 +173,8 @@ class Pass:
             or not isinstance(value["options"], Mapping)
         ):
             raise PassOptionError(
-                "a pass in JSON is an object with 'pass', a name, and 'options', an "
-                f"object, not {value!r}"
+                "a pass in JSON must be an object with 'pass', a name, and 'options', "
+                f"an object, got {value!r}"
             )
         return cls(value["pass"], **value["options"])
 
@@ -183,13 +184,13 @@ class Pipeline:
     """Passes and pipelines in order, once or to a fixed point.
 
     Attributes:
-        name: what alternatives, traces and errors call it.
+        name: its name in alternatives, traces and errors.
         passes: names become `Pass`es without options.
-        fixed_point: run again until one round changes nothing.
-        max_iterations: rounds after which a fixed point stops anyway.
+        fixed_point: repeat until a round makes no change.
+        max_iterations: limit on the rounds of a fixed point.
 
     Raises:
-        UnknownPassError: a name is no pass.
+        UnknownPassError: no pass has one of the names.
         PassOptionError: no passes, or arguments of other types.
     """
 
@@ -211,23 +212,23 @@ class Pipeline:
             passes, Iterable
         ):
             raise PassOptionError(
-                f"pipeline {name!r} takes a list of passes, not {passes!r}; "
-                f"one pass goes in a list too: [{passes!r}]"
+                f"pipeline {name!r} needs a list of passes, got {passes!r}; for one "
+                f"pass use [{passes!r}]"
             )
         if not isinstance(fixed_point, bool):
             raise PassOptionError(
-                f"fixed_point of pipeline {name!r} is True or False, not "
+                f"fixed_point of pipeline {name!r} must be True or False, got "
                 f"{fixed_point!r}"
             )
         if isinstance(max_iterations, bool) or not isinstance(max_iterations, int):
             raise PassOptionError(
-                f"max_iterations of pipeline {name!r} is an int, not "
+                f"max_iterations of pipeline {name!r} must be an int, got "
                 f"{max_iterations!r} ({type(max_iterations).__name__})"
             )
         if not 1 <= max_iterations < 2**31:
             raise PassOptionError(
-                f"max_iterations of pipeline {name!r} is {max_iterations}, but must "
-                "be at least 1 and fit 32 bits"
+                f"max_iterations of pipeline {name!r} must be an integer >= 1 that "
+                f"fits 32 bits, got {max_iterations}"
             )
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "passes", tuple(_as_step(item) for item in passes))
@@ -235,7 +236,7 @@ class Pipeline:
         object.__setattr__(self, "max_iterations", max_iterations)
         if not self.passes:
             raise PassOptionError(
-                f"pipeline {name!r} is empty: it needs at least one pass"
+                f"pipeline {name!r} is empty; it needs at least one pass"
             )
 
     def __repr__(self) -> str:
@@ -273,8 +274,8 @@ class Pipeline:
             or not isinstance(value["passes"], list)
         ):
             raise PassOptionError(
-                f"a pipeline in JSON is an object with {sorted(keys)}, of which "
-                f"'passes' is a list, not {value!r}"
+                f"a pipeline in JSON must be an object with {sorted(keys)}, of which "
+                f"'passes' is a list, got {value!r}"
             )
         return cls(
             value["pipeline"],
@@ -299,15 +300,15 @@ def as_pipeline(item: str | Pass | Pipeline) -> Pipeline:
     """A pass, by name or with options, as a pipeline of one with its name.
 
     Raises:
-        UnknownPassError: the name is no pass.
-        PassOptionError: this is neither name, pass nor pipeline.
+        UnknownPassError: no pass has this name.
+        PassOptionError: the argument is neither a name, a pass nor a pipeline.
     """
     step = _as_step(item)
     return step if isinstance(step, Pipeline) else Pipeline(step.name, [step])
 
 
 def pass_names(items: Iterable[Pass | Pipeline]) -> frozenset[str]:
-    """Names of all passes in pipelines, however deep."""
+    """Names of all passes in pipelines, including nested ones."""
     names: set[str] = set()
     for each in items:
         names |= pass_names(each.passes) if isinstance(each, Pipeline) else {each.name}
@@ -316,7 +317,7 @@ def pass_names(items: Iterable[Pass | Pipeline]) -> frozenset[str]:
 
 @functools.cache
 def is_candidate(pipeline: Pipeline) -> bool:
-    """Whether it is one of our own passes, which only propose rewrites."""
+    """Whether it is one candidate pass, which only proposes rewrites."""
     (first, *others) = pipeline.passes
     return (
         not others and isinstance(first, Pass) and describe_pass(first.name).candidate
@@ -356,15 +357,15 @@ class StepRun:
 
 @dataclass(frozen=True)
 class PassRun:
-    """What came of running passes on a module.
+    """Result of running passes on a module.
 
     Attributes:
         module: the new module.
         changed: whether any pass reported a change.
         iterations: rounds of the outermost pipeline.
-        stop_reason: "ran-once" (no fixed point asked for), "converged" (the last
-            round changed nothing) or "iteration-limit".
-        duration_ns: time of all passes, without the copy of the module.
+        stop_reason: "ran-once" (no fixed point), "converged" (the last round made no
+            change) or "iteration-limit".
+        duration_ns: time of all passes, excluding the copy of the module.
         steps: every run of every step, in order.
     """
 
@@ -417,6 +418,6 @@ def _checked_name(name: object, what: str) -> str:
     if isinstance(name, str) and name and is_text(name):
         return current_name(name)
     raise PassOptionError(
-        f"{what} is named by a str that is not empty, not {name!r} "
-        f"({type(name).__name__}); passes are names, Pass or Pipeline objects"
+        f"the name of {what} must be a non-empty str, got {name!r} "
+        f"({type(name).__name__}); give passes as names, Pass or Pipeline objects"
     )

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""XLA's own CPU pipeline: what it runs, and how to stop in it and go on.
+"""XLA's own CPU pipeline: its stages, and how to run a part of it.
 
 XLA rewrites a module in a fixed order, and some rewrites are only possible at their
-place: fusion, for one, after layout assignment. `run_until` runs XLA's pipeline up
-to such a place, and `finish` goes on from there.
+position in the pipeline: fusion, for example, after layout assignment. `run_until` runs
+XLA's pipeline up to such a position, and `finish` continues from there.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class Stage:
 
     Attributes:
         name: XLA's name of the pass.
-        path: its name behind those of the pipelines around it, joined by "/".
-        occurrence: which run of this name it is, from 1.
-        path_occurrence: which run of this path it is, from 1.
+        path: its name after those of the enclosing pipelines, joined by "/".
+        occurrence: number of the run of this name, from 1.
+        path_occurrence: number of the run of this path, from 1.
         changed: whether the pass reported a change.
-        skipped: whether it did not run, because it had been decided.
-        duration_ns: how long it ran, in nanoseconds.
+        skipped: whether it did not run because it had been decided.
+        duration_ns: its run time, in nanoseconds.
     """
 
     name: str
@@ -47,15 +47,15 @@ class Stage:
 
 @dataclass(frozen=True)
 class SkipRule:
-    """A pass of XLA's pipeline that would redo what was rejected of another one.
+    """A pass of XLA's pipeline that would redo rejected rewrites of another pass.
 
     Attributes:
-        decided: the pass of which a rewrite was rejected; a candidate pass, whatever
-            was decided.
+        decided: the pass of which a rewrite was rejected; for a candidate pass, any
+            decision counts.
         skipped: the pass that would redo it.
         reason: why.
-        makes_the_same: it runs, but for the rewrites that were rejected; otherwise it
-            does not run.
+        makes_the_same: it runs without the rejected rewrites; otherwise it does not
+            run.
     """
 
     decided: str
@@ -65,17 +65,17 @@ class SkipRule:
 
 
 def skip_rules() -> tuple[SkipRule, ...]:
-    """What rejections mean for other passes of XLA's pipeline."""
+    """The effects of rejections on other passes of XLA's pipeline."""
     return tuple(SkipRule(*rule) for rule in core.skip_rules())
 
 
 @dataclass(frozen=True)
 class NeededPass:
-    """A pass of XLA's pipeline that always runs, also when it has been decided.
+    """A pass of XLA's pipeline that always runs, also if it has been decided.
 
     Attributes:
-        name: of the pass; a final "*" stands for any ending.
-        reason: what the backend cannot do without it.
+        name: of the pass; a final "*" matches any ending.
+        reason: why the backend needs it.
     """
 
     name: str
@@ -83,12 +83,12 @@ class NeededPass:
 
 
 def needed_passes() -> tuple[NeededPass, ...]:
-    """The passes that the rest of XLA's pipeline never leaves out."""
+    """The passes that the rest of XLA's pipeline never skips."""
     return tuple(NeededPass(*each) for each in core.needed_passes())
 
 
 def list_stages(module: HloModule) -> tuple[Stage, ...]:
-    """What XLA's pipeline runs on `module`, in order, from the module's place on.
+    """The passes that XLA's pipeline runs on `module`, from the module's position.
 
     Raises:
         CompileError: a pass fails on the module.
@@ -102,26 +102,26 @@ def list_stages(module: HloModule) -> tuple[Stage, ...]:
 def run_until(module: HloModule, where: str, *, occurrence: int = 1) -> HloModule:
     """Runs XLA's pipeline on `module` up to just before a pass or pipeline.
 
-    On the way, XLA's passes do not make what was rejected.
+    XLA's passes do not make the rejected rewrites.
 
     Args:
-        module: at XLA's start, or at an earlier place.
+        module: at the start of the pipeline, or at an earlier position.
         where: name ("fusion"), or the end of a path ("simplification/algsimp"), of a
             pass or of a pipeline.
-        occurrence: which arrival there, counted from XLA's start, from 1.
+        occurrence: how often the pipeline reaches it, counted from its start, from 1.
 
     Returns:
-        The module at that point, with its `place`.
+        The module at that point, with its `position`.
 
     Raises:
-        PositionError: the pipeline never arrives there, or is past it.
+        PositionError: the pipeline does not reach the position, or is past it.
         CompileError: a pass fails on the module.
     """
     is_number = isinstance(occurrence, int) and not isinstance(occurrence, bool)
     if not is_text(where) or not is_number or not 1 <= occurrence < 2**31:
         raise PositionError(
-            "run_until takes the name or path of a pass and an occurrence from 1, not "
-            f"{where!r} and {occurrence!r}"
+            "run_until needs the name or path of a pass and an integer occurrence >= "
+            f"1, got {where!r} and {occurrence!r}"
         )
     stopped, place = core.run_until(
         module._core, where, occurrence, as_tuple(module.position), decided_of(module)
@@ -132,20 +132,20 @@ def run_until(module: HloModule, where: str, *, occurrence: int = 1) -> HloModul
 
 
 def finish(module: HloModule, *, decided: Collection[str] = ()) -> HloModule:
-    """Runs the rest of XLA's pipeline, without what was decided against.
+    """Runs the rest of XLA's pipeline, without the rejected rewrites.
 
-    A pass whose rewrites were decided still runs, but for the rewrites that were
-    rejected. So XLA's own decisions, and no decisions, give what XLA gives.
+    A pass whose rewrites were decided still runs, without the rejected rewrites. So
+    XLA's own decisions, and no decisions, give XLA's own result.
 
     Args:
-        module: at XLA's start, or at a place.
-        decided: passes to leave out; see `skip_rules` for what goes with them.
+        module: at the start of the pipeline, or at a position in it.
+        decided: passes to skip, with those of their `skip_rules`.
 
     Returns:
         A module that is ready for XLA's backend (`compile` with `finish="none"`).
 
     Raises:
-        PositionError: XLA does not come by the module's place again.
+        PositionError: the pipeline does not reach the module's position again.
         CompileError: a pass fails on the module.
     """
     entries = sorted({*module._decided, *decided})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A position in XLA's own pipeline, and how it is written down."""
+"""A position in XLA's own pipeline, and its serialized form."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class PipelinePosition:
 
     @property
     def has_layouts(self) -> bool:
-        """Whether XLA has assigned layouts by then, so that fusions can be decided."""
+        """Whether it follows layout assignment, so that fusions can be decided."""
         pipeline = self.path.split("/", 1)[0]
         if pipeline == _THROUGH_LAYOUT_ASSIGNMENT:
             return self.name in _LAST_OF_LAYOUT_ASSIGNMENT
@@ -55,10 +55,10 @@ class PipelinePosition:
 
     @classmethod
     def from_json(cls, text: str) -> PipelinePosition:
-        """Reads what `to_json` wrote.
+        """Reads the text of `to_json`.
 
         Raises:
-            PositionError: this is not a position.
+            PositionError: the text is not a position.
         """
         try:
             data: dict[str, Any] = json.loads(text)
@@ -84,7 +84,7 @@ class PipelinePosition:
 
 
 def to_note(position: PipelinePosition | None, decided: Collection[str]) -> str:
-    """What is kept of a module beside its instructions; "" where there is nothing."""
+    """The position and decisions of a module as text; "" if there are none."""
     if position is None and not decided:
         return ""
     where = None if position is None else asdict(position)
@@ -92,10 +92,10 @@ def to_note(position: PipelinePosition | None, decided: Collection[str]) -> str:
 
 
 def from_note(note: str) -> tuple[PipelinePosition | None, frozenset[str]]:
-    """Reads what `to_note` wrote.
+    """Reads the text of `to_note`.
 
     Raises:
-        PositionError: this is no such note.
+        PositionError: the text is not such a note.
     """
     if not note:
         return None, frozenset()
@@ -105,14 +105,14 @@ def from_note(note: str) -> tuple[PipelinePosition | None, frozenset[str]]:
         if not isinstance(decided, list) or not all(
             isinstance(each, str) for each in decided
         ):
-            raise TypeError("what was decided is a list of names")
+            raise TypeError("'decided' must be a list of names")
         position = (
             None if where is None else PipelinePosition.from_json(json.dumps(where))
         )
     except (KeyError, TypeError, ValueError, PositionError) as error:
         raise PositionError(
-            f"the module's hloenv_place is not one that hloenv wrote: {error}; "
-            "without that attribute, XLA's passes start at the beginning"
+            f"the module's attribute hloenv_place was not written by hloenv: {error}; "
+            "remove the attribute to start at the beginning of XLA's pipeline"
         ) from None
     return position, frozenset(map(current_entry, decided))
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Passes that had another name in earlier versions, whose files are still read."""
+"""Earlier names of passes, for files from earlier versions."""
 
 from __future__ import annotations
 
-# From the earlier name to the name.
+# From the earlier name to the current one.
 RENAMED = {"dot-strategy": "dot-lowering", "execution-strategy": "thunk-order"}
 
 
@@ -21,7 +21,7 @@ def current_entry(entry: str) -> str:
 
 
 def stored_entry(entry: str) -> str:
-    """The spelling in keys of the store, where the earliest name stays."""
+    """The spelling in keys of the store, which keeps the earliest name."""
     for earlier, name in RENAMED.items():
         if entry.startswith((f"{name}?", f"{name}!")) or entry == name:
             return earlier + entry.removeprefix(name)

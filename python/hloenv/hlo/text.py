@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """HLO text, as XLA prints it, read line by line.
 
-For comparing and identifying modules only: it sees names, operands and the text of
-attributes, and understands neither shapes nor what an attribute means.
+For comparing and identifying modules only: it parses names, operands and the text of
+attributes, but neither shapes nor attribute values.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CONTROL = re.compile(r", control-predecessors=\{([^}]*)\}")
 
 @dataclass(slots=True)
 class Instruction:
-    """One line of HLO text; `value` is for who compares.
+    """One line of HLO text; `value` is for the comparison.
 
     Attributes:
         operands: indices within the computation.
@@ -49,7 +49,7 @@ class Instruction:
 
 @dataclass(slots=True)
 class Computation:
-    """A computation; `value` is for who compares."""
+    """A computation; `value` is for the comparison."""
 
     name: str
     instructions: list[Instruction] = field(default_factory=list)
@@ -70,14 +70,14 @@ class ModuleText:
 
 
 def without_metadata(text: str) -> str:
-    """The text without what says where in a program the instructions come from."""
+    """The text without metadata about the source of the instructions."""
     header, _, rest = text.partition("\n")
     start = _FIRST_COMPUTATION.search(rest)
     return header + "\n" + _METADATA.sub("", rest[start.start() if start else 0 :])
 
 
 def parse_text(text: str) -> ModuleText:
-    """Reads what XLA printed, with names after '%' and one instruction a line."""
+    """Reads text as XLA prints it, with '%' before names, one instruction per line."""
     lines = text.splitlines()
     result = ModuleText(split_parts(lines[0]), "", {})
     computation: Computation | None = None
@@ -91,7 +91,7 @@ def parse_text(text: str) -> ModuleText:
             if line.startswith("ENTRY"):
                 result.entry = computation.name
     if not result.entry:
-        raise ParseError("the module's text has no ENTRY computation")
+        raise ParseError("the HLO text has no ENTRY computation; it must have one")
     return result
 
 
@@ -101,7 +101,7 @@ def _parse_instruction(
     left, _, right = line.partition(" = ")
     opcode = _OPCODE.search(" " + right)
     if opcode is None:
-        raise ParseError(f"this line of a module's text is no instruction: {line!r}")
+        raise ParseError(f"this line of the HLO text is not an instruction: {line!r}")
     is_root = left.lstrip().startswith("ROOT ")
     name = left.rpartition("%")[2]
     start = opcode.end() - 1

@@ -41,19 +41,19 @@ class Comparison:
 
 
 def compare(plain: Call, other: Call, *, seconds: float) -> Comparison:
-    """Compares what two functions return, then times them in turns.
+    """Compares the results of two functions, then times them interleaved.
 
     Args:
         plain: calls the first.
         other: calls the second.
-        seconds: how long the timing may take; where ten times as long would not do
-            for a few rounds, nothing is timed.
+        seconds: time limit of the timing; if ten times as long is not enough for a few
+            rounds, nothing is timed.
     """
     jax = require_jax("hloenv.jit")
     difference = _difference(jax, plain(), other())
     if difference:
         return Comparison(
-            reason=f"its outputs are not the plain function's: {difference}",
+            reason=f"its outputs differ from the plain function's: {difference}",
             is_equal=False,
         )
     plain_ns, other_ns = _sample(jax, plain, 1), _sample(jax, other, 1)

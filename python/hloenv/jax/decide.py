@@ -57,17 +57,17 @@ class Decided:
 
 
 def as_pipelines(passes: Passes) -> tuple[Pipeline, ...]:
-    """What is decided one after the other.
+    """The passes as pipelines, in order.
 
     Raises:
-        ArgumentTypeError: these are no passes.
+        ArgumentTypeError: the argument is not one or several passes.
         UnknownPassError: no pass has this name.
     """
     if isinstance(passes, str | Pass | Pipeline):
         passes = [passes]
     if not isinstance(passes, Iterable):
         raise ArgumentTypeError(
-            "passes are one or several names, Pass or Pipeline objects, not "
+            "passes must be one or several names, Pass or Pipeline objects, got "
             f"{type(passes).__name__}"
         )
     return tuple(as_pipeline(each) for each in passes)
@@ -80,17 +80,17 @@ def decide(
     *,
     until: str | None = None,
 ) -> Decided:
-    """Lets a policy decide each pass on what the one before left.
+    """Applies a policy to each pass in order, each on the previous result.
 
     Args:
-        module: what jax lowered.
-        policy: decides.
-        pipelines: what it decides, in order.
-        until: where in XLA's pipeline, as in `HloEnv.run_until`; None for what jax
-            lowered, as it is.
+        module: as jax lowers it.
+        policy: for all passes.
+        pipelines: the passes to decide, in order.
+        until: position in XLA's pipeline, as in `HloEnv.run_until`; None for the
+            module as jax lowers it.
 
     Raises:
-        DecisionError: the policy's decisions do not fit the alternatives.
+        DecisionError: the policy's decisions do not match the alternatives.
         PassError: a pass fails.
     """
     env = HloEnv(module)
@@ -112,7 +112,7 @@ def decide(
 
 
 def check_compiles(result: HloModule) -> None:
-    """Compiles a finished module in a child: XLA ends the process over some modules.
+    """Compiles a finished module in a child process, as XLA may crash on it.
 
     Raises:
         CompileError: XLA cannot compile it.
@@ -123,7 +123,7 @@ def check_compiles(result: HloModule) -> None:
 
 
 def unsupported(jax: Any, traced: Any, lowered: Any, leaves: list[Any]) -> str | None:
-    """Why a function cannot be decided for one CPU device; None when it can.
+    """Why a function cannot be decided for one CPU device; None if it can.
 
     Args:
         jax: the package.
@@ -138,7 +138,8 @@ def unsupported(jax: Any, traced: Any, lowered: Any, leaves: list[Any]) -> str |
     for name in ("mhlo.num_partitions", "mhlo.num_replicas"):
         if name in attributes and attributes[name].value != 1:
             return (
-                f"it runs on {attributes[name].value} devices; hloenv decides for one"
+                f"it runs on {attributes[name].value} devices; hloenv.jit supports one "
+                "device"
             )
     committed = {
         device
@@ -152,5 +153,7 @@ def unsupported(jax: Any, traced: Any, lowered: Any, leaves: list[Any]) -> str |
         for device in committed or {default}
     }
     if platforms != {"cpu"}:
-        return f"it runs on {', '.join(sorted(platforms))}; hloenv decides for cpu"
+        return (
+            f"it runs on {', '.join(sorted(platforms))}; hloenv.jit supports only cpu"
+        )
     return None

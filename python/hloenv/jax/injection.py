@@ -39,13 +39,13 @@ class InjectionWarning(UserWarning):
 
 @dataclass
 class Injection:
-    """What became of an injected module.
+    """Record of an injected module.
 
     Attributes:
         module: the module that is injected.
-        name: jaxlib's module of this name is replaced.
-        replaced: how many modules were replaced so far.
-        refused: why modules of this name were left alone.
+        name: name of the module of jaxlib to replace.
+        replaced: number of replaced modules.
+        refused: reasons for which modules of this name were not replaced.
     """
 
     module: HloModule
@@ -64,8 +64,8 @@ class Injection:
             return None
         if theirs.entry_layout != self.module.entry_layout:
             self.refused.append(
-                f"jaxlib compiles {theirs.entry_layout}, the injected module is "
-                f"{self.module.entry_layout}"
+                f"jaxlib's module has entry layout {theirs.entry_layout}, the injected "
+                f"module has {self.module.entry_layout}; they must be equal"
             )
             return None
         self.replaced += 1
@@ -73,8 +73,8 @@ class Injection:
 
     def _failure(self) -> str:
         reason = "; ".join(self.refused) or (
-            f"jax compiled no module named {self.name!r}; it may have been compiled "
-            "before"
+            f"jax compiled no module named {self.name!r}; if it was compiled before, "
+            "use a new jax.jit or call its clear_cache()"
         )
         return f"the injected module did not run: {reason}"
 
@@ -83,18 +83,18 @@ def to_jaxlib(module: HloModule) -> bytes:
     """Serializes a module for jaxlib's XLA.
 
     Warns:
-        InjectionWarning: jaxlib will not do all that was decided.
+        InjectionWarning: jaxlib ignores some decisions.
     """
     for is_marked, what in (
-        (core.has_marked_dots, "dot-lowering: it calls a library for each dot"),
+        (core.has_marked_dots, "dot-lowering (it calls a library for each dot)"),
         (
             core.has_sequential_computations,
-            "thunk-order: it starts thunks as soon as their operands are ready",
+            "thunk-order (it starts thunks as soon as their operands are ready)",
         ),
     ):
         if is_marked(module._core):
             warnings.warn(
-                f"jaxlib's backend does not follow {what}; only hloenv.compile follows",
+                f"jaxlib's backend ignores the decisions of {what}; use hloenv.compile",
                 InjectionWarning,
                 stacklevel=2,
             )
@@ -143,8 +143,8 @@ def require_injection(user: str) -> ModuleType:
         xla = None  # type: ignore[assignment]
     if not hasattr(xla, "PipelineStage"):
         raise ImportError(
-            f"{user} needs jax 0.10.2 or later, which lets a module be replaced; this "
-            f"is jax {jax.__version__}: pip install -U 'hloenv[jax]'"
+            f"{user} needs jax >= 0.10.2 to replace modules, got jax "
+            f"{jax.__version__}: pip install -U 'hloenv[jax]'"
         )
     return xla
 
@@ -208,9 +208,9 @@ def _enable_persistent_cache(jax: Any, enable: bool) -> None:
 def _open(injection: Injection) -> Iterator[None]:
     if core.has_donations(injection.module._core):
         raise InvalidModuleError(
-            f"module {injection.name!r} lets outputs reuse the memory of donated "
-            "parameters, but jaxlib forgets that of a module that is replaced, and the "
-            "module would write to memory that is not its own; lower it without: "
+            f"module {injection.name!r} aliases outputs with donated parameters, but "
+            "jaxlib drops the donations of a replaced module, so the module would "
+            "write to memory that it does not own; lower it without donations: "
             "from_jax(fn, *args, donations=False)"
         )
     unregister = register(injection._transform)
@@ -223,7 +223,7 @@ def _open(injection: Injection) -> Iterator[None]:
 
 @contextlib.contextmanager
 def inject(module: HloModule, *, name: str | None = None) -> Iterator[Injection]:
-    """Runs a module in the place of the one that jax compiles.
+    """Runs a module instead of the one that jax compiles.
 
     Inside the block, a module that jax compiles for the CPU, with this name and with
     the entry layout of `module`, is replaced by `module`:
@@ -231,18 +231,18 @@ def inject(module: HloModule, *, name: str | None = None) -> Iterator[Injection]
         with hloenv.jax.inject(module):
             outputs = jax.jit(fn)(*args)
 
-    What jax has compiled before the block is not compiled again: start from a new
+    Functions that jax has compiled before the block are not compiled again: use a new
     `jax.jit`, or call its `clear_cache()`. jax's cache on disk is off in the block.
 
     Args:
-        module: a module that went through XLA's passes (`hloenv.finish`), from what
-            jax lowered, without donations: `from_jax(fn, *args, donations=False)`. Not
-            checked to compute the same: that is what hloenv's decisions keep.
+        module: a module after XLA's passes (`hloenv.finish`), lowered by jax without
+            donations: `from_jax(fn, *args, donations=False)`. Equal outputs are not
+            checked: hloenv's decisions preserve them.
         name: the name of the module to replace, when it is not the module's own;
             jax calls the module of a function `jit_` and its name.
 
     Yields:
-        An `Injection`, which counts.
+        The `Injection`.
 
     Raises:
         ImportError: jax is missing or too old.
@@ -261,12 +261,12 @@ def inject(module: HloModule, *, name: str | None = None) -> Iterator[Injection]
 def compile_injected(
     module: HloModule, fn: Callable[..., Any], *args: Any, **kwargs: Any
 ) -> Any:
-    """Compiles a function of the user's with `module` in the place of its own.
+    """Compiles a function with `module` instead of its own module.
 
     Args:
         module: as for `inject`.
         fn: a plain or jitted function, or a `jax.stages.Lowered`.
-        *args: arguments or `jax.ShapeDtypeStruct`s that say for what to compile.
+        *args: arguments or `jax.ShapeDtypeStruct`s to compile for.
         **kwargs: the same by keyword.
 
     Returns:
@@ -274,7 +274,8 @@ def compile_injected(
         returns the pytrees of `fn`.
 
     Raises:
-        CompileError: jaxlib's compiler refuses the module, or it does not fit `fn`.
+        CompileError: jaxlib's compiler rejects the module, or its entry layout differs
+            from that of `fn`.
         ImportError: jax is missing or too old.
     """
     jax = require_jax("hloenv.jax.compile_injected")
@@ -287,7 +288,7 @@ def compile_injected(
         with _open(injection):
             compiled = lowered.compile(compiler_options=fresh_options())
     except jax.errors.JaxRuntimeError as error:
-        raise CompileError(f"jaxlib refuses the injected module: {error}") from error
+        raise CompileError(f"jaxlib rejects the injected module: {error}") from error
     if injection.replaced == 0:
         raise CompileError(injection._failure())
     return compiled

@@ -55,7 +55,7 @@ def jit(
     budget: float = _BUDGET,
     **jit_options: Any,
 ) -> JitFunction | Callable[[Callable[..., Any]], JitFunction]:
-    """jax.jit, with a policy that decides XLA's rewrites where that is faster.
+    """jax.jit, with a policy for XLA's rewrites if that is faster.
 
         @hloenv.jit
         def step(params, batch): ...
@@ -64,37 +64,36 @@ def jit(
         def sample(key, length): ...
 
     The first call with a new signature runs as under `jax.jit`. Then the function is
-    lowered, the policy decides what each pass would rewrite, the rest of XLA's pipeline
-    runs, jaxlib compiles the result, and both are called in turns with the call's
-    arguments. Later calls use what was decided where its outputs are the same and it is
-    clearly faster, and are plain `jax.jit` calls otherwise; either way they cost what
-    those cost.
+    lowered, the policy decides the rewrites of each pass, the rest of XLA's pipeline
+    runs, jaxlib compiles the result, and both versions are timed interleaved with the
+    call's arguments. Later calls use the decided version if its outputs are equal and
+    it is clearly faster, and are plain `jax.jit` calls otherwise; both have the same
+    call overhead.
 
-    Where this cannot help (another device than one CPU, side effects, a policy or a
-    pass that fails, a module that jaxlib refuses) the function runs as under `jax.jit`,
-    with a `FallbackWarning` that says why. Inside another transformation (`jax.jit`,
-    `grad`, `vmap`) it is plain `jax.jit`: the outer function is the one to decide.
+    If this is not possible (another device than one CPU, side effects, a policy or a
+    pass that fails, a module that jaxlib rejects) the function runs as under `jax.jit`,
+    with a `FallbackWarning` that states the reason. Inside another transformation
+    (`jax.jit`, `grad`, `vmap`) it is plain `jax.jit`: decide the outer function.
 
     Args:
         fn: as for `jax.jit`; without it, `jit` returns a decorator.
         policy: a name in `hloenv.policies.list_policies()`, or any function from
-            `Alternatives` to decisions (-1 leaves an alternative to XLA).
-        passes: one, or several that are decided one after the other, each on what the
-            one before left. One whose rewrites XLA's backend can only use after layout
-            assignment ("fusion", "general-fusion") is decided in front of XLA's own
-            fusion.
-        until: where in XLA's pipeline that happens, as in `HloEnv.run_until`: in front
-            of its own simplification by default; None for what jax lowered, as it is.
+            `Alternatives` to decisions (-1 leaves an alternative undecided).
+        passes: one, or several that are decided in order, each on the result of the
+            previous one. A pass whose rewrites XLA's backend can only use after layout
+            assignment ("fusion", "general-fusion") is decided before XLA's own fusion.
+        until: position in XLA's pipeline, as in `HloEnv.run_until`: before its own
+            simplification by default; None for the module as jax lowers it.
         budget: seconds for the comparison of one signature. With 0 nothing is compared
-            or checked, and what was decided runs from the first call.
+            or checked, and the decided version runs from the first call.
         **jit_options: as for `jax.jit` (`static_argnums`, `donate_argnames`, ...).
-            jaxlib forgets the donations of a module that is replaced, so a function
-            that donates is decided only with `budget=0`, and keeps its arguments then
+            jaxlib drops the donations of a replaced module, so a function that
+            donates is decided only with `budget=0`, and keeps its arguments then
             (`DonationWarning`).
 
     Raises:
         ArgumentError: `budget` is negative.
-        ArgumentTypeError: `fn` or `policy` cannot be called, or `passes` are none.
+        ArgumentTypeError: `fn` or `policy` is not callable, or `passes` are not passes.
         ImportError: jax is missing or too old.
         UnknownPassError: no pass has this name.
         UnknownPolicyError: no policy has this name.
@@ -117,10 +116,10 @@ class _Now(threading.local):
 
 
 class JitFunction:
-    """What `jit` returns: call it as the function.
+    """The result of `jit`: call it as the function.
 
     Attributes:
-        considered: what was decided so far, one entry for each signature, used or not.
+        considered: the decided versions, one for each signature, used or not.
     """
 
     considered: list[Decided]
@@ -139,18 +138,18 @@ class JitFunction:
         require_injection("hloenv.jit")
         if not callable(fn):
             raise ArgumentTypeError(
-                f"hloenv.jit takes a function, not {type(fn).__name__}"
+                f"hloenv.jit needs a function, got {type(fn).__name__}"
             )
         if not budget >= 0:
-            raise ArgumentError(f"budget={budget} is no number of seconds from 0 on")
+            raise ArgumentError(f"budget must be seconds >= 0, got {budget}")
         functools.update_wrapper(self, fn)
         self.considered = []
         self._fn = fn
         self._policy = get_policy(policy) if isinstance(policy, str) else policy
         if not callable(self._policy):
             raise ArgumentTypeError(
-                "a policy is a name, or a function from Alternatives to decisions, not "
-                f"{type(policy).__name__}"
+                "policy must be a name, or a function from Alternatives to decisions, "
+                f"got {type(policy).__name__}"
             )
         self._pipelines = as_pipelines(passes)
         self._until = until
@@ -349,15 +348,15 @@ class JitFunction:
         module = from_lowered(lowered, donations=False)
         decided = decide(module, self._policy, self._pipelines, until=self._until)
         if self._is_default(decided):
-            reason = "XLA compiles what was decided to what it compiles anyway"
+            reason = "the decisions give the same compiled module as XLA's default"
             self._keep(decided, reason)
             return None
         check_compiles(decided.result)
         if any(each.donated for each in jax.tree.leaves(lowered.args_info)):
             self._warn(
                 DonationWarning,
-                "keeps its donated arguments: jaxlib forgets the donations of a module "
-                "that is replaced",
+                "keeps its donated arguments: jaxlib drops the donations of a replaced "
+                "module",
             )
         return self._try(signature, decided, args, kwargs)
 

@@ -64,14 +64,17 @@ def from_jax(
     jax = require_jax("from_jax")
     if isinstance(fn, jax.stages.Lowered):
         if args or kwargs:
-            raise TypeError("a Lowered has its arguments already; from_jax(lowered)")
+            raise TypeError(
+                "a Lowered already has its arguments; call from_jax(lowered) without "
+                "them"
+            )
         return from_lowered(fn, donations=donations)
     if not hasattr(fn, "trace"):
         fn = jax.jit(fn, static_argnums=static_argnums, static_argnames=static_argnames)
     elif static_argnums is not None or static_argnames is not None:
         raise TypeError(
-            "the function is jitted already, so its static arguments are fixed; name "
-            "them where it is jitted, or give from_jax the plain function"
+            "the function is already jitted, so its static arguments are fixed; pass "
+            "them to jax.jit, or give from_jax the plain function"
         )
     traced = fn.trace(*args, **kwargs)  # type: ignore[attr-defined]
     lowered = traced.lower(lowering_platforms=(platform,))

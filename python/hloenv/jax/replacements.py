@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs in the place of which of jaxlib's modules."""
+"""Replacements of jaxlib's modules by decided ones."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .lowering import require_jax
 
 @dataclass
 class Replaced:
-    """What became of a module whose compilation was asked for.
+    """Result of the compilation of a decided module.
 
     Attributes:
         entry_layout: of the decided module.
         proto: the decided module.
-        fingerprint: of the module that it replaced, once it has.
-        refused: why it was not used; empty when it was.
-        is_known: refused because an equal module was before.
+        fingerprint: of the module that it replaced; None before.
+        refused: why it was not used; empty if it was.
+        is_known: whether an equal module was rejected before.
     """
 
     entry_layout: str
@@ -33,10 +33,10 @@ class Replaced:
 
 
 class Replacements:
-    """The decided modules of one function, by what jaxlib has before scheduling.
+    """The decided modules of one function, by jaxlib's module before scheduling.
 
     Attributes:
-        count: how often one ran in the place of jaxlib's.
+        count: number of replacements of jaxlib's modules.
     """
 
     count: int
@@ -48,12 +48,12 @@ class Replacements:
         self._modules: dict[str, bytes | None] = {}
 
     def compile(self, module: HloModule, lowered: Any) -> Replaced:
-        """Leaves `module` compiled in jax's caches, or says why not.
+        """Compiles `module` into jax's caches, or returns the reason why not.
 
-        The callers take turns.
+        Callers must not run concurrently.
 
         Args:
-            module: what shall run.
+            module: the decided module.
             lowered: a `jax.stages.Lowered` of a function whose name the dispatcher
                 knows.
 
@@ -70,28 +70,30 @@ class Replacements:
             if replaced.fingerprint is None:
                 raise
             self.leave(replaced)
-            replaced.refused = f"jaxlib refuses the decided module: {error}"
+            replaced.refused = f"jaxlib rejects the decided module: {error}"
             return replaced
         finally:
             self._pending = None
         if replaced.fingerprint is None:
-            replaced.refused = replaced.refused or "jaxlib compiled it without asking"
+            replaced.refused = (
+                replaced.refused or "jaxlib did not call the replacement hook"
+            )
         elif self._modules[replaced.fingerprint] is None:
-            replaced.refused = "what was decided for an equal module is not used"
+            replaced.refused = "the decisions for an equal module are not used"
             replaced.is_known = True
         return replaced
 
     def leave(self, replaced: Replaced) -> None:
-        """From now on jaxlib's own module runs."""
+        """Uses jaxlib's own module from now on."""
         if replaced.fingerprint is not None:
             self._modules[replaced.fingerprint] = None
 
     def clear(self) -> None:
-        """Forgets all modules."""
+        """Removes all modules."""
         self._modules.clear()
 
     def replacement(self, proto: bytes) -> bytes | None:
-        """What runs in the place of a module that jaxlib is about to schedule."""
+        """The replacement of a module that jaxlib is about to schedule, or None."""
         pending = self._pending
         try:
             theirs = read_trusted(proto)
@@ -103,8 +105,8 @@ class Replacements:
         if pending is not None and fingerprint not in self._modules:
             if theirs.entry_layout != pending.entry_layout:
                 pending.refused = (
-                    f"jaxlib compiles {theirs.entry_layout}, but the decided module "
-                    f"is {pending.entry_layout}"
+                    f"jaxlib's module has entry layout {theirs.entry_layout}, but the "
+                    f"decided module has {pending.entry_layout}"
                 )
                 return None
             self._modules[fingerprint] = pending.proto

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How modules are measured, and what their measurements are stored under."""
+"""Settings of measurements, and their keys in the store."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from .timing import Plan
 
 @dataclass(frozen=True)
 class Settings:
-    """How modules are measured.
+    """Settings of measurements.
 
     Attributes:
         finish: as in `compile`, for the modules; not for their baseline.
-        threads: cores that compile and run, in a process that has no others.
-        repeats: timed rounds; None for as many as it takes, see the next three.
-        precision: half the width of the interval of the speed-up that is wanted.
-        give_up_below: a module whose interval lies below this is done.
-        seconds: a module whose runs have taken so long is done.
-        seed: of the inputs, the first of `input_sets`, and of the order of the runs.
-        input_sets: random inputs on which the outputs are compared; the first are
-            those of the timed runs.
+        threads: cores of the process that compiles and runs.
+        repeats: timed rounds; None to stop by the next three.
+        precision: target half-width of the interval of the speed-up.
+        give_up_below: a module is done if its interval is below this speed-up.
+        seconds: a module is done if its runs have taken so long.
+        seed: of the first of the `input_sets`, and of the order of the runs.
+        input_sets: number of random inputs on which outputs are compared; the timed
+            runs use the first.
         timeout_s: seconds that one module may take to compile, to run once, and for
             its share of the timed runs; None for no limit.
-        max_memory_bytes: what the child process may allocate.
+        max_memory_bytes: memory limit of the child process.
     """
 
     finish: Finish = "legalize"
@@ -53,17 +53,17 @@ class Settings:
     def __post_init__(self) -> None:
         if self.repeats is not None and self.repeats < 1:
             raise ArgumentError(
-                f"repeats is {self.repeats}; at least 1 run has to be timed"
+                f"repeats must be None or an integer >= 1, got {self.repeats}"
             )
         check_memory(self.max_memory_bytes)
         if self.input_sets < 1:
             raise ArgumentError(
-                f"input_sets is {self.input_sets}; outputs are compared on at least 1"
+                f"input_sets must be an integer >= 1, got {self.input_sets}"
             )
 
     @property
     def plan(self) -> Plan:
-        """How long the timing goes on."""
+        """The stopping rules of the timing."""
         return Plan(
             repeats=self.repeats,
             precision=self.precision,
@@ -74,17 +74,17 @@ class Settings:
 
 
 class Keys:
-    """What measurements against one baseline are stored under.
+    """Store keys of the measurements against one baseline.
 
     Attributes:
-        inputs: "random", or which ones were given.
+        inputs: "random", or a hash of the given ones.
         identity: the baseline and its inputs, as text.
     """
 
     def __init__(
         self, baseline: HloModule, inputs: list[Any] | None, settings: Settings
     ):
-        """Takes what all measurements share."""
+        """Takes the parts that all keys share."""
         self.inputs = "random"
         if inputs is not None:
             digest = hashlib.sha256(pickle.dumps(inputs)).hexdigest()
@@ -129,7 +129,7 @@ class Keys:
 
 
 def header(module: HloModule, finish: Finish) -> dict[str, Any]:
-    """What a worker needs to know of a module beside its proto."""
+    """The data that a worker needs of a module besides its proto."""
     return {
         "place": as_tuple(module.position),
         "decided": decided_of(module),
@@ -138,5 +138,5 @@ def header(module: HloModule, finish: Finish) -> dict[str, Any]:
 
 
 def _stored(header: dict[str, Any]) -> dict[str, Any]:
-    """A header as keys of the store have it."""
+    """A header as keys of the store contain it."""
     return {**header, "decided": sorted(map(stored_entry, header["decided"]))}

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measuring modules: how fast, against what, and whether the outputs are right."""
+"""Measures modules: times against a baseline, and comparisons of outputs."""
 
 from __future__ import annotations
 
 import os
 import pickle
+import time
 from collections.abc import Sequence
 from typing import Any, cast, overload
 
@@ -64,42 +65,43 @@ def measure(
     """Times modules against a baseline in a child process.
 
     The baseline and the modules run in rounds, in a random order in each, pinned to
-    one core (`threads`), as several copies of their code. They go on until the
-    speed-up is known within 1 % (`precision`) or the module is clearly slower. The
-    outputs of each module are compared with the baseline's on two sets of inputs. What
-    goes wrong with a module is in its record, and never stops the others.
+    one core (`threads`), as several copies of their code. They run until the speed-up
+    is known to 1 % (`precision`) or the module is clearly slower. The outputs of each
+    module are compared with the baseline's on two sets of inputs. The error of a module
+    is in its record, and does not affect the others.
 
     Args:
         module: one module, or several.
-        baseline: what to compare with, by default the module itself with nothing
-            decided (the first, of several). It takes the rest of XLA's pipeline from
-            its place on; a raw module takes all of it, XLA's default.
+        baseline: the module to compare with, by default the (first) module itself
+            without decisions. The rest of XLA's pipeline from its position runs on it;
+            for a raw module, the whole pipeline: XLA's default.
         inputs: one array for each flat leaf of the parameters, or a .npz or
             .safetensors file of them (`hloenv.runtime.inputs.load_inputs`); by default
             random ones.
-        store: where measurements are looked up, and kept.
-        again: measure what the store has already.
+        store: cache of the measurements.
+        again: measure again what the store holds.
         **settings: any of `Settings`: `repeats=100`, `timeout_s=10`, `threads=2`, ...
 
     Returns:
         One measurement, or a list in the order of the modules.
 
     Raises:
-        ArgumentError: a setting out of its range, no modules, or unfit inputs.
+        ArgumentError: a setting is out of range, there are no modules, or the inputs
+            do not match the module.
         HloEnvError: the baseline itself cannot be compiled or run.
     """
     is_one = isinstance(module, (HloModule, str, os.PathLike))
     given = [module] if is_one else list(cast("Sequence[ModuleLike]", module))
     modules = [as_module(cast("ModuleLike", each)) for each in given]
     if not modules:
-        raise ArgumentError("measure needs at least one module")
+        raise ArgumentError("measure needs at least one module, got none")
     with Measurer(Settings(**settings), store=store, again=again) as measurer:
         results = measurer.measure(modules, baseline=baseline, inputs=inputs)
     return results[0] if is_one else results
 
 
 class Measurer:
-    """Measures one group of modules after the other, in a process that stays warm.
+    """Measures groups of modules in one long-lived child process.
 
     Attributes:
         settings: of all measurements.
@@ -112,22 +114,22 @@ class Measurer:
         store: Store | None = None,
         again: bool = False,
     ):
-        """Takes its cores; the process starts with the first measurement.
+        """Leases its cores; the process starts with the first measurement.
 
         Args:
-            settings: how to measure.
-            store: where measurements are looked up, and kept.
-            again: measure what the store has already.
+            settings: of all measurements.
+            store: cache of the measurements.
+            again: measure again what the store holds.
 
         Raises:
-            ArgumentError: there are not so many cores.
+            ArgumentError: the process has fewer cores than `threads`.
         """
         self.settings = settings or Settings()
         self._store = store
         self._again = again
         self._lease = CoreLease(self.settings.threads)
         self._child: Child | None = None
-        # What the process holds: the baseline's identity, and what came with it.
+        # State of the process: the baseline's identity and its compile time.
         self._held = ""
         self._baseline_compile_ns = 0
         self._is_interrupted = False
@@ -142,7 +144,7 @@ class Measurer:
         """As `hloenv.measure`, for several modules.
 
         Raises:
-            ArgumentError: the inputs do not fit the baseline.
+            ArgumentError: the inputs do not match the baseline.
             HloEnvError: the baseline itself cannot be compiled or run.
         """
         self._is_interrupted = False
@@ -207,18 +209,18 @@ class Measurer:
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether the measurement under way is to end."""
+        """Whether the running measurement is to end."""
         return self._is_interrupted
 
     @property
     def baseline_compile_ns(self) -> int:
-        """How long XLA's backend took for the baseline."""
+        """Time of XLA's backend for the baseline."""
         return self._baseline_compile_ns
 
     def interrupt(self) -> None:
-        """Ends the measurement under way, from any thread: a WorkerError there.
+        """Ends the running measurement, from any thread: it raises WorkerError.
 
-        The next call starts afresh.
+        The next call starts a new process.
         """
         self._is_interrupted = True
         child = self._child
@@ -226,7 +228,7 @@ class Measurer:
             child.kill()
 
     def close(self) -> None:
-        """Ends the process and gives its cores back; any number of calls."""
+        """Ends the process and releases its cores; any number of calls."""
         if self._child is not None:
             self._child.close()
         self._lease.release()
@@ -239,7 +241,7 @@ class Measurer:
 
 
 class _Group:
-    """Modules with one baseline. Processes come and go, records stay."""
+    """Modules with one baseline. Records outlive the processes."""
 
     def __init__(
         self,
@@ -254,12 +256,12 @@ class _Group:
         self.baseline = baseline
         self.inputs = inputs
         self._records: dict[int, dict[str, Any]] = {}
-        # A process that somebody kills is no fault of the modules in it.
+        # Retries after another process has killed the child.
         self._retries = _RETRIES
         self.keys = Keys(baseline, inputs, self._settings)
 
     def measure(self, indices: list[int]) -> list[Measurement]:
-        """Measures those of the modules; one record each.
+        """Measures the modules at `indices`; one record each.
 
         Raises:
             HloEnvError: the baseline itself cannot be compiled or run.
@@ -280,7 +282,7 @@ class _Group:
         return [self._measurement(index) for index in indices]
 
     def _measure(self, indices: list[int]) -> None:
-        """Loads and times `indices` together, and apart where that kills the child."""
+        """Loads and times `indices` together; separately if that ends the child."""
         loaded = self._load(indices)
         if not loaded:
             return
@@ -295,7 +297,7 @@ class _Group:
                 self._measure([index])
 
     def _load(self, indices: list[int]) -> list[int]:
-        """Loads what can be loaded of `indices`, all into one process."""
+        """Loads `indices` into one process; returns those that did not fail."""
         remaining = list(indices)
         while True:
             child = self._measurer.child_with(self)
@@ -346,7 +348,7 @@ class _Group:
             }
 
     def _check_kill(self, error: HloEnvError) -> None:
-        """Raises what is not the fault of any module, while there are retries."""
+        """Raises an error that no module caused, if retries are left."""
         if isinstance(error, WorkerError) and error.is_kill and self._retries > 0:
             raise error
 
@@ -379,4 +381,5 @@ class _Group:
             threads=self._settings.threads,
             machine=this_machine().to_json(),
             error=error,
+            time=time.time(),
         )

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures many candidates on several workers, here or on other machines.
 
-An executor decides where: threads of this process, each with a child process on a core
-of its own, or Ray (`ray_executor.RayExecutor`). All the rest is the same: what the
-store has is not measured again, a lost worker's candidate goes to another, and a
-result is in the store before anybody hears of it.
+The executor is either threads of this process, each with a child process pinned to its
+own core, or Ray (`ray.RayExecutor`). In both, stored results are not measured again,
+the candidate of a lost worker is sent to another, and a result is stored before it is
+reported.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from .measurer import Inputs, Measurer, ModuleLike
 from .record import Measurement
 from .store import RecordKey, Store
 
-# Candidates that wait for a worker, for each worker: enough that none is idle, few
-# enough that a generator of candidates is not read far ahead.
+# Submitted candidates per worker: enough that no worker is idle, few enough that a
+# generator of candidates is not read far ahead.
 _WAITING = 2
 
 SentModule = tuple[bytes, tuple[str, int, str] | None, list[str]]
@@ -43,10 +43,10 @@ class Task:
     """One candidate, as it is sent to a worker.
 
     Attributes:
-        candidate: its proto, place and decided passes.
-        baseline: the same of what it is compared with.
+        candidate: its proto, position and decided passes.
+        baseline: the same for the baseline.
         inputs: of both; None for random ones.
-        settings: how to measure.
+        settings: of the measurement.
     """
 
     candidate: SentModule
@@ -61,9 +61,9 @@ class Result:
 
     Attributes:
         index: of the candidate, in the order in which they were given.
-        measurement: its record; what went wrong is in there.
-        is_new: whether it was measured for this, and not found in the store or among
-            the other candidates.
+        measurement: its record, with the error if it failed.
+        is_new: whether it was measured now, not found in the store or among the other
+            candidates.
     """
 
     index: int
@@ -83,7 +83,7 @@ def measure_task(task: Task, measurer: Measurer) -> Measurement:
 
 
 class LocalExecutor(Executor):
-    """Threads, each with a child process that measures and stays warm."""
+    """Threads, each with a long-lived child process that measures."""
 
     def __init__(self, workers: int):
         """Threads and processes start as tasks come."""
@@ -114,7 +114,7 @@ class LocalExecutor(Executor):
             measurer.close()
 
     def interrupt(self) -> None:
-        """Ends the measurements under way, for which nobody waits any more."""
+        """Ends the running measurements, whose results are not needed."""
         with self._lock:
             measurers = list(self._measurers)
         for measurer in measurers:
@@ -136,13 +136,13 @@ class Evaluator:
     """Measures candidates against a baseline, several at a time.
 
     Args:
-        settings: how to measure.
-        store: where measurements are looked up, and kept.
-        workers: how many candidates at a time; by default as many as there are cores
-            for, with `settings.threads` each.
-        executor: who measures: something with `submit(task)`, as `LocalExecutor`, the
-            default, and `RayExecutor`. A given one is not shut down.
-        again: measure what the store has already.
+        settings: of all measurements.
+        store: cache of the measurements.
+        workers: concurrent candidates; by default the available cores divided by
+            `settings.threads`.
+        executor: an object with `submit(task)`, such as `LocalExecutor` (the default)
+            or `RayExecutor`. A given one is not shut down.
+        again: measure again what the store holds.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class Evaluator:
         cores = len(os.sched_getaffinity(0)) // self.settings.threads
         self.workers = max(1, cores) if workers is None else workers
         if self.workers < 1:
-            raise ArgumentError(f"workers is {workers}; it takes at least 1")
+            raise ArgumentError(f"workers must be an integer >= 1, got {workers}")
         self._store = store
         self._again = again
         self._owned = LocalExecutor(self.workers) if executor is None else None
@@ -180,10 +180,10 @@ class Evaluator:
         """Measures all candidates.
 
         Args:
-            candidates: any number; read as workers get free.
-            baseline: what each is compared with.
+            candidates: any number; read as workers become free.
+            baseline: the module that each is compared with.
             inputs: as in `measure`.
-            report: called with each result as it comes, in any order.
+            report: called with each result when it is ready, in any order.
 
         Returns:
             One measurement for each candidate, in their order.
@@ -205,17 +205,17 @@ class Evaluator:
         baseline: ModuleLike,
         inputs: Inputs | None = None,
     ) -> Iterator[Result]:
-        """The same, one result after the other as they come, in any order.
+        """As `evaluate`, but yields each result when it is ready, in any order.
 
-        Leaving the loop early, or Ctrl-C, ends the measurements under way. What was
-        measured is in the store, so that the same call goes on from there.
+        Leaving the iteration early, or Ctrl-C, ends the running measurements. Finished
+        ones are in the store, so that the same call continues from there.
         """
         original = as_module(baseline)
         given = as_inputs(inputs, original)
         keys = Keys(original, given, self.settings)
         sent_baseline = _sent(original)
         running: dict[Future[Measurement], RecordKey] = {}
-        # Who waits for what runs; the first of them had it started.
+        # The candidates of each running key; the first one started it.
         indices: dict[RecordKey, list[int]] = {}
         waiting = enumerate(candidates)
         is_more = True
@@ -263,9 +263,9 @@ class Evaluator:
         baseline: ModuleLike,
         inputs: Inputs | None = None,
     ) -> Measurement:
-        """Measures a candidate afresh, whatever the store has.
+        """Measures a candidate again, without the store.
 
-        For the best of many: the fastest of their timings is also the luckiest.
+        For the best of many: the minimum of their timings is biased.
 
         Raises:
             HloEnvError: the baseline itself cannot be compiled or run.

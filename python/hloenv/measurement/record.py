@@ -21,7 +21,7 @@ class MeasureFailure:
 
     Attributes:
         kind: class of `hloenv.errors`: "CompileError", "MeasureTimeout", ...
-        message: what happened and what to do.
+        message: of the error.
     """
 
     kind: str
@@ -32,26 +32,27 @@ class MeasureFailure:
 class Measurement:
     """One module timed against a baseline in one process.
 
-    A module that fails, takes too long, or computes something else has an `error`
-    instead of a speed-up.
+    A module that fails, times out, or has other outputs has an `error` instead of a
+    speed-up.
 
     Attributes:
-        fingerprint: of the module that was given.
-        baseline: fingerprint of the module that it was compared with.
-        finish: what ran before XLA's backend.
+        fingerprint: of the module.
+        baseline: fingerprint of the baseline.
+        finish: the passes that ran before XLA's backend, as in `compile`.
         seed: of the order of the runs, and of the inputs unless they were given.
-        inputs: "random", or what was given instead.
+        inputs: "random", or a hash of the given ones.
         durations_ns: one run of the module in each round, in order, in nanoseconds.
         baseline_ns: one run of the baseline in each round, in nanoseconds.
-        copies: how many of the rounds each copy of the code took; see `intervals`.
-        stopped: why there are no more rounds: "rounds", "precise", "slower", "time".
-        compile_ns: how long XLA's backend took.
+        copies: number of rounds of each copy of the code; see `statistics`.
+        stopped: the stopping rule that applied: "rounds", "precise", "slower", "time".
+        compile_ns: time of XLA's backend.
         baseline_compile_ns: the same for the baseline.
-        outputs: how the outputs compare with the baseline's on the same inputs, on
-            those inputs where they compare worst.
+        outputs: comparison of the outputs with the baseline's, on the inputs with the
+            largest excess.
         threads: cores that the runs were pinned to.
-        machine: where this was, as `Machine.to_json` says it.
-        error: None when everything went well and the outputs are equal.
+        machine: the machine, from `Machine.to_json`.
+        error: None if the module ran and its outputs are equal.
+        time: time of the measurement, in seconds since 1970; 0 if unknown.
     """
 
     fingerprint: str
@@ -69,10 +70,11 @@ class Measurement:
     threads: int = 1
     machine: Mapping[str, Any] = field(default_factory=dict)
     error: MeasureFailure | None = None
+    time: float = field(default=0.0, compare=False)
 
     @property
     def is_ok(self) -> bool:
-        """Whether there is a speed-up to speak of."""
+        """Whether there is no error."""
         return self.error is None
 
     @property
@@ -103,7 +105,7 @@ class Measurement:
         return speedup_interval(self.baseline_ns, self.durations_ns, self.copies)
 
     def check(self) -> Measurement:
-        """Returns itself, or raises its error by its class."""
+        """Returns itself, or raises its error with the error's class."""
         if self.error is not None:
             raise make_error(self.error.kind, self.error.message)
         return self
@@ -114,10 +116,10 @@ class Measurement:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Measurement:
-        """Reads what `to_json` wrote.
+        """Reads the result of `to_json`.
 
         Raises:
-            StoreError: this is no measurement.
+            StoreError: the data is not a measurement.
         """
         try:
             fields = dict(data)
@@ -132,7 +134,7 @@ class Measurement:
                 fields["error"] = MeasureFailure(**fields["error"])
             return cls(**fields)
         except (KeyError, TypeError) as error:
-            raise StoreError(f"this is not a measurement: {error}") from None
+            raise StoreError(f"the record is not a measurement: {error}") from None
 
     def __str__(self) -> str:
         if self.error is not None:
@@ -140,7 +142,7 @@ class Measurement:
         low, high = self.speedup_interval
         ours_us, theirs_us = self.median_ns / 1e3, self.baseline_median_ns / 1e3
         return (
-            f"{ours_us:.1f} us against {theirs_us:.1f} us: {self.speedup:.3f}x "
+            f"{ours_us:.1f} us, baseline {theirs_us:.1f} us: {self.speedup:.3f}x "
             f"({low:.3f} to {high:.3f})"
         )
 

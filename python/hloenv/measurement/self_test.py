@@ -120,7 +120,7 @@ class Comparison:
 
     Attributes:
         kind: of the module, as in `MODULES`.
-        speedup: what was measured; truly 1.
+        speedup: the measured one; the true one is 1.
         low: lower end of its 95 % interval.
         high: the upper end.
         median_ns: of one run.
@@ -140,7 +140,7 @@ class Comparison:
 
     @property
     def is_miss(self) -> bool:
-        """Whether the interval says that the module is faster or slower than itself."""
+        """Whether the interval does not contain 1."""
         return not self.low <= 1 <= self.high
 
     @property
@@ -151,7 +151,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Summary:
-    """What several comparisons say together.
+    """Statistics of several comparisons.
 
     Attributes:
         comparisons: how many.
@@ -161,8 +161,8 @@ class Summary:
             Pearson).
         miss_rate_high: the upper end.
         half_width: median half-width of the intervals.
-        resolution: the smallest effect that can be told from none: nine of ten
-            intervals are narrower on either side.
+        resolution: the smallest difference that can be resolved: the 90 % quantile of
+            the half-widths.
         median_ns: of one run, the median of all.
     """
 
@@ -196,13 +196,13 @@ class Summary:
 
 @dataclass(frozen=True)
 class SelfTest:
-    """What came out.
+    """Result of a self-test.
 
     Attributes:
         settings: of the measurements.
         is_busy: whether the other cores were kept busy.
         seconds: how long it took.
-        machine: where, as `Machine.to_json` says it.
+        machine: the machine, from `Machine.to_json`.
         comparisons: in the order in which they were made.
     """
 
@@ -228,7 +228,7 @@ class SelfTest:
 
     @property
     def is_honest(self) -> bool:
-        """False if the intervals surely miss more often than `MAX_MISSES`."""
+        """False if the intervals miss significantly more often than `MAX_MISSES`."""
         return self.total.miss_rate_low <= MAX_MISSES
 
     def to_json(self) -> dict[str, Any]:
@@ -255,8 +255,8 @@ def self_test(
 ) -> SelfTest:
     """Measures modules against themselves, all kinds in turn.
 
-    For each comparison both sides are compiled anew, with other inputs and another
-    order of runs.
+    Each comparison compiles both sides again, with other inputs and another order of
+    runs.
 
     Args:
         comparisons: how many.
@@ -266,11 +266,11 @@ def self_test(
         progress: called after each comparison.
 
     Raises:
-        ArgumentError: no comparisons.
+        ArgumentError: `comparisons` is below 1.
         HloEnvError: a module cannot be measured.
     """
     if comparisons < 1:
-        raise ArgumentError(f"comparisons is {comparisons}; at least 1 is needed")
+        raise ArgumentError(f"comparisons must be an integer >= 1, got {comparisons}")
     settings = settings or Settings()
     parsed = [(kind, as_module(module)) for kind, module in modules.items()]
     found = []
@@ -333,7 +333,7 @@ def busy_cores(spared: Sequence[int]) -> Iterator[tuple[int, ...]]:
     cores = tuple(sorted(os.sched_getaffinity(0) - set(spared)))
     if not cores:
         raise ArgumentError(
-            "there is no other core to keep busy: measure with fewer threads"
+            "no other core is available to keep busy; measure with fewer threads"
         )
     processes = []
     try:

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much faster one program is than another, and how sure that is.
+"""Estimates of speed-ups, with confidence intervals.
 
-Where its code and its arrays lie in memory alone makes a program some percent faster
-or slower, for as long as they lie there, so the runs of one compiled program are no
-independent sample. Timings therefore come in groups, one for each copy of the code at
-another address. A group gives one ratio, the median over its rounds: the two programs
-of a round ran one after the other, so that what slows the machine for longer than a
-round cancels. The speed-up is the pseudo-median of these ratios (the median of the
-means of all pairs, Hodges and Lehmann 1963), which outliers move as little as a median
-and which needs a third fewer copies; its interval is drawn from the copies.
+The addresses of its code and arrays alone make a program some percent faster or slower,
+so the runs of one compiled program are not independent samples. Timings therefore come
+in groups, one for each copy of the code at another address. A group gives one ratio,
+the median over its rounds: the two programs of a round run consecutively, so that
+slowdowns of the machine that last longer than a round cancel. The speed-up is the
+pseudo-median of these ratios (the median of the means of all pairs, Hodges and Lehmann
+1963), which is as robust to outliers as a median and needs a third fewer copies; its
+interval is a bootstrap over the copies.
 
-One thing no copy shows: XLA compiles a module twice to programs that are not always
-the same, since it orders some buffers by hashes of addresses. Such twins of a loop
-were seen to differ by 0.4 % (standard deviation), most others by nothing that could be
-measured; every interval leaves room for it.
+Copies do not cover one source of variance: two compiles of a module may give different
+programs, since XLA orders some buffers by hashes of addresses. Two such programs of a
+loop differed by 0.4 % (standard deviation), most others by no measurable amount; every
+interval includes this variance.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CONFIDENCE = 0.95
 _SAMPLES = 1000
 # Between two compiles of one module: standard deviation of the log of their ratio.
 _COMPILES = 0.003
-# Beyond this there are too many pairs, and a median does as well.
+# Above this there are too many pairs, and a median is as good.
 _MAX_PAIRED = 32
 
 Durations = Sequence[int] | npt.NDArray[np.int64]
@@ -39,13 +39,13 @@ Durations = Sequence[int] | npt.NDArray[np.int64]
 def speedup_of(
     baseline_ns: Durations, durations_ns: Durations, copies: Sequence[int] = ()
 ) -> float:
-    """Pseudo-median over the copies of how many times faster the module is.
+    """Pseudo-median of the speed-up over the copies.
 
     Args:
         baseline_ns: [N] durations of the baseline.
         durations_ns: [N] durations of the module in the same rounds.
-        copies: how many of the rounds each copy took, in order; their sum is N. By
-            default one copy took them all, and the rounds count as copies.
+        copies: number of rounds of each copy, in order; their sum is N. By default all
+            rounds are of one copy, and each counts as a copy.
     """
     ratios = _log_ratios(baseline_ns, durations_ns, copies)
     return math.exp(_centers(ratios[np.newaxis])[0])
@@ -56,7 +56,7 @@ def speedup_interval(
 ) -> tuple[float, float]:
     """95 % bootstrap interval of `speedup_of`; the same for the same durations.
 
-    A single ratio says nothing about its own error: its interval is 0 to infinity.
+    A single ratio has no error estimate: its interval is 0 to infinity.
 
     Args:
         baseline_ns: as in `speedup_of`.
@@ -73,7 +73,7 @@ def speedup_interval(
     draws = rng.integers(0, count, (_SAMPLES, count))
     drawn = _centers(ratios.astype(np.float32)[draws])
     low, high = np.percentile(drawn, _TAILS)
-    # Few copies show less than the whole spread between copies.
+    # Few copies underestimate the spread between copies.
     wider = (
         student_quantile(count - 1) / NORMAL_QUANTILE * math.sqrt(count / (count - 1))
     )
@@ -85,7 +85,7 @@ def speedup_interval(
 def noise_of_rounds(
     baseline_ns: Durations, durations_ns: Durations, copies: Sequence[int]
 ) -> float:
-    """How much of the spread between copies is there because they ran so little.
+    """Share of the variance between copies that is noise of their rounds.
 
     Args:
         baseline_ns: as in `speedup_of`.
@@ -93,8 +93,7 @@ def noise_of_rounds(
         copies: as in `speedup_of`; at least 2.
 
     Returns:
-        0 to 1: 1 where more rounds would narrow the interval, 0 where only more
-        copies would.
+        0 to 1: 1 if more rounds would narrow the interval, 0 if only more copies would.
     """
     rounds = _round_ratios(baseline_ns, durations_ns, copies)
     spread = np.var([np.median(each) for each in rounds], ddof=1)
@@ -125,7 +124,7 @@ def _round_ratios(
     baseline_ns: Durations, durations_ns: Durations, copies: Sequence[int]
 ) -> list[npt.NDArray[np.float64]]:
     """For each copy, log of the baseline's duration over the module's, by round."""
-    # What the clock cannot tell from nothing took one tick.
+    # Durations below the resolution of the clock count as one tick.
     above = np.log(np.maximum(baseline_ns, 1))
     below = np.log(np.maximum(durations_ns, 1))
     return np.split(above - below, [*np.cumsum(copies)][:-1])

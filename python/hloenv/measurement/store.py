@@ -262,7 +262,7 @@ class Store:
                 # A damaged tree may lead to the same records for ever.
                 if last is not None and not last < row.key:
                     raise StoreError(
-                        f"{self.path} is damaged: its records are in no order; "
+                        f"{self.path} is damaged: its records are out of order; "
                         f"{_REPAIR}"
                     )
                 last = row.key
@@ -301,7 +301,7 @@ class Store:
         """
         path = _known_file(path, ".parquet", ".jsonl")
         if path.exists() and self.path.exists() and path.samefile(self.path):
-            raise StoreError(f"{path} is the store itself: export to another file")
+            raise StoreError(f"{path} is the store itself; export to another file")
         query = f"SELECT {ALL} FROM records ORDER BY {KEY}"
         with self._database.use() as connection, transaction(connection, "DEFERRED"):
             numbers = {}
@@ -361,11 +361,11 @@ class Store:
         equal = {"kind": kind, "machine": machine}
         condition, parameters = where(equal, before=before, failed_only=failed_only)
         if older_than_s is not None and not older_than_s >= 0:
-            raise StoreError(f"an age is not negative, as {older_than_s!r} is")
+            raise StoreError(f"older_than_s must be >= 0, got {older_than_s!r}")
         if all_ == (condition != EVERY):
             raise StoreError(
-                "what to remove is not clear: give conditions (kind, machine, age, "
-                "failed), or ask for all, not both"
+                "the records to remove are not clear; give either conditions (kind, "
+                "machine, age, failed) or all_, not both"
             )
         with self._database.use() as connection:
             if dry_run:
@@ -385,19 +385,19 @@ class Store:
         return count
 
     def repair(self) -> int:
-        """Removes the records whose checksums do not fit; all others stay.
+        """Removes the records whose checksums do not match; keeps all others.
 
         Returns:
             How many records were removed.
 
         Raises:
-            StoreError: SQLite cannot read the file any more.
+            StoreError: SQLite cannot read the file.
         """
         with self._database.use() as connection:
             return repair(connection)
 
     def close(self) -> None:
-        """Ends the use of the file. Closing twice is no error."""
+        """Closes the file; any number of calls."""
         self._database.close()
 
     def __enter__(self) -> Store:
@@ -425,5 +425,5 @@ class Store:
 def _known_file(path: str | os.PathLike[str], *suffixes: str) -> Path:
     path = Path(path)
     if path.suffix not in suffixes:
-        raise StoreError(f"{path} has to end in one of {', '.join(suffixes)}")
+        raise StoreError(f"{path} must end in one of {', '.join(suffixes)}")
     return path

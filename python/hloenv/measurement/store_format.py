@@ -49,7 +49,7 @@ class RecordKey:
         variant: canonical JSON of everything else: baseline, seed, threads, place.
 
     Raises:
-        StoreError: a field is no string, or `kind` is empty.
+        StoreError: a field is not a string, or `kind` is empty.
     """
 
     kind: str
@@ -65,10 +65,12 @@ class RecordKey:
             "".join(key_row(self)).encode()
         except (TypeError, UnicodeEncodeError) as error:
             raise StoreError(
-                f"every field of a key has to be text, which these are not: {self!r}"
+                f"every field of a key must be text, got {self!r}"
             ) from error
         if not self.kind:
-            raise StoreError("a key needs a kind, as 'measurement': it is empty")
+            raise StoreError(
+                "the kind of a key is empty; give one, such as 'measurement'"
+            )
 
 
 KEY_FIELDS = tuple(field.name for field in fields(RecordKey))
@@ -100,9 +102,11 @@ class Row(NamedTuple):
             StoreError: not a time, not a dict, or not what JSON can hold.
         """
         if isinstance(created, bool) or not isinstance(created, (int, float)):
-            raise StoreError(f"created is {created!r}, not seconds since the epoch")
+            raise StoreError(
+                f"created must be seconds since the epoch, got {created!r}"
+            )
         if not math.isfinite(created):
-            raise StoreError(f"created is {created!r}, not a time")
+            raise StoreError(f"created must be a finite time, got {created!r}")
         body = encode(value)
         return cls(key, float(created), value.get("error") is not None, body)
 
@@ -126,7 +130,7 @@ def checksum(columns: Sequence[Any]) -> bytes:
             digest.update(b"%d:" % len(data))
             digest.update(data)
     except (AttributeError, TypeError, ValueError) as error:
-        raise StoreError(f"a row has columns of other types: {error}") from None
+        raise StoreError(f"a row has a column of the wrong type: {error}") from None
     return digest.digest()
 
 
@@ -138,7 +142,7 @@ def read_columns(columns: Sequence[Any]) -> Row:
     """
     *others, found = columns
     if found != checksum(others):
-        raise StoreError("its checksum is that of another record")
+        raise StoreError("its checksum does not match")
     *fields, created, failed, body = others
     return Row(RecordKey(*fields), created, bool(failed), body)
 
@@ -147,12 +151,12 @@ def encode(value: Mapping[str, Any]) -> str:
     """A value as JSON. Tuples become lists.
 
     Raises:
-        StoreError: not a dict, or it holds what would not come back from JSON.
+        StoreError: not a dict, or it holds values that JSON cannot represent.
     """
     if not isinstance(value, dict):
         raise StoreError(
-            f"a record's value is a dict, not {type(value).__name__}: "
-            "dataclasses.asdict makes one of a dataclass"
+            f"a record's value must be a dict, got {type(value).__name__}; convert a "
+            "dataclass with dataclasses.asdict"
         )
     try:
         _check(value, "value")
@@ -161,21 +165,21 @@ def encode(value: Mapping[str, Any]) -> str:
         except ValueError:
             return _ENCODER.encode(_tagged(value))
     except RecursionError:
-        raise StoreError("the value is nested too deeply, or holds itself") from None
+        raise StoreError("the value is nested too deeply or contains itself") from None
 
 
 def decode(body: str) -> dict[str, Any]:
-    """What `encode` was given.
+    """Reads the result of `encode`.
 
     Raises:
-        StoreError: this is not the JSON of a record.
+        StoreError: the text is not the JSON of a record.
     """
     try:
         value = json.loads(body, object_hook=_untag if _TAG_TEXT in body else None)
     except (TypeError, ValueError, RecursionError) as error:
         raise StoreError(f"the body is not JSON: {error}") from error
     if not isinstance(value, dict):
-        raise StoreError(f"the body is no JSON object: {body[:60]!r}")
+        raise StoreError(f"the body must be a JSON object, got {body[:60]!r}")
     return value
 
 
@@ -184,7 +188,8 @@ def _check(value: Any, where: str) -> None:
         for key, each in value.items():
             if not isinstance(key, str) or key == _TAG:
                 raise StoreError(
-                    f"{where} has the key {key!r}: keys are strings other than {_TAG!r}"
+                    f"{where} has the key {key!r}; keys must be strings other than "
+                    f"{_TAG!r}"
                 )
             if type(each) not in _LEAVES:
                 _check(each, f"{where}[{key!r}]")
@@ -195,7 +200,7 @@ def _check(value: Any, where: str) -> None:
     elif not isinstance(value, (str, int, float, type(None))):
         raise StoreError(
             f"{where} is {type(value).__module__}.{type(value).__qualname__}, which "
-            "JSON cannot hold: give a dict, list, str, int, float, bool or None "
+            "JSON cannot hold; give a dict, list, str, int, float, bool or None "
             "(array.tolist(), scalar.item())"
         )
 
@@ -229,7 +234,7 @@ def make_row(columns: Mapping[str, Any]) -> Row:
     key = RecordKey(*(columns[name] for name in KEY_FIELDS))
     body = columns["body"]
     if not isinstance(body, str):
-        raise StoreError(f"the body is {type(body).__name__}, not text")
+        raise StoreError(f"the body must be text, got {type(body).__name__}")
     return Row.of(key, decode(body), columns["created"])
 
 
@@ -264,9 +269,9 @@ def _line_columns(line: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise StoreError(f"not JSON: {error}") from error
     if not isinstance(columns, dict):
-        raise StoreError(f"no JSON object: {line[:60]!r}")
+        raise StoreError(f"it must be a JSON object, got {line[:60]!r}")
     if not isinstance(columns.get("value"), dict):
-        raise StoreError("it has no value that is a JSON object")
+        raise StoreError("its 'value' must be a JSON object")
     return {**columns, "body": json.dumps(columns["value"])}
 
 
@@ -422,5 +427,5 @@ def _parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise StoreError(
-            f"{path} is no Parquet file, or a damaged one: {error}"
+            f"{path} is not a Parquet file, or is damaged: {error}"
         ) from error

@@ -90,8 +90,8 @@ class Database:
                 path.parent.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise StoreError(
-                    f"the folder of {path} cannot be made ({error.strerror}): choose "
-                    "another file with HLOENV_STORE"
+                    f"the folder of {path} cannot be created ({error.strerror}); "
+                    "choose another file with HLOENV_STORE"
                 ) from error
         with _REGISTRY_LOCK:
             _REGISTRY.add(self)
@@ -104,7 +104,7 @@ class Database:
         with self._lock:
             try:
                 if self._is_closed:
-                    raise StoreError(f"the store {self.path} is closed: open it again")
+                    raise StoreError(f"the store {self.path} is closed; open it again")
                 if self._connection is None:
                     self._connection = _connect(self.path)
                 elif self._connection.in_transaction:
@@ -115,8 +115,8 @@ class Database:
                 raise StoreError(_explain(error, self.path)) from error
             except MemoryError as error:
                 raise StoreError(
-                    f"{self.path} is damaged, or memory is short: a record claims to "
-                    "be larger than what memory there is"
+                    f"{self.path} is damaged, or memory is short: a record needs more "
+                    "memory than is available"
                 ) from error
 
     def size_bytes(self) -> int:
@@ -206,8 +206,8 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode not in ("wal", "memory"):
         raise StoreError(
-            f"SQLite has no write-ahead log for {path} (it says {mode}): choose a file "
-            "on a local disk with HLOENV_STORE"
+            f"SQLite supports no write-ahead log for {path} (mode {mode}); choose a "
+            "file on a local disk with HLOENV_STORE"
         )
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute("PRAGMA cell_size_check = ON")
@@ -238,18 +238,18 @@ def _version(connection: sqlite3.Connection, path: Path) -> int:
         return 0
     if application != _APPLICATION_ID:
         raise StoreError(
-            f"{path} is an SQLite file of another program: choose another one with "
+            f"{path} is an SQLite file of another program; choose another one with "
             "HLOENV_STORE"
         )
     if version > SCHEMA_VERSION:
         raise StoreError(
-            f"{path} was written by a newer hloenv (schema {version}; this one knows "
-            f"{SCHEMA_VERSION}): update hloenv, or choose another file with "
+            f"{path} was written by a newer hloenv (schema {version}; this one "
+            f"supports {SCHEMA_VERSION}): update hloenv, or choose another file with "
             "HLOENV_STORE"
         )
     if version < 1:
         raise StoreError(
-            f"{path} is damaged: it has schema {version}, which no hloenv has written"
+            f"{path} is damaged: it has schema {version}, which does not exist"
         )
     return int(version)
 
@@ -412,32 +412,35 @@ def _explain(error: sqlite3.Error, path: Path) -> str:
     code = _code(error)
     if code == sqlite3.SQLITE_NOTADB:
         return (
-            f"{path} is no SQLite file, so it is no store: move it away, or choose "
+            f"{path} is not an SQLite file, so it is not a store; move it, or choose "
             "another one with HLOENV_STORE"
         )
     if code == sqlite3.SQLITE_CORRUPT:
         return (
-            f"{path} is damaged ({error}): move it away together with {path.name}-wal; "
-            "`sqlite3 FILE .recover` may save some of it, the rest is measured again"
+            f"{path} is damaged ({error}); move it together with {path.name}-wal; "
+            "`sqlite3 FILE .recover` may save some records, the rest is measured again"
         )
     if code == sqlite3.SQLITE_FULL:
-        return f"the disk is full: {path} has none of the records of this call"
+        return (
+            f"the disk is full: no record of this call was saved in {path}; free some "
+            "space"
+        )
     if code == sqlite3.SQLITE_IOERR:
         return (
-            f"{path} could not be read or written ({error}): is the disk full, or "
-            "gone? None of the records of this call were saved"
+            f"{path} could not be read or written ({error}); no record of this call "
+            "was saved; check the disk"
         )
     if code in (
         *(sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY),
         *(sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH),
     ):
         return (
-            f"{path} cannot be opened for writing ({error}): choose a file in a folder "
-            "of your own with HLOENV_STORE"
+            f"{path} cannot be opened for writing ({error}); choose a file in a folder "
+            "that you can write to with HLOENV_STORE"
         )
     if _is_busy(error):
         return (
-            f"another process has kept {path} locked for more than {BUSY_S:.0f} s: "
-            "wait for it, or end it"
+            f"another process has locked {path} for more than {BUSY_S:.0f} s; wait for "
+            "it, or end it"
         )
     return f"SQLite failed on {path}: {error} ({type(error).__name__})"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times compiled modules against a baseline, until it is known which is faster."""
+"""Times compiled modules against a baseline, until the speed-up is known."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ _MAX_KEPT_BYTES = 2**28
 
 @dataclass(frozen=True)
 class Plan:
-    """How long to go on.
+    """Stopping rules of a timing.
 
     Attributes:
-        repeats: rounds of each module; None for as many as it takes.
-        precision: without `repeats`, a module is done when half of the interval of its
-            speed-up is narrower than this share of the speed-up,
-        give_up_below: or when the whole interval lies below this,
-        seconds: or when its runs have taken so long.
-        seed: of the order of runs, and of what is linked first.
+        repeats: rounds of each module; None to stop by the next three.
+        precision: without `repeats`, a module is done if the half-width of the interval
+            of its speed-up is below this share of the speed-up,
+        give_up_below: or if the whole interval is below this,
+        seconds: or if its runs have taken so long.
+        seed: of the order of runs, and of the order of linking.
     """
 
     repeats: int | None = None
@@ -62,8 +62,8 @@ class Timing:
     Attributes:
         durations_ns: of one run of the module in each round, copy by copy.
         baseline_ns: of one run of the baseline in each round.
-        copies: how many of the rounds each copy of the code took.
-        stopped: why it is done: "rounds", "precise", "slower" or "time".
+        copies: number of rounds of each copy of the code.
+        stopped: the stopping rule that applied: "rounds", "precise", "slower", "time".
     """
 
     durations_ns: list[int] = field(default_factory=list)
@@ -75,10 +75,9 @@ class Timing:
 class Copies:
     """An executable and copies of it at other addresses, linked when first asked for.
 
-    They are kept, unless their scratch memory is large: the next copy would take the
-    place of one that has gone, and be no other sample of where code and memory may
-    lie. Keep the object to time other modules against the same baseline: each timing
-    is still one with as many different copies, and none of them is linked again.
+    They are kept, unless their scratch memory is large: a new copy would reuse the
+    addresses of a freed one, and not be another sample of addresses. Keep the object to
+    time other modules against the same baseline without linking the copies again.
     """
 
     def __init__(self, executable: Executable, *, share: float = 1.0):
@@ -114,9 +113,9 @@ def time_against(
 ) -> list[Timing]:
     """Times modules and their baseline in rounds, each round in a random order.
 
-    All of them run as several copies at different addresses: see `intervals`. While
-    the interval is too wide, either the copies run once more or there are more copies,
-    whichever narrows it.
+    All of them run as several copies at different addresses: see `statistics`. While
+    the interval is too wide, the timing adds either rounds or copies, whichever narrows
+    it more.
 
     Returns:
         One timing for each module.

@@ -2,7 +2,7 @@
 """The child process behind `measure`; `hloenv.child.Child` starts it.
 
 It answers the requests of `hloenv.child.Child` one after the other, each with one
-frame. An exception becomes an error answer; what XLA dies of ends the process, which
+frame. An exception becomes an error answer; a crash of XLA ends the process, which
 the parent sees.
 
 Requests, by "do":
@@ -100,7 +100,7 @@ class Worker:
             case "call":
                 return {}, [_call(request["function"], blobs[0])]
             case other:
-                raise HloEnvError(f"no request is named {other!r}")
+                raise HloEnvError(f"unknown request {other!r}")
 
     def _load_baseline(
         self, request: dict[str, Any], blobs: list[bytes]
@@ -130,7 +130,7 @@ class Worker:
         module = _module(request, proto)
         if module.input_specs() != self._baseline.input_specs:
             raise ArgumentError(
-                "the module and its baseline take different inputs: "
+                "the module and its baseline must take the same inputs, got "
                 f"{_listed(module)} and {_listed(self._baseline.module)}"
             )
         executable = compile(module, finish=request["finish"], isolate=False)
@@ -226,11 +226,13 @@ def _call(name: str, arguments: bytes) -> bytes:
     """Calls "package.module:function"; its pickled result."""
     place, colon, attribute = name.partition(":")
     if not colon:
-        raise ArgumentError(f"a function is 'package.module:name', not {name!r}")
+        raise ArgumentError(
+            f"a function must be given as 'package.module:name', got {name!r}"
+        )
     args, kwargs = pickle.loads(arguments)
     result = getattr(importlib.import_module(place), attribute)(*args, **kwargs)
     data = pickle.dumps(result)
-    # What the parent will do must not be what it dies of.
+    # Must not crash on an operation that the parent runs later.
     pickle.loads(data)
     return data
 
@@ -242,7 +244,7 @@ def _read(request: dict[str, Any], data: bytes) -> None:
         text, proto = module.to_text(), module.to_proto()
     except UnicodeDecodeError as error:
         raise InvalidModuleError(
-            f"module {module.name!r} has no text: byte {error.start} is not UTF-8"
+            f"module {module.name!r} has no text form: byte {error.start} is not UTF-8"
         ) from None
     if request["verify"]:
         module.fingerprint()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps convolutions in the form that XLA's CPU backend has a library for."""
+"""Keeps convolutions in the form for which XLA's CPU backend has a library."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from .base import register_policy
 if TYPE_CHECKING:
     from ..rewrite.alternatives import Alternatives
 
-# An instruction of HLO text whose window runs backwards over the kernel.
+# An instruction of HLO text with a reversed window.
 _REVERSED = re.compile(r"%([\w.-]+) = [^\n]*window=\{[^}\n]*rhs_reversal=[^}\n]*1")
 
 
 class KeepConvolutions:
-    """Rejects rewrites that turn a convolution's kernel around, and leaves the rest.
+    """Rejects rewrites that reverse a convolution's kernel; decides nothing else.
 
     XLA's simplifier swaps the operands of a convolution whose kernel is larger than its
-    input, as in the last layers of a ResNet on small images. The window of the new one
-    runs backwards, for which XLA's CPU backend has plain loops alone, 50 times slower
-    than the library that takes the original (`PotentiallyImplementedAsEigenConvolution`
-    in xla/service/cpu/ir_emission_utils.cc).
+    input, as in the last layers of a ResNet on small images. The new one
+    has a reversed window, for which XLA's CPU backend emits scalar LLVM IR, 50 times
+    slower than the library call of the original
+    (`PotentiallyImplementedAsEigenConvolution` in
+    xla/service/cpu/ir_emission_utils.cc).
     """
 
     def __call__(self, alternatives: Alternatives, /) -> Int64Array:
-        """[A] 0 where such a rewrite is proposed, and -1, XLA's own way, elsewhere."""
+        """[A] 0 where such a rewrite is proposed, and -1 (undecided) elsewhere."""
         decisions = alternatives.leave_to_xla()
         found = {
             each: {name for choice in each.choices[1:] for name in choice.instructions}
@@ -44,6 +45,6 @@ class KeepConvolutions:
 
 register_policy(
     "keep-convolutions",
-    "reject rewrites that turn a convolution's kernel around; leave the rest to XLA",
+    "reject rewrites that reverse a convolution's kernel; leave the rest undecided",
     lambda _: KeepConvolutions(),
 )

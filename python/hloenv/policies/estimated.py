@@ -1,29 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policies that estimate what they decide; `hloenv.search.policy` makes them."""
+"""Policies that estimate their decisions, from `hloenv.search.policy`."""
 
 from __future__ import annotations
 
 from .base import register_policy
 
-# Estimates, beside the starting points.
+# Number of estimates, in addition to those of the starting points.
 STEPS = 100
 
 register_policy(
     "hill-climb",
-    f"change some decisions at a time, {STEPS} times, and keep what the kernel cache "
-    "says is faster",
+    f"{STEPS} random changes of some decisions, each kept if the kernel cache "
+    "estimates it to be faster",
     "hloenv.search.policy:HillClimb",
     is_random=True,
 )
 register_policy(
     "search:NAME",
-    f"the best of {STEPS} steps of a search, by what the kernel cache says",
+    f"the best of {STEPS} candidates of a search, as estimated by the kernel cache",
     "hloenv.search.policy:make_searched",
     is_random=True,
 )
 register_policy(
     "greedy-kernels",
-    "take blocks of decisions, the promising first, that the kernel cache says are "
-    "faster",
+    "greedily accept blocks of decisions that the kernel cache estimates to be "
+    "faster, by gain score",
     "hloenv.search.policy:make_greedy_kernels",
 )

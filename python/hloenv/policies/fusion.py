@@ -57,7 +57,7 @@ class FuseAllLegal:
 class FuseByBytes(Greedy):
     """Fuses where it saves memory traffic, the largest savings first, no conflicts.
 
-    The traffic is what XLA's cost analysis says, as for `LeastBytes`.
+    The traffic is that of XLA's cost analysis, as for `LeastBytes`.
     """
 
     def __init__(self) -> None:
@@ -70,11 +70,11 @@ def _is_fusing(choice: Choice) -> bool:
 
 register_policy(
     "fuse-all-legal",
-    "fuse everything that general-fusion says can be compiled",
+    "accept every fusion of general-fusion that can be compiled",
     lambda _: FuseAllLegal(),
 )
 register_policy(
     "fuse-by-bytes",
-    "fuse where it saves memory traffic, the largest savings first",
+    "accept fusions that reduce memory traffic, the largest savings first",
     lambda _: FuseByBytes(),
 )

@@ -53,15 +53,15 @@ class Share:
 
 
 class Mixture:
-    """Asks another policy about the choices of each pass.
+    """Applies another policy to the choices of each pass.
 
-    An alternative takes the choice of the first pass in `by_pass` whose policy takes a
-    choice which that pass proposes, and keeps its original where there is none. Greedy
-    policies see the choices of their pass only.
+    An alternative takes the choice of the first pass in `by_pass` whose policy accepts
+    a choice that the pass proposes, and keeps its original otherwise. Greedy policies
+    see only the choices of their pass.
 
     Args:
         by_pass: from the name of a pass to the policy for its choices. Passes that were
-            not captured have no say.
+            not captured are ignored.
     """
 
     def __init__(self, by_pass: Mapping[str, Policy]) -> None:
@@ -106,7 +106,7 @@ def _make_share(spec: str, seed: int) -> Share:
         probability = -1.0
     if not 0 <= probability <= 1:
         raise PolicySpecError(
-            f"share:{spec} has to be share:PROBABILITY, from 0 to 1, as in share:0.5"
+            f"share:{spec} must be share:PROBABILITY, from 0 to 1, such as share:0.5"
         )
     return Share(probability, seed)
 
@@ -117,25 +117,27 @@ def _make_mixture(spec: str, seed: int) -> Mixture:
         name, equals, policy = (each.strip() for each in part.partition("="))
         if not (name and equals and policy):
             raise PolicySpecError(
-                f"{part!r} in mix:{spec} has to be PASS=POLICY, as in "
+                f"{part!r} in mix:{spec} must be PASS=POLICY, such as "
                 "mix:fusion=fewest-ops,general-fusion=fuse-by-bytes"
             )
         if name in by_pass:
-            raise PolicySpecError(f"mix:{spec} has two policies for pass {name!r}")
+            raise PolicySpecError(
+                f"mix:{spec} has two policies for pass {name!r}; give one"
+            )
         by_pass[name] = get_policy(policy, seed=seed)
     return Mixture(by_pass)
 
 
 register_policy(
     "xla",
-    "what XLA's own pass decides, where candidate passes are captured beside it",
+    "the decisions of XLA's own pass, if candidate passes are captured with it",
     lambda _: XlaDefault(),
 )
 
 
 register_policy(
     "share:PROBABILITY",
-    "take each rewrite of XLA's own pass with this probability",
+    "accept each rewrite of XLA's own pass with this probability",
     _make_share,
     is_random=True,
 )
@@ -143,7 +145,7 @@ register_policy(
 
 register_policy(
     "mix:PASS=POLICY,...",
-    "decide the choices of each pass by another policy; the first named wins",
+    "one policy for the choices of each pass; the first named has priority",
     _make_mixture,
     is_random=True,
 )

@@ -130,7 +130,7 @@ class GreedyRoofline(Greedy):
 
 register_policy(
     "accept-all",
-    "take choice 1 everywhere: what the first captured pass would make",
+    "take choice 1 everywhere: the rewrite of the first captured pass",
     lambda _: AcceptAll(),
 )
 register_policy(
@@ -139,12 +139,8 @@ register_policy(
     lambda _: KeepOriginal(),
     alias="reject-all",
 )
-register_policy(
-    "random", "take each choice equally often", RandomChoice, is_random=True
-)
-register_policy(
-    "first", "take the first rewrite that matters and no other", lambda _: FirstOnly()
-)
+register_policy("random", "uniformly random choices", RandomChoice, is_random=True)
+register_policy("first", "take only the first relevant rewrite", lambda _: FirstOnly())
 register_policy(
     "fewest-ops",
     "greedily take the choice that leaves the fewest instructions",
@@ -157,6 +153,6 @@ register_policy(
 )
 register_policy(
     "greedy-roofline",
-    "greedily take the choice that a roofline of its instructions says is fastest",
+    "greedily take the choice that a roofline estimates to be fastest",
     lambda _: GreedyRoofline(),
 )

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Child processes that compile and run modules, so that no module can end ours.
+"""Child processes that compile and run modules, to isolate crashes of XLA.
 
-The parent talks to `hloenv.measurement.worker` in frames over its stdin and stdout: a
-JSON header and any number of binary blobs. Only `hloenv.isolated` pickles into blobs.
+The parent exchanges frames with `hloenv.measurement.worker` over its stdin and stdout:
+a JSON header and any number of binary blobs. Only `hloenv.isolated` pickles into blobs.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def read_frame(stream: IO[bytes]) -> tuple[dict[str, Any], list[bytes]]:
     """Reads one frame.
 
     Raises:
-        EOFError: the other side has gone.
+        EOFError: the other process has closed the connection.
     """
     (length,) = _LENGTH.unpack(_read_exactly(stream, _LENGTH.size))
     header: dict[str, Any] = json.loads(_read_exactly(stream, length))
@@ -63,7 +63,7 @@ def _read_exactly(stream: IO[bytes], size: int) -> bytes:
 
 
 def signal_name(number: int) -> str:
-    """A signal's name, as SIGABRT; its number where it has none."""
+    """A signal's name, such as SIGABRT; its number if it has no name."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -73,7 +73,7 @@ def signal_name(number: int) -> str:
 def last_words(stderr: IO[bytes]) -> str:
     """XLA's last message in a file of stderr: its fatal line, or else the last lines.
 
-    The file's position stays where it is.
+    The file's position does not change.
     """
     size = os.fstat(stderr.fileno()).st_size
     start = max(0, size - 65536)
@@ -84,28 +84,28 @@ def last_words(stderr: IO[bytes]) -> str:
     return chosen[-1000:]
 
 
-# XLA and its libraries alone take half of this; a process that cannot even start its
-# threads hangs.
+# XLA and its libraries alone take half of this; a process that cannot start its threads
+# hangs.
 LEAST_MEMORY_BYTES = 256 << 20
 
 
 def check_memory(max_memory_bytes: int | None) -> None:
-    """Refuses limits that leave a process no memory to work with.
+    """Rejects limits that leave a process too little memory.
 
     Raises:
         ArgumentError: less than `LEAST_MEMORY_BYTES`.
     """
     if max_memory_bytes is not None and max_memory_bytes < LEAST_MEMORY_BYTES:
         raise ArgumentError(
-            f"a limit of {max_memory_bytes} bytes of memory is too little for XLA and "
-            f"its libraries: allow at least {LEAST_MEMORY_BYTES >> 20} MiB"
+            f"a memory limit of {max_memory_bytes} bytes is too small for XLA and its "
+            f"libraries; allow at least {LEAST_MEMORY_BYTES >> 20} MiB"
         )
 
 
 def limit_memory(max_memory_bytes: int) -> None:
-    """Limits what this process may allocate, for good.
+    """Limits the memory that this process may allocate, permanently.
 
-    Where it may have less already, as a child of a limited process, that stays.
+    A smaller limit, inherited from the parent, is kept.
     """
     _, most = resource.getrlimit(resource.RLIMIT_DATA)
     limit = max_memory_bytes
@@ -114,18 +114,18 @@ def limit_memory(max_memory_bytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
-# What a child runs: its `main` answers requests.
+# The module that a child runs: its `main` answers requests.
 WORKER = "hloenv.measurement.worker"
 
-# How Python starts: without the current folder, or a script's, on its path.
+# Starts Python without the current folder, or a script's folder, on its path.
 PYTHON = (sys.executable, "-P")
 
 
 def child_environment() -> dict[str, str]:
     """Variables for a child that imports what this process can import.
 
-    Not from the current folder, where anybody may have put a json.py; if hloenv itself
-    lies there, that comes last, so that it hides nothing.
+    Not from the current folder, which may hold files such as json.py; if hloenv itself
+    is there, the folder comes last, so that it shadows nothing.
     """
     folders, here = _import_folders()
     own = str(Path(__file__).parents[2])
@@ -135,9 +135,9 @@ def child_environment() -> dict[str, str]:
 
 
 def _import_folders() -> tuple[list[str], str]:
-    """What is on `sys.path`, absolute; and the current folder, "" if it is not there.
+    """`sys.path` without the current folder; and that folder, "" if not on the path.
 
-    The first list is without the current folder.
+    All paths are absolute.
     """
     try:
         here = os.path.realpath(Path.cwd())
@@ -156,13 +156,13 @@ def _import_folders() -> tuple[list[str], str]:
 
 
 class Child:
-    """One worker process. Not for several threads at the same time.
+    """One worker process. Not thread-safe.
 
     Args:
-        max_memory_bytes: how much memory the process may allocate; None for no limit.
-        cores: the only ones that it works on; None for all.
-        with_current_folder: the process imports from the current folder too, if this
-            one does, after everything else: for functions of the caller's.
+        max_memory_bytes: memory that the process may allocate; None for no limit.
+        cores: the cores that it may use; None for all.
+        with_current_folder: whether the process also imports from the current folder,
+            if this process does, after all other folders: for the caller's functions.
 
     Raises:
         ArgumentError: as `check_memory`.
@@ -178,9 +178,9 @@ class Child:
         """Starts the process; the first request waits until it is up."""
         check_memory(max_memory_bytes)
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as self)
-        # Before anything is loaded: threads take over the cores of their makers.
+        # Before any import: threads inherit the cores of their parent thread.
         pin = "" if cores is None else f"os.sched_setaffinity(0, {sorted(cores)}); "
-        # After everything is loaded that Python itself looks for.
+        # After the imports of Python itself.
         _, here = _import_folders()
         path = f"sys.path.append({here!r}); " if with_current_folder and here else ""
         limit = [] if max_memory_bytes is None else [str(max_memory_bytes)]
@@ -193,7 +193,7 @@ class Child:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
-            # The child imports this very package, wherever it came from.
+            # The child imports this same package, wherever it is installed.
             env=child_environment(),
             # Ctrl-C is for the parent, which then ends the child.
             start_new_session=True,
@@ -207,9 +207,9 @@ class Child:
         """Sends one request and waits for its answer.
 
         Raises:
-            MeasureTimeout: no answer in time; the process has been ended.
-            WorkerError: the process died; the message holds XLA's last words.
-            HloEnvError: what the request itself raised in the child, by its class.
+            MeasureTimeout: no answer in time; the process was ended.
+            WorkerError: the process crashed; the message holds XLA's last log lines.
+            HloEnvError: the exception of the request in the child, by its class.
         """
         if not self._is_up:
             self._receive(_START_TIMEOUT_S)
@@ -228,14 +228,14 @@ class Child:
         assert self._process.stdout is not None
         try:
             ready, _, _ = select.select([self._process.stdout], [], [], timeout_s)
-        except BaseException:  # Ctrl-C: what the child computes is for nobody
+        except BaseException:  # Ctrl-C: the child's result is not needed
             self.close()
             raise
         if not ready:
             self.close()
             raise MeasureTimeout(
                 f"no answer from the worker process after {timeout_s:.3g} s; "
-                "give it more time (timeout_s) or a smaller module"
+                "raise timeout_s or use a smaller module"
             )
         try:
             return read_frame(self._process.stdout)
@@ -248,21 +248,21 @@ class Child:
         last = last_words(self._stderr)
         self.close()
         error = WorkerError(
-            f"the worker process died ({how})" + (f": {last}" if last else "")
+            f"the worker process crashed ({how})" + (f": {last}" if last else "")
         )
-        # XLA dies of other signals: this one came from outside.
+        # A crash of XLA raises other signals: SIGKILL was sent from outside.
         error.is_kill = code == -signal.SIGKILL
         return error
 
     def kill(self) -> None:
-        """Ends the process, from any thread; who waits for its answer gets an error."""
+        """Ends the process, from any thread; a pending request raises an error."""
         if self.is_alive:
             self._process.kill()
 
     def close(self) -> None:
         """Ends the process; any number of calls.
 
-        In a process that was forked off, the child of its parent goes on.
+        In a forked process, this does not end the child of the parent.
         """
         self.kill()
         if self._is_ours():
@@ -296,7 +296,7 @@ def make_error(kind: str, message: str) -> HloEnvError:
 
 
 class _Standby:
-    """One process for what has to be tried out, since starting one takes a second."""
+    """One long-lived process for trial compiles and reads, as starting takes 1 s."""
 
     def __init__(self, max_memory_bytes: int | None = None) -> None:
         self._max_memory_bytes = max_memory_bytes
@@ -305,13 +305,13 @@ class _Standby:
         self.num_requests = 0
 
     def forget_threads(self) -> None:
-        """Nobody holds the lock: for a process that has just been forked off."""
+        """Replaces the lock: for a process that has just been forked."""
         self._lock = threading.Lock()
 
     def request(
         self, header: dict[str, Any], *blobs: bytes, timeout_s: float | None
     ) -> None:
-        """As `Child.request`, by any thread; starts the process where there is none."""
+        """As `Child.request`, from any thread; starts the process if necessary."""
         with self._lock:
             if self._started is None or not self._started.is_alive:
                 self._started = Child(max_memory_bytes=self._max_memory_bytes)
@@ -321,13 +321,13 @@ class _Standby:
 
 
 _compiling = _Standby()
-# Enough for any module, and too little for one that only claims to be large.
+# Enough for any module, but not for an input that only declares a huge size.
 _reading = _Standby(max_memory_bytes=8 << 30)
 _READ_TIMEOUT_S = 300.0
 
 
 def _forget_threads() -> None:
-    # Another thread of the process that forked may hold the lock, and is not here.
+    # A thread of the parent may hold the lock, and does not exist in this process.
     for standby in (_compiling, _reading):
         standby.forget_threads()
 
@@ -338,25 +338,24 @@ os.register_at_fork(after_in_child=_forget_threads)
 def try_compile(
     proto: bytes, how: dict[str, Any], *, timeout_s: float | None = None
 ) -> None:
-    """Compiles a module in a child process and throws the result away.
+    """Compiles a module in a child process and discards the result.
 
     Args:
         proto: the module.
-        how: its place, what has been decided, and the finish.
-        timeout_s: how long the child may take, in seconds.
+        how: its position, its decided entries, and the finish.
+        timeout_s: time limit of the child, in seconds.
 
     Raises:
-        CompileError: XLA refuses the module, or dies of it.
+        CompileError: XLA rejects the module, or crashes on it.
         MeasureTimeout: it took longer than `timeout_s`.
     """
     try:
         _compiling.request({"do": "compile", **how}, proto, timeout_s=timeout_s)
     except WorkerError as error:
         raise CompileError(
-            "XLA cannot take this module, and ended the process in which it was "
-            f"tried: {error}; compile with finish='legalize', and decide fusions "
-            "after layout assignment (run_until('fusion')), so that XLA's "
-            "pipeline makes the module legal"
+            f"XLA crashed when a child process compiled this module: {error}; compile "
+            "with finish='legalize', and decide fusions after layout assignment "
+            "(run_until('fusion')), so that XLA's pipeline legalizes the module"
         ) from None
 
 
@@ -365,26 +364,26 @@ def try_load(content: str | bytes, *, verify: bool, doubt: str) -> None:
 
     Args:
         content: HLO text or a serialized proto.
-        verify: whether XLA's verifier runs, and what a caller does first is tried.
-        doubt: why it is not read in this process at once.
+        verify: whether to run XLA's verifier and the usual first operations on it.
+        doubt: why it is not read in this process directly.
 
     Raises:
-        ParseError: XLA refuses to read it.
-        InvalidModuleError: the verifier refuses it, or the process crashed.
+        ParseError: XLA cannot parse it.
+        InvalidModuleError: the verifier rejects it, or the process crashed.
         MeasureTimeout: the process did not finish.
     """
     header = {"do": "read", "is_text": isinstance(content, str), "verify": verify}
-    # A str may hold what UTF-8 has no bytes for; nor has HLO.
+    # A str may hold unpaired surrogates, which neither UTF-8 nor HLO allows.
     data = content if isinstance(content, bytes) else content.encode(errors="replace")
     try:
         _reading.request(header, data, timeout_s=_READ_TIMEOUT_S)
     except WorkerError as error:
         raise InvalidModuleError(
             f"XLA crashed when a child process read this module ({error}); "
-            f"hloenv's check of its structure says: {doubt}"
+            f"hloenv's structure check reports: {doubt}"
         ) from None
 
 
 def num_read() -> int:
-    """How many modules this process has had read by a child first."""
+    """Number of modules that a child has read first for this process."""
     return _reading.num_requests

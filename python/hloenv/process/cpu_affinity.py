@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which cores a process works on, and whose turn it is to time there.
+"""CPU cores of a process, and exclusive access to them for timings.
 
-Locks are files that the kernel unlocks when their process ends, so that whatever dies
-leaves nothing locked.
+Locks are files that the kernel unlocks when their process ends, also after a crash.
 """
 
 from __future__ import annotations
@@ -24,23 +23,24 @@ _FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 class CoreLease:
-    """Cores that no other process of hloenv takes, as long as there are enough.
+    """Cores that no other process of hloenv leases, if there are enough.
 
     Attributes:
         cores: their numbers.
     """
 
     def __init__(self, threads: int):
-        """Takes `threads` cores, those with the highest numbers that are free.
+        """Leases `threads` cores: the free ones with the highest numbers.
 
         Raises:
             ArgumentError: this process may not use so many cores.
-            LockError: there is no place for lock files.
+            LockError: there is no usable folder for lock files.
         """
         usable = sorted(os.sched_getaffinity(0), reverse=True)
         if not 1 <= threads <= len(usable):
             raise ArgumentError(
-                f"threads is {threads}; this process may use 1 to {len(usable)} cores"
+                f"threads must be between 1 and {len(usable)}, the cores of this "
+                f"process, got {threads}"
             )
         self._files: list[IO[bytes]] = []
         free: list[int] = []
@@ -59,7 +59,7 @@ class CoreLease:
         self.cores = tuple(sorted((free + taken)[:threads]))
 
     def release(self) -> None:
-        """Gives the cores back; any number of calls."""
+        """Releases the cores; any number of calls."""
         for file in self._files:
             file.close()
         self._files = []
@@ -67,7 +67,7 @@ class CoreLease:
 
 @contextlib.contextmanager
 def turn_to_time(cores: Sequence[int]) -> Iterator[None]:
-    """Waits until no other process of hloenv times on any of these cores."""
+    """Waits until no other process of hloenv times modules on any of these cores."""
     with contextlib.ExitStack() as stack:
         # In order, so that two processes never wait for each other.
         for core in sorted(cores):
@@ -78,9 +78,9 @@ def turn_to_time(cores: Sequence[int]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def as_if_on(threads: int) -> Iterator[None]:
-    """XLA's passes, run by this thread, prepare for so many threads.
+    """Lets XLA's passes in this thread parallelize for `threads` threads.
 
-    XLA splits work between the cores that the thread which compiles may use.
+    XLA partitions work by the number of cores that the compiling thread may use.
     """
     before = os.sched_getaffinity(0)
     if len(before) > threads:
@@ -92,13 +92,13 @@ def as_if_on(threads: int) -> Iterator[None]:
 
 
 def _lock_file(name: str) -> IO[bytes]:
-    """Opens a lock file, made where absent; what it holds stays as it is.
+    """Opens a lock file, created if absent; its content does not change.
 
-    The folder is one that only this user can write to: others could lock the files, or
-    put links there.
+    Only this user can write to the folder: others could lock the files, or create links
+    there.
 
     Raises:
-        LockError: there is no such folder, and none can be made.
+        LockError: the folder does not exist and cannot be created.
     """
     path = Path(tempfile.gettempdir()) / f"hloenv-{os.getuid()}"
     folder = _private_folder(path)
@@ -115,7 +115,8 @@ def _lock_file(name: str) -> IO[bytes]:
     if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid():
         os.close(descriptor)
         raise LockError(
-            f"{path / name} is no file of this user's, so it is no lock file: remove it"
+            f"{path / name} is not a regular file of this user, so it cannot be a lock "
+            "file: remove it"
         )
     return os.fdopen(descriptor, "r+b", buffering=0)
 
@@ -130,14 +131,14 @@ def _private_folder(path: Path) -> int:
         )
     except OSError as error:
         raise LockError(
-            f"{path} is no folder to keep lock files in ({error.strerror}): remove it, "
-            "or choose another folder for temporary files with TMPDIR"
+            f"{path} cannot be used as the folder of lock files ({error.strerror}): "
+            "remove it, or choose another folder for temporary files with TMPDIR"
         ) from None
     found = os.fstat(folder)
     if found.st_uid != os.getuid():
         os.close(folder)
         raise LockError(
-            f"{path}, where lock files are kept, belongs to another user (uid "
+            f"{path}, the folder of lock files, belongs to another user (uid "
             f"{found.st_uid}): have it removed, or choose another folder for temporary "
             "files with TMPDIR"
         )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions run in child processes, so that a dead child is a result.
+"""Runs functions in child processes, so that a crash is a result.
 
 A CHECK failure inside XLA ends its process. Work that may meet one runs in a child
 of a small server: the server loads XLA's libraries once, then forks for each job, so
@@ -40,10 +40,10 @@ class Outcome:
 
     Attributes:
         index: position of the job.
-        values: what the function yielded, or its one result; what came before the
-            end where the child died.
+        values: the values that the function yielded, or its one result; after a crash,
+            the values before it.
         error: "" or why the child did not finish: an exception's traceback, the
-            signal and XLA's last words, or "timeout".
+            signal and XLA's last log lines, or "timeout".
         seconds: wall-clock time.
         note: the last one that the function made, see `note`.
         started: what the function said last that it started, see `starts`; "" if it
@@ -153,7 +153,7 @@ class Pool:
         else:
             outcome = self._queue.get(timeout=max(0.0, timeout_s))
         if outcome is None:
-            raise RuntimeError("the server of child processes has gone")
+            raise RuntimeError("the server of child processes has ended")
         return outcome
 
     def close(self) -> None:
@@ -216,7 +216,7 @@ _out: IO[bytes] | None = None
 
 
 def note(text: str) -> None:
-    """Says what comes next, for who has to explain why the child died."""
+    """Records the next operation, to explain a crash of the child."""
     if _out is not None:
         _write(_out, ("note", text))
 
@@ -421,7 +421,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, server.stop)
     try:
         server.serve()
-    except BrokenPipeError:  # nobody waits for outcomes any more
+    except BrokenPipeError:  # the parent no longer reads outcomes
         server.stop()
 
 

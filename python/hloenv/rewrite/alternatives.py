@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a dry run found: alternatives and their choices."""
+"""The result of a capture: alternatives and their choices."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from ..hlo.decided import Entries, was_run, with_decisions, with_run
 from ..hlo.module import HloModule
 from ..hlo.passes import Pipeline, is_candidate, pass_names, to_core
 from ..hlo.renamed import current_name
+from ..hlo.source import Source
 from .cost_delta import CostDelta
 
 if TYPE_CHECKING:
@@ -35,11 +36,11 @@ Decisions = Sequence[int] | npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Use:
-    """A place that reads a value.
+    """An operand position that reads a value.
 
     Attributes:
         user: name of the instruction that reads it, "" for the computation's root.
-        operand: which operand of the user it is, from 0.
+        operand: index of the operand, from 0.
     """
 
     user: str
@@ -61,12 +62,11 @@ class Choice:
 
     Attributes:
         passes: the passes that propose it; empty for choice 0, the original.
-        opcode: opcode of the value that the users then read.
+        opcode: opcode of the value that replaces the original.
         instructions: names, in the alternative graph, of the instructions that the
             choice adds.
-        makes_dead: names of originals that nothing reads any more if this choice
-            alone is taken.
-        rule: which rule of a candidate pass proposes it; "" where it has none.
+        makes_dead: names of originals that are dead if this choice alone is taken.
+        rule: the rule of a candidate pass that proposes it; "" if none.
         duplicates_compared: whether it computes a value a second time that the module
             compares with itself; see `Alternatives.duplicates_compared`.
     """
@@ -94,10 +94,10 @@ class Alternative:
 
     @property
     def kind(self) -> str:
-        """Says what is replaced.
+        """What the alternative replaces.
 
         "instruction": one value; "sites": several values together; "pass": the
-        whole module, and the other decisions then do not matter.
+        whole module, which makes the other decisions irrelevant.
         """
         return self._capture.kind(self.index)
 
@@ -108,7 +108,7 @@ class Alternative:
 
     @property
     def sites(self) -> tuple[Site, ...]:
-        """Where it stands."""
+        """The values that it may replace."""
         return tuple(
             Site(computation, original, tuple(Use(*use) for use in uses))
             for computation, original, uses in self._capture.sites(self.index)
@@ -116,7 +116,7 @@ class Alternative:
 
     @property
     def num_choices(self) -> int:
-        """Choices, the original included."""
+        """Number of choices, including the original."""
         return int(self._capture.num_choices()[self.index])
 
     @property
@@ -159,12 +159,12 @@ class Alternatives(Sequence[Alternative]):
 
     def __init__(self, capture: core.Capture, *, owner: object = None) -> None:
         self._capture = capture
-        # The state of the environment that these belong to.
+        # The state of the environment to which these belong.
         self._owner = owner
         self._pipelines: tuple[Pipeline, ...] = ()
-        # What they were found on; None where no one can capture them again.
+        # The captured module; None if the capture cannot be repeated.
         self._module: HloModule | None = None
-        # Of the modules that decisions give.
+        # Position of the modules that decisions give.
         self._place: PipelinePosition | None = None
         self._decided: Entries = frozenset()  # before these decisions
         self.num_choices: npt.NDArray[np.int64] = capture.num_choices()
@@ -181,7 +181,9 @@ class Alternatives(Sequence[Alternative]):
         if position < 0:
             position += len(self)
         if not 0 <= position < len(self):
-            raise IndexError(f"alternative {index} of {len(self)}")
+            raise IndexError(
+                f"alternative {index} is out of range; there are {len(self)}"
+            )
         return Alternative(self._capture, position)
 
     def __iter__(self) -> Iterator[Alternative]:
@@ -189,7 +191,7 @@ class Alternatives(Sequence[Alternative]):
 
     @property
     def indivisible(self) -> dict[str, str]:
-        """Passes that can only be taken or left as a whole, with the reason."""
+        """Passes that are one indivisible alternative, with the reason."""
         return {
             name: reason
             for name, reason in zip(
@@ -199,32 +201,39 @@ class Alternatives(Sequence[Alternative]):
         }
 
     def decisions_for(self, name: str) -> npt.NDArray[np.int64]:
-        """[A] decisions that give exactly what pass `name` gives when it runs.
+        """[A] decisions that give exactly the result of running pass `name`.
 
         Raises:
             UnknownPassError: it is not one of `pass_names`.
         """
         if not is_text(name):
             raise UnknownPassError(
-                f"{name!r} was not captured; `pass_names` has all that were"
+                f"pass {name!r} was not captured; use one of "
+                f"{', '.join(self.pass_names)}"
             )
         return self._capture.decisions_for(current_name(name))
+
+    @cached_property
+    def sources(self) -> tuple[Source | None, ...]:
+        """[A] where the original of each alternative comes from; None if unknown."""
+        found = HloModule._wrap(self._capture.module()).sources()
+        return tuple(found.get(each.original) for each in self)
 
     def reject_all(self) -> npt.NDArray[np.int64]:
         """[A] zeros: keep every original."""
         return np.zeros(len(self), np.int64)
 
     def leave_to_xla(self) -> npt.NDArray[np.int64]:
-        """[A] -1: decide nothing; XLA's later passes may rewrite as they do."""
+        """[A] -1: undecided; XLA's later passes rewrite as by default."""
         return np.full(len(self), -1, np.int64)
 
     def relevant(self, decisions: Decisions) -> npt.NDArray[np.bool_]:
-        """[A] whether each decision still makes a difference, given the others.
+        """[A] whether each decision affects the module, given the others.
 
-        An alternative stops mattering when nothing live can reach it any more.
+        An alternative is irrelevant if no live instruction reaches it.
 
         Args:
-            decisions: [A] integers; -1 is undecided and may go any way.
+            decisions: [A] integers; -1 is undecided: any choice is possible.
 
         Raises:
             DecisionError: wrong length, type or range.
@@ -232,11 +241,11 @@ class Alternatives(Sequence[Alternative]):
         return self._capture.relevant(as_decisions(decisions))
 
     def apply(self, decisions: Decisions, *, partial: bool = False) -> HloModule:
-        """The module with these decisions; what they were found on stays as it is.
+        """The module with these decisions; the captured module is not modified.
 
-        XLA's passes do not make later what is rejected here, in `compile` and in
-        `run_until`. The decisions of the pass that XLA would run next
-        (`decisions_for`) stand for that run, so that they lead to XLA's own result.
+        In `compile` and `run_until`, XLA's later passes do not make the rewrites that
+        are rejected here. The decisions of the pass that XLA would run next
+        (`decisions_for`) replace that run, so that they give XLA's own result.
 
         Args:
             decisions: [A] integers, the choice taken at each alternative.
@@ -254,7 +263,7 @@ class Alternatives(Sequence[Alternative]):
         )
 
     def _after(self, decisions: npt.NDArray[np.int64]) -> Entries:
-        """What XLA has to keep to after these decisions."""
+        """The constraints on XLA's later passes after these decisions."""
         if not len(decisions) or (decisions == -1).all():
             return self._decided
         xla = [each for each in self._pipelines if not is_candidate(each)]
@@ -276,7 +285,7 @@ class Alternatives(Sequence[Alternative]):
         return entries
 
     def _comes_next(self, pipeline: Pipeline) -> bool:
-        """Whether XLA's pipeline stands in front of this pass, or of a pipeline."""
+        """Whether this pass or pipeline comes next in XLA's pipeline."""
         if self._place is None or len(pipeline.passes) != 1:
             return False
         return self._place.name in (
@@ -286,12 +295,12 @@ class Alternatives(Sequence[Alternative]):
 
     @cached_property
     def duplicates_compared(self) -> npt.NDArray[np.bool_]:
-        """[X] the choices that may make equal values look different, read-only.
+        """[X] the choices that may make equal values compare unequal, read-only.
 
-        Such a choice fuses a copy of a float value that stays, or may stay, for others,
-        while the module compares this value with what it picks from it, as in
-        `x == max(x)`, which gradients of maximum do. The copies may round differently.
-        That is the choice's own property, whatever else is decided. `general-fusion`
+        Such a choice fuses a copy of a float value that stays, or may stay, for other
+        users, while the module compares this value with one selected from it, as in
+        `x == max(x)`, which gradients of maximum contain. The copies may round
+        differently. The mark does not depend on other decisions. `general-fusion`
         proposes none unless its option `duplicate_compared` is on; XLA's own fusion
         does, and policies and searches take those only as part of XLA's own decisions.
 
@@ -326,18 +335,18 @@ class Alternatives(Sequence[Alternative]):
         """By module and passes: unpickling captures again."""
         if self._module is None:
             raise InterceptError(
-                f"{self!r} cannot be pickled: they belong to a compile that waits in "
-                "this process"
+                f"{self!r} cannot be pickled: they belong to an intercepted compile in "
+                "this process; pickle alternatives of an HloEnv instead"
             )
         owner = self._owner
-        # The state of an environment has the module, in the very order of this one.
+        # The state of an environment has the module, in the same instruction order.
         module = (
             None if getattr(owner, "module", None) is self._module else self._module
         )
         return _unpickle, (module, self._pipelines, owner, self._digest())
 
     def _digest(self) -> str:
-        """Of all that decisions depend on."""
+        """Hash of everything that decisions depend on."""
         digest = hashlib.blake2b(core.tensorflow_version.encode(), digest_size=16)
         digest.update(self.num_choices.tobytes())
         for name in self.pass_names:
@@ -356,7 +365,7 @@ def capture(
     """A dry run of pipelines on a module.
 
     Args:
-        module: stays as it is.
+        module: not modified.
         pipelines: at least one.
         owner: the state of an environment that the result belongs to.
 
@@ -380,10 +389,10 @@ def _unpickle(
     alternatives = capture(source, pipelines, owner=owner)
     if alternatives._digest() != digest:
         raise StaleAlternativesError(
-            f"{alternatives!r} are not those that were pickled, or not in their order: "
-            "this is another version of hloenv or of XLA, or they were found on a "
-            "module whose order is not kept (pickle those of an environment); capture "
-            "them again"
+            f"{alternatives!r} differ from the pickled ones or have another order: "
+            "this is another version of hloenv or of XLA, or their module does not "
+            "keep its order when pickled (pickle alternatives with their HloEnv); "
+            "capture them again"
         )
     return alternatives
 
@@ -398,19 +407,21 @@ def as_decisions(decisions: Decisions) -> npt.NDArray[np.int64]:
         array = np.asarray(decisions)
     except ValueError as error:
         raise DecisionError(
-            f"decisions have to be a flat list of integers: {error}"
+            f"decisions must be a flat list of integers: {error}"
         ) from None
     if array.ndim != 1:
         raise DecisionError(
-            f"decisions have to be one-dimensional, one integer per alternative, not "
-            f"of shape {array.shape}"
+            f"decisions must be one-dimensional, one integer per alternative, got "
+            f"shape {array.shape}"
         )
     if array.size == 0:
         return np.zeros(0, np.int64)
     if array.dtype.kind not in "iub":
         raise DecisionError(
-            f"decisions have to be integers (0 keeps the original), not {array.dtype}"
+            f"decisions must be integers (0 keeps the original), got {array.dtype}"
         )
     if array.dtype.kind == "u" and array.max() > np.iinfo(np.int64).max:
-        raise DecisionError(f"decision {array.max()} is out of range")
+        raise DecisionError(
+            f"decision {array.max()} is out of range: it must fit int64"
+        )
     return np.ascontiguousarray(array, np.int64)

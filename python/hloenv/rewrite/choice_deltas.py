@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each choice would change in a module, as sums over instructions."""
+"""The change that each choice makes in a module, as sums over instructions."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ..hlo.module import HloModule
 from .alternatives import Alternatives
 from .cost_delta import CostDelta
 
-# From a graph to what each of its nodes counts: [N].
+# From a graph to the weight of each of its nodes: [N].
 Weights = Callable[["HloGraph"], Float64Array]
 
 
 def count_weights(graph: HloGraph) -> Float64Array:
-    """[N] instructions that a node stands for: itself and its share of what it calls.
+    """[N] instructions per node: itself and its share of the computations it calls.
 
-    A computation is shared by its callers; the body of a fusion counts nothing.
+    A computation is shared by its callers; the body of a fusion counts 0.
     """
     weights = np.ones(graph.num_nodes)
     num_callers = np.bincount(graph.call_computations, minlength=graph.num_computations)
@@ -40,16 +40,16 @@ def count_weights(graph: HloGraph) -> Float64Array:
 
 
 def byte_weights(graph: HloGraph) -> Float64Array:
-    """[N] bytes read and written, as XLA's cost analysis has them.
+    """[N] bytes read and written, by XLA's cost analysis.
 
-    Where it does not know (custom calls), the bytes of the operands and the output.
+    For unknown ones (custom calls), the bytes of the operands and the output.
     """
     known = graph.bytes_accessed
     return np.where(known >= 0, known, graph.input_bytes + graph.output_bytes)
 
 
 def flop_weights(graph: HloGraph) -> Float64Array:
-    """[N] floating-point operations, as XLA's cost analysis has them; 0 if unknown."""
+    """[N] floating-point operations, by XLA's cost analysis; 0 if unknown."""
     return np.maximum(graph.flops, 0).astype(np.float64)
 
 
@@ -69,11 +69,11 @@ def choice_costs(alternatives: Alternatives) -> CostDelta:
 
 
 class ChoiceDeltas:
-    """What each choice does if it alone is taken.
+    """The change of each choice if it alone is taken.
 
-    X counts the choices of all alternatives, one alternative after the other, the
-    originals (0) included. A set of (choice, node) pairs is an array of
-    `choice * (N + 1) + node`; node N stands for computations that nothing calls.
+    X counts the choices of all alternatives, one alternative after the other,
+    including the originals (0). A set of (choice, node) pairs is an array of
+    `choice * (N + 1) + node`; node N represents computations without callers.
 
     Attributes:
         first: [A] number of each alternative's choice 0.
@@ -95,7 +95,7 @@ class ChoiceDeltas:
         self.change = self.change_of(weights)
 
     def change_of(self, weights: Weights) -> Float64Array:
-        """[X] what each choice changes in the sum of these weights."""
+        """[X] change of the sum of these weights by each choice."""
         by_node = np.append(weights(self._graph), 0.0)
         change = self._sum(self._added, by_node) - self._sum(self._dead, by_node)
         for index in np.flatnonzero(self.is_indivisible):
@@ -123,7 +123,7 @@ class ChoiceDeltas:
     def _below(
         self, is_original: npt.NDArray[np.bool_]
     ) -> tuple[Int64Array, Int64Array]:
-        """What each choice adds, and the originals that this reads."""
+        """The nodes that each choice adds, and the originals that these read."""
         graph = self._graph
         alternative = np.repeat(np.arange(len(self.first)), np.diff(graph.site_offsets))
         num_choices = np.diff(graph.site_choice_offsets)
@@ -133,7 +133,7 @@ class ChoiceDeltas:
         choice, node = choice[is_new], graph.site_choice_nodes[is_new]
         seen = added = reads = np.zeros(0, np.int64)
         while len(node):
-            # What stands at a site is read as what was there originally.
+            # A site is read as its original.
             while (at_site := graph.is_alternative[node]).any():
                 node = node.copy()
                 node[at_site] = graph.edge_sources[graph.in_offsets[node[at_site]]]
@@ -146,7 +146,7 @@ class ChoiceDeltas:
         return added, reads
 
     def _operands(self, pairs: Int64Array) -> tuple[Int64Array, Int64Array]:
-        """(choice, node) of what the nodes of some pairs read."""
+        """(choice, node) of the operands of the nodes in `pairs`."""
         choice, node = np.divmod(pairs, self._base)
         begin = self._graph.in_offsets[node]
         lengths = self._graph.in_offsets[node + 1] - begin
@@ -169,7 +169,7 @@ class ChoiceDeltas:
 
 
 def _is_original(alternatives: Alternatives) -> npt.NDArray[np.bool_]:
-    """[N] whether a node of the alternative graph is one of the module's."""
+    """[N] whether a node of the alternative graph is in the module."""
     module = HloModule._wrap(alternatives._capture.module())
     names = frozenset(HloGraph.from_module(module).node_names)
     return np.fromiter(map(names.__contains__, alternatives.graph.node_names), np.bool_)
@@ -186,5 +186,5 @@ def _module_effect(
 
 
 def _entry_sum(graph: HloGraph, weights: Weights) -> float:
-    """Sum over the entry, whose calls stand for all other computations."""
+    """Sum over the entry, whose calls represent all other computations."""
     return float(weights(graph)[graph.computation_offsets[-2] :].sum())

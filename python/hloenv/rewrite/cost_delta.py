@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What single choices change, as arrays."""
+"""Static cost differences of single choices, as arrays."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from .._typing import Float64Array, Int64Array
 
 @dataclass(frozen=True)
 class CostDelta:
-    """What each choice changes if it alone is taken: added minus made dead.
+    """Cost change of each choice if it alone is taken: added minus made dead.
 
-    X counts the choices of all alternatives, one alternative after the other, the
-    originals (0, which change nothing) included.
+    X counts the choices of all alternatives, one alternative after the other,
+    including the originals (0, which change nothing).
 
     Attributes:
-        first: [A] int64, the position of each alternative's choice 0 in the others.
-        instructions: [X] float64; a computation counts by its share of callers.
+        first: [A] int64, the index of each alternative's choice 0 in the [X] arrays.
+        instructions: [X] float64; callers share the count of a computation.
         flops: [X] float64.
         transcendentals: [X] float64.
         bytes_accessed: [X] float64, bytes read and written.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The environment: one module, rewritten step by step by decisions."""
+"""The environment: one module, rewritten by decisions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from .trace import ModuleId, Step, Trace
 if TYPE_CHECKING:
     from ..graph.hlo_graph import HloGraph
 
-# Passes whose rewrites XLA's backend can use only once layouts are assigned.
+# Passes whose rewrites XLA's backend can use only after layout assignment.
 _AFTER_LAYOUT_ASSIGNMENT = frozenset(
     {
         "cpu_multi_output_fusion",
@@ -50,11 +50,11 @@ _AFTER_LAYOUT_ASSIGNMENT = frozenset(
 )
 
 
-# Pipelines of XLA's that do not look at layouts, and change them.
+# XLA's pipelines that change layouts without regard to them.
 _BEFORE_LAYOUT_ASSIGNMENT = frozenset(
     {"post_scatter_expansion_simplification", "simplification"}
 )
-# What XLA's fusion would then fuse again, wrongly.
+# XLA's fusion would wrongly fuse its results again.
 _AFTER_FUSION = frozenset({"fusion-wrapper"})
 
 
@@ -69,10 +69,9 @@ class _History:
 class State:
     """A point of an episode. Cheap: it shares the module with the environment.
 
-    It holds its module, the one that the episode started with, the steps between them,
-    and no other module. It pickles as the start and the steps, which are repeated when
-    the module is first asked for: XLA's passes depend on an order that no other form of
-    the module keeps.
+    It holds its module, the first module of the episode and the steps between them. It
+    pickles as the first module and the steps, which are replayed on first access of
+    `module`: XLA's passes depend on an order that no other form of the module keeps.
     """
 
     def __init__(
@@ -87,7 +86,7 @@ class State:
 
         Args:
             start: of the episode.
-            module: as it stands; None to make it of the steps, with `fingerprint`.
+            module: at this point; None to replay the steps, checked by `fingerprint`.
             history: the steps between them.
             fingerprint: of the module that the steps lead to.
         """
@@ -101,8 +100,8 @@ class State:
         """The module at this point.
 
         Raises:
-            TraceError: the state comes from a pickle, and here its steps lead to
-                another module.
+            TraceError: the state was unpickled, and its steps give another module
+                in this process.
         """
         if self._module is None:
             self._module = _lead(self._start, self._steps(), self._fingerprint)
@@ -141,19 +140,20 @@ def _unpickle_state(
 
 
 def _lead(start: HloModule, steps: tuple[Step, ...], fingerprint: str) -> HloModule:
-    """The module that steps lead to, which has to have this fingerprint."""
+    """The module that the steps give, which must have this fingerprint."""
     env = HloEnv(start)
     with warnings.catch_warnings():
         warnings.simplefilter(
             "ignore", PositionWarning
-        )  # it was given when they were new
+        )  # raised when the steps were made
         for step in steps:
             _repeat(env, step)
     if env.fingerprint() != fingerprint:
         raise TraceError(
-            f"the steps of a pickled state lead to a module with fingerprint "
-            f"{env.fingerprint()}, not {fingerprint}: this is another version of "
-            f"hloenv, or another XLA (here TensorFlow {core.tensorflow_version})"
+            f"the steps of a pickled state give a module with fingerprint "
+            f"{env.fingerprint()}, expected {fingerprint}; unpickle with the same "
+            "version of hloenv and of XLA (this is TensorFlow "
+            f"{core.tensorflow_version})"
         )
     return env.module
 
@@ -171,10 +171,9 @@ class HloEnv:
     Modules are immutable, so a snapshot costs nothing and `env.module` may be kept.
     An environment has no lock: one thread at a time.
 
-    Environments, states and alternatives pickle: as the proto of the module that the
-    episode started with, the steps and the passes, which are repeated when they are
-    needed. What is pickled together stays together: alternatives in one pickle with
-    their environment, or with the state that they belong to, are valid there.
+    Environments, states and alternatives pickle as the proto of the episode's first
+    module, the steps and the passes, which are replayed when they are needed.
+    Alternatives in one pickle with their environment or state stay valid with it.
 
     Args:
         module: an HloModule, HLO text, or a path to text or proto.
@@ -183,20 +182,20 @@ class HloEnv:
     def __init__(self, module: HloModule | str | os.PathLike[str]) -> None:
         start = as_module(module)
         self._state = State(start, start)
-        # The latest capture; of a copy from a pickle, its pipelines until it is needed.
+        # The latest capture; after unpickling, its pipelines until it is needed.
         self._latest: Alternatives | tuple[Pipeline, ...] | None = None
 
     @property
     def module(self) -> HloModule:
-        """The module as it stands."""
+        """The current module."""
         return self._state.module
 
     def fingerprint(self) -> str:
-        """Fingerprint of the module as it stands."""
+        """Fingerprint of the current module."""
         return self.module.fingerprint()
 
     def graph(self) -> HloGraph:
-        """The module as arrays."""
+        """The current module as arrays."""
         from ..graph.hlo_graph import HloGraph
 
         return HloGraph.from_module(self.module)
@@ -209,8 +208,8 @@ class HloEnv:
 
         Raises:
             UnknownPassError, PassOptionError: no such pass or option.
-            PassError: a pass failed; the environment is as it was.
-            PositionError: a pass gives wrong results at the module's place.
+            PassError: a pass failed; the environment is unchanged.
+            PositionError: a pass gives wrong results at the module's position.
         """
         module = self.module
         pipelines: list[Pipeline] = []
@@ -231,31 +230,31 @@ class HloEnv:
     def run_until(self, where: str, *, occurrence: int = 1) -> HloModule:
         """Runs XLA's own CPU pipeline up to just before a pass.
 
-        From here on the module has a place in that pipeline: decisions made now are
-        made where XLA makes them, and `compile` goes on from there.
+        The module then has a position in that pipeline: decisions are made where XLA
+        makes them, and `compile` continues from there.
 
         Args:
             where: a pass or pipeline of XLA's, by name ("fusion") or by the end of
                 its path ("simplification/algsimp"); `hloenv.list_stages` lists them.
-            occurrence: which arrival there, counted from XLA's start, from 1.
+            occurrence: which time the pipeline reaches it, counted from 1 at its start.
 
         Returns:
             The module at that point, which is also `self.module`.
 
         Raises:
-            PositionError: the pipeline has no such place, or the module is past it.
+            PositionError: the pipeline has no such position, or the module is past it.
         """
         module = run_until(self.module, where, occurrence=occurrence)
         self._advance(module, Step("run-until", place=(where, occurrence)))
         return module
 
     def get_alternatives(self, *passes: str | Pass | Pipeline) -> Alternatives:
-        """Every rewrite that the passes would make now. Changes nothing.
+        """Every rewrite that the passes would make. Leaves the module unchanged.
 
-        Once layouts are assigned, or bitcasts in the module depend on them, passes that
-        have a choice respect them (`is_layout_sensitive`), as XLA's own then do.
+        After layout assignment, or if bitcasts in the module depend on layouts, passes
+        with an option `is_layout_sensitive` run with it, as in XLA's pipeline.
 
-        Several passes are merged: what they would make of one value becomes
+        The captures of several passes are merged: their rewrites of one value become
         competing choices of one alternative.
 
         Args:
@@ -264,7 +263,7 @@ class HloEnv:
         Raises:
             UnknownPassError, PassOptionError: no such pass or option.
             PassError: a pass failed on this module.
-            PositionError: a pass gives wrong results at the module's place.
+            PositionError: a pass gives wrong results at the module's position.
         """
         pipelines = [at_place(as_pipeline(each), self.module) for each in passes]
         self._check_place(pipelines)
@@ -280,11 +279,11 @@ class HloEnv:
         *,
         partial: bool = False,
     ) -> HloModule:
-        """Takes one choice at each alternative.
+        """Applies one choice at each alternative.
 
         Args:
             decisions: [A] integers; 0 keeps the original.
-            alternatives: what the decisions are about; the latest capture by default.
+            alternatives: the alternatives to decide; the latest capture by default.
             partial: allow -1, undecided: the original stays, and XLA's later passes may
                 rewrite it.
 
@@ -292,22 +291,21 @@ class HloEnv:
             The new module, which is also `self.module`.
 
         Raises:
-            ArgumentTypeError: `alternatives` is something else.
-            DecisionError: wrong length, type or range; nothing is changed.
-            StaleAlternativesError: the environment has moved on since the capture.
+            ArgumentTypeError: `alternatives` has another type.
+            DecisionError: wrong length, type or range; the module is unchanged.
+            StaleAlternativesError: the module has changed since the capture.
         """
         if alternatives is None:
             alternatives = self._latest_capture()
         if not isinstance(alternatives, Alternatives):
             raise ArgumentTypeError(
-                "alternatives are what get_alternatives(...) returned, not "
+                "alternatives must be the result of get_alternatives(...), got "
                 f"{type(alternatives).__name__}"
             )
         if alternatives._owner is not self._state:
             raise StaleAlternativesError(
-                f"{alternatives!r} were found on a module that this environment has "
-                "left; call get_alternatives again, or restore the state in which "
-                "they were found"
+                f"{alternatives!r} belong to another state than the environment's; "
+                "call get_alternatives again, or restore the state of their capture"
             )
         array = as_decisions(decisions)
         module = alternatives.apply(array, partial=partial)
@@ -322,20 +320,20 @@ class HloEnv:
         return module
 
     def snapshot(self) -> State:
-        """The present state, for `restore`. Costs nothing and stays valid."""
+        """The current state, for `restore`. Costs nothing and stays valid."""
         return self._state
 
     def restore(self, state: State) -> None:
-        """Goes back to a state; the trace is cut back to it.
+        """Returns to a state; the trace is truncated to it.
 
-        Alternatives that were found in that state are valid again.
+        Alternatives that were captured in that state are valid again.
 
         Raises:
-            ArgumentTypeError: this is no state.
+            ArgumentTypeError: the argument is not a State.
         """
         if not isinstance(state, State):
             raise ArgumentTypeError(
-                f"restore takes what snapshot() returned, not {type(state).__name__}"
+                f"state must be a State from snapshot(), got {type(state).__name__}"
             )
         self._state = state
 
@@ -354,7 +352,7 @@ class HloEnv:
     def _latest_capture(self) -> Alternatives:
         if self._latest is None:
             raise DecisionError(
-                "there is nothing to decide: call get_alternatives(...) first"
+                "no alternatives were captured; call get_alternatives(...) first"
             )
         if not isinstance(self._latest, Alternatives):
             state = self._state
@@ -379,8 +377,8 @@ class HloEnv:
         if early and (place is None or not place.has_layouts):
             name = min(early)
             warnings.warn(
-                f"{name!r} belongs after layout assignment: what is fused before it "
-                "does not compile, and what is decided for the backend is undone; call "
+                f"{name!r} was captured before layout assignment, where fusions do not "
+                "compile and decisions for the backend have no effect; call "
                 "env.run_until('fusion') first",
                 PositionWarning,
                 stacklevel=3,
@@ -393,7 +391,7 @@ class HloEnv:
 def _run(module: core.Module, pipeline: Pipeline) -> tuple[core.Module, bool]:
     spec = to_core(pipeline)
     if is_candidate(pipeline):
-        # A candidate pass has no run of its own: all that it proposes is taken.
+        # A candidate pass cannot run: all its proposals are applied instead.
         found = core.capture(module, [spec])
         return found.apply(found.decisions_for(pipeline.name)), len(found) > 0
     changed_module, changed, _ = core.run_passes(module, spec)
@@ -401,10 +399,10 @@ def _run(module: core.Module, pipeline: Pipeline) -> tuple[core.Module, bool]:
 
 
 def at_place(pipeline: Pipeline, module: HloModule) -> Pipeline:
-    """The pipeline with passes that respect layouts, where `module` has them.
+    """The pipeline, with layout-sensitive passes if `module` has layouts.
 
     Raises:
-        PositionError: a pass gives wrong results on `module`, where it stands.
+        PositionError: a pass gives wrong results at the position of `module`.
     """
     place = module.position
     if place is not None and place.has_layouts:
@@ -421,8 +419,8 @@ def at_place(pipeline: Pipeline, module: HloModule) -> Pipeline:
     ):
         if wrong := names & known:
             raise PositionError(
-                f"{min(wrong)!r} gives wrong results here, {reason}: XLA runs it "
-                f"{when} only"
+                f"pass {min(wrong)!r} gives wrong results at this position ({reason}); "
+                f"use it only {when}, as XLA does"
             )
     return _with_layouts(pipeline)
 
@@ -442,7 +440,7 @@ def _with_layouts(pipeline: Pipeline) -> Pipeline:
 
 
 def needs_layouts(pipeline: Pipeline) -> bool:
-    """Whether XLA can use what `pipeline` makes only after layout assignment."""
+    """Whether XLA can use the rewrites of `pipeline` only after layout assignment."""
     return bool(pass_names([pipeline]) & _AFTER_LAYOUT_ASSIGNMENT)
 
 
@@ -450,7 +448,7 @@ def replay(
     trace: Trace | str | os.PathLike[str],
     module: HloModule | str | os.PathLike[str],
 ) -> HloEnv:
-    """Repeats an episode.
+    """Replays an episode.
 
     Args:
         trace: a Trace, or a path to a saved one.
@@ -460,31 +458,33 @@ def replay(
         The environment at the end of the episode.
 
     Raises:
-        TraceError: this is no trace, `module` is another one, or the steps lead
-            elsewhere than they did, as with another version of XLA.
+        TraceError: the file is not a trace, `module` is not the recorded one, or the
+            steps give another module, as with another version of XLA.
         HloEnvError: a step fails, as its call does.
     """
     if not isinstance(trace, Trace):
         if not isinstance(trace, (str, os.PathLike)):
             raise ArgumentTypeError(
-                f"a trace is a Trace or a path to one, not {type(trace).__name__}"
+                f"trace must be a Trace or a path to one, got {type(trace).__name__}"
             )
         trace = Trace.load(trace)
     env = HloEnv(module)
     start = ModuleId.of(env.module, format_=trace.format)
     if start != trace.start:
         raise TraceError(
-            f"the trace starts from the module with fingerprint "
-            f"{trace.start.fingerprint} and text hash {trace.start.text_sha256[:12]}, "
-            f"but this one has {start.fingerprint} and {start.text_sha256[:12]}"
+            f"the module has fingerprint {start.fingerprint} and text hash "
+            f"{start.text_sha256[:12]}, but the trace was recorded on one with "
+            f"{trace.start.fingerprint} and {trace.start.text_sha256[:12]}; replay it "
+            "on that module"
         )
     for step in trace.steps:
         _repeat(env, step)
     if ModuleId.of(env.module, format_=trace.format) != trace.end:
         raise TraceError(
-            f"the steps lead to a module with fingerprint {env.fingerprint()}, but the "
-            f"trace ended at {trace.end.fingerprint}; it was made with the XLA of "
-            f"TensorFlow {trace.tensorflow}, this is {core.tensorflow_version}"
+            f"the steps give a module with fingerprint {env.fingerprint()}, but the "
+            f"trace recorded {trace.end.fingerprint}, with the XLA of TensorFlow "
+            f"{trace.tensorflow} (this is {core.tensorflow_version}); replay it with "
+            "that version"
         )
     return env
 
@@ -504,6 +504,6 @@ def _repeat(env: HloEnv, step: Step) -> None:
         env.apply_alternatives(step.decisions, partial=True)
     else:
         raise TraceError(
-            f"unknown step {step.kind[:40]!r}; this version knows run, run-until with "
-            "a place, and decide"
+            f"unknown step {step.kind[:40]!r}; this version supports run, run-until "
+            "with a position, and decide"
         )

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several decisions in a row on one module: what searches and benchmarks play.
+"""A sequence of decision points on one module, for searches and benchmarks.
 
-A game stops at places of XLA's pipeline, in order; at each, some passes' rewrites are
-alternatives. What is decided at one stop changes what there is to decide at the next.
+A game has decision points at positions in XLA's pipeline, in order; at each, the
+rewrites of some passes are alternatives. The decisions at one point change the
+alternatives at the next.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from .alternatives import Alternative, Alternatives, Site, as_decisions
 from .env import HloEnv
 from .policy import Policy, xla_pass
 
-# Passes whose alternatives are each about a computation, with two choices.
+# Passes whose alternatives each concern one computation, with two choices.
 _OF_COMPUTATIONS = {"thunk-order"}
-# Captures of the latest prefixes that are kept; each holds its module and shadows.
+# Number of cached captures, by prefix; each holds its module and shadows.
 _KEPT = 64
 
 Prefix = tuple[Int64Array, ...]
@@ -33,15 +34,15 @@ Prefix = tuple[Int64Array, ...]
 
 @dataclass(frozen=True)
 class DecisionPoint:
-    """Where to decide, and what.
+    """A position in XLA's pipeline, and the passes to decide there.
 
     Attributes:
-        passes: whose rewrites are the alternatives.
-        where: as `HloEnv.run_until` takes it; "" to decide where the module stands.
-        occurrence: which arrival there.
-        default: the one of `passes` that XLA itself would run here, whose own decisions
-            then give XLA's default; "" where XLA runs none of them.
-        first: passes that run on arrival, before anything is decided.
+        passes: the passes whose rewrites are the alternatives.
+        where: position, as for `HloEnv.run_until`; "" for the module's own position.
+        occurrence: how often the pipeline reaches the position, from 1.
+        default: the one of `passes` that XLA itself runs here, whose decisions then
+            give XLA's default; "" if XLA runs none of them.
+        first: passes that run at the position before the capture.
     """
 
     passes: tuple[str | Pass | Pipeline, ...]
@@ -52,14 +53,14 @@ class DecisionPoint:
 
 
 class Game:
-    """A module and the stops at which it is decided.
+    """A module and its decision points.
 
-    A *prefix* is a tuple of decisions, one [A] vector for each of the first stops; a
-    complete one has as many as there are stops.
+    A *prefix* is a tuple of decisions, one [A] vector for each of the first decision
+    points; a complete prefix has one for each.
 
     Attributes:
-        module: at its start; left as it is.
-        stops: in the order of XLA's pipeline.
+        module: at the start; not modified.
+        stops: the decision points, in the order of XLA's pipeline.
         duplicate_compared: whether policies and searches may take choices that
             `Alternatives.duplicates_compared` marks and XLA does not take.
     """
@@ -71,26 +72,26 @@ class Game:
         *,
         duplicate_compared: bool = False,
     ) -> None:
-        """Decides nothing yet.
+        """Makes a game without decisions.
 
         Raises:
-            ArgumentError: there are no stops.
+            ArgumentError: there are no decision points.
         """
         self.module = as_module(module)
         self.stops = tuple(stops)
         self.duplicate_compared = duplicate_compared
         if not self.stops:
-            raise ArgumentError("a game needs at least one DecisionPoint to decide at")
+            raise ArgumentError("a game needs at least one DecisionPoint, got none")
         self._is_given = False
         self._positions: OrderedDict[tuple[bytes, ...], _Position] = OrderedDict()
         self._fingerprints: dict[tuple[bytes, ...], str] = {}
 
     @classmethod
     def of(cls, alternatives: Alternatives) -> Game:
-        """A game of one stop, with what was captured there already.
+        """A game of one decision point, whose alternatives are captured already.
 
-        XLA's own decisions are those of the first captured pass that is no candidate
-        pass; where there is none, XLA keeps every original.
+        XLA's own decisions are those of the first captured pass that is not a candidate
+        pass; without one, they keep every original.
         """
         game = cls(
             HloModule._wrap(
@@ -103,23 +104,24 @@ class Game:
         return game
 
     def alternatives(self, prefix: Prefix = ()) -> Alternatives:
-        """What is to be decided at the stop after `prefix`.
+        """The alternatives at the decision point after `prefix`.
 
         Raises:
-            ArgumentError: nothing is left to decide.
-            PositionError: XLA's pipeline does not come by the stop.
+            ArgumentError: `prefix` is complete.
+            PositionError: XLA's pipeline does not reach the decision point.
             PassError, CompileError: a pass fails on the module.
         """
         if len(prefix) >= len(self.stops):
             raise ArgumentError(
-                f"the game has {len(self.stops)} stops, and {len(prefix)} are decided"
+                f"the prefix has decisions for {len(prefix)} decision points; to ask "
+                f"for alternatives it must have fewer than all {len(self.stops)}"
             )
         return self._position(prefix).alternatives
 
     def default(self, prefix: Prefix = ()) -> Int64Array:
-        """[A] what leads to XLA's own result at the stop after `prefix`.
+        """[A] decisions for XLA's own result at the decision point after `prefix`.
 
-        Where XLA runs none of the stop's passes there, all is left to it (-1).
+        If XLA runs none of the passes there, all are undecided (-1).
         """
         alternatives = self.alternatives(prefix)
         name = self.stops[len(prefix)].default
@@ -130,9 +132,9 @@ class Game:
         return alternatives.decisions_for(name)
 
     def admissible(self, prefix: Prefix, decisions: Int64Array) -> Int64Array:
-        """[A] the decisions at the stop after `prefix`, as far as they may be taken.
+        """[A] the admissible decisions at the decision point after `prefix`.
 
-        The original is kept in place of a choice that XLA does not take and that
+        The original replaces each choice that XLA does not take and that
         `Alternatives.duplicates_compared` marks, unless `duplicate_compared` allows it.
         """
         alternatives = self.alternatives(prefix)
@@ -143,13 +145,13 @@ class Game:
         return np.where(is_marked & (decisions != self.default(prefix)), 0, decisions)
 
     def complete(self, prefix: Prefix = ()) -> Prefix:
-        """`prefix`, and XLA's own decisions at all stops after it."""
+        """`prefix`, and XLA's own decisions at all decision points after it."""
         while len(prefix) < len(self.stops):
             prefix = (*prefix, self.default(prefix))
         return prefix
 
     def ask_policy(self, policy: Policy, prefix: Prefix = ()) -> Int64Array:
-        """[A] what a policy decides at the stop after `prefix`, where `admissible`.
+        """[A] a policy's `admissible` decisions at the decision point after `prefix`.
 
         Raises:
             HloEnvError: as `alternatives`, or the policy fails.
@@ -157,7 +159,7 @@ class Game:
         return self.admissible(prefix, as_decisions(policy(self.alternatives(prefix))))
 
     def follow_policy(self, policy: Policy) -> Prefix:
-        """A complete prefix: what a policy decides at one stop after the other.
+        """A complete prefix: a policy's decisions at all decision points, in order.
 
         Raises:
             HloEnvError: as `alternatives`, or the policy fails.
@@ -168,21 +170,21 @@ class Game:
         return prefix
 
     def carry(self, decided: Prefix, prefix: Prefix) -> Prefix:
-        """A complete prefix that starts with `prefix` and goes on as `decided` does."""
+        """A complete prefix that starts with `prefix` and continues as `decided`."""
         while len(prefix) < len(self.stops):
             prefix = (*prefix, self.follow(decided, prefix))
         return prefix
 
     def follow(self, decided: Prefix, prefix: Prefix) -> Int64Array:
-        """[A] what `decided` decides at the stop after `prefix`.
+        """[A] the decisions of `decided` at the decision point after `prefix`.
 
-        Where the alternatives are others now, each one with the same site takes the
-        choice that is like the one before; the rest take XLA's own. What is decided of
-        a whole computation stays, whichever instruction stands for it.
+        If the alternatives differ, each one with the same site takes the choice with
+        the same description as before; the rest take XLA's own. Decisions about a
+        whole computation are kept, whichever instruction represents it.
 
         Args:
-            decided: a prefix with more stops than `prefix`.
-            prefix: what is decided instead of the first of them.
+            decided: a longer prefix than `prefix`.
+            prefix: decisions that replace the first ones of `decided`.
         """
         stop = len(prefix)
         return self.translate(decided[:stop], decided[stop], prefix)
@@ -190,7 +192,7 @@ class Game:
     def translate(
         self, before: Prefix, decisions: Int64Array, prefix: Prefix
     ) -> Int64Array:
-        """[A] decisions at the stop after `before`, for the one after `prefix`."""
+        """[A] decisions after `before`, translated to the point after `prefix`."""
         if _key(before) == _key(prefix):
             return decisions.copy()
         then = self._position(before)
@@ -206,9 +208,9 @@ class Game:
         return translated
 
     def canonical(self, decided: Prefix) -> Prefix:
-        """`decided`, without the decisions that make no difference.
+        """`decided`, without irrelevant decisions.
 
-        Those keep the original (0) or, where all is left to XLA, are left to it (-1).
+        Those become 0 (the original) or, if the default is undecided, -1.
         """
         return tuple(
             np.where(
@@ -220,21 +222,22 @@ class Game:
         )
 
     def play(self, decided: Prefix) -> HloModule:
-        """The module with all stops decided, at its place in XLA's pipeline.
+        """The module with all decisions applied, at its position in XLA's pipeline.
 
         Args:
             decided: a complete prefix.
         """
         if len(decided) != len(self.stops):
             raise ArgumentError(
-                f"the game has {len(self.stops)} stops, and {len(decided)} are decided"
+                f"the prefix has decisions for {len(decided)} decision points; to be "
+                f"played it must have them for all {len(self.stops)}"
             )
         return self.alternatives(decided[:-1]).apply(decided[-1], partial=True)
 
     def fingerprint(self, decided: Prefix) -> str:
-        """What tells the result of `play` from others; remembered.
+        """Identity of the result of `play`; cached.
 
-        Its fingerprint, and what XLA must not do to it from then on.
+        Its fingerprint, and a hash of the rewrites that XLA must not make later.
         """
         key = _key(decided)
         if key not in self._fingerprints:
@@ -242,15 +245,16 @@ class Game:
         return self._fingerprints[key]
 
     def episode(self, decided: Prefix) -> HloEnv:
-        """The same as an environment, whose trace can be saved and replayed.
+        """The episode as an environment, whose trace can be saved and replayed.
 
         Raises:
-            ArgumentError: the game was made of alternatives, not of a module.
+            ArgumentError: the game was made from alternatives, not from a module.
         """
         if self._is_given:
             raise ArgumentError(
-                "this game was made by Game.of(alternatives), so it does not know how "
-                "its module was reached; decide in the environment of the alternatives"
+                "this game was made by Game.of(alternatives), which does not record "
+                "how its module was made; apply the decisions in the environment of "
+                "the alternatives"
             )
         env = HloEnv(self.module)
         for stop, decisions in zip(self.stops, decided, strict=True):
@@ -276,35 +280,35 @@ class Game:
 
 
 class _Position:
-    """What is to be decided after a prefix, and how to find it again elsewhere."""
+    """The alternatives after a prefix, with keys to match them to other captures."""
 
     def __init__(self, alternatives: Alternatives) -> None:
         self.alternatives = alternatives
 
     @cached_property
     def names(self) -> list[tuple[object, ...]]:
-        """For each alternative, what its choices look like."""
+        """For each alternative, descriptions of its choices."""
         return [_names(alternative) for alternative in self.alternatives]
 
     @cached_property
     def sites(self) -> list[tuple[Site, ...]]:
-        """For each alternative, where it stands."""
+        """For each alternative, its sites."""
         return [each.sites for each in self.alternatives]
 
     @cached_property
     def of_computation(self) -> dict[str, int]:
-        """The alternative about each computation as a whole."""
+        """The alternative for each whole computation."""
         if set(self.alternatives.pass_names) != _OF_COMPUTATIONS:
             return {}
         return {sites[0].computation: index for index, sites in enumerate(self.sites)}
 
     @cached_property
     def index(self) -> dict[object, int]:
-        """The alternative at each place."""
+        """The alternative at each site."""
         return {site: index for index, site in enumerate(self.sites)}
 
     def choices(self, decisions: Int64Array) -> dict[object, object]:
-        """What is chosen at each place that is not left to XLA."""
+        """The choice at each decided site."""
         return {
             site: self.names[index][choice]
             for index, (site, choice) in enumerate(
@@ -315,7 +319,7 @@ class _Position:
 
 
 def _names(alternative: Alternative) -> tuple[object, ...]:
-    """One name for each choice; of those that look the same, the first, the second."""
+    """One name per choice; choices with equal descriptions are numbered."""
     seen: Counter[object] = Counter()
     names = []
     for each in alternative.choices:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""XLA's own compiler, paused in front of each of its passes.
+"""XLA's own compiler, paused before each of its passes.
 
     with hloenv.intercept(module, target="cpu") as pipeline:
         for stage in pipeline:
@@ -7,8 +7,9 @@
             stage.apply_alternatives(policy(alternatives))
     optimized = pipeline.module
 
-Every pass of the production pipeline, in its real place, as the compiler itself made
-it: passes that no catalog holds, too, and those of XLA's GPU compiler without a GPU.
+Every pass of the production pipeline, at its position in the pipeline, as the compiler
+constructed it: also passes that `list_passes` lacks, and those of XLA's GPU compiler,
+without a GPU.
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ if TYPE_CHECKING:
 
 
 def gpu_targets() -> tuple[str, ...]:
-    """The GPU models that `intercept` knows by name, sorted."""
+    """Names of the GPU models that `intercept` supports, sorted."""
     return tuple(core.gpu_target_names())
 
 
 def intercept(
     module: HloModule | str | os.PathLike[str], *, target: str = "cpu"
 ) -> Interception:
-    """Starts XLA's compiler on a module, paused in front of its first pass.
+    """Starts XLA's compiler on a module, paused before its first pass.
 
     Args:
-        module: as JAX lowers it; left as it is.
+        module: as JAX lowers it; not modified.
         target: "cpu", a GPU model ("h100", "a100", ...; `gpu_targets()` has all), or
             the text of a GpuTargetConfigProto. GPUs need the XLA of `hloenv[cuda]`
             and no GPU.
@@ -51,7 +52,7 @@ def intercept(
         The pipeline: iterate over its stages, and close it, or use it in a `with`.
 
     Raises:
-        TargetError: there is no such target, or this XLA cannot compile for it.
+        TargetError: the target does not exist, or this XLA cannot compile for it.
     """
     return Interception(as_module(module), target)
 
@@ -61,12 +62,12 @@ class LiveStage:
 
     Attributes:
         name: XLA's name of the pass.
-        path: its name behind those of the pipelines around it, joined by "/".
-        index: how many stages the caller saw before it; those that `run_until` ran
-            do not count.
-        occurrence: which run of this name it is, from 1.
-        path_occurrence: which run of this path it is, from 1.
-        changed: what the pass said when it ran (or whether anything was accepted);
+        path: its name after those of the enclosing pipelines, joined by "/".
+        index: number of stages that the caller saw before it, without those that
+            `run_until` ran.
+        occurrence: number of the run of this name, from 1.
+        path_occurrence: number of the run of this path, from 1.
+        changed: whether the pass reported a change (or a decision was accepted);
             None until then.
     """
 
@@ -84,63 +85,63 @@ class LiveStage:
 
     @property
     def is_open(self) -> bool:
-        """Whether the compiler still waits in front of this pass."""
+        """Whether the compiler is still paused before this pass."""
         return self._pipeline._stage is self
 
     @property
     def module(self) -> HloModule:
-        """The module as the pass will see it.
+        """The input of the pass.
 
         Raises:
-            InterceptError: the compiler has gone on, and nobody had looked.
+            InterceptError: the compiler has continued, and `module` was not read
+                before.
         """
         if self._module is None:
-            self._check_open("its module was not asked for while it waited")
+            self._check_open("read `module` while the stage is open")
             self._module = HloModule._wrap(self._pipeline._core.module())
         return self._module
 
     def get_alternatives(self, *others: str | Pass | Pipeline) -> Alternatives:
-        """What this very pass would do. Changes nothing.
+        """The rewrites of this pass. Leaves the module unchanged.
 
         Args:
-            others: passes of hloenv's to capture along with it; competing rewrites
-                become choices of one alternative. The stage's pass goes by its own
-                name.
+            others: passes to capture jointly with it; competing rewrites become
+                choices of one alternative. The stage's pass has its own name.
 
         Raises:
-            InterceptError: the compiler has gone on.
+            InterceptError: the compiler has continued.
             PassError: the pass fails on this module, or the module is scheduled and
                 there are `others`.
         """
-        self._check_open("there is nothing to capture any more")
+        self._check_open("capture while the stage is open")
         specs = [to_core(as_pipeline(each)) for each in others]
         return Alternatives(self._pipeline._core.capture(specs), owner=self)
 
     def apply_alternatives(
         self, decisions: Decisions, alternatives: Alternatives | None = None
     ) -> bool:
-        """Takes decisions of the caller's in the place of the pass.
+        """Applies decisions instead of the pass.
 
-        Decisions that are just what the pass would do let it run.
+        If the decisions equal those of the pass, the pass runs.
 
         Args:
             decisions: [A] integers; 0 keeps the original.
             alternatives: of this stage's latest capture, which is the default.
 
         Returns:
-            Whether anything changed, which is what the compiler is told.
+            Whether the module changed, as reported to the compiler.
 
         Raises:
-            DecisionError: wrong length, type or range; or a whole pass is accepted
-                that is not the stage's own.
-            InterceptError: the compiler has gone on.
-            StaleAlternativesError: they are of another capture.
+            DecisionError: wrong length, type or range; or an indivisible pass other
+                than the stage's own is accepted.
+            InterceptError: the compiler has continued.
+            StaleAlternativesError: they belong to another capture.
         """
-        self._check_open("nothing can be decided any more")
+        self._check_open("decide while the stage is open")
         array = as_decisions(decisions)
         if not isinstance(alternatives, Alternatives | None):
             raise TypeError(
-                "alternatives are what get_alternatives() returned, not "
+                "alternatives must be the result of get_alternatives(), got "
                 f"{type(alternatives).__name__}"
             )
         capture = None if alternatives is None else alternatives._capture
@@ -153,29 +154,30 @@ class LiveStage:
         return self._answered()
 
     def run(self) -> bool:
-        """Lets the pass run; returns whether it says that it changed something.
+        """Runs the pass; returns whether it reports a change.
 
         Raises:
-            InterceptError: the compiler has gone on.
+            InterceptError: the compiler has continued.
             CompileError: the pass failed, which ends the compile.
         """
-        self._check_open("it cannot run again")
+        self._check_open("run the pass while the stage is open")
         self._pipeline._core.run()
         return self._answered()
 
     def skip(self) -> None:
-        """Leaves the pass out; the compiler is told that nothing changed.
+        """Skips the pass and reports no change to the compiler.
 
-        What comes later may rely on it: XLA may fail, and in rare cases never end,
-        without a pass that `needed_passes()` lists; a PositionWarning says so.
+        Later passes may depend on it: without a pass that `needed_passes()` lists, XLA
+        may fail or, in rare cases, not terminate; a PositionWarning says so.
 
         Raises:
-            InterceptError: the compiler has gone on.
+            InterceptError: the compiler has continued.
         """
-        self._check_open("it cannot be skipped any more")
+        self._check_open("skip the pass while the stage is open")
         if self.name in {each.name for each in needed_passes()}:
             warnings.warn(
-                f"XLA cannot do without {self.name!r}, and may fail or never end",
+                f"XLA requires the skipped pass {self.name!r}: it may fail or not "
+                "terminate; run the pass instead",
                 PositionWarning,
                 stacklevel=2,
             )
@@ -190,19 +192,18 @@ class LiveStage:
     def _check_open(self, consequence: str) -> None:
         if not self.is_open:
             raise InterceptError(
-                f"the compiler has gone on from stage {self.index} ({self.path}); "
-                f"{consequence}"
+                f"the compiler is past stage {self.index} ({self.path}); {consequence}"
             )
 
     def __repr__(self) -> str:
-        state = "waiting" if self.is_open else f"changed={self.changed}"
+        state = "paused" if self.is_open else f"changed={self.changed}"
         return f"<stage {self.index}: {self.path} ({self.occurrence}), {state}>"
 
 
 class Interception:
-    """A compile that waits for answers; see `intercept`.
+    """A compile that pauses before each pass; see `intercept`.
 
-    Iterating gives the stages in order. A stage that the loop leaves unanswered runs.
+    Iterating gives the stages in order. A stage without a decision runs natively.
     """
 
     def __init__(self, module: HloModule, target: str) -> None:
@@ -213,7 +214,7 @@ class Interception:
         self._num_stages = 0
         self._is_waiting = False
         self._stage: LiveStage | None = None
-        # Also at exit: a thread must not outlive what it works with.
+        # Also at exit: the compile's thread must not outlive its data.
         self._finalizer = weakref.finalize(self, self._core.close)
         try:
             self._advance()
@@ -223,7 +224,7 @@ class Interception:
 
     @property
     def stage(self) -> LiveStage | None:
-        """The stage that waits; None when the pipeline has ended."""
+        """The paused stage; None after the end of the pipeline."""
         self._catch_up()
         return self._stage
 
@@ -240,35 +241,36 @@ class Interception:
         return self._module
 
     def run_until(self, where: str, *, occurrence: int = 1) -> LiveStage:
-        """Runs the waiting pass and all others natively up to a stage.
+        """Runs the paused pass and all later ones natively up to a stage.
 
         Args:
-            where: name or end of the path of a pass, or of a pipeline, which stands
-                for its first pass.
-            occurrence: which arrival there, counted from here, from 1.
+            where: name or end of the path of a pass, or of a pipeline, which means
+                its first pass.
+            occurrence: how often the pipeline reaches it from here, from 1.
 
         Raises:
-            PositionError: the pipeline ended without coming by.
+            PositionError: the pipeline does not reach the stage.
         """
         if not where.strip("/") or occurrence < 1:
             raise PositionError(
-                "run_until takes the name or path of a pass and an occurrence from 1, "
-                f"not {where!r} and {occurrence}"
+                "run_until needs the name or path of a pass and an occurrence >= 1, "
+                f"got {where!r} and {occurrence}"
             )
         self._catch_up()
         if self._stage is None:
-            raise InterceptError("XLA's pipeline has ended; there is nothing to run")
+            raise InterceptError("XLA's pipeline has ended; call intercept again")
         self._core.run_until(where, occurrence)
         self._advance()
         if self._stage is None:
             raise PositionError(
-                f"XLA's pipeline for target {self.target!r} ended without coming by "
-                f"{where!r} {'again' if occurrence == 1 else f'{occurrence} times'}"
+                f"XLA's pipeline for target {self.target!r} did not reach {where!r} "
+                f"{'again' if occurrence == 1 else f'{occurrence} more times'}; "
+                "iterate over the stages to see their paths"
             )
         return self._stage
 
     def finish(self) -> HloModule:
-        """Runs all that is left natively; returns the optimized module.
+        """Runs all remaining passes natively; returns the optimized module.
 
         Raises:
             CompileError: a pass failed.
@@ -280,7 +282,7 @@ class Interception:
         return self.module
 
     def close(self) -> None:
-        """Ends the compile in front of its next pass, if it has not ended."""
+        """Ends the compile before its next pass, if it has not ended."""
         self._stage = None
         self._is_waiting = False
         self._finalizer()
@@ -292,7 +294,7 @@ class Interception:
         self._catch_up()
 
     def _catch_up(self) -> None:
-        """Waits, unless that has been done; Ctrl-C may have ended an earlier wait."""
+        """Waits for the next stage, also after Ctrl-C has interrupted a wait."""
         if not self._is_waiting:
             return
         arrival = self._core.wait()

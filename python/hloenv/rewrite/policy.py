@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a policy is, and XLA's own pass among the captured ones."""
+"""The protocol of policies, and XLA's own pass among the captured ones."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .alternatives import Alternatives, Decisions
 
 
 def xla_pass(alternatives: Alternatives) -> str:
-    """The first captured pass that is XLA's own and no candidate pass; "" for none."""
+    """The first captured pass of XLA that is not a candidate pass; "" for none."""
     for name in alternatives.pass_names:
         try:
             is_candidate = describe_pass(name).candidate
         except UnknownPassError:
-            # A pipeline, or a pass that only XLA's own compiler has.
+            # A pipeline, or a compiler-owned pass.
             is_candidate = False
         if not is_candidate:
             return name
@@ -24,13 +24,13 @@ def xla_pass(alternatives: Alternatives) -> str:
 
 
 class Policy(Protocol):
-    """Decides what a dry run found.
+    """Maps the alternatives of a capture to decisions.
 
-    A policy may keep state from call to call (a random generator, a budget) but not
-    change the alternatives. One that draws random numbers takes its seed where it is
-    made, so that the same seed gives the same decisions.
+    A policy may keep state between calls (a random generator, a budget) but must not
+    change the alternatives. A random policy takes its seed at construction, so that
+    the same seed gives the same decisions.
     """
 
     def __call__(self, alternatives: Alternatives, /) -> Decisions:
-        """[A] integers, the choice taken at each alternative; 0 is the original."""
+        """[A] integers, the choice at each alternative; 0 is the original."""
         ...

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A laboratory for modules that may kill: XLA works in a child process.
+"""A sandbox for untrusted modules: XLA runs in a child process.
 
-XLA ends its process with a failed CHECK where it meets what it did not expect, and some
-texts make it divide by zero or loop for ever. In a lab that is an exception:
+XLA ends its process with a CHECK failure on input that it does not expect, and some
+texts make it divide by zero or loop for ever. In a sandbox that is an exception:
 
-    with hloenv.isolated(timeout_s=60, max_memory_bytes=4 << 30) as lab:
-        module = lab.load("unknown.hlo")            # InvalidModuleError if XLA dies
-        result = lab.run_passes(module, "algsimp", "cse").module
-        num_choices = lab.check_alternatives(result, "fusion")
-        text = lab.call("mypackage.tools:shrink", result, steps=3)
+    with hloenv.isolated(timeout_s=60, max_memory_bytes=4 << 30) as sandbox:
+        module = sandbox.load("unknown.hlo")     # InvalidModuleError if XLA crashes
+        result = sandbox.run_passes(module, "algsimp", "cse").module
+        num_choices = sandbox.check_alternatives(result, "fusion")
+        text = sandbox.call("mypackage.tools:shrink", result, steps=3)
 
 One child serves all calls, so that only the first one waits for XLA's libraries to load
-(about a second). After a death or a timeout the next call starts another child.
+(about a second). After a crash or a timeout the next call starts another child.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ Source = HloModule | str | bytes | os.PathLike[str]
 class Sandbox:
     """Runs calls in a child process; made by `isolated`.
 
-    Every method raises what the work itself raised, or else
+    Every method raises the exception of the work itself, or
 
-    * WorkerError: the process died; the message holds XLA's last words;
-    * MeasureTimeout: the call took too long, and the process has been ended.
+    * WorkerError: the process crashed; the message holds XLA's last log lines;
+    * MeasureTimeout: the call reached its time limit, and the process was ended.
 
     Not for several threads at the same time.
     """
@@ -61,8 +61,8 @@ class Sandbox:
                 HloModule is verified.
 
         Raises:
-            ParseError: this is no module.
-            InvalidModuleError: XLA's verifier refuses it, or XLA dies of it.
+            ParseError: the source is not a module.
+            InvalidModuleError: XLA's verifier rejects it, or XLA crashes on it.
             FileNotFoundError: there is no such file.
         """
         content = source if isinstance(source, HloModule) else _read(source)
@@ -70,8 +70,8 @@ class Sandbox:
             self._call(_probe, content)
         except WorkerError as error:
             if self._child is not None or self._is_closed:
-                raise  # XLA lives: something else is wrong
-            raise InvalidModuleError(f"XLA dies of this module: {error}") from error
+                raise  # the child still runs, so XLA has not crashed
+            raise InvalidModuleError(f"XLA crashed on this module: {error}") from error
         except ParseError as error:
             raise ParseError(f"{_named(source)}{error}") from None
         if isinstance(content, HloModule):
@@ -104,7 +104,7 @@ class Sandbox:
     def apply_alternatives(
         self, module: Source, decisions: Decisions, *passes: str | Pass | Pipeline
     ) -> HloModule:
-        """Captures `passes` and takes `decisions`; the result comes back.
+        """Captures `passes`, applies `decisions` and returns the result.
 
         Raises:
             DecisionError: wrong length, type or range.
@@ -118,19 +118,19 @@ class Sandbox:
         """Calls a function in the child.
 
         Args:
-            function: "package.module:name", which the child has to be able to import:
-                a function of `__main__` cannot be called. It finds what this process
-                finds, what lies in the current folder after everything else.
-            args: arguments; like the result, anything that can be pickled, modules,
-                passes and arrays included.
+            function: "package.module:name", which the child must be able to import, so
+                not a function of `__main__`. The child has this process's import path
+                and, last, the current folder.
+            args: arguments; like the result, they must pickle, as modules, passes and
+                arrays do.
             kwargs: likewise.
 
         Raises:
-            WorkerError: also where the function raised something that is no
+            WorkerError: also if the function raised an exception that is not an
                 HloEnvError; the message names it.
         """
         if self._is_closed:
-            raise WorkerError("this lab is closed: use it inside its 'with' block")
+            raise WorkerError("this sandbox is closed; use it inside its 'with' block")
         if self._child is None:
             self._child = Child(
                 max_memory_bytes=self._max_memory_bytes, with_current_folder=True
@@ -168,15 +168,15 @@ class Sandbox:
 def isolated(
     *, timeout_s: float | None = 300.0, max_memory_bytes: int | None = None
 ) -> Sandbox:
-    """A lab: what kills XLA there is an exception here.
+    """A sandbox: a crash of XLA in it raises an exception in this process.
 
     Args:
-        timeout_s: how long one call may take, in seconds; None for no limit.
-        max_memory_bytes: how much memory the child may allocate, its libraries' few
-            hundred MB included; None for no limit.
+        timeout_s: time limit of one call, in seconds; None for no limit.
+        max_memory_bytes: memory that the child may allocate, including a few hundred
+            MB for its libraries; None for no limit.
 
     Raises:
-        ArgumentError: less memory than XLA's libraries need.
+        ArgumentError: the limit is less than XLA's libraries need.
     """
     check_memory(max_memory_bytes)
     return Sandbox(timeout_s=timeout_s, max_memory_bytes=max_memory_bytes)
@@ -203,11 +203,11 @@ def _named(source: Source) -> str:
     return ""
 
 
-# What the child does.
+# Runs in the child.
 
 
 def _probe(content: HloModule | str | bytes) -> None:
-    """Whatever any caller does first with a module."""
+    """The operations that callers run first on a module."""
     module = content if isinstance(content, HloModule) else read_text_or_proto(content)
     module.verify()
     module.fingerprint()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Episodes as data: what was decided on which module, so that anyone can repeat it."""
+"""Episodes as data: a module and its decisions, for replay."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ FORMAT_WITH_METADATA = "hloenv-trace-1"
 
 
 def text_hash(module: HloModule, *, format_: str = FORMAT) -> str:
-    """SHA-256 of the module's text: unlike a fingerprint it sees names and order.
+    """SHA-256 of the module's text; unlike a fingerprint, it covers names and order.
 
-    It does not see metadata, which say from which lines of which files the instructions
-    come: the same function, lowered from another place, has the same hash.
+    It does not cover metadata (source files and lines): the same function, lowered
+    from another source line, has the same hash.
 
     Args:
         module: any.
@@ -39,7 +39,7 @@ def text_hash(module: HloModule, *, format_: str = FORMAT) -> str:
 
 @dataclass(frozen=True)
 class ModuleId:
-    """Says which module, twice: passes see an order that fingerprints do not."""
+    """Identity of a module: passes depend on an order that fingerprints ignore."""
 
     fingerprint: str
     text_sha256: str
@@ -58,7 +58,7 @@ class Step:
         kind: "run", "decide" or "run-until".
         passes: the pipelines that ran or were captured, as JSON.
         decisions: of a "decide" step, one for each alternative.
-        place: of a "run-until" step: where, and which arrival there.
+        place: of a "run-until" step: position and occurrence.
     """
 
     kind: str
@@ -73,7 +73,7 @@ class Trace:
 
     Attributes:
         start: the module that the episode started with.
-        end: the module that it led to.
+        end: the module at its end.
         steps: in order.
         tensorflow: version of the TensorFlow whose XLA ran.
         format: what the text hashes of `start` and `end` cover.
@@ -91,7 +91,7 @@ class Trace:
 
     @classmethod
     def from_json(cls, text: str) -> Trace:
-        """Reads what `to_json` wrote; other keys do not matter.
+        """Reads the text of `to_json`; other keys are ignored.
 
         Raises:
             TraceError: this is not a trace, or one of an unknown format.
@@ -99,14 +99,14 @@ class Trace:
         try:
             data = json.loads(text)
         except (TypeError, ValueError, RecursionError) as error:
-            raise TraceError(f"this is not a trace, for it is not JSON: {error}") from (
+            raise TraceError(f"this is not a trace: it is not JSON: {error}") from (
                 error
             )
         format_ = _field(data, "a trace", "format", str)
         if format_ not in (FORMAT, FORMAT_WITH_METADATA):
             raise TraceError(
-                f"this is not a trace that this version reads: its format is "
-                f"{format_[:40]!r}, not {FORMAT!r} or {FORMAT_WITH_METADATA!r}"
+                f"the trace has format {format_[:40]!r}; this version reads {FORMAT!r} "
+                f"and {FORMAT_WITH_METADATA!r}"
             )
         return cls(
             start=_module_id(_field(data, "a trace", "start", dict)),
@@ -132,19 +132,19 @@ class Trace:
             text = Path(path).read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
             raise TraceError(
-                f"{os.fspath(path)} is not a trace, for it is not UTF-8 text: {error}"
+                f"{os.fspath(path)} is not a trace: it is not UTF-8 text: {error}"
             ) from None
         return cls.from_json(text)
 
 
 def _field(data: Any, what: str, name: str, type_: type) -> Any:
-    """`data[name]`, which has to be of this very type."""
+    """`data[name]`, which must have exactly this type."""
     if not isinstance(data, dict) or name not in data:
-        raise TraceError(f"this is not a trace: {what} is an object with {name!r}")
+        raise TraceError(f"this is not a trace: {what} must be an object with {name!r}")
     value = data[name]
     if type(value) is not type_:
         raise TraceError(
-            f"this is not a trace: {name!r} of {what} is a {type_.__name__}, not "
+            f"this is not a trace: {name!r} of {what} must be a {type_.__name__}, got "
             f"{repr(value)[:80]}"
         )
     return value
@@ -160,14 +160,14 @@ def _module_id(data: Any) -> ModuleId:
 def _step(data: Any) -> Step:
     decisions = _field(data, "a step", "decisions", list)
     if any(type(each) is not int for each in decisions):
-        raise TraceError("this is not a trace: the decisions of a step are integers")
+        raise TraceError("this is not a trace: a step's decisions must be integers")
     place = data.get("place")
     if place is not None and (
         not isinstance(place, list) or [type(each) for each in place] != [str, int]
     ):
         raise TraceError(
-            "this is not a trace: the place of a step is null, or a pass and which "
-            f"arrival there, not {repr(place)[:80]}"
+            "this is not a trace: the place of a step must be null or [pass, "
+            f"occurrence], got {repr(place)[:80]}"
         )
     return Step(
         _field(data, "a step", "kind", str),

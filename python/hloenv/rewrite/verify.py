@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Proving alternatives equal, in XLA's evaluator."""
+"""Checks numerically, in XLA's evaluator, that choices equal their originals."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from ..runtime.random_inputs import random_inputs
 from ..runtime.upcast import upcast_inputs, upcast_to_float64
 from .alternatives import Alternatives
 
-# Relative differences in float64: below the first nothing is left to explain, and
-# beyond the second it is no rounding of a constant to another type.
+# Relative differences in float64: below the first they are float64 rounding; above the
+# second they cannot be the rounding of a constant to another type.
 _FLOAT64_ROUNDING, _ROUNDED_CONSTANT = 1e-9, 1e-2
 
 
@@ -36,10 +36,10 @@ class ChoiceError:
             loops, iterations, where the original is a number; inf where the choice is
             NaN there.
         relative: the same over the largest |original| of that array.
-        num_evaluations: how often both were computed; 0 if nothing reached them, as
+        num_evaluations: how often both were computed; 0 if they were not reached, as
             in a branch that was not taken.
         num_nans_lost: elements that are NaN in the original alone, over all sites and
-            iterations: XLA's simplifier takes 0 * x for 0, whatever x is.
+            iterations: XLA's simplifier rewrites 0 * x to 0 for any x.
     """
 
     alternative: int
@@ -63,20 +63,20 @@ def verify_alternatives(
     included; alternatives of kind "pass" take one more for each choice.
 
     Args:
-        alternatives: what a dry run found.
+        alternatives: the result of a capture.
         inputs: one array for each input of the module; random ones by default.
         seed: of the random inputs.
-        float64: compute the same originals and choices in float64 instead, where a
-            choice that only rounds differently agrees to some 1e-14 (1e-6 where a pass
-            has folded constants of another type), and a wrong one still does not.
+        float64: compute the same originals and choices in float64 instead, where
+            choices that differ only by rounding agree to about 1e-14 (1e-6 if a pass
+            has folded constants of another type), and wrong ones do not.
 
     Returns:
         One record for each choice above 0, by alternative, then choice.
 
     Raises:
-        ArgumentError: the inputs do not fit, or the alternatives cannot be written in
-            float64 (`upcast_to_float64`).
-        ExecuteError: the evaluator does not know an instruction.
+        ArgumentError: the inputs do not match the module, or the alternatives cannot
+            be upcast to float64 (`upcast_to_float64`).
+        ExecuteError: the evaluator does not support an instruction.
     """
     module = HloModule._wrap(alternatives._capture.module())
     if inputs is None:
@@ -94,12 +94,11 @@ def verify_alternatives(
 def _verify_in_float64(
     alternatives: Alternatives, inputs: Sequence[Any]
 ) -> list[ChoiceError]:
-    """Upcasts the alternative graph, so that the rewrites are the very same ones.
+    """Upcasts the alternative graph, so that the rewrites are the same ones.
 
-    Constants that a pass has folded are still rounded as the module's own type is, and
-    where numbers cancel that shows. So what differs by no more than such a rounding may
-    explain is replaced by the same rewrite of the upcast module, where the passes find
-    it there.
+    Constants that a pass has folded keep the rounding of the module's own type, which
+    cancellation amplifies. A choice whose difference such a rounding can explain is
+    therefore replaced by the same rewrite of the upcast module, if it is found there.
     """
     graph = upcast_to_float64(alternatives.module)
     arrays = upcast_inputs(graph, inputs)
@@ -136,7 +135,7 @@ def _key(record: ChoiceError) -> tuple[int, int]:
 def _names_of(
     alternatives: Alternatives, records: Sequence[ChoiceError]
 ) -> dict[tuple[int, int], tuple[object, ...]]:
-    """What tells a choice in another capture: where it stands, and what it is."""
+    """Keys that identify choices in another capture: their sites and descriptions."""
     names: dict[tuple[int, int], tuple[object, ...]] = {}
     for record in records:
         alternative = alternatives[record.alternative]
@@ -155,7 +154,7 @@ def _names_of(
 def _recaptured(
     alternatives: Alternatives, arrays: Sequence[Any]
 ) -> dict[tuple[object, ...], ChoiceError]:
-    """Errors of the choices that the passes find in the upcast module, by name."""
+    """Errors of the choices that the passes propose in the upcast module, by key."""
     wide = upcast_to_float64(HloModule._wrap(alternatives._capture.module()))
     specs = [to_core(each) for each in alternatives._pipelines]
     try:
@@ -170,7 +169,7 @@ def _recaptured(
     ]
     names = _names_of(Alternatives(capture), records)
     by_name = {names[_key(record)]: record for record in records}
-    # Two choices of one name cannot be told from each other.
+    # Choices with equal keys are ambiguous.
     counts = Counter(names.values())
     return {name: record for name, record in by_name.items() if counts[name] == 1}
 
@@ -215,21 +214,21 @@ def measure_rounding(
     *,
     num_runs: int,
 ) -> list[tuple[float, float]]:
-    """How far originals move when every rounding moves by one unit in the last place.
+    """Changes of the originals when every rounding is perturbed by 1 ulp.
 
     Args:
-        alternatives: what a dry run found.
-        indices: of the alternatives to look at.
+        alternatives: the result of a capture.
+        indices: of the alternatives to measure.
         inputs: one array for each input of the module.
-        num_runs: with perturbations; the worst of them counts.
+        num_runs: perturbed runs; the largest change counts.
 
     Returns:
         For each index the largest |difference|, and that over the largest |value|, as
-        in `ChoiceError`; inf where the last bit decides how often it is computed.
+        in `ChoiceError`; inf if the number of evaluations is sensitive to 1 ulp.
 
     Raises:
-        ArgumentError: the inputs do not fit.
-        ExecuteError: the evaluator does not know an instruction.
+        ArgumentError: the inputs do not match the module.
+        ExecuteError: the evaluator does not support an instruction.
     """
     module = HloModule._wrap(alternatives._capture.module())
     moves: list[tuple[float, float]] = core.measure_rounding(

@@ -46,16 +46,16 @@ def place_array(
 ) -> Array:
     """`value` as an array of exactly this shape, dtype and order in memory.
 
-    Copies only where it has to.
+    Copies only if necessary.
 
     Raises:
-        ArgumentError: the value has another shape or dtype, or is no array.
+        ArgumentError: the value has another shape or dtype, or is not an array.
     """
     array = _to_numpy(value, spec, name)
     if array.shape != spec.shape or array.dtype != spec.dtype:
         raise ArgumentError(
-            f"{name} is {array.dtype}{list(array.shape)}; the module takes "
-            f"{spec.dtype}{list(spec.shape)}: convert it first"
+            f"{name} is {array.dtype}{list(array.shape)}, but the module takes "
+            f"{spec.dtype}{list(spec.shape)}; convert it first"
         )
     placed = empty_aligned(spec.shape, spec.dtype, minor_to_major=minor_to_major)
     np.copyto(placed, array)
@@ -75,7 +75,7 @@ def _to_numpy(value: Any, spec: ArraySpec, name: str) -> Array:
             return np.from_dlpack(value)
         except (BufferError, RuntimeError, TypeError, ValueError) as error:
             reasons.append(str(error))
-    # DLPack lacks some types, such as bfloat16, that arrays can hand over themselves.
+    # DLPack lacks some types, such as bfloat16, that __array__ supports.
     if hasattr(value, "__array__"):
         try:
             return np.asarray(value)
@@ -84,5 +84,5 @@ def _to_numpy(value: Any, spec: ArraySpec, name: str) -> Array:
     because = f" ({'; '.join(reasons)})" if reasons else ""
     raise ArgumentError(
         f"{name} is a {type(value).__name__}, which cannot be read as an array on the "
-        f"host{because}; pass a numpy array or anything with __dlpack__"
+        f"host{because}; pass a numpy array or an object with __dlpack__"
     )

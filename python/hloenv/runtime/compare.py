@@ -14,7 +14,7 @@ from .._typing import Array
 from ..errors import ArgumentError, OutputMismatchError
 
 # Relative error that rewrites may cause, by element type: a few hundred roundings for
-# the wide types, a few for the narrow ones, which XLA computes in wider ones.
+# the wide types, a few for the narrow ones, which XLA upcasts.
 _TOLERANCES = {
     "f64": 1e-10,
     "c128": 1e-10,
@@ -28,19 +28,19 @@ _NARROW_TOLERANCE = 0.25
 
 @dataclass(frozen=True)
 class OutputComparison:
-    """How two lists of outputs differ, at the element where they differ most.
+    """Difference of two lists of outputs, at the element with the largest excess.
 
     Attributes:
         is_equal: every element of every leaf is within its tolerance; NaN equals NaN.
         num_leaves: leaves compared.
-        leaf: the leaf that differs most; None when there is no element to compare.
+        leaf: the leaf that differs most; None if there is no element to compare.
         index: the element of that leaf.
         expected: its value, as text.
         actual: the other value, as text.
         error: their absolute difference.
-        excess: error divided by what is allowed there; above 1 is a mismatch.
-        by_float64: whether what is allowed was measured against the same program in
-            float64, because the usual tolerance did not suffice.
+        excess: error divided by its tolerance; above 1 is a mismatch.
+        by_float64: whether the tolerance was measured against the same program in
+            float64, because the default tolerance was exceeded.
     """
 
     is_equal: bool
@@ -67,10 +67,10 @@ class OutputComparison:
         )
 
     def check(self) -> None:
-        """Does nothing when the outputs are equal.
+        """Raises if the outputs differ.
 
         Raises:
-            OutputMismatchError: they are not.
+            OutputMismatchError: the outputs differ by more than the tolerance.
         """
         if not self.is_equal:
             raise OutputMismatchError(str(self))
@@ -86,25 +86,25 @@ def compare_outputs(
     """Compares all leaves of two lists of outputs.
 
     An element may differ by `rtol` times the larger of its own size and the leaf's
-    root mean square, so that sums which cancel are held to the leaf's scale. Integers
-    and booleans have to be the same.
+    root mean square, so that sums with cancellation are compared at the leaf's scale.
+    Integers and booleans must be equal.
 
     Args:
         expected: the original's outputs.
         actual: the other outputs, same shapes and dtypes.
         rtol: relative tolerance of floats; by default by element type.
-        also: lists of outputs of the original for inputs that rounding might have
-            produced (`perturbed`), or of the original in float64. An element may
-            differ by ten times as much as it does in any of these, or as nine in ten
-            elements of its leaf do; integers of a leaf that differs here may differ as
-            often again.
+        also: lists of outputs of the original for inputs perturbed by 1 ulp
+            (`perturbed`), or of the original in float64. An element may differ by ten
+            times its difference in any of these, or ten times the 90 % quantile of its
+            leaf; integers of a leaf may differ in twice as many elements as here.
 
     Raises:
         ArgumentError: the lists differ in number, shapes or dtypes.
     """
     if len(expected) != len(actual):
         raise ArgumentError(
-            f"{len(actual)} outputs cannot be compared with {len(expected)}"
+            f"got {len(actual)} outputs to compare with {len(expected)}; the numbers "
+            "must be equal"
         )
     worst = OutputComparison(is_equal=True, num_leaves=len(expected))
     for leaf, (one, other) in enumerate(zip(expected, actual, strict=True)):
@@ -117,7 +117,8 @@ def compare_outputs(
             or one.dtype != other.dtype
         ):
             raise ArgumentError(
-                f"output {leaf} is {_describe(other)}, expected {_describe(one)}"
+                f"output {leaf} is {_describe(other)}, expected {_describe(one)}; "
+                "shapes and dtypes must be equal"
             )
         if one.size == 0:
             continue
@@ -152,7 +153,7 @@ def _excess(error: Array, allowed: Array) -> Array:
 def _errors(
     expected: Array, actual: Array, rtol: float | None, moved: list[Array]
 ) -> tuple[Array, Array]:
-    """Absolute differences and what is allowed, both float64 of the leaf's shape."""
+    """Absolute differences and tolerances, both float64 of the leaf's shape."""
     if expected.dtype.kind in "biu" or expected.dtype.name in ("int4", "uint4"):
         error = np.asarray(expected != actual, np.float64)
         budget = max((2 * int(np.sum(expected != each)) for each in moved), default=0)
@@ -172,9 +173,9 @@ def _errors(
             shift = np.zeros(error.shape)
             for each in moved:
                 moved_by = _difference(one, each.astype(wide))
-                # A NaN that comes or goes allows nothing.
+                # A NaN in only one of them does not raise the tolerance.
                 shift = np.maximum(shift, np.where(np.isfinite(moved_by), moved_by, 0))
-            # An element that rounding moves may by chance not have moved here.
+            # An element that is sensitive to rounding may be unchanged here by chance.
             common = float(np.quantile(shift, 0.9))
             allowed = allowed + 10.0 * np.maximum(shift, common)
     return error, allowed

@@ -38,23 +38,22 @@ def compile(
 
     Args:
         module: a module, HLO text or a path.
-        finish: what still runs before XLA's backend. "legalize": the rest of XLA's
-            pipeline from the module's place on, but for the rewrites that were rejected
-            and the passes that would redo them (`skip_rules`). "xla": XLA's whole
-            pipeline, whatever has been decided. "none": nothing, the module is final.
-        isolate: whether to compile in a child process first. XLA ends the process
-            over some modules that its backend cannot take; the child takes that blow
-            and it comes back as a CompileError. It takes the time of a second
-            compile. By default wherever this is not just what XLA does by itself:
-            `finish="none"`, modules on which passes have been decided, and modules
-            that hold fusions before layouts are assigned.
+        finish: the passes that run before XLA's backend. "legalize": the rest of XLA's
+            pipeline from the module's position, without the rejected rewrites and the
+            passes that would redo them (`skip_rules`). "xla": XLA's whole pipeline;
+            decisions are ignored. "none": no pass, the module is final.
+        isolate: whether to compile in a child process first. XLA's backend crashes on
+            some modules; in the child process, that becomes a CompileError. It takes
+            the time of a second compile. By default, this is on for modules that XLA
+            itself would not produce: with `finish="none"`, with decided passes, or
+            with fusions before layout assignment.
 
     Raises:
-        CompileError: XLA refuses the module, or dies of it, or nobody implements a
-            custom call in it.
+        CompileError: XLA rejects the module or crashes on it, or a custom call in it
+            has no implementation.
         ForkError: this process was forked from one that had compiled: start it with
             "spawn" or "forkserver".
-        PositionError: XLA does not come by the module's place again.
+        PositionError: the pipeline does not reach the module's position again.
     """
     module = as_module(module)
     _check_finish(finish)
@@ -77,7 +76,7 @@ def compile(
 
 
 def legalized(module: HloModule, finish: Finish) -> HloModule:
-    """The module that `compile` hands to XLA's backend.
+    """The module that XLA's backend compiles in `compile`.
 
     Raises:
         CompileError: as `compile`.
@@ -96,7 +95,7 @@ def legalized(module: HloModule, finish: Finish) -> HloModule:
 def _check_finish(finish: str) -> None:
     if finish not in get_args(Finish):
         raise CompileError(
-            f"finish is {finish!r}; it is one of {', '.join(get_args(Finish))}"
+            f"finish must be one of {', '.join(get_args(Finish))}, got {finish!r}"
         )
 
 
@@ -107,14 +106,14 @@ def _has_early_fusions(module: HloModule) -> bool:
 class Executable:
     """A compiled module as a function of arrays.
 
-    Any number of threads may call one executable at the same time; the GIL is free
-    while it runs.
+    Any number of threads may call one executable concurrently; it runs without the
+    GIL.
 
     Attributes:
-        module: what XLA's backend got.
+        module: the input of XLA's backend.
         input_specs: one for each flat leaf of the parameters.
         output_specs: one for each flat leaf of the result.
-        compile_ns: how long XLA's backend took, in nanoseconds.
+        compile_ns: time of XLA's backend, in nanoseconds.
     """
 
     __slots__ = (
@@ -146,9 +145,9 @@ class Executable:
         Args:
             *arrays: one for each flat leaf of the parameters, in order: numpy arrays
                 or anything with `__dlpack__`; Python numbers for scalars; None for
-                tokens. Numpy arrays that are aligned to 64 bytes (what executables
-                return is) are used in place, all others are copied. None of them is
-                changed, also where the module says that it overwrites them.
+                tokens. Numpy arrays that are aligned to 64 bytes (as the results of
+                executables are) are used in place, all others are copied. None of
+                them is modified, even if the module aliases them with its outputs.
 
         Returns:
             One new array for each flat leaf of the result, None for tokens.
@@ -167,12 +166,12 @@ class Executable:
         inputs: Sequence[Any] | None = None,
         warmup: int = 1,
     ) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """Times runs one after the other, without Python in between.
+        """Times consecutive runs, without Python in between.
 
         Args:
-            repeats: how many runs are timed.
+            repeats: number of timed runs.
             inputs: the arguments of all runs; by default `random_inputs`.
-            warmup: runs before the first that is timed.
+            warmup: untimed runs before the first timed one.
 
         Returns:
             [repeats] int64, the duration of each run in nanoseconds.
@@ -187,17 +186,17 @@ class Executable:
         warmup: int = 1,
         is_warm: bool = False,
     ) -> StepTimes:
-        """Times what XLA starts one by one: its kernels, copies, loops.
+        """Times the thunks of the executable: its kernels, copies and loops.
 
-        They run one after the other in XLA's order, also where XLA would run several
-        at the same time, and then once more as XLA runs them.
+        The thunks run sequentially in XLA's order, even if XLA would run several
+        concurrently, and then once more as XLA runs them.
 
         Args:
-            repeats: how many runs are timed.
+            repeats: number of timed runs.
             inputs: the arguments of all runs; by default `random_inputs`.
-            warmup: runs before the first that is timed.
-            is_warm: run each kernel twice and count the second run, which finds what
-                it reads in the caches, as behind the kernel that wrote it.
+            warmup: untimed runs before the first timed one.
+            is_warm: run each kernel twice and time the second run, whose operands are
+                in the caches, as after the kernel that wrote them.
         """
         arguments = tuple(random_inputs(self.module) if inputs is None else inputs)
         return StepTimes(
@@ -205,13 +204,13 @@ class Executable:
         )
 
     def copy(self) -> Executable:
-        """The same code once more, at another address.
+        """A copy of the code at another address.
 
-        Where code lies in memory changes how fast it runs, by some percent; timings
-        that matter are spread over several copies. Takes a hundredth of compiling.
+        The address of code changes its speed by some percent; accurate timings use
+        several copies. Takes about a hundredth of the time to compile.
 
         Raises:
-            CompileError: XLA cannot hand out this code.
+            CompileError: XLA cannot export this code.
         """
         return Executable(self._core.copy(), self.module, self.compile_ns)
 
@@ -223,12 +222,12 @@ class Executable:
 
 
 class StepTimes(NamedTuple):
-    """How long each step of an executable takes.
+    """Times of the thunks of an executable.
 
     Attributes:
-        names: of the instruction behind each of S steps.
-        durations_ns: [repeats, S] float64, of each step by itself, in nanoseconds.
-        totals_ns: [repeats] float64, of all of them as XLA runs them, in nanoseconds.
+        names: of the instruction of each of S thunks.
+        durations_ns: [repeats, S] float64, of each thunk alone, in nanoseconds.
+        totals_ns: [repeats] float64, of a whole run as XLA runs it, in nanoseconds.
     """
 
     names: list[str]
@@ -247,16 +246,16 @@ def time_runs(
 ) -> list[np.ndarray[Any, np.dtype[np.int64]]]:
     """Times several executables in rounds, in a random order in each.
 
-    What disturbs the machine for a while then disturbs all of them alike, and none of
-    them always follows the same.
+    A temporary disturbance of the machine then affects all of them equally, and the
+    executable that runs before each one varies.
 
     Args:
-        executables: what to time.
+        executables: the executables to time.
         inputs: the arguments of each; None for `random_inputs`.
-        repeats: how many rounds are timed.
-        warmup: rounds before the first that is timed.
-        batch: how often each executable runs for one duration, by default once; more
-            where one run is too short for the clock.
+        repeats: number of timed rounds.
+        warmup: untimed rounds before the first timed one.
+        batch: runs of each executable per duration, by default 1; more if one run is
+            too short for the clock.
         seed: of the order.
 
     Returns:
@@ -275,8 +274,8 @@ def time_runs(
 def _placer(
     specs: Sequence[ArraySpec], layouts: Sequence[Sequence[int]]
 ) -> Callable[[int, Any], Array]:
-    # Knows nothing of the executable: a cycle through C++ is never collected, and
-    # would keep the code for ever.
+    # Must not reference the executable: a cycle through C++ is never collected, so the
+    # code would never be freed.
     def place(index: int, value: Any) -> Array:
         return place_array(value, specs[index], layouts[index], f"argument {index}")
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Implementations of custom calls: jaxlib's, and your own.
 
-XLA calls LAPACK and other libraries through handlers that somebody registers under a
-name. jaxlib brings the handlers for what jax lowers to; hloenv registers them when a
-module first needs one.
+XLA calls LAPACK and other libraries through handlers that are registered under a name.
+jaxlib has the handlers for the custom calls of jax; hloenv registers them when a module
+first needs one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _STAGES = ("instantiate", "prepare", "initialize", "execute")
 _JAXLIB_MODULES = ("jaxlib.cpu._lapack", "jaxlib.cpu._sparse")
 
-# What register_jaxlib found; None before its first call.
+# The names that register_jaxlib has registered; None before its first call.
 _jaxlib_targets: frozenset[str] | None = None
 
 
@@ -36,14 +36,15 @@ def register_target(name: str, target: Any, *, api_version: int = 1) -> None:
         api_version: 1 for XLA's typed FFI, 0 for the older untyped convention.
 
     Raises:
-        ArgumentError: XLA refuses the handler, or another one has the name.
+        ArgumentError: XLA rejects the handler, or another handler has the name.
     """
     if api_version == 0:
         core.register_untyped_target(name, target)
         return
     if api_version != 1:
         raise ArgumentError(
-            f"api_version of {name!r} is {api_version}; it is 1 (typed FFI) or 0"
+            f"api_version of {name!r} must be 1 (typed FFI) or 0 (untyped), got "
+            f"{api_version}"
         )
     stages: Mapping[str, Any] = (
         target if isinstance(target, Mapping) else {"execute": target}
@@ -51,8 +52,8 @@ def register_target(name: str, target: Any, *, api_version: int = 1) -> None:
     unknown = sorted(set(stages) - set(_STAGES))
     if unknown or stages.get("execute") is None:
         raise ArgumentError(
-            f"the handler of {name!r} has stages {sorted(stages)}; it needs 'execute' "
-            f"and may have {', '.join(_STAGES[:-1])}"
+            f"the handler of {name!r} has stages {sorted(stages)}; it must have "
+            f"'execute' and may have {', '.join(_STAGES[:-1])}"
         )
     core.register_ffi_handler(name, *(stages.get(stage) for stage in _STAGES))
 
@@ -60,11 +61,11 @@ def register_target(name: str, target: Any, *, api_version: int = 1) -> None:
 def register_jaxlib() -> frozenset[str]:
     """Registers jaxlib's handlers for the CPU: LAPACK and sparse products.
 
-    Does its work once. jax itself is not imported.
+    Only the first call has an effect. jax itself is not imported.
 
     Returns:
-        The names that are now implemented; none when jaxlib or scipy, whose LAPACK
-        it calls, is not installed.
+        The registered names; none if jaxlib or scipy, whose LAPACK it calls, is not
+        installed.
     """
     global _jaxlib_targets
     if _jaxlib_targets is not None:
@@ -78,7 +79,7 @@ def register_jaxlib() -> frozenset[str]:
         except ImportError:
             continue
         for name, target in library.registrations().items():
-            # The name tells the convention: jaxlib before 0.5 has both.
+            # The name determines the convention: jaxlib before 0.5 has both.
             is_typed = name.endswith("_ffi") or isinstance(target, Mapping)
             register_target(name, target, api_version=int(is_typed))
             names.add(name)
@@ -87,6 +88,6 @@ def register_jaxlib() -> frozenset[str]:
 
 
 def register_for(module: HloModule) -> None:
-    """Registers what jaxlib implements of the custom calls that `module` makes."""
+    """Registers jaxlib's handlers if `module` has unimplemented custom calls."""
     if any(not target[2] for target in core.custom_call_targets(module._core)):
         register_jaxlib()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inputs for a module from files, or from whoever has them."""
+"""Inputs for a module, from files or arrays."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 def as_inputs(
     inputs: Sequence[Any] | str | os.PathLike[str] | None, module: HloModule
 ) -> list[Any] | None:
-    """Checks the inputs of a module, and reads them where a path is given.
+    """Checks the inputs of a module; reads them if a path is given.
 
     Args:
         inputs: one array for each flat leaf of the parameters, anything with
             `__array__`, None for tokens; a path for `load_inputs`; or None.
-        module: who takes them.
+        module: the module that takes them.
 
     Raises:
         ArgumentError: a wrong number of arrays, or wrong shapes or types.
@@ -38,8 +38,8 @@ def as_inputs(
     specs = module.input_specs()
     if len(inputs) != len(specs):
         raise ArgumentError(
-            f"{len(inputs)} inputs were given; the module takes {len(specs)}, one for "
-            "each flat leaf of its parameters"
+            f"got {len(inputs)} inputs; the module takes {len(specs)}; give one array "
+            "for each flat leaf of its parameters"
         )
     arrays: list[Any] = []
     for index, (value, spec) in enumerate(zip(inputs, specs, strict=True)):
@@ -49,8 +49,8 @@ def as_inputs(
         array = np.asarray(value)
         if array.shape != spec.shape or array.dtype != spec.dtype:
             raise ArgumentError(
-                f"input {index} is {array.dtype}{list(array.shape)}; the module takes "
-                f"{spec.dtype}{list(spec.shape)} there"
+                f"input {index} is {array.dtype}{list(array.shape)}, but the module "
+                f"takes {spec.dtype}{list(spec.shape)}; convert it first"
             )
         arrays.append(array)
     return arrays
@@ -63,7 +63,7 @@ def load_inputs(path: str | os.PathLike[str]) -> list[Any]:
     "0", "1", ... or "arr_0", "arr_1", ..., as `numpy.savez(path, *arrays)` writes them.
 
     Raises:
-        ArgumentError: another kind of file, or names that give no order.
+        ArgumentError: the file has another format, or the names give no order.
         ImportError: a .safetensors file without the package safetensors.
         OSError: the file cannot be read.
     """
@@ -80,14 +80,14 @@ def load_inputs(path: str | os.PathLike[str]) -> list[Any]:
             import safetensors.numpy
         except ImportError as error:
             raise ImportError(
-                f"to read {path} takes safetensors: pip install 'hloenv[store]'"
+                f"reading {path} needs safetensors: pip install 'hloenv[store]'"
             ) from error
         try:
             return _in_order(safetensors.numpy.load_file(path), path)
         except safetensors.SafetensorError as error:
             raise ArgumentError(f"{path} is not a .safetensors file: {error}") from None
     raise ArgumentError(
-        f"{path} is neither .npz nor .safetensors; save arrays with "
+        f"inputs must be a .npz or .safetensors file, got {path}; save arrays with "
         "numpy.savez(path, *arrays)"
     )
 
@@ -101,7 +101,8 @@ def _in_order(arrays: Mapping[str, Any], path: Path) -> list[Any]:
     }
     if sorted(numbers.values()) != list(range(len(arrays))):
         raise ArgumentError(
-            f"the names in {path} are {', '.join(sorted(arrays)[:6])}; they have to "
-            f"end with the numbers 0 to {len(arrays) - 1}, one each"
+            f"the names in {path} are {', '.join(sorted(arrays)[:6])}; they must end "
+            f"with the numbers 0 to {len(arrays) - 1}; save arrays with "
+            "numpy.savez(path, *arrays)"
         )
     return [arrays[name] for name in sorted(arrays, key=lambda name: numbers[name])]

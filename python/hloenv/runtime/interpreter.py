@@ -22,15 +22,16 @@ def as_bytes(arrays: Sequence[Any], specs: Sequence[ArraySpec]) -> list[Array]:
     """
     if len(arrays) != len(specs):
         raise ArgumentError(
-            f"the module takes {len(specs)} arrays, but {len(arrays)} were given"
+            f"got {len(arrays)} arrays; the module takes {len(specs)}; give one for "
+            "each of its input_specs()"
         )
     result = []
     for position, (given, spec) in enumerate(zip(arrays, specs, strict=True)):
         array = np.asarray(given)
         if array.shape != spec.shape or array.dtype != spec.dtype:
             raise ArgumentError(
-                f"input {position} has to be {spec.dtype}{list(spec.shape)}, not "
-                f"{array.dtype}{list(array.shape)}"
+                f"input {position} must be {spec.dtype}{list(spec.shape)}, got "
+                f"{array.dtype}{list(array.shape)}; convert it first"
             )
         result.append(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
     return result
@@ -42,17 +43,17 @@ def interpret(
     """Runs `module` in XLA's evaluator: no pass, no code generation, slow.
 
     Args:
-        module: what to run.
+        module: the module to run.
         arrays: one for each of `module.input_specs()`.
-        perturb: a seed by which every rounded value moves one unit in the last place
-            up or down; what that changes in the outputs is rounding. None moves none.
+        perturb: seed for a perturbation of every rounded value by 1 ulp, up or down, to
+            find outputs that are sensitive to rounding; None for no perturbation.
 
     Returns:
         One array for each of `module.output_specs()`.
 
     Raises:
-        ArgumentError: the arrays do not fit.
-        ExecuteError: the evaluator does not know an instruction.
+        ArgumentError: the arrays do not match the module.
+        ExecuteError: the evaluator does not support an instruction.
     """
     inputs = as_bytes(arrays, module.input_specs())
     outputs = core.interpret(module._core, inputs, perturb)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a timing depends on beside the module: the machine, XLA and its flags."""
+"""The machine, XLA and its flags, on which a timing depends besides the module."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .._native import BUILT_WITH
 
 @dataclass(frozen=True)
 class Machine:
-    """Where something was measured.
+    """The machine of a measurement.
 
     Attributes:
         cpu: model of the processor.
@@ -40,8 +40,8 @@ class Machine:
     def id(self) -> str:
         """12 hex digits, the same on machines of one kind.
 
-        Knows the processor, the architecture and the version of XLA, nothing that
-        changes when a process is pinned or the system is updated.
+        Depends on the processor, the architecture and the version of XLA, but not on
+        the cores of the process or the version of the system.
         """
         text = "\n".join((self.cpu, self.architecture, self.tensorflow))
         return hashlib.sha256(text.encode()).hexdigest()[:12]

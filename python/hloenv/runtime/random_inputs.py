@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..hlo.module import ArraySpec, HloModule
 
 
-# Integers that index nothing known are drawn below this.
+# Upper bound of integers without a known index bound.
 _INTEGER_BOUND = 8
 
 
@@ -28,9 +28,9 @@ def random_inputs(
 ) -> list[Array | None]:
     """Inputs for a module, the same for the same module and seed in every process.
 
-    Floats and complex numbers are standard normal, booleans fair. Integers that index
-    something, or are compared with an iota, as far as that can be seen, are valid
-    there; all others are small and not negative.
+    Floats and complex numbers are standard normal, booleans fair. Integers that the
+    module uses as indices or compares with an iota, as far as the analysis finds, are
+    in range; all others are small and not negative.
 
     Returns:
         One array for each flat leaf of the parameters, None for tokens.
@@ -67,9 +67,9 @@ def _draw(spec: ArraySpec, bound: int | None, rng: np.random.Generator) -> Array
 
 
 def perturbed(inputs: Sequence[Array | None], *, seed: int = 0) -> list[Array | None]:
-    """The inputs with each float moved by one unit in the last place, up or down.
+    """The inputs with each float perturbed by 1 ulp, up or down.
 
-    Outputs for these show how far rounding alone may move the outputs.
+    The outputs for them show how sensitive the outputs are to rounding.
     """
     moved: list[Array | None] = []
     for index, array in enumerate(inputs):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same program in double precision, to tell rounding from a wrong rewrite.
+"""The same program in float64, to distinguish rounding from a wrong rewrite.
 
-Two programs that are equal but for rounding agree far better in float64; two that
-compute different things do not.
+Two programs that differ only by rounding agree far better in float64; two that compute
+different values do not.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ _DEFINITION = re.compile(r"^\s*(?:ROOT )?%([\w.\-]+) = ([a-z0-9]+)\[")
 _CAST = re.compile(
     r"^(\s*)(ROOT )?%([\w.\-]+) = ([a-z0-9]+)(\[\S*) bitcast-convert\(%([\w.\-]+)\)"
 )
-# Strings and constants that look like shapes are not.
+# Strings, which may contain text that looks like shapes.
 _QUOTED = re.compile(r'("(?:[^"\\]|\\.)*")')
-# What has to keep its bits, or the meaning of its types is not ours to know.
+# Operations whose types must not change.
 _FIXED = ("infeed", "outfeed", "send", "recv")
 _CALL_TARGET = re.compile(r'\bcustom-call\(.*?custom_call_target="([^"]*)"')
-# The value of one of its operands, whatever their type.
+# Returns one of its operands, so that it supports any type.
 _ALTERNATIVE = "hloenv.alternative"
 
 
 def upcast_to_float64(module: HloModule) -> HloModule:
-    """The module with float64 in the place of every narrower float.
+    """The module with every narrower float type upcast to float64.
 
-    Alternative graphs stay alternative graphs: their choices are upcast too. A
-    constant is the decimal number that its text shows. Casts between the bits of floats
-    and integers, as random numbers are made with, still see the original's type.
+    In alternative graphs, the choices are upcast too. A constant becomes the decimal
+    number in its text. Bit casts between floats and integers, as in random number
+    generation, keep the original's type.
 
     Returns:
-        A module that takes float64 (complex128) arrays where `module` takes narrower
-        ones, and gives them likewise.
+        A module whose inputs and outputs are float64 (complex128) where those of
+        `module` are narrower.
 
     Raises:
-        ArgumentError: the module calls code that is bound to a type.
+        ArgumentError: the module calls code that depends on a type.
     """
     text = module.to_text()
     fixed = sorted(set(_FIXED) & module.opcode_counts().keys())
@@ -52,8 +52,8 @@ def upcast_to_float64(module: HloModule) -> HloModule:
         fixed.append("custom-call")
     if fixed:
         raise ArgumentError(
-            f"module {module.name!r} holds {', '.join(fixed)}, which cannot take "
-            "another type"
+            f"module {module.name!r} cannot be upcast to float64: it holds "
+            f"{', '.join(fixed)}, whose types are fixed; use a module without them"
         )
     dtypes: dict[str, str] = {}
     for line in text.splitlines():
@@ -68,7 +68,7 @@ def upcast_to_float64(module: HloModule) -> HloModule:
         wide.verify()
     except HloEnvError as error:
         raise ArgumentError(
-            f"module {module.name!r} cannot be written in float64: {error}"
+            f"module {module.name!r} cannot be upcast to float64: {error}"
         ) from error
     return wide
 
@@ -83,15 +83,15 @@ def _widen(line: str) -> str:
 
 
 def _widen_cast(line: str, cast: re.Match[str], dtypes: dict[str, str]) -> list[str]:
-    """The lines in the place of a bitcast-convert."""
+    """The lines that replace a bitcast-convert."""
     indent, root, name, dtype, shape, operand = cast.groups()
     result_is_float = _ARRAY.match(f"{dtype}[") is not None
     operand_dtype = dtypes.get(operand, "")
     if _ARRAY.match(f"{operand_dtype}["):
         if result_is_float:
             raise ArgumentError(
-                f"%{name} casts {operand_dtype} to {dtype} bit by bit, which float64 "
-                "has no bits for"
+                f"%{name} is a bitcast-convert from {operand_dtype} to {dtype}, which "
+                "cannot be upcast to float64"
             )
         # Of equal width, or the dimensions differ and the verifier says so.
         narrow = f"%{name}.narrow = {operand_dtype}{shape} convert(%{operand})"
@@ -104,10 +104,10 @@ def _widen_cast(line: str, cast: re.Match[str], dtypes: dict[str, str]) -> list[
 
 
 def upcast_inputs(module: HloModule, inputs: Sequence[Array | None]) -> list[Any]:
-    """`inputs` of a module as inputs of `upcast_to_float64` of it, a module given here.
+    """`inputs` of a module, upcast for the result of `upcast_to_float64`.
 
     Args:
-        module: the upcast_to_float64 one.
+        module: the result of `upcast_to_float64`.
         inputs: one array for each input leaf; None for tokens.
     """
     return [

@@ -81,8 +81,12 @@ class HillClimb(Anneal):
 
 
 register_search(
-    "hill-climb", "move in small steps from the best start, never uphill", HillClimb
+    "hill-climb",
+    "small random changes of the best starting point; accepts no worse candidate",
+    HillClimb,
 )
 register_search(
-    "anneal", "move in small steps, uphill too as long as it is hot", Anneal
+    "anneal",
+    "simulated annealing: accepts worse candidates while the temperature is high",
+    Anneal,
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a search is, and the searches by name."""
+"""The base class of searches, and the registry of searches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .._registry import Info, Registry
 from ..errors import ArgumentError, HloEnvError
 from ..rewrite.game import Game, Prefix
 
-# What a search yields, and what comes back for it: the seconds.
+# A search yields a prefix and receives its seconds.
 Proposals = Generator[Prefix, float, None]
 
 
@@ -25,31 +25,31 @@ class UnknownSearchError(HloEnvError, LookupError):
 
 
 class Search:
-    """Looks for the decisions of a game that take the least time.
+    """Searches for the decisions of a game with the shortest run time.
 
         search = get_search("evolve", game, seed=0)
         while (prefix := search.ask()) is not None and is_time_left():
             search.tell(prefix, seconds_of(game.play(prefix)))
         prefix, seconds = search.best
 
-    A subclass has `_proposals`, which yields complete prefixes and gets back how long
-    each takes. What differs only in decisions that make no difference is one proposal:
-    nobody is asked twice.
+    A subclass has `_proposals`, which yields complete prefixes and receives the seconds
+    of each. Prefixes that differ only in irrelevant decisions are one proposal, which
+    is evaluated once.
 
     Attributes:
         name: as in `list_searches`, with its specification.
-        game: what is decided.
-        seed: of everything that the search draws.
-        history: every proposal with its seconds, in order; infinite where it failed.
-        best: the fastest of it, the first of several; None as long as all failed.
+        game: the game to decide.
+        seed: of the random draws.
+        history: every proposal with its seconds, in order; infinite if it failed.
+        best: the first of the fastest proposals; None if all failed.
     """
 
     name = ""
-    # Proposals in a row that were all told before: the search goes in circles.
+    # Consecutive known proposals after which the search ends.
     max_repeats = 1000
 
     def __init__(self, game: Game, *, seed: int = 0) -> None:
-        """Nothing is proposed before the first `ask`."""
+        """Makes no proposal before the first `ask`."""
         self.game = game
         self.seed = seed
         self._restart()
@@ -68,25 +68,29 @@ class Search:
         raise NotImplementedError
 
     def ask(self) -> Prefix | None:
-        """What to try next: the same until it is told; None when nothing is left."""
+        """The next proposal, the same until `tell`; None at the end of the search."""
         if self._asked is None and not self._is_over:
             self._asked = self._advance(None)
         return self._asked
 
     def tell(self, prefix: Prefix, seconds: float) -> None:
-        """How long what was asked for takes.
+        """Reports the run time of a proposal.
 
         Args:
-            prefix: what `ask` gave.
-            seconds: NaN or infinite for what failed.
+            prefix: the result of `ask`.
+            seconds: NaN or infinite if it failed.
 
         Raises:
-            ArgumentError: nothing was asked for, or something else.
+            ArgumentError: `prefix` is not the pending result of `ask`.
         """
         if self._asked is None or _digest(prefix) != _digest(self._asked):
             raise ArgumentError(
-                "tell takes what ask() gave, once: "
-                + ("nothing is waiting" if self._asked is None else "this is another")
+                "tell needs the result of ask(), once: "
+                + (
+                    "no proposal is pending; call ask() first"
+                    if self._asked is None
+                    else "this prefix is another one"
+                )
             )
         asked = self._asked
         seconds = math.inf if math.isnan(seconds) else float(seconds)
@@ -98,7 +102,7 @@ class Search:
         self._asked = self._advance(seconds)
 
     def _advance(self, seconds: float | None) -> Prefix | None:
-        """The next proposal that nobody knows the time of."""
+        """The next proposal without a known time."""
         for _ in range(self.max_repeats):
             try:
                 if seconds is None:
@@ -119,11 +123,11 @@ class Search:
 
     @property
     def curve(self) -> list[float]:
-        """The least seconds so far, after each `tell`; infinite before any worked."""
+        """The minimum seconds after each `tell`; infinite while all have failed."""
         return list(accumulate((seconds for _, seconds in self.history), min))
 
     def state_dict(self) -> dict[str, Any]:
-        """What `load_state_dict` needs to go on here: plain data, for JSON."""
+        """The state for `load_state_dict`: plain data, for JSON."""
         return {
             "search": self.name,
             "seed": self.seed,
@@ -134,26 +138,27 @@ class Search:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes back, or on, to where `state_dict` was called.
+        """Restores the state of `state_dict`.
 
-        A search draws nothing that its seed and what it was told do not determine, so
-        it makes its proposals again and is told the same.
+        The seed and the reported times determine a search, so its proposals are
+        replayed with the recorded times.
 
         Raises:
-            ArgumentError: the state is another search's, or another game's.
+            ArgumentError: the state belongs to another search or game.
         """
         if (state["search"], state["seed"]) != (self.name, self.seed):
             raise ArgumentError(
-                f"the state is of search {state['search']!r} with seed "
-                f"{state['seed']}, this is {self.name!r} with seed {self.seed}"
+                f"the state belongs to search {state['search']!r} with seed "
+                f"{state['seed']}, but this is {self.name!r} with seed {self.seed}; "
+                "load it into the same search"
             )
         self._restart()
         for digest, seconds in state["told"]:
             prefix = self.ask()
             if prefix is None or _digest(prefix) != digest:
                 raise ArgumentError(
-                    f"after {len(self.history)} proposals the state goes on otherwise "
-                    "than the search: it is of another game, or another version"
+                    f"after {len(self.history)} proposals the state differs from the "
+                    "search: it belongs to another game or another version"
                 )
             self.tell(prefix, math.inf if seconds is None else seconds)
 
@@ -172,12 +177,12 @@ _REGISTRY: Registry[Callable[..., Search]] = Registry(
 
 
 def register_search(name: str, summary: str, make: Callable[..., Search]) -> None:
-    """Lets a search be found by name, on the command line too.
+    """Registers a search under a name, also for the command line.
 
     Args:
         name: lower case, words joined by "-"; of a family with a specification, then
-            ":" and what that holds: "optuna:SAMPLER".
-        summary: how it searches, in a sentence.
+            ":" and the specification: "optuna:SAMPLER".
+        summary: one sentence.
         make: from a game and `seed=` to the search; of a family also `spec=`.
 
     Raises:
@@ -192,7 +197,7 @@ def list_searches(*, families: bool = False) -> tuple[str, ...]:
 
 
 def describe_search(name: str) -> Info:
-    """Says how a search searches.
+    """Describes a search.
 
     Raises:
         UnknownSearchError: no search has this name.
@@ -209,19 +214,19 @@ def get_search(name: str, game: Game, *, seed: int = 0) -> Search:
     Args:
         name: one of `list_searches()`, or a member of a family: "optuna:tpe"; or
             "my.py:Name", a class of that file that takes a game and `seed=`.
-        game: what it decides.
-        seed: of everything that it draws.
+        game: the game to decide.
+        seed: of the random draws.
 
     Raises:
         UnknownSearchError: no search has this name.
-        ArgumentError: nothing can be made of what stands behind the colon.
+        ArgumentError: the specification after the colon is not valid.
         ImportError: it needs a package that is not installed.
     """
     if own := split_file(name):
         search = attribute_of_file(*own)(game, seed=seed)
         if not isinstance(search, Search):
             raise ArgumentError(
-                f"{name} makes a {type(search).__name__}; it has to make an "
+                f"{name} makes a {type(search).__name__}; it must make an "
                 "hloenv.search.Search"
             )
         search.name = name

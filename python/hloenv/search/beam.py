@@ -88,6 +88,6 @@ class Beam(Search):
 
 register_search(
     "beam",
-    "keep the best few, and expand each by what static cost says is promising",
+    "beam search: keep the best few, expand each by static gain score",
     Beam,
 )

@@ -38,8 +38,8 @@ class Budget:
     Attributes:
         estimates: candidates that are estimated, those before a resume included.
         measurements: of them that are compiled and timed.
-        seconds: of wall-clock time, for estimates and measurements together; what is
-            under way when they end is finished, or given up if it is a measurement.
+        seconds: of wall-clock time, for estimates and measurements together; at the
+            end, a running estimate is finished and a running measurement cancelled.
     """
 
     estimates: int = 200
@@ -50,24 +50,24 @@ class Budget:
         """Checks the numbers.
 
         Raises:
-            ArgumentError: no estimates, or a negative number.
+            ArgumentError: `estimates` < 1, or a negative number.
         """
         has_time = self.seconds is None or self.seconds > 0
         if self.estimates < 1 or self.measurements < 0 or not has_time:
             raise ArgumentError(
-                f"a budget of {self.estimates} estimates, {self.measurements} "
-                f"measurements and {self.seconds} seconds finds nothing: it takes at "
-                "least 1 estimate, 0 measurements, and more than 0 seconds or None"
+                f"the budget has {self.estimates} estimates, {self.measurements} "
+                f"measurements and {self.seconds} seconds; it needs estimates >= 1, "
+                "measurements >= 0, and seconds > 0 or None"
             )
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way to decide.
+    """One complete prefix with its estimate.
 
     Attributes:
-        prefix: the decisions at each stop, [A] of its alternatives each.
-        estimate_s: how long it runs, as far as the estimator can tell, in seconds.
+        prefix: the decisions at each decision point, one [A] vector each.
+        estimate_s: estimated run time, in seconds.
         fingerprint: of the module that the decisions make.
     """
 
@@ -77,30 +77,30 @@ class Candidate:
 
     @property
     def decisions(self) -> Int64Array:
-        """[A] those at the last stop, in a game of one stop all there are."""
+        """[A] the decisions at the last decision point."""
         return self.prefix[-1]
 
     @property
     def accepted(self) -> int:
-        """Rewrites that are taken, at all stops."""
+        """Number of accepted rewrites, at all decision points."""
         return sum(int((each > 0).sum()) for each in self.prefix)
 
 
 @dataclass
 class SearchResult:
-    """What a search found.
+    """Result of a search.
 
     Attributes:
-        default_s: estimate of XLA's own decisions; NaN when there is none.
+        default_s: estimate of XLA's own decisions; NaN if there is none.
         evaluated: candidates with different modules and an estimate, in order.
         num_estimates: candidates that the search proposed and that were estimated.
         measured: those that were measured, with their measurements, best estimate
             first.
-        best: the fastest of them; None when nothing is faster than the baseline, or
-            the fastest is not when it is measured afresh.
-        confirmed: the fastest measured afresh; None when nothing is faster.
+        best: the fastest of them; None if none is faster than the baseline, or the
+            fastest is not in its second measurement.
+        confirmed: second measurement of the fastest; None if none is faster.
         estimate_curve: after each estimate, the seconds since the start and the least
-            estimate so far; of what was told before a resume, 0 seconds.
+            estimate so far; 0 seconds for estimates before a resume.
         measurement_curve: after each measurement, the seconds since the start and the
             largest speed-up so far.
     """
@@ -258,7 +258,7 @@ class _Run:
         self._budget = budget
         self._found = SearchResult()
         self._started = time.perf_counter()
-        # By fingerprint: what differs in decisions alone is estimated once.
+        # By fingerprint: prefixes with equal modules are estimated once.
         self._estimates: dict[str, Estimate] = {}
 
     def run(
@@ -273,8 +273,8 @@ class _Run:
         default = self._game.complete()
         if not any(len(each) for each in default):
             raise ArgumentError(
-                f"there are 0 alternatives at the {len(default)} stops of the game, so "
-                "a search over them finds nothing"
+                f"there are 0 alternatives at the {len(default)} decision points of "
+                "the game; add passes or decision points"
             )
         found.estimate_curve = [(0.0, seconds) for seconds in search.curve]
         share = 1.0 if evaluator is None else _SHARE_FOR_ESTIMATES

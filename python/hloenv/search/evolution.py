@@ -67,6 +67,6 @@ class Evolve(Search):
 
 register_search(
     "evolve",
-    "keep a population whose better members exchange decisions by region",
+    "evolution: the better members of a population exchange decisions by region",
     Evolve,
 )

@@ -36,12 +36,12 @@ class _Node:
     highest: float = -math.inf
 
     def value(self) -> float:
-        """Between what it gives on average and at best: the best is what is wanted."""
+        """Mean of the average and the best result, as the search looks for the best."""
         return (self.total / self.visits + self.highest) / 2
 
 
 class TreeSearch(Search):
-    """UCT with progressive widening; what is below a node is decided as at its start.
+    """UCT with progressive widening; decisions below a node are its starting point's.
 
     The first level of the tree chooses a starting point. Each further level decides one
     block of a stop's alternatives, those that lie together in the module, the blocks
@@ -194,6 +194,6 @@ def _visit(path: list[_Node], reward: float) -> None:
 
 register_search(
     "mcts",
-    "a tree over blocks of decisions, most promising first, from each starting point",
+    "UCT over blocks of decisions by gain score, from each starting point",
     TreeSearch,
 )

@@ -162,6 +162,7 @@ def _import_optuna() -> Any:
 
 register_search(
     "optuna:SAMPLER",
-    "Optuna's samplers (tpe, cmaes, ...) on the alternatives with the most at stake",
+    "Optuna's samplers (tpe, cmaes, ...) on the alternatives with the highest gain "
+    "score",
     OptunaSearch,
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policies that estimate what they decide: a search, or blocks taken greedily."""
+"""Policies that estimate their decisions: a search, or greedy blocks."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 
 
 class _Estimated:
-    """What policies that estimate have in common."""
+    """Common part of the policies that estimate."""
 
     def __init__(self, estimator: Estimator | None, steps: int) -> None:
         self._estimator = estimator
         self._steps = steps
 
     def _seconds(self, alternatives: Alternatives, decisions: Int64Array) -> float:
-        """Estimate; infinite for what cannot be compiled."""
+        """Estimate; infinite if the module cannot be compiled."""
         if self._estimator is None:
             from ..cost.kernel_cache import KernelCache
 
             store = Store()
             cache = KernelCache(store=store)
-            # When the policy goes, so does the process that times kernels.
+            # Ends the process that times kernels with the policy.
             weakref.finalize(self, store.close)
             weakref.finalize(self, cache.close)
             self._estimator = cache

@@ -32,6 +32,6 @@ class RandomSearch(Search):
 
 register_search(
     "random",
-    "change a random share of XLA's own decisions, or of a rule's",
+    "change a random share of the decisions of XLA or of a rule",
     RandomSearch,
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is decided in a benchmark: places of XLA's pipeline, and passes there."""
+"""Decision spaces: positions in XLA's pipeline, and the passes to decide there."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from ..rewrite.alternatives import as_decisions
 from ..rewrite.game import DecisionPoint, Game, Prefix
 from ..rewrite.interception import intercept
 
-# What the commands decide unless told otherwise.
+# Default of the commands.
 USUAL_SPACE = "early-and-fusion"
 
 _DOTS = DecisionPoint(("dot-lowering",), where="fusion")
-# Up to 8x40x50 loops are faster as a rule; Eigen catches up at about 4x64x64.
+# Up to 8x40x50, tiled LLVM IR is mostly faster; at about 4x64x64, Eigen is as fast.
 # scripts/tune_rules.py sets it.
 SMALL_DOT_PRODUCTS = 16000
 
 
 def small_dots(max_products: int = SMALL_DOT_PRODUCTS) -> DecisionPoint:
-    """Loops for dots of at most so many products."""
+    """Lowering to tiled LLVM IR for dots of at most `max_products` products."""
     return DecisionPoint(
         (Pass("dot-lowering", max_products=max_products),), where="fusion"
     )
@@ -33,7 +33,7 @@ def small_dots(max_products: int = SMALL_DOT_PRODUCTS) -> DecisionPoint:
 
 _SMALL_DOTS = small_dots()
 _FUSION = DecisionPoint(("fusion", "general-fusion"), where="fusion", default="fusion")
-_FUSION_THERE = replace(_FUSION, where="")  # where the stop before was
+_FUSION_THERE = replace(_FUSION, where="")  # position of the previous decision point
 _MORE = DecisionPoint(("general-fusion",), where="fusion", first=("fusion",))
 _AGAIN = DecisionPoint(("general-fusion",))
 _ALGSIMP = DecisionPoint(("algsimp", "cse"))
@@ -71,12 +71,12 @@ class UnknownSpaceError(HloEnvError, LookupError):
 
 @dataclass(frozen=True)
 class Space:
-    """One way to put decisions to a policy.
+    """A set of decisions, for policies and searches.
 
     Attributes:
         name: in reports and on the command line.
-        summary: what is decided, and where.
-        stops: of a `Game`; empty where XLA's own pipeline is intercepted.
+        summary: the decisions and their position.
+        stops: decision points of a `Game`; empty if XLA's pipeline is intercepted.
         live: names of the passes that are decided at each of their invocations in
             XLA's own pipeline.
         variants: pre-fusion variants, for searches: an earlier decision point, and the
@@ -91,7 +91,7 @@ class Space:
 
     @property
     def definition(self) -> str:
-        """Everything that is decided, where, and with which options."""
+        """All decision points, with positions and options."""
         live = [f"live {name}" for name in sorted(self.live)]
         stops = [repr(stop) for stop in self.stops]
         variants = [f"front {stop!r} by {policy}" for stop, policy in self.variants]
@@ -108,100 +108,101 @@ SPACES = {
         ),
         Space(
             "live-algsimp",
-            "each algebraic simplification of XLA's own pipeline, in its place",
+            "each algebraic simplification in XLA's own pipeline, intercepted",
             live=frozenset({"algsimp"}),
         ),
         Space(
             "live-fusion",
-            "XLA's own fusion in its place",
+            "XLA's own fusion, intercepted",
             live=frozenset({"fusion"}),
         ),
         Space(
             "live",
-            "algebraic simplification and fusion of XLA's own pipeline",
+            "algebraic simplification and fusion in XLA's own pipeline, intercepted",
             live=frozenset({"algsimp", "fusion"}),
         ),
         Space(
             "fusion",
-            "in the place of XLA's fusion, every legal fusion beside XLA's",
+            "at XLA's fusion: its own fusions and every other legal one",
             (_FUSION,),
         ),
         Space(
             "more-fusion",
-            "after XLA's own fusion, every other legal one, in two rounds",
+            "after XLA's own fusion: every other legal one, in two rounds",
             (_MORE, _AGAIN),
         ),
         Space(
             "simplify",
-            "before XLA's simplification, all its optional rewrites too",
+            "before XLA's simplification: its rewrites, including the optional ones",
             (_SIMPLIFY,),
         ),
         Space(
             "reorder",
-            "before XLA's simplification, other orders of sums and products, and "
-            "dots that share an operand",
+            "before XLA's simplification: reassociation of sums and products, and "
+            "merges of dots that share an operand",
             (_REORDER,),
         ),
         Space(
             "dots",
-            "for each small dot, a call of Eigen as XLA has it, or loops",
+            "for each small dot: a call of Eigen, as in XLA, or tiled LLVM IR",
             (_DOTS,),
         ),
         Space(
             "small-dots",
-            "the same for dots of at most 16,000 products, such as 25x25x25",
+            "as dots, for dots of at most 16,000 products, such as 25x25x25",
             (_SMALL_DOTS,),
         ),
         Space(
             "in-order",
-            "whether the steps of a computation run one after the other",
+            "for each computation: sequential or concurrent thunk execution",
             (_IN_ORDER,),
         ),
         Space(
             "runtime",
-            "small-dots and in-order: what spares work of XLA's runtime",
+            "small-dots and in-order: decisions that reduce the overhead of XLA's "
+            "runtime",
             (_SMALL_DOTS, _IN_ORDER),
         ),
-        Space("layout", "layouts of dots, convolutions, reductions", (_LAYOUT,)),
+        Space("layout", "layouts of dots, convolutions and reductions", (_LAYOUT,)),
         Space(
             "all",
-            "simplification, orders, layouts and fusion, one after the other",
+            "simplification, reassociation, layouts and fusion, in this order",
             (_SIMPLIFY, _REORDER, _LAYOUT, _FUSION),
         ),
         Space(
             "early-and-fusion",
-            "algebraic simplification before all of XLA's passes, then loops for small "
-            "dots, fusion, and steps in order",
+            "algebraic simplification before all of XLA's passes, then the lowering of "
+            "small dots, fusion, and sequential thunk execution",
             (_ALGSIMP, _DOTS, _FUSION_THERE, _IN_ORDER),
         ),
         Space(
             "simplify-and-fusion",
-            "fusion, and before it one of several ways to simplify, for searches",
+            "fusion, after one of several pre-fusion variants, for searches",
             (_FUSION,),
             variants=_VARIANTS,
         ),
         Space(
             "joint",
-            "as simplify-and-fusion, and before fusion loops for small dots, and then "
-            "which computations run their steps in order",
+            "as simplify-and-fusion, with the lowering of small dots before fusion, "
+            "and sequential or concurrent thunk execution after it",
             (_DOTS, _FUSION_THERE, _IN_ORDER),
             variants=_VARIANTS,
         ),
         Space(
             "careful",
-            "as joint, but loops only for dots of at most 16,000 products, and no "
-            "other order of sums",
+            "as joint, but tiled LLVM IR only for dots of at most 16,000 products, and "
+            "no reassociation",
             (_SMALL_DOTS, _FUSION_THERE, _IN_ORDER),
             variants=_SIMPLER,
         ),
         Space(
             "split",
-            "which operations are split among threads, where there are several",
+            "the operations that are partitioned among several threads",
             (_SPLIT,),
         ),
         Space(
             "joint-split",
-            "as joint, and after fusion which operations are split among threads",
+            "as joint, and after fusion the operations to partition among threads",
             (_DOTS, _FUSION_THERE, _SPLIT, _IN_ORDER),
             variants=_VARIANTS,
         ),
@@ -213,24 +214,24 @@ def get_space(name: str) -> Space:
     """The space of this name.
 
     Raises:
-        UnknownSpaceError: there is none.
+        UnknownSpaceError: no space has this name.
     """
     space = SPACES.get(name)
     if space is None:
         raise UnknownSpaceError(
-            f"no space is named {name!r}; there are {', '.join(SPACES)}"
+            f"no space is named {name!r}; use one of {', '.join(SPACES)}"
         )
     return space
 
 
 @dataclass
 class Decided:
-    """A module with its decisions made.
+    """A module after its decisions.
 
     Attributes:
         module: final: ready for XLA's backend.
         num_alternatives: that were decided.
-        num_accepted: of them, those that did not keep the original.
+        num_accepted: of them, those with a decision other than the original.
         changes: how often each kind of decision differs from XLA's own.
     """
 
@@ -241,10 +242,10 @@ class Decided:
 
 
 def decide(module: HloModule, space: Space, policy: Policy) -> Decided:
-    """Asks the policy at each stop, and runs the rest of XLA's passes.
+    """Applies the policy at each decision point, and runs the rest of XLA's passes.
 
     Raises:
-        HloEnvError: a pass fails, or the pipeline does not come by a stop.
+        HloEnvError: a pass fails, or the pipeline does not reach a decision point.
     """
     if space.live:
         return _decide_live(module, space.live, policy)
@@ -277,7 +278,7 @@ def _decide_live(module: HloModule, names: frozenset[str], policy: Policy) -> De
 
 
 def changes_of(game: Game, prefix: Prefix) -> Counter[str]:
-    """How often each kind of decision differs from XLA's own, in words."""
+    """Counts of the decisions that differ from XLA's own, by description."""
     changes: Counter[str] = Counter()
     for stop in range(len(game.stops)):
         alternatives = game.alternatives(prefix[:stop])

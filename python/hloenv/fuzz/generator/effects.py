@@ -173,7 +173,7 @@ class EffectSteps(RareSteps):
             c.values.append(Value(narrow, ArrayType("s8", (5,)), 2))
 
     def _foreign(self, c: Computation) -> None:
-        """A custom call that nobody knows, with or without an effect."""
+        """A custom call without implementation, with or without a side effect."""
         x = self._take(c, 4)
         effect = ", custom_call_has_side_effect=true" * (self.rng.random() < 0.5)
         text = f'custom-call({x.name}), custom_call_target="unknown"{effect}'
