@@ -98,7 +98,7 @@ def test_what_starts_alike_goes_on_alike(game):
     assert not decided[1].any()
 
 
-def test_an_essence_is_blind_to_what_makes_no_difference(game):
+def test_canonical_decisions_are_blind_to_what_makes_no_difference(game):
     default = game.complete()
     alternatives = game.alternatives(default[:1])
     idle = np.flatnonzero(~alternatives.relevant(default[1]))
@@ -117,7 +117,7 @@ def test_only_as_much_as_there_is_can_be_decided(game):
     complete = game.complete()
     with pytest.raises(hloenv.ArgumentError, match="fewer than all 2"):
         game.alternatives(complete)
-    with pytest.raises(hloenv.ArgumentError, match="2 stops, and 1"):
+    with pytest.raises(hloenv.ArgumentError, match="must have them for all 2"):
         game.play(complete[:1])
 
 
