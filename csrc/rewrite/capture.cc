@@ -244,12 +244,12 @@ std::vector<int32_t> Capture::CyclicComponents(const Offers& offers) const {
 //   b = s32[] add(x, z)
 //   f1 = s32[] not(b)              x for b
 //
-// Whoever takes the first offer alone gets u, which reads f1, which reads b, z
-// and u again. The graph has an edge for each operand as it is and for each
-// offer, and every module that decisions lead to has a subset of these edges:
-// where the graph has no cycle, none of the modules has one. The sources know
-// what to do about a cycle; once all have changed nothing, proposals that are
-// still in one close it with a run of an XLA pass, and are withdrawn.
+// Accepting the first offer alone makes u read f1, which depends on u through b
+// and z. The graph has an edge for each original operand and for each offer.
+// The edges of every decided module are a subset of these, so a graph without
+// cycles means that no decided module has one. Each source first removes cycles
+// in its own way. A proposal that is still in a cycle when no source changed
+// anything closes it together with an XLA pass, and is withdrawn.
 bool Capture::BreakCycles(const Offers& offers) {
   Cycles cycles{CyclicComponents(offers), {}};
   if (cycles.component.empty()) return false;

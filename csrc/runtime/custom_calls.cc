@@ -59,7 +59,7 @@ bool IsRegistered(const std::string& target, bool is_typed) {
          nullptr;
 }
 
-// What a user can do about a target that nobody implements.
+// What a user can do about a target without an implementation.
 std::string Advice(absl::string_view target) {
   if (target == "hloenv.alternative") {
     return "the module still holds undecided alternatives: apply decisions "
@@ -229,10 +229,10 @@ absl::Status CheckCustomCalls(const xla::HloModule& module) {
     if (target.is_registered) continue;
     return Error(
         kCompileError,
-        absl::StrCat("nobody implements the custom call '", target.name, "' (%",
-                     target.instruction, ", ", target.num_calls,
+        absl::StrCat("no implementation of the custom call '", target.name,
+                     "' (%", target.instruction, ", ", target.num_calls,
                      target.num_calls == 1 ? " call" : " calls",
-                     ") on the CPU; ", Advice(target.name)));
+                     ") is registered on the CPU; ", Advice(target.name)));
   }
   return absl::OkStatus();
 }

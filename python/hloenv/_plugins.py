@@ -17,6 +17,7 @@ import importlib.metadata
 import importlib.util
 import os
 import sys
+import warnings
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -30,15 +31,20 @@ class PluginError(HloEnvError, ImportError):
     """A file or an installed package that offers parts cannot be imported."""
 
 
+class PluginWarning(UserWarning):
+    """An entry point of an installed package fails; what it offers is missing."""
+
+
 def add_import(path: str | os.PathLike[str]) -> None:
     """Imports a Python file here and in child processes, for what it registers.
 
     Raises:
         PluginError: it cannot be imported.
     """
-    _import_file(str(Path(path).resolve()))
+    file = str(Path(path).resolve())
+    _import_file(file)
     known = _files()
-    if (file := str(Path(path).resolve())) not in known:
+    if file not in known:
         os.environ[_VARIABLE] = os.pathsep.join([*known, file])
 
 
@@ -54,10 +60,9 @@ def load_imports() -> None:
 
 @functools.cache
 def load_entry_points(group: str) -> None:
-    """Runs the entry points of a group, once.
+    """Runs the entry points of a group, once; warns about those that fail.
 
-    Raises:
-        PluginError: one of them fails; the message says of which package.
+    A broken package must not stop commands that do not use it.
     """
     for entry in importlib.metadata.entry_points(group=group):
         try:
@@ -66,10 +71,12 @@ def load_entry_points(group: str) -> None:
                 found()
         except Exception as error:
             package = entry.dist.name if entry.dist else "a package"
-            raise PluginError(
+            warnings.warn(
                 f"entry point {entry.name!r} of {package} (group {group}) fails: "
-                f"{type(error).__name__}: {error}"
-            ) from error
+                f"{type(error).__name__}: {error}; update or uninstall {package}",
+                PluginWarning,
+                stacklevel=2,
+            )
 
 
 def split_file(spec: str) -> tuple[str, str] | None:
@@ -129,7 +136,7 @@ def _import_file(file: str) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise PluginError(
             f"{file} cannot be imported: {type(error).__name__}: {error}"

@@ -40,14 +40,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             prints one line and exits with code 1.
     """
     try:
-        # First: what the files register, arguments may name.
+        # First: arguments may name what the files register.
         for file in imports_of(argv):
             add_import(file)
+        args = make_parser().parse_args(argv)
     except HloEnvError as error:
         print(f"hloenv: error: {_one_line(error)}", file=sys.stderr)
         return _EXIT_FAILURE
-    try:
-        args = make_parser().parse_args(argv)
     except SystemExit as exit_:  # argparse has printed help or a usage error
         return exit_.code if isinstance(exit_.code, int) else _EXIT_FAILURE
     if argv is not None or getattr(args, "no_isolate", True):

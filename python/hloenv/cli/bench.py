@@ -62,7 +62,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         "dataset's split that --split names)",
     )
     parser.add_argument(
-        *("-c", "--method", "--method"),
+        *("-c", "--method", "--contestant"),
         dest="methods",
         metavar="SPACE/POLICY",
         action="append",

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Sequence
 
-    from ..hlo.module import decided_of
-from ..hlo.module import ArraySpec, HloModule
+    from ..hlo.module import ArraySpec, HloModule
 
 Finish = Literal["legalize", "xla", "none"]
 
