@@ -11,6 +11,8 @@
 #   PYTHON            the interpreter to start from (default: the first that fits)
 #   HLOENV_VENV       where the environment lies (default: .venv)
 #   HLOENV_WERROR=ON  warnings in our own C++ are errors, as in CI
+#   HLOENV_UNITY=OFF  each C++ file is compiled alone: a change costs less, the first
+#                     build three times as much
 #   CMAKE_BUILD_PARALLEL_LEVEL  compilers at a time (default: what memory allows)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -22,6 +24,7 @@ if [[ $level != run && $level != dev ]]; then
 fi
 venv=${HLOENV_VENV:-.venv}
 werror=${HLOENV_WERROR:-OFF}
+unity=${HLOENV_UNITY:-ON}
 
 say() { printf '== %s\n' "$*"; }
 die() {
@@ -113,7 +116,7 @@ fi
 # --- hloenv itself -------------------------------------------------------------
 # The Python sources are used where they lie; only C++ needs building.
 stamp=$venv/.hloenv-build
-wanted=$werror-$(find CMakeLists.txt pyproject.toml csrc -type f -print0 |
+wanted=$werror-$unity-$(find CMakeLists.txt pyproject.toml csrc -type f -print0 |
   sort -z | xargs -0 sha256sum | sha256sum | cut -d' ' -f1)
 if [[ $(cat "$stamp" 2>/dev/null) != "$wanted" ]]; then
   if [[ -z ${CMAKE_BUILD_PARALLEL_LEVEL:-} ]]; then
@@ -128,6 +131,7 @@ if [[ $(cat "$stamp" 2>/dev/null) != "$wanted" ]]; then
   logged build/build.log '^ *\[[0-9]+\/[0-9]+\]|error:|Error' \
     "$bin/python" -m pip install --disable-pip-version-check -v \
     --no-build-isolation --no-deps --config-settings=cmake.define.HLOENV_WERROR="$werror" \
+    --config-settings=cmake.define.HLOENV_UNITY="$unity" \
     --editable .
   echo "$wanted" >"$stamp"
 fi

@@ -12,7 +12,7 @@ using xla::HloInstruction;
 using xla::HloModule;
 using xla::HloOpcode;
 
-constexpr absl::string_view kAttribute = "hloenv_dot";
+constexpr absl::string_view kDotAttribute = "hloenv_dot";
 constexpr absl::string_view kLoops = "loops";
 
 // XLA's own limits for its loops, which they were tuned within.
@@ -37,9 +37,9 @@ std::array<const HloInstruction*, 3> ArraysOf(const HloInstruction& dot) {
   return {dot.operand(0), dot.operand(1), &dot};
 }
 
-bool IsMarked(const HloInstruction& instruction) {
+bool IsLoweredToLoops(const HloInstruction& instruction) {
   return instruction.opcode() == HloOpcode::kDot &&
-         instruction.get_frontend_attribute(kAttribute) == kLoops;
+         instruction.get_frontend_attribute(kDotAttribute) == kLoops;
 }
 
 template <typename Dimensions>
@@ -116,7 +116,7 @@ LoopsFor Needs(const HloInstruction& dot) {
 // row-major: XLA sees to that when it assigns layouts, but who decides on
 // others later does not.
 bool OptionFor(const HloInstruction& dot, bool now) {
-  if (IsMarked(dot) && Needs(dot) == LoopsFor::kAsIs) return false;
+  if (IsLoweredToLoops(dot) && Needs(dot) == LoopsFor::kAsIs) return false;
   const auto is_row_major = [](const HloInstruction* array) {
     return IsRowMajor(*array);
   };
@@ -153,7 +153,7 @@ Result EmitDot(void* emitter, const HloInstruction* dot) {
 
 LoopsFor LoopsForDot(const HloInstruction& dot) {
   if (dot.opcode() != HloOpcode::kDot ||
-      dot.get_frontend_attribute(kAttribute).has_value() ||
+      dot.get_frontend_attribute(kDotAttribute).has_value() ||
       !dot.GetModule()->config().debug_options().xla_cpu_multi_thread_eigen()) {
     return LoopsFor::kNothing;
   }
@@ -161,12 +161,12 @@ LoopsFor LoopsForDot(const HloInstruction& dot) {
 }
 
 void MarkForLoops(HloInstruction* dot) {
-  dot->set_frontend_attribute(kAttribute, kLoops);
+  dot->set_frontend_attribute(kDotAttribute, kLoops);
 }
 
 void ClearMark(HloInstruction* instruction) {
   if (instruction->has_frontend_attributes()) {
-    instruction->erase_frontend_attribute(kAttribute);
+    instruction->erase_frontend_attribute(kDotAttribute);
   }
 }
 
@@ -175,7 +175,7 @@ bool HasMarkedDots(const HloModule& module) {
       module.computations(), [](const xla::HloComputation* computation) {
         return absl::c_any_of(
             computation->instructions(),
-            [](const HloInstruction* each) { return IsMarked(*each); });
+            [](const HloInstruction* each) { return IsLoweredToLoops(*each); });
       });
 }
 

@@ -25,11 +25,11 @@ using xla::cpu::Thunk;
 using xla::cpu::ThunkExecutor;
 using xla::cpu::ThunkSequence;
 
-constexpr absl::string_view kAttribute = "hloenv_execution";
+constexpr absl::string_view kOrderAttribute = "hloenv_execution";
 constexpr absl::string_view kInOrder = "in_order";
 
-bool IsMarked(const HloInstruction& instruction) {
-  return instruction.get_frontend_attribute(kAttribute) == kInOrder;
+bool RunsInOrder(const HloInstruction& instruction) {
+  return instruction.get_frontend_attribute(kOrderAttribute) == kInOrder;
 }
 
 bool HasLargeArray(const xla::Shape& shape, int64_t element_bytes) {
@@ -198,13 +198,13 @@ int64_t NumGraphs(const ThunkExecutor& executor) {
 }
 
 void MarkSequential(HloInstruction* instruction) {
-  instruction->set_frontend_attribute(kAttribute, kInOrder);
+  instruction->set_frontend_attribute(kOrderAttribute, kInOrder);
 }
 
 bool IsSequential(const HloComputation& computation) {
   return absl::c_any_of(
       computation.instructions(), [](const HloInstruction* instruction) {
-        return IsMarked(*instruction) ||
+        return RunsInOrder(*instruction) ||
                (instruction->opcode() == HloOpcode::kFusion &&
                 IsSequential(*instruction->fused_instructions_computation()));
       });
@@ -213,8 +213,8 @@ bool IsSequential(const HloComputation& computation) {
 void ClearOrder(HloModule* module) {
   for (HloComputation* computation : module->computations()) {
     for (HloInstruction* instruction : computation->instructions()) {
-      if (IsMarked(*instruction)) {
-        instruction->erase_frontend_attribute(kAttribute);
+      if (RunsInOrder(*instruction)) {
+        instruction->erase_frontend_attribute(kOrderAttribute);
       }
     }
   }

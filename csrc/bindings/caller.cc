@@ -14,15 +14,6 @@ namespace hloenv {
 
 namespace py = pybind11;
 
-namespace {
-
-struct FreeDeleter {
-  void operator()(void* buffer) const { FreeBuffer(buffer); }
-};
-using OwnedBuffer = std::unique_ptr<void, FreeDeleter>;
-
-}  // namespace
-
 Caller::Caller(std::shared_ptr<Executable> executable,
                const py::list& input_dtypes, const py::list& output_dtypes,
                py::object place_input)

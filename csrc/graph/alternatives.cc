@@ -9,14 +9,14 @@
 namespace hloenv {
 namespace {
 
-struct Site {
+struct SiteNode {
   int64_t node;
   AlternativeSite info;
 };
 
 // The sites by alternative, then by node.
-absl::StatusOr<std::vector<Site>> SortedSites(const Graph& graph) {
-  std::vector<Site> sites;
+absl::StatusOr<std::vector<SiteNode>> SortedSites(const Graph& graph) {
+  std::vector<SiteNode> sites;
   const auto& targets = graph.custom_call_targets;
   const auto target =
       std::find(targets.begin(), targets.end(), kAlternativeTarget);
@@ -42,10 +42,11 @@ absl::StatusOr<std::vector<Site>> SortedSites(const Graph& graph) {
     }
     sites.push_back({node->second, std::move(info)});
   }
-  std::sort(sites.begin(), sites.end(), [](const Site& a, const Site& b) {
-    return std::make_pair(a.info.alternative, a.node) <
-           std::make_pair(b.info.alternative, b.node);
-  });
+  std::sort(sites.begin(), sites.end(),
+            [](const SiteNode& a, const SiteNode& b) {
+              return std::make_pair(a.info.alternative, a.node) <
+                     std::make_pair(b.info.alternative, b.node);
+            });
   return sites;
 }
 
@@ -59,13 +60,14 @@ Column<T> ToColumn(const std::vector<T>& values) {
 }  // namespace
 
 absl::Status AddAlternatives(Graph* graph) {
-  HLOENV_ASSIGN_OR_RETURN(const std::vector<Site> sites, SortedSites(*graph));
+  HLOENV_ASSIGN_OR_RETURN(const std::vector<SiteNode> sites,
+                          SortedSites(*graph));
   const Column<int32_t>& operand_count = graph->nodes.operand_count;
   const int64_t num_sites = static_cast<int64_t>(sites.size());
   const int64_t num_alternatives =
       sites.empty() ? 0 : sites.back().info.alternative + 1;
   int64_t num_operands = 0;
-  for (const Site& site : sites) num_operands += operand_count[site.node];
+  for (const SiteNode& site : sites) num_operands += operand_count[site.node];
 
   AlternativeColumns& columns = graph->alternatives;
   columns.site_offsets = Column<int64_t>(num_alternatives + 1);

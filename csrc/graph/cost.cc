@@ -180,7 +180,7 @@ int CeilLog2(int64_t value) {
 }
 
 // Sizes and element counts of one node's operands and output.
-struct NodeColumns {
+struct NodeSizes {
   const Topology& topology;
   const Column<int64_t>& sizes;
   const Column<int64_t>& element_counts;
@@ -211,7 +211,7 @@ struct NodeColumns {
 };
 
 // Bytes accessed by an instruction that reads or writes parts of its operands.
-double BytesOfParts(const NodeColumns& columns) {
+double BytesOfParts(const NodeSizes& columns) {
   const HloInstruction& instruction = columns.instruction();
   switch (instruction.opcode()) {
     case HloOpcode::kSlice:
@@ -235,7 +235,7 @@ double BytesOfParts(const NodeColumns& columns) {
 }
 
 // Of an instruction that calls no computation.
-double FlopsOf(const NodeColumns& columns) {
+double FlopsOf(const NodeSizes& columns) {
   const HloInstruction& instruction = columns.instruction();
   switch (instruction.opcode()) {
     case HloOpcode::kDot: {
@@ -261,14 +261,14 @@ double FlopsOf(const NodeColumns& columns) {
 }
 
 // Of a scatter: how many elements of its arrays it combines with others.
-double NumUpdates(const NodeColumns& columns) {
+double NumUpdates(const NodeSizes& columns) {
   const int64_t num_arrays = (columns.instruction().operand_count() - 1) / 2;
   return columns.OperandElements(num_arrays + 1);
 }
 
 // How often a reduce calls its computation: once for each element that it
 // reads and does not keep.
-double NumReductions(const NodeColumns& columns) {
+double NumReductions(const NodeSizes& columns) {
   const Shape* shape = &columns.instruction().shape();
   if (shape->IsTuple() && !shape->tuple_shapes().empty()) {
     shape = &shape->tuple_shapes(0);
@@ -361,7 +361,7 @@ absl::Status CostModel::Add(int64_t node, Cost* cost) {
 
 absl::Status CostModel::AddOwn(int64_t node, Cost* cost) {
   const HloInstruction& instruction = *topology_.nodes[node];
-  const NodeColumns columns{topology_, sizes_, element_counts_, node};
+  const NodeSizes columns{topology_, sizes_, element_counts_, node};
   switch (instruction.opcode()) {
     case HloOpcode::kSlice:
     case HloOpcode::kDynamicSlice:

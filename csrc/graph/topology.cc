@@ -11,7 +11,7 @@ using xla::HloInstruction;
 
 // Number of nodes that are fetched into the cache ahead of their use: the
 // instructions of a large module lie scattered over memory.
-constexpr int64_t kLookahead = 8;
+constexpr int64_t kOperandLookahead = 8;
 
 // A computation on the way to its place in post order.
 struct Visit {
@@ -126,8 +126,8 @@ void FillEdges(const Numbering& numbering, Topology* topology) {
         std::max<size_t>(node_of_id.size(), numbering.id_limits()[c]));
     t.call_offsets[c] = call;
     for (int64_t node = begin; node < end; ++node) {
-      if (node + kLookahead < end) {
-        __builtin_prefetch(t.nodes[node + kLookahead]);
+      if (node + kOperandLookahead < end) {
+        __builtin_prefetch(t.nodes[node + kOperandLookahead]);
       }
       const HloInstruction& instruction = *t.nodes[node];
       node_of_id[instruction.local_id()] = node;

@@ -17,8 +17,6 @@ using xla::HloModule;
 
 namespace {
 
-constexpr std::chrono::milliseconds kInterruptInterval(50);
-
 // How long a pass may take to end once nobody waits for it any more.
 constexpr std::chrono::seconds kCloseTime(20);
 

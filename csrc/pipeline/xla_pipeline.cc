@@ -25,7 +25,6 @@ namespace {
 using xla::HloModule;
 
 std::atomic<InterruptCheck> interrupt_check{nullptr};
-constexpr std::chrono::milliseconds kInterruptInterval(50);
 
 // Decides, for each pass run of one compile, whether it runs.
 class Driver : public PassObserver {

@@ -2,9 +2,11 @@
 // XLA's own CPU pipeline, driven from outside: listed, stopped in front of a
 // pass, gone on with from there.
 //
-// Compiles on the caller's thread, with a say over every pass (run_hook.h).
+// Compiles on the caller's thread and decides for each pass whether it runs
+// (passes/pass_observer.h).
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -122,6 +124,7 @@ bool IsNeeded(absl::string_view name);
 // Called now and then between passes, on the thread that compiles; true ends
 // the compile with a Cancelled status. One for the process; null by default.
 using InterruptCheck = bool (*)();
+inline constexpr std::chrono::milliseconds kInterruptInterval(50);
 void SetInterruptCheck(InterruptCheck check);
 
 // Runs the pipeline on a clone and lists what ran. Errors: CompileError when a

@@ -43,11 +43,6 @@ bool IsAligned(const void* pointer) {
   return reinterpret_cast<uintptr_t>(pointer) % kBufferAlignment == 0;
 }
 
-struct FreeDeleter {
-  void operator()(void* buffer) const { FreeBuffer(buffer); }
-};
-using OwnedBuffer = std::unique_ptr<void, FreeDeleter>;
-
 // Calls `visit(leaf, index)` for each leaf that is not a tuple, in XLA's order.
 template <typename Visit>
 void ForEachLeaf(const Shape& shape, Visit visit) {

@@ -48,6 +48,11 @@ struct BufferSpec {
 void* AllocateBuffer(size_t bytes);
 void FreeBuffer(void* buffer);
 
+struct FreeDeleter {
+  void operator()(void* buffer) const { FreeBuffer(buffer); }
+};
+using OwnedBuffer = std::unique_ptr<void, FreeDeleter>;
+
 // A module that XLA's backend has compiled. Any number of threads may run it at
 // the same time.
 class Executable {

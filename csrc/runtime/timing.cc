@@ -29,10 +29,6 @@ using Clock = std::chrono::steady_clock;
 using xla::cpu::CpuExecutable;
 using xla::cpu::Thunk;
 
-struct FreeDeleter {
-  void operator()(void* buffer) const { FreeBuffer(buffer); }
-};
-
 // Memory for the outputs of one executable.
 class Outputs {
  public:
@@ -45,7 +41,7 @@ class Outputs {
   absl::Span<void* const> pointers() const { return pointers_; }
 
  private:
-  std::vector<std::unique_ptr<void, FreeDeleter>> owners_;
+  std::vector<OwnedBuffer> owners_;
   std::vector<void*> pointers_;
 };
 

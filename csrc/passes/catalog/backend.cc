@@ -13,8 +13,6 @@ namespace hloenv {
 
 namespace {
 
-using PassPtr = std::unique_ptr<xla::HloPassInterface>;
-
 // The types that XLA's CPU compiler takes out, each with the one that it
 // computes in instead.
 template <xla::PrimitiveType kLow, xla::PrimitiveType kHigh>

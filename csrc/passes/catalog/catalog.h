@@ -2,11 +2,21 @@
 // The tables behind AllPasses: one entry for each pass, with its options.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "passes/registry.h"
+#include "xla/hlo/pass/hlo_pass_interface.h"
 
 namespace hloenv {
+
+using PassPtr = std::unique_ptr<xla::HloPassInterface>;
+
+// Makes a pass that has no options.
+template <typename Pass>
+PassPtr Make(const Options&) {
+  return std::make_unique<Pass>();
+}
 
 PassInfo AlgebraicSimplifierPass();
 

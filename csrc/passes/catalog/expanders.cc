@@ -33,13 +33,6 @@ namespace hloenv {
 
 namespace {
 
-using PassPtr = std::unique_ptr<xla::HloPassInterface>;
-
-template <typename Pass>
-PassPtr Make(const Options&) {
-  return std::make_unique<Pass>();
-}
-
 // XLA's own class dies where the result is the bits without the next state.
 class StatefulRngExpander : public xla::RngBitGeneratorExpander {
  public:

@@ -16,13 +16,6 @@ namespace hloenv {
 
 namespace {
 
-using PassPtr = std::unique_ptr<xla::HloPassInterface>;
-
-template <typename Pass>
-PassPtr Make(const Options&) {
-  return std::make_unique<Pass>();
-}
-
 // XLA's passes keep a pointer to it. The CPU compiler uses the base class too.
 const xla::AliasInfo* CpuAliasInfo() {
   static const auto* info = new xla::AliasInfo();

@@ -33,13 +33,6 @@ namespace hloenv {
 
 namespace {
 
-using PassPtr = std::unique_ptr<xla::HloPassInterface>;
-
-template <typename Pass>
-PassPtr Make(const Options&) {
-  return std::make_unique<Pass>();
-}
-
 // XLA's own two classes do not look at batching dimensions and build wrong
 // shapes from them: the gather's fails, the scatter's dies on a CHECK. XLA's
 // CPU compiler never shows them any, because batched_gather_scatter_normalizer

@@ -97,7 +97,7 @@ const Rule& TransposedRule() {
   return rule;
 }
 
-absl::Span<const Rule> Rules() {
+absl::Span<const Rule> DotLoweringRules() {
   static const auto* rules =
       new std::vector<Rule>{LoopsRule(), TransposedRule()};
   return *rules;
@@ -112,9 +112,9 @@ PassInfo DotLoweringPass() {
       "Eigen that XLA makes on the CPU: what xla_cpu_multi_thread_eigen "
       "decides for a whole module. It belongs after layout assignment, before "
       "fusion.",
-      Rules(), [](const Options& options) {
+      DotLoweringRules(), [](const Options& options) {
         const int64_t limit = options.Int("max_products");
-        return MakeRulePass("dot-lowering", Rules(), options,
+        return MakeRulePass("dot-lowering", DotLoweringRules(), options,
                             [limit](const HloInstruction& instruction) {
                               return limit == 0 ||
                                      NumProducts(instruction) <= limit;

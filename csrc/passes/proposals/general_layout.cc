@@ -162,7 +162,7 @@ const Rule& OperandRule() {
   return rule;
 }
 
-absl::Span<const Rule> Rules() {
+absl::Span<const Rule> LayoutRules() {
   static const auto* rules = new std::vector<Rule>{OperandRule(), ResultRule()};
   return *rules;
 }
@@ -176,8 +176,8 @@ PassInfo GeneralLayoutPass() {
       "convolutions, transposes and reductions: all of them up to rank 3, "
       "above that one for each minor dimension. It belongs after layout "
       "assignment, before fusion.",
-      Rules(), [](const Options& options) {
-        return MakeRulePass("general-layout", Rules(), options);
+      LayoutRules(), [](const Options& options) {
+        return MakeRulePass("general-layout", LayoutRules(), options);
       });
 }
 

@@ -265,7 +265,7 @@ const Rule& SliceRule() {
   return rule;
 }
 
-absl::Span<const Rule> Rules() {
+absl::Span<const Rule> MergeDotsRules() {
   static const auto* rules =
       new std::vector<Rule>{MergeRule(), SliceRule(), SplitRule()};
   return *rules;
@@ -278,8 +278,8 @@ PassInfo MergeDotsPass() {
       "merge-dots", "hloenv::MergeDots",
       "Proposes to compute dots and convolutions that share an operand as one, "
       "and the other way round. It belongs before layout assignment.",
-      Rules(), [](const Options& options) {
-        return MakeRulePass("merge-dots", Rules(), options);
+      MergeDotsRules(), [](const Options& options) {
+        return MakeRulePass("merge-dots", MergeDotsRules(), options);
       });
 }
 

@@ -386,7 +386,7 @@ const Rule& SplitReductionsRule() {
   return rule;
 }
 
-absl::Span<const Rule> Rules() {
+absl::Span<const Rule> ReassociationRules() {
   static const auto* rules = new std::vector<Rule>{
       TreeRule(),     DistributeRule(),      FactorRule(),
       ProductsRule(), MergeReductionsRule(), SplitReductionsRule()};
@@ -406,8 +406,8 @@ PassInfo ReassociatePass() {
       "(for dots: summed over the contracted dimension). What the module "
       "itself "
       "holds beyond that, infinities and huge masks, is left alone.",
-      Rules(), [](const Options& options) {
-        return MakeRulePass("reassociate", Rules(), options);
+      ReassociationRules(), [](const Options& options) {
+        return MakeRulePass("reassociate", ReassociationRules(), options);
       });
 }
 

@@ -58,7 +58,7 @@ const Rule& InOrderRule() {
   return rule;
 }
 
-absl::Span<const Rule> Rules() {
+absl::Span<const Rule> ThunkOrderRules() {
   static const auto* rules = new std::vector<Rule>{InOrderRule()};
   return *rules;
 }
@@ -73,8 +73,8 @@ PassInfo ThunkOrderPass() {
       "as XLA's executor does on the CPU. The last instruction of the "
       "computation that makes an array stands for it. It belongs behind all "
       "passes that decide what a step is, before copies are inserted.",
-      Rules(), [](const Options& options) {
-        return MakeRulePass("thunk-order", Rules(), options);
+      ThunkOrderRules(), [](const Options& options) {
+        return MakeRulePass("thunk-order", ThunkOrderRules(), options);
       });
 }
 
