@@ -8,8 +8,8 @@
 #include "hlo/config.h"
 #include "hlo/literal_text.h"
 #include "hlo/outline/outline.h"
-#include "support/quiet.h"
 #include "support/status.h"
+#include "support/xla_scope.h"
 #include "xla/hlo/ir/hlo_casting_utils.h"
 #include "xla/hlo/ir/hlo_instructions.h"
 #include "xla/hlo/parser/hlo_parser.h"
@@ -110,7 +110,6 @@ absl::Status CheckEscapes(absl::string_view text, const xla::HloModule& hlo) {
         at + 1 < text.size() && absl::StrContains("01234567xX", text[at + 1]);
   }
   if (!has_bytes) return absl::OkStatus();
-  const QuietLogs quiet;
   xla::HloModuleProto proto;
   if (proto.ParseFromString(hlo.ToProto().SerializeAsString())) {
     return absl::OkStatus();
@@ -199,6 +198,8 @@ absl::StatusOr<Module> Finish(OwnedHlo hlo, const ReadOptions& options) {
 
 absl::StatusOr<Module> ReadText(absl::string_view text,
                                 const ReadOptions& options) {
+  XlaScope scope;
+  HLOENV_RETURN_IF_ERROR(CheckNotForkedInXla());
   if (options.check_structure) {
     HLOENV_RETURN_IF_ERROR(ToStatus(DoubtText(text)));
   }
@@ -210,6 +211,8 @@ absl::StatusOr<Module> ReadText(absl::string_view text,
 
 absl::StatusOr<Module> ReadProto(absl::string_view bytes,
                                  const ReadOptions& options) {
+  XlaScope scope;
+  HLOENV_RETURN_IF_ERROR(CheckNotForkedInXla());
   HLOENV_ASSIGN_OR_RETURN(const xla::HloModuleProto proto, ParseProto(bytes));
   if (options.check_structure) {
     HLOENV_RETURN_IF_ERROR(ToStatus(DoubtProto(proto)));

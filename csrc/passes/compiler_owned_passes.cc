@@ -11,8 +11,8 @@
 #include "passes/pass_observer.h"
 #include "support/exit.h"
 #include "support/fork.h"
-#include "support/quiet.h"
 #include "support/status.h"
+#include "support/xla_scope.h"
 #include "xla/hlo/pass/hlo_pass_interface.h"
 #include "xla/service/compiler.h"
 #include "xla/stream_executor/host/host_platform_id.h"
@@ -97,7 +97,7 @@ class Lender {
   // What the thread that compiles holds until it sleeps.
   struct Working {
     NativeScope native;
-    QuietLogs quiet;
+    XlaScope scope;
   };
 
   void Compile() {

@@ -28,7 +28,7 @@
 #include "pipeline/xla_pipeline.h"
 #include "rewrite/capture.h"
 #include "support/exit.h"
-#include "support/quiet.h"
+#include "support/xla_scope.h"
 
 namespace hloenv {
 
@@ -90,7 +90,7 @@ class Interception {
   // What the thread that compiles holds while it does not wait.
   struct Working {
     NativeScope native;
-    QuietLogs quiet;
+    XlaScope scope;
   };
   enum class State { kRunning, kPaused, kEnded };
   enum class Answer { kNone, kRun, kSkip, kChanged, kSame, kCancel };

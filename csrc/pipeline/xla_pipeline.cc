@@ -9,15 +9,14 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "hlo/config.h"
 #include "passes/pass_observer.h"
 #include "passes/pipeline.h"
 #include "rewrite/live_copy.h"
+#include "runtime/cpu_client.h"
 #include "runtime/own_calls.h"
-#include "support/quiet.h"
 #include "support/status.h"
+#include "support/xla_scope.h"
 #include "xla/service/compiler.h"
-#include "xla/stream_executor/host/host_platform_id.h"
 
 namespace hloenv {
 namespace {
@@ -200,25 +199,21 @@ struct Outcome {
 
 absl::StatusOr<Outcome> Drive(const Module& module, const PipelineRun& run,
                               const Stop* stop) {
-  QuietLogs quiet;
+  XlaScope scope;
+  HLOENV_RETURN_IF_ERROR(CheckNotForkedInXla());
   HLOENV_RETURN_IF_ERROR(CheckUnscheduled(module.hlo()));
   HLOENV_RETURN_IF_ERROR(CheckOwnCalls(module.hlo()));
   if (!run.place.has_value()) {
     HLOENV_RETURN_IF_ERROR(CheckNoOneDnn(module.hlo()));
   }
   HLOENV_RETURN_IF_ERROR(InstallRunHooks());
-  // XLA's compiler reads its flags on its own: check them first.
-  HLOENV_RETURN_IF_ERROR(DefaultModuleConfig().status());
-  absl::StatusOr<std::unique_ptr<xla::Compiler>> compiler =
-      xla::Compiler::GetForPlatform(stream_executor::host::kHostPlatformId);
-  if (!compiler.ok()) {
-    return Annotate(compiler.status(), kCompileError,
-                    "this TensorFlow has no compiler for the host");
-  }
+  // One for the process: XLA makes each under a lock, which a process that is
+  // forked off meanwhile would wait for forever.
+  HLOENV_ASSIGN_OR_RETURN(xla::Compiler * compiler, CpuCompiler());
   std::unique_ptr<HloModule> clone = module.CloneHlo();
   Outcome outcome;
   Driver driver(clone.get(), run, stop);
-  absl::StatusOr<std::unique_ptr<HloModule>> result = (*compiler)->RunHloPasses(
+  absl::StatusOr<std::unique_ptr<HloModule>> result = compiler->RunHloPasses(
       std::move(clone), /*executor=*/nullptr, xla::Compiler::CompileOptions{});
   outcome.stages = std::move(driver.stages());
   outcome.stopped_module = std::move(driver.stopped_module());

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rewrite/equivalence.h"
 
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "hlo/analysis.h"
 #include "xla/hlo/ir/hlo_casting_utils.h"
 
@@ -139,6 +144,44 @@ bool SameInstruction(
     if (!same_computation(called[i], other_called[i])) return false;
   }
   return SameFrontendAttributes(a, b);
+}
+
+bool SameGraph(
+    const HloComputation& a, const HloComputation& b,
+    absl::FunctionRef<bool(const HloComputation*, const HloComputation*)>
+        same_computation) {
+  if (a.instruction_count() != b.instruction_count() ||
+      a.num_parameters() != b.num_parameters()) {
+    return false;
+  }
+  absl::flat_hash_map<const HloInstruction*, const HloInstruction*> image;
+  absl::flat_hash_set<const HloInstruction*> taken;
+  std::vector<std::pair<const HloInstruction*, const HloInstruction*>> waiting;
+  // Whether `right` is, or can be, the image of `left`.
+  const auto match = [&](const HloInstruction* left,
+                         const HloInstruction* right) {
+    const auto [it, is_new] = image.try_emplace(left, right);
+    if (!is_new) return it->second == right;
+    waiting.emplace_back(left, right);
+    return taken.insert(right).second;
+  };
+  for (int64_t i = 0; i < a.num_parameters(); ++i) {
+    if (!match(a.parameter_instruction(i), b.parameter_instruction(i))) {
+      return false;
+    }
+  }
+  if (!match(a.root_instruction(), b.root_instruction())) return false;
+  while (!waiting.empty()) {
+    const auto [left, right] = waiting.back();
+    waiting.pop_back();
+    if (!SameInstruction(*left, HasExtras(*left), *right, same_computation)) {
+      return false;
+    }
+    for (int64_t i = 0; i < left->operand_count(); ++i) {
+      if (!match(left->operand(i), right->operand(i))) return false;
+    }
+  }
+  return static_cast<int64_t>(image.size()) == a.instruction_count();
 }
 
 }  // namespace hloenv

@@ -25,4 +25,14 @@ bool SameInstruction(const xla::HloInstruction& a, bool a_has_extras,
                                             const xla::HloComputation*)>
                          same_computation);
 
+// Whether two computations without dead code are the same graph: the same
+// instructions, with the same operands. `HloComputation::Equal` also takes two
+// instructions with equal operands for one that is used twice:
+//
+//   c = constant(0); add(c, c)      c = constant(0); d = constant(0); add(c, d)
+bool SameGraph(const xla::HloComputation& a, const xla::HloComputation& b,
+               absl::FunctionRef<bool(const xla::HloComputation*,
+                                      const xla::HloComputation*)>
+                   same_computation);
+
 }  // namespace hloenv

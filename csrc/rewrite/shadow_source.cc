@@ -172,7 +172,7 @@ bool ShadowSource::IsEqual(const HloInstruction& instruction,
         const HloComputation* right = source.CalledOrigin(b);
         if (left != nullptr || right != nullptr) return left == right;
         return IsCalledOnce(*a) && IsCalledOnce(*b) &&
-               a->Equal(*b, /*is_layout_sensitive=*/true, same_computation);
+               SameGraph(*a, *b, same_computation);
       };
   return SameInstruction(instruction, HasExtras(instruction),
                          *other.instruction, same_computation);

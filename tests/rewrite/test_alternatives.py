@@ -9,9 +9,9 @@ import re
 import numpy as np
 import pytest
 
-from hloenv.errors import DecisionError, UnknownPassError
+from hloenv.errors import DecisionError, PositionWarning, UnknownPassError
 from hloenv.hlo.module import HloModule
-from hloenv.hlo.passes import Pass, Pipeline
+from hloenv.hlo.passes import Pass, Pipeline, run_passes
 from hloenv.rewrite.alternatives import Alternatives
 from hloenv.rewrite.env import HloEnv
 from hloenv.rewrite.verify import verify_alternatives
@@ -98,6 +98,42 @@ ENTRY main {
         ("broadcast", ("algsimp",)),
         ("constant", ("constant_folding",)),
     ]
+
+
+def test_fusions_that_share_alike_only_are_one_choice() -> None:
+    """cse makes one of the two constants in the body of the second pass's fusion."""
+    module = HloModule.from_text(
+        """HloModule two_zeros
+
+add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT s = f32[] add(a, b) }
+
+ENTRY e {
+  x = f32[12,8,2] parameter(0)
+  zero = f32[] constant(0)
+  zeros = f32[12,8] broadcast(zero), dimensions={}
+  initial = f32[] constant(0)
+  sum = f32[12,8] reduce(x, initial), dimensions={2}, to_apply=add
+  ROOT r = f32[12,8] multiply(zeros, sum)
+}"""
+    )
+    fusion, both = (
+        Pipeline("fusion only", ["fusion"]),
+        Pipeline("both", ["fusion", "cse"]),
+    )
+    for passes in (
+        [fusion, both],
+        [both, fusion],
+        [fusion, both, Pipeline("again", ["fusion"])],
+    ):
+        with pytest.warns(PositionWarning):
+            alternatives = HloEnv(module).get_alternatives(*passes)
+        (alternative,) = alternatives
+        assert len(alternative.choices) == 3
+        for each in passes:
+            decided = alternatives.apply(alternatives.decisions_for(each.name))
+            native = run_passes(module, each).module
+            assert decided.fingerprint() == native.fingerprint()
+            assert decided.opcode_counts() == native.opcode_counts()
 
 
 def test_equal_constants_of_two_computations_stay_where_they_are() -> None:

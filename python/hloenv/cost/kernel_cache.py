@@ -17,8 +17,7 @@ import numpy as np
 
 from .._native import core
 from ..errors import HloEnvError, MeasureTimeout, WorkerError
-from ..hlo.module import HloModule, decided_of
-from ..hlo.position import as_tuple
+from ..hlo.module import HloModule
 from ..measurement.store import RecordKey, Store
 from ..process.child import Child
 from ..process.cpu_affinity import CoreLease
@@ -173,15 +172,12 @@ class KernelCache:
             self._child = Child(
                 max_memory_bytes=self._max_memory_bytes, cores=self._lease.cores
             )
-        extracted = HloModule._wrap(graph.extract(batch))
+        extracted = HloModule._wrap(
+            graph.extract(batch), position=module.position, decided=module._decided
+        )
         answer, _ = self._child.request(
-            {
-                "do": "kernels",
-                "place": as_tuple(module.position),
-                "decided": decided_of(module),
-                "count": len(batch),
-            },
-            extracted.to_proto(),
+            {"do": "kernels", "count": len(batch)},
+            extracted.to_bytes(),
             timeout_s=_TIMEOUT_S,
         )
         return [float(each) for each in answer["ns"]]

@@ -272,11 +272,11 @@ class HloModule:
         a reader continues from there. After all of XLA's passes a module has no
         position: compile it with `finish="none"`.
         """
-        noted = self._raw.with_note(to_note(self.position, self._decided))
         if os.fspath(path).endswith(".pb"):
-            Path(path).write_bytes(noted.to_proto())
+            Path(path).write_bytes(self.to_bytes())
         else:
-            Path(path).write_text(noted.to_text() + "\n", encoding="utf-8")
+            text = self._noted().to_text()
+            Path(path).write_text(text + "\n", encoding="utf-8")
 
     def to_text(self) -> str:
         """HLO text with all constants, which `from_text` reads back.
@@ -296,6 +296,18 @@ class HloModule:
     def to_proto(self) -> bytes:
         """A serialized HloModuleProto."""
         return self._raw.to_proto()
+
+    def to_bytes(self) -> bytes:
+        """A serialized HloModuleProto with the module's position and its decisions.
+
+        `from_proto` reads all of it; `save` writes it, and other processes get it.
+        """
+        return self._noted().to_proto()
+
+    def _noted(self) -> core.Module:
+        if self.position is None and not self._decided:
+            return self._raw
+        return self._raw.with_note(to_note(self.position, self._decided))
 
     def clone(self) -> HloModule:
         """A deep copy with the same names."""
@@ -383,22 +395,11 @@ class HloModule:
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if self._source is not None:
-            return _unpickle_source, (self._source, self._is_verified)
-        module = (self._raw.to_proto(), self.position, self._decided, self._is_verified)
-        return _unpickle, module
+        source = self.to_bytes() if self._source is None else self._source
+        return _unpickle, (source, self._is_verified)
 
 
-def _unpickle(
-    proto: bytes, position: Any, decided: frozenset[str], is_verified: bool = True
-) -> HloModule:
-    module = read_here(proto)
-    return HloModule._wrap(
-        module, position=position, decided=decided, is_verified=is_verified
-    )
-
-
-def _unpickle_source(source: str | bytes, is_verified: bool = True) -> HloModule:
+def _unpickle(source: str | bytes, is_verified: bool) -> HloModule:
     return _at_its_position(read_here(source), source, is_verified=is_verified)
 
 

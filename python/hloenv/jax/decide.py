@@ -117,9 +117,7 @@ def check_compiles(result: HloModule) -> None:
     Raises:
         CompileError: XLA cannot compile it.
     """
-    child.try_compile(
-        result.to_proto(), {"place": None, "decided": [], "finish": "none"}
-    )
+    child.try_compile(result.to_bytes(), "none")
 
 
 def unsupported(jax: Any, traced: Any, lowered: Any, leaves: list[Any]) -> str | None:

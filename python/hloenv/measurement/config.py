@@ -93,7 +93,7 @@ class Keys:
         self.identity = json.dumps(
             [
                 baseline.fingerprint(),
-                _stored(header(baseline, "legalize")),
+                _stored(_header(baseline, "legalize")),
                 settings.seed,
                 settings.input_sets,
                 self.inputs,
@@ -118,7 +118,7 @@ class Keys:
             machine=machine.id,
             variant=json.dumps(
                 [
-                    _stored(header(module, settings.finish)),
+                    _stored(_header(module, settings.finish)),
                     settings.threads,
                     plan,
                     self.identity,
@@ -128,7 +128,7 @@ class Keys:
         )
 
 
-def header(module: HloModule, finish: Finish) -> dict[str, Any]:
+def _header(module: HloModule, finish: Finish) -> dict[str, Any]:
     """The data that a worker needs of a module besides its proto."""
     return {
         "place": as_tuple(module.position),

@@ -18,7 +18,7 @@ from ..process.cpu_affinity import CoreLease
 from ..runtime.compare import OutputComparison
 from ..runtime.inputs import as_inputs
 from ..runtime.machine import this_machine
-from .config import Keys, Settings, header
+from .config import Keys, Settings
 from .record import MeasureFailure, Measurement
 from .store import Store
 
@@ -190,9 +190,9 @@ class Measurer:
                 "seeds": list(
                     range(settings.seed, settings.seed + settings.input_sets)
                 ),
-                **header(group.baseline, "legalize"),
+                "finish": "legalize",
             }
-            blobs = [group.baseline.to_proto()]
+            blobs = [group.baseline.to_bytes()]
             if group.inputs is not None:
                 blobs.append(pickle.dumps(group.inputs))
             answer, _ = self._child.request(
@@ -318,9 +318,9 @@ class _Group:
                     {
                         "do": "load",
                         "key": index,
-                        **header(module, self._settings.finish),
+                        "finish": self._settings.finish,
                     },
-                    module.to_proto(),
+                    module.to_bytes(),
                     timeout_s=self._settings.timeout_s,
                 )
             except (WorkerError, MeasureTimeout) as error:

@@ -23,8 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import ArgumentError
-from ..hlo.module import HloModule, as_module, decided_of
-from ..hlo.position import PipelinePosition, as_tuple
+from ..hlo.module import HloModule, as_module
 from ..runtime.inputs import as_inputs
 from .config import Keys, Settings
 from .measurer import Inputs, Measurer, ModuleLike
@@ -35,22 +34,20 @@ from .store import RecordKey, Store
 # generator of candidates is not read far ahead.
 _WAITING = 2
 
-SentModule = tuple[bytes, tuple[str, int, str] | None, list[str]]
-
 
 @dataclass(frozen=True)
 class Task:
     """One candidate, as it is sent to a worker.
 
     Attributes:
-        candidate: its proto, position and decided passes.
-        baseline: the same for the baseline.
+        candidate: what to measure.
+        baseline: what to compare it with.
         inputs: of both; None for random ones.
         settings: of the measurement.
     """
 
-    candidate: SentModule
-    baseline: SentModule
+    candidate: HloModule
+    baseline: HloModule
     inputs: list[Any] | None
     settings: Settings
 
@@ -77,7 +74,7 @@ def measure_task(task: Task, measurer: Measurer) -> Measurement:
     Raises:
         HloEnvError: the baseline itself cannot be compiled or run.
     """
-    candidate, baseline = _received(task.candidate), _received(task.baseline)
+    candidate, baseline = task.candidate, task.baseline
     (result,) = measurer.measure([candidate], baseline=baseline, inputs=task.inputs)
     return result
 
@@ -213,7 +210,6 @@ class Evaluator:
         original = as_module(baseline)
         given = as_inputs(inputs, original)
         keys = Keys(original, given, self.settings)
-        sent_baseline = _sent(original)
         running: dict[Future[Measurement], RecordKey] = {}
         # The candidates of each running key; the first one started it.
         indices: dict[RecordKey, list[int]] = {}
@@ -235,7 +231,7 @@ class Evaluator:
                     if stored is not None:
                         yield Result(index, stored, is_new=False)
                         continue
-                    task = Task(_sent(candidate), sent_baseline, given, self.settings)
+                    task = Task(candidate, original, given, self.settings)
                     running[self._executor.submit(task)] = key
                     indices[key] = [index]
                 if not running:
@@ -272,8 +268,8 @@ class Evaluator:
         """
         original = as_module(baseline)
         task = Task(
-            _sent(candidate),
-            _sent(original),
+            candidate,
+            original,
             as_inputs(inputs, original),
             replace(self.settings, seed=self.settings.seed + 1),
         )
@@ -296,16 +292,3 @@ class Evaluator:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _sent(module: HloModule) -> SentModule:
-    return module.to_proto(), as_tuple(module.position), decided_of(module)
-
-
-def _received(sent: SentModule) -> HloModule:
-    proto, place, decided = sent
-    return HloModule._wrap(
-        HloModule.from_proto(proto)._core,
-        position=None if place is None else PipelinePosition(*place),
-        decided=frozenset(decided),
-    )

@@ -19,8 +19,7 @@ Requests, by "do":
         caller does first with it; with "verify" XLA's verifier runs too.
     call: calls a "function"; blob 0 pickles its arguments, the answer's its result.
 
-A module is blob 0, with its "place", what has been "decided", and its
-"finish".
+A module is blob 0, as `HloModule.to_bytes` gives it; "finish" is as for `compile`.
 """
 
 from __future__ import annotations
@@ -38,9 +37,8 @@ import numpy as np
 
 from .._native import core
 from ..errors import ArgumentError, HloEnvError, InvalidModuleError
-from ..hlo.module import HloModule, become_expendable, read_here
+from ..hlo.module import HloModule, become_expendable, read_here, read_trusted
 from ..hlo.pipeline import finish
-from ..hlo.position import PipelinePosition
 from ..process.child import limit_memory, read_frame, write_frame
 from ..process.cpu_affinity import turn_to_time
 from ..runtime.compare import OutputComparison, compare_outputs
@@ -80,7 +78,7 @@ class Worker:
         """
         match request["do"]:
             case "compile":
-                module = _module(request, blobs[0])
+                module = read_trusted(blobs[0])
                 compile(module, finish=request["finish"], isolate=False)
                 return {}, []
             case "baseline":
@@ -105,7 +103,7 @@ class Worker:
     def _load_baseline(
         self, request: dict[str, Any], blobs: list[bytes]
     ) -> dict[str, Any]:
-        module = _module(request, blobs[0])
+        module = read_trusted(blobs[0])
         self._original = module
         self._baseline = compile(module, finish=request["finish"], isolate=False)
         self._copies = Copies(self._baseline)
@@ -127,7 +125,7 @@ class Worker:
 
     def _load(self, request: dict[str, Any], proto: bytes) -> dict[str, Any]:
         assert self._baseline is not None
-        module = _module(request, proto)
+        module = read_trusted(proto)
         if module.input_specs() != self._baseline.input_specs:
             raise ArgumentError(
                 "the module and its baseline must take the same inputs, got "
@@ -203,7 +201,7 @@ class _Example:
 
 def _time_kernels(request: dict[str, Any], proto: bytes) -> list[float]:
     """Nanoseconds of one run of each output's kernel."""
-    module = finish(_module(request, proto))
+    module = finish(read_trusted(proto))
     executable = compile(module, finish="none", isolate=False)
     inputs = random_inputs(module)
     output_of = core.output_of_instruction(executable.module._core)
@@ -251,13 +249,6 @@ def _read(request: dict[str, Any], data: bytes) -> None:
         module.cost()
         read_here(text, verify=True)
         read_here(proto, verify=True)
-
-
-def _module(request: dict[str, Any], proto: bytes) -> HloModule:
-    place = None if request["place"] is None else PipelinePosition(*request["place"])
-    return HloModule._wrap(
-        read_here(proto), position=place, decided=frozenset(request["decided"])
-    )
 
 
 def _listed(module: HloModule) -> str:

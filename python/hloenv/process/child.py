@@ -335,14 +335,12 @@ def _forget_threads() -> None:
 os.register_at_fork(after_in_child=_forget_threads)
 
 
-def try_compile(
-    proto: bytes, how: dict[str, Any], *, timeout_s: float | None = None
-) -> None:
+def try_compile(module: bytes, finish: str, *, timeout_s: float | None = None) -> None:
     """Compiles a module in a child process and discards the result.
 
     Args:
-        proto: the module.
-        how: its position, its decided entries, and the finish.
+        module: as `HloModule.to_bytes` gives it.
+        finish: as for `hloenv.compile`.
         timeout_s: time limit of the child, in seconds.
 
     Raises:
@@ -350,7 +348,8 @@ def try_compile(
         MeasureTimeout: it took longer than `timeout_s`.
     """
     try:
-        _compiling.request({"do": "compile", **how}, proto, timeout_s=timeout_s)
+        request = {"do": "compile", "finish": finish}
+        _compiling.request(request, module, timeout_s=timeout_s)
     except WorkerError as error:
         raise CompileError(
             f"XLA crashed when a child process compiled this module: {error}; compile "

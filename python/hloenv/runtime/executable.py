@@ -11,8 +11,8 @@ import numpy as np
 from .._native import core
 from .._typing import Array
 from ..errors import CompileError
-from ..hlo import pipeline, position
-from ..hlo.module import as_module, decided_of
+from ..hlo import pipeline
+from ..hlo.module import as_module
 from ..process import child
 from . import ffi
 from .buffers import place_array
@@ -60,14 +60,7 @@ def compile(
         is_xlas_own = finish == "xla" or (finish == "legalize" and not module.decided)
         isolate = not is_xlas_own or _has_early_fusions(module)
     if isolate:
-        child.try_compile(
-            module.to_proto(),
-            {
-                "place": position.as_tuple(module.position),
-                "decided": decided_of(module),
-                "finish": finish,
-            },
-        )
+        child.try_compile(module.to_bytes(), finish)
     final = legalized(module, finish)
     started_ns = time.perf_counter_ns()
     compiled = core.compile(final._core)
