@@ -1,41 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/registry.h"
 
-#include <cctype>
-
 #include "absl/log/check.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
 #include "passes/catalog/catalog.h"
+#include "support/names.h"
 #include "support/status.h"
 
 namespace hloenv {
 
 namespace {
-
-// Letters and digits in lower case: people mix up "-", "_" and capitals.
-std::string Normalize(absl::string_view name) {
-  std::string result;
-  for (unsigned char c : name) {
-    if (std::isalnum(c)) result.push_back(std::tolower(c));
-  }
-  return result;
-}
-
-size_t EditDistance(absl::string_view a, absl::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      size_t substituted = diagonal + (a[i - 1] != b[j - 1]);
-      diagonal = row[j];
-      row[j] = std::min({substituted, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row[b.size()];
-}
 
 // How far `given` is from `candidate`, or no value when a suggestion would
 // only confuse. A part of a name counts as close.
@@ -58,12 +33,12 @@ std::string DidYouMean(
     absl::string_view given,
     const std::vector<std::pair<std::string, std::vector<std::string>>>&
         names) {
-  const std::string wanted = Normalize(given);
+  const std::string wanted = NormalName(given);
   std::optional<size_t> best;
   std::string closest;
   for (const auto& [name, spellings] : names) {
     for (const std::string& spelling : spellings) {
-      std::optional<size_t> distance = Distance(wanted, Normalize(spelling));
+      std::optional<size_t> distance = Distance(wanted, NormalName(spelling));
       if (distance && (!best || *distance < *best)) {
         best = distance;
         closest = name;

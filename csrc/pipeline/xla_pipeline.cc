@@ -5,7 +5,6 @@
 #include <chrono>
 
 #include "absl/container/btree_set.h"
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -14,6 +13,7 @@
 #include "rewrite/live_copy.h"
 #include "runtime/cpu_client.h"
 #include "runtime/own_calls.h"
+#include "support/names.h"
 #include "support/status.h"
 #include "support/xla_scope.h"
 #include "xla/service/compiler.h"
@@ -107,8 +107,8 @@ absl::Status Driver::Arrive(const PassInvocation& arrival) {
     } else if (!absl::StartsWith(place_->path, absl::StrCat(path, "/"))) {
       return Error(
           kPlaceError,
-          absl::StrCat("XLA's pipeline comes by '", path,
-                       "' where it came by '", place_->path,
+          absl::StrCat("XLA's pipeline reaches '", path, "' where it came by '",
+                       place_->path,
                        "' when the place was taken; the module or the flags "
                        "have changed what XLA runs"));
     }
@@ -230,43 +230,20 @@ absl::StatusOr<Outcome> Drive(const Module& module, const PipelineRun& run,
     return Annotate(result.status(), kCompileError, "XLA's pipeline failed");
   }
   if (!driver.arrived()) {
-    return Error(kPlaceError, absl::StrCat("XLA's pipeline did not come by '",
-                                           run.place->path,
-                                           "' again, where the module was "
-                                           "taken out of it"));
+    return Error(kPlaceError,
+                 absl::StrCat("XLA's pipeline did not reach '", run.place->path,
+                              "' again, where the module was "
+                              "taken out of it"));
   }
   outcome.module = *std::move(result);
   return outcome;
 }
 
-std::string Normalize(absl::string_view name) {
-  std::string result;
-  for (char c : name) {
-    if (absl::ascii_isalnum(c)) result += absl::ascii_tolower(c);
-  }
-  return result;
-}
-
-size_t EditDistance(absl::string_view a, absl::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t substituted = diagonal + (a[i - 1] != b[j - 1]);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substituted});
-    }
-  }
-  return row[b.size()];
-}
-
-// Why the pipeline ended without coming by `stop`.
+// Why the pipeline ended without reaching `stop`.
 std::string NotReached(const Stop& stop, const Outcome& outcome) {
   if (outcome.stop_arrivals > 0) {
     return absl::StrCat(
-        "XLA's pipeline comes by '", stop.where, "' ", outcome.stop_arrivals,
+        "XLA's pipeline reaches '", stop.where, "' ", outcome.stop_arrivals,
         outcome.stop_arrivals == 1 ? " time" : " times",
         outcome.stop_arrivals < stop.occurrence
             ? absl::StrCat(", not ", stop.occurrence)
@@ -275,14 +252,14 @@ std::string NotReached(const Stop& stop, const Outcome& outcome) {
   }
   // A name that holds the other stands nearest, then by spelling.
   const std::string wanted =
-      Normalize(stop.where.substr(stop.where.rfind('/') + 1));
+      NormalName(stop.where.substr(stop.where.rfind('/') + 1));
   absl::btree_set<std::string> names;
   for (const std::string& path : outcome.paths) {
     names.insert(path.substr(path.rfind('/') + 1));
   }
   std::vector<std::pair<size_t, std::string>> ranked;
   for (const std::string& name : names) {
-    const std::string normal = Normalize(name);
+    const std::string normal = NormalName(name);
     const bool holds =
         absl::StrContains(normal, wanted) || absl::StrContains(wanted, normal);
     ranked.push_back({holds ? 0 : EditDistance(wanted, normal), name});
@@ -290,14 +267,14 @@ std::string NotReached(const Stop& stop, const Outcome& outcome) {
   std::sort(ranked.begin(), ranked.end());
   constexpr size_t kNumShown = 5;
   if (ranked.size() > kNumShown) ranked.resize(kNumShown);
-  return absl::StrCat("XLA's pipeline for this module never comes by '",
-                      stop.where, "'; nearest: ",
+  return absl::StrCat("XLA's pipeline for this module never reaches '",
+                      stop.where, "'; the nearest names are ",
                       absl::StrJoin(ranked, ", ",
                                     [](std::string* out, const auto& entry) {
                                       absl::StrAppend(out, "'", entry.second,
                                                       "'");
                                     }),
-                      "; list_stages has all");
+                      "; list_stages(module) lists all");
 }
 
 }  // namespace

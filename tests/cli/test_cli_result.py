@@ -227,6 +227,6 @@ def test_search_writes_what_is_faster_beyond_its_interval(
 @pytest.mark.parametrize("command", ["optimize", "search"])
 def test_the_help_names_the_exit_code(command, capsys):
     with pytest.raises(SystemExit):
-        make_parser().parse_args([command, "--help"])
+        make_parser([command]).parse_args([command, "--help"])
     text = " ".join(capsys.readouterr().out.split())
     assert "otherwise nothing is written and the exit code is 3" in text

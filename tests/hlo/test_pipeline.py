@@ -206,10 +206,10 @@ def test_what_is_no_position_is_an_error(text: str):
 @pytest.mark.parametrize(
     ("where", "occurrence", "message"),
     [
-        ("fusoin", 1, "never comes by 'fusoin'; nearest: 'fusion'"),
-        ("algebraic", 1, "never comes by"),
-        ("fusion", 2, "comes by 'fusion' 1 time, not 2"),
-        ("usion", 1, "never comes by"),
+        ("fusoin", 1, "never reaches 'fusoin'; the nearest names are 'fusion'"),
+        ("algebraic", 1, "never reaches"),
+        ("fusion", 2, "reaches 'fusion' 1 time, not 2"),
+        ("usion", 1, "never reaches"),
         ("", 1, "a stop is"),
         ("fusion", 0, "integer occurrence >= 1"),
     ],
@@ -239,7 +239,7 @@ def test_a_place_of_another_pipeline_is_refused(module: hloenv.HloModule):
     late = hloenv.HloModule._wrap(
         module._core, position=PipelinePosition(f"{AFTER_LAYOUTS}/dce", 9, "0" * 5000)
     )
-    with pytest.raises(hloenv.PositionError, match="did not come by"):
+    with pytest.raises(hloenv.PositionError, match="did not reach"):
         hloenv.finish(late)
 
 

@@ -23,14 +23,19 @@ from ..hlo.module import HloModule
 from ..policies import get_policy
 from ..rewrite.game import DecisionPoint, Game, Prefix
 from ..search import get_search
-from ..search.driver import Budget, Candidate, SearchResult, run_search
+from ..search.driver import (
+    Budget,
+    Candidate,
+    SearchResult,
+    confirm_best,
+    run_search,
+)
 from ..search.initial import starting_points
 from ..search.spaces import Space
 
 if TYPE_CHECKING:
     from ..cost.base import Estimator
     from ..measurement.pool import Evaluator
-    from ..measurement.record import Measurement
 
 # Of the variants, so many of the best have their early decisions searched too.
 _RETURNED_TO = 2
@@ -145,7 +150,9 @@ def search_variants(
     modules = [variants[index].game.play(each.prefix) for index, each in chosen]
     # Where nothing is to be tried, XLA's default is still to be timed.
     results = evaluator.evaluate(modules or [module], baseline=module, inputs=inputs)
-    best = _confirmed(modules, results[: len(chosen)], evaluator, module, inputs)
+    best, _ = confirm_best(
+        modules.__getitem__, results[: len(chosen)], evaluator, module, inputs
+    )
     variant = variants[0]
     prefix = variant.game.complete()
     if best is not None:
@@ -216,22 +223,6 @@ def make_variants(module: HloModule, space: Space) -> list[PreFusionVariant]:
             name = f"{'+'.join(map(str, stop.passes))} as {policy} has it"
             variants.append(PreFusionVariant(name, game, stop))
     return variants
-
-
-def _confirmed(
-    modules: Sequence[HloModule],
-    results: Sequence[Measurement],
-    evaluator: Evaluator,
-    baseline: HloModule,
-    inputs: Sequence[Any] | None,
-) -> int | None:
-    """Position of the fastest module, if it is faster in a fresh measurement too."""
-    right = [index for index, each in enumerate(results) if each.is_ok]
-    best = max(right, key=lambda index: results[index].speedup, default=None)
-    if best is None or results[best].speedup <= 1:
-        return None
-    again = evaluator.confirm(modules[best], baseline=baseline, inputs=inputs)
-    return best if again.is_ok and again.speedup > 1 else None
 
 
 def _best_s(found: SearchResult) -> float:

@@ -39,11 +39,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             whose command then runs in a child process: if XLA crashes, the program
             prints one line and exits with code 1.
     """
+    words = sys.argv[1:] if argv is None else argv
     try:
         # First: arguments may name what the files register.
-        for file in imports_of(argv):
+        for file in imports_of(words):
             add_import(file)
-        args = make_parser().parse_args(argv)
+        args = make_parser(words).parse_args(words)
     except HloEnvError as error:
         print(f"hloenv: error: {_one_line(error)}", file=sys.stderr)
         return _EXIT_FAILURE

@@ -4,45 +4,28 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import textwrap
 from collections.abc import Sequence
 
 from .._version import __version__
-from . import (
-    alternatives,
-    apply,
-    bench,
-    calibrate,
-    dataset,
-    diff,
-    fuzz,
-    graph,
-    measure,
-    optimize,
-    passes,
-    search,
-    show,
-    store,
-)
 
+# Each is a module of this package, imported where it is run.
 _COMMANDS = {
-    "passes": (passes, "list the passes, or describe one"),
-    "show": (show, "show a module: size, cost, fingerprint, opcodes"),
-    "alternatives": (alternatives, "list every rewrite that passes would make"),
-    "optimize": (optimize, "apply a policy to the rewrites, and time the result"),
-    "search": (search, "search for decisions that run faster than XLA's default"),
-    "measure": (
-        measure,
-        "time modules against each other, or test the intervals",
-    ),
-    "calibrate": (calibrate, "measure the constants of the static estimate"),
-    "bench": (bench, "run policies and searches on many modules: leaderboard"),
-    "apply": (apply, "replay a saved trace of decisions"),
-    "diff": (diff, "show what changed between two modules"),
-    "graph": (graph, "write a module as Graphviz or JSON"),
-    "fuzz": (fuzz, "check the invariants on random modules, passes and decisions"),
-    "dataset": (dataset, "count, show or check the shipped modules"),
-    "store": (store, "count, export, import or remove stored measurements"),
+    "passes": "list the passes, or describe one",
+    "show": "show a module: size, cost, fingerprint, opcodes",
+    "alternatives": "list every rewrite that passes would make",
+    "optimize": "apply a policy to the rewrites, and time the result",
+    "search": "search for decisions that run faster than XLA's default",
+    "measure": "time modules against each other, or test the intervals",
+    "calibrate": "measure the constants of the static estimate",
+    "bench": "run policies and searches on many modules: leaderboard",
+    "apply": "replay a saved trace of decisions",
+    "diff": "show what changed between two modules",
+    "graph": "write a module as Graphviz or JSON",
+    "fuzz": "check the invariants on random modules, passes and decisions",
+    "dataset": "count, show or check the shipped modules",
+    "store": "count, export, import or remove stored measurements",
 }
 _DESCRIPTION = """\
 XLA's graph rewrites as decisions: every rewrite that an XLA pass would make is an
@@ -71,8 +54,12 @@ of -o is not written (optimize and search: invalid, wrong or no faster), 130 Ctr
 """
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """The parser of `hloenv`; `args.run(args)` runs the command."""
+def make_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
+    """The parser of `hloenv`; `args.run(args)` runs the command.
+
+    Args:
+        argv: what it is to parse: only the command in it is imported and declared.
+    """
     parser = argparse.ArgumentParser(
         prog="hloenv",
         description=_DESCRIPTION,
@@ -81,32 +68,36 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"hloenv {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for name, (command, help_) in _COMMANDS.items():
-        child = commands.add_parser(
-            name,
-            help=help_,
-            description=textwrap.fill(command.DESCRIPTION, 80),
-            epilog=command.EXAMPLES,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        command.add_parser(child)
-        child.add_argument(
-            "--json", action="store_true", help="print one JSON object and nothing else"
-        )
-        child.add_argument(
-            *("-v", "--verbose"), action="store_true", help="print tracebacks of errors"
-        )
-        _add_import(child)
-        child.set_defaults(run=command.run)
+    for name, help_ in _COMMANDS.items():
+        if name in argv[:1]:
+            _declare(commands.add_parser(name, help=help_), name)
+        else:
+            commands.add_parser(name, help=help_, add_help=False)
     return parser
 
 
-def imports_of(argv: Sequence[str] | None) -> list[str]:
-    """The files of `--import` on a command line."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+def _declare(parser: argparse.ArgumentParser, name: str) -> None:
+    command = importlib.import_module(f".{name}", __package__)
+    parser.description = textwrap.fill(command.DESCRIPTION, 80)
+    parser.epilog = command.EXAMPLES
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    command.add_parser(parser)
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object and nothing else"
+    )
+    parser.add_argument(
+        *("-v", "--verbose"), action="store_true", help="print tracebacks of errors"
+    )
     _add_import(parser)
-    imports: list[str] = parser.parse_known_args(argv)[0].imports
-    return imports
+    parser.set_defaults(run=command.run)
+
+
+def imports_of(argv: Sequence[str]) -> list[str]:
+    """The files of `--import` on a command line, which may be wrong otherwise."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--import", dest="imports", action="append", nargs="?")
+    imports = parser.parse_known_args(argv)[0].imports or ()
+    return [each for each in imports if each is not None]
 
 
 def _add_import(parser: argparse.ArgumentParser) -> None:

@@ -28,6 +28,8 @@ from .policy import Policy, xla_pass
 _OF_COMPUTATIONS = {"thunk-order"}
 # Number of cached captures, by prefix; each holds its module and shadows.
 _KEPT = 64
+# Number of cached results of `play`.
+_KEPT_MODULES = 16
 
 Prefix = tuple[Int64Array, ...]
 
@@ -85,6 +87,7 @@ class Game:
         self._is_given = False
         self._positions: OrderedDict[tuple[bytes, ...], _Position] = OrderedDict()
         self._fingerprints: dict[tuple[bytes, ...], str] = {}
+        self._played: OrderedDict[tuple[bytes, ...], HloModule] = OrderedDict()
 
     @classmethod
     def of(cls, alternatives: Alternatives) -> Game:
@@ -224,6 +227,8 @@ class Game:
     def play(self, decided: Prefix) -> HloModule:
         """The module with all decisions applied, at its position in XLA's pipeline.
 
+        The last ones are cached.
+
         Args:
             decided: a complete prefix.
         """
@@ -232,7 +237,16 @@ class Game:
                 f"the prefix has decisions for {len(decided)} decision points; to be "
                 f"played it must have them for all {len(self.stops)}"
             )
-        return self.alternatives(decided[:-1]).apply(decided[-1], partial=True)
+        key = _key(decided)
+        module = self._played.get(key)
+        if module is None:
+            alternatives = self.alternatives(decided[:-1])
+            module = alternatives.apply(decided[-1], partial=True)
+            self._played[key] = module
+            if len(self._played) > _KEPT_MODULES:
+                self._played.popitem(last=False)
+        self._played.move_to_end(key)
+        return module
 
     def fingerprint(self, decided: Prefix) -> str:
         """Identity of the result of `play`; cached.
@@ -268,9 +282,7 @@ class Game:
         if position is None:
             module = self.module
             if prefix:
-                module = self._position(prefix[:-1]).alternatives.apply(
-                    prefix[-1], partial=True
-                )
+                module = self.alternatives(prefix[:-1]).apply(prefix[-1], partial=True)
             position = _Position(_arrive(HloEnv(module), self.stops[len(prefix)]))
             self._positions[key] = position
             if len(self._positions) > _KEPT:

@@ -17,6 +17,7 @@ from .._typing import Int64Array
 from ..cost.base import Estimate
 from ..errors import ArgumentError, HloEnvError
 from ..hlo.module import HloModule
+from ..measurement.measurer import Inputs
 from ..measurement.pool import Evaluator, Result
 from ..measurement.record import Measurement
 from ..rewrite.game import Game, Prefix
@@ -228,6 +229,7 @@ def confirm_best(
     measurements: Sequence[Measurement],
     evaluator: Evaluator,
     baseline: HloModule,
+    inputs: Inputs | None = None,
 ) -> tuple[int | None, Measurement | None]:
     """Measures the fastest afresh: the best of many timings is the luckiest too.
 
@@ -236,6 +238,7 @@ def confirm_best(
         measurements: of all of them.
         evaluator: measures once more.
         baseline: of the measurements.
+        inputs: of the measurements.
 
     Returns:
         Position of the fastest, None if nothing is faster or it was luck alone; and
@@ -245,7 +248,7 @@ def confirm_best(
     best = max(right, key=lambda i: measurements[i].speedup, default=None)
     if best is None or measurements[best].speedup <= 1:
         return None, None
-    again = evaluator.confirm(module_of(best), baseline=baseline)
+    again = evaluator.confirm(module_of(best), baseline=baseline, inputs=inputs)
     return (best if again.is_ok and again.speedup > 1 else None), again
 
 
