@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the dataset: real modules out of public JAX projects, reproducibly."""
+"""Builds the dataset of real modules from public JAX projects, reproducibly."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The whole chain: all sources, then one Parquet file for each split, and a report."""
+"""Builds all sources, then writes one Parquet file for each split, and a report."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _DISTRIBUTION = ("parameter", "distribution", "location", "scale")
 
 @dataclass
 class Summary:
-    """What a build gave.
+    """The result of a build.
 
     Attributes:
         outcomes: one for each source, in the order of the manifest.
         counts: modules of each split.
-        size_bytes: of the Parquet files together.
-        num_copies: modules that were equal to another one.
+        size_bytes: total size of the Parquet files.
+        num_copies: number of modules equal to another one.
     """
 
     outcomes: list[Outcome] = field(default_factory=list)
@@ -37,7 +37,7 @@ class Summary:
 
     @property
     def failed(self) -> list[Outcome]:
-        """The sources that gave nothing."""
+        """The sources without modules."""
         return [each for each in self.outcomes if each.status != "done"]
 
 
@@ -54,17 +54,17 @@ def build(
     """Builds the dataset in `settings.out`.
 
     Args:
-        sources: what to build from; those that are done already are not run again.
-        settings: how.
-        jobs: sources at a time.
-        retry_failed: whether to run sources again that failed in an earlier build.
-        run_nothing: whether to take only what earlier builds left.
+        sources: the sources; those that are done are not run again.
+        settings: how to build.
+        jobs: number of concurrent sources.
+        retry_failed: whether to rerun sources that failed in an earlier build.
+        run_nothing: whether to use only results of earlier builds.
         merge: as `assemble` takes it.
-        on_progress: called with a source and None when it starts, and with its outcome
-            when it has ended. May be called from several threads.
+        on_progress: called with a source and None at its start, and with its outcome at
+            its end; from several threads.
 
     Returns:
-        What came out; also in `report.json` and `report.md`.
+        The summary, which is also in `report.json` and `report.md`.
     """
     settings.out.mkdir(parents=True, exist_ok=True)
 
@@ -97,14 +97,14 @@ def assemble(
     *,
     merge: Path | None = None,
 ) -> Summary:
-    """Writes the Parquet files and the reports from what the sources left.
+    """Writes the Parquet files and the reports from the results of the sources.
 
     Args:
-        sources: what was built.
+        sources: the built sources.
         outcomes: one for each source.
         settings: of the build.
-        merge: folder of a dataset whose rows stay, apart from those that the entry
-            files of `sources` had made; the result is that of a build of everything.
+        merge: folder of a dataset whose rows are kept, except those from the entry
+            files of `sources`; the result equals that of a full build.
     """
     pairs = zip(sources, outcomes, strict=True)
     done = [(s, o) for s, o in pairs if o.status == "done"]
@@ -119,7 +119,7 @@ def assemble(
         path = settings.out / f"{name}.parquet"
         old = None if merge is None else merge / path.name
         if old is not None and old.is_file() and parquet.read(old) == chosen:
-            # The same rows give the same bytes; compressing takes minutes.
+            # Skipped if the rows are equal: compression takes minutes.
             shutil.copyfile(old, path)
         else:
             parquet.write(path, chosen)
@@ -130,7 +130,7 @@ def assemble(
 
 
 def _kept(folder: Path, done: Sequence[Source]) -> Iterator[dict[str, Any]]:
-    """Rows of an earlier dataset that the entry files of `done` have not made."""
+    """Yields rows of an earlier dataset that are not from the entry files of `done`."""
     made = {(s.name, path.stem) for s in done for path in s.entry_paths}
     for name in split.FILES:
         path = folder / f"{name}.parquet"

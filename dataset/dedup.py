@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One module of each fingerprint."""
+"""Removes modules with equal fingerprints."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from . import split
 
 
 def distinct_splits(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """As `distinct`; a module of the unseen split that is in another one goes.
+    """As `distinct`; also drops modules of the unseen split that are in another split.
 
-    It changes nothing in the other splits, not even a count of copies.
+    The other splits do not change, nor do their counts of copies.
     """
     parts: tuple[list[dict[str, Any]], ...] = ([], [])
     for record in records:
@@ -24,11 +24,10 @@ def distinct_splits(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def distinct(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Records of distinct fingerprints, sorted by source and name.
+    """Returns records of distinct fingerprints, sorted by source and name.
 
-    Of equal modules the first one in this order stays, whatever order they come in;
-    its `num_copies` says how many there were. A record that has `num_copies` already
-    counts as so many.
+    Of equal modules the first in this order is kept, with their number as `num_copies`.
+    A record that has `num_copies` counts as so many.
     """
     kept: dict[str, dict[str, Any]] = {}
     for record in sorted(records, key=lambda each: (each["source"], each["name"])):

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A source at its pin, installed in a virtual environment of its own.
+"""Installs a source at its pin in its own virtual environment.
 
-uv is used where it is at hand, because it shares what it installs between
-environments; otherwise venv and pip, which share their download cache. A lock in
-`dataset/locks` pins everything that the project depends on.
+uv is used if it is available, because environments share its installed packages;
+otherwise venv and pip. A lock in `dataset/locks` pins all dependencies of the project.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ def _run(
 
 
 def checkout(source: Source, folder: Path, *, log: Path) -> Path:
-    """Clones the repository and checks the pin out; a path is copied.
+    """Clones the repository and checks out the pin; copies a path.
 
     Raises:
         FetchError: it cannot be cloned, or has no such commit or tag.
@@ -77,21 +76,21 @@ def install(
     log: Path,
     site_packages: Path | None = None,
 ) -> tuple[Path, Path | None]:
-    """Makes `folder`/venv with the source, the pinned jax and what else it requires.
+    """Makes `folder`/venv with the source, the pinned jax and its requirements.
 
     Args:
         source: what to install.
         folder: the source's folder in the build.
         origin: "pypi", "git" or "path".
         log: file for the output of git and pip.
-        site_packages: packages of another environment that the new one sees instead of
-            installing anything; for tests without a network.
+        site_packages: packages of another environment to use instead of installing any;
+            for tests without a network.
 
     Returns:
-        The environment's Python, and the checkout where there is one.
+        The environment's Python, and the checkout if there is one.
 
     Raises:
-        FetchError: with the last lines of what git or pip said.
+        FetchError: with the last lines of the output of git or pip.
     """
     needs_checkout = origin != "pypi" or bool(source.scripts)
     tree = checkout(source, folder, log=log) if needs_checkout else None
@@ -109,7 +108,7 @@ def install(
         pip = (python, "-P", "-m", "pip", "install", "--disable-pip-version-check")
     _run(*make, log=log, timeout=INSTALL_TIMEOUT_S)
     if site_packages is not None:
-        _borrow(python, site_packages, tree, source)
+        _use_site_packages(python, site_packages, tree, source)
         return python, tree
     wanted = [f"jax=={source.jax}", f"jaxlib=={source.jax}", *source.requires]
     if source.is_installed:
@@ -123,12 +122,12 @@ def install(
 
 
 def lock_path(source: Source) -> Path:
-    """Where the pins of everything that a source depends on are."""
+    """Returns the path of the lock file of a source."""
     return source.folder / "locks" / f"{source.name}.txt"
 
 
 def freeze(python: Path) -> list[str]:
-    """The exact packages of an environment, without those that have no version."""
+    """Returns the pinned packages of an environment that have a version."""
     code = (
         "from importlib.metadata import distributions as d; "
         "print(*{f'{x.name}=={x.version}' for x in d()}, sep='\\n')"
@@ -149,7 +148,9 @@ def _find_uv() -> str | None:
     return str(beside) if beside.is_file() else shutil.which("uv")
 
 
-def _borrow(python: Path, packages: Path, tree: Path | None, source: Source) -> None:
+def _use_site_packages(
+    python: Path, packages: Path, tree: Path | None, source: Source
+) -> None:
     paths = [str(packages)]
     if tree is not None:
         root = tree / source.subdirectory

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One source: installed, run, its modules described. Done once, unless it changes."""
+"""Installs and runs one source and describes its modules, once per version."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from .manifest import Source
 
 CHILD = Path(__file__).resolve().parent / "child"
 DESCRIBE_TIMEOUT_S = 1800
-# So often may XLA end the process that describes a source's modules.
+# Crashes of XLA allowed while describing the modules of a source.
 _MAX_CRASHES = 20
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How sources are built.
+    """Settings of a build.
 
     Attributes:
         out: folder of the build.
-        prefer: "pypi", "git" or "path": the origin to take where a source has it.
-        keep_venvs: whether environments stay after their source is done.
-        lock: whether to write what was installed to `locks/`.
+        prefer: "pypi", "git" or "path": the preferred origin.
+        keep_venvs: whether to keep the environments of finished sources.
+        lock: whether to write the installed packages to `locks/`.
         site_packages: packages to use instead of installing any; for tests.
     """
 
@@ -47,20 +47,20 @@ class Settings:
 
 @dataclass
 class Outcome:
-    """What became of one source.
+    """The result of one source.
 
     Attributes:
         source: its name.
         status: "done", "failed".
         detail: why it failed.
-        key: of the inputs; a source with another one is done again.
-        origin: where it came from.
-        network: what kept it off the network: "namespace" or "guard".
-        jax: the version that ran.
-        seconds: how long it took, for display.
-        num_modules: modules that were described, copies included.
-        failures: [name, reason] of cases that failed and modules that were refused.
-        packages: what was installed.
+        key: hash of the inputs; a source with another one is run again.
+        origin: "pypi", "git" or "path".
+        network: how network access was blocked: "namespace" or "guard".
+        jax: version of jax.
+        seconds: run time, for display.
+        num_modules: number of described modules, copies included.
+        failures: [name, reason] of failed cases and rejected modules.
+        packages: the installed packages.
     """
 
     source: str
@@ -77,7 +77,7 @@ class Outcome:
 
 
 def origin_of(source: Source, prefer: str) -> str:
-    """The origin that a build takes: the preferred one where the source has it."""
+    """Returns the preferred origin if the source has it, else its default."""
     has = {
         "pypi": bool(source.pypi),
         "git": bool(source.commit),
@@ -87,17 +87,18 @@ def origin_of(source: Source, prefer: str) -> str:
 
 
 def key_of(source: Source, origin: str) -> str:
-    """A hash of all that decides which modules come out."""
+    """Returns a hash of everything that determines the modules of a source."""
     values = dataclasses.asdict(source)
     for name in ("folder", "verified", "timeout_s", "max_memory_gb", "family"):
         del values[name]
-    # The split decides nothing here, and what is not given leaves older keys alone.
+    # Without the split, which has no effect, and defaults, so that older keys stay
+    # valid.
     del values["split"]
     if not values["real_entries"]:
         del values["real_entries"]
     digest = hashlib.sha256(json.dumps([values, origin], sort_keys=True).encode())
     for path in [*source.entry_paths, *sorted(CHILD.glob("*.py"))]:
-        # What the code does, not how it is laid out.
+        # Independent of formatting and comments.
         digest.update(ast.dump(ast.parse(path.read_bytes())).encode())
     lock = fetch.lock_path(source)
     if lock.is_file():
@@ -107,7 +108,7 @@ def key_of(source: Source, origin: str) -> str:
 
 
 def load_outcome(source: Source, settings: Settings) -> Outcome | None:
-    """What an earlier build left of this very source; None for nothing."""
+    """Returns the outcome of an earlier build of the same source, or None."""
     path = settings.out / "sources" / source.name / "outcome.json"
     try:
         outcome = Outcome(**json.loads(path.read_text(encoding="utf-8")))
@@ -121,15 +122,15 @@ def load_outcome(source: Source, settings: Settings) -> Outcome | None:
 
 
 def modules_path(source: Source, settings: Settings) -> Path:
-    """Where the described modules of a source are."""
+    """Returns the path of the described modules of a source."""
     return settings.out / "sources" / source.name / "modules.jsonl"
 
 
 def harvest(source: Source, settings: Settings) -> Outcome:
-    """Installs a source, runs its entries, describes its modules.
+    """Installs a source, runs its entries and describes its modules.
 
-    The result is also written, last and in one step: a build that is killed does this
-    source again, and no other.
+    The outcome is written atomically at the end, so that an interrupted build repeats
+    only the sources in progress.
     """
     folder = settings.out / "sources" / source.name
     if folder.exists():
@@ -158,7 +159,7 @@ def harvest(source: Source, settings: Settings) -> Outcome:
 
 
 class HarvestError(RuntimeError):
-    """A source gave no modules."""
+    """A source produced no modules."""
 
 
 def _harvest(
@@ -229,7 +230,7 @@ def _describe(raw: Path, out: Path, log: Path) -> None:
     paths = os.pathsep.join([str(root), child_environment()["PYTHONPATH"]])
     for _ in range(_MAX_CRASHES):
         ending = sandbox.run(
-            # -P: a stranger's code wrote the current folder.
+            # -P: untrusted code wrote the current folder.
             [sys.executable, "-P", "-m", "dataset.normalize", str(raw), str(out)],
             log,
             cwd=raw,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The manifest: which projects the modules come from, at which pin and licence.
+"""The manifest of projects, with pins and licences.
 
 One `[[source]]` table for each project; `dataset/README.md` explains the keys.
 """
@@ -31,8 +31,8 @@ FAMILIES = (
     "vision",
 )
 
-# Kept for judging what was learned from the dataset: their own code is never run for
-# it. As a dependency of another project they are fine.
+# Reserved for evaluation: their own code is never run for the dataset. They may be
+# dependencies of other projects.
 RESERVED = frozenset(
     (
         "blackjax",
@@ -62,7 +62,7 @@ _VERIFIED = ("", "pypi", "git", "path")
 
 
 class ManifestError(ValueError):
-    """The manifest says something that it may not say, or leaves something out."""
+    """The manifest is invalid."""
 
 
 @dataclass(frozen=True)
@@ -70,12 +70,12 @@ class Source:
     """One project.
 
     Attributes:
-        name: how the dataset calls it; also names its folder in a build.
-        repository: URL of the project's git repository; the split goes by it.
+        name: name in the dataset, and of its folder in a build.
+        repository: URL of the project's git repository; it determines the split.
         commit: the commit or tag to build from, for git.
         pypi: "project==version" of the same state on PyPI.
         path: a local checkout, absolute or relative to the manifest.
-        subdirectory: where in the repository the installable project is.
+        subdirectory: folder of the installable project in the repository.
         licence: SPDX expression.
         family: one of `FAMILIES`.
         jax: version of jax and jaxlib, pinned.
@@ -84,12 +84,12 @@ class Source:
         real_entries: the same, for programs at real extents.
         scripts: command lines run in the checkout as they are, such as
             "examples/mnist.py --steps 2" or "-m pytest tests/test_layers.py";
-            everything that they jit is taken. They need git or a path.
+            all functions that they jit are harvested. They need git or a path.
         split: "unseen" for the second test split; "" leaves it to the repository's
             hash.
         is_installed: whether the project itself is installed; False for repositories
             that are not packages, which then only get `requires`.
-        verified: the origins for which a build was really run, by us, at this pin.
+        verified: the origins for which a build was run at this pin.
         timeout_s: limit for each entry and each script.
         max_memory_gb: limit for the harvesting process and its children.
     """
@@ -116,7 +116,7 @@ class Source:
 
     @property
     def origin(self) -> str:
-        """Where it is installed from when nothing else is asked for."""
+        """The default origin."""
         return "path" if self.path else "pypi" if self.pypi else "git"
 
     @property
@@ -126,12 +126,12 @@ class Source:
 
     @property
     def entry_paths(self) -> list[Path]:
-        """All entry files, which lie beside the manifest in `entries/`."""
+        """All entry files, which are in `entries/` next to the manifest."""
         names = (*self.entries, *self.real_entries)
         return [self.folder / "entries" / name for name in names]
 
     def extent_of(self, entry: str) -> str:
-        """The extent of what an entry file made, which its name stands for."""
+        """Returns the extent of modules from an entry file, by its name."""
         is_real = f"{entry}.py" in self.real_entries
         return "real" if is_real else "small"
 
@@ -143,7 +143,7 @@ def load(path: Path) -> list[Source]:
         The sources, sorted by name.
 
     Raises:
-        ManifestError: no TOML, or a source that breaks a rule; names source and key.
+        ManifestError: not TOML, or an invalid source; names source and key.
     """
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -197,7 +197,7 @@ def _fits(value: Any, kind: str) -> bool:
 
 
 def _problem(source: Source) -> str:
-    """What is wrong with it; "" for nothing."""
+    """Returns the first error of a source, or ""."""
     repository = source.repository.rstrip("/").removesuffix(".git")
     names = {source.name, repository.rpartition("/")[2], source.pypi.split("==")[0]}
     reserved = {name.lower().replace("_", "-") for name in names} & RESERVED

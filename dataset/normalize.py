@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the proto that jax hands to XLA to the text and the figures of the dataset.
+"""Converts protos lowered by jax to the texts and features of the dataset.
 
     python -m dataset.normalize RAW_FOLDER OUT.jsonl
 
-runs as a child, because a module may bring XLA down. Lines are written one by one; a
-module that was begun and not ended is named as a failure when the child is run again.
+runs as a child, because XLA may crash on a module. Lines are written one by one; a
+module that was started but not finished is a failure when the child is run again.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any
 
 from hloenv import HloEnvError, HloModule
 
-# A change here, or in what is written, makes every source be described anew.
+# Increased when the output changes, so that all sources are described again.
 VERSION = 1
 MAX_TEXT_BYTES = 4 << 20
-# What does no work: a module of nothing else has nothing to decide.
+# Opcodes without work; a module of only these has nothing to decide.
 _IDLE = frozenset(("constant", "get-tuple-element", "parameter", "tuple"))
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _METADATA = re.compile(
@@ -33,22 +33,22 @@ _CALLBACK = re.compile(r'custom_call_target="[^"]*callback[^"]*"')
 
 
 class RejectedError(ValueError):
-    """The module does not go into the dataset, for the reason given."""
+    """The module is excluded from the dataset."""
 
 
 def strip(text: str) -> str:
-    """HLO text without metadata and the tables that only metadata refers to."""
+    """Removes metadata, and the tables that only metadata refers to, from HLO text."""
     text = _TABLES.sub("", text)
     text = _METADATA.sub(lambda match: match[1] or "", text)
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
 def describe(proto: bytes) -> dict[str, Any]:
-    """Text, fingerprint, size, opcodes and cost of one module.
+    """Returns text, fingerprint, size, opcodes and cost of one module.
 
     Raises:
-        RejectedError: it calls back into the process that made it, is made for several
-            devices, is too large, has nothing to decide, or XLA does not take it.
+        RejectedError: it calls back into Python, is for several devices, is too large,
+            has nothing to decide, or XLA rejects it.
     """
     try:
         module = HloModule.from_proto(proto)
@@ -83,11 +83,11 @@ def describe(proto: bytes) -> dict[str, Any]:
 
 
 def describe_all(raw: Path, out: Path) -> None:
-    """Describes each module of a harvest; goes on where an earlier run ended."""
+    """Describes each module of a harvest; resumes an interrupted run."""
     lines = (raw / "index.jsonl").read_text(encoding="utf-8").splitlines()
     index = [json.loads(line) for line in lines]
     done = out.read_text(encoding="utf-8").splitlines() if out.exists() else []
-    # Two lines for each module; without the second, the run ended within it.
+    # Two lines for each module; if the second is missing, the run crashed on it.
     position = len(done) // 2
     with out.open("a", encoding="utf-8") as file:
         if len(done) % 2:
@@ -107,7 +107,7 @@ def describe_all(raw: Path, out: Path) -> None:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """The records that `describe_all` has written."""
+    """Reads the records that `describe_all` has written."""
     lines = path.read_text(encoding="utf-8").splitlines()
     return [json.loads(line) for line in lines if line != "begin"]
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows to Parquet: the same rows give the same bytes.
+"""Writes rows to Parquet, deterministically.
 
-The schema has only types that Hugging Face's `datasets` reads too.
+The schema has only types that Hugging Face's `datasets` supports.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ MEASURED = (
     "transcendentals",
     "hlo",
 )
-# Rows that a reader has to decompress for one module. Small modules of one source
-# are alike, which compresses well.
+# Rows that are decompressed to read one module. Small modules of one source are similar
+# and compress well together.
 _ROWS_PER_GROUP = 64
 
 
 def schema() -> pyarrow.Schema:
-    """Columns and their types."""
+    """Returns the columns and their types."""
     import pyarrow as pa
 
     ranges = pa.struct(
@@ -74,7 +74,7 @@ def schema() -> pyarrow.Schema:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """The rows of a file that `write` has written."""
+    """Reads the rows of a file that `write` has written."""
     import pyarrow.parquet as pq
 
     rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
@@ -82,7 +82,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def write(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """Writes rows in the order given, in one step."""
+    """Writes rows in the given order, atomically."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -14,28 +14,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-# What a child keeps of our environment; nothing else is any business of a stranger's
-# code.
+# Environment variables passed to untrusted code.
 _KEPT = ("LANG", "LC_ALL", "PATH", "TZ")
 _POLL_S = 0.2
-# Set when the build is to end: children are killed, and none is started.
+# Set to end the build: children are killed and none is started.
 STOP = threading.Event()
 
 
 class StoppedError(RuntimeError):
-    """The build was ended from outside while a child ran."""
+    """The build was stopped while a child ran."""
 
 
 @dataclass(frozen=True)
 class Ending:
-    """How a child ended.
+    """The result of a child process.
 
     Attributes:
         status: "done", "failed", "timeout" or "memory".
-        detail: the last lines of its output, or which limit it met.
-        seconds: how long it ran.
-        network: "namespace" when the kernel gave it an empty network, "guard" when
-            only Python's sockets were closed to it, "open" when it had the network.
+        detail: the last lines of its output, or the exceeded limit.
+        seconds: run time.
+        network: "namespace" if it ran in an empty network namespace, "guard" if only
+            Python's sockets were blocked, "open" if it had network access.
     """
 
     status: str
@@ -46,7 +45,7 @@ class Ending:
 
 @functools.cache
 def _unshare() -> tuple[str, ...]:
-    """The command that runs another one in an empty network; () where not allowed."""
+    """Returns the prefix that runs a command in an empty network namespace, or ()."""
     for command in (("unshare", "--net"), ("unshare", "--map-root-user", "--net")):
         with contextlib.suppress(OSError):
             done = subprocess.run(
@@ -58,12 +57,12 @@ def _unshare() -> tuple[str, ...]:
 
 
 def network_guard() -> str:
-    """What keeps children off the network here: "namespace" or "guard"."""
+    """Returns how the network access of children is blocked: "namespace" or "guard"."""
     return "namespace" if _unshare() else "guard"
 
 
 def clean_environment(home: Path) -> dict[str, str]:
-    """Variables for a stranger's code: nothing private, one thread, the CPU."""
+    """Returns variables for untrusted code: nothing private, one thread, the CPU."""
     return {key: os.environ[key] for key in _KEPT if key in os.environ} | {
         "HOME": str(home),
         "TMPDIR": str(home),
@@ -92,16 +91,16 @@ def run(
     max_memory_bytes: int,
     has_network: bool = False,
 ) -> Ending:
-    """Runs a command, and ends it and all its children when it goes over a limit.
+    """Runs a command; ends it and all its children if it exceeds a limit.
 
     Args:
         command: program and arguments.
-        log: file that its output goes to.
-        cwd: folder that it runs in.
-        env: all of its environment.
-        timeout_s: how long it may take.
-        max_memory_bytes: how much memory it and its children may use together.
-        has_network: whether it may use the network.
+        log: file for its output.
+        cwd: working directory.
+        env: its environment.
+        timeout_s: time limit.
+        max_memory_bytes: memory limit of the command and its children together.
+        has_network: whether it has network access.
 
     Raises:
         StoppedError: `STOP` was set.
@@ -132,7 +131,7 @@ def run(
                 elif _memory_bytes(child.pid) > max_memory_bytes:
                     status = "memory"
         finally:
-            # Whoever of its session is left, too.
+            # Also ends remaining processes of its session.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
             child.wait()
@@ -158,9 +157,9 @@ def tail(log: Path, num_chars: int = 800) -> str:
 
 
 def _memory_bytes(session: int) -> int:
-    """Resident memory of all processes of a session, what they share counted once each.
+    """Returns the total resident memory of the processes of a session.
 
-    0 where there is no /proc.
+    Shared pages count once per process. 0 without /proc.
     """
     pages = 0
     for folder in Path("/proc").glob("[0-9]*"):

@@ -52,9 +52,10 @@ def _home(name: str, value: object) -> str:
 def _commands() -> str:
     """The help of each command, as the program prints it."""
     os.environ["COLUMNS"] = "88"
-    parser = make_parser()
+    parser = make_parser([])
     sections = [_help(parser)]
-    for name, command in _subparsers(parser).items():
+    for name in _subparsers(parser):
+        command = _subparsers(make_parser([name]))[name]
         sections.append(f"## hloenv {name}\n\n{_help(command)}")
         for action, subcommand in _subparsers(command).items():
             sections.append(f"### hloenv {name} {action}\n\n{_help(subcommand)}")

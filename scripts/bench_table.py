@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the rows that the benchmarks reported into docs/results/benchmarks.md.
+"""Writes the results of the benchmarks into docs/results/benchmarks.md.
 
 usage: python scripts/bench_table.py build/bench.json
 """
@@ -15,7 +15,7 @@ BEGIN, END = "<!-- benchmarks: begin -->", "<!-- benchmarks: end -->"
 
 
 def table(report: dict) -> str:
-    """The table and the line that says where its figures are from."""
+    """Returns the table, and a line on the origin of its figures."""
     machine, commit = report["machine_info"], report["commit_info"]
     cpu = machine["cpu"].get("brand_raw", machine["machine"])
     lines = [
@@ -34,7 +34,7 @@ def table(report: dict) -> str:
 
 
 def main() -> None:
-    """Replaces what lies between the two marks."""
+    """Replaces the text between the two marks."""
     text = PAGE.read_text()
     before, rest = text.split(BEGIN)
     after = rest.split(END)[1]

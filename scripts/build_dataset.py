@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds the dataset from the projects of dataset/manifest.toml.
 
-Each source gets an environment of its own and runs in a child process with limits and
-without a network. A source that is done is not done again; Ctrl-C loses at most the
-sources that are running:
+Each source is installed in its own environment and runs in a child process with limits
+and without a network. Finished sources are not repeated; Ctrl-C loses at most the
+running sources:
 
     python scripts/build_dataset.py                        # everything
     python scripts/build_dataset.py --only flax optax rlax # a part
@@ -15,7 +15,7 @@ sources that are running:
 
 Results: OUT/{train,validation,test,unseen}.parquet, OUT/report.md, and a log for each
 source.
-Exit code 1 when a source failed.
+Exit code 1 if a source failed.
 """
 
 from __future__ import annotations
@@ -42,13 +42,11 @@ SHIPPED = ROOT / "python" / "hloenv" / "dataset" / "files"
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """What the command takes."""
+    """Returns the parser of the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "--only", nargs="+", metavar="NAME", help="these sources and no others"
-    )
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="only these sources")
     parser.add_argument(
         "--jobs", type=int, default=1, metavar="N", help="sources at a time (default 1)"
     )
@@ -65,15 +63,15 @@ def make_parser() -> argparse.ArgumentParser:
         "--prefer",
         choices=("pypi", "git", "path"),
         default="",
-        help="install from here where a source can be had from several places",
+        help="preferred origin of sources with several",
     )
     parser.add_argument(
-        "--retry-failed", action="store_true", help="run sources again that failed"
+        "--retry-failed", action="store_true", help="rerun failed sources"
     )
     parser.add_argument(
         "--assemble",
         action="store_true",
-        help="run nothing; put together what earlier builds left",
+        help="run nothing; assemble the results of earlier builds",
     )
     parser.add_argument(
         "--extent",
@@ -84,7 +82,7 @@ def make_parser() -> argparse.ArgumentParser:
         "--merge",
         type=Path,
         metavar="FOLDER",
-        help="keep the rows of the dataset in FOLDER that this build does not make",
+        help="keep the rows of the dataset in FOLDER that this build does not replace",
     )
     parser.add_argument(
         "--keep-venvs", action="store_true", help="keep each source's environment"
@@ -92,26 +90,24 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--lock",
         action="store_true",
-        help="write what was installed to locks/ beside the manifest",
+        help="write the installed packages to locks/ next to the manifest",
     )
     parser.add_argument(
         "--ship",
         action="store_true",
         help="copy the result into the package, python/hloenv/dataset/files",
     )
-    parser.add_argument(
-        "--list", action="store_true", help="print the sources and do nothing"
-    )
+    parser.add_argument("--list", action="store_true", help="only print the sources")
     return parser
 
 
 def choose(
     sources: list[Source], only: list[str] | None, extent: str | None = None
 ) -> list[Source]:
-    """The sources with these names, and of them what is run for one extent.
+    """Returns the sources with these names, restricted to the entries of one extent.
 
     Raises:
-        manifest.ManifestError: there is no source of one of the names.
+        manifest.ManifestError: a name is unknown.
     """
     if extent == "small":
         sources = [dataclasses.replace(source, real_entries=()) for source in sources]
@@ -137,7 +133,7 @@ def choose(
 def shown_progress(
     total: int,
 ) -> Iterator[Callable[[Source, Outcome | None], None]]:
-    """A bar and the running sources on a terminal; lines elsewhere."""
+    """Shows a progress bar on a terminal, and lines elsewhere."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -187,7 +183,7 @@ def _line(outcome: Outcome) -> str:
 
 
 def main() -> int:
-    """Returns 0 when every source gave modules."""
+    """Returns 0 if every source produced modules."""
     args = make_parser().parse_args()
     try:
         sources = choose(manifest.load(args.manifest), args.only, args.extent)
@@ -221,7 +217,7 @@ def main() -> int:
                 on_progress=show,
             )
     except KeyboardInterrupt:
-        print("stopped; the same command goes on from here", file=sys.stderr)
+        print("stopped; run the same command to continue", file=sys.stderr)
         return 130
     counts = ", ".join(f"{n} {name}" for name, n in summary.counts.items())
     print(f"{counts}; {summary.size_bytes / 1e6:.2f} MB in {settings.out}")

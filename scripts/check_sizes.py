@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps source files short enough to read in one sitting.
+"""Limits the length of source files.
 
-Warns above 400 lines, fails above 600; above 600 and 900 in tests/, which are read one
-test at a time. Looks at the files that git tracks or would.
+Warns above 400 lines, fails above 600; in tests/ above 600 and 900. Checks files that
+git tracks or does not ignore.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def main() -> int:
-    """Returns 1 when a file is too long."""
+    """Returns 1 if a file is too long."""
     listing = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Sets up what is missing, then runs hloenv's main job on a GPT-2 training step: every
-# rewrite that the passes would make becomes a decision, a policy decides, and the
-# result is checked and timed against XLA's own. Arguments go to `hloenv optimize`.
+# Sets up hloenv, then optimizes a GPT-2 training step: the rewrites of passes become
+# decisions, a policy decides, and the result is checked and timed against XLA's.
+# Arguments go to `hloenv optimize`.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bash scripts/setup.sh run

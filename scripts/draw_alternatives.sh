@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Draws the picture of the README: the alternatives of docs/images/example.hlo. Needs
+# Draws the figure of the README: the alternatives of docs/images/example.hlo. Needs
 # Graphviz.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

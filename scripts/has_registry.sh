@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Exit code 0 where pip can download from its package index, 1 where it cannot: tells a
-# package that is missing or broken from an index that is out of reach. What lies in
-# further indexes and in folders (--extra-index-url, --find-links) does not count, since
-# they may hold some packages only.
+# Exits with 0 if pip can download from its package index, else with 1, to distinguish a
+# missing or broken package from an unreachable index. Further indexes and folders
+# (--extra-index-url, --find-links) are ignored, since they may lack packages.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 pip=("${HLOENV_VENV:-.venv}/bin/python" -m pip --disable-pip-version-check)
@@ -11,7 +10,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 index=${PIP_INDEX_URL:-$("${pip[@]}" config get global.index-url 2>/dev/null ||
   echo https://pypi.org/simple)}
-# pip takes an empty variable for none.
+# pip treats an empty variable as unset.
 export PIP_INDEX_URL=$index PIP_EXTRA_INDEX_URL=$index PIP_FIND_LINKS=$folder
 "${pip[@]}" download -q --no-deps --no-cache-dir --retries 1 --timeout 20 \
   --dest "$folder" iniconfig >/dev/null 2>&1

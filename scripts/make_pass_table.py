@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Captures every pass on a folder of modules and writes what came of it.
+"""Captures every pass on a folder of modules and writes a table of the results.
 
     python scripts/make_pass_table.py            # ../shared/hlo, some minutes
 
-Each module as JAX lowers it, with calls inlined, and in front of XLA's fusion. Writes
-docs/passes.md, and python/hloenv/hlo/pass_table.json, from which `hloenv passes` says
-how the rewrites of a pass are decided.
+Each module is captured as lowered by JAX, with calls inlined, and before XLA's fusion.
+Writes docs/passes.md, and python/hloenv/hlo/pass_table.json, which `hloenv passes`
+reads.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ HEADINGS = (
     "overhead",
     "invariants 2, 3",
 )
-_MIN_TIME_S = 2e-4  # shorter runs say nothing of overhead
+_MIN_TIME_S = 2e-4  # shorter runs do not measure overhead
 
 
 @dataclass
 class Row:
-    """What one pass did."""
+    """The results of one pass."""
 
     captures: int = 0
     refused: int = 0
@@ -56,12 +56,12 @@ class Row:
     ratios: list[float] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        """What the command line shows."""
+        """Returns the data that the command line shows."""
         return {"kinds": dict(self.kinds), "reasons": sorted(self.reasons)}
 
 
 def variants(path: Path) -> list[tuple[str, hloenv.HloModule]]:
-    """The module in its three forms."""
+    """Returns the three forms of a module."""
     module = hloenv.HloModule.from_file(path)
     inlined = hloenv.run_passes(module, "call-inliner", "dce").module
     placed = hloenv.run_until(module, "fusion")
@@ -69,7 +69,7 @@ def variants(path: Path) -> list[tuple[str, hloenv.HloModule]]:
 
 
 def capture(name: str, module: hloenv.HloModule, where: str, row: Row) -> None:
-    """Captures, and checks invariants 2 and 3."""
+    """Captures a pass and checks invariants 2 and 3."""
     env = hloenv.HloEnv(module)
     started = time.perf_counter()
     try:
@@ -90,14 +90,14 @@ def capture(name: str, module: hloenv.HloModule, where: str, row: Row) -> None:
     if hloenv.describe_pass(name).candidate:
         return
     started = time.perf_counter()
-    # As the environment runs it at this place, with the options that belong there.
+    # With the options of the environment at this position.
     native = hloenv.HloEnv(module)
     native.run(name)
     native_s = time.perf_counter() - started
     if seconds > _MIN_TIME_S:
         row.ratios.append(seconds / native_s)
     accepted = alternatives.apply(alternatives.decisions_for(name))
-    # It draws seeds of its own each time.
+    # rng-expander draws new seeds in each run.
     if name != "rng-expander" and accepted.fingerprint() != native.fingerprint():
         row.broken.append(f"invariant 3 on {where}")
 
@@ -107,7 +107,7 @@ def _without_names(reason: str) -> str:
 
 
 def measure(arguments: argparse.Namespace) -> tuple[dict[str, Row], int]:
-    """A row for each pass, and the number of modules."""
+    """Returns a row for each pass, and the number of modules."""
     paths = sorted(Path(arguments.folder).glob("**/*.txt"))
     paths = [path for path in paths if path.stat().st_size <= arguments.max_kb * 1024]
     random.Random(0).shuffle(paths)
@@ -137,8 +137,8 @@ def document(rows: dict[str, Row], num_modules: int) -> str:
         "*nodes*: alternatives of one value; *sites*: of several together; *whole*: "
         "of the whole module. *overhead*: geometric mean of get_alternatives over "
         "native pass and clone (one cold run each). *invariants 2, 3*: reject all and "
-        "accept all, by fingerprint. *floats*: what the pass promises about them, as "
-        "`python/hloenv/numerics.py` says.",
+        "accept all, by fingerprint. *floats*: numerical guarantee for floats, see "
+        "`python/hloenv/hlo/numerics.py`.",
         "",
         "| " + " | ".join(HEADINGS) + " |",
         "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | --- |",

@@ -3,9 +3,8 @@
 
 Usage: python scripts/make_stub.py [--check]
 
-With --check it writes nothing and exits with 1 when the stub is out of date. The
-bindings say types precisely where pybind11 knows them; a bare `dict` or `list` there
-becomes `dict[str, Any]` or `list[Any]` here.
+With --check it only exits with 1 if the stub is out of date. A bare `dict` or `list` in
+a signature becomes `dict[str, Any]` or `list[Any]`.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ HEAD = """\
 # Written by scripts/make_stub.py; do not edit.
 """
 
-# Bare containers in a signature say nothing of what is inside.
+# Replacements of bare containers in signatures.
 _BARE = {
     "dict": "dict[str, Any]",
     "list": "list[Any]",
@@ -37,7 +36,7 @@ _MODULES = ("collections.abc", "enum", "numpy.typing", "numpy", "typing")
 
 
 class _Bare(ast.NodeTransformer):
-    """Gives bare containers their arguments."""
+    """Adds type arguments to bare containers."""
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
         node.slice = self.visit(node.slice)
@@ -55,9 +54,9 @@ class _Bare(ast.NodeTransformer):
 
 
 def _clean(signature: str) -> str:
-    """One recorded signature as the head of a function definition."""
+    """Converts a recorded signature to the head of a function definition."""
     signature = signature.replace("hloenv._core.", "")
-    # A class that is bound after its first use goes by its C++ name.
+    # A class bound after its first use appears with its C++ name.
     signature = re.sub(r"\bhloenv::(?:\w+::)*(\w+)", r"\1", signature)
     # A default that is not a literal prints as <...>.
     signature = re.sub(r"= <[^<>]*>", "= ...", signature)
@@ -84,7 +83,7 @@ def _clean(signature: str) -> str:
 
 
 def _signatures(name: str, doc: str) -> list[str]:
-    """The signatures in a docstring, one for each overload.
+    """Returns the signatures in a docstring, one for each overload.
 
     Raises:
         ValueError: pybind11 recorded none.
@@ -139,7 +138,7 @@ def _class(cls: type) -> list[str]:
         elif type(value).__name__ == "instancemethod":
             lines += _function(name, value.__doc__ or "")
         elif callable(value):
-            continue  # what every Python object has
+            continue  # inherited from object
         else:
             lines.append(f"{name}: typing.Final[{type(value).__name__}]")
     body = [f"    {line}" for line in lines] or ["    ..."]
@@ -147,7 +146,7 @@ def _class(cls: type) -> list[str]:
 
 
 def make_stub(core: Any) -> str:
-    """The text of the stub for the extension module `core`."""
+    """Returns the text of the stub for the extension module `core`."""
     blocks: list[str] = []
     for name, value in sorted(vars(core).items()):
         if name.startswith("__"):
@@ -170,7 +169,7 @@ def make_stub(core: Any) -> str:
 
 
 def main() -> int:
-    """Writes the stub, or with --check compares it."""
+    """Writes the stub, or compares it with --check."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare, do not write")
     arguments = parser.parse_args()

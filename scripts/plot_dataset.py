@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Draws the dataset as one SVG, and writes its figures into the data card.
+"""Plots the dataset as an SVG and writes its figures into the data card.
 
     python scripts/plot_dataset.py docs/dataset.svg --card dataset/README.md
 
-Sizes of its modules and where they come from. Needs nothing but hloenv itself, and
-gives the same bytes for the same dataset.
+Shows sizes and sources of the modules. Needs only hloenv; the output is deterministic.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ def _box(x: float, y: float, width: float, height: float, colour: str) -> str:
 
 
 def sizes(records: Sequence[dataset.Record], top: float) -> list[str]:
-    """A histogram of instruction counts on a logarithmic axis, stacked by split."""
+    """Draws a logarithmic histogram of instruction counts, stacked by split."""
     height, left = 200.0, 50.0
 
     def bin_of(count: int) -> int:
@@ -84,7 +83,7 @@ def sizes(records: Sequence[dataset.Record], top: float) -> list[str]:
 
 
 def bars(records: Sequence[dataset.Record], column: str, top: float) -> list[str]:
-    """Modules of each value of a column, stacked by split."""
+    """Draws the number of modules by the values of a column, stacked by split."""
     left, row = 190.0, 18.0
     counts = Counter((getattr(r, column), r.split) for r in records)
     totals = Counter(getattr(r, column) for r in records)
@@ -103,7 +102,7 @@ def bars(records: Sequence[dataset.Record], column: str, top: float) -> list[str
 
 
 def draw(records: Sequence[dataset.Record]) -> str:
-    """The whole picture as SVG."""
+    """Returns the plot as SVG."""
     families = len({record.family for record in records})
     sources = len({record.source for record in records})
     second = 310.0
@@ -124,7 +123,7 @@ def draw(records: Sequence[dataset.Record]) -> str:
 
 
 def figures(records: Sequence[dataset.Record]) -> str:
-    """What the data card says in numbers, as Markdown."""
+    """Returns the figures of the data card as Markdown."""
     counts = [record.instruction_count for record in records]
     repositories = {record.repository for record in records}
     steps = sum(is_step(record.name) for record in records)
@@ -159,7 +158,7 @@ def figures(records: Sequence[dataset.Record]) -> str:
 def other_parts(
     real: Sequence[dataset.Record], unseen: Sequence[dataset.Record]
 ) -> str:
-    """What the data card says of real extents and of the unseen split, as Markdown."""
+    """Returns the figures of real extents and of the unseen split as Markdown."""
     columns = "| source | version | jax | licence | split | modules | instructions |"
     lines = [
         f"Real extents: {len(real)} programs of "
@@ -199,7 +198,7 @@ def other_parts(
 
 
 def architecture(record: dataset.Record) -> str:
-    """The model that a program is of: its case's name, or the `name` or `net` in it."""
+    """Returns the architecture of a program, from the name of its case."""
     case, _, options = record.name.split("/")[1].partition("[")
     for option in ("name=", "net=", "cell=", "core=", "model=_", "model="):
         _, found, rest = options.partition(option)
@@ -217,7 +216,7 @@ def _span(records: Sequence[dataset.Record]) -> str:
 
 
 def summary(records: Sequence[dataset.Record]) -> str:
-    """What the README says in numbers."""
+    """Returns the figures of the README."""
     large = sum(record.instruction_count >= 2000 for record in records)
     repositories = {record.repository for record in records}
     return (
@@ -227,7 +226,7 @@ def summary(records: Sequence[dataset.Record]) -> str:
 
 
 def is_step(name: str) -> bool:
-    """Whether a module is a whole step: of training, a simulation, or a sampler."""
+    """Whether a module is a complete step of training, a simulation, or a sampler."""
     last = name.rsplit("/", 1)[-1]
     return last in ("step", "md_step") or last.endswith("train_step")
 
@@ -249,7 +248,7 @@ def with_figures(
     real: Sequence[dataset.Record] = (),
     unseen: Sequence[dataset.Record] = (),
 ) -> str:
-    """The card with its figures between the two marks made anew.
+    """Returns the card with updated figures between the two marks.
 
     Args:
         card: the card's text.
@@ -258,7 +257,7 @@ def with_figures(
         unseen: the second test split.
 
     Raises:
-        ValueError: it has no marks.
+        ValueError: the card has no marks.
     """
     before, begin, rest = card.partition(BEGIN)
     _, end, after = rest.partition(END)
@@ -269,7 +268,7 @@ def with_figures(
 
 
 def main() -> None:
-    """Writes the picture, and the card where one is given."""
+    """Writes the plot, and the card if one is given."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

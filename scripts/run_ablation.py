@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What an ablation of single decisions reaches, and where the time of modules goes.
+"""Single-decision ablation, and the distribution of execution time over kernels.
 
-For each module of a random sample of the dataset's validation split: every fusion
-decision that differs from XLA's own is tried alone (kernel cache), the good ones are
-taken together, and so is the best other way to simplify before; all three are then
-compiled, compared and timed. More than that a search has to find in decisions that are
-good only together, or in other early ones:
+For each module of a random sample of the dataset's validation split, every fusion
+decision that differs from XLA's own is evaluated alone (kernel cache). The best single
+decision, all improving decisions together, and the best variant of the simplification
+before are then compiled, compared and timed. A search can only gain more from
+interactions of decisions, or from other early decisions:
 
     python scripts/run_ablation.py --modules 40 --doc docs/leaderboard/ablation.md
 
-Results are kept: a run that is started again does what is missing.
+Results are stored; a repeated run continues.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from hloenv.process.forkserver import run_jobs
 from hloenv.runtime.machine import this_machine
 from hloenv.search.spaces import get_space
 
-# What is shorter hardly matters to anyone.
+# Modules above this time are reported separately.
 LONG_S = 20e-6
 
 
 @dataclass
 class SearchResult:
-    """One line of the table; times in seconds, measured where not said otherwise."""
+    """One row of the table; times in seconds, measured unless stated otherwise."""
 
     module: str
     default_s: float
@@ -56,11 +56,11 @@ class SearchResult:
     num_singles: int
     num_better: int
     estimated: list[float]  # default over best single, all together, best variant
-    best: float  # the best of them measured afresh; 1 if XLA's own is faster
+    best: float  # the best of them measured again; 1 if XLA's own is faster
 
 
 def look(name: str, text: str, store_path: str) -> SearchResult:
-    """All about one module; runs in a child process."""
+    """Evaluates one module; runs in a child process."""
     module = HloModule.from_text(text)
     with (
         Store(store_path) as store,
@@ -93,7 +93,7 @@ def look(name: str, text: str, store_path: str) -> SearchResult:
 
 
 def _interval(rows: list[SearchResult], values: list[float]) -> str:
-    """The 95 % interval by repository, in words."""
+    """Formats the 95 % interval by repository."""
     clusters: dict[str, list[float]] = {}
     for row, value in zip(rows, values, strict=True):
         clusters.setdefault(row.module.partition("/")[0], []).append(math.log(value))
@@ -102,7 +102,7 @@ def _interval(rows: list[SearchResult], values: list[float]) -> str:
 
 
 def page(rows: list[SearchResult], args: argparse.Namespace) -> str:
-    """The results as Markdown."""
+    """Returns the results as Markdown."""
     kinds = ("dot", "convolution", "library call", "sort", "generated code")
 
     def mean(some: list[SearchResult], values: list[float]) -> str:
@@ -111,7 +111,7 @@ def page(rows: list[SearchResult], args: argparse.Namespace) -> str:
     bests = sorted((row.best for row in rows), reverse=True)
     long = [row for row in rows if row.default_s >= LONG_S]
     lines = [
-        "# An ablation of single decisions",
+        "# Single-decision ablation",
         "",
         "Written by `scripts/run_ablation.py`; do not edit.",
         "",
@@ -123,26 +123,27 @@ def page(rows: list[SearchResult], args: argparse.Namespace) -> str:
         f"{args.min_instructions} --max-instructions {args.max_instructions}`, "
         f"{len(rows)} modules done",
         "",
-        "Every fusion decision that differs from XLA's own, tried alone; the good ones "
-        "together; the best other way to simplify before. Geometric means of XLA's "
-        "default time over theirs, where 1 stands for what is not faster:",
+        "Every fusion decision that differs from XLA's own, alone; the improving ones "
+        "together; the best variant of simplification. Geometric means of XLA's "
+        "default time over theirs, at least 1:",
         "",
         "| | speed-up (95 %) |",
         "| --- | ---: |",
     ]
-    for position, what in enumerate(("best single", "good ones together", "variant")):
+    for position, what in enumerate(
+        ("best single", "improving ones together", "variant")
+    ):
         estimates = [row.estimated[position] for row in rows]
         lines.append(f"| {what}, by estimate | {mean(rows, estimates)} |")
     lines += [
-        "| best of the three, measured afresh | "
+        "| best of the three, measured again | "
         f"{mean(rows, [row.best for row in rows])} |",
         f"| the same, {len(long)} modules of 20 us or more | "
         f"{mean(long, [row.best for row in long]) if len(long) > 1 else '-'} |",
-        f"| the same, on the quarter that gains most | "
+        f"| the same, top quartile | "
         f"{geometric_mean(bests[: max(1, len(bests) // 4)]):.3f} |",
         "",
-        "Where the time goes: kernels that call a library keep their code whatever is "
-        "decided here.",
+        "Time by kind of kernel; decisions do not change the code of library calls.",
         "",
         "| module | XLA's default | " + " | ".join(kinds) + " | decisions | better "
         "alone | together, estimated | best, measured |",
@@ -167,7 +168,7 @@ def page(rows: list[SearchResult], args: argparse.Namespace) -> str:
 
 
 def main() -> None:
-    """Looks at what is missing, and writes the page."""
+    """Evaluates missing modules and writes the page."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -181,7 +182,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1e9, help="stop after this")
     parser.add_argument("--timeout", type=float, default=300, help="of one module")
     parser.add_argument(
-        "--results", default="ablation.jsonl", help="what was found so far"
+        "--results", default="ablation.jsonl", help="file of the stored results"
     )
     parser.add_argument("--store", default="ablation.sqlite", help="times of kernels")
     parser.add_argument("--doc", type=Path, help="write the page to this file")

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Takes every module of a folder through XLA's own pipeline, intercepted.
+"""Compiles every module of a folder through an intercepted pipeline and checks it.
 
-Running every stage and accepting everything at every stage have to give the module of
-an uninterrupted compile; decisions in place have to give what they give elsewhere.
+Running every stage, and accepting everything at every stage, must both give the module
+of an uninterrupted compile; decisions in place must equal those outside.
 
     python scripts/run_intercept.py                                  # target cpu
     python scripts/run_intercept.py --target h100 --modules 30  # with hloenv[cuda]
@@ -28,7 +28,7 @@ from support.intercept_checks import Report  # noqa: E402
 
 
 def modules_of(arguments: argparse.Namespace) -> list[Path]:
-    """A shuffled sample of the folder, the same every time."""
+    """Returns a shuffled, deterministic sample of the folder."""
     paths = sorted(Path(arguments.folder).glob("**/*.txt"))
     paths = [path for path in paths if path.stat().st_size <= arguments.max_kb * 1024]
     random.Random(0).shuffle(paths)
@@ -36,7 +36,7 @@ def modules_of(arguments: argparse.Namespace) -> list[Path]:
 
 
 def check(arguments: argparse.Namespace) -> dict[str, Report]:
-    """One report for each module."""
+    """Returns a report for each module."""
     paths = modules_of(arguments)
     jobs = [(str(path), arguments.target) for path in paths]
     reports: dict[str, Report] = {}
@@ -86,14 +86,16 @@ def summary(reports: dict[str, Report], arguments: argparse.Namespace) -> str:
         f"| of these with a violation | {len(violated)} |",
         f"| stages | {sum(report.stages for report in good)} |",
         f"| alternatives | {sum(report.alternatives for report in good)} |",
-        f"| run() at every stage over plain, geometric mean | {_mean(ratios):.2f} |",
+        "| run() at every stage over an uninstrumented compile, geometric mean | "
+        f"{_mean(ratios):.2f} |",
         f"| the same, worst ({slowest}) | {max(ratios, default=0):.2f} |",
-        "| capturing and accepting at every stage over plain, geometric mean | "
+        "| capturing and accepting at every stage over an uninstrumented compile, "
+        "geometric mean | "
         f"{_mean(accepts):.2f} |",
         "",
     ]
     if whole:
-        lines += ["Taken or left as a whole somewhere:", ""]
+        lines += ["Passes that were one indivisible alternative:", ""]
         lines += [f"* `{name}`: {reason}" for name, reason in sorted(whole.items())]
         lines += [""]
     lines += [
@@ -109,9 +111,9 @@ def _mean(values: list[float]) -> float:
 
 
 def write(text: str, path: Path, target: str) -> None:
-    """Puts one target's part into the document."""
+    """Writes one target's section of the document."""
     head = (
-        "# Interception: the last run\n\nWritten by `scripts/run_intercept.py`; do not "
+        "# Interception: latest run\n\nWritten by `scripts/run_intercept.py`; do not "
         "edit.\n"
     )
     old = path.read_text() if path.exists() else head

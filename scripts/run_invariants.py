@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the invariants of rewriting: passes x modules x points of XLA's pipeline.
+"""Checks the invariants of rewriting: passes x modules x positions in XLA's pipeline.
 
-Tests check a sample; this is the whole matrix (`hloenv.fuzz.cells` says how much of it
-is wanted). Each module runs in its own child process, so that a CHECK failure inside
-XLA is one line of the result. Results go into JSONL files as they come; a run that is
-started again does only what is missing, and several shards may run at once. --doc
-writes the page, and beside it an archive of the results, which a commit carries to
-other machines: every run goes on from docs/invariants.parquet.
+Tests check a sample; this checks the full matrix (`hloenv.fuzz.cells` defines its
+extent). Each module runs in its own child process, so that a crash of XLA is one row of
+the result. Results are appended to JSONL files; a repeated run only checks missing
+cells, and several shards may run concurrently. --doc writes the page and an archive of
+the results next to it; every run continues from docs/invariants.parquet.
 
     python scripts/run_invariants.py --seconds 600           # the shipped dataset
     python scripts/run_invariants.py --shard 0/2             # a half of the modules
@@ -47,7 +46,7 @@ def _shard(text: str) -> tuple[int, int]:
 
 
 def parse_arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -64,7 +63,7 @@ def parse_arguments() -> argparse.Namespace:
         type=Path,
         default=[ROOT / "docs" / "invariants.parquet"],
         metavar="FILE",
-        help="results of other machines, read too (default: docs/invariants.parquet)",
+        help="results of other machines (default: docs/invariants.parquet)",
     )
     parser.add_argument(
         "--kinds", nargs="*", choices=sorted(cells.default_extents()), help="of checks"
@@ -72,7 +71,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--passes", nargs="*", default=[], help="only these")
     parser.add_argument("--variants", nargs="*", default=[], help="only these")
     parser.add_argument(
-        "--only", metavar="PREFIX", default="", help="of a fingerprint; check it again"
+        "--only",
+        metavar="PREFIX",
+        default="",
+        help="prefix of a fingerprint; check this module again",
     )
     parser.add_argument("--shard", type=_shard, default=(0, 1), metavar="I/N")
     parser.add_argument("--seconds", type=float, default=1e9, help="stop after this")
@@ -91,14 +93,14 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--retry",
         action="store_true",
-        help="check again what took too much time or memory",
+        help="check cells again that exceeded time or memory",
     )
-    parser.add_argument("--sample", metavar="SEED", help="random cells, without end")
+    parser.add_argument("--sample", metavar="SEED", help="check random cells endlessly")
     parser.add_argument("--failures", type=Path, help="save modules that fail here")
     parser.add_argument(
         "--doc",
         type=Path,
-        help="write the result to this file, and all results to FILE.parquet beside it",
+        help="write the page to this file, and all results to FILE.parquet next to it",
         metavar="FILE.md",
     )
     return parser.parse_args()
@@ -123,7 +125,7 @@ def _header(arguments: argparse.Namespace, versions: dict[str, str]) -> list[str
 
 
 def read_results(arguments: argparse.Namespace, versions: dict[str, str]) -> Results:
-    """What is known; without what the command line wants to have checked again."""
+    """Reads results, without those that the command line requests again."""
     beside = [arguments.doc.with_suffix(".parquet")] if arguments.doc else []
     paths = {path.resolve(): path for path in (*arguments.archives, *beside)}
     archived = [
@@ -134,7 +136,7 @@ def read_results(arguments: argparse.Namespace, versions: dict[str, str]) -> Res
         print(f"warning: {results.num_damaged} damaged lines", file=sys.stderr)
 
     def is_wanted(row: Row) -> bool:
-        # What another version of the code got wrong is to be looked at again.
+        # Violations of other versions of the code are checked again.
         is_old = bool(row.violations) and row.version != versions[row.kind]
         is_named = arguments.only and row.fingerprint.startswith(arguments.only)
         return bool(is_old or is_named or (arguments.retry and row.is_limited))
@@ -144,7 +146,7 @@ def read_results(arguments: argparse.Namespace, versions: dict[str, str]) -> Res
 
 
 class _Progress:
-    """A line on stderr every ten seconds."""
+    """Prints a line on stderr every ten seconds."""
 
     def __init__(self) -> None:
         self._last = 0.0
@@ -164,7 +166,7 @@ class _Progress:
 
 
 def main() -> int:
-    """Checks what is missing, writes the page; 1 where something is broken."""
+    """Checks missing cells and writes the page; returns 1 if there are violations."""
     arguments = parse_arguments()
     if is_stale(ROOT, Path(core.__file__)):
         print("warning: csrc/ is newer than the extension", file=sys.stderr)
@@ -178,7 +180,7 @@ def main() -> int:
         passes=arguments.passes,
         variants=arguments.variants,
     )
-    # Of all kinds: those that are not checked now stay in the archive.
+    # Of all kinds, so that kinds that are not checked now stay in the archive.
     versions = {kind: code_version(ROOT, kind) for kind in extents}
     results = read_results(arguments, versions)
     index, count = arguments.shard

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""hloenv.jit against jax.jit on programs of the dataset, as their caller sees them.
+"""Compares hloenv.jit with jax.jit on programs of the dataset, from the caller's side.
 
-Each program becomes a function of jax's, in a process of its own. Both are called once,
-which for hloenv.jit holds the decision; then, afresh, both in turns. Rows go into a
-JSONL file as they come; a run that is started again does what is missing.
+Each program becomes a jax function in its own process. Both versions are called once,
+which includes the decision of hloenv.jit, and then timed interleaved. Rows are appended
+to a JSONL file; a repeated run continues.
 
     python scripts/run_jit.py --split validation --extent real
     python scripts/run_jit.py --split test --extent real --doc docs/leaderboard/jit.md
@@ -36,18 +36,18 @@ from hloenv.dataset.reader import Record
 from hloenv.runtime.machine import this_machine
 
 _TIMEOUT_S = 900.0
-_ROUNDS = 5, 2000  # at least and at most
+_ROUNDS = 5, 2000  # minimum, maximum
 
 
 def parse_arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--split", default="validation")
     parser.add_argument("--extent", default="real")
-    parser.add_argument("--match", help="only programs whose name holds this text")
-    parser.add_argument("--modules", type=int, help="a random sample of so many")
+    parser.add_argument("--match", help="only programs whose name contains this text")
+    parser.add_argument("--modules", type=int, help="size of a random sample")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--cores", type=int, default=1, help="that jax may use")
     parser.add_argument("--seconds", type=float, default=3.0, help="of each timing")
@@ -58,7 +58,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def measure(record: Record, seconds: float) -> dict[str, Any]:
-    """One program, in this process."""
+    """Measures one program in this process."""
     jax: Any = importlib.import_module("jax")
 
     from hloenv.bench import jaxlib_call
@@ -92,7 +92,7 @@ def measure(record: Record, seconds: float) -> dict[str, Any]:
 
 
 def play(record: Record, arguments: argparse.Namespace) -> dict[str, Any]:
-    """One program, in a child process on its own cores."""
+    """Measures one program in a child process on its own cores."""
     cores = sorted(os.sched_getaffinity(0))[-arguments.cores :]
     command = [sys.executable, __file__, "--split", arguments.split]
     command += ["--extent", arguments.extent, "--one", record.fingerprint]
@@ -139,8 +139,9 @@ def report(rows: list[dict[str, Any]], arguments: argparse.Namespace) -> str:
     lines = [
         "# hloenv.jit against jax.jit",
         "",
-        "Written by `scripts/run_jit.py`; do not edit. `@hloenv.jit` alone decides by "
-        "the rule `keep-convolutions`, where that is measured clearly faster.",
+        "Written by `scripts/run_jit.py`; do not edit. By default, `@hloenv.jit` "
+        "uses the rule `keep-convolutions` if it is measured to be significantly "
+        "faster.",
         "",
         f"* command: `python scripts/run_jit.py --split {arguments.split} --extent "
         f"{arguments.extent} --cores {arguments.cores}{chosen} "
@@ -149,7 +150,7 @@ def report(rows: list[dict[str, Any]], arguments: argparse.Namespace) -> str:
         f"{cores}; sources: {rows[0]['version']}",
         f"* {len(rows)} programs, {len(values)} entry points, {len(units)} "
         "repositories; speed-up: jax.jit's median time over hloenv.jit's, both called "
-        "from Python in turns, after the decision; what failed counts as 1",
+        "alternately from Python, after the decision; failures count as 1",
         "",
         f"**Geometric mean by entry point {math.exp(values.mean()):.3f}** (95 %, by "
         f"repository: {low:.3f} to {high:.3f}); total time {total:.3f}; worst "
@@ -187,7 +188,7 @@ def report(rows: list[dict[str, Any]], arguments: argparse.Namespace) -> str:
 
 
 def main() -> int:
-    """Measures what is missing, and writes the page."""
+    """Measures missing programs and writes the page."""
     arguments = parse_arguments()
     records = list(hloenv.dataset.load(arguments.split, extent=arguments.extent))
     if arguments.one:

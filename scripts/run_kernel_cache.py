@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kernel cache is good for: speed of a search, and rank correlation.
+"""Measures the kernel cache: speed of a search, and rank correlation.
 
 Usage: python scripts/run_kernel_cache.py [--doc docs/kernel_cache.md] [MODULE ...]
 
 For each module (by default the examples' GPT-2 training step and ResNet forward):
 
 * a random search over fusion decisions, made after layout assignment, and one over
-  algebraic simplification, made before it: candidates a minute with the kernel cache,
-  against compiling and timing each module whole;
-* differently decided versions, from no fusion to all of it, compiled and timed for
-  real: Spearman rank correlation of the cache's and the roofline's estimates with that.
+  algebraic simplification, made before it: candidates per minute with the kernel cache,
+  compared with compiling and timing each full module;
+* Spearman rank correlation of the estimates of the cache and the roofline with measured
+  times, over versions from no fusion to all fusions.
 """
 
 from __future__ import annotations
@@ -36,34 +36,34 @@ from hloenv.runtime.machine import this_machine
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ("resnet.py", "gpt2.py")
-# Real times come from so many copies of the code, each of so many rounds.
+# Copies of the code, and rounds of each, for measured times.
 COPIES, ROUNDS = 12, 4
-# Versions in memory at the same time.
+# Versions in memory at a time.
 GROUP = 10
 
 
 @dataclass
 class Search:
-    """A random search with the cache, and what compiling whole would have taken.
+    """A random search with the cache, and the time to compile full modules instead.
 
     Attributes:
-        candidates: in the search.
-        cached_s: seconds for each of them.
+        candidates: number of candidates.
+        cached_s: seconds for each candidate.
         first_s: seconds for the first, which fills the cache.
-        whole_s: seconds for each that was compiled and timed whole.
-        kernels: that were timed.
+        full_s: seconds for each full module that was compiled and timed.
+        kernels: number of timed kernels.
     """
 
     candidates: int
     cached_s: float
     first_s: float
-    whole_s: float
+    full_s: float
     kernels: int
 
     @property
     def ratio(self) -> float:
-        """Candidates with the cache for each one that is compiled whole."""
-        return self.whole_s / self.cached_s
+        """Candidates with the cache per compiled full module."""
+        return self.full_s / self.cached_s
 
 
 @dataclass
@@ -80,7 +80,7 @@ class Ranks:
 def versions(
     module: hloenv.HloModule, place: str | None, passes: list[str], count: int
 ) -> Iterator[hloenv.HloModule]:
-    """Random decisions, from few accepted to all."""
+    """Yields versions with random decisions, from few accepted to all."""
     env = hloenv.HloEnv(module)
     if place is not None:
         env.run_until(place)
@@ -96,14 +96,14 @@ def versions(
 
 
 def compile_and_time(module: hloenv.HloModule, inputs: list[Any]) -> None:
-    """What a search does that has no cache."""
+    """Evaluates a candidate without the cache."""
     hloenv.compile(module, isolate=False).run(10, inputs=inputs, warmup=2)
 
 
 def search(
     module: hloenv.HloModule, place: str | None, passes: list[str], steps: int
 ) -> Search:
-    """A random search of `steps`, with the cache and, for a few, without."""
+    """Runs a random search of `steps` candidates with the cache, a few also without."""
     with KernelCache() as cache:
         times = []
         started = time.perf_counter()
@@ -115,18 +115,18 @@ def search(
             started = time.perf_counter()
         kernels = cache.num_timed
     inputs = hloenv.random_inputs(module)
-    whole = []
+    full = []
     for each in versions(module, place, passes, 4):
         started = time.perf_counter()
         compile_and_time(each, inputs)
-        whole.append(time.perf_counter() - started)
+        full.append(time.perf_counter() - started)
     return Search(
-        steps, statistics.fmean(times), times[0], statistics.fmean(whole), kernels
+        steps, statistics.fmean(times), times[0], statistics.fmean(full), kernels
     )
 
 
 def ranks(module: hloenv.HloModule, count: int) -> Ranks:
-    """Estimates of differently fused versions against their real times."""
+    """Compares estimates of differently fused versions with their measured times."""
     import scipy.stats
 
     def spearman(a: Any, b: Any) -> float:
@@ -157,9 +157,9 @@ def ranks(module: hloenv.HloModule, count: int) -> Ranks:
 def _relative_times(
     module: hloenv.HloModule, candidates: list[hloenv.HloModule]
 ) -> np.ndarray:
-    """[COPIES, candidates] median times over that of `module`, beside which they ran.
+    """[COPIES, candidates] median times over that of `module` in the same rounds.
 
-    What slows down everything for a while is no property of a version.
+    The ratio cancels temporary disturbances of the machine.
     """
     inputs = hloenv.random_inputs(module)
     executables = [
@@ -173,13 +173,13 @@ def _relative_times(
         )
         medians = np.array([np.median(each) for each in times])
         rows.append(medians[1:] / medians[0])
-        # Code takes memory maps, of which a process has a limited number.
+        # Code uses memory maps, whose number per process is limited.
         del copies
     return np.array(rows)
 
 
 def load(path: Path) -> hloenv.HloModule:
-    """A module of an example (`module()`), or of a file."""
+    """Loads a module from an example (`module()`) or a file."""
     if path.suffix != ".py":
         return hloenv.HloModule.from_file(path)
     spec = importlib.util.spec_from_file_location(path.stem, path)
@@ -206,11 +206,12 @@ def report(
         f"* command: `python scripts/run_kernel_cache.py --steps {args.steps} "
         f"--versions {args.versions}`; all seeds 0",
         "",
-        f"A random search of {args.steps} steps; each step accepts a larger share of "
-        "the rewrites, at random. `ratio`: candidates with the cache in the time of "
-        "one that is compiled whole and run ten times.",
+        f"A random search of {args.steps} steps; each step accepts a larger random "
+        "share of the rewrites. `ratio`: candidates with the cache in the time to "
+        "compile one full module and run it ten times.",
         "",
-        "| module | decisions | candidates a minute | ratio | kernels timed | first |",
+        "| module | decisions | candidates per minute | ratio | kernels timed | "
+        "first |",
         "| --- | --- | ---: | ---: | ---: | ---: |",
     ]
     for name, after, before, _ in rows:
@@ -224,10 +225,10 @@ def report(
             )
     lines += [
         "",
-        f"Rank correlation (Spearman) of estimates with real times, {args.versions} "
-        "versions from no fusion to all of it. `repeated`: of the real times with "
-        "themselves, one half of the runs with the other: more than its square root no "
-        "estimate can reach. `spread`: slowest over fastest version.",
+        "Rank correlation (Spearman) of estimates with measured times, "
+        f"{args.versions} versions from no fusions to all fusions. `repeated`: "
+        "correlation of one half of the runs with the other; its square root is the "
+        "upper bound for any estimate. `spread`: slowest over fastest version.",
         "",
         "| module | spread | repeated | kernel cache | roofline |",
         "| --- | ---: | ---: | ---: | ---: |",
@@ -263,6 +264,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    # As the modules that it times: on one core.
+    # On one core, like the timed modules.
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     main()

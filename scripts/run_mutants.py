@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads damaged modules in child processes, and writes what became of them.
+"""Reads damaged modules in child processes and writes a table of the outcomes.
 
     python scripts/run_mutants.py --texts 10000 --protos 10000 --page docs/mutants.md
 
-Rows go into OUTPUT/rows.jsonl, so that a run that was stopped goes on, and others can
-do the rest (--first). Mutants that end the process are saved beside it.
+Rows are appended to OUTPUT/rows.jsonl; a repeated run continues, and other runs can do
+a part (--first). Mutants that end the process are saved next to it.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from typing import Any
 import hloenv
 from hloenv.fuzz.mutants import Kind, Mutant, make_mutants, run_mutants
 
-# Of a module's text: large ones take long, and say no more.
+# Limit of a module's text, as large modules take long and find no more.
 _MAX_BYTES = 20_000
 _ROOT = Path(__file__).resolve().parent.parent
 
 
 def _texts(folders: list[Path]) -> list[bytes]:
-    """The corpus: small modules of the dataset, and those of folders."""
+    """Returns the corpus: small modules of the dataset, and those of folders."""
     texts = {
         record.module.to_text().encode()
         for record in hloenv.dataset.load("train")
@@ -114,11 +114,11 @@ def _page(rows: list[dict[str, Any]]) -> str:
         "# Damaged modules",
         "",
         "Written by `scripts/run_mutants.py`. Each mutant is a small module of the",
-        "dataset or of the tests with one to three changes: of numbers, types, shapes,",
-        "operations, attributes, names, lines, brackets or bytes; of any field of a",
-        "proto.",
-        "A process reads it as any caller does, and if it is a module prints it, reads",
-        "the text and the proto again, and captures two passes.",
+        "dataset or of the tests with one to three changes: to numbers, types, shapes,",
+        "operations, attributes, names, lines, brackets or bytes of text, or to any",
+        "field of a proto. A process reads the mutant through the public interface. If",
+        "it is a valid module, the process prints it, reads the text and the proto",
+        "again, and captures two passes.",
         "",
         f"Seeds: {', '.join(f'{seed} ({kind})' for kind, seed in seeds)}.",
         "",
@@ -145,7 +145,7 @@ def _page(rows: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    """Runs what is left, and writes the page."""
+    """Runs missing mutants and writes the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--texts", type=int, default=0, metavar="N")
     parser.add_argument("--protos", type=int, default=0, metavar="N")

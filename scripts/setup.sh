@@ -3,13 +3,12 @@
 # Makes .venv, builds hloenv into it and leaves it ready to use.
 #
 #   bash scripts/setup.sh        what running hloenv needs
-#   bash scripts/setup.sh dev    what the tests and the linters need, too
+#   bash scripts/setup.sh dev    also what the tests and the linters need
 #
-# Does only what is not done yet, so that a second call takes no time. Assumes Linux,
-# a Python 3.11 to 3.13 and g++; what else is missing comes from pip, or from apt
-# where only the system has it (Python's headers, venv). Variables:
+# Skips steps that are done. Assumes Linux, Python 3.11 to 3.13 and g++; other packages
+# are installed by pip, or by apt (Python's headers, venv). Variables:
 #   PYTHON            the interpreter to start from (default: the first that fits)
-#   HLOENV_VENV       where the environment lies (default: .venv)
+#   HLOENV_VENV       path of the environment (default: .venv)
 #   HLOENV_WERROR=ON  warnings in our own C++ are errors, as in CI
 #   HLOENV_UNITY=OFF  each C++ file is compiled alone: a change costs less, the first
 #                     build three times as much
@@ -41,7 +40,7 @@ apt_install() {
     as_root=(sudo)
   fi
   command -v apt-get >/dev/null ||
-    die "install these with your system's package manager, then call me again: $*"
+    die "install these with your system's package manager, then run this script again: $*"
   say "apt-get install $*"
   "${as_root[@]}" apt-get update -qq
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
@@ -64,15 +63,15 @@ find_python() {
   die "no Python 3.11 to 3.13 found; name one: PYTHON=/path/to/python bash $0"
 }
 
-# Runs a command with its output in a log; shows the lines that tell progress, and
-# the end of the log when the command fails.
+# Runs a command with its output in a log; shows lines of progress, and the end of the
+# log if the command fails.
 logged() {
   local log=$1 pattern=$2
   shift 2
   if ! "$@" 2>&1 | tee "$log" |
     sed -u -n -E "/$pattern/ s/^(.{0,100}).*/\\1/p"; then
     tail -n 60 "$log" >&2
-    die "failed: $*; the whole log is in $log"
+    die "failed: $*; the log is in $log"
   fi
 }
 
@@ -97,7 +96,7 @@ fi
 bin=$PWD/$venv/bin
 [[ $venv == /* ]] && bin=$venv/bin
 is_supported_python "$bin/python" ||
-  die "$venv has a Python that hloenv does not support; remove it and call me again"
+  die "$venv has a Python that hloenv does not support; remove it and run this script again"
 # cmake and ninja come from pip, into the environment.
 export PATH="$bin:$PATH"
 mkdir -p build
@@ -114,7 +113,7 @@ if [[ $(cat "$stamp" 2>/dev/null) != "$wanted" ]]; then
 fi
 
 # --- hloenv itself -------------------------------------------------------------
-# The Python sources are used where they lie; only C++ needs building.
+# The Python sources are used in place; only C++ is built.
 stamp=$venv/.hloenv-build
 wanted=$werror-$unity-$(find CMakeLists.txt pyproject.toml csrc -type f -print0 |
   sort -z | xargs -0 sha256sum | sha256sum | cut -d' ' -f1)

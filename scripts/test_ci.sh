@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What CI runs beside the default set of tests, in a time box: random episodes with a
-# seed of the day, the tests marked `ci`, and, where pip can download packages, the
-# tests marked `network`, among them a rebuild of one source of the dataset.
+# Tests of CI besides the default set, within a time limit: random episodes with a daily
+# seed, tests marked `ci`, and, if pip can download packages, tests marked `network`,
+# which include a rebuild of one source of the dataset.
 #
 # HLOENV_CI_SEED     seed of the random episodes (default: the date)
-# HLOENV_CI_SECONDS  limit of the whole (default 900)
+# HLOENV_CI_SECONDS  total time limit (default 900)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bash scripts/setup.sh dev
@@ -15,7 +15,7 @@ limit=${HLOENV_CI_SECONDS:-900}
 fuzz_seconds=$((limit / 15))
 failed=()
 
-# Runs a command with what is left of the time.
+# Runs a command with the remaining time.
 boxed() {
   local name=$1 left=$((limit - SECONDS)) code=0
   shift
@@ -38,7 +38,7 @@ marked=ci
 if bash scripts/has_registry.sh; then
   marked="ci or network"
 else
-  echo "no package registry in reach: the tests marked network are left out"
+  echo "no package registry is reachable: skipping the tests marked network"
 fi
 boxed "pytest -m '$marked'" \
   "$bin/python" -m pytest --require-packages -m "$marked" --durations=5

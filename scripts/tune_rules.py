@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Sets the constants of the fixed rules: on train, chosen on validation.
+"""Tunes the constants of the fixed rules on train, and selects on validation.
 
     python scripts/tune_rules.py --modules 120 --doc docs/leaderboard/tuning.md
 
 Each constant has a grid of values. All values are measured on a sample of the train
-split, at most some modules of each entry point; the best few of them are measured on a
-sample of the validation split, and the best there is chosen. A constant that is set
-counts for those after it. The score is that of the leaderboard: the geometric mean by
-entry point, where a failure counts as 1. The test splits are never loaded.
+split, with a limit per entry point; the best few are measured on a sample of the
+validation split, and the best of these is chosen. Constants are tuned one after the
+other. The score is that of the leaderboard: the geometric mean by entry point, where a
+failure counts as 1. The test splits are never loaded.
 
-Results are kept: a run that is started again with the same sources does what is
-missing. Nothing in the sources is changed; the last lines say what to change.
+Results are stored; a repeated run with the same sources continues. The sources are not
+changed; the last lines of the output name the changes.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from hloenv.runtime.machine import this_machine
 from hloenv.search import spaces
 
 TRAIN, VALIDATION = "train", "validation"
-# So many of the values go from train to validation.
+# Number of values that proceed from train to validation.
 KEPT = 3
 _STEP = "_GRAPH_STEP_NS"
 
@@ -63,9 +63,9 @@ class Values:
     """The constants of the rules.
 
     Attributes:
-        max_products: largest dot that rules compute with loops.
-        step_ns: that XLA's executor takes from one step to the next as a graph.
-        min_gain: share of XLA's time that `best-rule` has to save, by estimate.
+        max_products: largest dot that rules lower to tiled LLVM IR.
+        step_ns: overhead of ThunkExecutor between two thunks of a dataflow graph.
+        min_gain: fraction of XLA's time that `best-rule` must save, by estimate.
     """
 
     max_products: int = spaces.SMALL_DOT_PRODUCTS
@@ -75,12 +75,12 @@ class Values:
 
 @dataclass(frozen=True)
 class Constant:
-    """One constant of `Values`, in the order in which they are set.
+    """One constant of `Values`.
 
     Attributes:
         name: in `Values`.
         where: in the sources.
-        rule: method that it is measured by.
+        rule: method that measures it.
         grid: its values.
     """
 
@@ -115,7 +115,7 @@ CONSTANTS = (
 def decided(
     module: HloModule, rule: str, values: Values, cache: KernelCache
 ) -> HloModule:
-    """The final module that a rule makes with these constants."""
+    """Returns the final module of a rule with these constants."""
     space_name, _, player = rule.partition("/")
     space = spaces.get_space(space_name)
     own = spaces.small_dots()
@@ -133,12 +133,12 @@ def measure(
     text: str,
     record: Any,
     rule: str,
-    tried: Sequence[dict[str, Any]],
+    candidates: Sequence[dict[str, Any]],
     settings: Settings,
     flags: str,
     store: str,
 ) -> list[tuple[float, str]]:
-    """Speed-up and error for each of the values; for a child process.
+    """Returns speedup and error for each of the values; runs in a child process.
 
     Equal modules are measured once.
     """
@@ -150,7 +150,7 @@ def measure(
         default = finish(module).fingerprint()
         made: list[HloModule | str] = []
         with KernelCache(threads=settings.threads, store=Store(store)) as cache:
-            for values in tried:
+            for values in candidates:
                 try:
                     made.append(decided(module, rule, Values(**values), cache))
                 except HloEnvError as error:
@@ -184,7 +184,7 @@ def measure(
 
 
 def sample(split: str, args: argparse.Namespace, *, needs_dots: bool) -> list[Any]:
-    """A random sample, with at most `args.per_entry` modules of an entry point."""
+    """Returns a random sample with a limit per entry point."""
     assert split in (TRAIN, VALIDATION)
     records = [
         record
@@ -204,10 +204,10 @@ def sample(split: str, args: argparse.Namespace, *, needs_dots: bool) -> list[An
 
 
 class Tuning:
-    """What has been measured, kept in a file of JSON lines."""
+    """Measurements, stored in a file of JSON lines."""
 
     def __init__(self, args: argparse.Namespace) -> None:
-        """Reads what earlier runs of this version have found."""
+        """Reads the results of earlier runs of this version."""
         self._args = args
         self._path = Path(args.results)
         self._settings = Settings(
@@ -229,14 +229,14 @@ class Tuning:
         )
 
     def scores(
-        self, split: str, constant: Constant, tried: Sequence[Values]
+        self, split: str, constant: Constant, candidates: Sequence[Values]
     ) -> list[Headline]:
-        """The headline of each of the values on the sample of a split."""
+        """Returns the headline of each of the values on the sample of a split."""
         needs_dots = constant.name == "max_products"
         records = sample(split, self._args, needs_dots=needs_dots)
         if not records:
             raise SystemExit(f"no module of {split} is left: see --help")
-        self._fill(split, records, constant, tried)
+        self._fill(split, records, constant, candidates)
         return [
             headline(
                 [
@@ -244,7 +244,7 @@ class Tuning:
                     for record in records
                 ]
             )
-            for v in tried
+            for v in candidates
         ]
 
     def _fill(
@@ -252,21 +252,22 @@ class Tuning:
         split: str,
         records: Sequence[Any],
         constant: Constant,
-        tried: Sequence[Values],
+        candidates: Sequence[Values],
     ) -> None:
-        """Measures what is missing."""
+        """Measures missing values."""
         missing = [
             record
             for record in records
             if any(
-                self._key(record, constant.rule, v) not in self._known for v in tried
+                self._key(record, constant.rule, v) not in self._known
+                for v in candidates
             )
         ]
         store = str(version_store(Path(self._args.store), bench_version()))
         jobs = [
             (
                 *(record.text, self._drawn(record), constant.rule),
-                [asdict(v) for v in tried],
+                [asdict(v) for v in candidates],
                 *(self._settings, self._flags, store),
             )
             for record in missing
@@ -281,11 +282,11 @@ class Tuning:
             record = missing[outcome.index]
             if outcome.error:
                 reason = outcome.error.strip().splitlines()[-1]
-                results = [(1.0, reason)] * len(tried)
+                results = [(1.0, reason)] * len(candidates)
             else:
                 results = outcome.value
             with self._path.open("a") as file:
-                for v, (speedup, error) in zip(tried, results, strict=True):
+                for v, (speedup, error) in zip(candidates, results, strict=True):
                     key = self._key(record, constant.rule, v)
                     self._known[key] = (speedup, error)
                     file.write(json.dumps([key, speedup, error]) + "\n")
@@ -313,30 +314,30 @@ class Tuning:
 def tune(
     constant: Constant, values: Values, tuning: Tuning
 ) -> tuple[Values, list[tuple[str, ...]]]:
-    """The values with this constant set anew, and the lines of its table."""
-    tried = [
+    """Returns the values with this constant tuned, and the lines of its table."""
+    candidates = [
         replace(values, **{constant.name: type(getattr(values, constant.name))(each)})
         for each in constant.grid
     ]
-    on_train = tuning.scores(TRAIN, constant, tried)
+    on_train = tuning.scores(TRAIN, constant, candidates)
     present = getattr(Values(), constant.name)
 
     def rank(i: int, found: Headline) -> tuple[float, bool]:
-        # Of equal ones, the one in the sources stays.
-        return -found.mean, getattr(tried[i], constant.name) != present
+        # Ties keep the value in the sources.
+        return -found.mean, getattr(candidates[i], constant.name) != present
 
-    ranked = sorted(range(len(tried)), key=lambda i: rank(i, on_train[i]))
+    ranked = sorted(range(len(candidates)), key=lambda i: rank(i, on_train[i]))
     kept = sorted(ranked[:KEPT])
     on_validation = dict(
         zip(
             kept,
-            tuning.scores(VALIDATION, constant, [tried[i] for i in kept]),
+            tuning.scores(VALIDATION, constant, [candidates[i] for i in kept]),
             strict=True,
         )
     )
     chosen = min(kept, key=lambda i: rank(i, on_validation[i]))
     lines = []
-    for i, each in enumerate(tried):
+    for i, each in enumerate(candidates):
         found = on_validation.get(i)
         lines.append(
             (
@@ -347,13 +348,13 @@ def tune(
                 f"{on_train[i].modules}, {found.modules if found else '-'}",
             )
         )
-    return tried[chosen], lines
+    return candidates[chosen], lines
 
 
 def page(
     tables: dict[str, list[tuple[str, ...]]], values: Values, args: argparse.Namespace
 ) -> str:
-    """The tables and the chosen values as Markdown."""
+    """Returns the tables and the chosen values as Markdown."""
     machine = this_machine()
     lines = [
         "# Constants of the fixed rules",
@@ -392,7 +393,7 @@ def page(
 
 
 def main() -> None:
-    """Sets the constants one after the other, and prints what was chosen."""
+    """Tunes the constants one after the other and prints the chosen values."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -31,19 +31,21 @@ _PACKAGES_OF = {
 # What installs a package, where that is not the package's own name.
 _INSTALLED_BY = {
     "cmaes": "hloenv[tune]",
+    "gymnasium": "hloenv[rl]",
     "jax": "hloenv[jax]",
     "matplotlib": "hloenv[bench]",
     "networkx": "hloenv[graph]",
     "optuna": "hloenv[tune]",
     "pyarrow": "hloenv[store]",
     "ray": "hloenv[ray]",
+    "stable_baselines3": "hloenv[rl]",
     "torch": "hloenv[learn]",
     "torch_geometric": "hloenv[learn]",
 }
 # Memory maps that a test can use up in some seconds.
 _MAX_MAPS = 200_000
-# Files that import a package when they are collected.
-_IMPORTS = {"test_jit.py": "jax"}
+# Files and folders that import a package when they are collected.
+_IMPORTS = {"test_jit.py": "jax", "envs": "gymnasium"}
 
 # A shell starts what it puts into the background with Ctrl-C ignored, which children
 # inherit; what the tests send must arrive.
@@ -97,7 +99,8 @@ def _has_namespaces() -> bool:
 def pytest_collectstart(collector: pytest.Collector) -> None:
     """Skips the files that cannot be imported without a package."""
     if isinstance(collector, pytest.Module):
-        package = _IMPORTS.get(collector.path.name)
+        path = collector.path
+        package = _IMPORTS.get(path.name) or _IMPORTS.get(path.parent.name)
         if package is not None and not _is_installed(package):
             _without_package(collector.config, package)
 

@@ -15,11 +15,11 @@ using xla::HloOpcode;
 constexpr absl::string_view kDotAttribute = "hloenv_dot";
 constexpr absl::string_view kLoops = "loops";
 
-// XLA's own limits for its loops, which they were tuned within.
+// XLA's own size limits for tiled LLVM IR.
 constexpr int64_t kMaxContracted = 128;
 constexpr int64_t kMaxSide = 128;
 constexpr int64_t kMaxOtherSide = 32;
-// Products this thin are written as simpler loops anyway.
+// XLA emits simpler loops for products up to this size by default.
 constexpr int64_t kThin = 3;
 
 int64_t RankOf(const HloInstruction& array) {
@@ -50,7 +50,7 @@ bool AreLeading(const Dimensions& dimensions) {
   return true;
 }
 
-// The sides of a matrix, batch dimensions left out.
+// The dimensions of a matrix, without batch dimensions.
 bool IsThin(const HloInstruction& array) {
   const int64_t rank = RankOf(array);
   return array.shape().dimensions(rank - 2) <= kThin ||
@@ -68,7 +68,7 @@ bool HasToBeTransposed(const HloInstruction& dot, int64_t operand) {
 
 namespace {
 
-// What the backend needs before it writes loops for `dot`, whoever asks.
+// As LoopsForDot, but ignores the default lowering.
 LoopsFor Needs(const HloInstruction& dot) {
   if (dot.operand_count() != 2 ||
       dot.precision_config().algorithm() != xla::PrecisionConfig::ALG_UNSET) {
@@ -111,10 +111,10 @@ LoopsFor Needs(const HloInstruction& dot) {
              : LoopsFor::kAsIs;
 }
 
-// What the option has to be while the backend emits `dot`. Other passes may
-// have changed a dot since it was marked, and XLA's loops take all arrays for
-// row-major: XLA sees to that when it assigns layouts, but who decides on
-// others later does not.
+// The value of xla_cpu_multi_thread_eigen while the backend emits `dot`. Passes
+// may have changed a marked dot. XLA's tiled LLVM IR supports only row-major
+// arrays, which XLA's layout assignment guarantees, but later layout decisions
+// do not.
 bool OptionFor(const HloInstruction& dot, bool now) {
   if (IsLoweredToLoops(dot) && Needs(dot) == LoopsFor::kAsIs) return false;
   const auto is_row_major = [](const HloInstruction* array) {
@@ -123,14 +123,14 @@ bool OptionFor(const HloInstruction& dot, bool now) {
   return now || !absl::c_all_of(ArraysOf(dot), is_row_major);
 }
 
-// Stands for absl::StatusOr<ThunkSequence>, which is returned in the same way.
+// Has the calling convention of absl::StatusOr<ThunkSequence> as a result.
 struct Result {
   Result(const Result&) = delete;
   ~Result() {}
 };
 
-// The module of this thread's DotLoweringScope. It shares its configuration
-// with no other.
+// The module of this thread's DotLoweringScope. Its configuration is not
+// shared.
 thread_local const HloModule* followed = nullptr;
 
 Result (*emit_dot)(void*, const HloInstruction*);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the CPU backend computes a dot, decided one dot at a time.
+// Selects the lowering of single dots in the CPU backend.
 //
-// XLA's DotImplementationStrategy chooses between a call of Eigen and tiled
-// LLVM IR for a whole module, by xla_cpu_multi_thread_eigen: tiled LLVM IR for
-// small matrix products where that flag is off. Here each dot may carry the
-// choice in a frontend attribute (hloenv_dot="loops"), which text, protos and
-// clones keep. Other backends ignore the attribute.
+// XLA's DotImplementationStrategy chooses between an Eigen call and tiled LLVM
+// IR for all dots of a module: tiled LLVM IR for small matrix products if
+// xla_cpu_multi_thread_eigen is off. Here a frontend attribute
+// (hloenv_dot="loops") selects tiled LLVM IR for one dot. Text, protos and
+// clones keep the attribute. Other backends ignore it.
 #pragma once
 
 #include "absl/status/status.h"
@@ -15,14 +15,14 @@ namespace hloenv {
 
 // What a dot needs before the backend can emit tiled LLVM IR for it.
 enum class LoopsFor {
-  kNothing,  // it cannot, or it does so anyway
+  kNothing,  // not possible, or already the default
   kAsIs,
-  kTransposed,  // the operands whose contracted dimension is in the way
+  kTransposed,  // needs transposed operands; see HasToBeTransposed
 };
 LoopsFor LoopsForDot(const xla::HloInstruction& dot);
 
-// Whether the dimension that is contracted has to change places with the other
-// one, in operand 0 or 1 of a dot that is kAsIs or kTransposed.
+// Whether the contracted and the free dimension of operand 0 or 1 of a dot that
+// is kAsIs or kTransposed must be swapped.
 bool HasToBeTransposed(const xla::HloInstruction& dot, int64_t operand);
 
 void MarkForLoops(xla::HloInstruction* dot);
@@ -30,9 +30,9 @@ void ClearMark(xla::HloInstruction* instruction);
 // Whether any dot of `module` is marked.
 bool HasMarkedDots(const xla::HloModule& module);
 
-// While it lives, the backend follows the marks of one module that this thread
-// compiles, and writes no loops for dots whose layouts they do not look at.
-// Scopes nest; the innermost counts.
+// While this object exists, the backend applies the marks of one module that
+// this thread compiles, and emits no tiled LLVM IR for dots with unsupported
+// layouts. Scopes nest; the innermost applies.
 class DotLoweringScope {
  public:
   DotLoweringScope();

@@ -53,10 +53,11 @@ bool IsGiven(const HloInstruction& value) {
          value.opcode() == HloOpcode::kConstant;
 }
 
-// How many copies the backend is going to need. A loop's body writes each
-// element of its tuple to where it was read: one for what is computed, and two
-// for what moves to another index. Others return, and loops start with, copies
-// of parameters, constants, and what they hold already.
+// Estimates the number of copies that copy insertion adds. The body of a loop
+// writes each tuple element in place: one copy for a computed element, two for
+// an element that moves to another index. Other computations return copies of
+// parameters, constants and repeated values; initial loop states need the same
+// copies.
 size_t NumCopies(const HloComputation& computation) {
   size_t num_copies = 0;
   const HloInstruction* root = computation.root_instruction();
@@ -90,7 +91,7 @@ size_t NumCopies(const HloComputation& computation) {
   return num_copies;
 }
 
-// Whether each step reads what the one before makes.
+// Whether each thunk depends on the previous one.
 bool IsChain(const HloComputation& computation) {
   const HloInstruction* before = nullptr;
   for (const HloInstruction* step : computation.MakeInstructionPostOrder()) {
@@ -109,11 +110,11 @@ bool IsChain(const HloComputation& computation) {
   return true;
 }
 
-// The steps of computations that are marked, of the module that this thread
+// The thunk names of marked computations in the module that this thread
 // compiles.
 thread_local const absl::flat_hash_set<std::string>* in_order = nullptr;
 
-// XLA names a step after its instruction, and sometimes adds " (unit)".
+// XLA names a thunk after its instruction, and sometimes appends " (unit)".
 bool IsSequential(const ThunkSequence& steps) {
   return std::any_of(steps.begin(), steps.end(), [](const auto& step) {
     const absl::string_view name = step->info().op_name;

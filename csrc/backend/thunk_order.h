@@ -41,12 +41,12 @@ void MarkSequential(xla::HloInstruction* instruction);
 void ClearOrder(xla::HloModule* module);
 // Whether an instruction of `computation`, or of a fusion in it, is marked.
 bool IsSequential(const xla::HloComputation& computation);
-// The computations that are, by name; fused ones too.
+// The names of these computations, including fused ones.
 absl::flat_hash_set<std::string> SequentialComputations(
     const xla::HloModule& module);
 
-// While it lives, executors that XLA creates on this thread follow the marks of
-// one module. Scopes nest; the innermost counts.
+// While this object exists, executors that XLA creates on this thread apply the
+// marks of one module. Scopes nest; the innermost applies.
 class ThunkOrderScope {
  public:
   ThunkOrderScope();

@@ -21,8 +21,8 @@ PipelineRun MakeRun(const std::optional<PlaceTuple>& place,
                     std::vector<std::string> decided) {
   PipelineRun run;
   if (place.has_value()) {
-    run.place =
-        Place{std::get<0>(*place), std::get<1>(*place), std::get<2>(*place)};
+    run.place = PipelinePosition{std::get<0>(*place), std::get<1>(*place),
+                                 std::get<2>(*place)};
   }
   run.decided = std::move(decided);
   return run;
@@ -48,10 +48,11 @@ T ValueOrInterrupt(absl::StatusOr<T> value) {
 using PassInvocationTuple =
     std::tuple<std::string, std::string, int64_t, int64_t>;
 std::optional<PassInvocationTuple> ToTuple(
-    const std::optional<PassInvocation>& arrival) {
-  if (!arrival.has_value()) return std::nullopt;
-  return PassInvocationTuple{arrival->name, arrival->path, arrival->occurrence,
-                             arrival->path_occurrence};
+    const std::optional<PassInvocation>& invocation) {
+  if (!invocation.has_value()) return std::nullopt;
+  return PassInvocationTuple{invocation->name, invocation->path,
+                             invocation->occurrence,
+                             invocation->path_occurrence};
 }
 
 }  // namespace
@@ -121,12 +122,12 @@ void BindPipeline(py::module_& m) {
            py::arg("module"), py::arg("target"))
       .def("wait",
            [](Interception& self) {
-             std::optional<PassInvocation> arrival;
+             std::optional<PassInvocation> invocation;
              {
                GilRelease release;
-               arrival = ValueOrInterrupt(self.Wait(IsInterrupted));
+               invocation = ValueOrInterrupt(self.Wait(IsInterrupted));
              }
-             return ToTuple(arrival);
+             return ToTuple(invocation);
            })
       .def(
           "module",

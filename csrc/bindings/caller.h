@@ -56,8 +56,8 @@ pybind11::list TimeCallers(const std::vector<Caller*>& callers,
                            const std::vector<pybind11::tuple>& arguments,
                            const TimingPlan& plan);
 
-// The instruction behind each step; [rounds, steps] float64, how long it took
-// in ns; [rounds] float64, how long XLA takes for all of them. See TimeSteps.
+// The instruction of each thunk; [rounds, thunks] float64 durations in ns;
+// [rounds] float64 durations of XLA's own execution in ns. See TimeSteps.
 pybind11::tuple TimeCallerSteps(Caller& caller,
                                 const pybind11::tuple& arguments,
                                 int64_t warmup, int64_t rounds, bool is_warm);

@@ -44,11 +44,11 @@ void BindErrors(py::module_&) {
     } catch (const StatusException& error) {
       SetError(error.kind().c_str(), error.what());
     } catch (const absl::BadStatusOrAccess& error) {
-      // XLA takes the value of a status without looking where it relies on what
-      // a module should be.
+      // Where XLA assumes a valid module, it reads the value of a StatusOr
+      // without a check.
       SetError("InvalidModuleError",
-               absl::StrCat("XLA relies on what this module breaks (",
-                            error.what(), "); module.verify() may say more")
+               absl::StrCat("this module violates an assumption of XLA (",
+                            error.what(), "); call module.verify()")
                    .c_str());
     }
   });

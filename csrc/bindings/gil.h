@@ -29,7 +29,7 @@ auto SleepIfEnded(Function function) {
   }
 }
 
-// While one lives, the thread works without the GIL. In the place of
+// While this object exists, the thread does not hold the GIL. Replaces
 // pybind11::gil_scoped_release.
 class GilRelease {
  public:
@@ -43,7 +43,7 @@ class GilRelease {
   std::optional<NativeScope> native_;
 };
 
-// While one lives, a thread that is in a GilRelease has the GIL.
+// While this object exists, a thread that is in a GilRelease holds the GIL.
 class GilAcquire {
  public:
   GilAcquire();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is known of each node, edge and alternative, one array per fact.
+// The features of nodes, edges and alternatives, one array per feature.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct NodeColumns {
   Column<int64_t> element_count;
   Column<int64_t> input_bytes;   // sum of output_bytes over operands
   Column<int64_t> output_bytes;  // sum over leaves
-  // As XLA's HloCostAnalysis says; -1 where it does not know (custom calls).
+  // From XLA's HloCostAnalysis; -1 if unknown (custom calls).
   Column<double> flops;
   Column<double> transcendentals;
   Column<double> bytes_accessed;
@@ -52,7 +52,7 @@ struct NodeColumns {
   Column<int64_t> trip_count;           // of a while whose count is known, -1
 };
 
-// How an edge lies to the fusions.
+// The position of an edge relative to fusions.
 enum class FusionRelation : int8_t {
   kOutside = 0,  // no fusion at either end
   kInside = 1,   // between two instructions of one fused computation
@@ -104,7 +104,7 @@ struct Graph {
   std::vector<std::string> custom_call_targets;
 };
 
-// Errors: InvalidModuleError when XLA's cost analysis refuses an instruction.
+// Errors: InvalidModuleError when XLA's cost analysis fails.
 absl::StatusOr<Graph> BuildGraph(const Module& module);
 
 }  // namespace hloenv

@@ -127,7 +127,7 @@ Rule RuleOf(HloOpcode opcode) {
 }
 
 // Whether the dimension numbers point at dimensions, which XLA's count of a
-// convolution's operations takes for granted.
+// convolution's operations assumes.
 bool IsSoundConvolution(const HloInstruction& convolution) {
   const xla::ConvolutionDimensionNumbers& numbers =
       convolution.convolution_dimension_numbers();
@@ -286,7 +286,7 @@ Cost LoopCost(const Cost& body, const Cost& condition) {
           body.bytes_accessed + condition.bytes_accessed};
 }
 
-// XLA leaves out what a branch has none of, so -1 (unknown) survives a 0.
+// XLA omits zero properties of a branch, so -1 (unknown) is kept.
 void Raise(double value, double* maximum) {
   if (value != 0) *maximum = std::max(*maximum, value);
 }
@@ -444,7 +444,7 @@ absl::Status CostModel::AskXla(int64_t node, Cost* cost) {
   const HloInstruction* instruction = topology_.nodes[node];
   HLOENV_RETURN_IF_ERROR(
       Annotate(analysis_->RevisitInstruction(instruction), kInvalidModuleError,
-               absl::StrCat("XLA's cost analysis refused instruction '",
+               absl::StrCat("XLA's cost analysis failed on instruction '",
                             instruction->name(), "'")));
   // Below -1 is overflow.
   const auto read = [](int64_t value) {
@@ -459,9 +459,9 @@ absl::Status CostModel::AskXla(int64_t node, Cost* cost) {
 absl::StatusOr<Column<double>> XlaCosts(const Module& module,
                                         const Topology& topology) {
   std::unique_ptr<xla::HloCostAnalysis> analysis = MakeAnalysis();
-  HLOENV_RETURN_IF_ERROR(
-      Annotate(module.hlo().entry_computation()->Accept(analysis.get()),
-               kInvalidModuleError, "XLA's cost analysis refused the module"));
+  HLOENV_RETURN_IF_ERROR(Annotate(
+      module.hlo().entry_computation()->Accept(analysis.get()),
+      kInvalidModuleError, "XLA's cost analysis failed on the module"));
   Column<double> costs(topology.num_nodes(), 3);
   for (int64_t node = 0; node < topology.num_nodes(); ++node) {
     const HloInstruction& instruction = *topology.nodes[node];

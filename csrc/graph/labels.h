@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The strings of a graph: tables that columns index into, and the names and
-// shapes that are only made when somebody reads them.
+// The strings of a graph: tables that columns index into, and names and shapes,
+// which are made on demand.
 #pragma once
 
 #include <string>

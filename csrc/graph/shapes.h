@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sizes of shapes that no verifier has seen: nothing here is fatal.
+// Sizes of unverified shapes; nothing here is fatal.
 #pragma once
 
 #include <cstdint>

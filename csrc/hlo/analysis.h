@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What readers of a module that does not change keep asking for.
+// Precomputed facts about an immutable module.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace hloenv {
 
-// The module's numbering and what is live in it: reachable from the entry's
-// root, or with an effect that happens whether or not anything reads it.
+// The module's numbering and liveness. An instruction is live if it is
+// reachable from the entry's root or from an instruction with side effects.
 struct Analysis {
   // `module` must outlive this and not change.
   explicit Analysis(const xla::HloModule& module);
@@ -29,7 +29,7 @@ struct Analysis {
   std::vector<int32_t> post_order;
 };
 
-// Whether `instruction` has any of what `Analysis::has_extras` counts.
+// Whether `Analysis::has_extras` is set for `instruction`.
 bool HasExtras(const xla::HloInstruction& instruction);
 
 }  // namespace hloenv

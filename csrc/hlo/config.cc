@@ -58,7 +58,7 @@ std::vector<std::string> SplitFlags(absl::string_view text) {
   return words;
 }
 
-// What this thread has XLA read in the place of XLA_FLAGS.
+// The words that XLA reads on this thread instead of XLA_FLAGS.
 thread_local const std::vector<std::string>* replacement = nullptr;
 
 // The words have been checked against the same flags.
@@ -83,9 +83,9 @@ void ParseEnvironment(absl::string_view variable,
   Parse(*replacement, flags);
 }
 
-// XLA's options, read with `words` in the place of XLA_FLAGS. XLA reads them
-// once, on first use, and keeps them. The environment itself stays as it is:
-// other threads may read it, or start processes with it, at any time.
+// XLA's options, parsed from `words` instead of XLA_FLAGS. XLA parses them
+// once, on first use. The environment is not changed, because other threads may
+// read it or start processes with it.
 absl::StatusOr<xla::DebugOptions> ReadWith(
     const std::vector<std::string>& words) {
   static auto* group = new HookGroup(
@@ -110,8 +110,8 @@ absl::StatusOr<std::string> FlagText(absl::string_view variable) {
   if (!file) {
     return Error(kFlagError,
                  absl::StrCat(kVariable, "='", variable,
-                              "' does not start with '-', so it has to name a "
-                              "file of flags, which cannot be read"));
+                              "' does not start with '-', so it must name a "
+                              "file of flags, but that cannot be read"));
   }
   return content.str();
 }
@@ -171,12 +171,12 @@ absl::StatusOr<xla::DebugOptions> ReadFlags() {
   const char* value = std::getenv(kVariable);
   if (value == nullptr) return xla::GetDebugOptionsFromFlags();
   HLOENV_ASSIGN_OR_RETURN(std::string text, FlagText(value));
-  // XLA takes blanks for the name of a file.
+  // XLA interprets blanks as a file name.
   if (text.empty()) return ReadWith({});
   const Sorted sorted = Sort(text);
   if (!sorted.bad_value.empty()) {
     return Error(kFlagError,
-                 absl::StrCat("XLA refuses the value in ",
+                 absl::StrCat("XLA cannot parse the value in ",
                               absl::StrJoin(sorted.bad_value, ", "), " of ",
                               kVariable, "; correct or remove it"));
   }
@@ -187,7 +187,7 @@ absl::StatusOr<xla::DebugOptions> ReadFlags() {
         kFlagError,
         absl::StrCat(kVariable, " holds ", absl::StrJoin(sorted.unknown, ", "),
                      ", which the XLA of TensorFlow ",
-                     HLOENV_TENSORFLOW_VERSION, " does not take; remove ",
+                     HLOENV_TENSORFLOW_VERSION, " does not know; remove ",
                      sorted.unknown.size() == 1 ? "it" : "them", ", or set ",
                      kIgnoreVariable,
                      "=1 to run hloenv's XLA with the flags that it knows"));
@@ -195,9 +195,9 @@ absl::StatusOr<xla::DebugOptions> ReadFlags() {
   return ReadWith(sorted.known);
 }
 
-// The backend computes the minimum and maximum of NaN one way inside fusions
-// and another way outside, so that what is fused would change results. Unless
-// the user has said how, both give NaN, as jax has it.
+// The backend computes the minimum and maximum of NaN differently inside and
+// outside of fusions, so fusion would change results. Unless the user sets the
+// flag, both return NaN, as in jax.
 absl::Status PropagateNan(xla::DebugOptions* options) {
   const char* value = std::getenv(kVariable);
   HLOENV_ASSIGN_OR_RETURN(std::string text,

@@ -265,9 +265,9 @@ class Fingerprinter {
     return it->second;
   }
 
-  // A hash for each of `nodes`, which Unnumbered gave, of what it is, of what
-  // it reads and of which of them read it, near and far; what has a number
-  // already is known by that.
+  // A hash for each of `nodes`, the result of Unnumbered, of the instruction,
+  // of its transitive operands and of its transitive users among `nodes`;
+  // numbered instructions are hashed by number.
   Hashes Refine(const Instructions& nodes) {
     Hashes hashes;
     for (const HloInstruction* node : nodes) {
@@ -373,8 +373,8 @@ class Fingerprinter {
     }
     writer_.String(computation.execution_thread());
     Walk(computation.root_instruction());
-    // Effects that the root does not depend on happen all the same; whether
-    // dead code reads them does not matter.
+    // Side effects that the root does not depend on are live; their dead users
+    // do not count.
     Instructions effects;
     for (const HloInstruction* instruction : computation.instructions()) {
       if (!IsNumbered(instruction) && instruction->HasSideEffect()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A hash of what a module computes and how, blind to names and order.
+// A hash of a module's graph, independent of names and instruction order.
 #pragma once
 
 #include <string>
@@ -20,10 +20,10 @@ namespace hloenv {
 // order of instructions. Stable over processes and machines.
 std::string Fingerprint(const xla::HloModule& module);
 
-// 32 hex digits: what `instruction` computes from its operands and how, with
-// the computations that it calls, and the shapes and layouts of the operands.
-// Of the operands themselves it knows which are one instruction, and the values
-// of constant scalars. Stable as above.
+// 32 hex digits: a hash of `instruction`, of the computations that it calls,
+// and of the shapes and layouts of its operands. Of the operands, it includes
+// only which of them are the same instruction and the values of scalar
+// constants. Stable as above.
 std::string FingerprintKernel(const xla::HloInstruction& instruction);
 
 }  // namespace hloenv

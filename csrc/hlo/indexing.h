@@ -8,8 +8,8 @@ class HloModule;
 
 namespace hloenv {
 
-// Whether a gather or scatter has batching dimensions, which XLA's simplifiers
-// of these and its evaluator get wrong or die of.
+// Whether a gather or scatter has batching dimensions, on which XLA's gather
+// and scatter simplifiers and its evaluator compute wrong values or crash.
 bool HasBatchedIndexing(const xla::HloComputation& computation);
 bool HasBatchedIndexing(const xla::HloModule& module);
 

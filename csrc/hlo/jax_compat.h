@@ -1,30 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// What lies between a module as jax and jaxlib have it and one as XLA here has
-// it.
+// Conversions between modules of jax and jaxlib and modules of this XLA.
 //
-// Each function returns a changed copy and leaves its argument alone.
+// Each function returns a changed copy of its argument.
 #pragma once
 
 #include "hlo/module.h"
 
 namespace hloenv {
 
-// With the default layout for parameters and results, as jax compiles it unless
-// the user asks for others. The lowered module itself has what suits its root.
+// With the default layout for parameters and results, which jax uses unless the
+// user sets others. The lowered module itself has the layouts of its root.
 Module WithDefaultEntryLayout(const Module& module);
 
 // Whether outputs may reuse the memory of parameters.
 bool HasDonations(const Module& module);
-// Without that: what XLA does not copy because a parameter is donated, it then
-// copies.
+// Without aliasing of outputs and parameters; XLA then copies instead of
+// reusing donated memory.
 Module WithoutDonations(const Module& module);
 
 // Without shardings, XLA's own and Shardy's. They mean nothing on one device,
 // but jax sets them on modules whose arguments are tied to a device.
 Module WithoutShardings(const Module& module);
 
-// Without the optional hints on instructions that the XLA of jaxlib 0.10
-// refuses to read.
+// Without optional hints on instructions that the XLA of jaxlib 0.10 cannot
+// parse.
 Module ReadableByJaxlib(const Module& module);
 
 }  // namespace hloenv

@@ -7,10 +7,9 @@ class HloModule;
 
 namespace hloenv {
 
-// Whether a bitcast gives other dimensions or another layout than it reads, so
-// that what it means hangs on the layouts. XLA's simplifiers do not look at
-// those unless they are told to: they take away the copies that the bitcasts
-// need.
+// Whether a bitcast changes dimensions or layout, so that its value depends on
+// layouts. Unless is_layout_sensitive is set, XLA's simplifiers ignore layouts
+// and remove copies that such bitcasts need.
 bool DependsOnLayouts(const xla::HloModule& module);
 
 }  // namespace hloenv

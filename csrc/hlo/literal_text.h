@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What XLA's parser misreads in the constants of HLO text.
+// Workaround for XLA bugs in parsing constants of HLO text.
 //
-// XLA prints minus zero as "-0", which its parser takes for the integer 0. And
-// of a complex number whose real part is NaN, it reads the imaginary part as
-// that NaN.
+// XLA prints minus zero as "-0", which its parser reads as the integer 0. If
+// the real part of a complex number is NaN, the parser sets the imaginary part
+// to that NaN too.
 #pragma once
 
 #include <cstdint>
@@ -32,11 +32,11 @@ struct ReadableText {
   std::vector<ComplexNan> nans;
 };
 
-// Text that XLA's parser reads right, but for NaNs of complex constants.
+// Text that XLA's parser reads correctly, except NaNs of complex constants.
 ReadableText MakeReadable(absl::string_view text);
 
-// Writes the NaNs into a module just parsed, in whose computations nothing has
-// moved yet. False if some have no constant to go to.
+// Writes the NaNs into a newly parsed module, whose instructions are still in
+// text order. False if a NaN has no matching constant.
 [[nodiscard]] bool SetNans(const std::vector<ComplexNan>& nans,
                            xla::HloModule* module);
 

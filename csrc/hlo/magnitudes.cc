@@ -190,7 +190,7 @@ Extremes Magnitudes::Of(const HloInstruction& instruction) const {
   return extremes;
 }
 
-// Of what `instruction` makes of its operands.
+// The extremes of the result of `instruction`, from those of its operands.
 Extremes Magnitudes::Computed(const HloInstruction& instruction) const {
   const auto operand = [&](int64_t i) { return Of(*instruction.operand(i)); };
   const auto all = [&](int64_t begin, int64_t end) {

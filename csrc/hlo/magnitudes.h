@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which floats of a module are extreme by construction: infinities and huge
-// masks that it holds as constants, and what comes of them.
+// Finds extreme floats in a module: infinities and huge masks among its
+// constants, and values computed from them.
 //
 // A magnitude is moderate when it is zero or lies between the square roots of
 // the smallest normal and of the largest finite number of its type (float32:
 // 1e-19 to 1e19), and of each type that the module converts to, so that no
-// product of two overflows or vanishes. Arguments of the module count as
-// moderate, whatever they are given, and so does what moderate values become.
+// product of two overflows or underflows. Arguments of the module and values
+// computed from moderate values count as moderate.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace hloenv {
 
-// What an array may hold beside moderate values.
+// The kinds of extreme values that an array may contain.
 struct Extremes {
   bool positive = false;  // larger than moderate ones, infinity included
   bool negative = false;  // the same below zero

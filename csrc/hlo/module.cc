@@ -57,8 +57,8 @@ Module Module::WithNote(absl::string_view note) const {
 std::string Module::ToText() const {
   xla::HloPrintOptions options;
   options.set_print_large_constants(true);
-  // Where a computation has several callers, XLA may print one of them before
-  // it, which its parser refuses.
+  // If a computation has several callers, XLA may print a caller before it,
+  // which XLA's parser rejects.
   const std::vector<xla::HloComputation*> order = CalleesFirst(hlo());
   if (absl::c_all_of(order, [](const xla::HloComputation* computation) {
         return computation->caller_computations().size() < 2;
@@ -104,7 +104,7 @@ absl::StatusOr<ModuleCost> Module::Cost() const {
   });
   HLOENV_RETURN_IF_ERROR(Annotate(hlo().entry_computation()->Accept(&analysis),
                                   kInvalidModuleError,
-                                  "XLA's cost analysis refused the module"));
+                                  "XLA's cost analysis failed on the module"));
   ModuleCost cost;
   cost.flops = analysis.flop_count();
   cost.bytes_accessed = analysis.bytes_accessed();

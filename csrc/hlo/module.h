@@ -29,16 +29,16 @@ struct ArraySpec {
   std::vector<int64_t> layout;  // minor to major; empty when not set
 };
 
-// What XLA's cost analysis says of the whole entry computation.
+// The result of XLA's cost analysis for the entry computation.
 struct ModuleCost {
   double flops = 0;
   double bytes_accessed = 0;
   double transcendentals = 0;
 };
 
-// An HLO module that never changes. Copies share it, so a copy is cheap, a
-// snapshot is a copy, and threads may read one module at the same time. What
-// changes a module takes `Clone()`, works on that, and makes a new Module.
+// An immutable HLO module. Copies share it, so a copy is a cheap snapshot, and
+// threads may read one module at the same time. To change a module, change a
+// clone and make a new Module of it.
 class Module {
  public:
   // Takes `hlo` over. Dead instructions stay; ids are made dense.
@@ -54,10 +54,10 @@ class Module {
   std::unique_ptr<xla::HloModule> CloneHlo() const;
   Module Clone() const;
 
-  // How far XLA's passes have come, as whoever saved the module noted it in an
-  // attribute of the whole module; empty where nobody did.
+  // The pipeline position saved in an attribute of the module; empty if there
+  // is none.
   std::string note() const;
-  // A deep copy with another note; without one if `note` is empty.
+  // A deep copy with this note; without a note if `note` is empty.
   Module WithNote(absl::string_view note) const;
 
   std::string ToText() const;

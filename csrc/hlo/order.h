@@ -10,9 +10,8 @@ class HloModule;
 
 namespace hloenv {
 
-// The computations of a module, each behind all that it calls. XLA's own post
-// order, unless that has a caller before its callee, as it may where a
-// computation is called from several places.
+// The computations of a module, callees before callers. XLA's post order if
+// that is one; it may not be if a computation has several callers.
 std::vector<xla::HloComputation*> CalleesFirst(const xla::HloModule& module);
 
 }  // namespace hloenv

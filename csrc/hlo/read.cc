@@ -39,8 +39,8 @@ absl::Status CheckShape(const xla::Shape& shape, absl::string_view where) {
                   kInvalidModuleError, where);
 }
 
-// XLA's cost analysis, which some of its passes ask, reads the first index of a
-// slice, and a scalar has none.
+// XLA's cost analysis, which some passes use, reads the first index of a slice,
+// but a slice of a scalar has none.
 absl::Status CheckIndices(const xla::HloInstruction& slice) {
   const auto* indexed = xla::DynCast<xla::HloDynamicIndexInstruction>(&slice);
   if (indexed == nullptr ||
@@ -49,8 +49,8 @@ absl::Status CheckIndices(const xla::HloInstruction& slice) {
   }
   return Error(kInvalidModuleError,
                absl::StrCat("instruction '", slice.name(),
-                            "' is a slice of a scalar, without an index; leave "
-                            "it out, since it is its operand"));
+                            "' is a slice of a scalar, which has no index; use "
+                            "its operand instead"));
 }
 
 // All shapes and their layouts. The verifier fails a CHECK where a layout is no
@@ -227,10 +227,9 @@ absl::Status VerifyHlo(xla::HloModule* hlo) {
   absl::Status status = CheckShapes(*hlo);
   // An empty schedule passes the verifier, and text cannot say it.
   if (status.ok() && hlo->has_schedule()) {
-    status =
-        hlo->schedule().empty()
-            ? absl::InvalidArgumentError("it is scheduled, but nothing of it")
-            : hlo->schedule().Verify();
+    status = hlo->schedule().empty()
+                 ? absl::InvalidArgumentError("its schedule is empty")
+                 : hlo->schedule().Verify();
   }
   if (status.ok()) {
     xla::HloVerifier verifier(/*layout_sensitive=*/false,

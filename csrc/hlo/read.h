@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads modules that come from elsewhere.
+// Reads modules from text and protos.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -13,9 +13,9 @@ inline constexpr absl::string_view kDoubtfulModuleError = "DoubtfulModuleError";
 
 // How input becomes a module.
 struct ReadOptions {
-  // Look at the structure first (hlo/outline/outline.h): XLA's parser and proto
-  // reader end the process where it is not sound. DoubtfulModuleError where the
-  // check cannot tell, ParseError where it can.
+  // Check the structure first (hlo/outline/outline.h), because XLA's parser and
+  // proto reader end the process on some invalid input. ParseError for invalid
+  // input, DoubtfulModuleError where the check cannot decide.
   bool check_structure = true;
   // Run XLA's verifier; InvalidModuleError.
   bool verify = true;
@@ -28,8 +28,8 @@ absl::StatusOr<Module> ReadText(absl::string_view text,
 absl::StatusOr<Module> ReadProto(absl::string_view bytes,
                                  const ReadOptions& options);
 
-// Runs XLA's verifier, and checks all layouts, to which it is blind. `hlo`
-// stays as it is. InvalidModuleError.
+// Runs XLA's verifier, and checks all layouts, which the verifier does not.
+// Does not change `hlo`. InvalidModuleError.
 absl::Status VerifyHlo(xla::HloModule* hlo);
 
 }  // namespace hloenv

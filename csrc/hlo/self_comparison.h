@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values that a module compares with something picked from themselves.
+// Finds values that a module compares with a value selected from them.
 //
-// `x == max(x)`, which gradients of maximum are made of, relies on both sides
-// holding the same bits. Computed twice, once for each side, x may round
-// differently: LLVM contracts a multiplication and an addition in one copy and
-// not in the other.
+// `x == max(x)`, which gradients of maximum contain, relies on both sides
+// having the same bits. If x is computed twice, once for each side, the copies
+// may round differently: LLVM may contract a multiplication and an addition in
+// only one of them.
 #pragma once
 
 #include "absl/container/flat_hash_map.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where instructions come from: the metadata that a frontend such as JAX sets.
+// Source locations of instructions, from the metadata that frontends such as
+// JAX set.
 #pragma once
 
 #include <cstdint>

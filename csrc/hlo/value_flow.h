@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where values come from and go to, across tuples, fusions, calls, loops and
+// Sources and users of values, across tuples, fusions, calls, loops and
 // conditionals.
 #pragma once
 
@@ -11,11 +11,10 @@
 
 namespace hloenv {
 
-// The instructions that compute what `instruction` has at `index`: those that
-// do not merely pass a value on, as tuples, parameters of called computations,
-// calls, fusions, loops and conditionals do. Each once. Every instruction and
-// value that may come there is among them, if the program can take that way or
-// not.
+// The instructions that may compute the value of `instruction` at `index`,
+// found through instructions that only forward values: tuples, parameters of
+// called computations, calls, fusions, loops and conditionals. Each once. A
+// superset: includes values on paths that the program never takes.
 std::vector<const xla::HloInstruction*> SourcesOf(
     const xla::HloInstruction& instruction, const xla::ShapeIndex& index = {});
 

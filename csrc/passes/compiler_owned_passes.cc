@@ -23,7 +23,7 @@ namespace {
 using xla::HloModule;
 using xla::HloPassInterface;
 
-// Lets the passes inside a pipeline run under the watch's own guards.
+// Runs the passes inside a pipeline with PassObserver's checks and workarounds.
 class Guard : public PassObserver {
  public:
   using PassObserver::PassObserver;
@@ -37,22 +37,22 @@ class Guard : public PassObserver {
   }
 };
 
-// A compile that waits in front of one pass or pipeline for good. Never
-// destroyed: its thread sleeps until the process ends.
-class Lender {
+// A compile that is paused before one pass or pipeline. Never destroyed: its
+// thread sleeps until the process ends.
+class PausedCompile {
  public:
-  explicit Lender(std::string name) : name_(std::move(name)) {
+  explicit PausedCompile(std::string name) : name_(std::move(name)) {
     std::thread([this] { Compile(); }).detach();
     std::unique_lock<std::mutex> lock(mutex_);
     changed_.wait(lock, [this] { return is_ready_; });
   }
 
-  // The objects may hold caches: one run at a time.
+  // One run at a time, because pass objects may hold caches.
   absl::StatusOr<bool> Run(HloModule* module) {
     std::lock_guard<std::mutex> lock(run_mutex_);
     if (pass_ == nullptr) {
       return Error(kPassError,
-                   absl::StrCat("XLA's CPU compiler makes no pass '", name_,
+                   absl::StrCat("XLA's CPU compiler does not use pass '", name_,
                                 "' on this machine"));
     }
     Guard guard(module);
@@ -60,31 +60,31 @@ class Lender {
   }
 
  private:
-  class Watch : public PassObserver {
+  class Observer : public PassObserver {
    public:
-    Watch(HloModule* module, Lender* owner)
+    Observer(HloModule* module, PausedCompile* owner)
         : PassObserver(module), owner_(owner) {}
 
    protected:
-    absl::Status OnPipeline(const PassInvocation& arrival) override {
-      if (arrival.name == owner_->name_) LendForever(arrival.pass);
+    absl::Status OnPipeline(const PassInvocation& invocation) override {
+      if (invocation.name == owner_->name_) PauseForever(invocation.pass);
       return absl::OkStatus();
     }
-    absl::StatusOr<bool> OnPass(const PassInvocation& arrival,
+    absl::StatusOr<bool> OnPass(const PassInvocation& invocation,
                                 RunFn run) override {
-      if (arrival.name == owner_->name_) LendForever(arrival.pass);
+      if (invocation.name == owner_->name_) PauseForever(invocation.pass);
       return run();
     }
 
    private:
-    void LendForever(HloPassInterface* pass) {
+    void PauseForever(HloPassInterface* pass) {
       owner_->working_.reset();
       owner_->Publish(pass);
       std::unique_lock<std::mutex> lock(owner_->mutex_);
       owner_->changed_.wait(lock, [] { return false; });
     }
 
-    Lender* const owner_;
+    PausedCompile* const owner_;
   };
 
   void Publish(HloPassInterface* pass) {
@@ -94,7 +94,7 @@ class Lender {
     changed_.notify_all();
   }
 
-  // What the thread that compiles holds until it sleeps.
+  // Held by the compile thread until it sleeps.
   struct Working {
     NativeScope native;
     XlaScope scope;
@@ -110,12 +110,12 @@ class Lender {
       builder.AddInstruction(xla::HloInstruction::CreateUnary(
           x->shape(), xla::HloOpcode::kNegate, x));
       auto module =
-          std::make_unique<HloModule>("lender", xla::HloModuleConfig());
+          std::make_unique<HloModule>("paused", xla::HloModuleConfig());
       module->AddEntryComputation(builder.Build());
       auto compiler =
           xla::Compiler::GetForPlatform(stream_executor::host::kHostPlatformId);
       if (compiler.ok()) {
-        Watch watch(module.get(), this);
+        Observer observer(module.get(), this);
         (*compiler)
             ->RunHloPasses(std::move(module), /*executor=*/nullptr,
                            xla::Compiler::CompileOptions{})
@@ -135,23 +135,22 @@ class Lender {
   HloPassInterface* pass_ = nullptr;
 };
 
-// Guarded by MutexOf(kBorrowedPasses). Lenders are never destroyed.
-std::map<std::string, Lender*>& Lenders() {
-  static auto* lenders = [] {
-    // What a pass refers to lies on the stack of its lender's thread. That
-    // thread does not exist in a process that is forked off, which gives its
-    // stack to other threads.
-    CallInForkedProcesses([] { Lenders().clear(); });
-    return new std::map<std::string, Lender*>();
+// Guarded by MutexOf(kCompilerOwnedPasses). PausedCompiles are never destroyed.
+std::map<std::string, PausedCompile*>& PausedCompiles() {
+  static auto* compiles = [] {
+    // A pass refers to objects on the stack of its compile thread. In a forked
+    // process that thread does not exist, and its stack is reused.
+    CallInForkedProcesses([] { PausedCompiles().clear(); });
+    return new std::map<std::string, PausedCompile*>();
   }();
-  return *lenders;
+  return *compiles;
 }
 
-Lender& LenderOf(const std::string& name) {
-  std::lock_guard<std::mutex> lock(MutexOf(ProcessLock::kBorrowedPasses));
-  Lender*& lender = Lenders()[name];
-  if (lender == nullptr) lender = new Lender(name);
-  return *lender;
+PausedCompile& PausedCompileOf(const std::string& name) {
+  std::lock_guard<std::mutex> lock(MutexOf(ProcessLock::kCompilerOwnedPasses));
+  PausedCompile*& compile = PausedCompiles()[name];
+  if (compile == nullptr) compile = new PausedCompile(name);
+  return *compile;
 }
 
 class CompilerOwnedPass : public xla::HloModulePass {
@@ -163,7 +162,7 @@ class CompilerOwnedPass : public xla::HloModulePass {
   absl::StatusOr<bool> RunImpl(
       HloModule* module,
       const absl::flat_hash_set<absl::string_view>&) override {
-    return LenderOf(name_).Run(module);
+    return PausedCompileOf(name_).Run(module);
   }
 
  private:

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pass objects, and whole pipelines, that only XLA's own compiler can make.
+// Passes and pipelines that only XLA's compiler can construct.
 //
-// Some passes hold objects of the compiler (LLVM's description of the machine,
-// above all) and their headers need LLVM's. XLA's compiler makes one of each
-// whenever it compiles: a compile of a module of one instruction is stopped in
-// front of the pass and kept there, and its pass object serves everybody.
+// Some passes hold objects of the compiler (such as LLVM's target machine), and
+// their headers include LLVM's. XLA's compiler constructs them on every
+// compile, so a compile of a trivial module is paused before the pass for the
+// rest of the process, and its pass object is used for all runs.
 #pragma once
 
 #include <memory>
@@ -16,8 +16,8 @@ class HloPassInterface;
 
 namespace hloenv {
 
-// A pass that runs XLA's own pass or pipeline of this name. Its run fails with
-// a PassError when XLA's CPU compiler makes none on this machine.
+// A pass that runs XLA's own pass or pipeline of this name. Its run returns
+// PassError when XLA's CPU compiler does not construct it on this machine.
 std::unique_ptr<xla::HloPassInterface> MakeCompilerOwnedPass(std::string name);
 
 }  // namespace hloenv

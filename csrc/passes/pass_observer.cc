@@ -18,15 +18,16 @@ using xla::HloPassInterface;
 using xla::HloPassPipeline;
 using Threads = absl::flat_hash_set<absl::string_view>;
 
-thread_local PassObserver* current_watch = nullptr;
+thread_local PassObserver* current_observer = nullptr;
 
 absl::StatusOr<bool> (*run_module)(HloPassInterface*, HloModule*,
                                    const Threads&);
 absl::StatusOr<bool> RunModule(HloPassInterface* pass, HloModule* module,
                                const Threads& threads) {
-  PassObserver* watch = PassObserver::For(module);
-  if (watch == nullptr) return run_module(pass, module, threads);
-  return watch->OnRun(pass, [&] { return run_module(pass, module, threads); });
+  PassObserver* observer = PassObserver::For(module);
+  if (observer == nullptr) return run_module(pass, module, threads);
+  return observer->OnRun(pass,
+                         [&] { return run_module(pass, module, threads); });
 }
 
 absl::StatusOr<bool> (*run_owned)(HloPassInterface*,
@@ -34,11 +35,11 @@ absl::StatusOr<bool> (*run_owned)(HloPassInterface*,
 absl::StatusOr<bool> RunOwned(HloPassInterface* pass,
                               std::unique_ptr<HloModule>& module,
                               const Threads& threads) {
-  PassObserver* watch = PassObserver::For(module.get());
-  if (watch == nullptr) return run_owned(pass, module, threads);
-  return watch->OnRun(pass, [&] {
+  PassObserver* observer = PassObserver::For(module.get());
+  if (observer == nullptr) return run_owned(pass, module, threads);
+  return observer->OnRun(pass, [&] {
     absl::StatusOr<bool> result = run_owned(pass, module, threads);
-    watch->set_module(module.get());
+    observer->set_module(module.get());
     return result;
   });
 }
@@ -46,10 +47,11 @@ absl::StatusOr<bool> RunOwned(HloPassInterface* pass,
 #define HLOENV_THREADS \
   "13flat_hash_setISt17basic_string_viewIcSt11char_traitsIcEE"
 
-// XLA assigns no layouts inside fusions, so that what it put into one before,
-// in a module that came with fusions, has none; its cost analysis ends the
-// process over that. Until then all passes take the default for granted.
-void MendFusedLayouts(HloModule* module) {
+// Workaround for an XLA bug: layout assignment skips fusion computations, so
+// instructions that earlier passes added to existing fusions have no layout,
+// and cost analysis fails a CHECK. Sets the default layout, which passes before
+// layout assignment assume.
+void AddFusedLayouts(HloModule* module) {
   for (xla::HloComputation* computation : module->computations()) {
     if (!computation->IsFusionComputation()) continue;
     for (xla::HloInstruction* each : computation->instructions()) {
@@ -80,18 +82,19 @@ absl::Status InstallRunHooks() {
 }
 
 PassObserver::PassObserver(HloModule* module)
-    : module_(module), outer_(current_watch) {
-  current_watch = this;
+    : module_(module), outer_(current_observer) {
+  current_observer = this;
 }
 
-PassObserver::~PassObserver() { current_watch = outer_; }
+PassObserver::~PassObserver() { current_observer = outer_; }
 
 PassObserver* PassObserver::For(const HloModule* module) {
-  PassObserver* watch = current_watch;
-  if (watch == nullptr || watch->module_ != module || watch->in_pass_) {
+  PassObserver* observer = current_observer;
+  if (observer == nullptr || observer->module_ != module ||
+      observer->in_pass_) {
     return nullptr;
   }
-  return watch;
+  return observer;
 }
 
 bool PassObserver::IsInvariantCheck(const HloPassInterface* pass) const {
@@ -104,14 +107,14 @@ bool PassObserver::IsInvariantCheck(const HloPassInterface* pass) const {
 
 PassInvocation PassObserver::InvocationOf(const std::string& name,
                                           HloPassInterface* pass) {
-  PassInvocation arrival;
-  arrival.name = name;
-  arrival.path = names_.empty()
-                     ? name
-                     : absl::StrCat(absl::StrJoin(names_, "/"), "/", name);
-  arrival.path_occurrence = ++path_invocations_[arrival.path];
-  arrival.pass = pass;
-  return arrival;
+  PassInvocation invocation;
+  invocation.name = name;
+  invocation.path = names_.empty()
+                        ? name
+                        : absl::StrCat(absl::StrJoin(names_, "/"), "/", name);
+  invocation.path_occurrence = ++path_invocations_[invocation.path];
+  invocation.pass = pass;
+  return invocation;
 }
 
 absl::StatusOr<bool> PassObserver::OnRun(HloPassInterface* pass, RunFn run) {
@@ -122,9 +125,9 @@ absl::StatusOr<bool> PassObserver::OnRun(HloPassInterface* pass, RunFn run) {
   };
   if (IsInvariantCheck(pass)) return OnInvariantCheck(run_inside);
   const std::string name(pass->name());
-  PassInvocation arrival = InvocationOf(name, pass);
+  PassInvocation invocation = InvocationOf(name, pass);
   if (pass->IsPassPipeline()) {
-    HLOENV_RETURN_IF_ERROR(OnPipeline(arrival));
+    HLOENV_RETURN_IF_ERROR(OnPipeline(invocation));
     names_.push_back(name);
     pipelines_.push_back(dynamic_cast<HloPassPipeline*>(pass));
     absl::StatusOr<bool> result = run();
@@ -132,23 +135,24 @@ absl::StatusOr<bool> PassObserver::OnRun(HloPassInterface* pass, RunFn run) {
     names_.pop_back();
     return result;
   }
-  arrival.occurrence = ++name_invocations_[name];
+  invocation.occurrence = ++name_invocations_[name];
   const auto run_guarded = [&]() -> absl::StatusOr<bool> {
-    // Where the normalizer was left out, these fail or die of what it removes.
+    // Workaround for an XLA bug: without the normalizer before them, these
+    // passes fail or crash on batching dimensions.
     if ((name == "gather_simplifier" || name == "scatter_simplifier") &&
         HasBatchedIndexing(*module_)) {
       return absl::FailedPreconditionError(
-          "it cannot take batching dimensions, which "
-          "batched_gather_scatter_normalizer writes out");
+          "it does not support batching dimensions; run "
+          "batched_gather_scatter_normalizer before it");
     }
     return run_inside();
   };
-  absl::StatusOr<bool> result = OnPass(arrival, run_guarded);
-  if (name == "layout-assignment" && result.ok()) MendFusedLayouts(module_);
+  absl::StatusOr<bool> result = OnPass(invocation, run_guarded);
+  if (name == "layout-assignment" && result.ok()) AddFusedLayouts(module_);
   if (!result.ok() && !result.status().GetPayload(kErrorKindUrl) &&
       !absl::IsCancelled(result.status())) {
     return Annotate(result.status(), kCompileError,
-                    absl::StrCat("XLA's pass '", arrival.path, "' failed"));
+                    absl::StrCat("XLA's pass '", invocation.path, "' failed"));
   }
   return result;
 }

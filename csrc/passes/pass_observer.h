@@ -23,7 +23,7 @@ class HloPassPipeline;
 
 namespace hloenv {
 
-// Puts the hook in place; any number of calls.
+// Installs the hooks. May be called repeatedly.
 absl::Status InstallRunHooks();
 
 // One invocation of a pass or of a pipeline. A pass that runs other passes
@@ -51,19 +51,19 @@ class PassObserver {
   static PassObserver* For(const xla::HloModule* module);
   // Called by the hook.
   absl::StatusOr<bool> OnRun(xla::HloPassInterface* pass, RunFn run);
-  // A pass may put another module in the place of the one it was given.
+  // Called when a pass replaced the module.
   void set_module(xla::HloModule* module) { module_ = module; }
 
  protected:
   xla::HloModule* module() const { return module_; }
 
-  // A pipeline is about to start. An error ends the compile.
-  virtual absl::Status OnPipeline(const PassInvocation& arrival) = 0;
-  // A pass would run now; `run` runs it. What this returns is what the
-  // pipeline sees; an error ends the compile.
-  virtual absl::StatusOr<bool> OnPass(const PassInvocation& arrival,
+  // Called before a pipeline starts. An error ends the compile.
+  virtual absl::Status OnPipeline(const PassInvocation& invocation) = 0;
+  // Called instead of a pass; `run` runs it. The result is returned to the
+  // pipeline; an error ends the compile.
+  virtual absl::StatusOr<bool> OnPass(const PassInvocation& invocation,
                                       RunFn run) = 0;
-  // The same for a check of invariants.
+  // Called instead of an invariant checker.
   virtual absl::StatusOr<bool> OnInvariantCheck(RunFn run) { return run(); }
 
  private:

@@ -28,15 +28,15 @@ int64_t NowNs() {
       .count();
 }
 
-// One pipeline on one module. Steps of nested pipelines go into the same
-// record.
+// Runs one pipeline on one module. Steps of nested pipelines are appended to
+// the same record.
 class Runner {
  public:
   Runner(xla::HloModule* module, const ExecutionThreads& threads,
          std::vector<StepResult>* record)
       : module_(module), threads_(threads), record_(record) {}
 
-  // Fills everything of the result but its steps, which go into the record.
+  // Fills the result except `steps`, which are appended to the record.
   absl::StatusOr<PipelineResult> Run(const PipelineSpec& spec,
                                      const std::string& path) {
     const int64_t start_ns = NowNs();
@@ -144,13 +144,12 @@ absl::Status CheckShape(const PipelineSpec& spec) {
   if (spec.steps.empty()) {
     return Error(kPassOptionError,
                  absl::StrCat("pipeline '", spec.name,
-                              "' is empty: it needs at least one pass"));
+                              "' is empty; give at least one pass"));
   }
   if (spec.max_iterations < 1) {
-    return Error(
-        kPassOptionError,
-        absl::StrCat("max_iterations of pipeline '", spec.name, "' is ",
-                     spec.max_iterations, ", but must be at least 1"));
+    return Error(kPassOptionError,
+                 absl::StrCat("max_iterations of pipeline '", spec.name,
+                              "' must be >= 1, got ", spec.max_iterations));
   }
   for (const PipelineStep& step : spec.steps) {
     if (AsPass(step) == nullptr) {
@@ -206,7 +205,7 @@ absl::Status CheckUnscheduled(const xla::HloModule& module) {
   return Error(
       kPassError,
       absl::StrCat("module '", module.name(),
-                   "' is scheduled, and passes do not keep a schedule; "
+                   "' is scheduled, and passes do not update the schedule; "
                    "remove is_scheduled=true from its text"));
 }
 

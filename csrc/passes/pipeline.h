@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Passes in order, once or to a fixed point, as one XLA pass.
+// Pipelines of passes, run once or to a fixed point, as one XLA pass.
 #pragma once
 
 #include <cstdint>
@@ -22,12 +22,12 @@ class HloPassInterface;
 
 namespace hloenv {
 
-// A pass alone is a pipeline of one.
+// A single pass is a pipeline with one step.
 struct PipelineSpec {
-  std::string name;  // what provenance and traces call it
+  std::string name;  // as in provenance and traces
   std::vector<std::variant<PassSpec, PipelineSpec>> steps;
-  // Run the steps again until one round changes nothing, at most
-  // `max_iterations` rounds.
+  // Repeat the steps until one round changes nothing, at most `max_iterations`
+  // rounds.
   bool fixed_point = false;
   int max_iterations = 25;
 };
@@ -40,12 +40,13 @@ PipelineSpec SinglePass(PassSpec pass);
 // Names of the passes in `spec`, those of inner pipelines too, in order.
 std::vector<std::string> PassNamesIn(const PipelineSpec& spec);
 
-// Every pass exists, every option fits, no pipeline is empty or has
-// `max_iterations` below 1. Errors: UnknownPassError, PassOptionError.
+// Checks that every pass exists, that every option is valid, that no pipeline
+// is empty and that `max_iterations` >= 1. Errors: UnknownPassError,
+// PassOptionError.
 absl::Status CheckPipeline(const PipelineSpec& spec);
 
-// PassError for a scheduled module: passes remove and add instructions without
-// keeping the schedule, which then points at freed memory.
+// PassError for a scheduled module: passes do not update the schedule, which
+// would then point at freed instructions.
 absl::Status CheckUnscheduled(const xla::HloModule& module);
 
 // Whether `spec` is one candidate pass (candidate.h) and nothing else.
@@ -60,12 +61,12 @@ enum class StopReason {
 // "ran-once", "converged" or "iteration-limit".
 absl::string_view StopReasonName(StopReason reason);
 
-// One run of one step; nested pipelines show as their own step followed by
-// theirs.
+// One run of one step. The entry of a nested pipeline precedes those of its
+// steps.
 struct StepResult {
-  std::string path;   // "simplify/algsimp": the pipelines that hold it,
-                      // outermost first, without the whole pipeline's own name
-  int iteration = 0;  // of the pipeline that holds the step, from 0
+  std::string path;   // "simplify/algsimp": the enclosing pipelines, outermost
+                      // first, without the outermost one, and the name
+  int iteration = 0;  // of the enclosing pipeline, from 0
   bool changed = false;  // as the pass reported
   int64_t duration_ns = 0;
 };
@@ -78,20 +79,20 @@ struct PipelineResult {
   std::vector<StepResult> steps;  // in the order in which they started
 };
 
-// An XLA pass, or a pipeline of them, as one XLA pass named `spec.name`. For
-// SinglePass(p) it is XLA's own object. One object serves one run. The errors
-// of CheckPipeline, and PassError for a candidate pass, which has no XLA pass
+// Creates an XLA pass named `spec.name` that runs `spec`; for SinglePass(p),
+// XLA's own pass object. Use an object for one run only. Errors: those of
+// CheckPipeline, and PassError for a candidate pass, which has no XLA pass
 // object.
 absl::StatusOr<std::unique_ptr<xla::HloPassInterface>> MakeRunnable(
     const PipelineSpec& spec);
 
-// Runs `spec` on `module`, with new pass objects. After an error the module is
-// in whatever state the failing pass left: run on a clone. The errors of
-// MakeRunnable, and PassError, naming the step, when a pass fails.
+// Runs `spec` on `module`, with new pass objects. After an error the module may
+// be invalid, so run on a clone. Errors: those of MakeRunnable, and PassError,
+// which names the step, when a pass fails.
 absl::StatusOr<PipelineResult> RunPasses(const PipelineSpec& spec,
                                          xla::HloModule* module);
 
-// RunPasses on a clone. `module` stays as it is.
+// RunPasses on a clone of `module`.
 absl::StatusOr<std::pair<Module, PipelineResult>> RunPassesOnClone(
     const PipelineSpec& spec, const Module& module);
 

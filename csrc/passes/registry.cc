@@ -12,8 +12,8 @@ namespace hloenv {
 
 namespace {
 
-// How far `given` is from `candidate`, or no value when a suggestion would
-// only confuse. A part of a name counts as close.
+// The distance of `given` from `candidate`; none if they are not similar. Parts
+// of a name are similar to it.
 std::optional<size_t> Distance(absl::string_view given,
                                absl::string_view candidate) {
   if (given.empty() || candidate.empty()) return std::nullopt;
@@ -27,8 +27,8 @@ std::optional<size_t> Distance(absl::string_view given,
   return std::nullopt;
 }
 
-// "; did you mean 'x'? ", or ". " when no name is close. Each entry is a name
-// and the spellings that lead to it.
+// "; did you mean 'x'? ", or ". " when no name is similar. Each entry is a name
+// and its accepted spellings.
 std::string DidYouMean(
     absl::string_view given,
     const std::vector<std::pair<std::string, std::vector<std::string>>>&
@@ -48,7 +48,7 @@ std::string DidYouMean(
   return best ? absl::StrCat("; did you mean '", closest, "'? ") : ". ";
 }
 
-// Always looks like a float: 2.0, not 2.
+// With a decimal point: 2.0, not 2.
 std::string FloatToString(double value) {
   std::string text = absl::StrCat(value);
   if (text.find_first_not_of("-0123456789") == std::string::npos) text += ".0";
@@ -175,7 +175,7 @@ absl::StatusOr<const PassInfo*> FindPass(absl::string_view name) {
     if (excluded.name == name) {
       return Error(kUnknownPassError,
                    absl::StrCat("XLA's pass '", name,
-                                "' is left out: ", excluded.reason));
+                                "' is not supported: ", excluded.reason));
     }
   }
   std::vector<std::pair<std::string, std::vector<std::string>>> names;

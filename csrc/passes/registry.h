@@ -29,7 +29,7 @@ enum class OptionType { kBool, kInt, kFloat, kString };
 // "bool", "int", "float" or "string".
 absl::string_view OptionTypeName(OptionType type);
 OptionType TypeOf(const OptionValue& value);
-// As a message shows it: true, 3, 0.5, 'text'.
+// For messages: true, 3, 0.5, 'text'.
 std::string OptionValueToString(const OptionValue& value);
 
 // A pass by name with the options that differ from its defaults.
@@ -38,7 +38,7 @@ struct PassSpec {
   std::vector<std::pair<std::string, OptionValue>> options;
 };
 
-// One option of a pass. The default also says the type.
+// One option of a pass. The default determines the type.
 struct OptionInfo {
   std::string name;
   OptionValue default_value;
@@ -52,8 +52,8 @@ struct OptionInfo {
 class CandidatePass;
 struct PassInfo;
 
-// A value for every option of one pass, all of the declared type. Reading an
-// option that the pass does not declare is our own bug and ends the process.
+// A value of the declared type for every option of one pass. CHECK-fails when
+// an undeclared option is read.
 class Options {
  public:
   bool Bool(absl::string_view name) const;
@@ -71,15 +71,15 @@ class Options {
 };
 
 struct PassInfo {
-  std::string name;        // XLA's own: what `pass->name()` returns
+  std::string name;        // XLA's: the result of `pass->name()`
   std::string class_name;  // XLA's C++ class
   std::string summary;     // one sentence
   std::vector<OptionInfo> options;
-  // A new pass object. Null for our own candidate passes, which propose
-  // rewrites one by one (candidate.h) instead of running on a module.
+  // Creates a pass object. Null for hloenv's candidate passes, which propose
+  // single rewrites (candidate.h) instead of running on a module.
   std::unique_ptr<xla::HloPassInterface> (*make)(const Options& options);
-  // Of a candidate pass, one of the two: its object, or XLA passes each of
-  // whose rewrites it proposes on `module`, most usual first.
+  // One of these is set for a candidate pass: it creates the pass object, or
+  // lists XLA passes whose rewrites on `module` it proposes, defaults first.
   std::unique_ptr<CandidatePass> (*make_candidate)(const Options& options) =
       nullptr;
   std::vector<PassSpec> (*union_of)(const Options& options,
@@ -91,7 +91,7 @@ struct PassInfo {
 // Every pass, sorted by name. The objects live as long as the process.
 const std::vector<PassInfo>& AllPasses();
 
-// A pass of XLA's that is not in AllPasses.
+// An XLA pass that is not in AllPasses.
 struct ExcludedPass {
   std::string name;
   std::string reason;
@@ -99,13 +99,13 @@ struct ExcludedPass {
 // Sorted by name.
 const std::vector<ExcludedPass>& ExcludedPasses();
 
-// UnknownPassError, with the nearest name, when there is none.
+// UnknownPassError, with a similar name, when there is none.
 absl::StatusOr<const PassInfo*> FindPass(absl::string_view name);
 
-// Defaults, overwritten by what `spec` gives. An int is taken for a float
-// option; every other difference of type is an error, as are unknown names,
-// names given twice, and values outside `allowed` or below `minimum`:
-// PassOptionError. `spec.name` must be `info.name`.
+// The options of `spec`, and defaults for all others. Float options accept
+// ints. PassOptionError for other type mismatches, unknown names, names given
+// twice, and values outside `allowed` or below `minimum`. `spec.name` must be
+// `info.name`.
 absl::StatusOr<Options> ResolveOptions(const PassInfo& info,
                                        const PassSpec& spec);
 
@@ -113,17 +113,16 @@ absl::StatusOr<Options> ResolveOptions(const PassInfo& info,
 // PassOptionError.
 absl::Status CheckPass(const PassSpec& spec);
 
-// A new XLA pass object. One object serves one run: XLA's passes hold caches of
-// the module that they ran on. Errors as CheckPass; a PassError for a candidate
-// pass, which has no such object.
+// Creates an XLA pass object. Use an object for one run only, because XLA's
+// passes cache data of the module. Errors: those of CheckPass, and PassError
+// for a candidate pass, which has no such object.
 absl::StatusOr<std::unique_ptr<xla::HloPassInterface>> MakePass(
     const PassSpec& spec);
 
-// What the pass object says its name is. Errors as MakePass.
+// The result of the pass object's name(). Errors as MakePass.
 absl::StatusOr<std::string> XlaPassName(absl::string_view name);
 
-// Whether `name` is one of our own passes that propose rewrites one by one.
-// False for unknown names.
+// Whether `name` is a candidate pass. False for unknown names.
 bool IsCandidatePass(absl::string_view name);
 
 }  // namespace hloenv

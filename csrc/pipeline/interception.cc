@@ -17,11 +17,11 @@ using xla::HloModule;
 
 namespace {
 
-// How long a pass may take to end once nobody waits for it any more.
+// How long Close waits for the running pass to end.
 constexpr std::chrono::seconds kCloseTime(20);
 
-// Most passes take some microseconds, as does waking a thread: both sides look
-// for a while before they sleep.
+// Most passes take some microseconds, as does waking a thread, so both threads
+// spin before they sleep.
 constexpr std::chrono::microseconds kSpinTime(50);
 
 template <typename Condition>
@@ -32,11 +32,11 @@ void SpinUntil(Condition condition) {
   }
 }
 
-// These remember, from run to run, computations that they added to the module:
+// Passes that cache, across runs, computations that they added to the module:
 // after a run on a shadow they would call those of the shadow. XLA's compilers
-// make them with the options that are our defaults, so that a new object does
-// what theirs would.
-bool RemembersComputations(absl::string_view name) {
+// construct these passes with the options that are our defaults, so a new
+// object is equivalent.
+bool CachesComputations(absl::string_view name) {
   static constexpr absl::string_view kNames[] = {"bitcast_dtypes_expander",
                                                  "cholesky_expander",
                                                  "eigh_expander",
@@ -50,20 +50,20 @@ bool RemembersComputations(absl::string_view name) {
 
 }  // namespace
 
-class Interception::Watch : public PassObserver {
+class Interception::Observer : public PassObserver {
  public:
-  Watch(HloModule* module, Interception* owner)
+  Observer(HloModule* module, Interception* owner)
       : PassObserver(module), owner_(owner) {}
 
  protected:
-  absl::Status OnPipeline(const PassInvocation& arrival) override {
+  absl::Status OnPipeline(const PassInvocation& invocation) override {
     std::lock_guard<std::mutex> lock(owner_->mutex_);
-    owner_->CountArrival(arrival);
+    owner_->CountInvocation(invocation);
     return absl::OkStatus();
   }
-  absl::StatusOr<bool> OnPass(const PassInvocation& arrival,
+  absl::StatusOr<bool> OnPass(const PassInvocation& invocation,
                               RunFn run) override {
-    return owner_->OnPass(arrival, module(), run);
+    return owner_->OnPass(invocation, module(), run);
   }
 
  private:
@@ -81,7 +81,7 @@ absl::StatusOr<std::shared_ptr<Interception>> Interception::Start(
   HLOENV_RETURN_IF_ERROR(CheckUnscheduled(module.hlo()));
   HLOENV_RETURN_IF_ERROR(CheckOwnCalls(module.hlo()));
   HLOENV_RETURN_IF_ERROR(InstallRunHooks());
-  // The thread holds it too, so that what it works with lives as long as it.
+  // The thread shares ownership, so that the object outlives it.
   std::shared_ptr<Interception> self(
       new Interception(module, std::move(target)));
   self->thread_ = std::make_unique<std::thread>([self] { self->Compile(); });
@@ -93,7 +93,7 @@ void Interception::Compile() {
   working_.emplace();
   std::unique_ptr<HloModule> clone = given_.CloneHlo();
   absl::StatusOr<std::unique_ptr<HloModule>> compiled = [&] {
-    Watch watch(clone.get(), this);
+    Observer observer(clone.get(), this);
     return target_.RunHloPasses(std::move(clone));
   }();
   working_.reset();
@@ -103,58 +103,57 @@ void Interception::Compile() {
   changed_.notify_all();
 }
 
-// --- on the thread that compiles
-// -----------------------------------------------
+// --- On the compile thread.
 
-void Interception::CountArrival(const PassInvocation& arrival) {
-  if (run_until_.has_value() && run_until_->Matches(arrival.path) &&
-      ++stop_arrivals_ >= run_until_->occurrence) {
+void Interception::CountInvocation(const PassInvocation& invocation) {
+  if (run_until_.has_value() && run_until_->Matches(invocation.path) &&
+      ++num_stop_matches_ >= run_until_->occurrence) {
     run_until_.reset();
   }
 }
 
-absl::StatusOr<bool> Interception::OnPass(const PassInvocation& arrival,
+absl::StatusOr<bool> Interception::OnPass(const PassInvocation& invocation,
                                           HloModule* live,
                                           PassObserver::RunFn run) {
-  Answer answer = Answer::kRun;
+  Action action = Action::kRun;
   {
     std::unique_lock<std::mutex> lock(mutex_);
-    CountArrival(arrival);
+    CountInvocation(invocation);
     if (is_cancelled_) return absl::CancelledError("interception closed");
-    HLOENV_RETURN_IF_ERROR(WorkAroundBugsBefore(arrival.name, live));
-    // A pass that ran as XLA made it leaves nothing to repair.
+    HLOENV_RETURN_IF_ERROR(WorkAroundBugsBefore(invocation.name, live));
+    // If every pass ran unchanged, there is nothing to repair.
     if (has_own_decisions_) {
-      HLOENV_RETURN_IF_ERROR(LegalizeBefore(arrival.name, live));
+      HLOENV_RETURN_IF_ERROR(LegalizeBefore(invocation.name, live));
     }
     if (!run_until_.has_value()) {
       working_.reset();
-      arrival_ = arrival;
+      invocation_ = invocation;
       live_ = live;
       state_ = State::kPaused;
       changed_.notify_all();
-      const auto is_answered = [this] { return answer_ != Answer::kNone; };
+      const auto has_action = [this] { return action_ != Action::kNone; };
       lock.unlock();
-      SpinUntil(is_answered);
+      SpinUntil(has_action);
       lock.lock();
-      changed_.wait(lock, is_answered);
-      answer = answer_.exchange(Answer::kNone);
+      changed_.wait(lock, has_action);
+      action = action_.exchange(Action::kNone);
       working_.emplace();
-      has_own_decisions_ |= answer != Answer::kRun;
+      has_own_decisions_ |= action != Action::kRun;
     }
   }
   absl::StatusOr<bool> changed = false;
-  switch (answer) {
-    case Answer::kRun:
+  switch (action) {
+    case Action::kRun:
       changed = run();
       break;
-    case Answer::kChanged:
+    case Action::kChanged:
       changed = true;
       break;
-    case Answer::kSkip:
-    case Answer::kSame:
-    case Answer::kNone:
+    case Action::kSkip:
+    case Action::kSame:
+    case Action::kNone:
       break;
-    case Answer::kCancel:
+    case Action::kCancel:
       return absl::CancelledError("interception closed");
   }
   std::lock_guard<std::mutex> lock(mutex_);
@@ -162,19 +161,18 @@ absl::StatusOr<bool> Interception::OnPass(const PassInvocation& arrival,
   return changed;
 }
 
-// --- on the caller's thread
-// ----------------------------------------------------
+// --- On the caller's thread.
 
 bool Interception::IsForked() const { return getpid() != pid_; }
 
 absl::Status Interception::CheckProcess() const {
-  // What has ended needs no thread, and is copied along.
+  // A compile that has ended needs no thread; fork copies its result.
   if (!IsForked() || state_ == State::kEnded) return absl::OkStatus();
   return Error(
       kInterceptError,
       absl::StrCat("process ", getpid(), " was forked from process ", pid_,
-                   ", where this compile takes place; intercept "
-                   "the module again in this process"));
+                   ", which runs this compile; intercept the module again in "
+                   "this process"));
 }
 
 absl::StatusOr<std::optional<PassInvocation>> Interception::Wait(
@@ -190,7 +188,7 @@ absl::StatusOr<std::optional<PassInvocation>> Interception::Wait(
     lock.lock();
     if (interrupted) return absl::CancelledError("interrupted");
   }
-  if (state_ == State::kPaused) return arrival_;
+  if (state_ == State::kPaused) return invocation_;
   if (compiled_.ok() || absl::IsCancelled(compiled_.status())) {
     return std::nullopt;
   }
@@ -203,7 +201,7 @@ absl::Status Interception::CheckPaused() {
   if (state_ == State::kPaused) return absl::OkStatus();
   return Error(kInterceptError,
                state_ == State::kEnded
-                   ? "XLA's pipeline has ended; there is no pass to answer for"
+                   ? "XLA's pipeline has ended; there is no pass to decide"
                    : "XLA is running a pass; wait for the next stage");
 }
 
@@ -223,20 +221,19 @@ absl::StatusOr<Module> Interception::ModuleHere() {
   return *copy_;
 }
 
-// The pass that the compile waits in front of, for a shadow.
+// The paused pass, as one that can run on a shadow.
 absl::StatusOr<ShadowPass> Interception::WaitingPass() {
-  if (RemembersComputations(arrival_.name)) {
-    return MakeShadowPass(SinglePass({arrival_.name, {}}));
+  if (CachesComputations(invocation_.name)) {
+    return MakeShadowPass(SinglePass({invocation_.name, {}}));
   }
-  return ShadowPass{arrival_.name, [this](HloModule* shadow) {
-                      // A pass object that XLA made may write into the entry
-                      // layout of the module that it was made for
-                      // (layout-assignment): what it wrote there belongs to the
-                      // shadow.
+  return ShadowPass{invocation_.name, [this](HloModule* shadow) {
+                      // XLA's layout-assignment object writes to the entry
+                      // layout of the live module: move that to the shadow.
                       xla::ComputationLayout* entry =
                           live_->mutable_entry_computation_layout();
                       const xla::ComputationLayout before = *entry;
-                      absl::StatusOr<bool> changed = arrival_.pass->Run(shadow);
+                      absl::StatusOr<bool> changed =
+                          invocation_.pass->Run(shadow);
                       if (*entry != before) {
                         *shadow->mutable_entry_computation_layout() = *entry;
                         *entry = before;
@@ -253,20 +250,20 @@ absl::StatusOr<std::shared_ptr<const Capture>> Interception::CaptureHere(
   HLOENV_RETURN_IF_ERROR(CopyHere());
   HLOENV_ASSIGN_OR_RETURN(const ShadowPass pass, WaitingPass());
   HLOENV_ASSIGN_OR_RETURN(capture_, Capture::Run(*copy_, others, &pass));
-  (arrival_.name == "layout-assignment" ? kept_to_the_end_ : shadows_)
+  (invocation_.name == "layout-assignment" ? kept_to_the_end_ : shadows_)
       .push_back(capture_);
   return capture_;
 }
 
-void Interception::GiveAnswer(Answer answer) {
-  // The copy belongs to the place that is left now.
+void Interception::Resume(Action action) {
+  // The copy is of the module before this pass.
   copy_.reset();
   live_of_.reset();
   capture_.reset();
   kept_.swap(shadows_);
   shadows_.clear();
   std::lock_guard<std::mutex> lock(mutex_);
-  answer_ = answer;
+  action_ = action;
   state_ = State::kRunning;
   live_ = nullptr;
   changed_.notify_all();
@@ -276,7 +273,7 @@ absl::Status Interception::Run() {
   HLOENV_RETURN_IF_ERROR(CheckProcess());
   std::lock_guard<std::mutex> call(call_mutex_);
   HLOENV_RETURN_IF_ERROR(CheckPaused());
-  GiveAnswer(Answer::kRun);
+  Resume(Action::kRun);
   return absl::OkStatus();
 }
 
@@ -284,7 +281,7 @@ absl::Status Interception::Skip() {
   HLOENV_RETURN_IF_ERROR(CheckProcess());
   std::lock_guard<std::mutex> call(call_mutex_);
   HLOENV_RETURN_IF_ERROR(CheckPaused());
-  GiveAnswer(Answer::kSkip);
+  Resume(Action::kSkip);
   return absl::OkStatus();
 }
 
@@ -309,9 +306,9 @@ absl::Status Interception::RunUntil(const Stop& stop) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     run_until_ = stop;
-    stop_arrivals_ = 0;
+    num_stop_matches_ = 0;
   }
-  GiveAnswer(Answer::kRun);
+  Resume(Action::kRun);
   return absl::OkStatus();
 }
 
@@ -322,20 +319,20 @@ absl::Status Interception::Apply(const Capture* given,
   HLOENV_RETURN_IF_ERROR(CheckPaused());
   if (capture_ == nullptr) {
     return Error(kDecisionError,
-                 "there is nothing to decide: call get_alternatives() at this "
-                 "stage first");
+                 "no alternatives were captured at this stage; call "
+                 "get_alternatives() first");
   }
   if (given != nullptr && given != capture_.get()) {
     return Error(kStaleAlternativesError,
-                 "these alternatives are not the last ones that were captured "
-                 "at this stage; call get_alternatives again");
+                 "these alternatives are not the last ones captured at this "
+                 "stage; call get_alternatives() again");
   }
   const Capture& capture = *capture_;
   HLOENV_RETURN_IF_ERROR(capture.CheckDecisions(decisions, /*partial=*/false));
   HLOENV_ASSIGN_OR_RETURN(const std::vector<int64_t> of_pass,
-                          capture.DecisionsFor(arrival_.name));
+                          capture.DecisionsFor(invocation_.name));
   if (decisions == of_pass) {
-    GiveAnswer(Answer::kRun);
+    Resume(Action::kRun);
     return absl::OkStatus();
   }
   const bool accepts_any =
@@ -344,13 +341,14 @@ absl::Status Interception::Apply(const Capture* given,
   if (accepts_any) {
     const absl::Status status =
         capture.ApplyInPlace(decisions, live_, std::move(live_of_));
-    // The decisions may be at fault; anything else has left a broken module.
+    // live_of_ is unset once the rewrite has started: then the live module may
+    // be broken. Before, the error is in the decisions.
     if (!status.ok()) {
       if (live_of_ == nullptr) Cancel();
       return status;
     }
   }
-  GiveAnswer(accepts_any ? Answer::kChanged : Answer::kSame);
+  Resume(accepts_any ? Action::kChanged : Action::kSame);
   return absl::OkStatus();
 }
 
@@ -362,8 +360,8 @@ absl::StatusOr<Module> Interception::Result() {
   if (state_ != State::kEnded) {
     return Error(
         kInterceptError,
-        "XLA's pipeline has not ended: go through its stages first, or "
-        "call finish()");
+        "XLA's pipeline has not ended; iterate over all stages, or call "
+        "finish()");
   }
   if (absl::IsCancelled(compiled_.status())) {
     return Error(kInterceptError,
@@ -381,7 +379,7 @@ void Interception::Cancel() {
   is_cancelled_ = true;
   run_until_.reset();
   if (state_ == State::kPaused) {
-    answer_ = Answer::kCancel;
+    action_ = Action::kCancel;
     state_ = State::kRunning;
     live_ = nullptr;
   }
@@ -390,9 +388,9 @@ void Interception::Cancel() {
 
 void Interception::Close() {
   if (IsForked()) {
-    // There is no such thread here, and its std::thread, which is not
-    // destroyed, may name one that was made since. Where the thread slept, its
-    // own handle keeps this object.
+    // The compile thread does not exist in this process, and the handle of its
+    // std::thread may name a newer thread, so do not destroy it. The shared
+    // pointer of the lost thread keeps this object alive.
     static_cast<void>(thread_.release());
     return;
   }
@@ -404,7 +402,7 @@ void Interception::Close() {
     std::unique_lock<std::mutex> lock(mutex_);
     if (!changed_.wait_for(lock, kCloseTime,
                            [this] { return state_ == State::kEnded; })) {
-      // The thread goes on in a pass that does not end, with this object.
+      // The thread still runs a pass and keeps this object alive.
       thread->detach();
       return;
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the rest of XLA's pipeline leaves out after decisions, and what it never
-// leaves out. Found by leaving out each pass on real and on small modules, and
-// compiling and running the result.
+// Which passes XLA's pipeline skips after decisions, and which it always runs.
+// Determined by skipping each pass on real and on small modules, and compiling
+// and running the result.
 #include <string>
 #include <vector>
 
@@ -17,7 +17,7 @@
 namespace hloenv {
 namespace {
 
-// algsimp removes transposes of scalars; the emitter of fusions dies of the
+// algsimp removes transposes of scalars; the fusion emitter crashes on the
 // empty permutation.
 absl::Status RemoveEmptyTransposes(xla::HloModule* module) {
   for (xla::HloComputation* computation : module->computations()) {
@@ -33,11 +33,11 @@ absl::Status RemoveEmptyTransposes(xla::HloModule* module) {
   return absl::OkStatus();
 }
 
-// The simplifiers write constants that are tuples as tuples of constants; the
-// canonicalizer of literals and the backend die of them.
+// The simplifiers expand tuple constants to tuples of constants;
+// literal-canonicalizer and the backend crash on tuple constants.
 absl::Status ExpandTupleConstants(xla::HloModule* module) {
   for (xla::HloComputation* computation : module->computations()) {
-    // What is added at the end, of a tuple in a tuple, gets its turn too.
+    // Elements that are tuples are appended and expanded in turn.
     std::vector<xla::HloInstruction*> left =
         computation->MakeInstructionPostOrder();
     while (!left.empty()) {
@@ -67,7 +67,7 @@ absl::Status ExpandTupleConstants(xla::HloModule* module) {
 const std::vector<SkipRule>& SkipRules() {
   static const auto* rules = new std::vector<SkipRule>({
       {"algsimp", "batch-dot-simplification",
-       "takes degenerate batch dimensions off dots, as algsimp does",
+       "removes degenerate batch dimensions from dots, as algsimp does",
        /*makes_the_same=*/true},
       {"algsimp", "tuple-simplifier", "looks through tuples, as algsimp does",
        /*makes_the_same=*/true},
@@ -75,51 +75,52 @@ const std::vector<SkipRule>& SkipRules() {
        "replaces arrays without elements, as algsimp does",
        /*makes_the_same=*/true},
       {"fusion", "cpu_multi_output_fusion",
-       "would fuse what was left apart, with several outputs"},
+       "would apply rejected fusions, with several outputs"},
       {"general-fusion", "cpu_multi_output_fusion",
-       "would fuse what was left apart, with several outputs"},
-      {"general-fusion", "fusion", "would fuse what was left apart"},
+       "would apply rejected fusions, with several outputs"},
+      {"general-fusion", "fusion", "would apply rejected fusions"},
       {"simplify-conditional", "conditional-to-select",
-       "also replaces conditionals by selects"},
+       "also replaces conditionals with selects"},
   });
   return *rules;
 }
 
 const std::vector<NeededPass>& NeededPasses() {
   static constexpr absl::string_view kNoEmitter =
-      "the backend has no code for what it expands";
+      "the backend has no code for the operations that it expands";
   static const auto* passes = new std::vector<NeededPass>({
       {"all_to_all_decomposer", kNoEmitter},
       {"batched_gather_scatter_normalizer",
-       "XLA's simplifiers of gathers and scatters cannot take batch "
-       "dimensions"},
+       "XLA's gather and scatter simplifiers do not support batch dimensions"},
       {"batchnorm_expander", kNoEmitter},
       {"bitcast_dtypes_expander",
-       "the backend dies of casts that change the number of elements"},
+       "the backend crashes on casts that change the number of elements"},
       {"cholesky_expander", kNoEmitter},
       {"convolution-group-converter",
        "the backend has no convolutions with batch groups"},
       {"copy-insertion", "without its copies, buffers are overwritten in use"},
       {"dce",
-       "the backend would run dead code, and copy insertion needs it gone"},
-      {"dot_decomposer", "the backend takes canonical dots only"},
+       "the backend would run dead code, and copy insertion does not support "
+       "it"},
+      {"dot_decomposer", "the backend supports canonical dots only"},
       {"dynamic-index-splitter",
-       "the backend dies of dynamic slices with one array of indices"},
-      {"dynamic_padder", "the backend has no dynamic shapes"},
+       "the backend crashes on dynamic slices with one array of indices"},
+      {"dynamic_padder", "the backend does not support dynamic shapes"},
       {"eigh_expander", kNoEmitter},
       {"flatten-call-graph", "copy insertion needs a flat call graph"},
       {"float-normalization-*",
-       "the backend does not compute in the types that it takes out"},
+       "the backend has no arithmetic in the types that it removes"},
       {"fusion-wrapper",
        "the backend has code for some operations in fusions only"},
-      {"gather_simplifier", "the backend dies of gathers that are not simple"},
+      {"gather_simplifier",
+       "the backend crashes on gathers that are not simple"},
       {"layout-assignment", "the backend needs layouts"},
       {"logistic-expander", kNoEmitter},
       {"qr_expander", kNoEmitter},
       {"rng-bit-generator-expander", kNoEmitter},
       {"rng-expander", kNoEmitter},
       {"scatter_simplifier",
-       "the backend dies of scatters that are not simple"},
+       "the backend crashes on scatters that are not simple"},
       {"select_and_scatter_expander", kNoEmitter},
       {"sharding-remover", kNoEmitter},
       {"stochastic_convert_decomposer", kNoEmitter},
@@ -132,7 +133,7 @@ const std::vector<NeededPass>& NeededPasses() {
 }
 
 absl::Status LegalizeBefore(absl::string_view pass, xla::HloModule* module) {
-  // Fusion would hide the transposes from sight.
+  // After fusion, the transposes are inside fusion computations.
   if (pass == "fusion") return RemoveEmptyTransposes(module);
   if (pass == "literal-canonicalizer") return ExpandTupleConstants(module);
   return absl::OkStatus();
@@ -161,8 +162,8 @@ absl::Status CheckFusionLayouts(const xla::HloModule& module) {
               root->shape().tuple_shapes(i).ToString(/*print_layout=*/true),
               ", but its body computes ",
               computed.ToString(/*print_layout=*/true),
-              ", so that the values would be wrong; decide fusions with "
-              "several results after layout assignment (run_until('fusion'))"));
+              ", so the values would be wrong; decide fusions with several "
+              "results after layout assignment (run_until('fusion'))"));
     }
   }
   return absl::OkStatus();
@@ -197,7 +198,7 @@ absl::Status SplitTopK(xla::HloModule* module) {
   return absl::OkStatus();
 }
 
-// Random bits without the next state become those with it.
+// Makes rng-bit-generators that return only the bits return the next state too.
 absl::Status AddRandomStates(xla::HloModule* module) {
   for (xla::HloComputation* computation : module->computations()) {
     for (xla::HloInstruction* bits : computation->MakeInstructionPostOrder()) {
@@ -241,7 +242,7 @@ DecidedPasses ReadDecided(const std::vector<std::string>& entries) {
   absl::flat_hash_set<std::string> against;  // passes decided against
   for (const std::string& entry : entries) {
     if (const size_t at = entry.find('!'); at != std::string::npos) {
-      passes.answers[entry.substr(0, at)] = entry.substr(at + 1) == "1";
+      passes.first_changed[entry.substr(0, at)] = entry.substr(at + 1) == "1";
       continue;
     }
     const size_t at = entry.find('?');

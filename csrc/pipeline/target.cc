@@ -38,8 +38,8 @@ constexpr std::pair<absl::string_view, GpuModel> kModels[] = {
     {"v100", GpuModel::V100},
 };
 
-// A text that is no proto must not print what XLA's logger makes of it.
-class Silent : public google::protobuf::io::ErrorCollector {
+// Keeps the first parse error instead of logging all of them.
+class FirstError : public google::protobuf::io::ErrorCollector {
  public:
   void RecordError(int line, google::protobuf::io::ColumnNumber,
                    absl::string_view message) override {
@@ -85,23 +85,24 @@ absl::StatusOr<Target> Target::Parse(absl::string_view given) {
   }
   if (!proto.has_value()) {
     proto.emplace();
-    Silent errors;
+    FirstError errors;
     google::protobuf::TextFormat::Parser parser;
     parser.RecordErrorsTo(&errors);
     if (given.empty() || !parser.ParseFromString(std::string(given), &*proto)) {
       constexpr size_t kNumShown = 60;
       return Error(
           kTargetError,
-          absl::StrCat(
-              "'", absl::CHexEscape(given.substr(0, kNumShown)),
-              given.size() > kNumShown ? "..." : "", "' is no target: 'cpu', ",
-              absl::StrJoin(GpuTargetNames(), ", ",
-                            [](std::string* out, const auto& name) {
-                              absl::StrAppend(out, "'", name, "'");
-                            }),
-              ", or the text of a GpuTargetConfigProto",
-              errors.first.empty() ? "" : " (read as one: ",
-              absl::CHexEscape(errors.first), errors.first.empty() ? "" : ")"));
+          absl::StrCat("'", absl::CHexEscape(given.substr(0, kNumShown)),
+                       given.size() > kNumShown ? "..." : "",
+                       "' is not a target; give 'cpu', ",
+                       absl::StrJoin(GpuTargetNames(), ", ",
+                                     [](std::string* out, const auto& name) {
+                                       absl::StrAppend(out, "'", name, "'");
+                                     }),
+                       ", or the text of a GpuTargetConfigProto",
+                       errors.first.empty() ? "" : " (parse error: ",
+                       absl::CHexEscape(errors.first),
+                       errors.first.empty() ? "" : ")"));
     }
     target.name_ = proto->device_description_str();
   }
@@ -109,18 +110,18 @@ absl::StatusOr<Target> Target::Parse(absl::string_view given) {
       xla::gpu::GpuTargetConfig::FromProto(*proto);
   if (!config.ok()) {
     return Annotate(config.status(), kTargetError,
-                    "XLA takes this for no description of a GPU");
+                    "XLA rejected the GpuTargetConfigProto");
   }
   const auto compiler =
       xla::Compiler::GetForPlatform(stream_executor::cuda::kCudaPlatformId);
   if (!compiler.ok()) {
     return Error(
         kTargetError,
-        absl::StrCat("there is no GPU compiler in tensorflow-cpu, which "
-                     "is installed here; for target '",
+        absl::StrCat("the installed tensorflow-cpu has no GPU compiler; for "
+                     "target '",
                      given,
-                     "' make an environment with hloenv[cuda] (it "
-                     "needs no GPU)"));
+                     "' make an environment with hloenv[cuda], which needs no "
+                     "GPU"));
   }
   target.gpu_ = std::make_shared<const Gpu>(Gpu{*std::move(config)});
   return target;
@@ -130,12 +131,12 @@ absl::StatusOr<std::unique_ptr<xla::HloModule>> Target::RunHloPasses(
     std::unique_ptr<xla::HloModule> module) const {
   HLOENV_RETURN_IF_ERROR(CheckNotForkedInXla());
   xla::Compiler::CompileOptions options;
-  // XLA's compiler reads its flags on its own: check them first.
+  // Check XLA_FLAGS before XLA's compiler reads them.
   HLOENV_RETURN_IF_ERROR(DefaultModuleConfig().status());
   if (gpu_ != nullptr) {
     options.gpu_topology =
         xla::GetSingleDeviceGpuTopology(/*platform_version=*/"", gpu_->config);
-    // Autotuning runs kernels, for which there is no device.
+    // Autotuning runs kernels, which needs a device.
     module->mutable_config().mutable_debug_options().set_xla_gpu_autotune_level(
         0);
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What XLA compiles for: the host, or a GPU that need not be there.
+// The compile target: the host, or a GPU, which need not be present.
 #pragma once
 
 #include <memory>
@@ -24,7 +24,7 @@ class Target {
 
   const std::string& name() const { return name_; }
 
-  // XLA's pipeline for this target. Errors: what XLA says.
+  // Runs XLA's pipeline for this target. Errors: XLA's.
   absl::StatusOr<std::unique_ptr<xla::HloModule>> RunHloPasses(
       std::unique_ptr<xla::HloModule> module) const;
 
@@ -36,7 +36,7 @@ class Target {
   std::shared_ptr<const Gpu> gpu_;  // null for the host
 };
 
-// Whether the XLA that is installed can compile for GPUs.
+// Whether the installed XLA has a GPU compiler.
 bool HasGpuCompiler();
 
 // Models that XLA knows, sorted: "a100", "h100", ...

@@ -36,16 +36,16 @@ class Driver : public PassObserver {
 
   std::vector<Stage>& stages() { return stages_; }
   std::unique_ptr<HloModule>& stopped_module() { return stopped_module_; }
-  Place& stopped_place() { return stopped_place_; }
-  // Whether the compile came by the place that it was to go on from.
-  bool arrived() const { return !place_.has_value() || arrived_; }
+  PipelinePosition& stopped_place() { return stopped_place_; }
+  // Whether the compile reached the position to resume from.
+  bool is_resumed() const { return !place_.has_value() || is_resumed_; }
   const absl::btree_set<std::string>& paths() const { return paths_; }
-  int64_t stop_arrivals() const { return stop_arrivals_; }
+  int64_t num_stop_matches() const { return num_stop_matches_; }
   bool stop_was_earlier() const { return stop_was_earlier_; }
 
  protected:
-  absl::Status OnPipeline(const PassInvocation& arrival) override;
-  absl::StatusOr<bool> OnPass(const PassInvocation& arrival,
+  absl::Status OnPipeline(const PassInvocation& invocation) override;
+  absl::StatusOr<bool> OnPass(const PassInvocation& invocation,
                               RunFn run) override;
   absl::StatusOr<bool> OnInvariantCheck(RunFn run) override {
     if (replaying()) return false;
@@ -56,28 +56,28 @@ class Driver : public PassObserver {
   bool replaying() const {
     return place_.has_value() && changed_.size() < place_->changed.size();
   }
-  // Notes the arrival; an error status when the compile ends here.
-  absl::Status Arrive(const PassInvocation& arrival);
+  // Records the invocation; an error status when the compile ends here.
+  absl::Status OnInvocation(const PassInvocation& invocation);
   absl::Status CheckInterrupt();
-  // Runs the pass, as far as it was not decided.
-  absl::StatusOr<bool> RunUndecided(const PassInvocation& arrival, RunFn run,
+  // Runs the pass, without its decided rewrites.
+  absl::StatusOr<bool> RunUndecided(const PassInvocation& invocation, RunFn run,
                                     Stage* stage);
 
-  const std::optional<Place> place_;
+  const std::optional<PipelinePosition> place_;
   const DecidedPasses decided_;
   const Stop* const stop_;
 
-  bool arrived_ = false;
-  bool is_first_ = true;  // no pass has run yet from the place on
-  std::string
-      decided_pipeline_;  // path of the one that the decisions stand for
-  std::string changed_;   // as Place::changed
-  int64_t stop_arrivals_ = 0;
+  bool is_resumed_ = false;
+  bool is_first_ = true;  // no pass has run since the position
+  // Path of the pipeline that the decisions replace.
+  std::string decided_pipeline_;
+  std::string changed_;  // as PipelinePosition::changed
+  int64_t num_stop_matches_ = 0;
   bool stop_was_earlier_ = false;
   absl::btree_set<std::string> paths_;
   std::vector<Stage> stages_;
   std::unique_ptr<HloModule> stopped_module_;
-  Place stopped_place_;
+  PipelinePosition stopped_place_;
   std::chrono::steady_clock::time_point last_check_;
 };
 
@@ -91,77 +91,81 @@ absl::Status Driver::CheckInterrupt() {
   return check() ? absl::CancelledError("interrupted") : absl::OkStatus();
 }
 
-absl::Status Driver::Arrive(const PassInvocation& arrival) {
-  const std::string& path = arrival.path;
+absl::Status Driver::OnInvocation(const PassInvocation& invocation) {
+  const std::string& path = invocation.path;
   paths_.insert(path);
   const bool is_stop = stop_ != nullptr && stop_->Matches(path) &&
-                       ++stop_arrivals_ == stop_->occurrence;
+                       ++num_stop_matches_ == stop_->occurrence;
   if (replaying()) {
     stop_was_earlier_ |= is_stop;
     return absl::OkStatus();
   }
-  if (place_.has_value() && !arrived_) {
-    // The first arrival after the replay may be at a pipeline around the place.
-    if (path == place_->path && arrival.path_occurrence == place_->occurrence) {
-      arrived_ = true;
+  if (place_.has_value() && !is_resumed_) {
+    // The first invocation after the replay may be an enclosing pipeline.
+    if (path == place_->path &&
+        invocation.path_occurrence == place_->occurrence) {
+      is_resumed_ = true;
     } else if (!absl::StartsWith(place_->path, absl::StrCat(path, "/"))) {
       return Error(
           kPlaceError,
-          absl::StrCat("XLA's pipeline reaches '", path, "' where it came by '",
+          absl::StrCat("XLA's pipeline reaches '", path, "' instead of '",
                        place_->path,
-                       "' when the place was taken; the module or the flags "
-                       "have changed what XLA runs"));
+                       "', the recorded position; the module or XLA's flags "
+                       "have changed since, so run the pipeline again from its "
+                       "start"));
     }
   }
   if (!is_stop) return absl::OkStatus();
   stopped_module_ = module()->Clone(/*suffix=*/"");
-  stopped_place_ = {path, arrival.path_occurrence, changed_};
+  stopped_place_ = {path, invocation.path_occurrence, changed_};
   return absl::CancelledError("hloenv stopped XLA's pipeline here");
 }
 
-absl::Status Driver::OnPipeline(const PassInvocation& arrival) {
-  HLOENV_RETURN_IF_ERROR(Arrive(arrival));
-  if (!replaying() && is_first_ && decided_.answers.contains(arrival.name)) {
-    decided_pipeline_ = arrival.path;
+absl::Status Driver::OnPipeline(const PassInvocation& invocation) {
+  HLOENV_RETURN_IF_ERROR(OnInvocation(invocation));
+  if (!replaying() && is_first_ &&
+      decided_.first_changed.contains(invocation.name)) {
+    decided_pipeline_ = invocation.path;
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> Driver::RunUndecided(const PassInvocation& arrival,
+absl::StatusOr<bool> Driver::RunUndecided(const PassInvocation& invocation,
                                           RunFn run, Stage* stage) {
   const bool is_first = std::exchange(is_first_, false);
   if (!decided_pipeline_.empty() &&
-      absl::StartsWith(arrival.path, absl::StrCat(decided_pipeline_, "/"))) {
+      absl::StartsWith(invocation.path, absl::StrCat(decided_pipeline_, "/"))) {
     stage->skipped = true;
     return false;
   }
   decided_pipeline_.clear();
-  const auto answer = decided_.answers.find(arrival.name);
-  if (is_first && answer != decided_.answers.end()) {
-    // The decisions stand for this run.
-    stage->skipped = !IsNeeded(arrival.name);
-    if (stage->skipped) return answer->second;
+  const auto first_changed = decided_.first_changed.find(invocation.name);
+  if (is_first && first_changed != decided_.first_changed.end()) {
+    // The decisions replace this run.
+    stage->skipped = !IsNeeded(invocation.name);
+    if (stage->skipped) return first_changed->second;
     HLOENV_ASSIGN_OR_RETURN(const bool changed, run());
-    return changed || answer->second;
+    return changed || first_changed->second;
   }
-  stage->skipped = decided_.skipped.contains(arrival.name);
+  stage->skipped = decided_.skipped.contains(invocation.name);
   if (stage->skipped) return false;
-  if (!decided_.filtered.contains(arrival.name)) return run();
-  const ShadowPass pass = {arrival.name, [&arrival](HloModule* shadow) {
-                             return arrival.pass->Run(shadow);
+  if (!decided_.filtered.contains(invocation.name)) return run();
+  const ShadowPass pass = {invocation.name, [&invocation](HloModule* shadow) {
+                             return invocation.pass->Run(shadow);
                            }};
   return RunWithout(decided_.rejected, pass, module(), run);
 }
 
-absl::StatusOr<bool> Driver::OnPass(const PassInvocation& arrival, RunFn run) {
+absl::StatusOr<bool> Driver::OnPass(const PassInvocation& invocation,
+                                    RunFn run) {
   if (!replaying() &&
       !(decided_.skipped.empty() && decided_.filtered.empty())) {
-    HLOENV_RETURN_IF_ERROR(LegalizeBefore(arrival.name, module()));
+    HLOENV_RETURN_IF_ERROR(LegalizeBefore(invocation.name, module()));
   }
   if (!replaying()) {
-    HLOENV_RETURN_IF_ERROR(WorkAroundBugsBefore(arrival.name, module()));
+    HLOENV_RETURN_IF_ERROR(WorkAroundBugsBefore(invocation.name, module()));
   }
-  HLOENV_RETURN_IF_ERROR(Arrive(arrival));
+  HLOENV_RETURN_IF_ERROR(OnInvocation(invocation));
   if (replaying()) {
     const char changed = place_->changed[changed_.size()];
     changed_ += changed;
@@ -169,12 +173,12 @@ absl::StatusOr<bool> Driver::OnPass(const PassInvocation& arrival, RunFn run) {
   }
   HLOENV_RETURN_IF_ERROR(CheckInterrupt());
   Stage stage;
-  stage.name = arrival.name;
-  stage.path = arrival.path;
-  stage.occurrence = arrival.occurrence;
-  stage.path_occurrence = arrival.path_occurrence;
+  stage.name = invocation.name;
+  stage.path = invocation.path;
+  stage.occurrence = invocation.occurrence;
+  stage.path_occurrence = invocation.path_occurrence;
   const auto start = std::chrono::steady_clock::now();
-  const absl::StatusOr<bool> result = RunUndecided(arrival, run, &stage);
+  const absl::StatusOr<bool> result = RunUndecided(invocation, run, &stage);
   if (!result.ok()) return result;
   if (!stage.skipped) {
     stage.duration_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -191,10 +195,10 @@ struct Outcome {
   std::unique_ptr<HloModule> module;  // null when the compile was stopped
   std::vector<Stage> stages;
   std::unique_ptr<HloModule> stopped_module;
-  Place stopped_place;
+  PipelinePosition stopped_place;
   absl::btree_set<std::string> paths;
-  int64_t stop_arrivals = 0;
-  bool stop_was_earlier = false;  // the stop lies before the given place
+  int64_t num_stop_matches = 0;
+  bool stop_was_earlier = false;  // the stop is before the given position
 };
 
 absl::StatusOr<Outcome> Drive(const Module& module, const PipelineRun& run,
@@ -207,8 +211,8 @@ absl::StatusOr<Outcome> Drive(const Module& module, const PipelineRun& run,
     HLOENV_RETURN_IF_ERROR(CheckNoOneDnn(module.hlo()));
   }
   HLOENV_RETURN_IF_ERROR(InstallRunHooks());
-  // One for the process: XLA makes each under a lock, which a process that is
-  // forked off meanwhile would wait for forever.
+  // One compiler per process: XLA creates compilers under a lock, and a process
+  // forked while the lock is held would deadlock.
   HLOENV_ASSIGN_OR_RETURN(xla::Compiler * compiler, CpuCompiler());
   std::unique_ptr<HloModule> clone = module.CloneHlo();
   Outcome outcome;
@@ -219,7 +223,7 @@ absl::StatusOr<Outcome> Drive(const Module& module, const PipelineRun& run,
   outcome.stopped_module = std::move(driver.stopped_module());
   outcome.stopped_place = std::move(driver.stopped_place());
   outcome.paths = driver.paths();
-  outcome.stop_arrivals = driver.stop_arrivals();
+  outcome.num_stop_matches = driver.num_stop_matches();
   outcome.stop_was_earlier = driver.stop_was_earlier();
   if (outcome.stopped_module != nullptr) return outcome;
   if (!result.ok()) {
@@ -229,11 +233,11 @@ absl::StatusOr<Outcome> Drive(const Module& module, const PipelineRun& run,
     }
     return Annotate(result.status(), kCompileError, "XLA's pipeline failed");
   }
-  if (!driver.arrived()) {
+  if (!driver.is_resumed()) {
     return Error(kPlaceError,
                  absl::StrCat("XLA's pipeline did not reach '", run.place->path,
-                              "' again, where the module was "
-                              "taken out of it"));
+                              "' again, the position at which this module was "
+                              "extracted"));
   }
   outcome.module = *std::move(result);
   return outcome;
@@ -241,16 +245,16 @@ absl::StatusOr<Outcome> Drive(const Module& module, const PipelineRun& run,
 
 // Why the pipeline ended without reaching `stop`.
 std::string NotReached(const Stop& stop, const Outcome& outcome) {
-  if (outcome.stop_arrivals > 0) {
+  if (outcome.num_stop_matches > 0) {
     return absl::StrCat(
-        "XLA's pipeline reaches '", stop.where, "' ", outcome.stop_arrivals,
-        outcome.stop_arrivals == 1 ? " time" : " times",
-        outcome.stop_arrivals < stop.occurrence
+        "XLA's pipeline reaches '", stop.where, "' ", outcome.num_stop_matches,
+        outcome.num_stop_matches == 1 ? " time" : " times",
+        outcome.num_stop_matches < stop.occurrence
             ? absl::StrCat(", not ", stop.occurrence)
             : "",
         outcome.stop_was_earlier ? ", and the module is past that" : "");
   }
-  // A name that holds the other stands nearest, then by spelling.
+  // Names that contain the other rank first, then by edit distance.
   const std::string wanted =
       NormalName(stop.where.substr(stop.where.rfind('/') + 1));
   absl::btree_set<std::string> names;
@@ -268,7 +272,7 @@ std::string NotReached(const Stop& stop, const Outcome& outcome) {
   constexpr size_t kNumShown = 5;
   if (ranked.size() > kNumShown) ranked.resize(kNumShown);
   return absl::StrCat("XLA's pipeline for this module never reaches '",
-                      stop.where, "'; the nearest names are ",
+                      stop.where, "'; similar names are ",
                       absl::StrJoin(ranked, ", ",
                                     [](std::string* out, const auto& entry) {
                                       absl::StrAppend(out, "'", entry.second,
@@ -291,13 +295,12 @@ absl::StatusOr<std::vector<Stage>> ListStages(const Module& module,
   return std::move(outcome.stages);
 }
 
-absl::StatusOr<std::pair<Module, Place>> RunUntil(const Module& module,
-                                                  const Stop& stop,
-                                                  const PipelineRun& run) {
+absl::StatusOr<std::pair<Module, PipelinePosition>> RunUntil(
+    const Module& module, const Stop& stop, const PipelineRun& run) {
   if (stop.where.empty() || stop.occurrence < 1) {
     return Error(kPlaceError,
-                 absl::StrCat("a stop is the name or path of a pass and an "
-                              "occurrence from 1, not '",
+                 absl::StrCat("a stop needs the name or path of a pass and an "
+                              "occurrence >= 1, got '",
                               stop.where, "' and ", stop.occurrence));
   }
   HLOENV_ASSIGN_OR_RETURN(Outcome outcome, Drive(module, run, &stop));

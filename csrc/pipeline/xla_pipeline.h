@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// XLA's own CPU pipeline, driven from outside: listed, stopped in front of a
-// pass, gone on with from there.
+// Runs XLA's CPU pipeline: lists its passes, stops it before a pass, and
+// resumes it from there.
 //
 // Compiles on the caller's thread and decides for each pass whether it runs
 // (passes/pass_observer.h).
@@ -23,36 +23,36 @@
 namespace hloenv {
 
 // One run of one pass by XLA's pipeline. A pass that runs other passes inside
-// itself is one stage; the verifiers that check invariants are none.
+// itself is one stage; invariant checkers are not stages.
 struct Stage {
   std::string name;
-  // The pipelines that hold it, outermost first, and its name: "a/b/algsimp".
+  // The enclosing pipelines, outermost first, and the name: "a/b/algsimp".
   std::string path;
   int64_t occurrence = 1;       // which run of this name, from 1
   int64_t path_occurrence = 1;  // which run of this path, from 1
   bool changed = false;         // as the pass reported
-  bool skipped = false;         // did not run, because it had been decided
+  bool skipped = false;         // did not run, because of the decisions
   int64_t duration_ns = 0;
 };
 
-// In front of which pass a module stands: XLA's pipeline has run up to there.
+// A position in XLA's pipeline: all earlier passes have run on the module.
 //
-// To go on, the pipeline is started again and each earlier pass is answered
-// with what it reported the first time, without running, so that pipelines that
-// repeat until nothing changes take the same way again, to the same iteration.
-struct Place {
-  std::string path;        // of the stage, or of the pipeline, that comes next
-  int64_t occurrence = 1;  // which arrival at this path, from 1
+// To resume, the pipeline starts again; each earlier pass does not run but
+// reports the same `changed` value as the first time, so that pipelines that
+// run to a fixed point reach the same iteration.
+struct PipelinePosition {
+  std::string path;        // of the next stage or pipeline
+  int64_t occurrence = 1;  // which invocation of this path, from 1
   std::string changed;     // '0' or '1' for each earlier stage, in order
 
-  bool operator==(const Place& other) const {
+  bool operator==(const PipelinePosition& other) const {
     return path == other.path && occurrence == other.occurrence &&
            changed == other.changed;
   }
 };
 
-// Where to stop: the `occurrence`-th arrival (from 1, counted from the
-// pipeline's start) at a pass or pipeline whose path ends with `where`
+// Where to stop: before the `occurrence`-th invocation (from 1, counted from
+// the pipeline's start) of a pass or pipeline whose path ends with `where`
 // ("fusion", "simplification/algsimp").
 struct Stop {
   std::string where;
@@ -61,59 +61,61 @@ struct Stop {
   bool Matches(absl::string_view path) const;
 };
 
-// The rest of XLA's pipeline, as asked for.
+// How to run XLA's pipeline from a position on.
 struct PipelineRun {
-  std::optional<Place> place;  // go on from here; else from the start
-  // What was decided, one entry for each
-  //   "fusion"        pass to leave out;
-  //   "algsimp?"      pass that was decided;
-  //   "algsimp?1f…"   rewrite of it that was rejected (Capture::Identity);
-  //   "algsimp!1"     run of a pass or pipeline that the decisions stand for,
-  //                   if it comes first; whether it changed anything.
+  std::optional<PipelinePosition> place;  // resume here; else from the start
+  // The decisions so far; each entry is one of
+  //   "fusion"        skip this pass;
+  //   "algsimp?"      this pass was decided;
+  //   "algsimp?1f…"   this rewrite of it was rejected (Capture::Identity);
+  //   "algsimp!1"     if this pass or pipeline comes first, the decisions
+  //                   replace its run; 1 if they changed the module, else 0.
   std::vector<std::string> decided;
 };
 
-// A pass of XLA's pipeline that would redo what was rejected of another pass.
+// A pass of XLA's pipeline that would repeat rejected rewrites of another pass.
 struct SkipRule {
   absl::string_view decided;  // a pass that the caller decided
   absl::string_view skipped;  // a pass of XLA's pipeline
   absl::string_view reason;
-  // It runs, but for the rewrites that were rejected; otherwise it does not.
+  // If true, the pass runs without the rejected rewrites; else it is skipped.
   bool makes_the_same = false;
 };
 // Sorted by `decided`.
 const std::vector<SkipRule>& SkipRules();
 
-// A pass that XLA's pipeline always runs, also when it was decided, because the
-// backend cannot take what it leaves.
+// A pass that XLA's pipeline always runs, even when it was decided, because the
+// backend needs its result.
 struct NeededPass {
-  absl::string_view name;  // a final '*' stands for any ending
+  absl::string_view name;  // a final '*' matches any suffix
   absl::string_view reason;
 };
 // Sorted by name.
 const std::vector<NeededPass>& NeededPasses();
 
-// Removes what makes a pass or the backend crash and what only passes that
-// were left out would have removed.
+// Removes constructs that crash `pass` or the backend and that only skipped
+// passes would have removed.
 absl::Status LegalizeBefore(absl::string_view pass, xla::HloModule* module);
 
-// Works around bugs of XLA's that any module may meet, in front of a pass:
-// * topk-decomposer crashes where something reads a top-k other than by
-//   get-tuple-element: such readers get a tuple of these;
-// * rng-bit-generator-expander crashes where the result is the bits without the
-//   next state: such instructions get both;
-// * layout assignment may give a fusion with several results, which XLA itself
-//   makes later only, other layouts than its body computes, so that the backend
-//   would write the results in the wrong order: CompileError.
+// Works around XLA bugs that occur without any decision, before `pass`:
+// * topk-decomposer crashes where an instruction other than get-tuple-element
+//   reads a top-k: such users get a tuple of get-tuple-elements;
+// * rng-bit-generator-expander crashes where the result holds only the bits and
+//   not the next state: such instructions return both;
+// * layout assignment may give a fusion with several results layouts that
+//   differ from those of its body, so that the backend would write the results
+//   in the wrong order (XLA itself makes such fusions only later):
+//   CompileError.
 absl::Status WorkAroundBugsBefore(absl::string_view pass,
                                   xla::HloModule* module);
 
-// What decisions mean for the passes of XLA's pipeline.
+// The effect of decisions on the passes of XLA's pipeline.
 struct DecidedPasses {
   absl::flat_hash_set<std::string> skipped;   // do not run
-  absl::flat_hash_set<std::string> filtered;  // run without what was rejected
+  absl::flat_hash_set<std::string> filtered;  // run without rejected rewrites
   absl::flat_hash_set<std::string> rejected;  // identities of rewrites
-  absl::flat_hash_map<std::string, bool> answers;  // of the first run
+  // Whether the decisions that replace the first run changed the module.
+  absl::flat_hash_map<std::string, bool> first_changed;
 };
 // `entries` as PipelineRun::decided.
 DecidedPasses ReadDecided(const std::vector<std::string>& entries);
@@ -121,25 +123,24 @@ DecidedPasses ReadDecided(const std::vector<std::string>& entries);
 // Whether a pass always runs (NeededPasses).
 bool IsNeeded(absl::string_view name);
 
-// Called now and then between passes, on the thread that compiles; true ends
-// the compile with a Cancelled status. One for the process; null by default.
+// Polled between passes, on the compile thread, at kInterruptInterval; true
+// ends the compile with a Cancelled status. One per process; null by default.
 using InterruptCheck = bool (*)();
 inline constexpr std::chrono::milliseconds kInterruptInterval(50);
 void SetInterruptCheck(InterruptCheck check);
 
-// Runs the pipeline on a clone and lists what ran. Errors: CompileError when a
-// pass fails, HookError.
+// Runs the pipeline on a clone and lists its stages. Errors: CompileError when
+// a pass fails, HookError.
 absl::StatusOr<std::vector<Stage>> ListStages(const Module& module,
                                               const PipelineRun& run = {});
 
-// Runs the pipeline on a clone up to `stop`, but for what was decided against.
-// PlaceError when the pipeline never arrives there, or is past it already; the
-// message lists near names.
-absl::StatusOr<std::pair<Module, Place>> RunUntil(const Module& module,
-                                                  const Stop& stop,
-                                                  const PipelineRun& run = {});
+// Runs the pipeline on a clone up to `stop`, without rejected rewrites.
+// PlaceError when the pipeline never reaches `stop`, or is past it already; the
+// message lists similar names.
+absl::StatusOr<std::pair<Module, PipelinePosition>> RunUntil(
+    const Module& module, const Stop& stop, const PipelineRun& run = {});
 
-// Runs the pipeline on a clone to its end, but for what was decided against.
+// Runs the pipeline on a clone to its end, without rejected rewrites.
 // PlaceError when the pipeline does not reach `run.place` again.
 absl::StatusOr<Module> Finish(const Module& module,
                               const PipelineRun& run = {});

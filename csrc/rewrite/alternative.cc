@@ -9,7 +9,7 @@
 namespace hloenv {
 namespace {
 
-// The value of `"key":"value"` in a flat JSON object of strings that we wrote.
+// The value of `"key":"value"` in a flat JSON object from MakeAlternative.
 absl::string_view JsonField(absl::string_view json, absl::string_view key) {
   const std::string start = absl::StrCat("\"", key, "\":\"");
   const size_t from = json.find(start);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How an alternative is written into a module. No other file knows.
+// The encoding of alternatives as HLO custom calls.
 //
 //   %alternative.7 = f32[4]{0} custom-call(%original, %choice.1, %choice.2),
 //     custom_call_target="hloenv.alternative",
@@ -7,8 +7,8 @@
 //                     "passes":"algsimp|algsimp,cse"}
 //
 // Sites that share one decision carry the same number. An alternative of kind
-// "pass" stands at the entry's root with the original as every operand: its
-// choices are whole modules.
+// "pass" is at the entry's root and has the original as every operand: its
+// choices are modules.
 #pragma once
 
 #include <cstdint>
@@ -33,21 +33,21 @@ struct AlternativeSite {
   xla::HloInstruction* instruction;
   int64_t alternative;
   std::string kind;
-  // Of each choice above 0: the passes that propose it.
+  // For each choice above 0, the passes that propose it.
   std::vector<std::vector<std::string>> passes;
 };
 
 bool IsAlternative(const xla::HloInstruction& instruction);
 
-// The alternative whose site `instruction` is; nothing for all else.
+// The number of the alternative, if `instruction` is a site.
 std::optional<int64_t> AlternativeOf(const xla::HloInstruction& instruction);
 
-// A site that is not in a computation yet.
+// A new site, not yet in a computation.
 std::unique_ptr<xla::HloInstruction> MakeAlternative(
     absl::Span<xla::HloInstruction* const> choices, int64_t alternative,
     absl::string_view kind, absl::Span<const std::vector<std::string>> passes);
 
-// Every site of `module`, by alternative, then in the order of the module.
+// Every site of `module`, sorted by alternative, then in module order.
 std::vector<AlternativeSite> FindAlternatives(const xla::HloModule& module);
 
 }  // namespace hloenv

@@ -14,11 +14,10 @@ namespace {
 using xla::HloComputation;
 using xla::HloInstruction;
 
-// What one use may read: node and source of each offer, in the order of the
-// sources.
+// Node and source of each offer for one use, in source order.
 using Choices = std::vector<std::pair<int32_t, int32_t>>;
 
-// Sources that offer the same node share one choice. No uses yet.
+// Sources that offer the same node share one choice. The result has no uses.
 Alternative CompetingChoices(int32_t original, const Choices& choices) {
   Alternative alternative{AlternativeKind::kInstruction, {}, {}};
   Site site{original, {}, {}};
@@ -47,8 +46,8 @@ Alternative CompetingChoices(int32_t original, const Choices& choices) {
 // The three uses of b have the same offers and become one alternative with the
 // choices b, p and a; the use of a becomes another one, with a and p. Every
 // offer is equal to the value that the use reads, so the choices of different
-// uses are independent of each other. Uses of one value with the same offers
-// are decided together, which keeps alternatives few.
+// uses are independent. Uses of one value with the same offers share one
+// alternative, which keeps the number of alternatives small.
 std::vector<Alternative> MergeOffers(std::vector<Offer> offers) {
   std::stable_sort(
       offers.begin(), offers.end(),
@@ -105,7 +104,7 @@ absl::Status Capture::RunPasses(const std::vector<PipelineSpec>& passes,
   }
   if (passes.empty() && first == nullptr) {
     return Error(kUnknownPassError,
-                 "no pass was given; name at least one, as in "
+                 "no pass was given; give at least one, as in "
                  "get_alternatives(\"algsimp\")");
   }
   if (!passes.empty()) HLOENV_RETURN_IF_ERROR(CheckUnscheduled(module_.hlo()));
@@ -149,13 +148,13 @@ absl::Status Capture::CheckValid(const Shadow& shadow) const {
   if (shadow.invalid_reason().empty()) return absl::OkStatus();
   return Error(
       kPassError,
-      absl::StrCat("pass '", shadow.name(), "' makes an invalid module of '",
-                   module_.name(), "', which is valid (a bug of XLA's): ",
-                   shadow.invalid_reason(),
-                   "; leave the pass out, or run it elsewhere"));
+      absl::StrCat("pass '", shadow.name(), "' makes the valid module '",
+                   module_.name(),
+                   "' invalid (an XLA bug): ", shadow.invalid_reason(),
+                   "; leave the pass out, or run it at another position"));
 }
 
-// Under the name that was added last.
+// Uses the name that was added last.
 void Capture::AddShadow(std::unique_ptr<Shadow> shadow,
                         std::vector<std::string> xla_passes) {
   sources_.push_back(std::make_unique<ShadowSource>(
@@ -171,8 +170,8 @@ absl::Status Capture::AddCandidates(const PassSpec& spec) {
     HLOENV_ASSIGN_OR_RETURN(const ShadowPass pass,
                             MakeShadowPass(SinglePass(part)));
     HLOENV_ASSIGN_OR_RETURN(std::unique_ptr<Shadow> shadow, RunShadow(pass));
-    // An indivisible change is no choice beside others, and an invalid one
-    // is none at all.
+    // Indivisible changes cannot be combined with other choices, and invalid
+    // ones cannot be applied.
     if (shadow->is_indivisible() || !shadow->invalid_reason().empty()) continue;
     AddShadow(std::move(shadow), {part.name});
   }
@@ -203,7 +202,7 @@ Offers Capture::CollectOffers() const {
   return offers;
 }
 
-// By node; empty where no mixed decisions could close a cycle.
+// By node; empty if no decisions can close a cycle.
 std::vector<int32_t> Capture::CyclicComponents(const Offers& offers) const {
   DependencyGraph graph(nodes_.size());
   const auto add_use = [&graph](const Use& use, int32_t node) {
@@ -234,8 +233,8 @@ std::vector<int32_t> Capture::CyclicComponents(const Offers& offers) const {
   });
 }
 
-// Finds cycles that mixed decisions could close, and removes what closes them.
-// Returns whether anything changed.
+// Finds cycles that some decisions would close, and changes or removes the
+// rewrites that close them. Returns whether any source changed.
 //
 //   module                         offered
 //   f2 = s32[] not(x)
@@ -246,10 +245,10 @@ std::vector<int32_t> Capture::CyclicComponents(const Offers& offers) const {
 //
 // Accepting the first offer alone makes u read f1, which depends on u through b
 // and z. The graph has an edge for each original operand and for each offer.
-// The edges of every decided module are a subset of these, so a graph without
-// cycles means that no decided module has one. Each source first removes cycles
-// in its own way. A proposal that is still in a cycle when no source changed
-// anything closes it together with an XLA pass, and is withdrawn.
+// The edges of every decided module are a subset of these, so if the graph has
+// no cycle, no decided module has one. Each source first breaks cycles itself.
+// If no source changed anything, the remaining cycles involve a proposal and an
+// XLA pass, and the proposal is withdrawn.
 bool Capture::BreakCycles(const Offers& offers) {
   Cycles cycles{CyclicComponents(offers), {}};
   if (cycles.component.empty()) return false;
@@ -264,7 +263,8 @@ bool Capture::BreakCycles(const Offers& offers) {
   return changed;
 }
 
-// The indivisible sources, as choices of one alternative at the entry's root.
+// Adds one alternative at the entry's root whose choices are the indivisible
+// sources.
 void Capture::AddPassAlternative() {
   Alternative alternative{AlternativeKind::kPass, {}, {}};
   for (const std::unique_ptr<RewriteSource>& source : sources_) {

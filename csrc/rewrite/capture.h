@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The dry run: which rewrites would these passes make on this module?
+// Finds the rewrites that passes would make on a module, without changing it.
 //
-// Each XLA pass runs on a clone of its own (shadow.h). What differs becomes
-// alternatives: a use that the pass rewired is a place to decide, and the new
-// instructions below it, down to originals, are the replacement. Candidate
-// passes propose replacements instead (passes/proposals/candidate.h). Both are
-// sources (source.h), which are merged by use, so that what they would make of
-// one value becomes competing choices of one alternative.
+// Each XLA pass runs on a clone of its own (shadow.h), which is compared with
+// the original: each use that the pass rewired becomes part of an alternative,
+// and the new instructions below the use, down to originals, are the
+// replacement. Candidate passes propose replacements instead
+// (passes/proposals/candidate.h). Both are sources (source.h). They are merged
+// by use, so that different replacements of one value become choices of one
+// alternative.
 //
-// Nothing is built until it is asked for: a capture is a list of uses and
-// replacements over the original module and the sources.
+// A capture is a list of uses and replacements over the original module and the
+// sources; graphs are built on demand.
 #pragma once
 
 #include <cstdint>
@@ -31,15 +32,14 @@
 
 namespace hloenv {
 
-// Between the name of a pass and the identity of a rewrite of it that was
-// rejected.
+// Separates the name of a pass from the identity of a rejected rewrite of it.
 inline constexpr absl::string_view kRejects = "?";
 
 // What one choice does.
 struct ChoiceInfo {
   std::vector<std::string> passes;
-  std::string rule;                       // of a candidate pass, where known
-  std::string opcode;                     // of the value that users then read
+  std::string rule;                       // of a candidate pass, if known
+  std::string opcode;                     // of the replacement value
   std::vector<std::string> instructions;  // names in the alternative graph
   std::vector<std::string> makes_dead;    // names of originals
   bool duplicates_compared = false;       // as Capture::DuplicatesCompared
@@ -48,31 +48,30 @@ struct ChoiceInfo {
 class Capture {
  public:
   // Captures `first`, a pass object of the caller, if given, and then `passes`.
-  // Errors: those of making the passes, and PassError when one fails.
+  // Errors: those of MakeShadowPass, and PassError when a pass fails.
   static absl::StatusOr<std::shared_ptr<const Capture>> Run(
       const Module& module, const std::vector<PipelineSpec>& passes,
       const ShadowPass* first = nullptr);
 
   const Module& module() const { return module_; }
-  // Of the module; only when there are alternatives.
+  // Of the module; valid only when there are alternatives.
   const Analysis& analysis() const { return *analysis_; }
   const std::vector<std::string>& pass_names() const { return pass_names_; }
   const std::vector<Alternative>& alternatives() const { return alternatives_; }
   std::vector<int64_t> NumChoices() const;
-  // By pass: why its rewrites are one indivisible decision; empty where they
-  // are not.
+  // For each pass, why its rewrites are indivisible; empty if they are not.
   std::vector<std::string> IndivisibleReasons() const;
 
-  // [A] the choice of pass `name` at each alternative, 0 where it has none.
+  // [A] the choice of pass `name` at each alternative, 0 if it has none.
   absl::StatusOr<std::vector<int64_t>> DecisionsFor(
       const std::string& name) const;
 
-  // What `decisions` keep XLA's passes from doing: "algsimp?" and the identity
-  // of a rewrite each, sorted. Nothing for an alternative with -1, which is
-  // left to XLA.
+  // The rewrites of XLA's passes that `decisions` reject, each as the pass
+  // name, kRejects and the identity of the rewrite ("algsimp?1f…"), sorted.
+  // None for undecided alternatives (-1).
   absl::StatusOr<std::vector<std::string>> Rejected(
       absl::Span<const int64_t> decisions) const;
-  // [A] as DecisionsFor, but 0 for rewrites of these identities.
+  // [A] as DecisionsFor, but 0 for rewrites with these identities.
   absl::StatusOr<std::vector<int64_t>> DecisionsWithout(
       const std::string& name,
       const absl::flat_hash_set<std::string>& identities) const;
@@ -82,30 +81,31 @@ class Capture {
   absl::Status CheckDecisions(absl::Span<const int64_t> decisions,
                               bool partial) const;
 
-  // [A] 1 where the decision still makes a difference, given the others; an
-  // undecided alternative (-1) may go any way.
+  // [A] 1 where the decision affects the module, given the other decisions; an
+  // undecided alternative (-1) counts as every choice.
   absl::StatusOr<std::vector<uint8_t>> Relevant(
       absl::Span<const int64_t> decisions) const;
 
-  // A new module with one choice taken at each alternative and nothing left
-  // that no choice reaches. Where the decisions are those of one pass, what it
-  // left on its shadow, unless `rebuild`: later XLA passes may depend on the
-  // order of instructions and users, which is then that of the pass.
+  // A new module with one choice taken at each alternative, without dead code.
+  // If the decisions equal those of one pass, the module is a copy of that
+  // pass's shadow unless `rebuild`: later XLA passes may depend on the order of
+  // instructions and users.
   absl::StatusOr<Module> Apply(absl::Span<const int64_t> decisions,
                                bool rebuild = false) const;
 
-  // The same on `module`, of which the captured one is a clone; `images` leads
-  // from that clone back to it, and is left alone when the decisions are at
-  // fault. DecisionError when an alternative of kind kPass is accepted.
+  // As Apply, but rewrites `module`, of which the captured module is a clone;
+  // `images` maps the clone to `module` and is not moved from when the
+  // decisions are invalid. DecisionError when an alternative of kind kPass is
+  // accepted.
   absl::Status ApplyInPlace(
       absl::Span<const int64_t> decisions, xla::HloModule* module,
       std::unique_ptr<xla::HloCloneContext>&& images) const;
 
-  // For each choice, originals included, of one alternative after the other: 1
-  // where it fuses a copy of a float value that stays, or may stay, for others,
-  // and the module compares that value with what it picks from it, as in
-  // `x == max(x)`: copies may round differently. Computed on first use, from
-  // the alternative graph where there are such comparisons; thread-safe.
+  // For each choice (including 0) of each alternative in order: 1 if it fuses a
+  // copy of a float value of which another copy may remain, and the module
+  // compares that value with one selected from it, as in `x == max(x)`: the
+  // copies may round differently. Computed on first use; builds the alternative
+  // graph if there are such comparisons; thread-safe.
   absl::StatusOr<std::vector<uint8_t>> DuplicatesCompared() const;
 
   // The alternative graph. Built on first use; thread-safe.
@@ -120,18 +120,18 @@ class Capture {
     std::optional<Module> module;
     // By node number: its instruction in `module`; null if not built.
     std::vector<const xla::HloInstruction*> instructions;
-    // Those of them that stand for originals.
+    // The images of originals among them.
     absl::flat_hash_set<const xla::HloInstruction*> originals;
   };
 
   explicit Capture(const Module& module) : module_(module) {}
 
-  // Making the capture, in this order.
+  // Used by Capture::Run, in this order.
   absl::Status RunPasses(const std::vector<PipelineSpec>& passes,
                          const ShadowPass* first);
   absl::Status AddName(const std::string& name);
   absl::StatusOr<std::unique_ptr<Shadow>> RunShadow(const ShadowPass& pass);
-  // PassError where an XLA pass wrote an invalid module.
+  // PassError if an XLA pass produced an invalid module.
   absl::Status CheckValid(const Shadow& shadow) const;
   void AddShadow(std::unique_ptr<Shadow> shadow,
                  std::vector<std::string> xla_passes);
@@ -142,8 +142,8 @@ class Capture {
   std::vector<int32_t> CyclicComponents(const Offers& offers) const;
   void AddPassAlternative();
 
-  // The module that the pass left whose decisions these are; null where they
-  // are not those of one pass that ran.
+  // The module after a pass whose DecisionsFor equals `decisions`; null if
+  // there is none.
   const xla::HloModule* OwnResult(absl::Span<const int64_t> decisions) const;
   absl::Status Rewrite(absl::Span<const int64_t> decisions,
                        Materializer* result) const;
@@ -153,7 +153,7 @@ class Capture {
 
   std::string Identity(const Alternative& alternative, int64_t choice) const;
 
-  // By alternative and choice; empty where there are none.
+  // By alternative and choice; empty if no flag is set.
   using Flags = std::vector<std::vector<uint8_t>>;
   absl::StatusOr<Flags> FindDuplicatesCompared() const;
   absl::StatusOr<const Flags*> GetDuplicatesCompared() const;

@@ -5,8 +5,7 @@
 
 namespace hloenv {
 
-// Tarjan's algorithm without recursion: graphs are as deep as programs are
-// long.
+// Tarjan's algorithm, without recursion because graphs can be very deep.
 std::vector<int32_t> DependencyGraph::CyclicComponents(
     absl::FunctionRef<void(int32_t, std::vector<int32_t>*)> below) {
   std::sort(extra_.begin(), extra_.end());
@@ -20,7 +19,7 @@ std::vector<int32_t> DependencyGraph::CyclicComponents(
   int32_t next_order = 0;
   int32_t num_components = 0;
 
-  // The nodes below a frame stand in `edges` from `begin` to `end`.
+  // The nodes below the top frame are the elements of `edges` from `begin` on.
   struct Frame {
     int32_t node;
     size_t begin;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Strongly connected parts of "reads" over originals and new instructions.
+// Strongly connected components of the dependency graph of originals and new
+// instructions.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +15,15 @@ class DependencyGraph {
  public:
   explicit DependencyGraph(int32_t num_nodes) : num_nodes_(num_nodes) {}
 
-  // `user` may read `node`, besides what it reads by nature.
+  // Declares that `user` may also read `node`, besides its own operands.
   void AddEdge(int32_t user, int32_t node) { extra_.emplace_back(user, node); }
 
   bool is_empty() const { return extra_.empty(); }
 
   // By node: the number of its cyclic component, -1 outside of cycles. Empty
-  // when there is no cycle. `below` appends what a node reads by nature. Visits
-  // only what the added edges' users reach: a cycle needs one of them.
+  // when there is no cycle. `below` appends the operands of a node. Visits only
+  // nodes reachable from the users of added edges, because every cycle contains
+  // one of these.
   std::vector<int32_t> CyclicComponents(
       absl::FunctionRef<void(int32_t, std::vector<int32_t>*)> below);
 

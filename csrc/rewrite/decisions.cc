@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What decisions on a capture look like.
+// The layout of decision vectors of a capture, and their validation.
 #include "rewrite/capture.h"
 #include "support/status.h"
 
@@ -36,7 +36,7 @@ absl::StatusOr<std::vector<int64_t>> Capture::DecisionsFor(
     return Error(
         kUnknownPassError,
         absl::StrCat("pass '", name,
-                     "' is not among those that were captured: ", given));
+                     "' was not captured; the captured passes are ", given));
   }
   const auto wanted = static_cast<int32_t>(it - pass_names_.begin());
   const auto is_wanted = [&](int32_t source) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a choice adds and what it makes dead.
+// Lists the instructions that a choice adds and those that it makes dead.
 #include "rewrite/capture.h"
 #include "support/status.h"
 #include "xla/hlo/ir/hlo_opcode.h"
@@ -10,8 +10,8 @@ namespace {
 
 using xla::HloInstruction;
 
-// Names of `value` and of all below it, down to `originals`, operands first.
-// Leaves out what is in `seen`, and adds to it.
+// Appends the names of `value` and its transitive operands, down to
+// `originals`, operands first. Skips instructions in `seen`, and adds to it.
 void AppendAdded(const absl::flat_hash_set<const HloInstruction*>& originals,
                  const HloInstruction* value,
                  absl::flat_hash_set<const HloInstruction*>* seen,
@@ -88,7 +88,7 @@ absl::StatusOr<ChoiceInfo> Capture::Describe(int64_t alternative_index,
   return info;
 }
 
-// The first that a site has.
+// The first rule of any site.
 std::string Capture::RuleOf(const Alternative& alternative,
                             int64_t choice) const {
   for (const Site& site : alternative.sites) {
@@ -132,7 +132,7 @@ absl::flat_hash_set<int32_t> Capture::OriginalsReadBy(
   return originals;
 }
 
-// Originals that nothing reads any more when this choice alone is taken.
+// Originals without users when only this choice is accepted.
 std::vector<std::string> Capture::MadeDead(const Alternative& alternative,
                                            int64_t choice) const {
   const absl::flat_hash_set<int32_t> still_read =

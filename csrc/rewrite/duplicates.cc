@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which choices compute a value twice that the module compares with itself.
+// Finds choices that duplicate a value which the module compares with itself.
 #include "hlo/self_comparison.h"
 #include "hlo/value_flow.h"
 #include "rewrite/alternative.h"
@@ -15,17 +15,17 @@ using xla::HloOpcode;
 
 namespace {
 
-// Finds the originals that a replacement holds copies of, by walking both at
-// once from a value that they have in common.
+// Finds the originals of which a replacement contains copies, by walking both
+// in parallel from a common value.
 class CopyFinder {
  public:
-  // `originals` are the instructions of the alternative graph that stand for
-  // the module's.
+  // `originals`: the images of the module's instructions in the alternative
+  // graph.
   explicit CopyFinder(
       const absl::flat_hash_set<const HloInstruction*>& originals)
       : originals_(originals) {}
 
-  // `replacement`, of the alternative graph, computes what `original` does.
+  // `replacement`, in the alternative graph, has the value of `original`.
   void Walk(const HloInstruction& replacement, const HloInstruction& original) {
     std::vector<std::pair<const HloInstruction*, const HloInstruction*>> left =
         {{&replacement, &original}};
@@ -48,7 +48,7 @@ class CopyFinder {
   const SelfComparisons::Instructions& copied() const { return copied_; }
 
  private:
-  // As ComputedBy, but null where an original is read.
+  // As ComputedBy, but null if that reaches an original.
   const HloInstruction* NewlyComputedBy(const HloInstruction* value) const {
     while (true) {
       if (IsAlternative(*value)) {

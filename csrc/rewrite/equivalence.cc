@@ -26,7 +26,7 @@ bool IsPlainLayout(const xla::Layout& layout) {
          layout.split_configs().empty();
 }
 
-// Opcodes whose instructions hold nothing beyond what all instructions hold.
+// Opcodes without attributes of their own.
 bool HasNoAttributes(HloOpcode opcode) {
   switch (opcode) {
     case HloOpcode::kAbs:
@@ -136,7 +136,7 @@ bool SameInstruction(
                    /*sharding_sensitive=*/true)) {
     return false;
   }
-  // `Identical` looks at called computations for some opcodes only.
+  // `Identical` compares called computations for some opcodes only.
   const auto& called = a.called_computations();
   const auto& other_called = b.called_computations();
   if (called.size() != other_called.size()) return false;

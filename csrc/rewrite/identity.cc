@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rewrites that are known again elsewhere: after other passes have run, in a
-// saved module, in another process.
+// Identities of rewrites, which are the same after other passes have run, in a
+// saved module, and in another process.
 #include "absl/container/btree_set.h"
 #include "absl/strings/str_format.h"
 #include "hlo/fingerprint.h"
@@ -15,11 +15,12 @@ using xla::HloInstruction;
 
 namespace {
 
-// How far above an original what replaces it may read.
+// Maximum length of an operand path from an original to an instruction that its
+// replacement reads.
 constexpr int kReach = 3;
 
-// An instruction that `choice` reads as it is: by the operands that lead to it
-// from the original, whatever computes it by now ("#1#0"), or by its opcode.
+// Identifies an original instruction that a replacement reads: by its operand
+// path from `original` ("#1#0"), or by its opcode if there is no short path.
 std::string Read(const HloInstruction& original, const HloInstruction& read) {
   std::vector<std::pair<const HloInstruction*, std::string>> level = {
       {&original, ""}};
@@ -40,10 +41,10 @@ std::string Read(const HloInstruction& original, const HloInstruction& read) {
 
 }  // namespace
 
-// 16 hex digits: what the originals of an alternative compute from their
-// operands, and what `choice` would put in their place. Names do not count, nor
-// what the operands are: `reverse(b)` is the same before and after XLA inlines
-// the call that computes b.
+// A hash (16 hex digits) of the originals of an alternative and of their
+// replacements in `choice`. It does not depend on names or on how operands are
+// computed: `reverse(b)` is the same before and after XLA inlines the call that
+// computes b.
 std::string Capture::Identity(const Alternative& alternative,
                               int64_t choice) const {
   std::string bytes;

@@ -12,8 +12,8 @@ using xla::HloComputation;
 using xla::HloInstruction;
 using xla::HloOpcode;
 
-// Whether equal operands give equal values. Layouts are part of what a bitcast
-// or a custom call computes.
+// Whether the two instructions give equal values for equal operands. The values
+// of bitcasts and custom calls depend on layouts.
 bool ComputesTheSame(
     const HloInstruction& a, const HloInstruction& b,
     absl::FunctionRef<bool(const HloComputation*, const HloComputation*)>
@@ -34,9 +34,9 @@ bool ComputesTheSame(
   return a.Identical(b, any, same_computation, /*layout_sensitive=*/false);
 }
 
-class Search {
+class NewValueFinder {
  public:
-  explicit Search(const ChangedComputation& changed)
+  explicit NewValueFinder(const ChangedComputation& changed)
       : changed_(changed),
         original_(changed.analysis.index.computations()[changed.number]),
         first_(changed.analysis.index.First(original_)) {}
@@ -44,30 +44,30 @@ class Search {
   std::vector<int32_t> Run() {
     if (changed_.doubtful.empty() && !HasChangesInPlace()) return {};
     Classify();
-    if (active_.empty() && changed_.doubtful.empty()) return {};
-    FindShown();
-    return Spread();
+    if (may_differ_.empty() && changed_.doubtful.empty()) return {};
+    FindVerified();
+    return FindNewValues();
   }
 
  private:
   enum class Kind : uint8_t {
-    kSurvivor,  // unchanged but for its operands
-    kPassive,   // changed in nothing that makes its value
-    kActive,    // changed in place, and perhaps in its value
+    kSurvivor,   // unchanged but for its operands
+    kSameValue,  // changed in place, but not in its value
+    kMayDiffer,  // changed in place, perhaps in its value
   };
   struct Node {
     int32_t number;
     Kind kind;
-    bool is_shown = false;  // unchanged instructions lead from it to an output
-    bool is_other = false;  // its value may be the pass's own
+    bool is_verified = false;    // unchanged path to an output
+    bool has_new_value = false;  // may have a new value
   };
 
   bool HasChangesInPlace() const;
   absl::flat_hash_set<int64_t> ElementsOf(const HloInstruction& image,
                                           const Node& node) const;
   void Classify();
-  void FindShown();
-  std::vector<int32_t> Spread();
+  void FindVerified();
+  std::vector<int32_t> FindNewValues();
 
   const HloInstruction* ImageOf(const HloInstruction* original) const {
     return changed_.image_of[first_ + original->local_id()];
@@ -76,7 +76,7 @@ class Search {
     auto it = nodes_.find(image);
     return it == nodes_.end() ? nullptr : &it->second;
   }
-  // Whether `user`, an image, reads at `k` what its original reads there.
+  // Whether operand `k` of `user` is the image of its original's operand.
   bool ReadsTheSame(const Node& user, int64_t k) const {
     return !changed_.rewired.contains({user.number, k});
   }
@@ -89,12 +89,12 @@ class Search {
   const ChangedComputation& changed_;
   const HloComputation* original_;
   const int32_t first_;
-  // By image. What the pass added has no node.
+  // By image. Instructions that the pass added have no node.
   absl::flat_hash_map<const HloInstruction*, Node> nodes_;
-  std::vector<const HloInstruction*> active_;
+  std::vector<const HloInstruction*> may_differ_;
 };
 
-bool Search::HasChangesInPlace() const {
+bool NewValueFinder::HasChangesInPlace() const {
   return absl::c_any_of(
       original_->instructions(), [this](const HloInstruction* instruction) {
         const int32_t i = first_ + instruction->local_id();
@@ -103,7 +103,7 @@ bool Search::HasChangesInPlace() const {
       });
 }
 
-void Search::Classify() {
+void NewValueFinder::Classify() {
   for (const HloInstruction* instruction :
        original_->MakeInstructionPostOrder()) {
     const int32_t i = first_ + instruction->local_id();
@@ -111,25 +111,25 @@ void Search::Classify() {
     if (changed_.analysis.is_live[i] == 0 || image == nullptr) continue;
     Kind kind = Kind::kSurvivor;
     if (changed_.survives[i] == 0) {
-      bool is_passive =
+      bool is_same_value =
           ComputesTheSame(*instruction, *image, changed_.same_computation);
-      for (int64_t k = 0; is_passive && k < image->operand_count(); ++k) {
+      for (int64_t k = 0; is_same_value && k < image->operand_count(); ++k) {
         const HloInstruction* operand = image->operand(k);
         const Node* node = Find(operand);
-        is_passive = operand == ImageOf(instruction->operand(k)) &&
-                     node != nullptr && node->kind != Kind::kActive;
+        is_same_value = operand == ImageOf(instruction->operand(k)) &&
+                        node != nullptr && node->kind != Kind::kMayDiffer;
       }
-      kind = is_passive ? Kind::kPassive : Kind::kActive;
-      if (!is_passive) active_.push_back(image);
+      kind = is_same_value ? Kind::kSameValue : Kind::kMayDiffer;
+      if (!is_same_value) may_differ_.push_back(image);
     }
     nodes_[image] = {i, kind};
   }
 }
 
-// The elements of a tuple that are read, before the pass or after it; -1 where
-// it is read as a whole.
-absl::flat_hash_set<int64_t> Search::ElementsOf(const HloInstruction& image,
-                                                const Node& node) const {
+// The elements of a tuple that are read, before the pass or after it; -1 if a
+// user other than get-tuple-element reads the tuple.
+absl::flat_hash_set<int64_t> NewValueFinder::ElementsOf(
+    const HloInstruction& image, const Node& node) const {
   absl::flat_hash_set<int64_t> elements;
   const auto add = [&elements](const HloInstruction& user) {
     if (user.user_count() == 0 && !user.IsRoot()) return;
@@ -144,25 +144,25 @@ absl::flat_hash_set<int64_t> Search::ElementsOf(const HloInstruction& image,
   return elements;
 }
 
-// From the root and the effects back through operands that were not exchanged.
-void Search::FindShown() {
+// Visits operands that were not rewired, from the root and the effects on.
+void NewValueFinder::FindVerified() {
   std::vector<const HloInstruction*> stack;
-  // Of tuples that were changed in place: elements that are not shown yet.
+  // Elements that are not verified yet, of tuples that were changed in place.
   absl::flat_hash_map<const HloInstruction*, absl::flat_hash_set<int64_t>> left;
   const auto show = [&](const HloInstruction* image,
                         const HloInstruction* reader) {
     Node* node = Find(image);
-    if (node == nullptr || node->is_shown) return;
-    if (node->kind == Kind::kActive && reader != nullptr &&
+    if (node == nullptr || node->is_verified) return;
+    if (node->kind == Kind::kMayDiffer && reader != nullptr &&
         reader->opcode() == HloOpcode::kGetTupleElement) {
       const auto [elements, is_new] = left.try_emplace(image);
       if (is_new) elements->second = ElementsOf(*image, *node);
       elements->second.erase(reader->tuple_index());
       if (!elements->second.empty()) return;
     }
-    node->is_shown = true;
-    // What is behind an active instruction may make up for its change.
-    if (node->kind != Kind::kActive) stack.push_back(image);
+    node->is_verified = true;
+    // Changes of its operands may compensate that of a kMayDiffer instruction.
+    if (node->kind != Kind::kMayDiffer) stack.push_back(image);
   };
   for (const auto& [image, node] : nodes_) {
     if (IsRoot(image, node) ||
@@ -181,20 +181,21 @@ void Search::FindShown() {
   }
 }
 
-// From what is active and not shown on through all that reads it, up to what is
-// shown.
-std::vector<int32_t> Search::Spread() {
+// Visits users from unverified kMayDiffer instructions on, up to verified ones.
+std::vector<int32_t> NewValueFinder::FindNewValues() {
   std::vector<int32_t> result;
   std::vector<const HloInstruction*> stack;
   absl::flat_hash_set<const HloInstruction*> added;
   const auto reach = [&](const HloInstruction* user, Node* node) {
-    if (node->kind == Kind::kActive || node->is_shown || node->is_other) return;
-    node->is_other = true;
+    if (node->kind == Kind::kMayDiffer || node->is_verified ||
+        node->has_new_value)
+      return;
+    node->has_new_value = true;
     if (node->kind == Kind::kSurvivor) result.push_back(node->number);
     stack.push_back(user);
   };
-  for (const HloInstruction* image : active_) {
-    if (!nodes_.at(image).is_shown) stack.push_back(image);
+  for (const HloInstruction* image : may_differ_) {
+    if (!nodes_.at(image).is_verified) stack.push_back(image);
   }
   for (int32_t number : changed_.doubtful) {
     const HloInstruction* image = changed_.image_of[number];
@@ -218,8 +219,8 @@ std::vector<int32_t> Search::Spread() {
 
 }  // namespace
 
-std::vector<int32_t> SurvivorsOfOtherValue(const ChangedComputation& changed) {
-  return Search(changed).Run();
+std::vector<int32_t> SurvivorsWithNewValue(const ChangedComputation& changed) {
+  return NewValueFinder(changed).Run();
 }
 
 }  // namespace hloenv

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Instructions that a pass changed in place: is their value still the same?
+// Finds instructions whose value a pass changed in place.
 //
 // A pass may take a factor out of one instruction and put it into another one:
 //
@@ -8,25 +8,26 @@
 //   m = multiply(c, two)          c  = convolution(x, k2)   // changed in place
 //   t = transpose(m)              t  = transpose(c)         // reads c for m
 //
-// `c` has another value now, and only `t` shows that all is well. So an
+// The value of `c` has changed; only `t` has the same value as before. So an
 // instruction that was changed in place counts as equal to its original only if
-// something unchanged shows it:
+// it is verified:
 //
-// * it differs in nothing that makes its value (layout, sharding, control
-//   dependencies, ...), and neither do its operands, or
-// * unchanged instructions lead from it to the computation's root, or to an
-//   effect, by operands that the pass did not exchange; to a tuple, from each
-//   element that is read. Since the pass as a whole is right, the value is: no
-//   pass relies on what one of these instructions does not tell apart (the sign
-//   that a comparison loses, the element that a slice drops), since it would
-//   have to know all readers, and then changes them.
+// * it and its operands differ only in properties that do not affect the value
+//   (layout, sharding, control dependencies, ...), or
+// * a path of unchanged instructions and operands leads from it to the
+//   computation's root or to a side effect; for a tuple, from each element that
+//   is read. The output is correct because the pass is, so the value is the
+//   same. This assumes that the pass does not rely on instructions on the path
+//   that lose information (a comparison loses the sign, a slice drops
+//   elements): to rely on them it would have to know all users of the value,
+//   and passes that do change these users.
 //
-// The same goes for a value that the pass changed in place and then replaced by
-// one that it declared equal to it.
+// The same applies to a value that the pass changed in place and then replaced
+// with one that it declared equal.
 //
-// Otherwise the unchanged instructions below it hold values of the pass's own,
-// up to those uses whose user is shown to be right in the same way. They have
-// to come with the replacement, so that all of it is one decision.
+// Otherwise the users of the instruction, although unchanged, have new values,
+// up to uses whose user is verified. They must be part of the replacement, so
+// that all of it is one decision.
 #pragma once
 
 #include <cstdint>
@@ -48,17 +49,17 @@ struct ChangedComputation {
   const std::vector<const xla::HloInstruction*>& image_of;
   // By original instruction number: unchanged but for its operands.
   const std::vector<uint8_t>& survives;
-  // Operands (user, number) that read another value than the original's image.
+  // Operands (user, number) that are not the image of the original's operand.
   const absl::flat_hash_set<std::pair<int32_t, int64_t>>& rewired;
-  // Survivors that read a value in the place of one that the pass may have
-  // changed first.
+  // Survivors that read a replacement of a value that the pass may have changed
+  // in place before it declared the two equal.
   const std::vector<int32_t>& doubtful;
   absl::FunctionRef<bool(const xla::HloComputation*,
                          const xla::HloComputation*)>
       same_computation;
 };
 
-// Numbers of the survivors whose values are the pass's own, ascending.
-std::vector<int32_t> SurvivorsOfOtherValue(const ChangedComputation& changed);
+// Numbers of the survivors that may have a new value, ascending.
+std::vector<int32_t> SurvivorsWithNewValue(const ChangedComputation& changed);
 
 }  // namespace hloenv

@@ -14,12 +14,12 @@ using xla::HloInstruction;
 using xla::HloModule;
 
 LiveCopy CopyOf(HloModule* live) {
-  // With a config of its own: one that is shared moves on the next write, and
-  // passes hold pointers into it (layout-assignment into the entry layout).
+  // With a separate config: a shared config is copied on the next write, and
+  // passes hold pointers into it (layout-assignment to the entry layout).
   auto [clone, copies] = live->CloneWithContext(/*suffix=*/"", live->config());
   auto live_of = std::make_unique<xla::HloCloneContext>(live);
   for (HloComputation* computation : live->computations()) {
-    // A clone leaves out computations that nothing calls.
+    // Clones do not contain computations without callers.
     HloComputation* copy = copies->FindComputation(computation);
     if (copy == nullptr) continue;
     live_of->MapComputation(copy, computation);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Captures on a module that a compile is working on.
+// Captures on a module that is being compiled.
 #pragma once
 
 #include <memory>
@@ -13,17 +13,17 @@
 
 namespace hloenv {
 
-// A copy to capture on, and the way back from its instructions to the live
-// ones, for Capture::ApplyInPlace.
+// A copy to capture on, and the map from its instructions to the live ones, for
+// Capture::ApplyInPlace.
 struct LiveCopy {
   Module module;
   std::unique_ptr<xla::HloCloneContext> live_of;
 };
 LiveCopy CopyOf(xla::HloModule* live);
 
-// Runs `pass` on `live`, but for the rewrites in `rejected`
-// (Capture::Identity). `run` runs it as it is, where it makes none of those.
-// Returns whether anything changed.
+// Runs `pass` on `live` without the rewrites in `rejected` (Capture::Identity).
+// Calls `run`, which runs the pass unchanged, if it makes none of these.
+// Returns whether the module changed.
 absl::StatusOr<bool> RunWithout(
     const absl::flat_hash_set<std::string>& rejected, const ShadowPass& pass,
     xla::HloModule* live, absl::FunctionRef<absl::StatusOr<bool>()> run);

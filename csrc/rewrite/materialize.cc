@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// From a capture to modules: the alternative graph, and the module that a
-// decision vector asks for. Both start from a clone of the original and add the
-// replacements that are needed.
+// Builds modules from a capture: the alternative graph, and the module of a
+// decision vector. Both start from a clone of the original and add the needed
+// replacements.
 #include "rewrite/alternative.h"
 #include "rewrite/capture.h"
 #include "rewrite/materializer.h"
@@ -20,7 +20,7 @@ const HloModule* Capture::OwnResult(absl::Span<const int64_t> decisions) const {
       absl::c_any_of(decisions, [](int64_t decision) { return decision > 0; });
   if (!accepts_any) return nullptr;
   for (const std::unique_ptr<RewriteSource>& source : sources_) {
-    // A part of a union is not what the pass of that name does.
+    // The result of one part of a union pass is not that of the union.
     const auto is_of_same_pass = [&source](const auto& other) {
       return other->pass() == source->pass();
     };
@@ -60,9 +60,9 @@ absl::Status Capture::ApplyInPlace(
     if (alternatives_[a].kind == AlternativeKind::kPass && decisions[a] > 0) {
       return Error(kDecisionError,
                    absl::StrCat("alternative ", a,
-                                " is a whole pass: accept that alone and take "
-                                "just what the pass does elsewhere, or reject "
-                                "it"));
+                                " is an indivisible pass: accept it together "
+                                "with exactly the other choices of that pass, "
+                                "or reject it"));
     }
   }
   Materializer result(module_, nodes_, module, std::move(images));
@@ -78,7 +78,7 @@ absl::Status Capture::Rewrite(absl::Span<const int64_t> decisions,
     }
   }
   HLOENV_RETURN_IF_ERROR(result->BuildNeeded());
-  // Later alternatives are the outer ones where two replace one value.
+  // If two alternatives replace one value, the later one is the outer one.
   for (size_t a = 0; a < alternatives_.size(); ++a) {
     if (decisions[a] == 0) continue;
     for (const Site& site : alternatives_[a].sites) {
@@ -100,8 +100,8 @@ absl::Status Capture::AddAlternative(int64_t number,
     passes.push_back(PassNames(sources));
   }
   for (const Site& site : alternative.sites) {
-    // Uses may read different inner alternatives of the same value by now: one
-    // site for each of them.
+    // Uses of the value may now read different inner alternatives: add one site
+    // for each of these.
     std::vector<std::pair<HloInstruction*, HloInstruction*>> sites;
     for (const Use& use : site.uses) {
       HloInstruction* now = result->Read(use);
@@ -134,7 +134,7 @@ absl::Status Capture::BuildGraph(BuiltGraph* graph) const {
   }
   graph->instructions.assign(nodes_.size(), nullptr);
   for (int32_t node = 0; node < nodes_.size(); ++node) {
-    // A clone leaves out computations that nothing calls.
+    // FindImage is null in computations without callers.
     graph->instructions[node] =
         nodes_.IsOriginal(node) ? result.FindImage(node) : result.Get(node);
     if (nodes_.IsOriginal(node)) {

@@ -44,7 +44,7 @@ void Materializer::Need(int32_t node) {
 
 absl::Status Materializer::BuildNeeded() {
   for (size_t i = 0; i < needed_.size(); ++i) {
-    // A node may be there already: a proposal builds all of its own.
+    // A proposal builds all of its nodes at once.
     if (needed_[i] == 0 || built_[i] != nullptr) continue;
     const NodeTable::NewNode& node =
         nodes_.at(nodes_.num_originals() + static_cast<int32_t>(i));

@@ -22,27 +22,27 @@ class Materializer {
  public:
   // Works on a new clone of `original`.
   Materializer(const Module& original, const NodeTable& nodes);
-  // Works in place on `module`; `images` leads from `original`, a clone of it,
-  // to its instructions.
+  // Works in place on `module`, of which `original` is a clone; `images` maps
+  // from `original` to `module`.
   Materializer(const Module& original, const NodeTable& nodes,
                xla::HloModule* module,
                std::unique_ptr<xla::HloCloneContext> images);
 
   xla::HloModule* hlo() { return hlo_; }
-  // Of the clone; null in place.
+  // Returns the clone; null if the object works in place.
   std::unique_ptr<xla::HloModule> Take() { return std::move(owned_); }
 
   // Marks `node` and all new nodes below it for BuildNeeded.
   void Need(int32_t node);
   absl::Status BuildNeeded();
 
-  // The instruction that `node` is; null for a new one that is not built.
+  // The instruction of `node`; null for a new node that is not built.
   xla::HloInstruction* Get(int32_t node) const {
     return nodes_.IsOriginal(node)
                ? ImageOf(original_.analysis().index.at(node))
                : built_[node - nodes_.num_originals()];
   }
-  // Null for a gap in the numbers and in computations that nothing calls.
+  // Null for unused numbers and in computations without callers.
   const xla::HloInstruction* FindImage(int32_t original) const;
 
   xla::HloInstruction* Read(const Use& use) const;
@@ -56,8 +56,8 @@ class Materializer {
   xla::HloComputation* ImageOf(const xla::HloComputation* original) const {
     return images_->GetComputation(original);
   }
-  // From the computations of the module that `source` changed to those that
-  // its nodes call here; made by `map` for the first node.
+  // Maps computations of the source's shadow to those that its nodes call in
+  // hlo(); `map` fills it on the first call.
   xla::HloCloneContext* ContextOf(
       const RewriteSource* source,
       absl::FunctionRef<void(xla::HloCloneContext*)> map);

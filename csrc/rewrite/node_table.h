@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One numbering for the instructions of a module and for those that rewrites
+// A common numbering of the instructions of a module and of those that rewrites
 // would add to it.
 //
 //   module                              new in the shadow of algsimp
@@ -8,8 +8,8 @@
 //   2  ROOT d = f32[] divide(p, two)
 //
 // Nodes below num_originals() are instruction numbers of the module. New nodes
-// follow: first all those of the first source, then those of the next, each
-// after its operands, so that one ascending sweep builds them.
+// follow, source by source, each after its operands, so that one ascending pass
+// over them builds them.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ class NodeTable {
  public:
   struct NewNode {
     const RewriteSource* source;
-    int32_t local;  // the source's own number for it
+    int32_t local;  // its number within the source
   };
 
   NodeTable() = default;
@@ -62,8 +62,8 @@ class NodeTable {
   std::vector<NewNode> new_nodes_;
 };
 
-// New nodes of several shadows by a hash of opcode, shape and operands, to find
-// those that are equal (ShadowSource).
+// New nodes by a hash of opcode, shape and operands, to find equal nodes of
+// different shadows (ShadowSource).
 class EqualNodes {
  public:
   struct Entry {
@@ -72,7 +72,7 @@ class EqualNodes {
     const xla::HloInstruction* instruction;
   };
 
-  // One source alone has no other to share nodes with.
+  // With only one source, nodes are never shared.
   explicit EqualNodes(bool has_several_sources)
       : has_several_sources_(has_several_sources) {}
 

@@ -42,8 +42,8 @@ int BitWidth(const xla::Shape& shape) {
   return xla::primitive_util::BitWidth(shape.element_type());
 }
 
-// Whether the result of `instruction` is a rounded one. What only moves or
-// chooses between values is not, nor is what gives whole numbers.
+// Whether `instruction` rounds its result. Data movement, selection and
+// operations with integral results (floor, sign, ...) do not.
 bool Rounds(const HloInstruction& instruction) {
   if (!HasFloats(instruction.shape())) return false;
   switch (instruction.opcode()) {
@@ -108,8 +108,8 @@ bool Rounds(const HloInstruction& instruction) {
   }
 }
 
-// The computations that run as a whole, in a fixed order.
-std::vector<HloComputation*> WholeComputations(const HloModule& module) {
+// The computations that are not applied to single elements, in a fixed order.
+std::vector<HloComputation*> ArrayComputations(const HloModule& module) {
   std::vector<HloComputation*> found = {module.entry_computation()};
   absl::flat_hash_set<const HloComputation*> seen = {found.front()};
   for (size_t i = 0; i < found.size(); ++i) {  // `found` grows
@@ -131,8 +131,8 @@ std::vector<HloComputation*> WholeComputations(const HloModule& module) {
   return found;
 }
 
-// The next value of the same sign, away from zero or towards it. Zeros stay,
-// and so does what has no such neighbour.
+// The next value of the same sign, away from zero or towards it. Returns
+// `value` if it is zero or has no such neighbour.
 template <typename T>
 T Neighbour(T value, bool is_up) {
   using Bits = std::conditional_t<
@@ -169,7 +169,8 @@ void Perturb(xla::Literal* literal, std::mt19937_64* rng) {
               };
               for (Native& value : literal->data<Native>(at)) {
                 if constexpr (xla::is_complex_v<Native>) {
-                  const auto real = move(value.real());  // before the other
+                  // Fixes the order of the random numbers.
+                  const auto real = move(value.real());
                   value = Native(real, move(value.imag()));
                 } else if constexpr (!std::is_integral_v<Native> &&
                                      !xla::is_specialized_integral_v<Native>) {
@@ -204,7 +205,7 @@ OnCustomCall OnRounding(std::function<void(xla::Literal*)> change,
 
 absl::StatusOr<Module> WithRoundings(const Module& module) {
   std::unique_ptr<HloModule> clone = module.CloneHlo();
-  for (HloComputation* computation : WholeComputations(*clone)) {
+  for (HloComputation* computation : ArrayComputations(*clone)) {
     std::vector<HloInstruction*> rounding;
     for (HloInstruction* instruction : computation->instructions()) {
       if (Rounds(*instruction)) rounding.push_back(instruction);

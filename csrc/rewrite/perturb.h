@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much of a module's values is rounding? Runs it with every rounding off by
-// one unit in the last place, up or down by chance: what differs between such
-// runs is not determined by the program, whatever the inputs. That sees
-// cancellation, chaos, narrow types on the way, and comparisons that hang on
-// the last bit.
+// Measures the sensitivity of a module's values to rounding: runs it with every
+// rounded value moved up or down by 1 ulp at random. Differences between such
+// runs come from rounding alone, and reveal cancellation, chaotic dynamics,
+// narrow intermediate types and comparisons that are sensitive to 1 ulp.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +16,12 @@
 
 namespace hloenv {
 
-// A clone of `module` with a custom call behind each instruction that rounds,
-// in all computations but those that are applied to single elements.
+// A clone of `module` with a custom call after each instruction that rounds,
+// except in computations that are applied to single elements.
 absl::StatusOr<Module> WithRoundings(const Module& module);
 
-// What those custom calls give: their operand, perturbed as the seed decides,
-// or as it is. All other calls go to `other`.
+// Handlers for these custom calls, which return the operand perturbed (by
+// `seed`) or unchanged. All other calls go to `other`.
 OnCustomCall PerturbRoundings(uint64_t seed, OnCustomCall other = nullptr);
 OnCustomCall KeepRoundings(OnCustomCall other);
 

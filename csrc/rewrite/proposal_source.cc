@@ -16,7 +16,7 @@ ProposalSource::ProposalSource(int32_t number, int32_t pass,
       analysis_(analysis),
       proposals_(std::move(proposals)) {
   for (const Proposal& proposal : proposals_) {
-    // Nothing reads the values of dead code.
+    // Rewrites of dead code have no effect.
     const bool is_live = std::all_of(
         proposal.originals.begin(), proposal.originals.end(),
         [this](const HloInstruction* original) {
@@ -63,7 +63,7 @@ void ProposalSource::AddOffers(Offers* offers) const {
   }
 }
 
-// Withdraws all proposals of a cycle but the first one.
+// Withdraws all proposals of a cycle except the first.
 //
 //   module                  proposal 1              proposal 2
 //   s = f32[8] negate(x)    (s, t) = fusion(x, q)
@@ -73,11 +73,11 @@ void ProposalSource::AddOffers(Offers* offers) const {
 //   q = f32[8] cosine(p)
 //   t = f32[8] add(q, x)
 //
-// Each fusion is right alone. With both, s depends on q, q on p, p on r and r
-// on s. Proposal 2 is withdrawn, which takes a choice away and leaves all
-// others right; and the rounds end, as there are finitely many proposals. A
-// proposal of which several outputs are in the cycle is withdrawn even if it is
-// the first.
+// Each fusion alone is correct. With both, s depends on q, q on p, p on r and r
+// on s. Proposal 2 is withdrawn, which removes one choice and does not affect
+// others. This terminates, because the number of proposals is finite. A
+// proposal with several outputs in the cycle is withdrawn even if it is the
+// first.
 bool ProposalSource::BreakCycles(Cycles* cycles) {
   bool changed = false;
   for (size_t i = 0; i < proposals_.size(); ++i) {
@@ -95,7 +95,7 @@ bool ProposalSource::BreakCycles(Cycles* cycles) {
   return changed;
 }
 
-// A proposal that closes a cycle with a run of an XLA pass: the pass stays.
+// Withdraws proposals that close a cycle with rewrites of an XLA pass.
 bool ProposalSource::WithdrawFrom(const Cycles& cycles) {
   bool changed = false;
   for (size_t i = 0; i < proposals_.size(); ++i) {
@@ -122,7 +122,7 @@ absl::string_view ProposalSource::RuleOf(int32_t local) const {
   return ProposalOf(local).rule;
 }
 
-// What a proposal calls is made when it is built.
+// Build creates the computations that a proposal calls.
 void ProposalSource::VisitCalled(
     int32_t, absl::flat_hash_set<const HloComputation*>*,
     absl::FunctionRef<void(const HloComputation*)>) const {}

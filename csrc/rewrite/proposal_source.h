@@ -12,9 +12,9 @@
 
 namespace hloenv {
 
-// A proposal for one original offers its value to every use; one for several
-// is an alternative of its own. Each output is a node, which reads what the
-// proposal reads.
+// A proposal for one original offers its value to every use; a proposal for
+// several originals is an alternative of its own. Each output is a node, whose
+// operands are those of the proposal.
 class ProposalSource final : public RewriteSource {
  public:
   // `analysis`, of the module that the proposals are for, must outlive the

@@ -10,7 +10,7 @@ using xla::HloComputation;
 using xla::HloInstruction;
 
 absl::Status Prune(xla::HloModule* module) {
-  // Callers first: when a call goes, its computation may follow.
+  // Callers first: removing a call may remove its computation.
   std::vector<HloComputation*> order = CalleesFirst(*module);
   std::vector<HloInstruction*> dead;
   for (auto it = order.rbegin(); it != order.rend(); ++it) {
@@ -31,8 +31,8 @@ absl::Status Prune(xla::HloModule* module) {
       const std::vector<HloInstruction*> operands(
           instruction->operands().begin(), instruction->operands().end());
       HLOENV_RETURN_IF_ERROR(computation->ForceRemoveInstruction(instruction));
-      // Not in the order of addresses: the users that a value keeps change
-      // places when one goes, and passes look at them in turn.
+      // Operand order, not hash order: removing a user reorders the remaining
+      // users of a value, and the results of passes depend on that order.
       absl::flat_hash_set<const HloInstruction*> seen;
       for (HloInstruction* operand : operands) {
         if (is_dead(operand) && seen.insert(operand).second) {

@@ -10,9 +10,9 @@ class HloModule;
 namespace hloenv {
 
 // Removes instructions without users and computations without callers, until
-// there are none left. Keeps roots, parameters, side effects and what has
-// control dependencies. Unlike XLA's dead-code elimination it changes nothing
-// that is live, such as the outputs of a fusion that nobody reads.
+// none are left. Keeps roots, parameters, instructions with side effects and
+// those with control dependencies. Unlike XLA's dead-code elimination it does
+// not change live instructions, such as fusions with unused outputs.
 absl::Status Prune(xla::HloModule* module);
 
 }  // namespace hloenv

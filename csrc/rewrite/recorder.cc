@@ -16,7 +16,7 @@ using xla::HloModule;
 
 thread_local Recorder* current_recorder = nullptr;
 
-// The recorder of the module that `instruction` is in, if this thread has one.
+// This thread's recorder for `module`; null if there is none.
 Recorder* RecorderFor(const HloModule* module) {
   Recorder* recorder = current_recorder;
   while (recorder != nullptr && recorder->module() != module) {
@@ -25,16 +25,16 @@ Recorder* RecorderFor(const HloModule* module) {
   return recorder;
 }
 
-void NoteReplace(const HloInstruction* before, const HloInstruction* after) {
+void RecordReplace(const HloInstruction* before, const HloInstruction* after) {
   if (current_recorder == nullptr || before->parent() == nullptr) return;
   if (Recorder* recorder = RecorderFor(before->parent()->parent())) {
     recorder->OnReplace(before, after);
   }
 }
 
-// One struct per hooked function: its type, the library's own function, and
-// ours. A member function is called as a function of `this` on both ABIs that
-// hloenv supports.
+// For each hooked function: a pointer to XLA's function, and its replacement.
+// On both ABIs that hloenv supports, a member function can be called as a
+// function of `this`.
 
 absl::StatusOr<bool> (*replace_instruction_5)(HloComputation*, HloInstruction*,
                                               HloInstruction*, bool, bool,
@@ -43,7 +43,7 @@ absl::StatusOr<bool> ReplaceInstruction5(HloComputation* computation,
                                          HloInstruction* before,
                                          HloInstruction* after, bool sharding,
                                          bool control, bool remove) {
-  NoteReplace(before, after);
+  RecordReplace(before, after);
   return replace_instruction_5(computation, before, after, sharding, control,
                                remove);
 }
@@ -53,7 +53,7 @@ absl::Status (*replace_instruction_2)(HloComputation*, HloInstruction*,
 absl::Status ReplaceInstruction2(HloComputation* computation,
                                  HloInstruction* before,
                                  HloInstruction* after) {
-  NoteReplace(before, after);
+  RecordReplace(before, after);
   return replace_instruction_2(computation, before, after);
 }
 
@@ -63,7 +63,7 @@ absl::StatusOr<bool> ReplaceDifferent5(HloComputation* computation,
                                        HloInstruction* before,
                                        HloInstruction* after, bool sharding,
                                        bool control, bool remove) {
-  NoteReplace(before, after);
+  RecordReplace(before, after);
   return replace_different_5(computation, before, after, sharding, control,
                              remove);
 }
@@ -72,7 +72,7 @@ absl::Status (*replace_different_2)(HloComputation*, HloInstruction*,
                                     HloInstruction*);
 absl::Status ReplaceDifferent2(HloComputation* computation,
                                HloInstruction* before, HloInstruction* after) {
-  NoteReplace(before, after);
+  RecordReplace(before, after);
   return replace_different_2(computation, before, after);
 }
 
@@ -80,14 +80,14 @@ absl::Status (*replace_all_uses)(HloInstruction*, HloInstruction*,
                                  absl::string_view);
 absl::Status ReplaceAllUses(HloInstruction* before, HloInstruction* after,
                             absl::string_view trigger) {
-  NoteReplace(before, after);
+  RecordReplace(before, after);
   return replace_all_uses(before, after, trigger);
 }
 
 absl::Status (*replace_all_uses_different)(HloInstruction*, HloInstruction*);
 absl::Status ReplaceAllUsesDifferent(HloInstruction* before,
                                      HloInstruction* after) {
-  NoteReplace(before, after);
+  RecordReplace(before, after);
   return replace_all_uses_different(before, after);
 }
 
@@ -96,7 +96,7 @@ absl::Status (*replace_uses)(HloInstruction*, absl::Span<HloInstruction* const>,
 absl::Status ReplaceUses(HloInstruction* before,
                          absl::Span<HloInstruction* const> users,
                          HloInstruction* after) {
-  NoteReplace(before, after);
+  RecordReplace(before, after);
   return replace_uses(before, users, after);
 }
 
@@ -106,14 +106,14 @@ absl::Status (*replace_uses_different)(HloInstruction*,
 absl::Status ReplaceUsesDifferent(HloInstruction* before,
                                   absl::Span<HloInstruction* const> users,
                                   HloInstruction* after) {
-  NoteReplace(before, after);
+  RecordReplace(before, after);
   return replace_uses_different(before, users, after);
 }
 
 absl::Status (*replace_use)(HloInstruction*, HloInstruction*, HloInstruction*);
 absl::Status ReplaceUse(HloInstruction* before, HloInstruction* user,
                         HloInstruction* after) {
-  NoteReplace(before, after);
+  RecordReplace(before, after);
   return replace_use(before, user, after);
 }
 
@@ -121,7 +121,7 @@ absl::Status (*replace_use_at)(HloInstruction*, HloInstruction*, int,
                                HloInstruction*);
 absl::Status ReplaceUseAt(HloInstruction* before, HloInstruction* user,
                           int index, HloInstruction* after) {
-  NoteReplace(before, after);
+  RecordReplace(before, after);
   return replace_use_at(before, user, index, after);
 }
 
@@ -129,7 +129,7 @@ absl::Status (*replace_use_different)(HloInstruction*, HloInstruction*,
                                       HloInstruction*);
 absl::Status ReplaceUseDifferent(HloInstruction* before, HloInstruction* user,
                                  HloInstruction* after) {
-  NoteReplace(before, after);
+  RecordReplace(before, after);
   return replace_use_different(before, user, after);
 }
 
@@ -137,12 +137,12 @@ absl::Status (*replace_use_different_at)(HloInstruction*, HloInstruction*, int,
                                          HloInstruction*);
 absl::Status ReplaceUseDifferentAt(HloInstruction* before, HloInstruction* user,
                                    int index, HloInstruction* after) {
-  NoteReplace(before, after);
+  RecordReplace(before, after);
   return replace_use_different_at(before, user, index, after);
 }
 
-void NoteReplaceOperand(const HloInstruction* user, int64_t index,
-                        const HloInstruction* after) {
+void RecordReplaceOperand(const HloInstruction* user, int64_t index,
+                          const HloInstruction* after) {
   if (current_recorder == nullptr || user->parent() == nullptr) return;
   if (Recorder* recorder = RecorderFor(user->parent()->parent())) {
     recorder->OnReplaceOperand(user, user->operand(index), after);
@@ -152,7 +152,7 @@ void NoteReplaceOperand(const HloInstruction* user, int64_t index,
 absl::Status (*replace_operand)(HloInstruction*, int64_t, HloInstruction*);
 absl::Status ReplaceOperand(HloInstruction* user, int64_t index,
                             HloInstruction* after) {
-  NoteReplaceOperand(user, index, after);
+  RecordReplaceOperand(user, index, after);
   return replace_operand(user, index, after);
 }
 
@@ -160,7 +160,7 @@ absl::Status (*replace_operand_different)(HloInstruction*, int64_t,
                                           HloInstruction*);
 absl::Status ReplaceOperandDifferent(HloInstruction* user, int64_t index,
                                      HloInstruction* after) {
-  NoteReplaceOperand(user, index, after);
+  RecordReplaceOperand(user, index, after);
   return replace_operand_different(user, index, after);
 }
 
@@ -174,7 +174,7 @@ absl::Status RemoveInstruction(HloComputation* computation,
     return remove_instruction(computation, instruction, unchecked);
   }
   absl::Status status = remove_instruction(computation, instruction, unchecked);
-  // Freed at the next Cleanup at the earliest, so the address is still its own.
+  // The next Cleanup frees it, so the address is still valid.
   if (status.ok()) recorder->OnRemove(computation, instruction);
   return status;
 }
@@ -269,7 +269,7 @@ Recorder::Recorder(HloModule* module)
   for (const HloComputation* computation : module->computations()) {
     computations_.insert(computation);
     for (const HloInstruction* instruction : computation->instructions()) {
-      there_.push_back(instruction);
+      initial_.push_back(instruction);
     }
   }
   current_recorder = this;
@@ -307,18 +307,18 @@ void Recorder::OnReplaceOperand(const HloInstruction* user,
                                 const HloInstruction* before,
                                 const HloInstruction* after) {
   if (before == after) return;
-  // What the pass made and has not used yet, it may still be making.
-  if (!token_of_.contains(user) && !WasThere(user)) return;
+  // The pass may still be constructing an instruction that it has not used.
+  if (!token_of_.contains(user) && !ExistedAtStart(user)) return;
   if (Find(TokenOf(before)) == Find(TokenOf(after))) return;
   tokens_[Find(TokenOf(user))].has_changed = true;
 }
 
-// Whether an instruction stood at this address at construction.
-bool Recorder::WasThere(const HloInstruction* instruction) {
-  if (there_.empty()) return false;
-  if (!is_sorted_) std::sort(there_.begin(), there_.end());
+// Whether an instruction had this address at construction.
+bool Recorder::ExistedAtStart(const HloInstruction* instruction) {
+  if (initial_.empty()) return false;
+  if (!is_sorted_) std::sort(initial_.begin(), initial_.end());
   is_sorted_ = true;
-  return std::binary_search(there_.begin(), there_.end(), instruction);
+  return std::binary_search(initial_.begin(), initial_.end(), instruction);
 }
 
 void Recorder::OnRemove(const HloComputation* computation,
@@ -366,9 +366,9 @@ void Recorder::OnComputationsFreed() {
   }
 }
 
-// Of an instruction that the module held at construction.
+// The token of an instruction that existed at construction.
 int32_t Recorder::FirstTokenOf(const HloInstruction* instruction) const {
-  // The address may have been used again: the first instruction there is meant.
+  // If the address was reused, use the first instruction there.
   auto it = freed_token_of_.find(instruction);
   if (it != freed_token_of_.end()) return it->second;
   it = token_of_.find(instruction);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Watches what a pass does to one module: which values it declares equal and
-// which instructions it removes.
+// Records which values a pass declares equal and which instructions it removes
+// in one module.
 #pragma once
 
 #include <cstdint>
@@ -18,16 +18,15 @@ class HloModule;
 
 namespace hloenv {
 
-// Installs the hooks that recorders need; any number of calls.
+// Installs the hooks that recorders need. May be called repeatedly.
 absl::Status InstallRecorderHooks();
 
 // Records, between construction and Stop, the changes that this thread makes to
-// `module`. Recorders on one thread may nest; each sees its own module
-// only.
+// `module`. Recorders on one thread may nest; each records only its own module.
 //
-// Instructions are told apart by address, which is safe although freed memory
-// is used again: `module->Cleanup()` is observed, and an address that it frees
-// stands for another instruction afterwards.
+// Addresses identify instructions. This is safe although freed memory is
+// reused, because the recorder hooks `module->Cleanup()`: an address that
+// Cleanup frees identifies another instruction afterwards.
 class Recorder {
  public:
   explicit Recorder(xla::HloModule* module);
@@ -35,32 +34,31 @@ class Recorder {
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
-  // Ends the recording; what was recorded stays.
+  // Ends the recording and keeps its results.
   void Stop();
   // Whether nothing was replaced or removed.
   bool is_empty() const { return tokens_.empty() && removed_.empty(); }
 
   bool removed_any() const { return !removed_.empty(); }
 
-  // For instructions that the module held at construction: whether one has been
-  // removed since.
+  // Whether an instruction that existed at construction has been removed since.
   bool WasRemoved(const xla::HloInstruction* instruction) const {
     return removed_.contains(instruction);
   }
-  // For computations that the module held at construction.
+  // As above, for computations.
   bool WasRemoved(const xla::HloComputation* computation) const {
     return removed_computations_.contains(computation);
   }
-  // Whether the pass declared the two values equal, directly or through a
-  // chain: `before` was in the module at construction (it may be gone now),
+  // Whether the pass declared the two values equal, directly or transitively.
+  // `before` was in the module at construction (and may be removed since),
   // `after` is in it now.
   bool DeclaredEqual(const xla::HloInstruction* before,
                      const xla::HloInstruction* after);
 
-  // Whether the pass may have changed the value of `before`, or of what it
-  // declared equal to it, by giving an instruction another operand that it
-  // never declared equal to the old one. What it declared equal to `before`
-  // then may not be equal to what `before` was at construction.
+  // Whether the pass may have changed the value of `before`, or of a value that
+  // it declared equal, by giving an instruction an operand that it never
+  // declared equal to the old one. Then values declared equal to `before` may
+  // differ from the value of `before` at construction.
   bool MayHaveChanged(const xla::HloInstruction* before);
 
   // Called by the hooks.
@@ -81,32 +79,33 @@ class Recorder {
   int32_t Find(int32_t token);
   void Forget(const xla::HloInstruction* instruction);
   int32_t FirstTokenOf(const xla::HloInstruction* instruction) const;
-  bool WasThere(const xla::HloInstruction* instruction);
+  bool ExistedAtStart(const xla::HloInstruction* instruction);
 
   xla::HloModule* module_;
   Recorder* outer_;
   bool is_recording_ = true;
   absl::flat_hash_set<const xla::HloComputation*> computations_;
-  // First removal of each address: before it, the address meant the instruction
-  // that was there at construction, or a newer one that nobody asks for.
+  // Addresses of removed instructions. Includes instructions created after
+  // construction, which WasRemoved is not called for.
   absl::flat_hash_set<const xla::HloInstruction*> removed_;
   absl::flat_hash_set<const xla::HloComputation*> removed_computations_;
-  // Removed but not freed yet, by computation.
+  // Removed instructions that are not freed yet, by computation.
   absl::flat_hash_map<const xla::HloComputation*,
                       std::vector<const xla::HloInstruction*>>
       pending_;
-  std::vector<const xla::HloInstruction*> there_;  // at construction
+  // Instructions at construction; sorted if is_sorted_.
+  std::vector<const xla::HloInstruction*> initial_;
   bool is_sorted_ = false;
   // Union-find over values that were declared equal to something.
   struct Token {
     int32_t parent;
-    bool has_changed;  // of the parent: see MayHaveChanged
+    bool has_changed;  // valid for roots: see MayHaveChanged
     const xla::HloComputation* computation;
   };
   std::vector<Token> tokens_;
   absl::flat_hash_map<const xla::HloInstruction*, int32_t> token_of_;
   static constexpr int32_t kNoToken = -1;
-  // Tokens of addresses that were freed: the first instruction at each address.
+  // For each freed address, the token of the first instruction there.
   absl::flat_hash_map<const xla::HloInstruction*, int32_t> freed_token_of_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which decisions matter, given the others.
+// Finds the decisions that affect the module, given the others.
 #include "rewrite/capture.h"
 #include "support/status.h"
 
@@ -10,8 +10,9 @@ namespace {
 using xla::HloComputation;
 using xla::HloInstruction;
 
-// Walks what a module with these decisions reaches from the root of its entry,
-// and marks the alternatives on the way. Undecided ones lead to all choices.
+// Visits all nodes that are reachable from the entry's root under the given
+// decisions, and marks the visited alternatives. An undecided alternative leads
+// to all its choices.
 class DecidedWalk {
  public:
   DecidedWalk(const Analysis& analysis, const NodeTable& nodes,
@@ -88,7 +89,7 @@ class DecidedWalk {
     }
   }
 
-  // What a use of `original` reads, given the decisions.
+  // Visits the value that a use of `original` reads under the decisions.
   void VisitUse(const Use& use, int32_t original) {
     auto it =
         std::lower_bound(replacements_.begin(), replacements_.end(), use,
@@ -110,7 +111,8 @@ class DecidedWalk {
     Visit(original);
   }
 
-  // The root and the effects, which happen whether or not anything reads them.
+  // Visits the root and the instructions with side effects, which are live
+  // without users.
   void FollowComputation(int32_t number) {
     const auto& computations = index_.computations();
     const HloComputation* computation = computations[number];
@@ -178,7 +180,7 @@ absl::StatusOr<std::vector<uint8_t>> Capture::Relevant(
   for (size_t a = 0; a < alternatives_.size(); ++a) {
     if (alternatives_[a].kind != AlternativeKind::kPass) continue;
     relevant[a] = 1;
-    // The pass's own module has no place for the other decisions.
+    // Accepting an indivisible pass makes all other decisions irrelevant.
     if (decisions[a] > 0) return relevant;
   }
   DecidedWalk(*analysis_, nodes_, alternatives_, decisions, &relevant).Run();

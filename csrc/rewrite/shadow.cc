@@ -13,9 +13,8 @@ using xla::HloComputation;
 using xla::HloInstruction;
 using xla::HloModule;
 
-// The error of XLA's verifier for `after`; empty if there is none, or one for
-// `before`, too. (Some XLA passes do not expect fusions, and write invalid
-// ones.)
+// The error of XLA's verifier for `after`; empty if there is none or if
+// `before` is invalid too. (Some XLA passes make fusions invalid.)
 std::string NewInvalidity(const Module& before, HloModule* after) {
   xla::HloVerifier verifier(/*layout_sensitive=*/false,
                             /*allow_mixed_precision=*/true);
@@ -51,15 +50,15 @@ absl::StatusOr<std::unique_ptr<Shadow>> Shadow::Run(const Module& module,
                     absl::StrCat("pass '", pass.name, "' failed on module '",
                                  module.name(), "'"));
   }
-  // `changed` alone is not enough: float-normalization gives each all-reduce
-  // its own reducer and returns false. A pass that returns false and neither
-  // replaced nor removed nor added an instruction is taken to have changed
-  // nothing; the invariant tests check that.
+  // `changed` alone is not reliable: float-normalization gives each all-reduce
+  // its own reducer and returns false. A pass is assumed to have changed
+  // nothing if it returns false and did not replace, remove or add an
+  // instruction; the invariant tests check that.
   shadow->changed_ = *changed || !recorder.is_empty() ||
                      shadow->hlo_->instruction_count() != num_instructions;
   if (!shadow->changed_) return shadow;
-  // Frees what the pass removed and makes ids dense. Our own calls do not go
-  // through the library's GOT, so the recorder has to be told.
+  // Frees removed instructions and makes ids dense. Calls from this library are
+  // not hooked, so notify the recorder.
   shadow->hlo_->Cleanup();
   recorder.OnComputationsFreed();
   shadow->invalid_reason_ = NewInvalidity(module, shadow->hlo_.get());
@@ -69,8 +68,8 @@ absl::StatusOr<std::unique_ptr<Shadow>> Shadow::Run(const Module& module,
   return shadow;
 }
 
-// Looks up the original's instructions one by one: their numbers are at hand,
-// while the context's own order is that of a hash table.
+// Looks up the originals in order, because iteration over the context is in
+// hash order.
 void Shadow::MapImages(const xla::HloCloneContext& images) {
   const InstructionIndex& index = analysis_->index;
   image_.assign(index.size(), nullptr);
@@ -114,7 +113,7 @@ void Shadow::CollectRewiredUses() {
       [](const RewiredUse& a, const RewiredUse& b) { return a.use < b.use; });
 }
 
-// Uses of operands that are still in place, but were rewritten there.
+// Uses of operands that were changed in place.
 void Shadow::CollectUsesOfRewritten() {
   for (size_t c = 0; c < computation_image_.size(); ++c) {
     if (computation_image_[c] == nullptr) continue;

@@ -18,13 +18,13 @@ namespace hloenv {
 
 class Recorder;
 
-// What a shadow runs, under the name that choices show for it.
+// A pass to run on a shadow, with the name that its choices show.
 struct ShadowPass {
   std::string name;
   std::function<absl::StatusOr<bool>(xla::HloModule* module)> run;
 };
 
-// New pass objects for `spec`. The errors of MakeRunnable.
+// Creates pass objects for `spec`. Errors: those of MakeRunnable.
 absl::StatusOr<ShadowPass> MakeShadowPass(const PipelineSpec& spec);
 
 // A use that read `original` and, after the pass, reads `replacement`.
@@ -43,7 +43,7 @@ class Shadow {
 
   const std::string& name() const { return name_; }
   bool changed() const { return changed_; }
-  // Of the original; only if the pass changed something.
+  // Of the original; valid only if changed().
   const Analysis& analysis() const { return *analysis_; }
   const xla::HloModule& hlo() const { return *hlo_; }
 
@@ -51,26 +51,26 @@ class Shadow {
   const std::string& indivisible_reason() const { return indivisible_reason_; }
   bool is_indivisible() const { return !indivisible_reason_.empty(); }
 
-  // Why the pass makes an invalid module of a valid one; empty if it does not.
+  // XLA's verifier error, if the pass made a valid module invalid; else empty.
   const std::string& invalid_reason() const { return invalid_reason_; }
 
   // Sorted by use. Empty when `is_indivisible()`.
   const std::vector<RewiredUse>& rewired_uses() const { return rewired_uses_; }
 
-  // The original that a shadow instruction stands for, unchanged but for the
-  // rewired uses at its operands; -1 for a new instruction.
+  // The original of a shadow instruction that is unchanged except for rewired
+  // operands; -1 for a new instruction.
   int32_t OriginOf(const xla::HloInstruction* instruction) const {
     return origin_[index_->Of(instruction)];
   }
-  // The original that stands for a shadow computation with the same parameters
-  // and result, or null.
+  // The original of a shadow computation with the same parameters and result,
+  // or null.
   const xla::HloComputation* OriginOf(
       const xla::HloComputation* computation) const;
 
-  // From now on the image of `original` counts as a new instruction, and
-  // replacements read it instead of the original. For breaking cycles.
+  // Makes the image of `original` count as a new instruction, which
+  // replacements read instead of the original. For breaking cycles.
   void Detach(int32_t original);
-  // Finds the rewired uses again, after calls of Detach.
+  // Finds the rewired uses; call again after Detach.
   void CollectRewiredUses();
 
  private:
@@ -94,7 +94,7 @@ class Shadow {
                    const xla::HloInstruction& image) const;
   bool HasChanges(int32_t number, size_t num_rewired) const;
   bool KeepsItsCallers(int32_t number) const;
-  void DropOtherValues();
+  void DropNewValues();
   std::string ReplacedEffect() const;
   void FindOrigins();
   std::string AddedEffect() const;
@@ -116,13 +116,14 @@ class Shadow {
   std::string invalid_reason_;
   std::unique_ptr<xla::HloModule> hlo_;
   std::unique_ptr<InstructionIndex> index_;  // of the shadow
-  // By original instruction number: its image, null once that is removed.
+  // By original instruction number: its image, null if that was removed.
   std::vector<const xla::HloInstruction*> image_;
-  // The same as they were cloned; only compared, for some are freed by now.
+  // The images at the time of cloning. Some are freed, so only compare the
+  // pointers.
   std::vector<const xla::HloInstruction*> original_image_;
   std::vector<uint8_t> survives_;  // by original instruction number
-  // By original computation number: its image, null unless the image takes and
-  // gives the same.
+  // By original computation number: its image, null if the image's parameters
+  // or result differ from the original's.
   std::vector<const xla::HloComputation*> computation_image_;
   std::vector<int32_t> origin_;  // by shadow instruction number
   std::vector<RewiredEdge> rewired_edges_;

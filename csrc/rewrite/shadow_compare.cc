@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Comparing a shadow with its original: which instructions the pass left as
-// they were, and which uses it rewired.
+// Compares a shadow with its original: finds the instructions that the pass did
+// not change, and the uses that it rewired.
 //
 //   module                        shadow of algsimp
 //   p = f32[] parameter(0)        p
@@ -11,13 +11,13 @@
 //                                 m = f32[] multiply(p, half)
 //   ROOT n = f32[] negate(d)      ROOT n = f32[] negate(m)
 //
-// An image that is there, with the same opcode, shape and attributes, survives:
-// p and n. Where an operand of a survivor is no longer the image of the
-// original's operand, the use is rewired: operand 0 of n, from d to m. This is
-// right only because the pass declared d and m equal when it replaced the one
-// by the other, which the recorder saw: n then has the same value whichever of
-// them it reads. An instruction with another operand that was not declared
-// equal has another value, and is part of a replacement.
+// An original survives if its image was not removed and has the same opcode,
+// shape and attributes: p and n. If an operand of a survivor is no longer the
+// image of the original's operand, the use is rewired: operand 0 of n, from d
+// to m. This is correct only because the pass declared d and m equal when it
+// replaced d with m (see Recorder), so n has the same value with either
+// operand. An instruction with another operand that was not declared equal has
+// another value, and is part of a replacement.
 #include "rewrite/equivalence.h"
 #include "rewrite/in_place.h"
 #include "rewrite/recorder.h"
@@ -44,7 +44,7 @@ void Shadow::Compare(Recorder* recorder) {
         "it changes the parameters or the result of the entry";
     return;
   }
-  DropOtherValues();
+  DropNewValues();
   indivisible_reason_ = ReplacedEffect();
   if (is_indivisible()) return;
   FindOrigins();
@@ -66,11 +66,11 @@ std::string Shadow::ModuleLevelChange() const {
           after.input_output_alias_config().ToString() ||
       before.buffer_donor_config().ToString() !=
           after.buffer_donor_config().ToString()) {
-    return "it changes which inputs and outputs share memory";
+    return "it changes the aliasing of inputs and outputs";
   }
   if (before.has_schedule() || after.has_schedule()) {
-    return "the module is scheduled, and parts of a rewrite have no place in "
-           "the schedule";
+    return "the module is scheduled, and its schedule does not contain the new "
+           "instructions";
   }
   const auto& left = before.frontend_attributes().map();
   const auto& right = after.frontend_attributes().map();
@@ -88,8 +88,7 @@ std::string Shadow::ModuleLevelChange() const {
   return "";
 }
 
-// Images that the pass removed are null from now on, and so are those of dead
-// computations.
+// Sets removed images and those of dead computations to null.
 void Shadow::ForgetRemoved(const Recorder& recorder) {
   const bool any_removed = recorder.removed_any();
   for (size_t c = 0; c < computation_image_.size(); ++c) {
@@ -109,9 +108,8 @@ void Shadow::ForgetRemoved(const Recorder& recorder) {
   }
 }
 
-// A computation that turns out unstable changes its callers, which may make
-// theirs unstable in turn. Callees come first, so that one round is nearly
-// always enough.
+// A computation whose signature changed also changes its callers, so callees
+// come first.
 void Shadow::CompareComputations(Recorder* recorder) {
   for (int32_t number : analysis_->post_order) {
     if (computation_image_[number] == nullptr) continue;
@@ -130,17 +128,17 @@ void Shadow::CompareComputations(Recorder* recorder) {
   }
 }
 
-// Fills survives_ and rewired_edges_ for one computation. Returns false when
-// the image does not take and give the same as the original any more, so that
-// its callers have to change.
+// Fills survives_ and rewired_edges_ for one computation. Returns false if
+// parameters or result of the image differ from the original's, so that its
+// callers are changed too.
 bool Shadow::CompareComputation(int32_t number, Recorder* recorder) {
   if (!KeepsItsSignature(number)) return false;
   const HloComputation* original = analysis_->index.computations()[number];
   const int32_t first = analysis_->index.First(original);
   std::vector<int32_t> rewired;   // survivors with another operand
-  std::vector<int32_t> reshaped;  // still there, but of another shape
+  std::vector<int32_t> reshaped;  // not removed, but with another shape
   FindSurvivors(number, &rewired, &reshaped);
-  // Users of what changed its shape in place mean something else now.
+  // Users of an operand whose shape changed in place have another meaning.
   for (int32_t o : reshaped) {
     for (const HloInstruction* user : analysis_->index.at(o)->users()) {
       const int32_t u = first + user->local_id();
@@ -187,8 +185,8 @@ void Shadow::FindSurvivors(int32_t number, std::vector<int32_t>* rewired,
   for (const HloInstruction* instruction : original->instructions()) {
     const int32_t i = first + instruction->local_id();
     const HloInstruction* now = image_[i];
-    // Dead code counts as gone: a pass may bring it back to life, and then what
-    // it reads is what the pass left there.
+    // Dead code counts as removed: if a pass makes it live again, it is part of
+    // the replacement.
     if (analysis_->is_live[i] == 0 || now == nullptr) continue;
     if (!SameInstruction(*instruction, analysis_->has_extras[i] != 0, *now,
                          same_computation) ||
@@ -209,8 +207,8 @@ void Shadow::FindSurvivors(int32_t number, std::vector<int32_t>* rewired,
   }
 }
 
-// Adds the rewired edges at the operands of survivor `i`, which is none if one
-// of them was not declared equal.
+// Adds the rewired edges at the operands of survivor `i`. If an operand was not
+// declared equal, `i` does not survive.
 void Shadow::CompareOperands(int32_t number, int32_t i, Recorder* recorder) {
   const HloInstruction* instruction = analysis_->index.at(i);
   const int32_t first = i - instruction->local_id();
@@ -222,8 +220,8 @@ void Shadow::CompareOperands(int32_t number, int32_t i, Recorder* recorder) {
     if (after == image_[o]) continue;
     if (!SameShape(before->shape(), after->shape()) ||
         !recorder->DeclaredEqual(original_image_[o], after)) {
-      // The pass did not declare the two operands equal: it changed this
-      // instruction in place, and only its own value is the same.
+      // The pass did not declare the two operands equal, so it changed this
+      // instruction in place.
       survives_[i] = 0;
       rewired_edges_.resize(num_rewired);
       return;
@@ -249,8 +247,8 @@ bool Shadow::CompareRoot(int32_t number, Recorder* recorder) {
         {Use{number, Use::kRoot, 0}, r, image_root, false});
     return true;
   }
-  // A computation whose result changed in place may be right only together
-  // with its caller, or with the condition of its loop.
+  // A computation whose result changed in place may be correct only together
+  // with changes of its caller, or of the condition of its loop.
   return survives_[r] != 0 || is_entry;
 }
 
@@ -269,7 +267,7 @@ bool Shadow::SameControl(const HloInstruction& original,
   return true;
 }
 
-// Whether the pass changed anything in a computation that was just compared.
+// Whether the pass changed the computation that was just compared.
 bool Shadow::HasChanges(int32_t number, size_t num_rewired) const {
   if (rewired_edges_.size() != num_rewired) return true;
   const HloComputation* original = analysis_->index.computations()[number];
@@ -281,8 +279,8 @@ bool Shadow::HasChanges(int32_t number, size_t num_rewired) const {
   return false;
 }
 
-// Whether all that called a computation still do. Otherwise what the pass did
-// inside may be right for those callers only that are left.
+// Whether all callers of a computation still call it. If not, the changes
+// inside may be correct only for the remaining callers.
 bool Shadow::KeepsItsCallers(int32_t number) const {
   const HloComputation* original = analysis_->index.computations()[number];
   const HloComputation* image = computation_image_[number];
@@ -305,8 +303,8 @@ bool Shadow::KeepsItsCallers(int32_t number) const {
   return true;
 }
 
-// Survivors that hold values of the pass's own count as new instructions.
-void Shadow::DropOtherValues() {
+// Makes survivors with new values (in_place.h) count as new instructions.
+void Shadow::DropNewValues() {
   absl::flat_hash_set<std::pair<int32_t, int64_t>> rewired;
   std::vector<std::vector<int32_t>> doubtful(computation_image_.size());
   for (const RewiredEdge& edge : rewired_edges_) {
@@ -322,7 +320,7 @@ void Shadow::DropOtherValues() {
   };
   for (size_t c = 0; c < computation_image_.size(); ++c) {
     if (computation_image_[c] == nullptr) continue;
-    const std::vector<int32_t> others = SurvivorsOfOtherValue(
+    const std::vector<int32_t> others = SurvivorsWithNewValue(
         {*analysis_, static_cast<int32_t>(c), computation_image_[c], image_,
          survives_, rewired, doubtful[c], same_computation});
     for (int32_t other : others) survives_[other] = 0;
@@ -354,8 +352,8 @@ void Shadow::FindOrigins() {
   }
 }
 
-// As ReplacedEffect, for new instructions. No use leads to an effect that
-// nothing reads, as where a dead collective gets a channel.
+// As ReplacedEffect, for new instructions. Also finds effects without users,
+// such as a dead collective that gets a channel.
 std::string Shadow::AddedEffect() const {
   for (const HloComputation* image : computation_image_) {
     if (image == nullptr) continue;

@@ -17,7 +17,7 @@ using xla::HloComputation;
 using xla::HloInstruction;
 using xla::HloOpcode;
 
-// Why no replacement may hold `added`; empty if one may.
+// Why no replacement may contain `added`; empty if it may.
 std::string WhyIndivisible(const HloInstruction& added) {
   if (added.opcode() == HloOpcode::kParameter) return "it adds a parameter";
   if (added.HasSideEffect()) {
@@ -64,11 +64,11 @@ void ShadowSource::NumberNodes(NodeTable* nodes, EqualNodes* equal_nodes) {
   if (reason.empty()) return;
   set_indivisible_reason(std::move(reason));
   nodes->Truncate(NodeAt(0));
-  equal_nodes->Clear();  // may hold the nodes that were removed
+  equal_nodes->Clear();  // may contain removed nodes
 }
 
 // Numbers the new instructions below the rewired uses, operands first. Returns
-// why that cannot be done; empty if it was.
+// the reason if that is not possible, else an empty string.
 //
 //   module                        shadow of algsimp
 //   p = f32[] parameter(0)        p
@@ -77,10 +77,10 @@ void ShadowSource::NumberNodes(NodeTable* nodes, EqualNodes* equal_nodes) {
 //   ROOT n = f32[] negate(d)      ROOT n = f32[] negate(m)
 //
 // Operand 0 of n is rewired from d to m. Below m are p, which is an original,
-// and half and m itself, which are new and become two nodes in this order. That
-// is all that n reads after the pass, so a module in which n reads m, and m and
-// half are added, computes what the shadow does at n. Other new instructions of
-// the shadow serve other uses, or none.
+// and half and m itself, which are new and become two nodes in this order. So
+// the original module with half and m added, and with n reading m, computes the
+// same value for n as the shadow. Other new instructions of the shadow belong
+// to other uses, or are dead.
 std::string ShadowSource::NumberBelowRewiredUses(NodeTable* nodes,
                                                  EqualNodes* equal_nodes) {
   absl::flat_hash_set<int32_t> taken;
@@ -108,18 +108,18 @@ std::string ShadowSource::NumberBelowRewiredUses(NodeTable* nodes,
   return "";
 }
 
-// The number of a new instruction whose operands have theirs: that of an equal
-// node of an earlier source, or the next one.
+// Numbers a new instruction whose operands are numbered: with the number of an
+// equal node of an earlier source, or with the next number.
 //
 //   algsimp makes              cse makes                  nodes
 //   c = f32[] constant(0)      k = f32[] constant(0)      c, and k is c
 //   a = f32[] add(p, c)        b = f32[] add(p, k)        a, and b is a
 //
-// Two passes that offer equal replacements for one use offer one choice, which
-// both of them propose. By induction from the operands, nodes with the same
-// opcode, attributes and operand nodes compute the same value, and one of them
-// can stand for both. Two instructions of one source stay two (`taken` holds
-// the nodes that are in use), as the pass may have left both on purpose.
+// If two passes offer equal replacements for one use, they share one choice. By
+// induction over operands, nodes with the same opcode, attributes and operand
+// nodes compute the same value, so one of them can represent both. Two
+// instructions of one source are not merged (`taken` holds the nodes that are
+// in use), because the pass may have kept both on purpose.
 int32_t ShadowSource::NumberInstruction(const HloInstruction* instruction,
                                         NodeTable* nodes,
                                         EqualNodes* equal_nodes,
@@ -144,12 +144,12 @@ int32_t ShadowSource::NumberInstruction(const HloInstruction* instruction,
   return nodes->Add(this, static_cast<int32_t>(instructions_.size()) - 1);
 }
 
-// Whether a new instruction is what another source already numbered. All that
-// is known of the two is that they have the same hash.
+// Whether a new instruction equals one that another source numbered. The two
+// have the same hash.
 bool ShadowSource::IsEqual(const HloInstruction& instruction,
                            const EqualNodes::Entry& other) const {
   const ShadowSource& source = *other.source;
-  // Without operands, as constants are, equal nodes may stand in different
+  // Equal nodes without operands, such as constants, may be in different
   // computations.
   if (shadow_->OriginOf(instruction.parent()) !=
       source.shadow_->OriginOf(other.instruction->parent())) {
@@ -164,8 +164,8 @@ bool ShadowSource::IsEqual(const HloInstruction& instruction,
       return false;
     }
   }
-  // Which callers share a computation is part of what a pass gives, and the
-  // merged node has the computations of the other pass.
+  // The merged node calls the computations of the other source, so do not merge
+  // where that would change which callers share a computation.
   const std::function<bool(const HloComputation*, const HloComputation*)>
       same_computation = [&](const HloComputation* a, const HloComputation* b) {
         const HloComputation* left = CalledOrigin(a);
@@ -186,7 +186,8 @@ void ShadowSource::AddOffers(Offers* offers) const {
   }
 }
 
-// Originals that a replacement reads and that depend on it in turn, ascending.
+// Originals that a replacement reads and that depend on that replacement,
+// ascending.
 std::vector<int32_t> ShadowSource::OriginalsReadIn(const Cycles& cycles) const {
   std::vector<int32_t> originals;
   for (const auto& [instruction, node] : node_of_) {
@@ -222,10 +223,9 @@ std::vector<int32_t> ShadowSource::OriginalsReadIn(const Cycles& cycles) const {
 //
 // The operand of u is rewired from f2 to f1, and that of f1 from b to x. The
 // first without the second closes the cycle u, f1, b, z. So f1 is detached: its
-// image counts as new, and u reads a copy of it, not(x), which reads nothing of
-// the cycle. The copy is what the pass left there, so each use still reads a
-// value that is equal to its own; and the rounds end, as each detaches at least
-// one of the originals.
+// image counts as new, and u reads a copy of it, not(x), which does not depend
+// on the cycle. The copy is the shadow's f1, so each use still reads an equal
+// value. This terminates, because each round detaches at least one original.
 bool ShadowSource::BreakCycles(Cycles* cycles) {
   if (is_indivisible()) return false;
   const std::vector<int32_t> originals = OriginalsReadIn(*cycles);
@@ -237,7 +237,7 @@ bool ShadowSource::BreakCycles(Cycles* cycles) {
                            original) ||
         instruction->HasControlDependencies()) {
       set_indivisible_reason(absl::StrCat(
-          "parts of it would need a second copy of '", instruction->name(),
+          "its rewrites would need a second copy of '", instruction->name(),
           "', which has side effects or control dependencies"));
       return true;
     }
@@ -247,8 +247,7 @@ bool ShadowSource::BreakCycles(Cycles* cycles) {
   return true;
 }
 
-// A shadow that closes a cycle with a proposal stays: the proposal is
-// withdrawn.
+// ProposalSource withdraws the proposal instead.
 bool ShadowSource::WithdrawFrom(const Cycles&) { return false; }
 
 std::vector<int32_t> ShadowSource::OperandsOf(int32_t local) const {
@@ -285,8 +284,8 @@ void ShadowSource::VisitCalled(
   }
 }
 
-// New instructions call the images of originals and bring only new computations
-// along, each of them once.
+// New instructions call the images of originals; only new computations are
+// cloned, each once.
 void ShadowSource::MapComputations(const Materializer& result,
                                    HloCloneContext* context) const {
   for (const HloComputation* computation : shadow_->hlo().computations()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rewrites that a run of an XLA pass made on a copy.
+// The rewrites that an XLA pass made on a shadow.
 #pragma once
 
 #include <cstdint>
@@ -40,13 +40,13 @@ class ShadowSource final : public RewriteSource {
     return shadow_->OriginOf(instruction) >= 0 ||
            node_of_.contains(instruction);
   }
-  // The node that an instruction of the shadow is: an original or a new one.
+  // The node of an instruction of the shadow: an original or a new one.
   int32_t NodeOf(const xla::HloInstruction* instruction) const {
     const int32_t origin = shadow_->OriginOf(instruction);
     return origin >= 0 ? origin : node_of_.at(instruction);
   }
-  // The computation of the captured module that a node may call in the place of
-  // `computation` of the shadow. None for the bodies of fusions and async
+  // The computation of the captured module that a node may call instead of the
+  // shadow's `computation`. Null for the bodies of fusions and async
   // operations, which have one caller each.
   const xla::HloComputation* CalledOrigin(
       const xla::HloComputation* computation) const;
@@ -63,8 +63,8 @@ class ShadowSource final : public RewriteSource {
 
   std::unique_ptr<Shadow> shadow_;
   std::vector<const xla::HloInstruction*> instructions_;  // by local number
-  // New instructions of the shadow. Where an earlier source has an equal node,
-  // it is that.
+  // Nodes of new instructions of the shadow; the node of an earlier source if
+  // that has an equal one.
   absl::flat_hash_map<const xla::HloInstruction*, int32_t> node_of_;
 };
 

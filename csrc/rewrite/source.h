@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the rewrites of a capture come from.
+// The sources of a capture's rewrites.
 //
-// A source is a run of an XLA pass on a copy (ShadowSource) or the proposals of
-// a candidate pass (ProposalSource). Both offer replacements of values of the
-// captured module, whose new instructions are nodes of one table.
+// A source is a run of an XLA pass on a clone (ShadowSource) or the proposals
+// of a candidate pass (ProposalSource). Both offer replacements of values of
+// the captured module, whose new instructions are nodes of one NodeTable.
 #pragma once
 
 #include <cstdint>
@@ -30,21 +30,21 @@ class Materializer;
 enum class AlternativeKind {
   kInstruction,  // one value is replaced
   kSites,        // several values are replaced together
-  kPass,         // the whole module is
+  kPass,         // the module is replaced
 };
 absl::string_view AlternativeKindName(AlternativeKind kind);
 
-// One value that an alternative may replace, at some or all of its uses.
+// A value that an alternative may replace, at some or all of its uses.
 struct Site {
   int32_t original;            // instruction number
   std::vector<Use> uses;       // ascending
-  std::vector<int32_t> nodes;  // of each choice above 0: node number
+  std::vector<int32_t> nodes;  // node of each choice above 0
 };
 
 struct Alternative {
   AlternativeKind kind;
   std::vector<Site> sites;
-  // Of each choice above 0: numbers of the sources that offer it, ascending.
+  // For each choice above 0, the sources that offer it, ascending.
   std::vector<std::vector<int32_t>> sources;
 
   int64_t num_choices() const {
@@ -52,7 +52,7 @@ struct Alternative {
   }
 };
 
-// `use`, which reads `original`, may read `node`.
+// `use`, which reads `original`, may read `node` instead.
 struct Offer {
   Use use;
   int32_t original;
@@ -62,17 +62,17 @@ struct Offer {
 
 // All that the sources offer, in their order.
 struct Offers {
-  // Each use on its own; those of one value may become one alternative.
+  // Single uses; several uses of one value may become one alternative.
   std::vector<Offer> single;
-  // Values that are replaced together. Each alternative has one choice.
+  // Values that are replaced together. Each alternative has one choice above 0.
   std::vector<Alternative> grouped;
 };
 
-// Values that could depend on themselves if decisions were mixed.
+// Values that could depend on themselves under some decisions.
 struct Cycles {
   // By node: the number of its cycle, -1 outside of cycles.
   std::vector<int32_t> component;
-  // Cycles in which one proposal stays; see ProposalSource::BreakCycles.
+  // Cycles with one kept proposal; see ProposalSource::BreakCycles.
   absl::flat_hash_set<int32_t> kept;
 
   bool Share(int32_t a, int32_t b) const {
@@ -93,43 +93,43 @@ class RewriteSource {
   int32_t pass() const { return pass_; }
   // The XLA passes that ran to make the rewrites; none for a candidate pass.
   const std::vector<std::string>& xla_passes() const { return xla_passes_; }
-  // Why the rewrites cannot be separated; empty when they can. An indivisible
+  // Why the rewrites are indivisible; empty if they are not. An indivisible
   // source has no nodes and no offers.
   const std::string& indivisible_reason() const { return indivisible_reason_; }
   bool is_indivisible() const { return !indivisible_reason_.empty(); }
 
   // Adds the nodes of this source to `nodes`; may make the source indivisible.
-  // Sources are called in their order, which starts again after cycles were
-  // broken. `equal_nodes` passes from one to the next.
+  // Called for all sources in order, and again after BreakCycles, with the same
+  // `equal_nodes`.
   virtual void NumberNodes(NodeTable* nodes, EqualNodes* equal_nodes) = 0;
 
-  // Adds what is offered. Needs the nodes' numbers, as all that follow.
+  // Adds the offers. This and all functions below require NumberNodes.
   virtual void AddOffers(Offers* offers) const = 0;
 
-  // Removes what closes `cycles`. Returns whether anything changed; then the
-  // nodes have to be numbered again.
+  // Changes or removes rewrites that close `cycles`. Returns whether any
+  // changed; then the nodes must be numbered again.
   virtual bool BreakCycles(Cycles* cycles) = 0;
-  // The last resort, when BreakCycles of no source found anything to remove.
+  // Withdraws proposals in `cycles`. Called if BreakCycles of no source changed
+  // anything.
   virtual bool WithdrawFrom(const Cycles& cycles) = 0;
 
   // Nodes that a node of this source reads.
   virtual std::vector<int32_t> OperandsOf(int32_t local) const = 0;
-  // FingerprintKernel of the node; empty where nothing is built yet.
+  // FingerprintKernel of the node; empty if its instruction is not built yet.
   virtual std::string KernelOf(int32_t local) const = 0;
-  // The rule that proposes the node; empty where there is none.
+  // The rule that proposes the node; empty if there is none.
   virtual absl::string_view RuleOf(int32_t local) const = 0;
   // Calls `visit` for each computation of the captured module that the node
-  // calls, directly or from computations that the source adds. Leaves out added
-  // computations in `seen`, and adds those that it goes through.
+  // calls, directly or through computations that the source adds. Skips added
+  // computations in `seen`, and adds the visited ones to it.
   virtual void VisitCalled(
       int32_t local, absl::flat_hash_set<const xla::HloComputation*>* seen,
       absl::FunctionRef<void(const xla::HloComputation*)> visit) const = 0;
-  // Adds the instructions of the node to the module of `result`, and those that
-  // come with it. The nodes that it reads are there.
+  // Adds the instruction of the node to the module of `result`; a proposal adds
+  // those of all its nodes. The operands must be built.
   virtual absl::Status Build(int32_t local, Materializer* result) const = 0;
 
-  // The module that the pass left, or null: only an XLA pass that ran leaves
-  // one. Every indivisible source has it.
+  // The module after the XLA pass; null for a candidate pass.
   virtual const xla::HloModule* Result() const = 0;
 
  protected:
@@ -140,7 +140,7 @@ class RewriteSource {
   void set_indivisible_reason(std::string reason) {
     indivisible_reason_ = std::move(reason);
   }
-  // Number of the node `local`, and of the first one.
+  // The number of the node `local` in the node table.
   int32_t NodeAt(int32_t local) const { return first_node_ + local; }
   void set_first_node(int32_t node) { first_node_ = node; }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Uses of a value: what rewrites are told apart by.
+// Uses of values, by which rewrites are identified.
 #pragma once
 
 #include <cstdint>

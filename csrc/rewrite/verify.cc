@@ -44,7 +44,7 @@ double Distance(const T& a, const T& b) {
   } else {
     distance = std::abs(static_cast<double>(a) - static_cast<double>(b));
   }
-  // Integers beyond 2^53 may differ and look alike as doubles.
+  // Different integers above 2^53 may be equal as doubles.
   if (distance == 0) return std::numeric_limits<double>::min();
   return std::isnan(distance) ? std::numeric_limits<double>::infinity()
                               : distance;
@@ -80,7 +80,7 @@ void CompareArrays(const xla::LiteralBase& original,
       shape.element_type());
 }
 
-// `is_read` says which elements of a tuple count; empty for all.
+// `is_read`: the elements of a tuple to compare; empty for all.
 void Compare(const xla::LiteralBase& original, const xla::LiteralBase& choice,
              absl::Span<const uint8_t> is_read, ChoiceError* error) {
   xla::ShapeUtil::ForEachSubshape(
@@ -91,9 +91,8 @@ void Compare(const xla::LiteralBase& original, const xla::LiteralBase& choice,
       });
 }
 
-// A rewrite may put anything into tuple elements that nothing reads, as where a
-// loop loses a part of its state: which elements of `call` something reads, or
-// nothing if all may be read.
+// The tuple elements of `call` that have users; empty if all may be read. A
+// rewrite may change elements without users, such as unused loop state.
 std::vector<uint8_t> ReadElements(const xla::HloInstruction& call) {
   std::vector<uint8_t> is_read;
   if (!call.shape().IsTuple() || call.IsRoot()) return is_read;
@@ -105,7 +104,7 @@ std::vector<uint8_t> ReadElements(const xla::HloInstruction& call) {
   return is_read;
 }
 
-// Row-major leaves, as Interpret gives them.
+// Compares row-major leaves from Interpret.
 void CompareOutputs(const xla::Shape& shape,
                     absl::Span<const std::string> outputs,
                     absl::Span<const std::string> other_outputs,
@@ -130,13 +129,13 @@ using ChoiceErrors = std::vector<std::vector<ChoiceError>>;
 absl::StatusOr<std::vector<std::string>> RunGraph(
     const Module& alternatives, absl::Span<const Bytes> inputs,
     ChoiceErrors* errors) {
-  // The evaluator fails CHECKs on what the verifier would find.
+  // The evaluator fails CHECKs on invalid modules.
   HLOENV_RETURN_IF_ERROR(alternatives.Verify());
   HLOENV_ASSIGN_OR_RETURN(Module graph, ForEvaluator(alternatives));
   auto on_custom_call = [&](const xla::HloInstruction* call,
                             absl::Span<const xla::Literal*> operands)
       -> absl::StatusOr<xla::Literal> {
-    // By what the site says, not by address: the evaluator clones computations.
+    // Not by address, because the evaluator clones computations.
     const std::optional<int64_t> alternative = AlternativeOf(*call);
     if (!alternative.has_value()) {
       return Error(
@@ -183,13 +182,13 @@ absl::StatusOr<ChoiceErrors> VerifyAlternatives(
     for (size_t c = 0; c < errors[a].size(); ++c) {
       std::vector<int64_t> decisions(errors.size(), 0);
       decisions[a] = static_cast<int64_t>(c) + 1;
-      HLOENV_ASSIGN_OR_RETURN(Module whole, capture.Apply(decisions));
-      HLOENV_ASSIGN_OR_RETURN(std::vector<std::string> whole_outputs,
-                              Interpret(whole, inputs));
+      HLOENV_ASSIGN_OR_RETURN(Module result, capture.Apply(decisions));
+      HLOENV_ASSIGN_OR_RETURN(std::vector<std::string> pass_outputs,
+                              Interpret(result, inputs));
       errors[a][c] = ChoiceError();
       errors[a][c].num_evaluations = 1;
       CompareOutputs(capture.module().hlo().result_shape(), outputs,
-                     whole_outputs, &errors[a][c]);
+                     pass_outputs, &errors[a][c]);
     }
   }
   return errors;
@@ -201,8 +200,9 @@ absl::StatusOr<ChoiceErrors> VerifyGraph(const Module& graph,
   ChoiceErrors errors;
   for (const int64_t count : num_choices) {
     if (count < 2) {
-      return Error(kArgumentError,
-                   absl::StrCat("an alternative has ", count, " choices"));
+      return Error(
+          kArgumentError,
+          absl::StrCat("an alternative must have >= 2 choices, got ", count));
     }
     errors.emplace_back(count - 1);
   }
@@ -225,7 +225,7 @@ absl::StatusOr<std::vector<ChoiceError>> MeasureRounding(
   for (size_t i = 0; i < alternatives.size(); ++i) {
     position[alternatives[i]] = i;
   }
-  // Of each alternative, in the order of the run without perturbations.
+  // For each alternative, its values in the run without perturbations.
   std::vector<std::vector<xla::Literal>> originals(alternatives.size());
   std::vector<ChoiceError> moves(alternatives.size());
   for (int run = 0; run <= num_runs; ++run) {
@@ -254,7 +254,7 @@ absl::StatusOr<std::vector<ChoiceError>> MeasureRounding(
     for (size_t i = 0; i < seen.size(); ++i) {
       moves[i].num_evaluations = static_cast<int64_t>(originals[i].size());
       if (seen[i] == originals[i].size()) continue;
-      // Whether or how often it is computed hangs on the last bit.
+      // The number of evaluations is sensitive to 1 ulp.
       moves[i].absolute = std::numeric_limits<double>::infinity();
       moves[i].relative = std::numeric_limits<double>::infinity();
     }

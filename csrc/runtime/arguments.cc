@@ -97,8 +97,8 @@ class BoundFinder {
     }
   }
 
-  // One bound for all index components, since one array holds them: the largest
-  // that suits each.
+  // One bound for all index components, because one array holds them: the
+  // smallest bound of any component.
   template <typename Dimensions, typename Largest>
   void VisitIndices(const HloInstruction& instruction, int64_t indices,
                     const Dimensions& dimensions, Largest largest) {
@@ -109,7 +109,8 @@ class BoundFinder {
     if (dimensions.size() > 0) Bound({instruction.operand(indices), {}}, bound);
   }
 
-  // The length that an iota counts to, behind reshapes and broadcasts.
+  // The size of the iota dimension, if `instruction` is a reshaped, broadcast
+  // or converted iota.
   static std::optional<int64_t> IotaSize(const HloInstruction* instruction) {
     while (instruction->opcode() == HloOpcode::kReshape ||
            instruction->opcode() == HloOpcode::kBroadcast ||
@@ -121,8 +122,8 @@ class BoundFinder {
     return iota->shape().dimensions(iota->iota_dimension());
   }
 
-  // Follows `value` back to the leaves that it is made from, through what keeps
-  // values as they are or nearly so.
+  // Applies `bound` to the leaves that `value` comes from through instructions
+  // that keep values the same or nearly so.
   void Bound(Value value, int64_t bound) {
     bound = std::max<int64_t>(bound, 1);
     absl::flat_hash_set<Value> seen;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What values the inputs of a module may sensibly have.
+// Value ranges of a module's inputs.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@ class HloModule;
 
 namespace hloenv {
 
-// For each flat leaf of the module's inputs, an exclusive upper bound of the
-// values that make sense in it because they index something (gather, scatter,
-// dynamic slices) or are compared with an iota (one-hot labels), as far as that
-// can be followed back to the leaf; none for other leaves. At least 1.
+// For each flat leaf of the module's inputs, an exclusive upper bound (>= 1) of
+// its meaningful values, if they are used as indices (gather, scatter, dynamic
+// slices) or compared with an iota (one-hot labels); none for leaves for which
+// no such use is found.
 std::vector<std::optional<int64_t>> IndexBounds(const xla::HloModule& module);
 
 }  // namespace hloenv

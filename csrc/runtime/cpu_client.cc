@@ -20,16 +20,16 @@
 namespace hloenv {
 namespace {
 
-// XLA compiles on threads of a pool that it makes for its first compile, and
-// would wait for them forever in a process that was forked off after that.
+// XLA creates a thread pool at its first compile. In a process forked after
+// that, the threads do not exist, and a compile would deadlock.
 std::atomic<bool> has_compiled{false};
 std::atomic<bool> lost_compiler_threads{false};
 
-// The pool of IntraOpThreads; a new one is made in a process that was forked
-// off. Guarded by MutexOf(kThreads).
+// The pool of IntraOpThreads; a forked process makes a new one. Guarded by
+// MutexOf(kThreads).
 std::atomic<const Eigen::ThreadPoolDevice*> intra_op_threads{nullptr};
 
-const bool is_told_of_forks = [] {
+const bool has_fork_handler = [] {
   CallInForkedProcesses([] {
     lost_compiler_threads = has_compiled.load();
     intra_op_threads = nullptr;
@@ -45,12 +45,12 @@ absl::Status CheckCompilerThreads() {
         kForkError,
         absl::StrCat(
             "process ", getpid(), " was forked from one in which XLA had ",
-            "compiled: the threads of XLA's compiler do not exist here, and a ",
-            "compile would wait for them forever. Start such processes with ",
+            "compiled: the threads of XLA's compiler do not exist here, so a ",
+            "compile would deadlock. Start such processes with ",
             "multiprocessing.get_context('spawn') or 'forkserver', fork "
             "before ",
-            "the first compile, or leave compiling to hloenv's own child ",
-            "processes (hloenv.measure, hloenv.isolated)"));
+            "the first compile, or compile in hloenv's own child processes ",
+            "(hloenv.measure, hloenv.isolated)"));
   }
   has_compiled = true;
   return absl::OkStatus();

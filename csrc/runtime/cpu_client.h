@@ -14,16 +14,16 @@ class Compiler;
 
 namespace hloenv {
 
-// Before every compile: a ForkError where the threads that XLA compiles on were
-// left behind in a process that this one was forked from.
+// Call before every compile. ForkError if this process was forked after XLA
+// started its compiler threads, which do not exist here.
 absl::Status CheckCompilerThreads();
 
 // XLA's compiler for the host. Lives as long as the process; any thread may
 // compile. Checks XLA_FLAGS first: FlagError.
 absl::StatusOr<xla::Compiler*> CpuCompiler();
 
-// Threads for what one execution does in parallel, as many as the process may
-// use. Lives as long as the process.
+// Thread pool for one execution, with as many threads as the process may use.
+// Lives as long as the process.
 const Eigen::ThreadPoolDevice* IntraOpThreads();
 
 }  // namespace hloenv

@@ -12,8 +12,7 @@
 #include "xla/ffi/api/c_api.h"
 #include "xla/service/custom_call_target_registry.h"
 
-// From xla/ffi/ffi_api.h, which needs MLIR headers that the wheel does not
-// have.
+// From xla/ffi/ffi_api.h, which includes MLIR headers that the wheel lacks.
 namespace xla::ffi {
 struct HandlerRegistration {
   XLA_FFI_Metadata metadata;
@@ -29,8 +28,7 @@ namespace {
 
 constexpr char kPlatform[] = "Host";
 
-// What the CPU backend's emitter handles itself, or what XLA's pipeline takes
-// out before it.
+// Targets that the CPU backend emits, or that XLA's pipeline removes.
 bool IsXlaOwn(absl::string_view target) {
   static constexpr absl::string_view kTargets[] = {
       "AllocateBuffer",
@@ -59,7 +57,7 @@ bool IsRegistered(const std::string& target, bool is_typed) {
          nullptr;
 }
 
-// What a user can do about a target without an implementation.
+// The remedy for a target without an implementation.
 std::string Advice(absl::string_view target) {
   if (target == "hloenv.alternative") {
     return "the module still holds undecided alternatives: apply decisions "
@@ -67,9 +65,9 @@ std::string Advice(absl::string_view target) {
   }
   if (absl::StrContains(target, "python") &&
       absl::StrContains(target, "callback")) {
-    return "it calls back into the Python of the process that lowered the "
-           "module (jax.pure_callback, io_callback or debug.print), which "
-           "cannot run here: lower the function without the callback";
+    return "it calls Python in the process that lowered the module "
+           "(jax.pure_callback, io_callback or debug.print), which is not "
+           "possible here: lower the function without the callback";
   }
   if (target == "LuDecomposition") {
     return "XLA has no expansion for it on the CPU: lower the function for the "
@@ -79,9 +77,8 @@ std::string Advice(absl::string_view target) {
   if (absl::StartsWith(target, "lapack_") ||
       absl::StartsWith(target, "blas_") ||
       absl::StartsWith(target, "cpu_csr_")) {
-    return "jaxlib implements it: install jaxlib (pip install 'hloenv[jax]') "
-           "of "
-           "about the version that lowered the module";
+    return "jaxlib implements it: install jaxlib (pip install 'hloenv[jax]'), "
+           "in a version close to the one that lowered the module";
   }
   return "register an implementation with hloenv.runtime.register_target, or "
          "lower the function without it";
@@ -103,8 +100,7 @@ absl::Status TakeStatus(const XLA_FFI_Api& api, XLA_FFI_Error* error,
   return status;
 }
 
-// What the handler says of itself, above all the version of the FFI's headers
-// that it was built with.
+// The handler's metadata, which hold the FFI version that it was built with.
 absl::StatusOr<XLA_FFI_Metadata> MetadataOf(const XLA_FFI_Api& api,
                                             const FfiHandler& handler) {
   XLA_FFI_Metadata metadata = {};
@@ -120,13 +116,13 @@ absl::StatusOr<XLA_FFI_Metadata> MetadataOf(const XLA_FFI_Api& api,
   frame.api = &api;
   XLA_FFI_Error* error =
       reinterpret_cast<XLA_FFI_Handler*>(handler.execute)(&frame);
-  HLOENV_RETURN_IF_ERROR(TakeStatus(api, error, "it gives no metadata"));
+  HLOENV_RETURN_IF_ERROR(TakeStatus(api, error, "it returned no metadata"));
   return metadata;
 }
 
-// XLA refuses handlers that were built with a later minor version of the FFI
-// than its own. Version 0.3 changed the calls that hold state and nothing else,
-// so a handler without state is the same in 0.2 and 0.3.
+// XLA rejects handlers built with a later minor version of the FFI than its
+// own. Version 0.3 changed only handlers with state, so a handler without state
+// is the same in 0.2 and 0.3.
 bool IsNewerButEqual(const XLA_FFI_Api& api, const XLA_FFI_Metadata& metadata,
                      const FfiHandler& handler) {
   constexpr int kLastEqualMinor = 3;
@@ -141,8 +137,8 @@ bool IsNewerButEqual(const XLA_FFI_Api& api, const XLA_FFI_Metadata& metadata,
          metadata.api_version.minor_version <= kLastEqualMinor;
 }
 
-// Functions that stand in front of such handlers and give the version that XLA
-// knows. A handler is a plain function, so each needs a function of its own.
+// Functions that wrap such handlers and report XLA's own version. A handler is
+// a plain function without state, so each needs a wrapper function of its own.
 class Trampolines {
  public:
   static Trampolines& Get() {
@@ -150,7 +146,8 @@ class Trampolines {
     return *trampolines;
   }
 
-  // The same one for the same handler. ArgumentError when all are taken.
+  // Returns the same trampoline for the same handler. ArgumentError when all
+  // are in use.
   absl::StatusOr<XLA_FFI_Handler*> For(XLA_FFI_Handler* handler) {
     static const auto kFunctions =
         MakeFunctions(std::make_index_sequence<kCount>());
@@ -160,7 +157,7 @@ class Trampolines {
     }
     if (used_ == kCount) {
       return Error(kArgumentError,
-                   absl::StrCat("more than ", kCount,
+                   absl::StrCat("cannot register more than ", kCount,
                                 " FFI handlers of a newer jaxlib"));
     }
     handlers_[used_] = handler;
@@ -189,7 +186,7 @@ class Trampolines {
     return {Call<kIndices>...};
   }
 
-  // Static, because a trampoline knows nothing but its index.
+  // Static, because a trampoline has only its index.
   static XLA_FFI_Handler* handlers_[kCount];
   std::mutex mutex_;
   size_t used_ = 0;
@@ -256,16 +253,16 @@ absl::Status RegisterFfiHandler(absl::string_view name,
   args.bundle.initialize = stage(handler.initialize);
   args.bundle.execute = stage(handler.execute);
   absl::StatusOr<XLA_FFI_Metadata> metadata = MetadataOf(*api, handler);
-  HLOENV_RETURN_IF_ERROR(
-      Annotate(metadata.status(), kArgumentError,
-               absl::StrCat("the FFI handler for '", name, "' is not one")));
+  HLOENV_RETURN_IF_ERROR(Annotate(
+      metadata.status(), kArgumentError,
+      absl::StrCat("the function for '", name, "' is not an FFI handler")));
   if (IsNewerButEqual(*api, *metadata, handler)) {
     HLOENV_ASSIGN_OR_RETURN(args.bundle.execute,
                             Trampolines::Get().For(args.bundle.execute));
   }
   return TakeStatus(
       *api, api->XLA_FFI_Handler_Register(&args),
-      absl::StrCat("XLA does not take the FFI handler for '", name, "'"));
+      absl::StrCat("XLA rejected the FFI handler for '", name, "'"));
 }
 
 absl::Status RegisterUntypedTarget(const std::string& name, void* function) {
@@ -273,7 +270,7 @@ absl::Status RegisterUntypedTarget(const std::string& name, void* function) {
   void* registered = registry->Lookup(name, kPlatform);
   if (registered != nullptr && registered != function) {
     return Error(kArgumentError, absl::StrCat("custom call target '", name,
-                                              "' is registered already, with "
+                                              "' is already registered with "
                                               "another function"));
   }
   if (registered == nullptr) registry->Register(name, function, kPlatform);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Custom calls: who implements them, and a clear error when nobody does.
+// Custom calls: their implementations, and an error where one is missing.
 #pragma once
 
 #include <cstdint>
@@ -19,21 +19,21 @@ namespace hloenv {
 struct CustomCallTarget {
   std::string name;
   bool is_typed = false;  // XLA's typed FFI, else an older calling convention
-  bool is_registered = false;  // somebody implements it on the CPU
+  bool is_registered = false;  // has an implementation on the CPU
   std::string instruction;     // the first that calls it
   int64_t num_calls = 0;
 };
 
-// The targets that live code of `module` calls and that neither XLA's CPU
-// pipeline nor its backend implements by itself, sorted by name.
+// The targets that live instructions of `module` call and that neither XLA's
+// CPU pipeline nor its backend implements, sorted by name.
 std::vector<CustomCallTarget> CustomCallTargets(const xla::HloModule& module);
 
-// CompileError, naming the target and what to do, when the module makes a
-// custom call that has no implementation, or CheckOwnCalls returns an error.
+// CompileError, which names the target and a remedy, when a custom call has no
+// implementation or CheckOwnCalls returns an error.
 absl::Status CheckCustomCalls(const xla::HloModule& module);
 
-// The stages of a typed FFI handler; null where it has none. `execute` is
-// needed.
+// The stages of a typed FFI handler; null for a missing stage. `execute` is
+// required.
 struct FfiHandler {
   void* instantiate = nullptr;
   void* prepare = nullptr;
@@ -41,8 +41,8 @@ struct FfiHandler {
   void* execute = nullptr;
 };
 
-// Registers an XLA_FFI_Handler for the CPU. Registering the same one again does
-// nothing. ArgumentError when XLA refuses it.
+// Registers an XLA_FFI_Handler for the CPU. Registering the same handler again
+// has no effect. ArgumentError when XLA rejects it.
 absl::Status RegisterFfiHandler(absl::string_view name,
                                 const FfiHandler& handler);
 

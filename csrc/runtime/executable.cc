@@ -70,7 +70,7 @@ absl::StatusOr<std::vector<BufferSpec>> SpecsOf(const Shape& shape) {
         status = Error(
             kCompileError,
             absl::StrCat("an input or output has the dynamic shape ",
-                         leaf.ToString(), "; only static shapes can run here"));
+                         leaf.ToString(), "; hloenv runs static shapes only"));
       }
       spec.buffer_bytes = xla::ShapeUtil::ByteSizeOf(leaf);
       if (leaf.has_layout()) {
@@ -115,7 +115,7 @@ struct Executable::State {
   CpuExecutable* cpu = nullptr;
 };
 
-// What one run needs; kept for the next one.
+// The memory of one run; reused by later runs.
 struct Executable::Frame {
   std::vector<xla::MaybeOwningDeviceAddress> table;
   OwnedBuffer scratch;
@@ -153,9 +153,9 @@ absl::StatusOr<std::shared_ptr<Executable>> Executable::Compile(
       compiler->RunBackend(std::move(hlo), /*executor=*/nullptr,
                            xla::Compiler::CompileOptions{});
   if (!compiled.ok()) {
-    return Annotate(
-        compiled.status(), kCompileError,
-        absl::StrCat("XLA's backend refuses module '", module.name(), "'"));
+    return Annotate(compiled.status(), kCompileError,
+                    absl::StrCat("XLA's backend cannot compile module '",
+                                 module.name(), "'"));
   }
   return Wrap(*std::move(compiled));
 }
@@ -176,7 +176,7 @@ absl::StatusOr<std::shared_ptr<Executable>> Executable::Copy() const {
   if (!loaded.ok()) {
     return Annotate(loaded.status(), kCompileError,
                     absl::StrCat("the code of module '", hlo().name(),
-                                 "' cannot be linked once more"));
+                                 "' cannot be linked again"));
   }
   return Wrap(*std::move(loaded));
 }
@@ -195,7 +195,8 @@ absl::StatusOr<std::shared_ptr<Executable>> Executable::Wrap(
   if (executable->state_->cpu == nullptr ||
       !executable->state_->cpu->has_thunks()) {
     return Error(kCompileError,
-                 "XLA's host compiler made no thunks, which hloenv runs");
+                 "XLA's host compiler produced no thunks, but hloenv runs only "
+                 "thunks");
   }
   HLOENV_RETURN_IF_ERROR(executable->PlaceBuffers());
   return executable;
@@ -205,7 +206,7 @@ absl::Status Executable::PlaceBuffers() {
   const xla::BufferAssignment& assignment = state_->cpu->buffer_assignment();
   const xla::HloComputation* entry =
       state_->owner->module().entry_computation();
-  // Which leaf of the inputs an entry parameter's allocation is.
+  // The input leaf of each entry parameter's allocation.
   absl::flat_hash_map<std::pair<int64_t, ShapeIndex>, size_t> input_of;
   for (const HloInstruction* parameter : entry->parameter_instructions()) {
     ForEachLeaf(parameter->shape(), [&](const Shape&, const ShapeIndex& index) {
@@ -216,7 +217,7 @@ absl::Status Executable::PlaceBuffers() {
     for (BufferSpec& spec : specs) inputs_.push_back(std::move(spec));
   }
   input_places_.resize(inputs_.size());
-  // The leaf that each allocation's memory is handed out as; -1 for none.
+  // The output whose memory each allocation uses; -1 for none.
   std::vector<int64_t> output_of(assignment.Allocations().size(), -1);
   HLOENV_RETURN_IF_ERROR(PlaceOutputs(&output_of));
 
@@ -248,7 +249,7 @@ absl::Status Executable::PlaceInput(size_t input,
   place.is_overwritten = output < 0 && !allocation.is_readonly();
   const size_t bytes = StoredBytes(inputs_[input]);
   if (static_cast<size_t>(allocation.size()) > bytes) {
-    return Error(kCompileError, absl::StrCat("XLA wants ", allocation.size(),
+    return Error(kCompileError, absl::StrCat("XLA needs ", allocation.size(),
                                              " bytes for input ", input,
                                              ", which has ", bytes));
   }
@@ -302,7 +303,7 @@ absl::Status Executable::PlaceConstant(size_t output, const ShapeIndex& index) {
       number < cpu.constants().size() &&
       cpu.constants()[number].AsDeviceAddress().opaque() != nullptr;
   if (has_buffer) return absl::OkStatus();
-  // XLA put the constant into the code: take its value from the module.
+  // The constant is part of the code: copy its value from the module.
   const HloInstruction* root =
       state_->owner->module().entry_computation()->root_instruction();
   const auto& values = cpu.buffer_assignment()
@@ -311,9 +312,10 @@ absl::Status Executable::PlaceConstant(size_t output, const ShapeIndex& index) {
                            .values();
   const HloInstruction* source = values.front()->instruction();
   if (source->opcode() != xla::HloOpcode::kConstant) {
-    return Error(kCompileError,
-                 absl::StrCat("output ", output, " is a constant that '",
-                              source->name(), "' does not hold"));
+    return Error(
+        kCompileError,
+        absl::StrCat("output ", output, " is in a constant buffer, but '",
+                     source->name(), "' is not a constant"));
   }
   const auto* data = static_cast<const char*>(
       source->literal().untyped_data(values.front()->index()));
@@ -369,13 +371,13 @@ absl::Status Executable::RunWith(absl::Span<const void* const> inputs,
                                  absl::Span<void* const> outputs,
                                  Execute execute) {
   std::unique_ptr<Frame> frame = AcquireFrame();
-  // Not those of a process that this one was forked from.
+  // Set on every run: a forked process has another pool.
   frame->options.set_intra_op_thread_pool(IntraOpThreads());
   SetOutputs(outputs, frame.get());
   SetInputs(inputs, outputs, frame.get());
   absl::Status status;
   {
-    // As XLA's own runtimes do, so that results do not depend on the caller.
+    // As in XLA's own runtimes, so that results do not depend on the caller.
     tsl::port::ScopedFlushDenormal flush;
     tsl::port::ScopedSetRound round(FE_TONEAREST);
     status = execute(*state_->cpu, frame->options, frame->table);

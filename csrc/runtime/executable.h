@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A compiled module and its runs.
+// Compiles modules with XLA's CPU backend and runs them.
 #pragma once
 
 #include <cstddef>
@@ -32,15 +32,16 @@ namespace hloenv {
 // XLA's generated code may assume this alignment of every buffer.
 inline constexpr size_t kBufferAlignment = 64;
 
-// One flat leaf of the inputs or outputs as the caller holds it: elements in
-// the order of `array.layout`, each at least a byte.
+// One flat leaf of the inputs or outputs in the caller's memory: elements in
+// the order of `array.layout`, each at least one byte.
 struct BufferSpec {
   ArraySpec array;
-  // What the caller has to provide; an output's memory may be larger than the
+  // Size that the caller must allocate; for an output it may be larger than the
   // array. 0 for tokens.
   size_t buffer_bytes = 0;
   bool is_token = false;
-  // 1, 2 or 4 when XLA puts several elements into a byte, else 0. Runs convert.
+  // 1, 2 or 4 when XLA packs several elements into a byte, else 0. Run packs
+  // and unpacks.
   int packed_bits = 0;
 };
 
@@ -53,16 +54,16 @@ struct FreeDeleter {
 };
 using OwnedBuffer = std::unique_ptr<void, FreeDeleter>;
 
-// A module that XLA's backend has compiled. Any number of threads may run it at
-// the same time.
+// A module compiled by XLA's backend. Any number of threads may run it at the
+// same time.
 class Executable {
  public:
-  // Compiles `module` as it is: no pass of XLA's pipeline runs, so it has to be
-  // the output of one. Errors: CompileError for what can be seen beforehand
-  // (custom calls that nobody implements, dynamic shapes, several devices) and
-  // for what XLA refuses. XLA does not refuse every module that is not legal
-  // for its backend: some end the process, so compile what is not known to be
-  // legal in a child process first.
+  // Compiles `module` without running XLA's pipeline, so `module` must be the
+  // output of one. Errors: CompileError for unsupported modules (custom calls
+  // without implementation, dynamic shapes, several devices) and for errors of
+  // XLA's backend. Some modules that are not legal for the backend fail a CHECK
+  // and end the process, so compile modules not known to be legal in a child
+  // process first.
   static absl::StatusOr<std::shared_ptr<Executable>> Compile(
       const Module& module);
 
@@ -74,15 +75,15 @@ class Executable {
   const std::vector<BufferSpec>& outputs() const { return outputs_; }
   int64_t temp_bytes() const { return static_cast<int64_t>(scratch_bytes_); }
 
-  // One run. `inputs` and `outputs` hold one pointer for each spec, null for
-  // tokens. An input of `buffer_bytes` bytes is only read, and is used in place
-  // when it has kBufferAlignment, else copied. Outputs are memory from
-  // AllocateBuffer(buffer_bytes), which no input shares. Errors: ExecuteError.
+  // Runs the module once. `inputs` and `outputs` hold one pointer for each
+  // spec, null for tokens. An input of `buffer_bytes` bytes is not written, and
+  // is copied unless it has kBufferAlignment. Outputs are memory from
+  // AllocateBuffer(buffer_bytes) that no input shares. Errors: ExecuteError.
   absl::Status Run(absl::Span<const void* const> inputs,
                    absl::Span<void* const> outputs);
 
-  // The same with `execute` in the place of XLA's execution: it gets the
-  // buffer of each allocation.
+  // As Run, but calls `execute` with the buffer of each allocation instead of
+  // XLA's ExecuteThunks.
   using Execute = absl::FunctionRef<absl::Status(
       xla::cpu::CpuExecutable& executable,
       const xla::ExecutableRunOptions& options,
@@ -90,13 +91,13 @@ class Executable {
   absl::Status RunWith(absl::Span<const void* const> inputs,
                        absl::Span<void* const> outputs, Execute execute);
 
-  // The same code once more, linked at another address. Where code lies changes
-  // how fast it runs, so timings that matter are spread over several copies.
-  // Much cheaper than to compile. Errors: CompileError.
+  // Links the same code at another address. The address affects the speed, so
+  // accurate timings use several copies. Much cheaper than a compile. Errors:
+  // CompileError.
   absl::StatusOr<std::shared_ptr<Executable>> Copy() const;
 
-  // Of the entry and the computations of loops, branches and calls, how many
-  // have steps that XLA's executor takes for a graph.
+  // The number of thunk sequences (of the entry and of the computations of
+  // loops, branches and calls) that ThunkExecutor runs as a dataflow graph.
   int64_t NumGraphs() const;
 
   // The module as XLA's backend compiled it.
@@ -110,25 +111,25 @@ class Executable {
   static absl::StatusOr<std::shared_ptr<Executable>> Wrap(
       std::unique_ptr<xla::Executable> compiled);
 
-  // Where XLA's allocations live during a run; fills all members below. Errors:
+  // Assigns memory to XLA's allocations; fills all members below. Errors:
   // CompileError.
   absl::Status PlaceBuffers();
-  // `output` is the one whose memory `allocation` is, or -1.
+  // `output` is the output whose memory `allocation` uses, or -1.
   absl::Status PlaceInput(size_t input, const xla::BufferAllocation& allocation,
                           int64_t output);
-  // Notes in `output_of`, by allocation, which output its memory is.
+  // Stores in `output_of`, by allocation, the output whose memory it uses.
   absl::Status PlaceOutputs(std::vector<int64_t>* output_of);
-  // The output at `index` of the result, whose allocation is a constant.
+  // For the output at `index` of the result, whose allocation is a constant.
   absl::Status PlaceConstant(size_t output, const xla::ShapeIndex& index);
 
   std::unique_ptr<Frame> AcquireFrame();
   void ReleaseFrame(std::unique_ptr<Frame> frame);
 
-  // The steps of a run around XLA's execution.
+  // Run before and after XLA's execution.
   void SetOutputs(absl::Span<void* const> outputs, Frame* frame) const;
   void SetInputs(absl::Span<const void* const> inputs,
                  absl::Span<void* const> outputs, Frame* frame) const;
-  // Memory that XLA may write to, and elements packed as it stores them.
+  // A copy that XLA may write to, with elements packed as XLA stores them.
   const void* CopyInput(size_t input, const void* memory, Frame* frame) const;
   void CopyOutputs(const Frame& frame, absl::Span<void* const> outputs) const;
 
@@ -138,23 +139,23 @@ class Executable {
   std::vector<BufferSpec> inputs_;
   std::vector<BufferSpec> outputs_;
 
-  // Where an allocation of XLA's buffer assignment lives during a run.
+  // The memory of each input, output and temporary allocation during a run.
   struct InputPlace {
     int64_t allocation = -1;  // -1: XLA has no buffer for it
-    // The output whose memory serves as this input's, because XLA writes the
-    // one over the other; -1 when XLA only reads the input.
+    // The output whose memory this input uses, because XLA writes that output
+    // in place of the input; -1 if there is none.
     int64_t output = -1;
-    // XLA writes over the input, but no output lives there.
+    // XLA overwrites the input, but not with an output.
     bool is_overwritten = false;
   };
   struct OutputPlace {
     int64_t allocation = -1;
     size_t offset = 0;
     size_t bytes = 0;  // as XLA stores it
-    // XLA writes straight into the output's memory; else the value is copied
-    // out after the run (constants, parameters, the same value twice).
+    // XLA writes directly to the output's memory; else the value is copied
+    // after the run (constants, parameters, the same value twice).
     bool is_direct = false;
-    std::vector<char> constant;  // the value, where XLA gives it no buffer
+    std::vector<char> constant;  // the value, if XLA gives it no buffer
   };
   std::vector<InputPlace> input_places_;
   std::vector<OutputPlace> output_places_;

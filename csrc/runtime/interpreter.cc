@@ -38,7 +38,7 @@ absl::Status FillLeaves(absl::Span<const Bytes> inputs, size_t* next,
         if (*next >= inputs.size()) {
           status = Error(kArgumentError,
                          absl::StrCat("the module takes more than the ",
-                                      inputs.size(), " arrays given"));
+                                      inputs.size(), " given arrays"));
           return;
         }
         const Bytes bytes = inputs[(*next)++];
@@ -56,7 +56,7 @@ absl::Status FillLeaves(absl::Span<const Bytes> inputs, size_t* next,
   return status;
 }
 
-// Row-major.
+// The arguments as row-major literals.
 absl::StatusOr<std::vector<xla::Literal>> MakeArguments(
     const Module& module, absl::Span<const Bytes> inputs) {
   std::vector<xla::Literal> literals;
@@ -66,7 +66,8 @@ absl::StatusOr<std::vector<xla::Literal>> MakeArguments(
     absl::StatusOr<xla::Literal> made =
         xla::Literal::Make(RowMajor(parameter->shape()));
     if (!made.ok()) {
-      return Annotate(made.status(), kExecuteError, "no room for an argument");
+      return Annotate(made.status(), kExecuteError,
+                      "cannot allocate an argument");
     }
     literals.push_back(*std::move(made));
     HLOENV_RETURN_IF_ERROR(FillLeaves(inputs, &next, &literals.back()));
@@ -100,8 +101,8 @@ absl::StatusOr<xla::Literal> Evaluate(const Module& module,
   return evaluator.Evaluate(*entry, arguments);
 }
 
-// Fusions that hold batched gathers or scatters become calls: XLA's expanders
-// do not look into fusions.
+// Replaces fusions that contain batched gathers or scatters with calls, because
+// XLA's expanders skip fusion computations.
 absl::Status OpenFusions(xla::HloModule* module) {
   for (xla::HloComputation* computation : module->MakeComputationPostOrder()) {
     for (xla::HloInstruction* fusion :
@@ -123,9 +124,10 @@ bool Contains(const xla::HloModule& module, xla::HloOpcode opcode) {
                                                  {opcode});
 }
 
-// A copy whose arrays are all row-major. The evaluator moves values by their
-// indices, so layouts change none of them where no bitcast reads the bytes; but
-// it refuses to call a computation with an argument of another layout.
+// A copy whose arrays are all row-major. The evaluator reports an error when an
+// argument of a called computation has another layout than its parameter. It
+// moves values by index, so layouts do not affect values unless an instruction
+// depends on the bytes (DependsOnLayouts).
 Module WithRowMajorArrays(const Module& module) {
   std::unique_ptr<xla::HloModule> clone = module.CloneHlo();
   for (xla::HloComputation* computation : clone->computations()) {
@@ -161,8 +163,8 @@ absl::StatusOr<Module> ForEvaluator(const Module& module) {
     if (!changed.ok()) {
       return Annotate(changed.status(), kExecuteError,
                       absl::StrCat("XLA's ", pass->name(),
-                                   " fails, without "
-                                   "which its evaluator cannot run this"));
+                                   " failed, and its evaluator cannot run the "
+                                   "module without it"));
     }
   }
   return Module(std::move(clone));
@@ -176,8 +178,8 @@ absl::StatusOr<std::vector<std::string>> Interpret(
                           MakeArguments(module, inputs));
   absl::StatusOr<xla::Literal> result =
       Evaluate(module, arguments, on_custom_call, /*use_fast_path=*/true);
-  // The fast path of dot may give its result in another layout, which a
-  // computation that is called with it then refuses; so does a transpose.
+  // The fast path of dot, and transpose, may return another layout than their
+  // shape says; passing that result to a called computation is an error.
   if (!result.ok()) {
     result = Evaluate(module, arguments, on_custom_call,
                       /*use_fast_path=*/false);

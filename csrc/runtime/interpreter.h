@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a module in XLA's evaluator, exactly as written: no pass and no code
-// generation, so nothing repeats or undoes a decision. Slow.
+// Runs a module in XLA's evaluator: without passes and code generation, so
+// nothing repeats or undoes a decision. Slow.
 #pragma once
 
 #include <cstdint>
@@ -22,24 +22,23 @@ namespace hloenv {
 // The bytes of one array, row-major.
 using Bytes = absl::Span<const uint8_t>;
 
-// Called for every custom call with its operands; returns its value. May be
-// called many times for one instruction, inside loops.
+// Called for every custom call with its operands; returns its value. Called
+// many times for an instruction inside a loop.
 using OnCustomCall = std::function<absl::StatusOr<xla::Literal>(
     const xla::HloInstruction*, absl::Span<const xla::Literal*>)>;
 
-// One array for each flat leaf of the inputs; one for each of the outputs.
-// ArgumentError when the number or a size is wrong, ExecuteError when the
-// evaluator does not know an instruction, custom calls without `on_custom_call`
-// among them.
+// Takes one array for each flat leaf of the inputs and returns one for each of
+// the outputs. ArgumentError when the number or a size is wrong, ExecuteError
+// when the evaluator does not support an instruction (custom calls need
+// `on_custom_call`).
 absl::StatusOr<std::vector<std::string>> Interpret(
     const Module& module, absl::Span<const Bytes> inputs,
     OnCustomCall on_custom_call = nullptr);
 
-// `module` as XLA's evaluator can run it, or itself. The evaluator ignores the
-// batching dimensions of gather and scatter and gives wrong values without a
-// word, and knows no Cholesky decompositions and triangular solves, so all of
-// those are written out first. Interpret does so too; a caller needs this where
-// it has to know the instructions that are run.
+// Expands instructions of `module` that XLA's evaluator does not support:
+// batching dimensions of gather and scatter, which the evaluator silently
+// ignores, Cholesky decompositions and triangular solves. Interpret calls this
+// itself; call it to get the instructions that Interpret runs.
 absl::StatusOr<Module> ForEvaluator(const Module& module);
 
 }  // namespace hloenv

@@ -166,7 +166,7 @@ double KernelGraph::DurationNs(int64_t computation,
     waits_for[i] = nodes[i].num_predecessors;
     if (waits_for[i] == 0) ready.push_back(static_cast<int64_t>(i));
   }
-  using Running = std::pair<double, int64_t>;  // until when, which
+  using Running = std::pair<double, int64_t>;  // end, node
   std::priority_queue<Running, std::vector<Running>, std::greater<>> running;
   double now_ns = 0;
   auto finish = [&](int64_t node) {
@@ -209,7 +209,7 @@ Module KernelGraph::Extract(absl::Span<const int64_t> kernels) const {
   for (int64_t kernel : kernels) {
     const HloInstruction* original = examples_[kernel];
     std::vector<HloInstruction*> operands;
-    std::vector<int64_t> parameters;  // the number of each operand; -1 if none
+    std::vector<int64_t> parameters;  // number of each operand; -1 if none
     for (int64_t i = 0; i < original->operand_count(); ++i) {
       const HloInstruction* operand = original->operand(i);
       const int64_t first = original->operand_index(operand);
@@ -231,7 +231,7 @@ Module KernelGraph::Extract(absl::Span<const int64_t> kernels) const {
     }
     outputs.push_back(builder.AddInstruction(
         original->CloneWithNewOperands(original->shape(), operands, &context)));
-    // XLA writes these over an operand; without the alias it would copy first.
+    // XLA runs these in place; without the alias it would insert a copy.
     for (const auto& [operand, output] :
          xla::HloDataflowAnalysis::GetInPlaceInputOutputPairs(original)) {
       if (parameters[operand.operand_number] < 0) continue;
@@ -244,7 +244,7 @@ Module KernelGraph::Extract(absl::Span<const int64_t> kernels) const {
   builder.AddInstruction(HloInstruction::CreateTuple(outputs));
   module->AddEntryComputationWithLayouts(builder.Build());
   for (const Alias& alias : aliases) {
-    // Two outputs may not share one operand; the first has it.
+    // Two outputs cannot alias one operand; keep the first alias.
     xla::HloInputOutputAliasConfig& config =
         module->input_output_alias_config();
     if (config.ParameterHasAlias(alias.parameter, alias.index) ||

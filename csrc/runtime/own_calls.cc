@@ -7,25 +7,25 @@
 namespace hloenv {
 namespace {
 
-// Reasons are static strings; null where there is none.
-using Why = const char*;
+// A static string that describes the error; null for none.
+using Reason = const char*;
 using Call = xla::HloInstruction;
 
 bool IsMatrix(const xla::Shape& shape) {
   return shape.IsArray() && shape.dimensions().size() >= 2;
 }
 
-Why CheckOneOperand(const Call& call) {
+Reason CheckOneOperand(const Call& call) {
   return call.operand_count() == 1 ? nullptr : "it takes one operand";
 }
 
-Why CheckOneMatrix(const Call& call) {
+Reason CheckOneMatrix(const Call& call) {
   return call.operand_count() == 1 && IsMatrix(call.operand(0)->shape())
              ? nullptr
              : "it takes one array of two or more dimensions";
 }
 
-Why CheckReflectors(const Call& call) {
+Reason CheckReflectors(const Call& call) {
   return call.operand_count() == 2 && IsMatrix(call.operand(0)->shape()) &&
                  call.operand(1)->shape().IsArray() &&
                  call.operand(1)->shape().dimensions().size() + 1 ==
@@ -35,7 +35,7 @@ Why CheckReflectors(const Call& call) {
 }
 
 // (f32[n]) or (f32[b,n]) to (f32[k], s32[k]) or (f32[b,k], s32[b,k]).
-Why CheckTopK(const Call& call) {
+Reason CheckTopK(const Call& call) {
   if (call.operand_count() != 1) return "it takes one operand";
   const xla::Shape& input = call.operand(0)->shape();
   if (!input.IsArray() || input.element_type() != xla::F32 ||
@@ -62,7 +62,7 @@ Why CheckTopK(const Call& call) {
   return nullptr;
 }
 
-Why CheckSliceToDynamic(const Call& call) {
+Reason CheckSliceToDynamic(const Call& call) {
   const xla::Shape& result = call.shape();
   if (!result.IsArray() || !result.is_dynamic()) {
     return "its result is an array with a dynamic dimension";
@@ -86,7 +86,7 @@ Why CheckSliceToDynamic(const Call& call) {
   return nullptr;
 }
 
-Why CheckPadToStatic(const Call& call) {
+Reason CheckPadToStatic(const Call& call) {
   if (call.operand_count() != 1 || !call.operand(0)->shape().IsArray()) {
     return "it takes one array";
   }
@@ -97,10 +97,10 @@ Why CheckPadToStatic(const Call& call) {
              : "its result is an array and the size of each dimension";
 }
 
-Why CheckCall(const Call& call, absl::string_view target) {
+Reason CheckCall(const Call& call, absl::string_view target) {
   static constexpr struct {
     absl::string_view target;
-    Why (*check)(const Call&);
+    Reason (*check)(const Call&);
   } kChecks[] = {
       {"Eigh", CheckOneMatrix},
       {"PadToStatic", CheckPadToStatic},
@@ -153,11 +153,11 @@ absl::Status CheckOwnCalls(const xla::HloModule& module) {
       CheckNotOpaque(module.entry_computation()->root_instruction()->shape()));
   return ForEachCustomCall(
       module, [](const Call& call, const std::string& target) {
-        const Why why = CheckCall(call, target);
-        if (why == nullptr) return absl::OkStatus();
+        const Reason reason = CheckCall(call, target);
+        if (reason == nullptr) return absl::OkStatus();
         return Error(kCompileError, absl::StrCat("custom call '", call.name(),
                                                  "' of XLA's own target '",
-                                                 target, "': ", why));
+                                                 target, "': ", reason));
       });
 }
 
@@ -168,8 +168,8 @@ absl::Status CheckNoOneDnn(const xla::HloModule& module) {
         return Error(
             kCompileError,
             absl::StrCat("custom call '", call.name(), "' of '", target,
-                         "' is what XLA's own passes make: a module with it is "
-                         "the end of XLA's pipeline, so compile it with "
+                         "' is made by XLA's own passes, so XLA's pipeline has "
+                         "already run on this module: compile it with "
                          "finish='none'"));
       });
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What XLA's CPU compiler takes for granted of its input and ends the process
-// over, though its verifier passes it.
+// Checks for modules that XLA's verifier accepts but on which its CPU compiler
+// fails a CHECK.
 #pragma once
 
 #include "absl/status/status.h"
@@ -14,11 +14,12 @@ namespace hloenv {
 // CompileError where
 // * an input or output is opaque;
 // * a custom call of one of XLA's own targets (TopK, SliceToDynamic, Sharding,
-//   Qr, ...) has other operands or another result than XLA gives it.
+//   Qr, ...) has operands or a result that XLA does not support.
 absl::Status CheckOwnCalls(const xla::HloModule& module);
 
-// CompileError where the module calls oneDNN, which only XLA's own passes do,
-// with a configuration that nothing checks: for modules that no pass has seen.
+// CompileError where the module calls oneDNN. Only XLA's passes make these
+// calls, and nothing checks their configuration, so call this for modules on
+// which XLA's pipeline has not run.
 absl::Status CheckNoOneDnn(const xla::HloModule& module);
 
 }  // namespace hloenv

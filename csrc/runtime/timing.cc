@@ -50,7 +50,7 @@ double Nanoseconds(Clock::duration duration) {
       std::chrono::duration_cast<std::chrono::nanoseconds>(duration).count());
 }
 
-// What two looks at the clock cost by themselves, in ns.
+// Duration of two clock reads, in ns.
 double ClockCost() {
   static const double cost = [] {
     double least = 1e9;
@@ -63,7 +63,7 @@ double ClockCost() {
   return cost;
 }
 
-// YNNPACK's pool over the same threads. Lives as long as the process, as those.
+// YNNPACK's pool over the intra-op threads. Lives as long as the process.
 absl::StatusOr<Thunk::YnnParams*> YnnThreads(
     const xla::ExecutableRunOptions& options) {
   using Key = const Eigen::ThreadPoolDevice*;
@@ -80,9 +80,9 @@ absl::StatusOr<Thunk::YnnParams*> YnnThreads(
   return made.get();
 }
 
-// The memory that a step both reads and writes, as an elementwise kernel does
-// whose result takes the place of an operand: a second run would read what the
-// first has written.
+// Saves the memory that a thunk both reads and writes (such as an elementwise
+// kernel that reuses an operand's buffer), because a second run would read the
+// results of the first.
 class Overwritten {
  public:
   Overwritten(const Thunk& thunk,
@@ -116,8 +116,8 @@ class Overwritten {
   std::vector<std::pair<char*, std::string>> saved_;
 };
 
-// Whether a second run from the same memory takes as long as the first: the
-// others are loops, or run code that is not XLA's.
+// Whether a second run on the same memory does the same work. Other kinds are
+// loops, or run code that is not XLA's.
 bool IsRepeatable(Thunk::Kind kind) {
   switch (kind) {
     case Thunk::Kind::kConvolution:
@@ -223,8 +223,8 @@ absl::StatusOr<StepTimes> TimeSteps(Executable& executable,
           return RunSteps(cpu, options, buffers, is_warm,
                           round < 0 ? &ignored : &times.durations_ns);
         }));
-    // A run of its own, which starts from the inputs again: the steps may have
-    // written over them.
+    // A separate run, which sets the inputs again: the thunks may have
+    // overwritten them.
     HLOENV_RETURN_IF_ERROR(executable.RunWith(
         inputs, outputs.pointers(),
         [&](CpuExecutable& cpu, const xla::ExecutableRunOptions& options,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of a process in which threads are still inside XLA.
+// Process exit while threads are inside XLA.
 //
 // Python does not wait for its daemon threads. exit() then destroys the static
 // objects of XLA and LLVM while such a thread works with them.
@@ -7,8 +7,8 @@
 
 namespace hloenv {
 
-// While one lives, its thread may be inside XLA and does not hold the GIL.
-// Nests.
+// While this object exists, its thread may be inside XLA and does not hold the
+// GIL. Nests.
 class NativeScope {
  public:
   NativeScope();

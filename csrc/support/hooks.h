@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Puts functions of ours in front of functions that libtensorflow exports.
+// Hooks functions that libtensorflow exports.
 //
 // Calls inside the library go through its procedure linkage table, so writing
 // another address into the library's own GOT entry redirects every one of them.
-// A hook only observes unless a scope (thread-local) says otherwise, so other
-// users of the library in the process see no difference; but for one that mends
-// what would end the process (workarounds/parameter_removal.h).
+// Hooks change nothing unless a thread-local scope is active, so other users of
+// the library in the process are not affected; except for the workaround for a
+// crash in workarounds/parameter_removal.h.
 #pragma once
 
 #include <atomic>

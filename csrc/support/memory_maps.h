@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory maps that the system allows a process.
+// The limit on the memory maps of a process.
 #pragma once
 
 #include "absl/status/status.h"
 
 namespace hloenv {
 
-// An error where so few are left that loading compiled code may fail, on which
-// LLVM ends the process. Each executable takes a few for each of its kernels.
+// An error if so few maps are left that loading compiled code may fail, which
+// makes LLVM end the process. An executable needs a few maps per kernel.
 absl::Status CheckMemoryMapsLeft();
 
 }  // namespace hloenv

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names as people write them, for suggestions.
+// Comparison of names, for suggestions.
 #pragma once
 
 #include <cstddef>

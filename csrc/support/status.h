@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Statuses that know which Python exception they become.
+// Statuses that carry the name of a Python exception class.
 #pragma once
 
 #include "absl/status/status.h"

@@ -73,9 +73,9 @@ absl::Status CheckNotForkedInXla() {
       kForkError,
       absl::StrCat(
           "process ", getpid(), " was forked from one in which another thread ",
-          "was at work in XLA: the locks that it held are never released "
-          "here, ",
-          "and XLA would wait for them forever. Start such processes with ",
+          "was inside XLA: the locks that it held are never released here, "
+          "so XLA would deadlock. ",
+          "Start such processes with ",
           "multiprocessing.get_context('spawn') or 'forkserver', or fork "
           "while ",
           "no other thread calls hloenv"));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A thread's work inside XLA: without log lines on stderr, and known to a
-// process that is forked off meanwhile.
+// Marks calls into XLA: suppresses XLA's log lines, and lets forked processes
+// detect them.
 #pragma once
 
 #include "absl/status/status.h"
@@ -10,10 +10,9 @@ namespace hloenv {
 // Whether an XlaScope holds the logs back; off at first.
 void SetQuiet(bool is_quiet);
 
-// While one lives, its thread may hold locks of XLA's, and XLA logs FATAL lines
-// only. The level is the process's, so what TensorFlow logs meanwhile in
-// another thread is dropped too; between calls of hloenv it is as the process
-// set it. Any thread, nested or not.
+// While this object exists, its thread may hold XLA's locks, and XLA logs FATAL
+// lines only. The log level is global, so TensorFlow's log lines of other
+// threads are dropped too; it is restored afterwards. Any thread; nests.
 class XlaScope {
  public:
   XlaScope();
@@ -25,8 +24,8 @@ class XlaScope {
   bool is_quiet_;
 };
 
-// ForkError in a process that was forked off while another thread was in an
-// XlaScope: XLA would wait forever for the locks that this thread held.
+// ForkError in a process that was forked while another thread was in an
+// XlaScope: locks that the other thread held are never released.
 absl::Status CheckNotForkedInXla();
 
 }  // namespace hloenv

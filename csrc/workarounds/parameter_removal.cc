@@ -16,8 +16,8 @@ using Cleanup = std::optional<absl::FunctionRef<void(HloInstruction*)>>;
 using Callers = std::optional<
     absl::FunctionRef<std::vector<HloInstruction*>(const HloComputation*)>>;
 
-// Calls of RemoveInstructionAndUnusedOperands on the stack. Whoever else
-// removes a parameter puts the caller right in other ways.
+// Calls of RemoveInstructionAndUnusedOperands on the stack. Other code that
+// removes parameters updates the callers itself.
 thread_local int removals = 0;
 
 // Whether XLA takes operands off such a caller.

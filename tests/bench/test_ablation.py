@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ablation of single decisions."""
+"""Single-decision ablation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ENTRY e {
 
 
 @pytest.mark.compile
-def test_an_oracle_tries_every_single_decision() -> None:
+def test_ablation_evaluates_every_single_decision() -> None:
     module = hloenv.HloModule.from_text(_MODULE)
     with KernelCache() as cache:
         ablation = ablate(module, get_space("simplify-and-fusion"), cache)

@@ -71,7 +71,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     return Store()
 
 
-def test_names_of_contestants_are_checked():
+def test_method_names_are_checked():
     names = {*HEURISTICS, *SEARCHES, *BASELINE_METHODS}
     assert {as_method(each).name for each in names} == names
     assert as_method("live/random").is_random
@@ -104,7 +104,7 @@ def test_xla_against_itself_is_the_same_module_in_every_space(store):
 
 
 @pytest.mark.compile
-def test_what_differs_is_timed_and_compared(store):
+def test_different_modules_are_timed_and_compared(store):
     names = ("live-fusion/keep-original", "fusion/keep-original", "fusion/random")
     rows = run([entry()], plan(*names, seeds=(0, 1)), store)
     assert [(row.method, row.seed) for row in rows if "random" in row.method]
@@ -136,7 +136,7 @@ def test_searches_report_a_fresh_measurement_or_xla(store):
 
 
 @pytest.mark.compile
-def test_what_was_played_is_not_played_again(store, monkeypatch):
+def test_stored_games_are_not_played_again(store, monkeypatch):
     first = run([entry()], plan("fusion/keep-original", "live/accept-all"), store)
     monkeypatch.setattr("hloenv.bench.runner.Job", None)
     again = run([entry()], plan("fusion/keep-original", "live/accept-all"), store)
@@ -144,7 +144,7 @@ def test_what_was_played_is_not_played_again(store, monkeypatch):
 
 
 @pytest.mark.compile
-def test_a_module_that_kills_is_an_error_and_the_others_go_on(store):
+def test_a_crashing_module_is_an_error_and_others_continue(store):
     entries = [entry(KILLERS["reduce of a tuple"], "tests/killer"), entry()]
     rows = run(entries, plan("fusion/xla", "live/accept-all"), store)
     assert [row.module for row in rows] == ["tests/killer"] * 2 + ["tests/sums"] * 2
@@ -189,7 +189,7 @@ def test_standings_are_geometric_means_over_modules():
     assert geometric_mean([2.0, 8.0]) == pytest.approx(4.0)
 
 
-def test_who_breaks_modules_gains_nothing_by_it():
+def test_failures_do_not_improve_the_score():
     rows = rows_of("fusion/breaks", 2.0, 2.0, 2.0) + rows_of(
         "fusion/good", 1.5, 1.5, 1.5
     )

@@ -124,7 +124,7 @@ def test_real_extents_are_reported_apart():
     assert (small[0][4], real[0][4]) == ("2.000", "8.000")
 
 
-def test_baselines_stand_beside_policies_and_searches():
+def test_baselines_are_listed_with_policies_and_searches():
     rows = [
         row("a", 2.0, "r", "a"),
         row("a", 3.0, "r", "a", method="all/search:evolve"),
@@ -138,14 +138,14 @@ def test_baselines_stand_beside_policies_and_searches():
     assert [line.split(":")[0] for line in report.largest_wins(rows)] == ["a"]
 
 
-def test_a_report_says_which_code_made_its_rows_and_what_was_kept():
+def test_a_report_names_the_version_of_its_rows():
     rows = [
         row("a", 2.0, "r", "a", commit="c1", version="v1", measured_at=100.0),
         row("b", 2.0, "r", "b", commit="c1+changes", version="v1", measured_at=300.0),
     ]
     facts = report.provenance(rows, started=200.0)
     assert "c1+changes" in facts["rows made by"]
-    assert "Several commits, the same sources" in facts["rows made by"]
+    assert "Several commits with the same sources" in facts["rows made by"]
     assert facts["from the store"].startswith("1 of 2 rows were measured before")
     assert "1970-01-01 00:01 UTC" in facts["from the store"]
     fresh = report.provenance(rows[:1], started=50.0)
@@ -228,10 +228,10 @@ def test_distances_from_the_peak_add_up():
     ]
     columns, cells = profile_table(profiles, {"a": 2e6, "b": 6e6, "c": 1.0}, rates)
     lines = {line[0]: dict(zip(columns, line, strict=True)) for line in cells}
-    assert set(lines) == {"all, one after the other", "a", "b"}
+    assert set(lines) == {"all, in sequence", "a", "b"}
     assert lines["a"]["of peak"] == "50%"
-    assert lines["a"]["times the floor"] == "2.0"
-    assert lines["b"]["times the floor"] == "6.0"
-    whole = lines["all, one after the other"]
+    assert lines["a"]["over lower bound"] == "2.0"
+    assert lines["b"]["over lower bound"] == "6.0"
+    whole = lines["all, in sequence"]
     assert (whole["dot"], whole["reduce"]) == ("25%", "75%")
-    assert whole["times the floor"] == "4.0"
+    assert whole["over lower bound"] == "4.0"

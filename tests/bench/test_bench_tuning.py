@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""scripts/tune_rules.py: constants are set on train and chosen on validation."""
+"""scripts/tune_rules.py: constants are tuned on train and selected on validation."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ class Scores:
     means: dict[str, dict[float, float]]
     asked: dict[str, list[float]] = field(default_factory=dict)
 
-    def scores(self, split, constant, tried):
-        values = [getattr(each, constant.name) for each in tried]
+    def scores(self, split, constant, candidates):
+        values = [getattr(each, constant.name) for each in candidates]
         self.asked[split] = values
         return [
             Headline(self.means[split][value], 0.9, 1.1, 1, 1, 1) for value in values
         ]
 
 
-def test_the_best_on_train_are_tried_on_validation_whose_best_is_chosen(script):
+def test_the_best_on_train_are_measured_on_validation(script):
     constant = script.Constant("min_gain", "", "", (0.0, 0.1, 0.2, 0.3, 0.4))
     train = {0.0: 1.3, 0.1: 1.2, 0.2: 1.25, 0.3: 1.0, 0.4: 1.0}
     # What is best of all on validation was not among the best on train.
@@ -62,7 +62,7 @@ def test_the_best_on_train_are_tried_on_validation_whose_best_is_chosen(script):
     assert [line[0] for line in lines if "chosen" in line[0]] == ["0.2 (chosen)"]
 
 
-def test_of_equal_values_the_present_one_stays(script):
+def test_ties_keep_the_present_value(script):
     constant = script.CONSTANTS[0]
     flat = dict.fromkeys(constant.grid, 1.0)
     scores = Scores({"train": flat, "validation": flat})

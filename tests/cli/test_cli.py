@@ -34,7 +34,7 @@ ENTRY main {
 }
 """
 _COMMANDS = (
-    *("passes", "show", "alternatives", "optimize", "search", "apply", "diff"),
+    *("passes", "show", "run", "alternatives", "optimize", "search", "apply", "diff"),
     *("graph", "fuzz", "store", "measure", "calibrate"),
 )
 
@@ -129,7 +129,7 @@ def test_show_reads_protos(run_json, model, tmp_path):
     )
 
 
-def test_alternatives_say_what_becomes_what(run, run_json, model):
+def test_alternatives_name_originals_and_replacements(run, run_json, model):
     found = run_json("alternatives", model, "-p", "algsimp", "-p", "cse")
     expected = hloenv.HloEnv(model).get_alternatives("algsimp", "cse")
     assert found["count"] == len(expected) == len(found["alternatives"])
@@ -150,7 +150,7 @@ def test_alternatives_say_what_becomes_what(run, run_json, model):
     assert f"{len(expected) - 1} not shown" in out
 
 
-def test_alternatives_spell_out_what_is_added(run_json, tmp_path):
+def test_alternatives_list_added_instructions(run_json, tmp_path):
     path = tmp_path / "logistic.hlo"
     path.write_text(
         "HloModule m\n\nENTRY e {\n  x = f32[8]{0} parameter(0)\n"
@@ -205,7 +205,7 @@ def test_optimize_table(run, model):
 
 
 @pytest.mark.compile
-def test_optimize_saves_what_apply_repeats(run, run_json, model, tmp_path):
+def test_apply_replays_what_optimize_saves(run, run_json, model, tmp_path):
     saved = str(tmp_path / "decided.hlo")
     done = run_json(
         *("optimize", model, "-p", "algsimp", "-p", "cse"),
@@ -264,7 +264,7 @@ def test_optimize_measures(run, run_json, model):
 
 
 @pytest.mark.compile
-def test_optimize_at_a_place(run_json, model):
+def test_optimize_at_a_position(run_json, model):
     argv = ("optimize", model, "--until", "fusion", "-p", "general-fusion")
     done = run_json(*argv, "--measure", "--repeats", "5")
     assert done["until"] == "fusion"
@@ -425,7 +425,7 @@ def test_verbose_shows_the_traceback(run):
     assert "Traceback" not in run("show", "/no/such/file")[2]
 
 
-def test_fault_of_ours_is_one_line_too(run, monkeypatch):
+def test_an_internal_error_is_one_line(run, monkeypatch):
     monkeypatch.setattr("hloenv.cli.passes.list_passes", lambda: 1 / 0)
     code, out, err = run("passes")
     assert (code, out) == (1, "")
@@ -462,7 +462,7 @@ def test_module_from_standard_input():
     assert json.loads(out)["instructions"] == 7
 
 
-def test_reader_that_goes_away_is_no_traceback():
+def test_a_closed_pipe_gives_no_traceback():
     child = _child("passes")
     assert child.stdout is not None
     child.stdout.close()
@@ -549,7 +549,7 @@ def test_ctrl_c_while_a_command_starts_is_exit_code_130(tmp_path, how, loaded, l
     assert (out, err) in (("", "hloenv: interrupted\n"), ("", ""))
 
 
-def test_ctrl_c_in_a_program_that_uses_the_library_is_its_own_matter(run_child):
+def test_importing_the_library_does_not_handle_ctrl_c(run_child):
     run_child(
         "import signal\nbefore = signal.getsignal(signal.SIGINT)\nimport hloenv\n"
         "import hloenv.cli\nassert signal.getsignal(signal.SIGINT) is before\n"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What commands say to people who gave them something else."""
+"""Error messages of commands on wrong input."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_other_kinds_of_files_are_named(run, tmp_path: Path) -> None:
         assert message in err
 
 
-def test_empty_input_is_called_empty(run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_empty_input_is_reported(run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\n")))
     code, err = run("show", "-")
     assert code == 1
@@ -57,7 +57,7 @@ def test_empty_input_is_called_empty(run, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("command", ["search", "optimize"])
-def test_a_missing_folder_is_told_before_the_work(command: str, run, model) -> None:
+def test_a_missing_folder_is_reported_before_the_work(command: str, run, model) -> None:
     code, err = run(command, model, "--pass", "algsimp", "-o", "/nowhere/x.hlo")
     assert code == 1
     assert "cannot write /nowhere/x.hlo: its folder" in err

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `optimize -o` and `search -o` write, and what they leave."""
+"""Results that `optimize -o` and `search -o` write or do not write."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CRASH = ("WorkerError", "the worker process died (signal SIGABRT)")
 
 
 def _measurement(speedup: float = 1.0, *, error: tuple[str, str] | None = None) -> Any:
-    """Of eight copies that agree within 0.1 %."""
+    """A measurement of eight copies that agree within 0.1 %."""
     return Measurement(
         *("", "", "legalize", 0),
         durations_ns=(1000, 1001) * 4,
@@ -55,7 +55,7 @@ def _files(folder: Path) -> Iterable[str]:
 
 
 @pytest.mark.parametrize("force", [False, True])
-def test_what_is_faster_is_written(result, tmp_path, force):
+def test_a_faster_module_is_written(result, tmp_path, force):
     made = result(_measurement(1.2), force=force)
     assert (made.exit_code, made.refused, made.warning) == (0, "", "")
     assert _files(tmp_path) == ["out.hlo", "out.hlo.trace.json"]
@@ -80,7 +80,7 @@ def test_what_is_faster_is_written(result, tmp_path, force):
         (None, "XLA's default cannot be measured", "cannot be measured"),
     ],
 )
-def test_what_may_be_of_no_use_is_written_only_by_force(
+def test_doubtful_results_are_written_only_with_force(
     result, tmp_path, measurement, failure, said
 ):
     made = result(measurement, force=False, failure=failure)
@@ -100,7 +100,7 @@ def test_what_may_be_of_no_use_is_written_only_by_force(
 
 
 @pytest.mark.parametrize("force", [False, True])
-def test_what_has_other_outputs_is_not_written(result, tmp_path, force):
+def test_wrong_outputs_are_not_written(result, tmp_path, force):
     made = result(_measurement(error=_MISMATCH), force=force)
     assert made.exit_code == 3
     assert "off by 1.0" in made.refused
@@ -108,7 +108,7 @@ def test_what_has_other_outputs_is_not_written(result, tmp_path, force):
 
 
 @pytest.mark.parametrize("force", [False, True])
-def test_what_is_invalid_is_not_written(result, tmp_path, monkeypatch, force):
+def test_an_invalid_module_is_not_written(result, tmp_path, monkeypatch, force):
     def verify(_: HloModule) -> None:
         raise InvalidModuleError("a shape\nis wrong")
 
@@ -131,7 +131,7 @@ def model(tmp_path: Path) -> str:
 
 
 @pytest.mark.compile
-def test_optimize_writes_what_changes_nothing_only_by_force(model, tmp_path, capsys):
+def test_optimize_writes_unchanged_modules_only_with_force(model, tmp_path, capsys):
     out = tmp_path / "out"
     out.mkdir()
     argv = ["optimize", model, "-p", "cse", "--policy", "reject-all", "--no-store"]
@@ -148,7 +148,7 @@ def test_optimize_writes_what_changes_nothing_only_by_force(model, tmp_path, cap
 
 
 @pytest.mark.compile
-def test_optimize_writes_what_cannot_run_here_only_by_force(tmp_path, model, capsys):
+def test_optimize_writes_unexecutable_modules_only_with_force(tmp_path, model, capsys):
     foreign = TWO_REWRITES.replace(
         "multiply(sin1, sin2)", 'custom-call(sin1, sin2), custom_call_target="nowhere"'
     )
@@ -181,7 +181,7 @@ def _found(*measurements: Measurement, best: bool = False) -> SearchResult:
     return found
 
 
-def test_a_search_whose_workers_all_died_fails(monkeypatch, model, capsys):
+def test_a_search_whose_workers_all_crashed_fails(monkeypatch, model, capsys):
     found = _found(*[_measurement(error=_CRASH)] * 3)
     assert _search(monkeypatch, found, model) == 1
     err = capsys.readouterr().err.splitlines()[-1]
@@ -189,12 +189,12 @@ def test_a_search_whose_workers_all_died_fails(monkeypatch, model, capsys):
     assert "SIGABRT" in err
 
 
-def test_a_search_that_can_estimate_nothing_fails(monkeypatch, model, capsys):
+def test_a_search_without_estimates_fails(monkeypatch, model, capsys):
     assert _search(monkeypatch, SearchResult(num_estimates=9), model) == 1
     assert "none of 9 candidates could be estimated" in capsys.readouterr().err
 
 
-def test_a_search_with_one_worker_that_lives_goes_on(monkeypatch, model, capsys):
+def test_a_search_continues_with_one_remaining_worker(monkeypatch, model, capsys):
     found = _found(_measurement(error=_CRASH), _measurement(0.9))
     assert _search(monkeypatch, found, model) == 0
     assert "nothing is faster than XLA's default" in capsys.readouterr().out
@@ -213,7 +213,7 @@ def test_a_search_with_one_worker_that_lives_goes_on(monkeypatch, model, capsys)
         (_found(), True, 3),
     ],
 )
-def test_search_writes_what_is_faster_beyond_its_interval(
+def test_search_writes_results_faster_beyond_the_interval(
     monkeypatch, model, tmp_path, capsys, found, force, code
 ):
     saved = tmp_path / "d.hlo"

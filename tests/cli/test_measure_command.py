@@ -109,7 +109,7 @@ def test_a_trace_is_a_candidate(run, folder):
     assert measured["fingerprint"] != measured["baseline"]
 
 
-def test_what_is_in_the_store_is_not_measured_again(run):
+def test_stored_results_are_not_measured_again(run):
     def durations(*argv: str) -> list[int]:
         out = run("model.hlo", "same.hlo", "--json", *argv)[1]
         return json.loads(out)["measurements"][0]["durations_ns"]
@@ -120,7 +120,7 @@ def test_what_is_in_the_store_is_not_measured_again(run):
     assert durations("--no-store") != first
 
 
-def test_a_table_says_what_is_from_the_store_and_since_when(run):
+def test_a_table_marks_stored_results_with_their_age(run):
     assert "store" not in run("model.hlo", "same.hlo")[1]
     _, out, _ = run("model.hlo", "same.hlo")
     today = datetime.date.today()
@@ -137,7 +137,7 @@ def test_inputs_come_from_a_file(run, folder):
     assert measured["inputs"].startswith("given (")
 
 
-def test_there_has_to_be_something_to_measure(run):
+def test_measure_needs_a_module(run):
     code, _, err = run()
     assert code == 1
     assert "--self-test" in err
@@ -158,7 +158,7 @@ def test_self_test_of_given_modules(run):
     assert found["total"]["comparisons"] == 1
 
 
-def test_self_test_fails_where_intervals_lie(run, monkeypatch):
+def test_self_test_fails_if_intervals_miss_too_often(run, monkeypatch):
     one = self_test(1, settings=Settings(repeats=4), modules={"model": MODEL})
     miss = replace(one.comparisons[0], low=1.1, high=1.2)
     result = replace(one, comparisons=(miss,) * 20)
@@ -169,7 +169,7 @@ def test_self_test_fails_where_intervals_lie(run, monkeypatch):
     assert "do not rely on them" in err
 
 
-def test_policies_keep_kernels_where_the_command_does(folder, capsys):
+def test_policies_use_the_kernel_store_of_the_command(folder, capsys):
     argv = ["optimize", "model.hlo", "--pass", "algsimp", "--policy", "greedy-kernels"]
 
     def kernels(store: Path) -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policies and searches that users wrote, on every command."""
+"""User-defined policies and searches on every command."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_policy_of_a_file(own: Path):
     ("name", "message"),
     [("nothing", "has no 'nothing'; it has"), ("number", "is a int; a policy is")],
 )
-def test_what_is_no_policy_of_a_file(own: Path, name: str, message: str):
+def test_a_file_without_that_policy_is_an_error(own: Path, name: str, message: str):
     with pytest.raises(ArgumentError, match=message):
         get_policy(f"{own}:{name}")
 
@@ -139,7 +139,7 @@ def test_rows_of_a_file_depend_on_its_text(own: Path):
     )
 
 
-def test_optimize_decides_what_search_does_by_default(capsys):
+def test_optimize_and_search_have_the_same_defaults(capsys):
     assert main(["optimize", str(MODULE), "--json"]) == 0
     assert capsys.readouterr().out.count('"alternatives"') == 4
     assert main(["optimize", str(MODULE), "--until", "fusion"]) == 1

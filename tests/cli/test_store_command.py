@@ -80,7 +80,7 @@ def test_command_import_makes_a_store(run, path, tmp_path):
 
 
 @pytest.mark.parametrize("action", [("info",), ("export", "a.jsonl"), ("prune",)])
-def test_command_does_not_make_a_store_to_look_at(run, path, action):
+def test_reading_commands_do_not_create_a_store(run, path, action):
     code, _, err = run(*action)
     assert code == 1
     assert f"there is no store at {path}" in err
@@ -97,14 +97,14 @@ def test_command_prune_asks_for_a_condition(run, path, argv):
 
 
 @pytest.mark.parametrize("age", ["soon", "-1d", "nan", "d", ""])
-def test_command_refuses_what_is_no_age(run, path, age):
+def test_command_rejects_invalid_ages(run, path, age):
     filled(path).close()
     code, _, err = run("prune", f"--older-than={age}")
     assert code == 2
     assert "must be an age" in err
 
 
-def test_command_says_in_a_line_what_is_wrong(run, path, tmp_path):
+def test_command_errors_are_one_line(run, path, tmp_path):
     path.write_text("not a database" * 100)
     code, _, err = run("info")
     assert (code, err.count("\n")) == (1, 1)

@@ -68,7 +68,7 @@ ENTRY entry {
     assert seconds(dot, free) == pytest.approx(flops / free.dot_flops_per_s, rel=0.01)
 
 
-def test_what_fits_into_the_cache_moves_faster():
+def test_data_in_the_cache_moves_faster():
     rates = Rates(
         flops_per_s=1e30,
         cache_bytes=1e6,
@@ -89,7 +89,7 @@ def test_a_loop_counts_as_often_as_it_runs():
     assert unknown == pytest.approx(once, rel=0.05)
 
 
-def test_what_is_called_counts_without_its_starts():
+def test_called_computations_count_without_launch_overhead():
     body = """  a = f32[1048576] negate(x)
   b = f32[1048576] sine(a)
   ROOT c = f32[1048576] negate(b)
@@ -105,7 +105,7 @@ def test_what_is_called_counts_without_its_starts():
     assert apart - seconds(called, rates) == pytest.approx(2e-3, rel=1e-6)
 
 
-def test_the_roofline_estimates_what_xla_makes_of_a_module():
+def test_the_roofline_estimates_the_optimized_module():
     unfused = (
         ADD.replace("add(x, x)", "add(x, x)\n")
         .replace("ROOT y", "y")

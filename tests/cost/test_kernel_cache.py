@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modules taken apart into kernels, and estimated by them."""
+"""Modules split into kernels, and estimates from kernel times."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_equal_kernels_are_one():
     assert sorted(kernels.num_runs) == [1, 1, 2]
 
 
-def test_a_kernel_is_known_by_what_it_computes():
+def test_a_kernel_is_identified_by_its_computation():
     again = (
         TWICE.replace("e1", "other").replace("c =", "first =").replace("(c,", "(first,")
     )
@@ -116,7 +116,7 @@ ENTRY e {
     assert chain.total_ns(times, 2, 0) == chain.total_ns(times, 1, 0)
 
 
-def test_extracted_kernels_compute_what_they_did():
+def test_extracted_kernels_compute_the_same():
     kernels = graph(TWICE)
     for which in range(len(kernels.fingerprints)):
         extracted = hloenv.HloModule._wrap(kernels.extract([which]))
@@ -164,7 +164,7 @@ def test_a_loop_of_unknown_length_is_estimated_by_its_kernels():
     assert long.seconds > 5 * short.seconds > 0
 
 
-def test_steps_are_timed_by_themselves():
+def test_thunks_are_timed_alone():
     executable = hloenv.compile(TWICE)
     times = executable.time_steps(5)
     assert times.durations_ns.shape == (5, len(times.names))
@@ -216,7 +216,7 @@ def test_a_loop_that_has_counted_to_its_end_is_not_run_again():
 
 
 class CountMultiplies:
-    """Estimates by what a test can predict."""
+    """Gives predictable estimates."""
 
     def estimate_many(self, modules):
         """A second for each multiplication, and one for each instruction."""
@@ -228,7 +228,7 @@ class CountMultiplies:
         ]
 
 
-def test_hill_climbing_ends_no_worse_than_any_start():
+def test_hill_climbing_ends_no_worse_than_any_initial_point():
     text = """
 HloModule m
 ENTRY e {

@@ -42,7 +42,7 @@ def run(capsys, folder):
     return run
 
 
-def test_load_reads_a_split_and_parses_modules_when_asked(folder):
+def test_load_parses_modules_on_access(folder):
     records = hloenv.dataset.load("train")
     assert len(records) == 100
     record = next(each for each in records if "size=77]" in each.name)
@@ -82,7 +82,7 @@ def extents(folder) -> Path:
     return folder
 
 
-def test_programs_at_real_extents_come_only_when_asked_for(extents):
+def test_real_extents_are_loaded_only_on_request(extents):
     assert len(hloenv.dataset.load()) == 101
     (real,) = hloenv.dataset.load(extent="real")
     assert (real.extent, real.source) == ("real", "c")
@@ -95,7 +95,7 @@ def test_programs_at_real_extents_come_only_when_asked_for(extents):
         hloenv.dataset.load(extent="large")
 
 
-def test_the_unseen_split_is_not_among_all(extents):
+def test_all_does_not_include_the_unseen_split(extents):
     assert [record.source for record in hloenv.dataset.load("unseen")] == ["d"]
     assert "d" not in {r.source for r in hloenv.dataset.load(extent="all")}
 
@@ -136,12 +136,12 @@ def test_a_slice_and_a_selection_are_datasets(folder):
     ("split", "path", "message"),
     [("dev", None, "got 'dev'"), ("train", "absent", "scripts/build_dataset.py")],
 )
-def test_load_says_what_is_missing(folder, split, path, message):
+def test_load_errors_name_the_missing_file(folder, split, path, message):
     with pytest.raises(DatasetError, match=message):
         hloenv.dataset.load(split, path=None if path is None else folder / path)
 
 
-def test_load_refuses_a_file_that_is_not_the_dataset_s(folder):
+def test_load_rejects_other_files(folder):
     (folder / "train.parquet").write_bytes(b"PAR1 no PAR1")
     with pytest.raises(DatasetError, match=r"train\.parquet is not a file"):
         hloenv.dataset.load("train")
@@ -204,14 +204,14 @@ def test_verify_passes_on_a_sound_dataset(run):
         ),
     ],
 )
-def test_verify_finds_what_is_wrong(run, rows, folder, change, message):
+def test_verify_finds_errors(run, rows, folder, change, message):
     parquet.write(folder / "validation.parquet", [rows["validation"][0] | change])
     code, out, err = run("verify")
     assert code == 1
     assert message in out + err
 
 
-def test_verify_finds_a_module_that_is_there_twice(run, rows, folder):
+def test_verify_finds_a_duplicate_module(run, rows, folder):
     twice = rows["train"][0] | {"source": "c", "repository": "https://example.org/c"}
     parquet.write(folder / "test.parquet", [twice | {"split": "test"}])
     assert "duplicate of a: entry/case[size=1]/train_step" in run("verify")[1]

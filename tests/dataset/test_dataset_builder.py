@@ -68,7 +68,7 @@ def test_build_takes_a_git_repository_at_its_commit(built):
 
 
 @pytest.mark.jax
-def test_build_keeps_one_of_equal_modules_and_says_what_it_refused(built):
+def test_build_drops_duplicates_and_reports_rejections(built):
     _, out, summary = built
     records = {record.name: record for record in shipped.load(path=out)}
     assert records["toy/toy[size=3]/affine"].num_copies == 2
@@ -140,7 +140,7 @@ def test_real_entries_give_real_extents_and_distributions(toy, built, tmp_path):
 
 
 @pytest.mark.jax
-def test_a_merged_build_is_what_a_build_of_everything_is(toy, built, tmp_path):
+def test_a_merged_build_equals_a_full_build(toy, built, tmp_path):
     _, small, _ = built
     with_real_entry(toy)
     (source,) = manifest.load(toy.manifest)
@@ -179,7 +179,7 @@ def test_two_builds_are_byte_identical(built, tmp_path):
 
 
 @pytest.mark.jax
-def test_a_source_that_is_done_is_not_done_again_unless_it_changes(toy, tmp_path):
+def test_only_changed_sources_are_run_again(toy, tmp_path):
     started = []
 
     def note(source, outcome):
@@ -215,7 +215,7 @@ build.build(manifest.load(Path({manifest!r})), settings,
 
 
 @pytest.mark.jax
-def test_a_killed_build_goes_on_where_it_was(toy, tmp_path):
+def test_a_killed_build_resumes(toy, tmp_path):
     slow = toy.entry.with_name("slow.py")
     slow.write_text("import time\ntime.sleep(600)\n")
     toy.write(toy.table(), toy.table(name='"zz"', entries='["slow.py"]'))
@@ -242,7 +242,7 @@ def test_a_killed_build_goes_on_where_it_was(toy, tmp_path):
 
 
 @pytest.mark.jax
-def test_a_script_runs_as_it_is_and_gives_what_it_compiled(toy, tmp_path):
+def test_a_script_runs_unchanged_and_its_modules_are_harvested(toy, tmp_path):
     scripts = '["examples/train.py --steps 2"]'
     toy.write(toy.table(entries="", scripts=scripts, commit='"v1"'))
     summary = run_build(toy, tmp_path / "out")
@@ -259,7 +259,7 @@ def test_a_local_checkout_is_a_source_too(toy, tmp_path):
 
 
 @pytest.mark.jax
-def test_a_failed_source_is_reported_and_loses_no_other(toy, tmp_path):
+def test_a_failed_source_is_reported_without_affecting_others(toy, tmp_path):
     toy.entry.with_name("bad.py").write_text("raise OSError('no data here')\n")
     toy.write(
         toy.table(),
@@ -372,7 +372,7 @@ def test_dedup_of_the_unseen_split_leaves_the_others_as_they_are():
     ]
 
 
-def test_metadata_goes_and_strings_that_look_like_it_stay():
+def test_metadata_is_removed_but_not_similar_strings():
     text = """HloModule m
 
 FileNames
@@ -429,7 +429,7 @@ def test_manifest_errors_say_which_source_and_key(toy, changes, message):
 
 
 @pytest.mark.parametrize("text", ["[[source", "x = 1\n", "[source]\nname = 'a'\n"])
-def test_manifest_that_is_none(toy, text):
+def test_a_manifest_that_is_not_toml(toy, text):
     toy.manifest.write_text(text)
     with pytest.raises(manifest.ManifestError, match=r"manifest\.toml"):
         manifest.load(toy.manifest)
@@ -441,7 +441,7 @@ def test_manifest_with_a_name_twice(toy):
         manifest.load(toy.manifest)
 
 
-def test_our_manifest_is_sound(root):
+def test_the_manifest_is_valid(root):
     sources = manifest.load(root / "dataset" / "manifest.toml")
     assert len({source.repository for source in sources}) > 1
     for source in sources:
@@ -476,7 +476,7 @@ def test_a_source_from_pypi_is_rebuilt_as_shipped(root, tmp_path):
 
 
 @pytest.mark.network
-def test_a_project_that_is_not_there_is_a_clear_error(root, tmp_path):
+def test_a_missing_project_is_an_error(root, tmp_path):
     sources = manifest.load(root / "dataset" / "manifest.toml")
     (source,) = (each for each in sources if each.name == "jaxkd")
     absent = dataclasses.replace(source, pypi="hloenv-no-such-project==1.0")

@@ -26,7 +26,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_a_graph_is_the_module_s_and_says_which(folder):
+def test_a_graph_has_the_record_of_its_module(folder):
     from hloenv.dataset.pyg import HloDataset
 
     graphs = HloDataset("train")
@@ -49,7 +49,7 @@ def test_splits_and_the_unknown_one(folder):
         HloDataset("dev")
 
 
-def test_what_is_filtered_out_is_never_converted(folder):
+def test_filtered_records_are_never_converted(folder):
     from hloenv.dataset.pyg import HloDataset
 
     made = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dataset that the package brings: what its card promises."""
+"""The dataset in the package agrees with its card."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_real_extents_have_no_large_constants(real):
             assert elements <= MAX_CONSTANT, (record.source, record.name, shape)
 
 
-def test_real_extents_are_as_written_and_have_inputs_that_make_sense(real):
+def test_real_extents_are_valid_and_have_finite_outputs(real):
     for record in real[::7]:
         assert reader.check(record) == []
         arrays = record.inputs()
@@ -128,7 +128,7 @@ def test_the_unseen_split_is_of_other_projects(shipped, real, unseen):
         assert not seen & {getattr(record, name) for record in unseen}
 
 
-def test_the_unseen_split_has_no_project_that_the_manifest_puts_elsewhere(root):
+def test_the_unseen_split_agrees_with_the_manifest(root):
     sources = manifest.load(root / "dataset" / "manifest.toml")
     where = {}
     for source in sources:
@@ -136,7 +136,7 @@ def test_the_unseen_split_has_no_project_that_the_manifest_puts_elsewhere(root):
     assert all(len(splits) == 1 for splits in where.values())
 
 
-def test_it_is_as_large_as_promised_and_small_to_ship(shipped):
+def test_the_size_is_that_of_the_card(shipped):
     counts = [record.instruction_count for record in shipped]
     assert len(shipped) >= 1500
     assert len({record.repository for record in shipped}) >= 25
@@ -162,13 +162,13 @@ def test_it_is_as_large_as_promised_and_small_to_ship(shipped):
         ("numpyro", "mcmc"),
     ],
 )
-def test_whole_steps_are_among_them(shipped, source, name):
+def test_the_dataset_has_complete_steps(shipped, source, name):
     steps = ("/step", "/md_step", "train_step")
     found = [r for r in shipped.select(source=source) if r.name.endswith(steps)]
     assert [record for record in found if name in record.name]
 
 
-def test_no_repository_is_in_two_splits_and_no_module_is_there_twice(shipped, real):
+def test_splits_share_no_repository_and_no_module(shipped, real):
     of_repository = {record.repository: record.split for record in shipped}
     for record in (*shipped, *real):
         assert record.split == of_repository[record.repository]

@@ -92,7 +92,7 @@ def _failure(tmp_path: Path, page: str) -> str:
         ('```cpp title="csrc/passes/registry.h"\nno such line\n```\n', "no such line"),
     ],
 )
-def test_what_does_not_hold_fails(tmp_path: Path, page: str, failure: str):
+def test_wrong_statements_of_a_page_fail(tmp_path: Path, page: str, failure: str):
     found = _failure(tmp_path, page)
     assert bool(found) == bool(failure)
     assert failure in found

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random episodes: what is drawn, what is found, how it is reduced, saved, replayed."""
+"""Random episodes: drawing, checks, reduction, saving and replay."""
 
 from __future__ import annotations
 
@@ -130,24 +130,24 @@ def faulty_case(case: Case) -> Iterator[Any]:
 
 
 def dying_case(case: Case) -> Iterator[Any]:
-    """Runs in a child, and does not survive."""
+    """Runs in a child and crashes it."""
     yield episode.Start(())
-    yield episode.Tried(Step("decide", (Pipeline("p", ["cse"]).to_json(),)))
+    yield episode.StepStarted(Step("decide", (Pipeline("p", ["cse"]).to_json(),)))
     note("capture p")
     os.abort()
 
 
 def native_death(case: Case) -> Iterator[Any]:
-    """Runs in a child: XLA dies of its own pass."""
+    """Runs in a child: XLA's own pass crashes."""
     yield episode.Start(())
     note("native p")
     os.abort()
 
 
 def slow_case(case: Case) -> Iterator[Any]:
-    """Runs in a child: late the first time, or every time."""
+    """Runs in a child: times out once, or every time."""
     yield episode.Start(())
-    yield episode.Tried(Step("decide", (Pipeline("p", ["cse"]).to_json(),)))
+    yield episode.StepStarted(Step("decide", (Pipeline("p", ["cse"]).to_json(),)))
     note("capture p")
     been_here = Path(os.environ["HLOENV_TEST_BEEN_HERE"])
     is_late = not been_here.exists() or os.environ["HLOENV_TEST_LATE"] == "always"
@@ -183,7 +183,7 @@ def test_a_broken_invariant_is_found_and_saved(tmp_path: Path) -> None:
     ("function", "broken", "died"),
     [("dying_case", {"crash: capture": 3}, 0), ("native_death", {}, 3)],
 )
-def test_a_death_is_ours_or_xlas(
+def test_a_crash_is_attributed_to_hloenv_or_xla(
     function: str, broken: dict[str, int], died: int
 ) -> None:
     campaign = Campaign(limits=Limits(reduce_s=1))
@@ -195,7 +195,7 @@ def test_a_death_is_ours_or_xlas(
 
 
 @pytest.mark.parametrize(("late", "broken"), [("once", 0), ("always", 1)])
-def test_a_case_that_was_late_gets_more_time(
+def test_a_timed_out_case_is_repeated_with_more_time(
     late: str, broken: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HLOENV_TEST_BEEN_HERE", str(tmp_path / "been_here"))
@@ -236,13 +236,13 @@ def test_a_reduction_keeps_what_matters(pool: Pool) -> None:
     assert module.instruction_count <= 4
 
 
-def test_what_cannot_be_repeated_comes_back(pool: Pool) -> None:
+def test_an_unreproducible_case_is_returned_unchanged(pool: Pool) -> None:
     suspect = Suspect(_SINES, (Pipeline("a", ["dce"]).to_json(),), (), "invariant 3")
     assert reduce(pool, suspect, seconds=10) == (suspect, False)
 
 
 def count_valid(texts: list[str]) -> Iterator[int]:
-    """Runs in a child, as XLA dies of some texts: how many are modules."""
+    """Runs in a child, as some texts crash XLA: counts valid modules."""
     valid = 0
     for text in texts:
         try:
@@ -295,7 +295,7 @@ def test_a_saved_case_is_a_trace_and_a_module(
 
 
 @pytest.mark.parametrize("content", ["", "{}", '{"format": "hloenv-trace-1"}'])
-def test_what_was_not_saved_by_fuzz_is_an_error(
+def test_other_traces_are_an_error(
     tmp_path: Path, content: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "case.json"
@@ -348,7 +348,7 @@ def _saved(folder: Path) -> list[Any]:
 
 
 @pytest.mark.parametrize("path", _saved(_REGRESSIONS))
-def test_what_was_wrong_once_is_right(path: Path) -> None:
+def test_regressions_stay_fixed(path: Path) -> None:
     summary = Campaign().check(read_case(path))
     assert not summary.broken, [each.violation for each in summary.failures]
     assert not summary.died
@@ -411,7 +411,7 @@ def test_a_pass_that_breaks_a_module_natively_breaks_no_invariant(passes: str) -
     checker = StructureChecker(hloenv.HloModule.from_text(_RESHAPED_FUSION), seed=0)
     report = checker.check(parse(passes))
     assert report.violations == ()
-    assert "makes an invalid module" in report.skipped[0]
+    assert "makes the valid module" in report.skipped[0]
 
 
 def test_a_capture_that_fails_alone_breaks_one(monkeypatch: pytest.MonkeyPatch) -> None:

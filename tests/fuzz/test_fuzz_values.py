@@ -264,7 +264,7 @@ PRODUCT = """  x = f32[4]{0} parameter(0)
   ROOT r = f32[4]{0} multiply(e, bs)"""
 
 
-def test_an_overflow_is_no_rounding():
+def test_an_overflow_is_not_rounding():
     module = _module(PRODUCT)
     expected = Expected(module, 0)
     other = _module(

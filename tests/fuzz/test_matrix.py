@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The matrix of the invariants: what is wanted, kept, done again, blamed."""
+"""The matrix of the invariants: wanted cells, stored rows, repeated runs, failures."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def _row(**changes: object) -> Row:
     return replace(row, **changes)  # type: ignore[arg-type]
 
 
-def test_rows_come_back_and_a_torn_line_does_not(tmp_path: Path) -> None:
+def test_torn_lines_are_skipped(tmp_path: Path) -> None:
     versions = {"structure": "v1"}
     full = _row(violations=("a",), skipped={"b": 2}, whole=(("c", "d"),))
     Results(tmp_path, versions).add([full, _row(passes="dce")], "one")
@@ -187,7 +187,7 @@ def test_states(changes: dict[str, object], state: str) -> None:
 
 
 def check(_: str, variant: str, passes: tuple[str, ...]) -> Iterator[Report]:
-    """What children run here in the place of a check."""
+    """Runs in children in place of a check."""
     note(f"native load {variant}")
     if variant == "dead":
         os.abort()
@@ -235,7 +235,7 @@ def _states(results: Results) -> dict[str, str]:
     return {row.passes: row.state for row in results.rows.values()}
 
 
-def test_a_dead_child_is_one_failure_and_the_rest_goes_on(
+def test_a_crash_is_one_failure_and_the_rest_continues(
     run: tuple[Sweep, Results], tmp_path: Path
 ) -> None:
     runner, results = run
@@ -252,7 +252,7 @@ def test_a_dead_child_is_one_failure_and_the_rest_goes_on(
     assert len(list((tmp_path / "failures").glob("*.hlo"))) == 1
 
 
-def test_a_child_that_dies_before_the_passes_blames_none(
+def test_a_crash_before_the_passes_is_no_failure_of_a_pass(
     run: tuple[Sweep, Results],
 ) -> None:
     runner, results = run
@@ -303,7 +303,7 @@ def test_no_name_of_a_module_hides_what_ran_out_of_time(
         ("check_default", "dce"),
     ],
 )
-def test_checks_say_when_a_pass_starts(function: str, passes: str) -> None:
+def test_checks_record_the_start_of_each_pass(function: str, passes: str) -> None:
     text = _TEXT.replace("SIZE", "5")
     job = Job(f"hloenv.fuzz.matrix:{function}", (text, "raw", (passes,)))
     broken = Job(f"hloenv.fuzz.matrix:{function}", ("no module\n", "raw", (passes,)))
@@ -324,7 +324,7 @@ def test_a_failure_is_kept_with_its_module(
     assert module.fingerprint() == task.subject.fingerprint
 
 
-def test_a_run_that_is_over_starts_again_where_it_was(
+def test_a_repeated_run_continues(
     run: tuple[Sweep, Results],
 ) -> None:
     runner, results = run
@@ -339,7 +339,7 @@ def test_a_run_that_is_over_starts_again_where_it_was(
     assert Summary(plan, results).is_complete
 
 
-def test_time_that_is_over_ends_children(run: tuple[Sweep, Results]) -> None:
+def test_the_time_limit_ends_children(run: tuple[Sweep, Results]) -> None:
     runner, results = run
     task = Task("structure", _subject(2), "raw", ("sleeper",))
     assert not runner.run([iter([task])], seconds=0.5)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results of the matrix: which row of a cell counts, versions, the archive."""
+"""Results of the matrix: selection of rows, versions, the archive."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _LIMITED = _row(num_checks=0, skipped=_TIMEOUT)
 
 
 def _read(folder: Path, rows: Sequence[Row]) -> Results:
-    """What counts if each row is in a file of its own, read in this order."""
+    """Selected rows if each row is in its own file, read in this order."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     for i, row in enumerate(rows):
@@ -94,7 +94,7 @@ def test_a_row_of_another_tensorflow_does_not_count(tmp_path: Path) -> None:
     assert _read(tmp_path / "b", [_row(tensorflow=core.tensorflow_version)]).rows
 
 
-def test_what_is_looked_at_again_is_later_and_says_so(tmp_path: Path) -> None:
+def test_a_repeated_check_is_later_and_marked(tmp_path: Path) -> None:
     future = time.time() + 1e6
     results = _read(tmp_path / "results", [replace(_BROKEN, time=future)])
     results.look_again(lambda row: bool(row.violations))
@@ -109,7 +109,7 @@ def test_what_is_looked_at_again_is_later_and_says_so(tmp_path: Path) -> None:
     assert list(stored.rows.values()) == [again]
 
 
-def test_what_is_looked_at_for_the_first_time_has_the_time_of_day(
+def test_a_first_check_has_the_current_time(
     tmp_path: Path,
 ) -> None:
     before = time.time()
@@ -137,9 +137,7 @@ def test_what_is_looked_at_for_the_first_time_has_the_time_of_day(
         _CLEAN.to_json()[:-9].encode(),
     ],
 )
-def test_a_line_that_is_no_row_is_counted_and_left_out(
-    tmp_path: Path, line: bytes
-) -> None:
+def test_damaged_lines_are_counted_and_skipped(tmp_path: Path, line: bytes) -> None:
     good = _row(passes="dce").to_json().encode()
     (tmp_path / "one.jsonl").write_bytes(line + b"\n\n" + good + b"\n")
     results = Results(tmp_path, _VERSIONS)
@@ -163,7 +161,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
 
 
 def _changed(root: Path, file: str, change: Callable[[str], str]) -> set[str]:
-    """The kinds of check whose version another text of a file changes."""
+    """The kinds of check whose version depends on the text of a file."""
     path = root / file
     text = path.read_text()
     before = {kind: code_version(root, kind) for kind in FUNCTIONS}  # mostly cached
@@ -211,7 +209,7 @@ _RUN = {"values", "compiled"}
         ("fuzz/generator/module.py", "def random_module(", "{}random_module(", set()),
     ],
 )
-def test_a_version_is_of_what_decides_its_verdict(
+def test_a_version_covers_the_code_of_the_check(
     sources: Path, file: str, old: str, new: str, kinds: set[str] | None
 ) -> None:
     if not file.startswith("csrc"):
@@ -324,16 +322,16 @@ def test_an_archived_row_never_looks_newer_than_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("pyarrow")
-def test_a_file_that_is_no_archive_is_said_to_be_none(tmp_path: Path) -> None:
+def test_other_files_are_not_archives(tmp_path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as parquet
 
     path = tmp_path / "a.parquet"
     path.write_bytes(b"text")
-    with pytest.raises(ValueError, match="no archive"):
+    with pytest.raises(ValueError, match="not an archive"):
         archive.read(path)
     parquet.write_table(pa.table({"a": [1]}), path)
-    with pytest.raises(ValueError, match="no archive"):
+    with pytest.raises(ValueError, match="not an archive"):
         archive.read(path)
 
 
@@ -384,7 +382,7 @@ def test_a_large_archive_is_small(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("pyarrow")
-def test_a_run_without_results_goes_on_from_the_archive(
+def test_a_run_without_results_continues_from_the_archive(
     tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(root / "scripts"))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Damaged modules: an exception comes out, and the process lives.
+"""Damaged modules raise an exception and do not crash the process.
 
-Each case runs in a child process that has to end normally. Most of them ended it once.
+Each case runs in a child process that must end normally. Most were crashes once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ADD = "add {\n a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT c = f32[]
 
 @dataclass(frozen=True)
 class Case:
-    """Text that is no module, and what its message has to say."""
+    """Text that is not a module, and its expected message."""
 
     text: str
     exception: type[Exception]
@@ -183,7 +183,7 @@ def use_file(path: str) -> str:
     return use(Path(path).read_bytes(), path)[0]
 
 
-def test_modules_that_once_ended_the_process(mutant_paths: list[Path]) -> None:
+def test_modules_that_once_crashed_the_process(mutant_paths: list[Path]) -> None:
     jobs = [(str(path),) for path in mutant_paths]
     outcomes = map_jobs("test_mutants:use_file", jobs)
     for path, outcome in zip(mutant_paths, outcomes, strict=True):
@@ -252,7 +252,7 @@ def test_the_datasets_modules_need_no_other_process() -> None:
     assert num_read() == before
 
 
-def test_a_module_that_the_check_does_not_know_is_read_elsewhere_first() -> None:
+def test_unchecked_modules_are_read_in_a_child_first() -> None:
     path = next(path for path in WRITTEN if path.stem == "collectives")
     (outcome,) = map_jobs("test_mutants:count_read", [(str(path),)])
     assert outcome.value == 2
@@ -291,7 +291,7 @@ def test_a_mutant_depends_on_its_number_alone() -> None:
     assert whole != list(make_mutants("text", _CORPUS, seed=4, count=20))
 
 
-def test_a_death_costs_one_mutant() -> None:
+def test_a_crash_affects_one_mutant() -> None:
     contents = [b"HloModule m", b"die", b"HloModule m"]
     mutants = [Mutant("text", 0, i, content) for i, content in enumerate(contents)]
     with pytest.MonkeyPatch.context() as patch:

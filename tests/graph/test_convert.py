@@ -73,7 +73,7 @@ def test_modules_and_alternatives_stand_for_their_graphs():
 
 
 @pytest.mark.parametrize("convert", [to_pyg, to_networkx, to_json, to_dot])
-def test_what_has_no_graph_is_refused(convert):
+def test_objects_without_a_graph_are_rejected(convert):
     with pytest.raises(ArgumentTypeError, match="list"):
         convert([1])
 

@@ -197,7 +197,7 @@ def test_packed_and_dynamic_and_unsized_shapes():
 
 
 def test_sizes_that_int64_cannot_hold_are_limited():
-    # XLA refuses arrays of so many bytes, but not tuples of them.
+    # XLA rejects arrays of so many bytes, but not tuples of them.
     graph = graph_of(
         "p = f32[1073741824,1073741824]{1,0} parameter(0)",
         "ROOT t = (f32[1073741824,1073741824]{1,0}, f32[1073741824,1073741824]{1,0}) "
@@ -256,7 +256,7 @@ def test_alternatives_cost_nothing_themselves():
         ),
     ],
 )
-def test_alternatives_that_do_not_fit_together_are_refused(before, after, message):
+def test_inconsistent_alternatives_are_rejected(before, after, message):
     with pytest.raises(InvalidModuleError, match=message):
         HloGraph.from_module(ALTERNATIVES.replace(before, after))
 
@@ -284,7 +284,7 @@ UNSOUND = [
 ]
 
 
-def test_modules_that_the_verifier_refuses_do_not_end_the_process(run_child):
+def test_invalid_modules_do_not_end_the_process(run_child):
     head = SMALL.split("ENTRY")[0]
     texts = [
         f"""{head} ENTRY unsound {{

@@ -137,7 +137,7 @@ def test_validate_sees_a_wrong_element(name):
 def test_validate_sees_arrays_that_can_be_written_to(small):
     graph = HloGraph.from_module(SMALL)
     graph.__dict__["rank"] = small.rank.copy()
-    with pytest.raises(GraphError, match="rank can be written to"):
+    with pytest.raises(GraphError, match="rank is writeable"):
         graph.validate()
 
 

@@ -132,7 +132,7 @@ def test_attribute_block_has_the_wanted_columns(small):
     assert small.attribute_block().shape == (13, len(attribute_names()))
 
 
-def test_attribute_block_refuses_unknown_names(small):
+def test_attribute_block_rejects_unknown_names(small):
     with pytest.raises(GraphError, match="no attribute 'size'"):
         small.attribute_block(["size"])
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Passes and pipelines that only XLA's compiler can make, and what is left out."""
+"""Compiler-owned passes and pipelines, and excluded passes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_names_of_passes_that_are_left_out_come_with_the_reason():
         "dot-library-rewriter",
     ],
 )
-def test_borrowed_passes_do_what_the_compiler_does(name, hlo_dir):
+def test_compiler_owned_passes_equal_the_compilers(name, hlo_dir):
     path = hlo_dir / "dm-haiku" / "resnet18_train.txt"
     stopped = hloenv.run_until(hloenv.HloModule.from_file(path), name)
     with hloenv.intercept(hloenv.HloModule.from_file(path)) as pipeline:
@@ -39,7 +39,7 @@ def test_borrowed_passes_do_what_the_compiler_does(name, hlo_dir):
 
 
 @pytest.mark.parametrize("name", ["simplification", "dot-library-passes"])
-def test_borrowed_pipelines_do_what_the_compiler_does(name, hlo_dir):
+def test_compiler_owned_pipelines_equal_the_compilers(name, hlo_dir):
     module = hloenv.HloModule.from_file(hlo_dir / "dm-haiku" / "resnet18_train.txt")
     with hloenv.intercept(module) as pipeline:
         stage = pipeline.run_until(name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What decisions mean for the rest of XLA's pipeline."""
+"""Effects of decisions on the rest of XLA's pipeline."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_xlas_own_decisions_lead_to_xlas_default(
     assert hloenv.finish(left).fingerprint() == default
 
 
-def test_a_pass_that_ran_at_its_place_does_not_run_again(module: hloenv.HloModule):
+def test_a_pass_run_at_its_position_does_not_run_again(module: hloenv.HloModule):
     env = hloenv.HloEnv(module)
     env.run_until("fusion")
     env.run("fusion")
@@ -82,7 +82,7 @@ def test_a_pass_that_ran_at_its_place_does_not_run_again(module: hloenv.HloModul
     assert hloenv.finish(kept).fingerprint() == default
 
 
-def test_what_was_rejected_is_not_made_later_and_the_rest_is(module: hloenv.HloModule):
+def test_only_rejected_rewrites_are_not_made_later(module: hloenv.HloModule):
     default = hloenv.finish(module).opcode_counts()
     alternatives = _at(module, "simplification", "algsimp")
     decisions = alternatives.decisions_for("algsimp")
@@ -145,7 +145,7 @@ ENTRY main {
     assert "add" not in hloenv.run_until(module, "fusion").opcode_counts()
 
 
-def test_a_game_tells_rejected_from_undecided(module: hloenv.HloModule):
+def test_a_game_distinguishes_rejected_from_undecided(module: hloenv.HloModule):
     game = Game(module, [DecisionPoint(("algsimp",))])
     undecided = game.complete()
     assert (undecided[0] == -1).all()

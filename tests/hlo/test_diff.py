@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What diff_modules says of modules whose difference is known."""
+"""diff_modules on modules with known differences."""
 
 from __future__ import annotations
 

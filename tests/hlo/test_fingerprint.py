@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What a fingerprint sees and what it is blind to."""
+"""Properties of a module that change or do not change its fingerprint."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _changed(*pairs: tuple[str, str]) -> str:
         ),
     ],
 )
-def test_blind_to(text: str) -> None:
+def test_ignores(text: str) -> None:
     assert _fingerprint(text) == _fingerprint(BASE)
 
 

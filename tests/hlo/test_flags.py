@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""XLA_FLAGS that XLA would die of, in child processes that must live."""
+"""XLA_FLAGS that would crash XLA, in child processes that must not crash."""
 
 from __future__ import annotations
 
@@ -78,13 +78,13 @@ def test_flags_that_are_known_count_when_others_are_ignored(
     assert any(tmp_path.iterdir())
 
 
-def test_values_that_xla_refuses_are_named(run_child: RunChild):
+def test_values_that_xla_rejects_are_named(run_child: RunChild):
     message = outcome(run_child, "--xla_cpu_enable_fast_math=perhaps")
-    assert message.startswith("FlagError: XLA refuses the value in")
+    assert message.startswith("FlagError: XLA cannot parse the value in")
     assert "--xla_cpu_enable_fast_math=perhaps" in message
 
 
-def test_flags_may_stand_in_a_file(run_child: RunChild, tmp_path: Path):
+def test_flags_may_be_in_a_file(run_child: RunChild, tmp_path: Path):
     path = tmp_path / "flags"
     path.write_text("--xla_cpu_enable_fast_math=false\n--xla_nobody_knows\n")
     assert "--xla_nobody_knows" in outcome(run_child, str(path))
@@ -106,7 +106,7 @@ def test_flags_can_be_corrected_in_the_same_process(run_child: RunChild):
     assert child.stdout.splitlines()[-1] == "fine"
 
 
-def test_the_environment_is_left_alone(run_child: RunChild):
+def test_the_environment_is_unchanged(run_child: RunChild):
     child = run_child(
         """
 import os

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modules that were made to end the process: by loading, compiling, saving, costing.
+"""Modules designed to crash the process on loading, compiling, saving or costing.
 
-Each case runs in a child process. What it ends is the child, and the test fails.
+Each case runs in a child process; a crash of the child fails the test.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ ge {
 
 @dataclass(frozen=True)
 class Case:
-    """What is done with a text, and what comes of it.
+    """An operation on a text, and its expected result.
 
     Attributes:
         text: of a module.
@@ -310,7 +310,7 @@ def outcomes() -> dict[str, Outcome]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_process_lives(outcomes: dict[str, Outcome], name: str) -> None:
+def test_the_process_does_not_crash(outcomes: dict[str, Outcome], name: str) -> None:
     exception, message = outcomes[name].value
     assert exception == CASES[name].outcome, message
     assert re.search(CASES[name].words, message), message
@@ -392,7 +392,7 @@ def run_expander(text: str) -> bool:
     return bool(hloenv.HloEnv(text).run("rng-bit-generator-expander"))
 
 
-def test_the_expander_leaves_them_alone() -> None:
+def test_the_expander_ignores_them() -> None:
     text = _module("s = u64[2] parameter(0)\nROOT r = u64[4] rng-bit-generator(s)")
     text = text.replace("(s)", "(s), algorithm=rng_three_fry")
     (outcome,) = map_jobs("test_hostile_modules:run_expander", [(text,)])
@@ -486,7 +486,7 @@ def test_a_proto_whose_window_is_padded_away() -> None:
         "ROOT r = f32[] dynamic-update-slice(a, b)",
     ],
 )
-def test_slices_of_scalars_are_refused(entry: str) -> None:
+def test_slices_of_scalars_are_rejected(entry: str) -> None:
     """XLA's cost analysis looks for the index that they have not."""
     with pytest.raises(hloenv.errors.InvalidModuleError, match="slice of a scalar"):
         hloenv.HloModule.from_text(_module(entry))

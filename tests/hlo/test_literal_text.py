@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What XLA's parser misreads in constants reads back as it was printed."""
+"""Constants that XLA's parser misreads survive the round trip through text."""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ ENTRY main {
         module.verify()
 
 
-def test_what_is_no_module_is_refused() -> None:
+def test_other_input_is_not_a_module() -> None:
     for value in (3, None, b"HloModule", ["HloModule"]):
         with pytest.raises(ParseError):
             as_module(value)  # type: ignore[arg-type]

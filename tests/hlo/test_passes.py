@@ -196,7 +196,7 @@ def _modules_for(name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", sorted(_UNBATCHED))
-def test_pipelines_refuse_what_they_would_die_of(name: str):
+def test_pipelines_reject_input_that_would_crash(name: str):
     with pytest.raises(PassError, match="batched_gather_scatter_normalizer"):
         run_passes(BATCHED, name)
     mended = run_passes(BATCHED, "batched_gather_scatter_normalizer").module
@@ -255,7 +255,7 @@ def test_invariant_code_motion_takes_work_out_of_the_loop():
     assert "exponential(" in entry(moved)
 
 
-def test_result_keeps_what_the_module_knows_of_its_place():
+def test_result_keeps_the_position():
     module = HloModule._wrap(
         HloModule.from_text(ADD_ZERO)._core, decided=frozenset({"fusion"})
     )
@@ -371,7 +371,7 @@ def test_json_round_trip():
         {"pipeline": "p", "passes": [], "fixed_point": False, "max_iterations": 1},
     ],
 )
-def test_other_json_is_refused(value):
+def test_other_json_is_rejected(value):
     with pytest.raises(PassOptionError):
         from_json(value)
 
@@ -457,7 +457,7 @@ def test_wrong_option_is_explained(name, options, words):
         lambda: core.PipelineSpec("p", [("cse", {})], True, 0),
     ],
 )
-def test_wrong_pipeline_is_refused(make):
+def test_wrong_pipeline_is_rejected(make):
     with pytest.raises(PassOptionError):
         make()
 
@@ -470,7 +470,7 @@ def test_candidate_pass_cannot_run():
 
 
 def test_failing_pass_is_named_by_its_path():
-    # XLA's own copy insertion refuses a computation that two loops share.
+    # XLA's own copy insertion rejects a computation that two loops share.
     twice = LOOP.replace(
         "ROOT out = f32[8] get-tuple-element(done), index=1",
         """again = (s32[], f32[8], f32[8]) while(done), condition=condition, body=body

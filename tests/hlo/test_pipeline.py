@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""XLA's own pipeline: listed, stopped, and gone on with."""
+"""XLA's own pipeline: listing, stopping and continuing."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def module(hlo_dir: Path) -> hloenv.HloModule:
 
 @pytest.fixture(scope="module")
 def finished(module: hloenv.HloModule) -> str:
-    """Fingerprint of what XLA's pipeline makes of it without a stop."""
+    """Fingerprint of the module after an uninterrupted run of XLA's pipeline."""
     return hloenv.finish(module).fingerprint()
 
 
@@ -70,7 +70,7 @@ def test_stages_are_xlas_passes_in_order(module: hloenv.HloModule):
 
 
 @pytest.mark.parametrize(("where", "occurrence"), STOPS)
-def test_stopping_and_going_on_changes_nothing(
+def test_stopping_and_continuing_changes_nothing(
     module: hloenv.HloModule, finished: str, where: str, occurrence: int
 ):
     stopped = hloenv.run_until(module, where, occurrence=occurrence)
@@ -90,7 +90,7 @@ def test_stopping_many_times_on_the_way_changes_nothing(
 
 
 @pytest.mark.max_instructions(2000)
-def test_real_modules_go_on_from_before_fusion(real_module_path: Path):
+def test_real_modules_continue_from_before_fusion(real_module_path: Path):
     module = hloenv.HloModule.from_file(real_module_path)
     wanted = hloenv.finish(module).fingerprint()
     for where in ("layout-assignment", "fusion", "cpu-parallel-task-assigner"):
@@ -179,7 +179,7 @@ def test_the_rules_name_passes_and_reasons():
     assert not {rule.skipped for rule in rules} & {each.name for each in needed}
 
 
-def test_a_place_survives_json(module: hloenv.HloModule, finished: str):
+def test_a_position_survives_json(module: hloenv.HloModule, finished: str):
     stopped = hloenv.run_until(module, "fusion")
     place = PipelinePosition.from_json(stopped.position.to_json())
     assert place == stopped.position
@@ -198,7 +198,7 @@ def test_a_place_survives_json(module: hloenv.HloModule, finished: str):
         '{"path": "a", "occurrence": 1, "changed": "", "more": 1}',
     ],
 )
-def test_what_is_no_position_is_an_error(text: str):
+def test_other_text_is_not_a_position(text: str):
     with pytest.raises(hloenv.PositionError, match="position"):
         PipelinePosition.from_json(text)
 
@@ -206,22 +206,22 @@ def test_what_is_no_position_is_an_error(text: str):
 @pytest.mark.parametrize(
     ("where", "occurrence", "message"),
     [
-        ("fusoin", 1, "never reaches 'fusoin'; the nearest names are 'fusion'"),
+        ("fusoin", 1, "never reaches 'fusoin'; similar names are 'fusion'"),
         ("algebraic", 1, "never reaches"),
         ("fusion", 2, "reaches 'fusion' 1 time, not 2"),
         ("usion", 1, "never reaches"),
-        ("", 1, "a stop is"),
+        ("", 1, "a stop needs"),
         ("fusion", 0, "integer occurrence >= 1"),
     ],
 )
-def test_places_that_are_never_reached(
+def test_positions_that_are_never_reached(
     module: hloenv.HloModule, where: str, occurrence: int, message: str
 ):
     with pytest.raises(hloenv.PositionError, match=message):
         hloenv.run_until(module, where, occurrence=occurrence)
 
 
-def test_a_place_that_lies_behind(module: hloenv.HloModule):
+def test_a_position_before_the_current_one(module: hloenv.HloModule):
     stopped = hloenv.run_until(module, "fusion")
     with pytest.raises(hloenv.PositionError, match="the module is past that"):
         hloenv.run_until(stopped, "layout-assignment")
@@ -230,11 +230,11 @@ def test_a_place_that_lies_behind(module: hloenv.HloModule):
     assert again.position == stopped.position
 
 
-def test_a_place_of_another_pipeline_is_refused(module: hloenv.HloModule):
+def test_a_position_of_another_pipeline_is_rejected(module: hloenv.HloModule):
     wrong = hloenv.HloModule._wrap(
         module._core, position=PipelinePosition("HLO passes/fusion", 1, "0" * 10)
     )
-    with pytest.raises(hloenv.PositionError, match="where it came by"):
+    with pytest.raises(hloenv.PositionError, match="the recorded position"):
         hloenv.finish(wrong)
     late = hloenv.HloModule._wrap(
         module._core, position=PipelinePosition(f"{AFTER_LAYOUTS}/dce", 9, "0" * 5000)
@@ -292,7 +292,7 @@ def test_layouts_that_bitcasts_depend_on_are_kept(name: str):
     np.testing.assert_array_equal(got, want)
 
 
-def test_simplification_is_refused_where_bitcasts_depend_on_layouts():
+def test_simplification_is_rejected_where_bitcasts_depend_on_layouts():
     env = hloenv.HloEnv(BITCAST)
     with pytest.raises(hloenv.PositionError, match="depend on layouts"):
         env.get_alternatives("simplification")
@@ -311,7 +311,7 @@ def test_passes_look_at_layouts_once_a_pass_made_bitcasts():
 
 
 @pytest.mark.parametrize("name", ["m.hlo", "m.pb"])
-def test_a_saved_module_goes_on_from_its_place(tmp_path, name):
+def test_a_saved_module_continues_from_its_position(tmp_path, name):
     env = hloenv.HloEnv(PLACED)
     env.run_until("fusion")
     alternatives = env.get_alternatives("fusion")
@@ -339,7 +339,7 @@ def test_a_module_at_the_start_is_saved_as_it_is(tmp_path):
 @pytest.mark.parametrize(
     "note", ["{}", '"here"', '{"place":3,"decided":[]}', '{"place":null,"decided":[1]}']
 )
-def test_a_place_that_nobody_saved_is_refused(note):
+def test_an_invalid_saved_position_is_rejected(note):
     text = PLACED.replace(
         "HloModule placed",
         f"HloModule placed, frontend_attributes={{hloenv_place={note}}}",

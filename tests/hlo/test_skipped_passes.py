@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the backend dies of when a pass that would have removed it was decided."""
+"""Instructions that crash the backend if the pass that removes them was decided."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_transposes_of_scalars_do_not_reach_the_backend(decided: tuple[str, ...]
     np.testing.assert_allclose(out, 2 * x, rtol=1e-6)
 
 
-def test_nothing_is_mended_where_nothing_was_decided():
+def test_the_workaround_needs_decisions():
     module = hloenv.HloModule.from_text(SCALAR_TRANSPOSE)
     stopped = hloenv.run_until(module, "layout-assignment")
     assert hloenv.finish(stopped).fingerprint() == hloenv.finish(module).fingerprint()

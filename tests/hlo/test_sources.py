@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which line of a frontend's program an instruction comes from."""
+"""Source locations of instructions."""
 
 from __future__ import annotations
 

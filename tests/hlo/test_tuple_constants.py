@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tuple constants, of which one of XLA's own passes dies, reach the backend."""
+"""Tuple constants, which crash one of XLA's own passes, reach the backend."""
 
 from __future__ import annotations
 

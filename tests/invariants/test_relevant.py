@@ -19,7 +19,7 @@ def brute_force(run_all: Callable[..., dict[str, Any]]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("source", sources(40, with_real=False))
-def test_a_decision_that_matters_is_relevant(
+def test_decisions_with_an_effect_are_relevant(
     brute_force: dict[str, Any], assert_checked: Callable[..., None], source: str
 ) -> None:
     assert_checked(brute_force[source], len(_PASSES))

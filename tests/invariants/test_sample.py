@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A random sample of the matrix (scripts/run_invariants.py), another one each day.
+"""A daily random sample of the matrix (scripts/run_invariants.py).
 
 $HLOENV_SAMPLE_SEED repeats a day's sample, $HLOENV_SAMPLE_SECONDS makes it longer.
 """

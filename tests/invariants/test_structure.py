@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Invariants 1, 2, 3, 6, 7, 8: what fingerprints and the verifier can tell, exactly."""
+"""Invariants 1, 2, 3, 6, 7, 8, checked by fingerprints and the verifier."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Invariants 4 and 5: decided modules compute what the original computes."""
+"""Invariants 4 and 5: decided modules compute the same values as the original."""
 
 from __future__ import annotations
 

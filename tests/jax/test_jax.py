@@ -92,7 +92,7 @@ def test_from_jax_takes_jitted_functions_with_their_static_arguments(jax, jnp):
     assert len(from_jax(fn, jnp.ones(3), 4).input_specs()) == 1
 
 
-def test_from_jax_refuses_static_arguments_for_a_jitted_function(jax, jnp):
+def test_from_jax_rejects_static_arguments_for_a_jitted_function(jax, jnp):
     with pytest.raises(TypeError, match="already jitted"):
         from_jax(jax.jit(jnp.sin), jnp.ones(3), static_argnums=0)
 
@@ -180,7 +180,7 @@ def test_inject_warns_when_nothing_was_compiled(jax, jnp):
         fn(x)
 
 
-def test_a_module_with_donations_is_refused(jax, jnp):
+def test_a_module_with_donations_is_rejected(jax, jnp):
     fn = jax.jit(lambda x, y: x + y, donate_argnums=0)
     x = jnp.arange(4.0)
     module = hloenv.finish(from_jax(fn, x, x))
@@ -205,7 +205,7 @@ def test_a_module_finished_by_the_other_xla_runs(jnp):
         np.testing.assert_allclose(actual, expected, rtol=1e-6)
 
 
-def test_two_blocks_in_two_threads_do_not_meet(jax, jnp):
+def test_blocks_in_two_threads_are_independent(jax, jnp):
     def add(x):
         return x + 1
 
@@ -267,7 +267,7 @@ assert jax.jit(fn)(x)[0] == 1
     )
 
 
-def test_a_module_that_jaxlib_refuses_is_an_error_of_ours(jax, jnp):
+def test_a_module_that_jaxlib_rejects_is_a_compile_error(jax, jnp):
     fn = jax.jit(lambda x: x + 1)
     x = jnp.arange(4.0)
     unknown = HloModule.from_text(
@@ -283,7 +283,7 @@ def test_a_module_that_jaxlib_refuses_is_an_error_of_ours(jax, jnp):
     np.testing.assert_array_equal(fn(x), x + 1)
 
 
-def test_a_module_of_another_signature_is_refused(jax, jnp):
+def test_a_module_of_another_signature_is_rejected(jax, jnp):
     fn = jax.jit(lambda x: x + 1)
     module = jaxlib_module(fn.lower(jnp.arange(5.0)))
     with pytest.raises(hloenv.errors.CompileError, match=r"f32\[5\]"):

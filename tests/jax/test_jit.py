@@ -21,13 +21,13 @@ pytestmark = [pytest.mark.jax, pytest.mark.compile]
 
 
 def jit(fn, **options):
-    """Runs what was decided, faster or not."""
+    """hloenv.jit without comparison."""
     return compared_jit(fn, budget=0, until=None, **{"policy": "accept-all", **options})
 
 
 @pytest.fixture(autouse=True)
 def _no_fallback():
-    """A function that falls back runs right as well, so that would hide failures."""
+    """Makes fallbacks errors, as their outputs are correct too."""
     with warnings.catch_warnings():
         warnings.simplefilter("error", FallbackWarning)
         yield
@@ -369,7 +369,7 @@ assert decided.decided == []
     )
 
 
-def test_unknown_policies_and_passes_are_refused_at_once():
+def test_unknown_policies_and_passes_are_rejected_at_once():
     with pytest.raises(LookupError, match="keep-original"):
         jit(jnp.tanh, policy="accept-some")
     with pytest.raises(LookupError, match="algsimp"):
@@ -448,6 +448,6 @@ def test_one_pass_needs_no_list():
 @pytest.mark.parametrize(
     "arguments", [{"passes": 3}, {"passes": None}, {"policy": 3}, {"fn": 3}]
 )
-def test_arguments_of_other_types_are_refused(arguments):
+def test_arguments_of_other_types_are_rejected(arguments):
     with pytest.raises(ArgumentTypeError):
         jit(**{"fn": jnp.sin, **arguments})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""hloenv.jit runs what was decided only where that is faster and computes the same."""
+"""hloenv.jit uses decided modules only if they are faster with equal outputs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ OTHERWISE = {"policy": "reject-all", "passes": "algsimp"}
 
 @pytest.fixture
 def verdicts(monkeypatch):
-    """Stands in for the timing: a test says what it finds, and reads what was asked."""
+    """Replaces the timing by given results, and records its calls."""
     found: list[Comparison] = []
 
     def decided_by_test(plain, other, *, seconds):
@@ -55,7 +55,7 @@ def verdicts(monkeypatch):
 
 
 @pytest.mark.parametrize("options", [OTHERWISE, {}])
-def test_a_rewrite_that_harms_is_rejected_and_stays_so(options):
+def test_a_slower_rewrite_stays_rejected(options):
     x = jax.random.normal(jax.random.key(0), (2, 2, 2, 256))
     kernel = jax.random.normal(jax.random.key(1), (3, 3, 256, 256))
     decided, plain = jit(convolution, **options), jax.jit(convolution)
@@ -69,7 +69,7 @@ def test_a_rewrite_that_harms_is_rejected_and_stays_so(options):
 
 
 @pytest.mark.parametrize("size", [8, 512])
-def test_plain_jax_stays_where_nothing_is_gained(size):
+def test_plain_jax_runs_without_a_gain(size):
     def step(weights, x):
         return jnp.tanh(x @ weights).sum()
 
@@ -125,7 +125,7 @@ def test_plain_first_then_decided(verdicts):
     assert [each.is_used for each in fn.considered] == [False, True]
 
 
-def test_static_arguments_are_told_apart(verdicts):
+def test_static_arguments_are_distinguished(verdicts):
     verdicts += [FASTER, FASTER]
     fn = jit(
         lambda x, times: simplified(x) * times, static_argnames="times", **OTHERWISE
@@ -203,7 +203,7 @@ def test_a_comparison_that_takes_too_long_is_not_made():
     assert "budget of 0.01 s" in result.reason
 
 
-def test_what_is_twice_as_slow_is_left_at_once():
+def test_a_module_twice_as_slow_is_dropped_early():
     calls = []
 
     def slow():
@@ -267,7 +267,7 @@ def test_a_wrong_policy_after_the_first_signature(verdicts):
             first(jnp.ones(3))
 
 
-def test_what_fails_after_the_first_call_costs_no_outputs():
+def test_failures_after_the_first_call_lose_no_outputs():
     def policy(_):
         raise ZeroDivisionError("a bug of the policy")
 

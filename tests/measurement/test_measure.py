@@ -63,7 +63,7 @@ def test_measure_keeps_every_duration():
     assert sum(result.copies) == 20
 
 
-def test_what_fails_is_a_record_and_stops_nobody():
+def test_a_failure_is_a_record_and_others_continue():
     results = measure(
         [ADD, WRONG, OTHER_INPUTS, UNKNOWN_CALL, ADD], baseline=ADD, repeats=5
     )
@@ -81,7 +81,7 @@ def test_what_fails_is_a_record_and_stops_nobody():
     assert np.isnan(results[3].speedup)
 
 
-def test_a_module_that_dies_takes_no_other_along(hlo_dir: Path):
+def test_a_crash_does_not_affect_other_modules(hlo_dir: Path):
     path = hlo_dir / "brax" / "sac_actor_grad.txt"
     raw = hloenv.HloModule.from_file(path)
     results = measure([raw, hloenv.finish(raw)], baseline=raw, finish="none", repeats=3)
@@ -113,7 +113,7 @@ ENTRY e { x = f32[] parameter(0)
 QUICK = LOOP.replace("2000000000", "3")
 
 
-def test_what_takes_too_long_is_a_record():
+def test_a_timeout_is_a_record():
     results = measure([LOOP, QUICK], baseline=QUICK, repeats=3, timeout_s=5)
     assert results[0].error.kind == "MeasureTimeout"
     with pytest.raises(TimeoutError):

@@ -301,7 +301,7 @@ def test_a_legal_module_compiles_without_passes():
     assert set(out.flat) == {2}
 
 
-def test_a_module_that_kills_the_backend_is_an_error(
+def test_a_module_that_crashes_the_backend_is_an_error(
     run_child: RunChild, hlo_dir: Path
 ):
     path = hlo_dir / "brax" / "sac_actor_grad.txt"
@@ -319,7 +319,7 @@ except hloenv.CompileError as error:
     assert "finish='legalize'" in child.stdout
 
 
-def test_early_fusions_that_kill_xla_are_an_error(run_child: RunChild):
+def test_early_fusions_that_crash_xla_are_an_error(run_child: RunChild):
     # The pass that simplifies gathers does not look into fusions, and the backend
     # ends the process at a gather that is not simplified.
     child = run_child(
@@ -362,7 +362,7 @@ ENTRY e {
     np.testing.assert_array_equal(out, -(a.T + b).T)
 
 
-def test_modules_for_several_devices_are_refused():
+def test_modules_for_several_devices_are_rejected():
     text = ADD.replace("HloModule add", "HloModule add, replica_count=2")
     with pytest.raises(hloenv.CompileError, match="2 replicas"):
         compile(text)
@@ -424,7 +424,7 @@ compile({ADD!r})(*random_inputs({ADD!r}))
     assert child.stdout + child.stderr == ""
 
 
-def test_verbose_lets_xla_speak(run_child: RunChild):
+def test_verbose_shows_the_log_of_xla(run_child: RunChild):
     child = run_child("import hloenv", env={"HLOENV_VERBOSE": "1"})
     assert "oneDNN" in child.stderr
 

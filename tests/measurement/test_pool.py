@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measuring many candidates: workers that die, drivers that die, stores, Ray."""
+"""Measuring many candidates: crashes of workers and drivers, stores, Ray."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_results_come_in_the_order_of_the_candidates():
     assert sorted(each.index for each in reported) == [0, 1, 2, 3]
 
 
-def test_whatever_a_candidate_does_is_one_record():
+def test_each_candidate_is_one_record():
     settings = hloenv.Settings(repeats=2, timeout_s=8, max_memory_bytes=3 * 2**30)
     candidates = modules(ENDLESS, HUNGRY, WRONG, REFUSED, ADD)
     with Evaluator(settings, workers=2) as evaluator:
@@ -111,7 +111,7 @@ def test_whatever_a_candidate_does_is_one_record():
     assert kinds(results)[2:] == ["OutputMismatchError", "CompileError", None]
 
 
-def test_what_the_store_has_is_not_measured_again():
+def test_stored_results_are_not_measured_again():
     candidates = modules(ADD, SWAPPED)
     with hloenv.Store(":memory:") as store:
         with Evaluator(SETTINGS, store=store) as evaluator:

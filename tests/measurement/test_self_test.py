@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether intervals tell the truth: on simulated durations, and on this machine."""
+"""Coverage of intervals on simulated durations and on this machine."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_stopping_early_costs_little_of_the_confidence(
     assert fewest <= np.mean(copies) <= most
 
 
-def test_what_is_twice_as_slow_is_found_out_at_once(monkeypatch):
+def test_a_ratio_of_two_is_found_early(monkeypatch):
     for seed in range(50):
         found = simulate(monkeypatch, seed, Plan(), ratio=2.0, between=0.03, within=0.2)
         assert found.stopped == "slower"

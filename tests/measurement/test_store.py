@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The store of results, in one process, and files that are none."""
+"""The store of results in one process, and files that are not stores."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def nested_in_itself() -> dict[str, Any]:
         (nested_in_itself(), "contains itself"),
     ],
 )
-def test_values_that_json_would_change_are_refused(store, value, said):
+def test_values_that_json_would_change_are_rejected(store, value, said):
     with pytest.raises(StoreError, match=said):
         store.put(key(), value)
     with pytest.raises(StoreError, match=said):
@@ -97,7 +97,7 @@ def test_values_that_json_would_change_are_refused(store, value, said):
     assert contents(store) == []
 
 
-def test_numpy_scalars_are_refused_with_what_to_do(store):
+def test_numpy_scalars_are_rejected_with_advice(store):
     import numpy as np
 
     with pytest.raises(StoreError, match=r"value\['n'\] is numpy.int64.*item\(\)"):
@@ -227,7 +227,7 @@ def test_the_default_path_follows_the_environment(monkeypatch, tmp_path):
     assert default_path() == tmp_path / "mine.sqlite"
 
 
-def test_a_newer_schema_is_refused(path):
+def test_a_newer_schema_is_rejected(path):
     Store(path).close()
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA user_version = 99")
@@ -236,7 +236,7 @@ def test_a_newer_schema_is_refused(path):
         Store(path)
 
 
-def test_another_programs_database_is_refused_and_left_alone(path):
+def test_another_programs_database_is_rejected_and_unchanged(path):
     connection = sqlite3.connect(path)
     connection.execute("CREATE TABLE bookmarks (url TEXT)")
     connection.close()
@@ -246,13 +246,13 @@ def test_another_programs_database_is_refused_and_left_alone(path):
     assert path.read_bytes() == before
 
 
-def test_a_file_that_is_no_database_is_refused(path):
+def test_a_file_that_is_not_a_database_is_rejected(path):
     path.write_text("fingerprint,duration\n" * 1000)
     with pytest.raises(StoreError, match=r"not an SQLite file.*HLOENV_STORE"):
         Store(path)
 
 
-def test_a_damaged_file_is_refused(path):
+def test_a_damaged_file_is_rejected(path):
     with Store(path) as store:
         store.put_many((key(i), VALUE) for i in range(2000))
     with path.open("r+b") as file:
@@ -263,7 +263,7 @@ def test_a_damaged_file_is_refused(path):
         contents(store)
 
 
-def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
+def test_a_folder_that_cannot_be_made_is_an_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(
         StoreError, match=r"folder of .* cannot be created.*HLOENV_STORE"
@@ -276,7 +276,7 @@ def test_a_folder_is_no_store(tmp_path):
         Store(tmp_path)
 
 
-def test_a_read_only_folder_is_refused():
+def test_a_read_only_folder_is_an_error():
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o555)
 
@@ -359,7 +359,7 @@ def test_prune_needs_conditions_or_all(aged, criteria):
 
 
 @pytest.mark.parametrize("age", [-1.0, math.nan])
-def test_prune_refuses_ages_that_are_none(aged, age):
+def test_prune_rejects_invalid_ages(aged, age):
     with pytest.raises(StoreError, match="older_than_s"):
         aged.prune(older_than_s=age)
     assert aged.info().records == 12

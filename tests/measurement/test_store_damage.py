@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Damaged stores: what is read is what was saved, or an error."""
+"""Damaged stores give the saved records or an error."""
 
 from __future__ import annotations
 

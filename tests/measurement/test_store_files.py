@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records that leave a store for a file, and come back."""
+"""Export and import of records."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def test_a_malformed_row_of_parquet_is_named(store, tmp_path):
         store.import_(file)
 
 
-def test_damaged_files_are_refused(store, tmp_path):
+def test_damaged_files_are_rejected(store, tmp_path):
     with filled(tmp_path / "other.sqlite") as other:
         other.export(tmp_path / "good.parquet")
     good = (tmp_path / "good.parquet").read_bytes()
@@ -220,7 +220,7 @@ def test_an_absent_file_is_an_os_error(store, tmp_path, suffix):
     assert list(tmp_path.glob("absent*")) == []
 
 
-def test_unknown_kinds_of_files_are_refused(store, tmp_path):
+def test_unknown_file_formats_are_rejected(store, tmp_path):
     with pytest.raises(StoreError, match=r"\.parquet, \.jsonl$"):
         store.export(tmp_path / "records.csv")
     with pytest.raises(StoreError, match=r"\.parquet, \.jsonl, \.sqlite$"):

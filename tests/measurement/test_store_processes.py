@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Threads, processes, forks and kills: nothing that was saved is lost."""
+"""Threads, processes, forks and kills do not lose saved records."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each policy decides, on modules where that can be said beforehand."""
+"""Decisions of each policy on modules with known results."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _capture(text: str, *passes: str) -> tuple[hloenv.HloEnv, hloenv.Alternative
     return env, env.get_alternatives(*passes)
 
 
-def test_registry_lists_what_the_command_line_promises():
+def test_registry_lists_the_documented_policies():
     names = policies.list_policies()
     assert set(names) >= {
         "accept-all",
@@ -151,7 +151,7 @@ def test_first_takes_one_rewrite_at_a_time():
 
 
 @pytest.mark.parametrize("name", ["fewest-ops", "least-bytes"])
-def test_greedy_policies_take_what_gains(name):
+def test_greedy_policies_accept_gains(name):
     env, alternatives = _capture(TWO_REWRITES, "algsimp", "cse")
     decisions = policies.get_policy(name)(alternatives)
     assert (np.asarray(decisions) > 0).all()
@@ -162,7 +162,7 @@ def test_greedy_policies_take_what_gains(name):
 
 
 @pytest.mark.parametrize("name", ["fewest-ops", "least-bytes"])
-def test_greedy_policies_leave_what_costs(name):
+def test_greedy_policies_reject_costs(name):
     _, alternatives = _capture(_LOGISTIC, "logistic-expander")
     assert len(alternatives) == 1
     assert policies.get_policy(name)(alternatives).tolist() == [0]

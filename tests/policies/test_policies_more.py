@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policies that fuse, mix others, or estimate what they decide."""
+"""Policies that fuse, combine others, or use estimates."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_in_a_mixture_a_greedy_policy_sees_its_pass_only(hlo_dir):
     assert num_taken > 0
 
 
-def test_passes_that_were_not_captured_have_no_say():
+def test_passes_that_were_not_captured_have_no_effect():
     alternatives = _rewrites("cse")
     mixed = policies.get_policy("mix:fusion=accept-all,cse=accept-all")(alternatives)
     assert mixed.all()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The end of a process whose daemon threads are inside hloenv."""
+"""Exit of a process with daemon threads inside hloenv."""
 
 from __future__ import annotations
 

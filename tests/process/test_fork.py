@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes forked off from one that has used XLA."""
+"""Forks of a process that has used XLA."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ results = executable(*inputs)
 
 
 @pytest.mark.compile
-def test_a_compile_says_that_its_threads_do_not_exist(run_child):
+def test_a_compile_after_a_fork_is_a_fork_error(run_child):
     run_child(
         COMPILED
         + """
@@ -206,7 +206,7 @@ drop()
     )
 
 
-def test_an_ended_interception_goes_along(run_child):
+def test_an_ended_interception_survives_a_fork(run_child):
     run_child(
         PARENT
         + """
@@ -224,7 +224,7 @@ look()
 
 
 @pytest.mark.compile
-def test_a_fork_in_the_midst_of_another_threads_work_says_so(run_child):
+def test_a_fork_during_another_threads_work_is_an_error(run_child):
     """XLA would wait forever for the locks of threads that do not exist any more."""
     run_child(
         PARENT

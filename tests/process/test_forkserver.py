@@ -54,7 +54,7 @@ def test_nothing_goes_on_when_the_driver_is_killed(tmp_path: Path):
 
 
 @pytest.mark.parametrize("by_value", [True, False])
-def test_a_slow_value_is_told_from_many_values(by_value: bool):
+def test_timeouts_by_value_allow_many_values(by_value: bool):
     # Six values of 0.5 s each: late as a whole, in time one by one.
     (outcome,) = map_jobs(
         "support.children:count_slowly",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What others put into the current folder or into /tmp does nothing."""
+"""Files planted in the current folder or in /tmp have no effect."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def test_a_folder_that_others_could_write_to_is_closed_to_them(folder: Path) -> 
     assert _mode(folder) == 0o700
 
 
-def test_a_folder_of_another_user_is_refused(
+def test_a_folder_of_another_user_is_rejected(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder.mkdir()
@@ -220,7 +220,7 @@ def test_a_folder_of_another_user_is_refused(
 
 
 @pytest.mark.parametrize("kind", ["link", "file"])
-def test_what_is_no_folder_is_refused(folder: Path, kind: str) -> None:
+def test_other_files_are_not_folders(folder: Path, kind: str) -> None:
     if kind == "link":
         (folder.parent / "elsewhere").mkdir(mode=0o700)
         folder.symlink_to(folder.parent / "elsewhere")
@@ -232,7 +232,7 @@ def test_what_is_no_folder_is_refused(folder: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
-def test_what_is_no_file_is_no_lock(folder: Path, kind: str) -> None:
+def test_other_objects_are_not_lock_files(folder: Path, kind: str) -> None:
     folder.mkdir(mode=0o700)
     victim = folder.parent / "victim"
     victim.write_text("precious")

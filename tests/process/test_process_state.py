@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What belongs to the whole process stays as it was: logs, memory, environment."""
+"""Process-wide state is restored: logs, memory protection, environment."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ levels = [level()]
 """
 
 
-def test_logs_come_back_after_a_borrowed_pass(run_child):
+def test_logs_are_restored_after_a_compiler_owned_pass(run_child):
     code = "hloenv.run_passes(module, 'cpu-parallel-task-assigner')\nprint(levels, level())"
     assert run_child(LEVEL + code).stdout == "[0] 0\n"
 

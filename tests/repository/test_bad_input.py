@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Whatever comes in, a specific exception comes out and the process lives.
+"""Bad input raises a specific exception and does not crash the process.
 
-Everything here runs in child processes that have to end normally: an abort inside XLA
-is a failure of the test, not the end of the test run.
+The cases run in child processes that must end normally, so that an abort inside XLA
+fails one test only.
 """
 
 from __future__ import annotations
@@ -317,7 +317,7 @@ def test_an_unknown_flag_in_the_environment(run_child: RunChild) -> None:
 
 
 def test_topk_whose_result_is_used_whole(run_child: RunChild) -> None:
-    # XLA's own pass dies on a CHECK there.
+    # XLA's own pass crashes there (CHECK failure).
     child = run_child(
         "from hloenv.rewrite.env import HloEnv\n"
         "env = HloEnv('''HloModule m\n\nENTRY e {\n  x = f32[4] parameter(0)\n"
@@ -401,15 +401,15 @@ def use_mutated_proto(path: str, seed: int, count: int) -> Iterator[str]:
 
 
 def _assert_all_live(function: str, jobs: list[tuple[str, int, int]]) -> None:
-    died = []
+    crashed = []
     for outcome in run_jobs(f"test_bad_input:{function}", jobs):
         if outcome.error:
             culprit = outcome.values[-1] if outcome.values else ""
-            died.append(f"{jobs[outcome.index]}: {outcome.error[:400]}\n{culprit}")
+            crashed.append(f"{jobs[outcome.index]}: {outcome.error[:400]}\n{culprit}")
         else:
             count = jobs[outcome.index][2]
             assert len(outcome.values) == 2 * count
-    assert not died, "\n\n".join(died)
+    assert not crashed, "\n\n".join(crashed)
 
 
 def test_mutated_text_never_ends_the_process() -> None:

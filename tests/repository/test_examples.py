@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each example runs from a shell as its docstring says, and prints what it found."""
+"""Each example runs from a shell as its docstring says, and prints its result."""
 
 from __future__ import annotations
 
@@ -44,6 +44,12 @@ def test_example(root, name):
     assert _EXPECTED[name] in _run(root, name)
 
 
+@pytest.mark.learn
+@pytest.mark.needs("gymnasium")
+def test_example_with_torch(root):
+    assert "512 steps: return " in _run(root, "09_ppo.py", "512")
+
+
 @pytest.mark.jax
 @pytest.mark.compile
 @pytest.mark.parametrize("name", _EXPECTED_WITH_JAX)
@@ -58,7 +64,7 @@ def test_examples_take_a_real_module(root, hlo_dir):
 
 def test_every_numbered_example_is_tested(root):
     names = {path.name for path in (root / "scripts" / "examples").glob("[0-9]*.py")}
-    assert names == _EXPECTED.keys() | _EXPECTED_WITH_JAX.keys()
+    assert names == {*_EXPECTED, *_EXPECTED_WITH_JAX, "09_ppo.py"}
 
 
 @pytest.mark.slow

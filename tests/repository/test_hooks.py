@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hooks into a library that is not as hloenv needs it.
+"""Hooks into an incompatible library.
 
 The library is changed in the memory of a child process, after it was loaded.
 """

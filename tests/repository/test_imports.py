@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `import hloenv` brings into the process."""
+"""Effects of `import hloenv` on the process."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a wheel and a source archive carry."""
+"""Contents of the wheel and of the source archive."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The scripts that CI runs, as far as they can be tried out here."""
+"""Scripts of CI that can be tested locally."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ def index(tmp_path: Path) -> Path:
 NOWHERE = "http://127.0.0.1:9/simple"
 
 
-def test_an_index_that_answers_is_in_reach(root: Path, index: Path):
+def test_an_index_that_answers_is_reachable(root: Path, index: Path):
     assert _has_registry(root, index.as_uri()) == 0
 
 
-def test_an_index_that_does_not_answer_is_out_of_reach(root: Path):
+def test_an_index_that_does_not_answer_is_unreachable(root: Path):
     assert _has_registry(root, NOWHERE) == 1
 
 
-def test_packages_beside_the_index_do_not_bring_it_into_reach(root: Path, index: Path):
+def test_packages_outside_the_index_do_not_make_it_reachable(root: Path, index: Path):
     folder = index / "iniconfig"
     assert _has_registry(root, NOWHERE, PIP_EXTRA_INDEX_URL=index.as_uri()) == 1
     assert _has_registry(root, NOWHERE, PIP_FIND_LINKS=str(folder)) == 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What conftest.py skips, fails and counts, in test runs of their own."""
+"""Skips, failures and counts of conftest.py, in separate test runs."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stub of the extension says what the extension has."""
+"""The stub agrees with the extension."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `import hloenv` says about a TensorFlow that is not the one it needs."""
+"""Messages of `import hloenv` on an unsuitable TensorFlow."""
 
 from __future__ import annotations
 

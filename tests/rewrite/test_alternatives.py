@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `Alternatives` says of a dry run."""
+"""`Alternatives`: the result of a capture."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def test_an_alternative_below_a_rejected_value_is_irrelevant() -> None:
     ],
     ids=repr,
 )
-def test_bad_decisions_are_refused(decisions: object) -> None:
+def test_bad_decisions_are_rejected(decisions: object) -> None:
     alternatives = _capture(NESTED, *BOTH)
     with pytest.raises(DecisionError):
         alternatives.apply(decisions)  # type: ignore[arg-type]
@@ -388,7 +388,7 @@ def test_rewrites_inside_a_shared_computation_are_decided_once() -> None:
     assert "leaf" in decided.to_text()
 
 
-def test_a_change_of_the_whole_module_is_one_alternative_with_its_reason() -> None:
+def test_an_indivisible_pass_is_one_alternative_with_its_reason() -> None:
     module = _file("aliasing")
     alternatives = HloEnv(module).get_alternatives(
         "algsimp", "optimize_input_output_buffer_alias"
@@ -396,7 +396,7 @@ def test_a_change_of_the_whole_module_is_one_alternative_with_its_reason() -> No
     whole = alternatives[-1]
     assert whole.kind == "pass"
     assert (
-        "share memory" in alternatives.indivisible["optimize_input_output_buffer_alias"]
+        "the aliasing" in alternatives.indivisible["optimize_input_output_buffer_alias"]
     )
     assert whole.choices[1].opcode == "module"
     # The others do not matter once the whole is taken.

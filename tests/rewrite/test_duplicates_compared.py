@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which fusions copy a value that the module compares with what it picks from it."""
+"""Fusions that copy a value which the module compares with one selected from it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ EVERYTHING = hloenv.Pass("general-fusion", duplicate_compared=True)
 
 
 def marked(alternatives: hloenv.Alternatives) -> set[tuple[str, str]]:
-    """What is fused into what, where a compared value is copied."""
+    """The fusions that copy a compared value."""
     found = set()
     for alternative in alternatives:
         for choice in alternative.choices:

@@ -66,7 +66,7 @@ def test_deciding_before_asking(env: HloEnv) -> None:
         env.apply_alternatives([])
 
 
-def test_bad_decisions_leave_the_environment_alone(env: HloEnv) -> None:
+def test_bad_decisions_do_not_change_the_environment(env: HloEnv) -> None:
     alternatives = env.get_alternatives("algsimp")
     module, trace = env.module, env.trace
     for decisions in ([], [99] * len(alternatives), [0.5] * len(alternatives)):
@@ -139,9 +139,7 @@ def test_run_until_takes_the_name_of_a_pass(env: HloEnv, where: object) -> None:
 
 
 @pytest.mark.parametrize("occurrence", ["first", None, True, 0, 2**70])
-def test_run_until_takes_a_number_of_an_arrival(
-    env: HloEnv, occurrence: object
-) -> None:
+def test_run_until_takes_an_occurrence(env: HloEnv, occurrence: object) -> None:
     with pytest.raises(PositionError):
         env.run_until("fusion", occurrence=occurrence)  # type: ignore[arg-type]
 
@@ -158,7 +156,7 @@ def test_unknown_passes_and_options(env: HloEnv, method: str) -> None:
     assert env.module is before
 
 
-def test_a_pass_that_fails_leaves_the_environment_alone() -> None:
+def test_a_failing_pass_does_not_change_the_environment() -> None:
     # Copy insertion needs a flat call graph.
     env = HloEnv(HLO / "shared_computation.hlo")
     before = env.module
@@ -168,7 +166,7 @@ def test_a_pass_that_fails_leaves_the_environment_alone() -> None:
     assert env.module is before
 
 
-def test_scheduled_modules_are_refused() -> None:
+def test_scheduled_modules_are_rejected() -> None:
     env = HloEnv(HLO / "scheduled.hlo")
     for act in (env.run, env.get_alternatives):
         with pytest.raises(PassError, match="is_scheduled"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several decisions in a row on one module."""
+"""Games of several decision points on one module."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ FUSION = DecisionPoint(("fusion", "general-fusion"), where="fusion", default="fu
 
 @pytest.fixture
 def game():
-    """Two stops."""
+    """A game of two decision points."""
     return Game(TEXT, [CSE, FUSION])
 
 
-def test_a_game_needs_stops():
+def test_a_game_needs_decision_points():
     with pytest.raises(hloenv.ArgumentError, match="at least one DecisionPoint"):
         Game(TEXT, [])
 
@@ -46,7 +46,7 @@ def test_xlas_own_decisions_give_what_xla_gives(game):
     assert game.play(game.complete()).fingerprint() == env.fingerprint()
 
 
-def test_a_stop_without_a_default_leaves_all_to_xla():
+def test_a_decision_point_without_a_default_leaves_all_to_xla():
     game = Game(TEXT, [DecisionPoint(("cse",))])
     assert (game.default() == -1).all()
     assert game.play(game.complete()).fingerprint() == game.module.fingerprint()
@@ -89,7 +89,7 @@ def test_decisions_are_carried_to_the_same_sites(game):
     assert num_carried > 0
 
 
-def test_what_starts_alike_goes_on_alike(game):
+def test_equal_prefixes_share_captures(game):
     decided = game.complete((np.array([0]),))
     decided[1][:] = 0
     carried = game.carry(decided, decided[:1])
@@ -98,7 +98,7 @@ def test_what_starts_alike_goes_on_alike(game):
     assert not decided[1].any()
 
 
-def test_canonical_decisions_are_blind_to_what_makes_no_difference(game):
+def test_canonical_decisions_drop_irrelevant_decisions(game):
     default = game.complete()
     alternatives = game.alternatives(default[:1])
     idle = np.flatnonzero(~alternatives.relevant(default[1]))
@@ -156,7 +156,7 @@ def test_games_remember_the_latest_positions_only(monkeypatch):
     assert given.default().tolist() == [1]
 
 
-def test_a_stop_with_nothing_to_decide():
+def test_a_decision_point_without_alternatives():
     game = Game(TEXT, [DecisionPoint(("batchnorm_expander",)), CSE])
     assert [len(each) for each in game.complete()] == [0, 1]
     empty = np.zeros(0, np.int64)

@@ -123,6 +123,6 @@ def test_candidates_leave_out_what_xla_gets_wrong():
 
 def test_a_pass_that_makes_an_invalid_module_is_an_error():
     env = HloEnv(FUSED)
-    with pytest.raises(PassError, match="'reshape-mover' makes an invalid module"):
+    with pytest.raises(PassError, match="'reshape-mover' makes the valid module"):
         env.get_alternatives(RESHAPES)
     assert env.fingerprint() == HloModule.from_text(FUSED).fingerprint()

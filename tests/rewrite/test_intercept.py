@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""XLA's own compiler, paused in front of its passes."""
+"""XLA's own compiler, paused before its passes."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_real_modules(real_module_path: Path):
     assert accept_all(module).fingerprint() == wanted
 
 
-def test_a_stage_that_nobody_answers_runs(module, finished):
+def test_a_stage_without_a_decision_runs(module, finished):
     with hloenv.intercept(module) as pipeline:
         for stage in pipeline:
             if stage.name == "fusion":
@@ -125,7 +125,7 @@ def test_a_stage_that_nobody_answers_runs(module, finished):
     assert pipeline.module.fingerprint() == finished
 
 
-def test_looking_changes_nothing(module, finished):
+def test_capturing_changes_nothing(module, finished):
     with hloenv.intercept(module) as pipeline:
         for stage in pipeline:
             first = stage.get_alternatives()
@@ -136,7 +136,7 @@ def test_looking_changes_nothing(module, finished):
     assert pipeline.module.fingerprint() == finished
 
 
-def test_rejecting_a_pass_is_leaving_it_out(module, finished):
+def test_rejecting_a_pass_equals_skipping_it(module, finished):
     def without(name: str, *, by_skip: bool) -> str:
         with hloenv.intercept(module) as pipeline:
             for stage in pipeline:
@@ -229,7 +229,7 @@ def test_accepted_layouts_are_those_of_xla(hlo_dir: Path):
     assert pipeline.module.fingerprint() == hloenv.finish(module).fingerprint()
 
 
-def test_mistakes_are_told_and_change_nothing(module, finished):
+def test_wrong_calls_are_errors_and_change_nothing(module, finished):
     with hloenv.intercept(module) as pipeline:
         with pytest.raises(hloenv.InterceptError, match="has not ended"):
             _ = pipeline.module
@@ -307,7 +307,7 @@ def test_a_pass_runs_after_looking_was_forgotten(hlo_dir: Path):
         assert pipeline.module.fingerprint() == wanted
 
 
-def test_random_numbers_can_be_looked_at():
+def test_random_numbers_can_be_captured():
     text = """
 HloModule rng
 
@@ -322,7 +322,7 @@ ENTRY main {
         pipeline.finish().verify()
 
 
-def test_scheduled_modules_are_refused():
+def test_scheduled_modules_are_rejected():
     text = """
 HloModule scheduled, is_scheduled=true
 
@@ -362,7 +362,7 @@ def test_an_interrupted_wait_goes_on(hlo_dir: Path):
     assert pipeline.finish().fingerprint() == hloenv.finish(module).fingerprint()
 
 
-def test_a_forked_child_leaves_it_alone(run_child: RunChild):
+def test_a_forked_child_does_not_affect_it(run_child: RunChild):
     code = f"""
 import os, signal
 import hloenv

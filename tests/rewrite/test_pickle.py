@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Environments, states, alternatives and graphs leave the process, and come back."""
+"""Pickling of environments, states, alternatives and graphs."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_stale_capture_does_not_come_along() -> None:
         _copy(env).apply_alternatives([])
 
 
-def test_what_is_pickled_together_belongs_together() -> None:
+def test_objects_in_one_pickle_belong_together() -> None:
     env = _midway()
     state, alternatives = env.snapshot(), env.get_alternatives("fusion")
     env.run("dce")
@@ -161,14 +161,14 @@ def test_pickles_take_little_more_than_the_proto_and_the_steps() -> None:
     assert len(pickle.dumps(graph)) < len(env.module.to_proto()) + 1000
 
 
-def test_steps_that_lead_elsewhere_are_refused() -> None:
+def test_steps_with_another_result_are_rejected() -> None:
     make, (start, steps, _) = _midway().snapshot().__reduce__()
     state = make(start, steps, "0" * 32)
     with pytest.raises(TraceError, match="same version of hloenv"):
         _ = state.module
 
 
-def test_alternatives_in_another_order_are_refused() -> None:
+def test_alternatives_in_another_order_are_rejected() -> None:
     alternatives = HloEnv(START).get_alternatives("algsimp", "cse")
     make, (module, pipelines, owner, digest) = alternatives.__reduce__()
     make(module, pipelines, owner, digest)
@@ -194,7 +194,7 @@ def test_a_graph_comes_back_with_all_its_arrays(of: str) -> None:
         np.testing.assert_array_equal(getattr(again, name), array, err_msg=name)
 
 
-def test_a_graph_in_another_order_is_refused() -> None:
+def test_a_graph_in_another_order_is_rejected() -> None:
     make, (cls, module, _) = HloGraph.from_module(START).__reduce__()
     with pytest.raises(GraphError, match="another order"):
         make(cls, module, "0" * 32)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What reassociate promises about infinities, huge values and tiny ones."""
+"""Guarantees of reassociate for infinities, huge and tiny values."""
 
 from __future__ import annotations
 

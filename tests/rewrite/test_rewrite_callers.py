@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Computations with several callers, and what callers may share."""
+"""Computations with several callers."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_algsimp_after_layout_assignment_respects_layouts(hlo_dir):
 
 
 @pytest.mark.parametrize("name", ["simplification", "fusion-wrapper"])
-def test_passes_are_refused_where_they_would_be_wrong(name, hlo_dir):
+def test_passes_are_rejected_where_they_would_be_wrong(name, hlo_dir):
     env = hloenv.HloEnv(hlo_dir / "equinox" / "conv2d_fwd.txt")
     env.run_until("fusion")
     before = env.fingerprint()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What kills XLA is an exception in a lab, and an exit code on the command line."""
+"""A crash of XLA is an exception in a sandbox, and an exit code of a command."""
 
 from __future__ import annotations
 
@@ -33,32 +33,34 @@ ENTRY main {
 
 
 @pytest.fixture(scope="module")
-def lab() -> Iterator[hloenv.Sandbox]:
-    with hloenv.isolated(timeout_s=60) as lab:
-        yield lab
+def sandbox() -> Iterator[hloenv.Sandbox]:
+    with hloenv.isolated(timeout_s=60) as sandbox:
+        yield sandbox
 
 
 @pytest.mark.parametrize("name", KILLERS)
-def test_a_killer_is_an_exception_or_harmless(lab: hloenv.Sandbox, name: str) -> None:
+def test_a_crashing_module_is_an_exception_or_harmless(
+    sandbox: hloenv.Sandbox, name: str
+) -> None:
     with contextlib.suppress(hloenv.InvalidModuleError):
-        module = lab.load(KILLERS[name])
+        module = sandbox.load(KILLERS[name])
         for each in hloenv.list_passes():
             with contextlib.suppress(hloenv.PassError):
-                lab.check_alternatives(module, each)
-    assert lab.load(MODEL).fingerprint() == _model().fingerprint()
+                sandbox.check_alternatives(module, each)
+    assert sandbox.load(MODEL).fingerprint() == _model().fingerprint()
 
 
-def test_the_message_is_xlas(lab: hloenv.Sandbox) -> None:
+def test_the_message_is_xlas(sandbox: hloenv.Sandbox) -> None:
     with pytest.raises(hloenv.InvalidModuleError, match=r"SIGABRT.*Check failed"):
-        lab.load(KILLERS[FATAL_TO_READ])
+        sandbox.load(KILLERS[FATAL_TO_READ])
 
 
-def test_the_lab_lives_on_after_a_death(lab: hloenv.Sandbox) -> None:
+def test_the_sandbox_works_after_a_crash(sandbox: hloenv.Sandbox) -> None:
     with pytest.raises(hloenv.WorkerError, match="SIGSEGV"):
-        lab.call("os:kill", 0, int(signal.SIGSEGV))
+        sandbox.call("os:kill", 0, int(signal.SIGSEGV))
     with pytest.raises(hloenv.WorkerError, match="SIGABRT"):
-        lab.call("os:abort")
-    assert lab.load(MODEL).fingerprint() == _model().fingerprint()
+        sandbox.call("os:abort")
+    assert sandbox.load(MODEL).fingerprint() == _model().fingerprint()
 
 
 def _model() -> hloenv.HloModule:
@@ -66,9 +68,7 @@ def _model() -> hloenv.HloModule:
 
 
 @pytest.mark.parametrize("form", ["text", "path", "proto", "proto path", "module"])
-def test_whatever_is_a_module_loads(
-    lab: hloenv.Sandbox, tmp_path: Path, form: str
-) -> None:
+def test_valid_modules_load(sandbox: hloenv.Sandbox, tmp_path: Path, form: str) -> None:
     module = _model()
     path = tmp_path / ("m.pb" if "proto" in form else "m.hlo")
     path.write_bytes(module.to_proto() if "proto" in form else MODEL.encode())
@@ -79,7 +79,7 @@ def test_whatever_is_a_module_loads(
         "proto path": path,
         "module": module,
     }[form]
-    loaded = lab.load(source)
+    loaded = sandbox.load(source)
     assert loaded.fingerprint() == module.fingerprint()
     if form != "module":
         assert loaded.to_text() == module.to_text()
@@ -98,58 +98,58 @@ def test_whatever_is_a_module_loads(
         ),
     ],
 )
-def test_what_is_no_module(
-    lab: hloenv.Sandbox, source: str | bytes, error: type[Exception], words: str
+def test_other_input_is_rejected(
+    sandbox: hloenv.Sandbox, source: str | bytes, error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words):
-        lab.load(source)
+        sandbox.load(source)
 
 
-def test_a_bad_file_is_named(lab: hloenv.Sandbox, tmp_path: Path) -> None:
+def test_a_bad_file_is_named(sandbox: hloenv.Sandbox, tmp_path: Path) -> None:
     path = tmp_path / "bad.hlo"
     path.write_text("HloModule m\n\nENTRY e {")
     with pytest.raises(hloenv.ParseError, match=r"bad\.hlo"):
-        lab.load(path)
+        sandbox.load(path)
 
 
-def test_passes_and_decisions_give_what_they_give_here(lab: hloenv.Sandbox) -> None:
-    module = lab.load(MODEL)
-    there = lab.run_passes(module, "algsimp", hloenv.Pass("cse"))
+def test_passes_and_decisions_give_what_they_give_here(sandbox: hloenv.Sandbox) -> None:
+    module = sandbox.load(MODEL)
+    there = sandbox.run_passes(module, "algsimp", hloenv.Pass("cse"))
     here = hloenv.run_passes(module, "algsimp", "cse")
     assert there.module.to_text() == here.module.to_text()
     assert there.changed
     env = hloenv.HloEnv(module)
     alternatives = env.get_alternatives("algsimp", "cse")
-    num_choices = lab.check_alternatives(module, "algsimp", "cse")
+    num_choices = sandbox.check_alternatives(module, "algsimp", "cse")
     assert num_choices.tolist() == alternatives.num_choices.tolist()
     decisions = np.array([1, *[0] * (len(alternatives) - 1)])
-    decided = lab.apply_alternatives(module, decisions, "algsimp", "cse")
+    decided = sandbox.apply_alternatives(module, decisions, "algsimp", "cse")
     assert decided.fingerprint() == env.apply_alternatives(decisions).fingerprint()
     with pytest.raises(hloenv.DecisionError):
-        lab.apply_alternatives(module, [7], "algsimp")
+        sandbox.apply_alternatives(module, [7], "algsimp")
     with pytest.raises(hloenv.UnknownPassError):
-        lab.run_passes(module, "algsimpp")
+        sandbox.run_passes(module, "algsimpp")
 
 
-def test_any_function_can_be_called(lab: hloenv.Sandbox) -> None:
-    assert lab.call("math:hypot", 3, 4) == 5.0
+def test_any_function_can_be_called(sandbox: hloenv.Sandbox) -> None:
+    assert sandbox.call("math:hypot", 3, 4) == 5.0
     x = np.full((64, 64), 2, np.float32)
-    (output,) = lab.call("hloenv.runtime.interpreter:interpret", _model(), x)
+    (output,) = sandbox.call("hloenv.runtime.interpreter:interpret", _model(), x)
     np.testing.assert_allclose(output, np.sin(x) ** 2, rtol=1e-5)
     with pytest.raises(hloenv.WorkerError, match=r"ZeroDivisionError"):
-        lab.call("operator:truediv", 1, 0)
+        sandbox.call("operator:truediv", 1, 0)
     with pytest.raises(hloenv.ArgumentError, match=r"package\.module:name"):
-        lab.call("math")
+        sandbox.call("math")
 
 
 def test_an_endless_loop_is_a_timeout() -> None:
-    with hloenv.isolated(timeout_s=2) as lab:
-        module = lab.load(ENDLESS)
+    with hloenv.isolated(timeout_s=2) as sandbox:
+        module = sandbox.load(ENDLESS)
         start = time.monotonic()
         with pytest.raises(hloenv.MeasureTimeout, match="2 s"):
-            lab.call("hloenv.runtime.interpreter:interpret", module, np.int32(0))
+            sandbox.call("hloenv.runtime.interpreter:interpret", module, np.int32(0))
         assert time.monotonic() - start < 10
-        assert lab.call("math:sqrt", 4) == 2.0
+        assert sandbox.call("math:sqrt", 4) == 2.0
 
 
 def test_memory_has_a_limit() -> None:
@@ -157,15 +157,15 @@ def test_memory_has_a_limit() -> None:
         "HloModule large\n\nENTRY e {\n  c = f32[] constant(1)\n"
         "  ROOT b = f32[1000000000] broadcast(c), dimensions={}\n}\n"
     )
-    with hloenv.isolated(timeout_s=60, max_memory_bytes=2 << 30) as lab:
-        module = lab.load(large)
+    with hloenv.isolated(timeout_s=60, max_memory_bytes=2 << 30) as sandbox:
+        module = sandbox.load(large)
         with pytest.raises(hloenv.HloEnvError, match=r"(?i)memory|allocate|exhausted"):
-            lab.call("hloenv.runtime.interpreter:interpret", module)
+            sandbox.call("hloenv.runtime.interpreter:interpret", module)
         with pytest.raises(hloenv.WorkerError, match="MemoryError"):
-            lab.call("builtins:bytearray", 3 << 30)
+            sandbox.call("builtins:bytearray", 3 << 30)
 
 
-def test_too_little_memory_is_refused() -> None:
+def test_too_little_memory_is_rejected() -> None:
     # In a process with less, not even a thread starts, and nobody is told.
     with pytest.raises(hloenv.ArgumentError, match="256 MiB"):
         hloenv.isolated(max_memory_bytes=10)
@@ -176,11 +176,11 @@ def test_too_little_memory_is_refused() -> None:
     assert "256 MiB" in done.stderr
 
 
-def test_a_closed_lab_says_so() -> None:
-    with hloenv.isolated() as lab:
+def test_a_closed_sandbox_is_an_error() -> None:
+    with hloenv.isolated() as sandbox:
         pass
     with pytest.raises(hloenv.WorkerError, match="closed"):
-        lab.load(MODEL)
+        sandbox.load(MODEL)
 
 
 # --- the command line ---------------------------------------------------------
@@ -200,7 +200,9 @@ def _run(*argv: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str
 
 
 @pytest.mark.parametrize("name", KILLERS)
-def test_a_killer_never_ends_a_command_by_a_signal(tmp_path: Path, name: str) -> None:
+def test_a_crashing_module_never_ends_a_command_by_a_signal(
+    tmp_path: Path, name: str
+) -> None:
     path = tmp_path / "killer.hlo"
     path.write_text(KILLERS[name])
     for argv in (
@@ -217,7 +219,7 @@ def test_a_killer_never_ends_a_command_by_a_signal(tmp_path: Path, name: str) ->
             assert last.startswith("hloenv: error: "), (argv, done.stderr)
 
 
-def test_a_command_says_what_xla_died_of(tmp_path: Path) -> None:
+def test_a_command_prints_xlas_fatal_message(tmp_path: Path) -> None:
     path = tmp_path / "killer.hlo"
     path.write_text(KILLERS[FATAL_TO_READ])
     done = _run("show", str(path))
@@ -239,7 +241,7 @@ def test_a_command_says_what_xla_died_of(tmp_path: Path) -> None:
         ("bytearray(8 << 30)", ("--memory-limit", "2G"), "MemoryError"),
     ],
 )
-def test_death_in_a_command_is_an_error(
+def test_a_crash_in_a_command_is_an_error(
     tmp_path: Path, body: str, argv: tuple[str, ...], words: str
 ) -> None:
     source = tmp_path / "model.py"

@@ -70,25 +70,25 @@ def test_replay_in_another_process(tmp_path: Path, run_child: RunChild) -> None:
     assert child.stdout.split()[0] == env.fingerprint()
 
 
-def test_a_trace_of_another_module_is_refused() -> None:
+def test_a_trace_of_another_module_is_rejected() -> None:
     with pytest.raises(TraceError, match="fingerprint"):
         replay(_episode().trace, HLO / "loop.hlo")
 
 
-def test_a_module_with_other_names_is_refused() -> None:
+def test_a_module_with_other_names_is_rejected() -> None:
     # Its fingerprint is the same, but passes may see another order.
     renamed = START.read_text().replace("half", "other_half")
     with pytest.raises(TraceError, match="text hash"):
         replay(_episode().trace, renamed)
 
 
-def test_steps_that_lead_elsewhere_are_refused() -> None:
+def test_steps_with_another_result_are_rejected() -> None:
     trace = _episode().trace
     with pytest.raises(TraceError, match="fingerprint"):
         replay(dataclasses.replace(trace, steps=trace.steps[:-1]), START)
 
 
-def test_an_unknown_step_is_refused() -> None:
+def test_an_unknown_step_is_rejected() -> None:
     trace = dataclasses.replace(_episode().trace, steps=(Step("fly"),))
     with pytest.raises(TraceError, match="fly"):
         replay(trace, START)
@@ -109,7 +109,7 @@ def test_an_unknown_step_is_refused() -> None:
         '{"format": "hloenv-trace-3", "start": {}, "end": {}, "steps": []}',
     ],
 )
-def test_what_is_no_trace_is_refused(text: str, tmp_path: Path) -> None:
+def test_other_text_is_not_a_trace(text: str, tmp_path: Path) -> None:
     with pytest.raises(TraceError):
         Trace.from_json(text)
     (tmp_path / "trace.json").write_text(text)
@@ -128,18 +128,18 @@ def test_a_trace_is_plain_json() -> None:
     assert set(data) == {"format", "start", "end", "steps", "tensorflow"}
 
 
-def test_a_file_that_is_no_text_is_no_trace(tmp_path: Path) -> None:
+def test_a_binary_file_is_not_a_trace(tmp_path: Path) -> None:
     (tmp_path / "trace.json").write_bytes(b"\xff\xfe")
     with pytest.raises(TraceError, match="UTF-8"):
         Trace.load(tmp_path / "trace.json")
 
 
-def test_what_is_neither_a_trace_nor_a_path_is_refused() -> None:
+def test_other_objects_are_not_traces() -> None:
     with pytest.raises(ArgumentTypeError, match="int"):
         replay(3, START)  # type: ignore[arg-type]
 
 
-def test_400_mutated_traces_replay_or_are_refused() -> None:
+def test_400_mutated_traces_replay_or_are_rejected() -> None:
     env = _episode()
     env.run_until("fusion")
     text = env.trace.to_json()

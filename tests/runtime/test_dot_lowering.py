@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""dot-lowering: which small dots the backend writes loops for."""
+"""dot-lowering: dots that the backend lowers to tiled LLVM IR."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ print(len(env.get_alternatives("dot-lowering")))
 @pytest.mark.parametrize("batch", [(), (3,), (2, 2)], ids=["matrix", "batch", "two"])
 @pytest.mark.parametrize(("lhs", "rhs"), list(itertools.product((0, 1), (0, 1))))
 @pytest.mark.parametrize("dtype", ["f32", "f64", "s32"])
-def test_loops_compute_the_same(dtype, lhs, rhs, batch):
+def test_tiled_dots_compute_the_same(dtype, lhs, rhs, batch):
     for m, n, k in SIZES:
         module = dot(m, n, k, lhs=lhs, rhs=rhs, batch=batch, dtype=dtype)
         loops = decided(module)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Custom calls: who implements them, and what happens when nobody does."""
+"""Implementations of custom calls, and errors if there are none."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ ENTRY e {{
     [
         ("nobody.knows", "API_VERSION_TYPED_FFI", "hloenv.runtime.register_target"),
         ("nobody.knows", "API_VERSION_STATUS_RETURNING", "register_target"),
-        ("xla_ffi_python_cpu_callback", "API_VERSION_TYPED_FFI", "calls back into"),
-        ("xla_python_cpu_callback", "API_VERSION_STATUS_RETURNING", "calls back into"),
+        ("xla_ffi_python_cpu_callback", "API_VERSION_TYPED_FFI", "it calls Python"),
+        ("xla_python_cpu_callback", "API_VERSION_STATUS_RETURNING", "it calls Python"),
         ("LuDecomposition", "API_VERSION_ORIGINAL", "getrf"),
         ("lapack_nonsense_ffi", "API_VERSION_TYPED_FFI", "jaxlib implements it"),
         ("hloenv.alternative", "API_VERSION_ORIGINAL", "undecided alternatives"),
     ],
 )
-def test_custom_calls_that_nobody_implements(target: str, version: str, advice: str):
+def test_unimplemented_custom_calls(target: str, version: str, advice: str):
     with pytest.raises(hloenv.CompileError, match=advice) as error:
         compile(call(target, version))
     assert f"'{target}' (%r, 1 call)" in str(error.value)
@@ -81,7 +81,7 @@ def test_untyped_targets_can_be_registered():
     executable = compile(call("test.double", "API_VERSION_ORIGINAL"))
     (out,) = executable(np.array([1, 5], np.float32))
     assert out.tolist() == [2, 10]
-    with pytest.raises(hloenv.ArgumentError, match="registered already"):
+    with pytest.raises(hloenv.ArgumentError, match="already registered"):
         ffi.register_target("test.double", capsule(do_nothing), api_version=0)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is fused makes no difference to NaN."""
+"""Fusion does not change results for NaN."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""thunk-order: which computations run their steps one after the other."""
+"""thunk-order: computations whose thunks run sequentially."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def chain(count: int) -> hloenv.HloModule:
     ],
     ids=["nine", "small", "eight", "four", "chain", "loop"],
 )
-def test_it_is_proposed_where_xla_takes_steps_for_a_graph(module, count):
+def test_it_is_proposed_where_xla_runs_thunks_as_a_graph(module, count):
     assert len(capture(module)) == count
     assert num_graphs(module) == count
     decided = in_order(module)
@@ -203,7 +203,7 @@ def test_other_modules_of_the_thread_stay_as_they_are():
     assert num_graphs(in_order(independent(9))) == 0
 
 
-def test_estimates_know_what_a_graph_costs():
+def test_estimates_include_the_overhead_of_a_graph():
     def graph(module):
         return core.KernelGraph(module._core)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps that are timed start from the memory that a plain run gives them."""
+"""Timed thunks start from the memory contents of a plain run."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Float64 versions of modules, and what they decide."""
+"""Float64 versions of modules."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ENTRY main {
 """
 
 
-def test_specs_are_wide():
+def test_specs_are_float64():
     wide = hloenv.upcast_to_float64(hloenv.HloModule.from_text(CASTS))
     assert [s.hlo_dtype for s in wide.input_specs()] == ["u32", "f64"]
     assert [s.hlo_dtype for s in wide.output_specs()] == ["f64", "u32", "c128"]
@@ -61,7 +61,7 @@ def test_bits_are_those_of_the_original_types():
 
 
 @pytest.mark.custom_calls(False)
-def test_real_modules_become_wide(real_module_path):
+def test_real_modules_are_upcast(real_module_path):
     module = hloenv.HloModule.from_file(real_module_path)
     wide = hloenv.upcast_to_float64(module)
     assert wide.instruction_count >= module.instruction_count
@@ -72,12 +72,12 @@ def test_real_modules_become_wide(real_module_path):
 
 
 @pytest.mark.custom_calls(True)
-def test_real_modules_with_custom_calls_are_refused(real_module_path):
+def test_real_modules_with_custom_calls_are_rejected(real_module_path):
     with pytest.raises(hloenv.ArgumentError, match="holds custom-call"):
         hloenv.upcast_to_float64(hloenv.HloModule.from_file(real_module_path))
 
 
-def test_custom_calls_are_refused():
+def test_custom_calls_are_rejected():
     text = """
 HloModule calls
 
@@ -90,7 +90,7 @@ ENTRY main {
         hloenv.upcast_to_float64(hloenv.HloModule.from_text(text))
 
 
-def test_float64_tells_rounding_from_a_wrong_choice():
+def test_float64_distinguishes_rounding_from_a_wrong_choice():
     env = hloenv.HloEnv(hloenv.HloModule.from_text(CANCELS))
     alternatives = env.get_alternatives("algsimp")
     x = np.linspace(0.9999, 1.0001, 6, dtype=np.float32)

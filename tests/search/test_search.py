@@ -49,7 +49,7 @@ class Instructions:
 
 
 class Nothing:
-    """Cannot tell."""
+    """Gives no estimate."""
 
     def estimate_many(self, modules):
         """An error for each module."""
@@ -63,19 +63,23 @@ def alternatives() -> hloenv.Alternatives:
 
 
 def test_a_search_of_estimates_alone_has_a_curve(alternatives):
-    told = []
+    reported = []
     found = run_search(
         get_search("hill-climb", Game.of(alternatives), seed=3),
         Instructions(),
         budget=Budget(estimates=12),
-        on_estimate=lambda prefix, estimate: told.append((prefix, estimate.seconds)),
+        on_estimate=lambda prefix, estimate: reported.append(
+            (prefix, estimate.seconds)
+        ),
     )
-    assert found.num_estimates == len(told) == len(found.estimate_curve) <= 12
+    assert found.num_estimates == len(reported) == len(found.estimate_curve) <= 12
     times, best = zip(*found.estimate_curve, strict=True)
     assert list(times) == sorted(times)
-    assert list(best) == np.minimum.accumulate([each for _, each in told]).tolist()
-    assert found.default_s == told[0][1]
-    np.testing.assert_array_equal(told[0][0][0], alternatives.decisions_for("algsimp"))
+    assert list(best) == np.minimum.accumulate([each for _, each in reported]).tolist()
+    assert found.default_s == reported[0][1]
+    np.testing.assert_array_equal(
+        reported[0][0][0], alternatives.decisions_for("algsimp")
+    )
     prints = [each.fingerprint for each in found.evaluated]
     assert len(prints) == len(set(prints))
     assert found.measured == []
@@ -95,7 +99,7 @@ def test_where_nothing_can_be_estimated_nothing_is_measured(alternatives):
     assert found.measured == []
 
 
-def test_an_interrupted_search_goes_on_to_the_same_end(alternatives):
+def test_an_interrupted_search_resumes_to_the_same_result(alternatives):
     def run(search, estimates):
         return run_search(search, Instructions(), budget=Budget(estimates=estimates))
 
@@ -149,7 +153,7 @@ def test_the_best_estimates_are_measured(alternatives):
 
 
 class Planted:
-    """Measures nothing: a module takes as long as `seconds` says.
+    """Replaces measurements by the times of `seconds`.
 
     Args:
         seconds: of a number of instructions; `is_again` when the best is measured
@@ -161,10 +165,7 @@ class Planted:
 
     def submit(self, task: Task) -> Future[Measurement]:
         """The measurement at once."""
-        candidate, baseline = (
-            hloenv.HloModule.from_proto(sent[0])
-            for sent in (task.candidate, task.baseline)
-        )
+        candidate, baseline = task.candidate, task.baseline
         is_again = task.settings.seed != hloenv.Settings().seed
 
         def durations(module: hloenv.HloModule) -> tuple[int, ...]:
@@ -197,7 +198,7 @@ def planted_search(seconds: Callable[[int, bool], float]) -> SearchResult:
     )
 
 
-def test_the_fastest_is_the_best_and_is_measured_afresh():
+def test_the_fastest_is_the_best_and_is_measured_again():
     found = planted_search(lambda count, is_again: float(count))
     assert found.best is found.measured[0][0]
     assert found.best.estimate_s == 6
@@ -205,7 +206,7 @@ def test_the_fastest_is_the_best_and_is_measured_afresh():
     assert found.confirmed.speedup == pytest.approx(11 / 6)
 
 
-def test_what_was_fast_by_luck_is_not_the_best():
+def test_a_lucky_timing_is_not_the_best():
     found = planted_search(lambda count, is_again: 20 - count if is_again else count)
     assert found.measured[0][1].speedup > 1 > found.confirmed.speedup
     assert found.best is None
@@ -218,7 +219,7 @@ def test_where_nothing_is_faster_there_is_no_best():
     assert found.confirmed is None
 
 
-def test_a_search_over_nothing_says_so(alternatives):
+def test_a_search_without_alternatives_is_an_error(alternatives):
     nothing = hloenv.HloEnv(TEXT).get_alternatives("batchnorm_expander")
     with (
         Evaluator() as evaluator,
@@ -232,9 +233,7 @@ def test_a_search_over_nothing_says_so(alternatives):
         )
 
 
-def test_command_searches_and_goes_on_where_it_was(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_command_resumes_a_search(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     model, out = tmp_path / "m.hlo", tmp_path / "best.hlo"
     model.write_text(TEXT)
     argv = ["search", str(model), "--pass", "algsimp", "--pass", "cse"]
@@ -254,7 +253,7 @@ def test_command_searches_and_goes_on_where_it_was(
     assert out.exists() == (first["output"] is not None)
 
 
-def test_command_decides_at_several_stops(
+def test_command_decides_at_several_decision_points(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     model = tmp_path / "m.hlo"
@@ -268,7 +267,7 @@ def test_command_decides_at_several_stops(
     assert [len(each["decisions"]) for each in shown["measured"]] == [2]
 
 
-def test_command_alone_decides_at_four_places(
+def test_command_decides_at_four_decision_points_by_default(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     model, decided = tmp_path / "m.hlo", tmp_path / "decided.hlo"
@@ -291,7 +290,7 @@ def test_command_alone_decides_at_four_places(
         (["--pass", "cse", "--search", "hill"], "hill-climb"),
     ],
 )
-def test_command_says_what_is_wrong_with_its_stops(
+def test_command_rejects_invalid_decision_points(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments, message
 ):
     model = tmp_path / "m.hlo"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every search finds what was planted, the same each time, and goes on after a stop."""
+"""Every search finds a planted optimum, deterministically, and can be resumed."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_registry():
         get_search("evolv", Game(TEXT, STOPS["one"]))
 
 
-def test_starting_points_differ_and_begin_with_xlas_own():
+def test_initial_points_differ_and_begin_with_xlas_own():
     game = Game(TEXT, STOPS["two"])
     points = starting_points(game)
     for ours, own in zip(points[0], game.complete(), strict=True):
@@ -110,7 +110,7 @@ def test_starting_points_differ_and_begin_with_xlas_own():
     assert any(np.array_equal(each[1], game.default(each[:1])) for each in early)
 
 
-def test_starting_points_leave_out_what_xla_cannot_follow(monkeypatch):
+def test_initial_points_leave_out_inadmissible_choices(monkeypatch):
     game = Game(
         TEXT, [DecisionPoint(("algsimp",)), DecisionPoint(("cse",), default="cse")]
     )
@@ -129,7 +129,7 @@ def test_starting_points_leave_out_what_xla_cannot_follow(monkeypatch):
 
 @every_search
 @pytest.mark.parametrize("stops", STOPS)
-def test_each_beats_its_starting_points(name, stops):
+def test_each_beats_its_initial_points(name, stops):
     game = Game(TEXT, STOPS[stops])
     seconds = planted(game)
     search = run(get_search(name, game, seed=0), seconds, 150)
@@ -142,7 +142,7 @@ def test_each_beats_its_starting_points(name, stops):
 
 
 @pytest.mark.parametrize("name", ["hill-climb", "anneal", "beam", "evolve"])
-def test_what_moves_in_small_steps_finds_the_optimum(name):
+def test_local_searches_find_the_optimum(name):
     game = Game(TEXT, STOPS["one"])
     alternatives = game.alternatives()
     wanted = np.random.default_rng(7).integers(0, alternatives.num_choices)
@@ -157,7 +157,7 @@ def test_what_moves_in_small_steps_finds_the_optimum(name):
 
 
 @every_search
-def test_each_repeats_by_seed_and_goes_on_where_it_was(name):
+def test_each_is_deterministic_and_resumable(name):
     game = Game(TEXT, STOPS["two"])
     seconds = planted(game)
     whole = run(get_search(name, game, seed=4), seconds, 60)
@@ -178,7 +178,7 @@ def test_each_repeats_by_seed_and_goes_on_where_it_was(name):
 
 
 @every_search
-def test_nobody_is_asked_twice(name):
+def test_no_candidate_is_proposed_twice(name):
     game = Game(TEXT, STOPS["one"])
     search = run(get_search(name, game, seed=2), planted(game), 100)
     keys = {
@@ -189,7 +189,7 @@ def test_nobody_is_asked_twice(name):
 
 
 @every_search
-def test_what_fails_is_never_the_best(name):
+def test_a_failure_is_never_the_best(name):
     game = Game(TEXT, STOPS["one"])
     plain = planted(game)
 
@@ -210,7 +210,7 @@ def test_what_fails_is_never_the_best(name):
 
 
 @every_search
-def test_where_all_fails_there_is_no_best(name):
+def test_without_successes_there_is_no_best(name):
     search = get_search(name, Game(TEXT, STOPS["one"]), seed=0)
     run(search, lambda _: math.inf, 30)
     assert search.best is None
@@ -230,7 +230,7 @@ def test_a_game_with_nothing_to_decide_ends(name):
 
 
 @every_search
-def test_a_stop_with_nothing_to_decide_among_others(name):
+def test_a_decision_point_without_alternatives_among_others(name):
     game = Game(TEXT, [DecisionPoint(("batchnorm_expander",)), *STOPS["one"]])
     search = run(get_search(name, game), lambda p: 2.0 - (p[1] > 0).mean(), 30)
     assert len(search.history) == 30
@@ -259,7 +259,7 @@ def test_only_a_game_of_the_same_decisions_takes_a_state(name):
         get_search(name, game, seed=1).load_state_dict(search.state_dict())
 
 
-def test_only_what_was_asked_is_told():
+def test_only_proposed_candidates_are_reported():
     game = Game(TEXT, STOPS["one"])
     search = get_search("random", game)
     with pytest.raises(hloenv.ArgumentError, match="no proposal is pending"):

@@ -35,7 +35,7 @@ def compare(
     min_rounds: int = 5,
     max_rounds: int = 400,
 ) -> Ratio:
-    """Runs both A B A B ... after one warm-up each; results die outside the clock."""
+    """Runs both A B A B ... after one warm-up each; frees results untimed."""
     samples: tuple[list[int], list[int]] = ([], [])
     ours()
     theirs()

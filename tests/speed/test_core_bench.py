@@ -50,7 +50,7 @@ def test_capture_costs_little_more_than_the_pass(
             try:
                 hloenv.run_passes(module, name)
             except hloenv.PassError:
-                continue  # the pass refuses the module; so does the capture
+                continue  # the pass rejects the module; so does the capture
             measured = compare(
                 lambda env=env, name=name: env.get_alternatives(name),
                 lambda module=module, name=name: hloenv.run_passes(module, name),

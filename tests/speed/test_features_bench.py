@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Speed of graph features, beside a clone of the same module in the same run."""
+"""Speed of graph features relative to a clone of the same module."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a measurement costs beside the compile and the runs that it is made of."""
+"""Overhead of a measurement over its compile and runs."""
 
 from __future__ import annotations
 

@@ -54,14 +54,14 @@ def sources(num_random: int, *, with_real: bool = True) -> list[Any]:
 def assert_invariants(
     outcome: forkserver.Outcome, num_reports: int | None = None
 ) -> None:
-    """Fails with what the child said, or how it died."""
+    """Fails with the child's error."""
     broken = [
         f"{report.passes}: {violation}"
         for report in outcome.values
         for violation in report.violations
     ]
     assert not outcome.error, (
-        f"the child died after {len(outcome.values)} reports: {outcome.error}"
+        f"the child crashed after {len(outcome.values)} reports: {outcome.error}"
     )
     assert not broken, "\n".join(broken)
     assert outcome.values, "the child checked nothing, and did not say why"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random changes of JSON, for readers that have to refuse what they cannot use."""
+"""Random changes of JSON, for readers that must reject invalid input."""
 
 from __future__ import annotations
 

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a module's text or proto says of its structure, before XLA reads it.
+// Reads and checks the structure of a module's text or proto before XLA reads
+// it.
 //
-// XLA's parser and proto reader take much for granted (that a tuple's element
+// XLA's parser and proto reader assume valid input (that a tuple element
 // exists, that a reshape keeps the number of elements, that a layout is a
-// permutation) and end the process where it does not hold. So hloenv reads the
-// structure first, into these plain values, and checks it (CheckOutline). Input
-// that passes is safe to read in this process. Input that does not pass is not
-// necessarily wrong: it may use what the check does not know, and is then read
-// in another process first.
+// permutation) and otherwise end the process. So hloenv first reads the
+// structure into these plain values and checks it (CheckOutline). Input that
+// passes is safe to read in this process. Input that does not pass may still be
+// valid, because the check does not cover all of HLO, and is then read in
+// another process first.
 #pragma once
 
 #include <array>
@@ -105,7 +106,7 @@ struct OutlineInstruction {
   std::vector<OutlineAlias> aliases;
   bool has_opaque = false;  // anywhere in its shape; filled by the check
 
-  // Null where the attribute is not there.
+  // Null if the attribute is missing.
   const Ints* Find(Field field) const;
   void Set(Field field, Ints values) {
     fields.emplace_back(field, std::move(values));
@@ -132,7 +133,7 @@ struct Outline {
   std::vector<OutlineAlias> donors;  // without output
 };
 
-// What becomes of input that the check does not pass.
+// How to handle input that does not pass the check.
 enum class Verdict : uint8_t {
   kUnsure,  // another process has to look
   // No other process needs to look:

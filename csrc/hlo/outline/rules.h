@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rules of single instructions (outline_rules*.cc): enough of HLO's to know
-// that XLA can make the instruction and look at it. Its verifier has the last
-// word on the rest.
+// The rules for single instructions (rules*.cc): the subset of HLO's rules
+// which ensures that XLA can construct and verify the instruction without a
+// crash. XLA's verifier checks the rest.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The algebraic simplifier has as many options as all other passes together.
+// The algebraic simplifier and its options.
 #include "hlo/config.h"
 #include "passes/catalog/catalog.h"
 #include "xla/hlo/transforms/simplifiers/algebraic_simplifier.h"
@@ -34,8 +34,8 @@ constexpr BoolFlag kBoolFlags[] = {
     {"enable_conv_add_multiply_reorder",
      &Algsimp::enable_conv_add_multiply_reorder,
      &Algsimp::set_enable_conv_add_multiply_reorder,
-     "Move a multiplication in front of the convolution and addition that "
-     "feed it; rounding changes."},
+     "Move a multiplication before the convolution and addition that "
+     "produce its operand; rounding changes."},
     {"enable_conv_operand_swap", &Algsimp::enable_conv_operand_swap,
      &Algsimp::set_enable_conv_operand_swap,
      "Swap the operands of a convolution where that is cheaper."},
@@ -91,14 +91,15 @@ constexpr BoolFlag kBoolFlags[] = {
      &Algsimp::set_enable_window_reduce_to_reduce_replacement,
      "Write a reduce-window whose windows do not overlap as a reduce."},
     {"executing_on_cpu", &Algsimp::executing_on_cpu,
-     &Algsimp::set_executing_on_cpu, "Say that the module will run on a CPU."},
+     &Algsimp::set_executing_on_cpu,
+     "Apply the rules for modules that run on a CPU."},
     {"is_layout_sensitive", &Algsimp::is_layout_sensitive,
      &Algsimp::set_is_layout_sensitive,
      "Keep every layout; set it once layouts have been assigned."},
     {"minmax_propagate_nan", &Algsimp::minmax_propagate_nan,
      &Algsimp::set_minmax_propagate_nan,
-     "Count on min(x, NaN) being NaN; the default is what the flag "
-     "xla_cpu_enable_fast_min_max leaves."},
+     "Assume that min(x, NaN) is NaN. The default is the negation of the "
+     "flag xla_cpu_enable_fast_min_max."},
     {"raise_slice_and_reduce_through_dot",
      &Algsimp::raise_slice_and_reduce_through_dot,
      &Algsimp::set_raise_slice_and_reduce_through_dot,
@@ -165,9 +166,9 @@ bool IsMatrixProduct(const xla::HloInstruction& dot) {
          dot.operand(1)->shape().dimensions().size() == 2;
 }
 
-// use_associative_reordering writes wrong dimension numbers for other dots, and
-// dies of them on a CHECK.
-class Reordering : public xla::AlgebraicSimplifier {
+// Workaround for an XLA bug: use_associative_reordering computes wrong
+// dimension numbers for other dots and then fails a CHECK.
+class CheckedReordering : public xla::AlgebraicSimplifier {
  public:
   using xla::AlgebraicSimplifier::AlgebraicSimplifier;
 
@@ -181,9 +182,9 @@ class Reordering : public xla::AlgebraicSimplifier {
         if (instruction->opcode() == xla::HloOpcode::kDot &&
             !IsMatrixProduct(*instruction)) {
           return absl::FailedPreconditionError(absl::StrCat(
-              "use_associative_reordering is for products of two matrices "
-              "only, and '",
-              instruction->name(), "' is another dot"));
+              "use_associative_reordering supports only dots of two matrices, "
+              "and '",
+              instruction->name(), "' is not one; turn the option off"));
         }
       }
     }
@@ -203,7 +204,7 @@ std::unique_ptr<xla::HloPassInterface> Make(const Options& options) {
   result.set_cudnn_batchnorm_forward_training_metadata(
       options.String(kBatchnormTarget));
   if (result.use_associative_reordering()) {
-    return std::make_unique<Reordering>(result);
+    return std::make_unique<CheckedReordering>(result);
   }
   return std::make_unique<xla::AlgebraicSimplifier>(result);
 }
@@ -230,7 +231,7 @@ PassInfo AlgebraicSimplifierPass() {
   pass.class_name = "AlgebraicSimplifier";
   pass.summary =
       "Simplifies arithmetic, data movement, dots, convolutions and "
-      "reductions by local rules. Defaults are what XLA's CPU compiler sets.";
+      "reductions by local rules. Defaults are those of XLA's CPU compiler.";
   for (const BoolFlag& flag : kBoolFlags) {
     pass.options.push_back({flag.name, (defaults.*flag.get)(), flag.doc});
   }
@@ -239,7 +240,8 @@ PassInfo AlgebraicSimplifierPass() {
   }
   pass.options.push_back(
       {kGatherSize, defaults.very_small_gather_size(),
-       "Gathers from an operand of at most this many elements become selects.",
+       "Rewrite gathers from an operand of at most this many elements as "
+       "selects.",
        /*allowed=*/{}, /*minimum=*/0});
   pass.options.push_back(
       {kBatchnormTarget,

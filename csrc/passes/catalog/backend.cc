@@ -13,18 +13,16 @@ namespace hloenv {
 
 namespace {
 
-// The types that XLA's CPU compiler takes out, each with the one that it
-// computes in instead.
+// Upcasts arithmetic in kLow to kHigh, for a type pair of XLA's CPU compiler.
 template <xla::PrimitiveType kLow, xla::PrimitiveType kHigh>
 PassInfo Normalization() {
   const std::string low = xla::primitive_util::LowercasePrimitiveTypeName(kLow);
   return {absl::StrCat("float-normalization-", low),
           "FloatNormalization",
-          absl::StrCat("Runs in ",
+          absl::StrCat("Converts ", low, " operations to ",
                        xla::primitive_util::LowercasePrimitiveTypeName(kHigh),
-                       " what a backend without ", low,
-                       " arithmetic cannot run in ", low,
-                       ", as XLA's CPU compiler does."),
+                       " where the backend has no ", low,
+                       " arithmetic, as XLA's CPU compiler does."),
           {},
           [](const Options&) -> PassPtr {
             static const auto* support = new xla::FloatSupport(kLow, kHigh);
@@ -32,8 +30,8 @@ PassInfo Normalization() {
           }};
 }
 
-PassInfo Borrowed(const char* class_name, const char* summary,
-                  PassPtr (*make)(const Options&), const char* name) {
+PassInfo CompilerOwned(const char* class_name, const char* summary,
+                       PassPtr (*make)(const Options&), const char* name) {
   return {name, class_name, summary, {}, make};
 }
 
@@ -41,43 +39,43 @@ PassInfo Borrowed(const char* class_name, const char* summary,
 
 std::vector<PassInfo> BackendPasses() {
   return {
-      Borrowed(
+      CompilerOwned(
           "ParallelTaskAssigner",
-          "Splits the work of large operations among threads: the CPU "
-          "compiler's own object, with its description of the machine.",
+          "Splits large operations among threads. Runs the CPU compiler's own "
+          "pass object, with its description of the machine.",
           [](const Options&) {
             return MakeCompilerOwnedPass("cpu-parallel-task-assigner");
           },
           "cpu-parallel-task-assigner"),
-      Borrowed(
+      CompilerOwned(
           "ConvCanonicalization",
           "Transposes convolutions into the form that the CPU backend's "
-          "library takes: the CPU compiler's own object.",
+          "library supports. Runs the CPU compiler's own pass object.",
           [](const Options&) {
             return MakeCompilerOwnedPass("convolution-canonicalization");
           },
           "convolution-canonicalization"),
       {"cpu-all-reduce-combiner",
        "CpuAllReduceCombiner",
-       "Merges all-reduces into one of a tuple.",
+       "Merges all-reduces into one all-reduce of a tuple.",
        {{"threshold_bytes",
          int64_t{1} << 30,
-         "Bytes that one merged all-reduce may have.",
+         "Maximum size of one merged all-reduce, in bytes.",
          {},
          /*minimum=*/1},
         {"threshold_count",
          int64_t{256},
-         "All-reduces that may be merged into one.",
+         "Maximum number of all-reduces merged into one.",
          {},
          /*minimum=*/1}},
        [](const Options& options) -> PassPtr {
          return std::make_unique<xla::cpu::CpuAllReduceCombiner>(
              options.Int("threshold_bytes"), options.Int("threshold_count"));
        }},
-      Borrowed(
+      CompilerOwned(
           "LibraryRewriter",
-          "Puts dots that a library runs faster into fusions for it: the "
-          "CPU compiler's own object.",
+          "Wraps dots that a library runs faster in fusions for that library. "
+          "Runs the CPU compiler's own pass object.",
           [](const Options&) {
             return MakeCompilerOwnedPass("dot-library-rewriter");
           },
@@ -95,25 +93,26 @@ std::vector<PassInfo> BackendPasses() {
       Normalization<xla::U4, xla::U8>(),
       {"fusion-wrapper",
        "FusionWrapper",
-       "Puts operations that the CPU backend has code for in fusions only "
-       "into fusions of their own. It belongs after fusion.",
+       "Wraps operations that the CPU backend emits only inside fusions in "
+       "fusions of their own. Run it after fusion.",
        {{"loop_fusion", true, "Wrap elementwise operations too."},
-        {"tiled_emitter", true, "Wrap what the tiled emitter takes."}},
+        {"tiled_emitter", true,
+         "Wrap operations that the tiled emitter supports."}},
        [](const Options& options) -> PassPtr {
          return std::make_unique<xla::cpu::FusionWrapper>(
              options.Bool("loop_fusion"), options.Bool("tiled_emitter"));
        }},
       {"memory-space-propagation",
        "MemorySpacePropagation",
-       "Carries the memory spaces of a fusion's operands and results into its "
-       "body.",
+       "Propagates the memory spaces of a fusion's operands and results into "
+       "its body.",
        {},
        [](const Options&) -> PassPtr {
          return std::make_unique<xla::MemorySpacePropagation>();
        }},
       {"shape-canonicalizer",
        "ShapeCanonicalizer",
-       "Lets equal shapes share memory; shapes and instructions stay.",
+       "Stores equal shapes once in memory; does not change instructions.",
        {},
        [](const Options&) -> PassPtr {
          return std::make_unique<xla::ShapeCanonicalizer>(
@@ -130,20 +129,20 @@ std::vector<PassInfo> BackendPasses() {
 std::vector<PassInfo> PipelinePasses() {
   return {
       HLOENV_PIPELINE("dot-library-passes",
-                      "A pipeline of XLA's CPU compiler: gives dots to a "
-                      "library where that is faster."),
+                      "A pipeline of XLA's CPU compiler: replaces dots with "
+                      "library calls where these are faster."),
       HLOENV_PIPELINE("hlo normalization",
-                      "A pipeline of XLA's CPU compiler: writes reshapes and "
-                      "reduces of assigned layouts in simpler forms."),
+                      "A pipeline of XLA's CPU compiler: decomposes reshapes "
+                      "and reduces with assigned layouts."),
       HLOENV_PIPELINE("post_scatter_expansion_simplification",
-                      "A pipeline of XLA's CPU compiler: simplifies to a fixed "
-                      "point what expanding scatters left."),
+                      "A pipeline of XLA's CPU compiler: simplifies expanded "
+                      "scatters to a fixed point."),
       HLOENV_PIPELINE("sharding-removal",
-                      "A pipeline of XLA's CPU compiler: removes what only "
-                      "annotates shardings."),
+                      "A pipeline of XLA's CPU compiler: removes sharding "
+                      "annotations."),
       HLOENV_PIPELINE("simplification",
-                      "A pipeline of XLA's CPU compiler: its simplifiers to a "
-                      "fixed point, as it runs them before layouts."),
+                      "A pipeline of XLA's CPU compiler: runs the simplifiers "
+                      "that precede layout assignment to a fixed point."),
   };
 }
 
@@ -152,42 +151,38 @@ std::vector<PassInfo> PipelinePasses() {
 const std::vector<ExcludedPass>& ExcludedPasses() {
   static const auto* passes = new std::vector<ExcludedPass>({
       {"domain_isolator",
-       "it needs a rule that says where a domain ends, which XLA has for "
+       "it needs a rule that defines domain boundaries; XLA has one for "
        "shardings only"},
       {"domain_remover", "it needs the domains that domain_isolator makes"},
-      {"hlo-descheduler",
-       "a scheduled module is final: its passes would have to keep the "
-       "schedule"},
+      {"hlo-descheduler", "hloenv does not run passes on scheduled modules"},
       {"hlo-memory-scheduler",
-       "a scheduled module is final: no pass can follow that does not keep the "
-       "schedule"},
+       "most passes cannot run on a scheduled module, because they do not "
+       "update the schedule"},
       {"hlo-trivial-scheduler",
-       "a scheduled module is final: no pass can follow that does not keep the "
-       "schedule"},
+       "most passes cannot run on a scheduled module, because they do not "
+       "update the schedule"},
       {"hlo-verifier", "it checks and changes nothing: use HloModule.verify()"},
       {"layout-assignment",
-       "it is made for the entry layout of one module: decide it where XLA's "
-       "compiler makes it, with hloenv.intercept"},
+       "its object is built for the entry layout of one module: decide it "
+       "inside XLA's compiler, with hloenv.intercept"},
       {"literal-canonicalizer",
-       "it dies of constants that are tuples, and changes no instruction"},
+       "it fails a CHECK on tuple constants, and changes no instruction"},
       {"onednn-contraction-rewriter",
-       "XLA's CPU compiler does not make it in this build, and its header "
-       "needs "
-       "oneDNN's"},
+       "XLA's CPU compiler does not use it in this build, and its header "
+       "includes oneDNN's"},
       {"onednn-ops-rewriter",
-       "XLA's CPU compiler does not make it in this build, and its header "
-       "needs "
-       "oneDNN's"},
-      {"sharding-propagation", "it works for several devices"},
+       "XLA's CPU compiler does not use it in this build, and its header "
+       "includes oneDNN's"},
+      {"sharding-propagation", "it is for several devices"},
       {"simplification after layout assignment",
-       "it dies of modules whose layouts XLA did not assign: decide its passes "
-       "where XLA runs them, with hloenv.intercept"},
-      {"spmd-partitioning", "it works for several devices"},
+       "it fails a CHECK on modules whose layouts XLA did not assign: decide "
+       "its passes inside XLA's compiler, with hloenv.intercept"},
+      {"spmd-partitioning", "it is for several devices"},
       {"sub-byte-size-removal",
-       "what it changes does not survive text: XLA's parser gives constants "
+       "HLO text does not preserve its changes: XLA's parser gives constants "
        "other element sizes"},
       {"sub-byte-size-setter",
-       "what it changes does not survive text: XLA's parser gives constants "
+       "HLO text does not preserve its changes: XLA's parser gives constants "
        "other element sizes"},
   });
   return *passes;

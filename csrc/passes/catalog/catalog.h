@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tables behind AllPasses: one entry for each pass, with its options.
+// The tables of AllPasses: one entry per pass, with its options.
 #pragma once
 
 #include <memory>
@@ -21,10 +21,10 @@ PassPtr Make(const Options&) {
 PassInfo AlgebraicSimplifierPass();
 
 // Each sorted by name.
-std::vector<PassInfo> SimplifierPasses();  // make a module smaller or simpler
-std::vector<PassInfo> ExpanderPasses();    // write an operation with others
-std::vector<PassInfo> LoweringPasses();    // what a backend needs; fusion
-std::vector<PassInfo> PipelinePasses();    // whole pipelines of its
-std::vector<PassInfo> BackendPasses();     // what XLA's CPU compiler needs
+std::vector<PassInfo> SimplifierPasses();
+std::vector<PassInfo> ExpanderPasses();  // operation to simpler operations
+std::vector<PassInfo> LoweringPasses();  // fusion, layouts, copies, aliasing
+std::vector<PassInfo> PipelinePasses();  // sub-pipelines of XLA's CPU compiler
+std::vector<PassInfo> BackendPasses();   // specific to XLA's CPU backend
 
 }  // namespace hloenv

@@ -33,7 +33,8 @@ namespace hloenv {
 
 namespace {
 
-// XLA's own class dies where the result is the bits without the next state.
+// Workaround for an XLA bug: RngBitGeneratorExpander fails a CHECK where the
+// result holds only the bits and not the next state.
 class StatefulRngExpander : public xla::RngBitGeneratorExpander {
  public:
   using xla::RngBitGeneratorExpander::RngBitGeneratorExpander;
@@ -106,8 +107,8 @@ std::vector<PassInfo> ExpanderPasses() {
          "group."},
         {"min_array_rank",
          int64_t{0},
-         "The rank from which arrays stay as they are, with "
-         "decompose_to_tuple off.",
+         "With decompose_to_tuple off, arrays of at least this rank are not "
+         "changed.",
          {},
          /*minimum=*/0}},
        [](const Options& options) -> PassPtr {
@@ -116,7 +117,7 @@ std::vector<PassInfo> ExpanderPasses() {
        }},
       {"batched_gather_scatter_normalizer",
        "BatchedGatherScatterNormalizer",
-       "Writes gathers and scatters with batch dimensions without them.",
+       "Removes batch dimensions from gathers and scatters.",
        {},
        &Make<xla::BatchedGatherScatterNormalizer>},
       {"batchnorm_expander",
@@ -168,7 +169,7 @@ std::vector<PassInfo> ExpanderPasses() {
        "once for batch groups and once for feature groups.",
        {{"all_types", false,
          "Convert feature groups of f16 and f32 too, which the CPU backend "
-         "runs as they are."},
+         "supports directly."},
         {"filter_expansion", true,
          "Expand the filter with zeros where groups have several features."},
         {"groups", "batch", "Which groups to convert.", {"batch", "feature"}}},
@@ -186,7 +187,7 @@ std::vector<PassInfo> ExpanderPasses() {
        &Make<xla::DotDecomposer>},
       {"dynamic-index-splitter",
        "DynamicIndexSplitter",
-       "Gives dynamic slices and updates one scalar per index.",
+       "Splits the index array of dynamic slices and updates into scalars.",
        {},
        &Make<xla::DynamicIndexSplitter>},
       {"eigh_expander",
@@ -196,8 +197,9 @@ std::vector<PassInfo> ExpanderPasses() {
        &Make<xla::EighExpander>},
       {"float-normalization-bf16",
        "FloatNormalization",
-       "Runs in f32 what a backend without bf16 arithmetic cannot run in "
-       "bf16, as XLA's CPU compiler does when no library takes a dot.",
+       "Converts bf16 operations to f32 where the backend has no bf16 "
+       "arithmetic, as XLA's CPU compiler does when no library supports bf16 "
+       "dots.",
        {},
        [](const Options&) -> PassPtr {
          static const auto* support = new xla::FloatSupport(xla::BF16);
@@ -208,8 +210,8 @@ std::vector<PassInfo> ExpanderPasses() {
        "Writes gathers as loops of dynamic slices.",
        {{"mode",
          "simple",
-         "\"simple\" takes gathers that need no loop, as XLA's CPU compiler "
-         "does; \"all\" takes every gather.",
+         "\"simple\" expands gathers that need no loop, as XLA's CPU compiler "
+         "does; \"all\" expands every gather.",
          {"simple", "all"}}},
        [](const Options& options) -> PassPtr {
          return std::make_unique<xla::GatherExpander>(
@@ -225,7 +227,7 @@ std::vector<PassInfo> ExpanderPasses() {
       {"operand_upcaster",
        "OperandUpcaster",
        "Converts operands of dots and convolutions to the wider type of the "
-       "result. XLA's CPU compiler leaves out dots that a library takes.",
+       "result. XLA's CPU compiler excludes dots that a library supports.",
        {},
        &Make<xla::OperandUpcaster>},
       {"qr_expander",
@@ -256,8 +258,8 @@ std::vector<PassInfo> ExpanderPasses() {
        "Writes rng-bit-generator as integer arithmetic.",
        {{"default_algorithm",
          "philox",
-         "What an instruction without an algorithm uses; \"philox\" in XLA's "
-         "CPU compiler.",
+         "The algorithm of instructions that specify none; XLA's CPU compiler "
+         "uses \"philox\".",
          {"philox", "three_fry"}}},
        [](const Options& options) -> PassPtr {
          return std::make_unique<StatefulRngExpander>(
@@ -276,9 +278,9 @@ std::vector<PassInfo> ExpanderPasses() {
        "Writes scatters as loops of dynamic updates.",
        {{"mode",
          "simple",
-         "\"all\" takes every scatter; \"simple\" those that need no loop, as "
-         "XLA's CPU compiler does; \"indeterministic\" those whose result may "
-         "depend on the order of updates.",
+         "\"all\" expands every scatter; \"simple\" those that need no loop, "
+         "as XLA's CPU compiler does; \"indeterministic\" those whose result "
+         "may depend on the order of updates.",
          {"all", "simple", "indeterministic"}}},
        &MakeScatterExpander},
       {"select_and_scatter_expander",
@@ -295,13 +297,14 @@ std::vector<PassInfo> ExpanderPasses() {
        "TopkDecomposer",
        "Writes top-k instructions as sorts and slices.",
        {{"custom_calls", false,
-         "Write out custom calls of TopK too, which XLA's CPU compiler runs "
-         "as they are."}},
+         "Decompose custom calls of TopK too, which XLA's CPU compiler "
+         "keeps."}},
        [](const Options& options) -> PassPtr {
          const bool custom_calls = options.Bool("custom_calls");
          const auto should_decompose =
              [custom_calls](const xla::HloInstruction* instruction) {
-               // XLA's pass dies where the result is used as a whole.
+               // Workaround for an XLA bug: TopkDecomposer fails a CHECK where
+               // a user other than get-tuple-element reads the tuple.
                for (const xla::HloInstruction* user : instruction->users()) {
                  if (user->opcode() != xla::HloOpcode::kGetTupleElement) {
                    return false;
@@ -328,7 +331,7 @@ std::vector<PassInfo> ExpanderPasses() {
        "Writes triangular solves as loops of simpler operations.",
        {{"block_size",
          int64_t{128},
-         "Rows of the blocks that are solved at a time.",
+         "Number of rows of each block.",
          {},
          /*minimum=*/1}},
        [](const Options& options) -> PassPtr {

@@ -16,7 +16,8 @@ namespace hloenv {
 
 namespace {
 
-// XLA's passes keep a pointer to it. The CPU compiler uses the base class too.
+// XLA's passes keep the pointer, so the object is never destroyed. XLA's CPU
+// compiler also uses the base class.
 const xla::AliasInfo* CpuAliasInfo() {
   static const auto* info = new xla::AliasInfo();
   return info;
@@ -36,10 +37,10 @@ std::vector<PassInfo> LoweringPasses() {
   return {
       {"copy-insertion",
        "CopyInsertion",
-       "Inserts the copies without which values that live at the same time "
-       "would share a buffer. The call graph must be flat.",
+       "Inserts copies so that values that are live at the same time do not "
+       "share a buffer. The call graph must be flat.",
        {{"use_region_analysis", false,
-         "Analyse regions of whatever size to remove more copies."}},
+         "Analyse live regions of any size, to remove more copies."}},
        [](const Options& options) -> PassPtr {
          return std::make_unique<xla::CopyInsertion>(
              CpuAliasInfo(),
@@ -58,7 +59,7 @@ std::vector<PassInfo> LoweringPasses() {
        }},
       {"dynamic_padder",
        "DynamicPadder",
-       "Pads dynamic dimensions and hides the padding from what reads it.",
+       "Pads dynamic dimensions to static ones and masks the padding.",
        {{"slice_dynamic_output", true,
          "Slice outputs whose size is dynamic to that size."}},
        [](const Options& options) -> PassPtr {
@@ -69,11 +70,11 @@ std::vector<PassInfo> LoweringPasses() {
       {"fusion",
        "CpuInstructionFusion",
        "Fuses producers into consumers where XLA's CPU compiler expects a "
-       "gain. It belongs after layout assignment: what it fuses earlier does "
-       "not compile.",
+       "gain. Run it after layout assignment: fusions made earlier do not "
+       "compile.",
        {{"may_duplicate", true,
          "Copy a producer into each of its consumers. XLA's CPU compiler "
-         "turns this off where it fuses multiple outputs."}},
+         "turns this off when it uses multi-output fusion."}},
        [](const Options& options) -> PassPtr {
          return std::make_unique<xla::cpu::CpuInstructionFusion>(
              CpuAliasInfo(), options.Bool("may_duplicate"));
@@ -100,12 +101,12 @@ std::vector<PassInfo> LoweringPasses() {
        &Make<xla::ShardingRemover>},
       {"small-while-loop-hoisting",
        "SmallWhileLoopHoistingPass",
-       "Puts loops that touch little memory into computations of their own, "
-       "which the CPU backend compiles as one kernel.",
+       "Moves loops that access little memory into computations of their own, "
+       "which the CPU backend compiles to one kernel.",
        {{"small_buffer_access_size",
          SmallWhileLoopBytes(),
-         "Bytes that a loop may touch to count as small; the default is that "
-         "of XLA's CPU compiler.",
+         "Maximum number of bytes that a small loop accesses; the default is "
+         "that of XLA's CPU compiler.",
          {},
          /*minimum=*/0}},
        [](const Options& options) -> PassPtr {
@@ -114,8 +115,8 @@ std::vector<PassInfo> LoweringPasses() {
        }},
       {"while-loop-trip-count-annotator",
        "WhileLoopTripCountAnnotator",
-       "Notes the trip count of loops that have a known one, so that the "
-       "condition need not run.",
+       "Annotates loops with their trip count where it is known, so that the "
+       "backend need not evaluate the condition.",
        {},
        &Make<xla::WhileLoopTripCountAnnotator>},
   };

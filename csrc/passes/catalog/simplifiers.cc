@@ -33,10 +33,11 @@ namespace hloenv {
 
 namespace {
 
-// XLA's own two classes do not look at batching dimensions and build wrong
-// shapes from them: the gather's fails, the scatter's dies on a CHECK. XLA's
-// CPU compiler never shows them any, because batched_gather_scatter_normalizer
-// runs first.
+// Workaround for an XLA bug: GatherSimplifier and ScatterSimplifier ignore
+// batching dimensions and compute wrong shapes; the first returns an error, the
+// second fails a CHECK. XLA's CPU compiler runs
+// batched_gather_scatter_normalizer before them, which removes these
+// dimensions.
 class UnbatchedGatherSimplifier : public xla::GatherSimplifier {
  protected:
   bool InstructionMatchesPattern(xla::HloInstruction* instruction) override {
@@ -92,17 +93,17 @@ std::vector<PassInfo> SimplifierPasses() {
        &Make<xla::BatchDotSimplification>},
       {"broadcast_canonicalizer",
        "BroadcastCanonicalizer",
-       "Sorts the dimensions of broadcasts and transposes afterwards.",
+       "Sorts the dimensions of broadcasts and transposes the result.",
        {},
        &Make<xla::BroadcastCanonicalizer>},
       {"call-inliner",
        "CallInliner",
-       "Puts the bodies of called computations in place of the calls.",
+       "Replaces calls with the bodies of the called computations.",
        {{"single_call_site", false,
          "Inline only computations that are called once, as XLA's CPU "
          "compiler does."},
         {"uniquify_channel_ids", false,
-         "Give inlined collectives channels of their own."},
+         "Give inlined collectives unique channel ids."},
         {"update_domain", false,
          "Update the exit domains of calls that are inlined."}},
        [](const Options& options) -> PassPtr {
@@ -126,8 +127,8 @@ std::vector<PassInfo> SimplifierPasses() {
        "Evaluates instructions whose operands are constants.",
        {{"level",
          "default",
-         "\"aggressive\" folds whatever can be evaluated, loops included, "
-         "however long that takes; XLA's CPU compiler uses \"default\".",
+         "\"aggressive\" folds everything that can be evaluated, including "
+         "loops, with no time limit; XLA's CPU compiler uses \"default\".",
          {"default", "aggressive"}}},
        [](const Options& options) -> PassPtr {
          using Level = xla::HloConstantFolding::Level;
@@ -148,8 +149,8 @@ std::vector<PassInfo> SimplifierPasses() {
              options.Bool("is_layout_sensitive"),
              options.Bool("ignore_control_dependencies"));
        }},
-      // Its third setting, which drops unused entry parameters, is left out: it
-      // changes what a caller of the module passes in.
+      // HloDCE's third setting, which removes unused entry parameters, is not
+      // an option here: it changes the module's signature.
       {"dce",
        "HloDCE",
        "Removes instructions and computations that no result depends on.",
@@ -157,8 +158,8 @@ std::vector<PassInfo> SimplifierPasses() {
          "Remove unused collectives across partitions too, which XLA keeps "
          "by default as side effects."},
         {"use_call_analysis", false,
-         "Look through calls, so that unused outputs of called computations "
-         "go too."}},
+         "Analyse calls, to remove unused outputs of called computations "
+         "too."}},
        [](const Options& options) -> PassPtr {
          return std::make_unique<xla::HloDCE>(
              options.Bool("remove_cross_partition_collective_ops"),
@@ -171,16 +172,16 @@ std::vector<PassInfo> SimplifierPasses() {
        &Make<xla::DynamicDimensionSimplifier>},
       {"flatten-call-graph",
        "FlattenCallGraph",
-       "Gives every call and loop a computation of its own, which analyses of "
-       "buffers need.",
+       "Gives every call and loop a computation of its own, as buffer "
+       "analyses require.",
        {},
        &Make<xla::FlattenCallGraph>},
       GeneralSimplifyPass(),
       {"gather_simplifier",
        "GatherSimplifier",
-       "Writes gathers as transposes, reshapes and a gather of one form. Those "
-       "with batching dimensions stay: run batched_gather_scatter_normalizer "
-       "first.",
+       "Writes gathers as transposes, reshapes and a gather of one form. Keeps "
+       "gathers with batching dimensions: run "
+       "batched_gather_scatter_normalizer first.",
        {},
        &Make<UnbatchedGatherSimplifier>},
       {"map-inline",
@@ -197,12 +198,12 @@ std::vector<PassInfo> SimplifierPasses() {
        &Make<xla::ReduceWindowResizer>},
       {"reduce-window-rewriter",
        "ReduceWindowRewriter",
-       "Writes cumulative reductions as trees of smaller ones. Its own result "
-       "may match again: run it to a fixed point, as XLA's CPU compiler does.",
+       "Writes cumulative reductions as trees of smaller ones. Its result may "
+       "match again: run it to a fixed point, as XLA's CPU compiler does.",
        {{"base_length",
          int64_t{16},
-         "The longest window that stays as it is (XLA's CPU compiler uses the "
-         "flag xla_reduce_window_rewrite_base_length, 16 by default).",
+         "The longest window that is not rewritten (XLA's CPU compiler uses "
+         "the flag xla_reduce_window_rewrite_base_length, 16 by default).",
          {},
          /*minimum=*/2}},
        [](const Options& options) -> PassPtr {
@@ -214,7 +215,8 @@ std::vector<PassInfo> SimplifierPasses() {
        "Moves reshapes and transposes behind the elementwise operations that "
        "read them.",
        {{"reshape_of_1d_broadcast_is_cheap", false,
-         "Also make new reshapes of broadcasts of one dimension."}},
+         "Treat reshapes of one-dimensional broadcasts as cheap and create "
+         "them."}},
        [](const Options& options) -> PassPtr {
          xla::ReshapeMoverOptions result;
          result.reshape_of_1d_broadcast_is_cheap =
@@ -224,7 +226,7 @@ std::vector<PassInfo> SimplifierPasses() {
       {"scatter_simplifier",
        "ScatterSimplifier",
        "Writes scatters as transposes, reshapes and a scatter of one form. "
-       "Those with batching dimensions stay: run "
+       "Keeps scatters with batching dimensions: run "
        "batched_gather_scatter_normalizer first.",
        {},
        &Make<UnbatchedScatterSimplifier>},
@@ -236,8 +238,8 @@ std::vector<PassInfo> SimplifierPasses() {
        &Make<xla::ConditionalSimplifier>},
       {"simplify-fp-conversions",
        "SimplifyFPConversions",
-       "Shortens chains of conversions between float types; intermediate "
-       "rounding goes.",
+       "Shortens chains of conversions between float types, which removes "
+       "intermediate rounding.",
        {},
        &Make<xla::SimplifyFPConversions>},
       {"simplify-sorts",
@@ -250,7 +252,8 @@ std::vector<PassInfo> SimplifierPasses() {
        "Removes loops that run never or once, unused loop state and nested "
        "tuples of loop state.",
        {{"simplify_compare_instrs", false,
-         "Also replace comparisons in the body that the trip count decides."}},
+         "Also replace comparisons in the body whose result follows from the "
+         "trip count."}},
        [](const Options& options) -> PassPtr {
          return std::make_unique<xla::WhileLoopSimplifier>(
              options.Bool("simplify_compare_instrs"));
@@ -265,19 +268,21 @@ std::vector<PassInfo> SimplifierPasses() {
        "TransposeFolding",
        "Folds transposes into the dots and convolutions that read them.",
        {{"convolutions", false,
-         "Fold into convolutions too, which XLA's CPU compiler does not."},
+         "Fold into convolutions too; XLA's CPU compiler does not."},
         {"dots",
          "row-column",
-         "\"row-column\" folds what one matrix product reads, as XLA's CPU "
-         "compiler does; \"all\" folds every transpose of a dot's operand.",
+         "\"row-column\" folds transposes of a matrix's rows and columns, as "
+         "XLA's CPU compiler does; \"all\" folds every transpose of a dot's "
+         "operand.",
          {"row-column", "all"}}},
        &MakeTransposeFolding},
       {"tree_reduction_rewriter",
        "TreeReductionRewriter",
-       "Reduces windows first and their results then, which rounds less.",
+       "Reduces windows first and then their results, which lowers the "
+       "rounding error.",
        {{"reduce_window_size",
          int64_t{32},
-         "Elements that each window reduces.",
+         "Number of elements in each window.",
          {},
          /*minimum=*/2}},
        [](const Options& options) -> PassPtr {
@@ -286,16 +291,17 @@ std::vector<PassInfo> SimplifierPasses() {
        }},
       {"tuple-simplifier",
        "TupleSimplifier",
-       "Removes tuples that are taken apart again, and the other way round.",
+       "Removes get-tuple-elements of tuples, and tuples of all elements of a "
+       "tuple.",
        {{"exclude_entry_computation", false,
-         "Leave the entry computation as it is."}},
+         "Do not change the entry computation."}},
        [](const Options& options) -> PassPtr {
          return std::make_unique<xla::TupleSimplifier>(
              options.Bool("exclude_entry_computation"));
        }},
       {"while-loop-constant-sinking",
        "WhileLoopConstantSinking",
-       "Puts constants that a loop only carries along into its body.",
+       "Moves loop-invariant constants in a loop's state into its body.",
        {{"sink_broadcast_of_constants", false,
          "Sink broadcasts of constants too."},
         {"sink_only_scalar_constants", false, "Sink scalars only."}},
@@ -306,20 +312,20 @@ std::vector<PassInfo> SimplifierPasses() {
        }},
       {"while-loop-invariant-code-motion",
        "WhileLoopInvariantCodeMotion",
-       "Moves what does not change from one iteration to the next out of "
-       "loops.",
+       "Moves loop-invariant instructions out of loops.",
        {{"hoist_constants", false,
-         "Move constants for their own sake, not only along with others."},
-        {"hoist_other", true, "Move anything but constants and reshapes."},
+         "Move constants alone, not only together with their users."},
+        {"hoist_other", true,
+         "Move instructions other than constants and reshapes."},
         {"hoist_reshapes", false,
-         "Move reshapes for their own sake, not only along with others."},
+         "Move reshapes alone, not only together with their users."},
         {"hoist_size_inflation_ratio", 0.0,
-         "Move nothing whose output is more than this many times as large as "
-         "its inputs; 0 sets no limit."}},
+         "Do not move instructions whose output is more than this many times "
+         "as large as their inputs; 0 sets no limit."}},
        &MakeInvariantCodeMotion},
       {"zero_sized_hlo_elimination",
        "ZeroSizedHloElimination",
-       "Replaces arrays without elements by constants.",
+       "Replaces zero-sized arrays with constants.",
        {},
        &Make<xla::ZeroSizedHloElimination>},
   };

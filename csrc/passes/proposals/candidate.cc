@@ -11,8 +11,8 @@ absl::StatusOr<Candidates> MakeCandidates(const PassSpec& spec,
   HLOENV_ASSIGN_OR_RETURN(Options options, ResolveOptions(*info, spec));
   if (!info->is_candidate()) {
     return Error(kPassError, absl::StrCat("pass '", spec.name,
-                                          "' is XLA's own: it runs on a module "
-                                          "and proposes nothing"));
+                                          "' is an XLA pass: it runs on a "
+                                          "module and has no proposals"));
   }
   Candidates result;
   if (info->union_of != nullptr) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Passes of our own that propose replacements one by one.
+// Candidate passes: hloenv's own passes, which propose single replacements.
 //
-// An XLA pass applies a greedy heuristic, and running it shows only what it
-// chose. A candidate pass lists everything that would be right and leaves the
-// choice to the caller.
+// An XLA pass applies a greedy heuristic, and a run of it reveals only the
+// rewrites that it chose. A candidate pass lists all valid replacements of its
+// kind, and the caller decides.
 #pragma once
 
 #include <functional>
@@ -24,25 +24,25 @@ class HloModule;
 
 namespace hloenv {
 
-// From an instruction of the module that was read to its copy in the module
-// that the replacement goes into.
+// Maps an instruction of the analysed module to its copy in the module in which
+// the replacement is built.
 using ImageOf =
     absl::FunctionRef<xla::HloInstruction*(const xla::HloInstruction*)>;
 
 struct Proposal {
-  std::string rule;  // which of the pass's rules; empty where it has none
+  std::string rule;  // the pass's rule; empty if the pass has no rules
   // Instructions of the module that the proposal replaces together, all in one
-  // computation. Each proposal is right alone; two that share an instruction
+  // computation. Each proposal alone is correct; two that share an instruction
   // exclude each other.
   std::vector<const xla::HloInstruction*> originals;
   // Instructions of the module that the replacement reads, each once, in
-  // operand order: enough to check for cycles without building.
+  // operand order, so that cycles can be found without building.
   std::vector<const xla::HloInstruction*> reads;
   // Adds the replacement to the computation that holds the images of `reads`
   // and returns one instruction per original, of the same shape and layout.
-  // Calls `image` for instructions of `reads` only and does not change what it
-  // returns. Works on any clone of the module, any number of times; the module
-  // that was read must still exist, unchanged.
+  // Calls `image` only for instructions of `reads` and does not change the
+  // images. Works repeatedly and on any clone of the analysed module, which
+  // must still exist, unchanged.
   std::function<absl::StatusOr<std::vector<xla::HloInstruction*>>(
       ImageOf image)>
       build;
@@ -52,13 +52,13 @@ class CandidatePass {
  public:
   virtual ~CandidatePass() = default;
   virtual absl::string_view name() const = 0;
-  // Everything that would be right on `module`, which stays as it is. Same
-  // module, same proposals in the same order.
+  // All valid proposals for `module`. Deterministic, including the order.
   virtual absl::StatusOr<std::vector<Proposal>> Propose(
       const xla::HloModule& module) const = 0;
 };
 
-// What a candidate pass is made of: its object, or the passes that it unites.
+// The implementation of a candidate pass: its object, or the XLA passes that it
+// combines.
 struct Candidates {
   std::unique_ptr<CandidatePass> pass;
   std::vector<PassSpec> union_of;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which dots the CPU backend writes loops for.
+// Proposes tiled LLVM IR instead of Eigen calls for dots on the CPU.
 #include "backend/dot_lowering.h"
 
 #include "passes/proposals/general_passes.h"
@@ -14,7 +14,7 @@ namespace {
 using xla::HloInstruction;
 using Images = absl::Span<HloInstruction* const>;
 
-// `value` with its last two dimensions in the other order, in memory too.
+// `value` with its last two dimensions swapped, also in memory.
 absl::StatusOr<HloInstruction*> Transposed(HloInstruction* value) {
   const int64_t rank = RankOf(value->shape());
   std::vector<int64_t> order(rank);
@@ -26,7 +26,8 @@ absl::StatusOr<HloInstruction*> Transposed(HloInstruction* value) {
   return transposed;
 }
 
-// Of one matrix product; 0 for what is none.
+// The number of scalar products in one matrix product; 0 if `dot` is not a
+// matrix product.
 int64_t NumProducts(const HloInstruction& dot) {
   if (dot.opcode() != xla::HloOpcode::kDot || !dot.shape().IsArray() ||
       RankOf(dot.shape()) < 2 ||
@@ -57,8 +58,8 @@ void ProposeLoops(const HloInstruction& root, RuleContext&,
 const Rule& LoopsRule() {
   static constexpr Rule rule = {
       "loops",
-      "A small dot of row-major matrices by loops that XLA writes for its "
-      "shapes. Each element is the same sum, added in another order.",
+      "Lowers a small dot of row-major matrices to tiled LLVM IR. Each element "
+      "is the same sum, added in another order.",
       &ProposeLoops};
   return rule;
 }
@@ -90,9 +91,9 @@ void ProposeTransposed(const HloInstruction& root, RuleContext&,
 const Rule& TransposedRule() {
   static constexpr Rule rule = {
       "transposed",
-      "The same for a dot whose contracted dimension is not the last of the "
-      "first operand or not the first of the second: those are transposed "
-      "before.",
+      "As loops, for a dot whose contracted dimension is not the last of the "
+      "first operand or not the first of the second: transposes these "
+      "operands first.",
       &ProposeTransposed};
   return rule;
 }
@@ -108,10 +109,10 @@ absl::Span<const Rule> DotLoweringRules() {
 PassInfo DotLoweringPass() {
   PassInfo pass = RulePass(
       "dot-lowering", "hloenv::DotLowering",
-      "Proposes, for each small matrix product, loops in place of the call of "
-      "Eigen that XLA makes on the CPU: what xla_cpu_multi_thread_eigen "
-      "decides for a whole module. It belongs after layout assignment, before "
-      "fusion.",
+      "Proposes, for each small matrix product, tiled LLVM IR instead of the "
+      "Eigen call that XLA uses on the CPU. (xla_cpu_multi_thread_eigen "
+      "decides this for all dots of a module.) Run it after layout assignment, "
+      "before fusion.",
       DotLoweringRules(), [](const Options& options) {
         const int64_t limit = options.Int("max_products");
         return MakeRulePass("dot-lowering", DotLoweringRules(), options,
@@ -124,8 +125,8 @@ PassInfo DotLoweringPass() {
       pass.options.begin() + 1,  // by name
       {.name = "max_products",
        .default_value = int64_t{0},
-       .doc = "Leave out dots that multiply more pairs of numbers, batch "
-              "dimensions not counted; 0 for XLA's own limits alone.",
+       .doc = "Maximum number of scalar products in one matrix product, "
+              "without batch dimensions; 0 applies only XLA's own limits.",
        .minimum = 0});
   return pass;
 }

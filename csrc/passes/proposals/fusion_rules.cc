@@ -7,7 +7,7 @@
 #include "xla/service/instruction_fusion.h"
 
 namespace xla::emitters {
-// Of codegen/emitters/elemental_hlo_to_mlir.h, which needs MLIR's headers.
+// From codegen/emitters/elemental_hlo_to_mlir.h, which includes MLIR's headers.
 bool IsSupportedElementalOp(HloOpcode opcode);
 }  // namespace xla::emitters
 
@@ -25,8 +25,8 @@ const xla::AliasInfo& CpuAliasInfo() {
   return *info;
 }
 
-// Packed types of fewer than eight bits, and memory other than the device's,
-// are left to XLA's own passes.
+// Excludes packed types of fewer than eight bits and memory spaces other than
+// the default.
 bool IsStaticArray(const Shape& shape) {
   if (shape.has_layout() &&
       shape.layout().memory_space() != xla::Layout::kDefaultMemorySpace) {
@@ -38,7 +38,7 @@ bool IsStaticArray(const Shape& shape) {
           xla::primitive_util::BitWidth(shape.element_type()) >= 8);
 }
 
-// The result of a reduction of several arrays is a tuple of them.
+// Reductions of several arrays have a tuple result.
 bool IsLoopResult(const Shape& shape) {
   if (!shape.IsTuple()) return IsStaticArray(shape);
   return !shape.tuple_shapes().empty() &&
@@ -70,8 +70,8 @@ bool IsLoopOpcode(const HloInstruction& instruction) {
   }
 }
 
-// The emitter takes only the forms that dynamic-index-splitter and
-// gather_simplifier leave; it dies on a CHECK on other gathers.
+// The emitter supports only the forms that dynamic-index-splitter and
+// gather_simplifier produce; it fails a CHECK on other gathers.
 bool IsCanonical(const HloInstruction& instruction) {
   if (const auto* gather =
           xla::DynCast<xla::HloGatherInstruction>(&instruction)) {
@@ -128,15 +128,15 @@ bool IsLoopFusion(const HloInstruction& instruction) {
          IsLoopResult(instruction.shape()) && HasArrayOperands(instruction);
 }
 
-// Dots and scatters have emitters of their own, which write the fusion's result
-// and nothing else.
+// Dots and scatters have emitters of their own, which compute only the fusion's
+// root.
 bool HasLoopRoot(const HloInstruction& fusion) {
   const HloOpcode root = fusion.fused_expression_root()->opcode();
   return root != HloOpcode::kDot && root != HloOpcode::kScatter;
 }
 
-// A dot with a vector as one operand, and another operand that would then not
-// be stored. The backend's other dots are library calls.
+// A dot of a vector and `producer`, which need not be stored if fused. The
+// backend's other dots are library calls.
 bool IsDotOfVectorAnd(const HloInstruction& dot,
                       const HloInstruction& producer) {
   if (dot.opcode() != HloOpcode::kDot || !IsFree(dot) ||
@@ -148,9 +148,9 @@ bool IsDotOfVectorAnd(const HloInstruction& dot,
   return dot.operand(vector)->shape().dimensions().size() == 1;
 }
 
-// In-place updates overwrite an operand while the loop runs, so nothing else in
-// the loop may read that operand, but for what XLA's own rule knows to read
-// only the elements that it is about to overwrite.
+// In-place updates overwrite an operand while the loop runs, so no other
+// instruction in the loop may read that operand, except where XLA's rule shows
+// that it reads only the elements about to be overwritten.
 bool KeepsInPlaceOperand(const HloInstruction& producer,
                          const HloInstruction& consumer) {
   if (!xla::InstructionFusion::ShouldFuseInPlaceOp(
@@ -162,8 +162,8 @@ bool KeepsInPlaceOperand(const HloInstruction& producer,
       producer.opcode() != HloOpcode::kFusion) {
     return true;
   }
-  // That rule takes an elementwise producer for harmless, which inside a fusion
-  // depends on where its value goes.
+  // XLA's rule accepts elementwise producers, which is not safe inside a
+  // fusion, where it depends on the users of the value.
   for (const auto& pair :
        CpuAliasInfo().GetInPlaceInputOutputPairs(&consumer)) {
     if (producer.IsUserOf(consumer.operand(pair.first.operand_number))) {
@@ -173,8 +173,8 @@ bool KeepsInPlaceOperand(const HloInstruction& producer,
   return true;
 }
 
-// Operations that a simplifier may turn into a view of their first operand
-// when they keep all of its bytes.
+// Operations that a simplifier may rewrite as a view of their first operand if
+// the sizes are equal.
 bool MayBeView(const HloInstruction& instruction) {
   switch (instruction.opcode()) {
     case HloOpcode::kBitcast:
@@ -202,8 +202,8 @@ bool MayBeView(const HloInstruction& instruction) {
   }
 }
 
-// The instruction whose buffer `instruction` may be a view of: itself, or one
-// that it takes its value from through views, tuples and calls.
+// The instruction of whose buffer `instruction` may be a view: itself, or the
+// source of its value through views, tuples and calls.
 const HloInstruction* BufferSource(const HloInstruction* instruction) {
   while (true) {
     if (MayBeView(*instruction)) {
@@ -242,7 +242,7 @@ bool IsLoopFusible(const HloInstruction& instruction) {
 
 bool CanFuseIntoLoop(const HloInstruction& producer,
                      const HloInstruction& consumer) {
-  // XLA does not fuse a computation's result into a user of it either.
+  // As XLA: do not fuse a computation's root into a user of it.
   if (producer.IsRoot() || !IsLoopFusible(producer) ||
       !producer.shape().IsArray()) {
     return false;

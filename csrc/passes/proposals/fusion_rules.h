@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the CPU backend can compile inside one fusion, gain or not.
+// The fusions that the CPU backend can compile, profitable or not.
 //
-// XLA's own fusion passes mix these rules with estimates of profit. Here are
-// the rules alone, as CpuInstructionFusion, CpuMultiOutputFusion and the loop
-// emitter behind them have them.
+// These are the legality rules of CpuInstructionFusion, CpuMultiOutputFusion
+// and the loop emitter, without their profitability estimates.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +13,7 @@
 
 namespace hloenv {
 
-// A constant of one element, which a fusion takes in instead of reading it.
+// A constant with one element, which is moved into fusions.
 bool IsScalarConstant(const xla::HloInstruction& instruction);
 
 // Whether the loop emitter can compute one element of `instruction` at a time
@@ -23,8 +22,8 @@ bool IsScalarConstant(const xla::HloInstruction& instruction);
 // control dependencies or a backend config.
 bool IsLoopFusible(const xla::HloInstruction& instruction);
 
-// Whether a loop fusion may end in `consumer` and compute its operand
-// `producer` inside, which stays for its other users.
+// Whether a loop fusion may have the root `consumer` and compute its operand
+// `producer` inside. `producer` remains for its other users.
 bool CanFuseIntoLoop(const xla::HloInstruction& producer,
                      const xla::HloInstruction& consumer);
 
@@ -33,23 +32,24 @@ bool CanFuseIntoLoop(const xla::HloInstruction& producer,
 bool CanFuseIntoOutput(const xla::HloInstruction& producer,
                        const xla::HloInstruction& consumer);
 
-// Whether one loop can compute both as its results. Paths between the two are
-// the caller's business.
+// Whether one loop can compute both as its results. The caller must check that
+// neither depends on the other.
 bool CanShareLoop(const xla::HloInstruction& first,
                   const xla::HloInstruction& second);
 
-// Whether two of the operands that a fusion would have can be views of one
-// buffer, now or after later simplification. XLA's buffer assignment looks at
-// one operand at a time: where the fusion reads one elementwise, it may write
-// the result over it, though it still reads the other in another order.
+// Whether two operands of a fusion can be views of one buffer, now or after
+// later simplification. Workaround for an XLA bug: buffer assignment checks one
+// operand at a time, so if the fusion reads one of them elementwise, it may
+// overwrite that with the result while it still reads the other in another
+// order.
 bool MayReadOneBufferTwice(
     absl::Span<const xla::HloInstruction* const> operands);
 
-// Instructions that a fusion holds for `instruction`, without parameters and
-// constants: 1 unless it is a fusion itself.
+// The number of instructions in `instruction` if it is a fusion, without
+// parameters and constants; else 1.
 int64_t FusedSize(const xla::HloInstruction& instruction);
 
-// Reductions among them.
+// The number of reductions among them.
 int64_t FusedReductions(const xla::HloInstruction& instruction);
 
 }  // namespace hloenv

@@ -18,22 +18,22 @@ using xla::HloInstruction;
 using xla::HloModule;
 using xla::HloOpcode;
 
-// LLVM takes minutes for the loads of more reductions in one loop; XLA's CPU
-// fusion stops at the same number.
+// With more reductions in one loop, LLVM needs minutes to compile their loads;
+// XLA's CPU fusion has the same limit.
 constexpr int64_t kMaxReductions = 6;
-// Users of one operand that are paired with each other as siblings, by
-// distance in post order.
+// Maximum distance in post order of users of one operand that are paired as
+// siblings.
 constexpr size_t kMaxSiblingDistance = 8;
 
-// One fusion to be: its instructions, operands first. The last is the consumer;
-// with two results, the first is one too.
+// A fusion to propose. `last` is the consumer and a result; with two results,
+// `first` is a result too.
 struct Group {
   const HloInstruction* first;
   const HloInstruction* last;
   HloInstruction::FusionKind kind;
   bool two_results;
 
-  // An output fusion's addend has to be an operand of the fusion.
+  // The addend of an output fusion must be an operand of the fusion.
   bool TakesIn(const HloInstruction& operand) const {
     return kind == HloInstruction::FusionKind::kLoop &&
            IsScalarConstant(operand);
@@ -53,8 +53,8 @@ struct Group {
   }
 };
 
-// Builds the fused computation of a group from the module that was read, for
-// another copy of that module.
+// Builds the fused computation of a group of the analysed module in a clone of
+// that module.
 class FusedComputation {
  public:
   FusedComputation(const Group& group, HloModule* target)
@@ -111,8 +111,8 @@ class FusedComputation {
             instruction.shape(), operands, &context_));
   }
 
-  // Copies of a module have computations of the same names. Where one is gone
-  // or changed, cloning brings along a new one.
+  // Clones of a module have computations with the same names. If one was
+  // removed or changed, cloning the caller adds a new one.
   void UseCopyInTarget(const HloComputation& callee) {
     if (callee.parent() == target_ ||
         context_.FindComputation(&callee) != nullptr) {
@@ -188,7 +188,7 @@ class GroupFinder {
         });
   }
 
-  // With one user, a producer needs no result of its own.
+  // A producer with one user does not need to be a result.
   void AddMultiOutputPairs(std::vector<Group>* groups) {
     ForEachPair([&](const HloInstruction& producer,
                     const HloInstruction& consumer) {
@@ -229,7 +229,7 @@ class GroupFinder {
   }
 
  private:
-  // Each pair once, consumers in post order, their producers in operand order.
+  // Visits each pair once, consumers in post order, producers in operand order.
   void ForEachPair(absl::FunctionRef<void(const HloInstruction& producer,
                                           const HloInstruction& consumer)>
                        visit) {
@@ -253,7 +253,7 @@ class GroupFinder {
            FusedReductions(first) + FusedReductions(last) <= kMaxReductions;
   }
 
-  // Whether `to` depends on `from` by another way than the edge between them.
+  // Whether `to` depends on `from` by a path other than the edge between them.
   bool ReachesAroundEdge(const HloInstruction& from, const HloInstruction& to) {
     for (const HloInstruction* operand : to.operands()) {
       if (operand != &from && dependence_.Reaches(from, *operand)) return true;
@@ -266,8 +266,8 @@ class GroupFinder {
   Dependence dependence_;
 };
 
-// Whether the two sides of a comparison may come to hold different copies of
-// one value when `group` becomes a fusion.
+// Whether the two operands of a comparison may be different copies of one value
+// after fusing `group`.
 bool SplitsComparison(const Group& group, const SelfComparisons& comparisons) {
   SelfComparisons::Instructions copied;
   for (const HloInstruction* member : {group.first, group.last}) {
@@ -303,7 +303,7 @@ class GeneralFusion : public CandidatePass {
     std::vector<Group> groups;
     std::vector<Group> multi_output_groups;
     for (const HloComputation* computation : module.computations()) {
-      // Fused computations, reducers and the like run inside one loop already.
+      // Skip fused computations, reducers and other embedded computations.
       if (computation->IsAsyncComputation() ||
           (!computation->IsEntryComputation() &&
            call_graph->GetNode(computation).context() !=
@@ -325,7 +325,7 @@ class GeneralFusion : public CandidatePass {
       }
       Proposal proposal;
       proposal.reads = group.Reads();
-      // Constants alone are constant_folding's business.
+      // constant_folding handles groups with only constant operands.
       if (proposal.reads.empty() || MayReadOneBufferTwice(proposal.reads)) {
         continue;
       }
@@ -354,20 +354,20 @@ PassInfo GeneralFusionPass() {
       "general-fusion",
       "hloenv::GeneralFusion",
       "Proposes every fusion of a producer into a consumer that the CPU "
-      "backend can compile, gain or not, each as a choice of its own, and then "
-      "pairs that share one loop with two results. It belongs where XLA's CPU "
-      "compiler fuses: after layout assignment, before copy-insertion.",
+      "backend can compile, profitable or not, each as a separate choice, and "
+      "multi-output fusions of pairs. Run it where XLA's CPU compiler fuses: "
+      "after layout assignment, before copy-insertion.",
       {{"duplicate", true,
-        "Also propose copies of a producer that has other users, for which the "
-        "original stays."},
+        "Also propose to copy a producer that has other users, which keep the "
+        "original."},
        {"duplicate_compared", false,
-        "Also propose copies of a value that the module compares with what it "
-        "picks from it, as in x == max(x), which gradients of maximum do. "
-        "Copies may round differently, and equal values then look different."},
+        "Also propose copies of a value that the module compares with a value "
+        "selected from it, as in x == max(x), which gradients of maximum "
+        "contain. Copies may round differently, so the comparison may fail."},
        {"max_fusion_size",
         int64_t{128},
-        "Instructions that one fusion may hold, parameters and constants not "
-        "counted.",
+        "Maximum number of instructions in one fusion, without parameters and "
+        "constants.",
         {},
         /*minimum=*/2},
        {"multi_output", true,

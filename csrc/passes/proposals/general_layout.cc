@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Other layouts for what moves or multiplies much data.
+// Proposes other layouts for dots, convolutions, transposes and reductions.
 #include "passes/proposals/general_passes.h"
 #include "passes/proposals/rules.h"
 #include "support/status.h"
@@ -14,7 +14,7 @@ using xla::Layout;
 using xla::Shape;
 using Images = absl::Span<HloInstruction* const>;
 
-// Every layout of more dimensions would be too many to decide between.
+// Above this rank, the number of all layouts is too large.
 constexpr int64_t kMaxRankOfAll = 3;
 
 bool IsArrayWithLayout(const Shape& shape) {
@@ -22,9 +22,9 @@ bool IsArrayWithLayout(const Shape& shape) {
          shape.layout().tiles().empty() && RankOf(shape) >= 2;
 }
 
-// The other orders of a shape's dimensions: all of them up to three, then those
-// that make each dimension the minor one. Orders that differ only in where
-// dimensions of size 1 stand are the same in memory.
+// The other layouts of a shape: all of them up to rank 3; above that, one for
+// each minor dimension. Omits layouts that differ only in the position of
+// dimensions of size 1, which are the same in memory.
 std::vector<Layout> OtherLayouts(const Shape& shape) {
   const int64_t rank = RankOf(shape);
   std::vector<std::vector<int64_t>> orders;
@@ -63,7 +63,8 @@ std::vector<Layout> OtherLayouts(const Shape& shape) {
   return layouts;
 }
 
-// The backend wants the batch dimensions of a dot outermost, everywhere.
+// The backend requires the batch dimensions of a dot to be outermost, in
+// operands and result.
 bool KeepsBatchOutermost(const HloInstruction& instruction, int64_t operand,
                          const Layout& layout) {
   if (instruction.opcode() != HloOpcode::kDot) return true;
@@ -123,9 +124,9 @@ void ProposeResult(const HloInstruction& root, RuleContext&,
 const Rule& ResultRule() {
   static constexpr Rule rule = {
       "results",
-      "A dot, convolution, transpose or reduce with each other layout of its "
-      "result, and a copy to the old one. Exact, but for the order in which "
-      "the backend then adds.",
+      "Gives the result of a dot, convolution, transpose or reduce another "
+      "layout and copies it to the original layout. The backend may add in "
+      "another order.",
       &ProposeResult};
   return rule;
 }
@@ -155,9 +156,8 @@ void ProposeOperand(const HloInstruction& root, RuleContext&,
 const Rule& OperandRule() {
   static constexpr Rule rule = {
       "operands",
-      "A dot, convolution, transpose or reduce that reads a copy of an operand "
-      "in each other layout. Exact, but for the order in which the backend "
-      "then adds.",
+      "Copies an operand of a dot, convolution, transpose or reduce to another "
+      "layout. The backend may add in another order.",
       &ProposeOperand};
   return rule;
 }
@@ -173,8 +173,8 @@ PassInfo GeneralLayoutPass() {
   return RulePass(
       "general-layout", "hloenv::GeneralLayout",
       "Proposes other layouts for the operands and results of dots, "
-      "convolutions, transposes and reductions: all of them up to rank 3, "
-      "above that one for each minor dimension. It belongs after layout "
+      "convolutions, transposes and reductions: all layouts up to rank 3, "
+      "above that one for each minor dimension. Run it after layout "
       "assignment, before fusion.",
       LayoutRules(), [](const Options& options) {
         return MakeRulePass("general-layout", LayoutRules(), options);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What XLA's simplifiers can do and do not do by default.
+// Proposes the optional rewrites of XLA's simplifiers.
 #include "hlo/layouts.h"
 #include "passes/proposals/general_passes.h"
 
@@ -8,11 +8,12 @@ namespace {
 
 using Set = std::vector<std::pair<std::string, OptionValue>>;
 
-// Right for all values, though XLA's authors or a cost check leave them off.
-// Without use_associative_reordering, which fails a CHECK on most dots
-// (`reassociate` has the products that it is about), and without
-// enable_scalar_multiply_reduction, which XLA gets wrong where what it takes
-// the factor out of has other users, or is one branch of a select.
+// Options that are correct for all values, but off by default or guarded by a
+// cost estimate. Excludes use_associative_reordering, which fails a CHECK on
+// most dots (`reassociate` proposes these rewrites), and
+// enable_scalar_multiply_reduction, which has an XLA bug: results are wrong if
+// the value that it takes the factor from has other users or is a branch of a
+// select.
 std::vector<Set> Optional() {
   return {
       {{"enable_conditional_simplification", true}},
@@ -28,7 +29,7 @@ std::vector<Set> Optional() {
   };
 }
 
-// Differ for NaN, infinities and zeros of either sign.
+// Options whose results differ for NaN, infinities and signed zeros.
 std::vector<Set> Unsafe() {
   return {{{"enable_floats_are_real", true}},
           {{"enable_fast_math", true}},
@@ -68,16 +69,16 @@ PassInfo GeneralSimplifyPass() {
   pass.name = "general-simplify";
   pass.class_name = "hloenv::GeneralSimplify";
   pass.summary =
-      "Proposes what XLA's simplifiers do by default and, as choices beside "
-      "it, what each of their optional rewrites does, those included that XLA "
-      "guards by an estimate of cost. Floats may round differently.";
+      "Proposes the default rewrites of XLA's simplifiers and, as further "
+      "choices, each of their optional rewrites, including those that XLA "
+      "guards with a cost estimate. Floats may round differently.";
   pass.options = {
       {"layout_sensitive", false,
-       "Keep every layout; set it once layouts have been assigned. Where "
-       "bitcasts depend on them they are kept in any case."},
+       "Keep every layout; set it once layouts have been assigned. Layouts "
+       "that bitcasts depend on are always kept."},
       {"unsafe", false,
-       "Also rewrites that give other results for NaN, infinities or zeros of "
-       "either sign."}};
+       "Also propose rewrites that change results for NaN, infinities or "
+       "signed zeros."}};
   pass.make = nullptr;
   pass.union_of = &UnionOf;
   return pass;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dots and convolutions that share an operand, as one and apart.
+// Proposes to merge dots and convolutions that share an operand, and to split
+// them.
 #include "backend/dot_lowering.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "passes/proposals/general_passes.h"
@@ -15,20 +16,19 @@ using xla::HloInstruction;
 using xla::HloOpcode;
 using Images = absl::Span<HloInstruction* const>;
 
-// Users of one operand that are paired with each other, by distance in post
-// order.
+// Maximum distance in post order of users of one operand that are paired.
 constexpr size_t kMaxDistance = 8;
 
-// A dot or convolution as a function of one of its operands, along the one
-// dimension that both it and the result have.
+// An operand of a dot or convolution, and a dimension that it shares with the
+// result.
 struct Side {
-  int64_t operand;  // 0 or 1: the one that may be cut
+  int64_t operand;  // 0 or 1: the operand that may be sliced
   int64_t operand_dimension;
   int64_t result_dimension;
 };
 
-// The sides of a dot whose operand has one free dimension, and the kernel's
-// side of a convolution without groups.
+// The free dimensions of the operands of a dot, and the output feature
+// dimension of the kernel of a convolution without groups.
 std::vector<Side> SidesOf(const HloInstruction& instruction) {
   std::vector<Side> sides;
   if (!IsPlain(instruction) || instruction.operand_count() != 2 ||
@@ -75,7 +75,7 @@ std::vector<Side> SidesOf(const HloInstruction& instruction) {
   return sides;
 }
 
-// `original` with another operand at `side`, added beside the operands.
+// Adds a clone of `original` with `cut` as the operand at `side`.
 absl::StatusOr<HloInstruction*> With(const HloInstruction& original,
                                      const Side& side, HloInstruction* cut,
                                      HloInstruction* other) {
@@ -117,7 +117,7 @@ bool SameFunction(const HloInstruction& a, const HloInstruction& b) {
          MessageDifferencer::Equals(a.window(), b.window());
 }
 
-// Whether two operands can stand behind one another along `dimension`.
+// Whether two operands can be concatenated along `dimension`.
 bool FitTogether(const HloInstruction& a, const HloInstruction& b,
                  int64_t dimension) {
   if (a.shape().element_type() != b.shape().element_type() ||
@@ -184,9 +184,10 @@ void ProposeMerge(const HloInstruction& last, RuleContext& context,
 const Rule& MergeRule() {
   static constexpr Rule rule = {
       "merge",
-      "Two dots or convolutions that share an operand and do the same with it "
-      "as one, of the other operands' concatenation, and slices of that. Each "
-      "element is the same sum; the backend may add in another order.",
+      "Rewrites two dots or convolutions with a shared operand and equal "
+      "attributes as slices of one dot or convolution of the concatenation of "
+      "the other operands. Each element is the same sum; the backend may add "
+      "in another order.",
       &ProposeMerge};
   return rule;
 }
@@ -221,8 +222,8 @@ void ProposeSplit(const HloInstruction& root, RuleContext&,
 const Rule& SplitRule() {
   static constexpr Rule rule = {
       "split",
-      "A dot or convolution of a concatenation as the concatenation of dots or "
-      "convolutions of its parts. Each element is the same sum.",
+      "Rewrites a dot or convolution of a concatenation as the concatenation "
+      "of dots or convolutions of its parts. Each element is the same sum.",
       &ProposeSplit};
   return rule;
 }
@@ -259,8 +260,9 @@ void ProposeSlice(const HloInstruction& root, RuleContext&,
 const Rule& SliceRule() {
   static constexpr Rule rule = {
       "slice",
-      "A slice of a dot or convolution as one of a slice, also where something "
-      "else reads the whole. Each element is the same sum.",
+      "Rewrites a slice of a dot or convolution as a dot or convolution of a "
+      "slice, even if the original has other users. Each element is the same "
+      "sum.",
       &ProposeSlice};
   return rule;
 }
@@ -276,8 +278,8 @@ absl::Span<const Rule> MergeDotsRules() {
 PassInfo MergeDotsPass() {
   return RulePass(
       "merge-dots", "hloenv::MergeDots",
-      "Proposes to compute dots and convolutions that share an operand as one, "
-      "and the other way round. It belongs before layout assignment.",
+      "Proposes to merge dots and convolutions that share an operand, and to "
+      "split them. Run it before layout assignment.",
       MergeDotsRules(), [](const Options& options) {
         return MakeRulePass("merge-dots", MergeDotsRules(), options);
       });

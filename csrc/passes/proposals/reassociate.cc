@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Other orders of the same arithmetic.
+// Proposes other orders of associative and distributive operations.
 #include "passes/proposals/general_passes.h"
 #include "passes/proposals/rules.h"
 #include "support/status.h"
@@ -27,8 +27,8 @@ bool IsAssociative(HloOpcode opcode) {
   }
 }
 
-// Results of narrow types round after each step; sums of 8 bits and less lose
-// everything in another order.
+// Excludes types of 8 bits and less: each operation rounds to the type, and
+// sums in another order can lose all precision.
 bool HasRoom(const HloInstruction& instruction) {
   return IsPlain(instruction) && xla::primitive_util::BitWidth(
                                      instruction.shape().element_type()) >= 16;
@@ -43,25 +43,24 @@ Extremes Of(RuleContext& context,
   return extremes;
 }
 
-// Whether sums of these in another order are infinite or NaN only where the
-// sum itself is: of large values that all have one sign, a part is never larger
-// than the whole.
+// Whether partial sums in any order are infinite or NaN only if the sum is.
+// True if all large values have the same sign: then no partial sum is larger
+// than the sum.
 bool MayAdd(RuleContext& context,
             std::initializer_list<const HloInstruction*> values) {
   const Extremes extremes = Of(context, values);
   return !(extremes.positive && extremes.negative);
 }
 
-// Whether the product of each two of these is finite, and zero only where a
-// factor is.
+// Whether the product of any two values is finite, and zero only if a factor
+// is.
 bool MayMultiply(RuleContext& context,
                  std::initializer_list<const HloInstruction*> values) {
   return !Of(context, values).any();
 }
 
-// Whether a product of one and a sum or difference of the others is finite
-// where each product of two is, and the other way round. Infinities are not:
-// inf * (2 - 1) is infinite, inf * 2 - inf * 1 is not a number.
+// Whether a * (b + c) is finite if a * b + a * c is, and vice versa. Not true
+// for infinities: inf * (2 - 1) is inf, inf * 2 - inf * 1 is NaN.
 bool MayDistribute(RuleContext& context,
                    std::initializer_list<const HloInstruction*> values) {
   return !Of(context, values).large();
@@ -100,8 +99,7 @@ void ProposeTree(const HloInstruction& root, RuleContext& context,
                     {inner->operand(0), inner->operand(1), other})) {
       continue;
     }
-    // (a . b) . c becomes a . (b . c) and (a . c) . b: the outermost operand of
-    // each of the three in turn.
+    // (a . b) . c becomes a . (b . c) and b . (a . c).
     for (int outer : {0, 1}) {
       Propose(
           TreeRule(), root,
@@ -118,9 +116,10 @@ void ProposeTree(const HloInstruction& root, RuleContext& context,
 const Rule& TreeRule() {
   static constexpr Rule rule = {
       "trees",
-      "(a . b) . c as a . (b . c) and as b . (a . c), for add, multiply, "
-      "maximum, minimum and the logical ones, where nothing else reads the "
-      "inner result. Sums and products of floats round differently.",
+      "Rewrites (a . b) . c as a . (b . c) and as b . (a . c), for add, "
+      "multiply, maximum, minimum and the logical operations, where the inner "
+      "result has no other users. Sums and products of floats round "
+      "differently.",
       &ProposeTree};
   return rule;
 }
@@ -157,8 +156,8 @@ void ProposeDistribute(const HloInstruction& root, RuleContext& context,
 const Rule& DistributeRule() {
   static constexpr Rule rule = {
       "distribute",
-      "a * (b + c) as a * b + a * c, likewise for differences. Floats round "
-      "differently.",
+      "Rewrites a * (b + c) as a * b + a * c, likewise for differences. Floats "
+      "round differently.",
       &ProposeDistribute};
   return rule;
 }
@@ -197,13 +196,13 @@ void ProposeFactor(const HloInstruction& root, RuleContext& context,
 const Rule& FactorRule() {
   static constexpr Rule rule = {
       "factor",
-      "a * b + a * c as a * (b + c), likewise for differences. Floats round "
-      "differently.",
+      "Rewrites a * b + a * c as a * (b + c), likewise for differences. Floats "
+      "round differently.",
       &ProposeFactor};
   return rule;
 }
 
-// [m, k] times [k, n], each with its rows outermost.
+// Whether `instruction` is a dot of row-major [m, k] and [k, n].
 bool IsMatrixProduct(const HloInstruction& instruction) {
   if (instruction.opcode() != HloOpcode::kDot || !HasRoom(instruction) ||
       instruction.operand_count() != 2) {
@@ -255,15 +254,16 @@ void ProposeProducts(const HloInstruction& root, RuleContext& context,
 const Rule& ProductsRule() {
   static constexpr Rule rule = {
       "products",
-      "(A B) C as A (B C) and back, for products of two matrices, also where "
-      "something else reads the inner one. Floats round differently.",
+      "Rewrites (A B) C as A (B C) and vice versa, for products of two "
+      "matrices, even if the inner product has other users. Floats round "
+      "differently.",
       &ProposeProducts};
   return rule;
 }
 
-// A reduction of one array by an associative operation of its two arguments,
-// or none. Products of many floats, each of them moderate, overflow in one
-// order and not in another.
+// The associative operation of a reduction of one array; none for other
+// instructions, and for products of floats, because products of many moderate
+// floats overflow depending on the order.
 std::optional<HloOpcode> ReductionOf(const HloInstruction& instruction) {
   if (instruction.opcode() != HloOpcode::kReduce || !HasRoom(instruction) ||
       instruction.operand_count() != 2) {
@@ -283,8 +283,7 @@ std::optional<HloOpcode> ReductionOf(const HloInstruction& instruction) {
   return root->opcode();
 }
 
-// Whether `value` is the constant that `opcode` leaves its other operand alone
-// with.
+// Whether `value` is the identity element of `opcode`.
 bool IsIdentity(const HloInstruction& value, HloOpcode opcode) {
   if (value.opcode() != HloOpcode::kConstant) return false;
   const xla::Literal& literal = value.literal();
@@ -343,9 +342,9 @@ void ProposeMergeReductions(const HloInstruction& outer, RuleContext& context,
 const Rule& MergeReductionsRule() {
   static constexpr Rule rule = {
       "merge_reductions",
-      "A reduction of a reduction by the same operation as one, where the "
-      "inner one starts from the operation's identity. Floats round "
-      "differently.",
+      "Merges a reduction of a reduction by the same operation, where the "
+      "initial value of the inner one is the operation's identity. Floats "
+      "round differently.",
       &ProposeMergeReductions};
   return rule;
 }
@@ -379,9 +378,9 @@ void ProposeSplitReductions(const HloInstruction& root, RuleContext& context,
 const Rule& SplitReductionsRule() {
   static constexpr Rule rule = {
       "split_reductions",
-      "A reduction over several dimensions as one over each of them first and "
-      "one over the others then, where it starts from the operation's "
-      "identity. Floats round differently.",
+      "Rewrites a reduction over several dimensions as one over a single "
+      "dimension and then one over the others, where the initial value is the "
+      "operation's identity. Floats round differently.",
       &ProposeSplitReductions};
   return rule;
 }
@@ -399,13 +398,13 @@ PassInfo ReassociatePass() {
   return RulePass(
       "reassociate", "hloenv::Reassociate",
       "Proposes other orders of sums, products, chains of matrix products and "
-      "nested reductions. It belongs before layout assignment. Integers stay "
-      "exact, floats round differently. No result overflows or vanishes that "
-      "did not before, wherever the product of any two values that the "
-      "rewritten operations read is finite, and zero only where a factor is "
-      "(for dots: summed over the contracted dimension). What the module "
-      "itself "
-      "holds beyond that, infinities and huge masks, is left alone.",
+      "nested reductions. Run it before layout assignment. Integer results "
+      "are exact, floats round differently. Rewrites cause no new overflow or "
+      "underflow, provided that the product of any two operands of the "
+      "rewritten operations is finite, and zero only if a factor is (for dots: "
+      "summed over the contracted dimension). Operations on values that are "
+      "known to violate this, such as infinities and huge masks, are not "
+      "rewritten.",
       ReassociationRules(), [](const Options& options) {
         return MakeRulePass("reassociate", ReassociationRules(), options);
       });

@@ -32,7 +32,7 @@ bool Dependence::Reaches(const HloInstruction& from, const HloInstruction& to) {
     stack.pop_back();
     const size_t position = position_.at(top);
     if (position == target) return true;
-    // Post order: what comes before `from` cannot depend on it.
+    // Instructions before `from` in post order do not depend on it.
     if (position < target || visited_[position] == stamp_) continue;
     visited_[position] = stamp_;
     stack.insert(stack.end(), top->operands().begin(), top->operands().end());
@@ -69,7 +69,7 @@ class RuleCandidatePass : public CandidatePass {
     LazyMagnitudes magnitudes(module);
     std::vector<Proposal> proposals;
     for (const HloComputation* computation : module.computations()) {
-      // Fused computations, reducers and the like are not taken apart.
+      // Skip fused computations, reducers and other embedded computations.
       if (computation->IsAsyncComputation() ||
           (!computation->IsEntryComputation() &&
            call_graph->GetNode(computation).context() !=
@@ -179,8 +179,8 @@ void ProposeMany(const Rule& rule, std::vector<const HloInstruction*> originals,
     HLOENV_ASSIGN_OR_RETURN(std::vector<HloInstruction*> results,
                             build(images));
     for (size_t i = 0; i < results.size(); ++i) {
-      // XLA's builders take the layout of an operand; before layout assignment
-      // operands may have another one than the original.
+      // XLA's builders copy the layout of an operand, which before layout
+      // assignment may differ from the original's.
       if (std::find(images.begin(), images.end(), results[i]) == images.end() &&
           xla::ShapeUtil::Compatible(results[i]->shape(),
                                      originals[i]->shape())) {
@@ -188,11 +188,12 @@ void ProposeMany(const Rule& rule, std::vector<const HloInstruction*> originals,
       }
       if (results[i]->shape() != originals[i]->shape()) {
         return Error(kPassError,
-                     absl::StrCat("what replaces '", originals[i]->name(),
-                                  "' has the shape ",
+                     absl::StrCat("the replacement of '", originals[i]->name(),
+                                  "' has another shape, ",
                                   results[i]->shape().ToString(true)));
       }
-      // Attributes of the original; a dot's strategy was for its shapes.
+      // Copy the attributes of the original, except its dot lowering, which
+      // depends on its shapes.
       const xla::FrontendAttributes own = results[i]->frontend_attributes();
       originals[i]->SetupDerivedInstruction(results[i]);
       ClearMark(results[i]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Candidate passes made of local rules.
+// Candidate passes that consist of local rewrite rules.
 #pragma once
 
 #include <functional>
@@ -19,17 +19,17 @@ namespace hloenv {
 
 class RuleContext;
 
-// One way to rewrite. Its name is a bool option of its pass, which turns it on.
+// A rewrite rule. Its name is a bool option of its pass, which enables it.
 struct Rule {
   absl::string_view name;
-  // When it applies, what it makes, and whether floats round differently.
+  // When it applies, its result, and whether floats round differently.
   absl::string_view doc;
-  // Appends what it would do with `instruction` as the (last) original.
+  // Appends the proposals whose (last) original is `instruction`.
   void (*propose)(const xla::HloInstruction& instruction, RuleContext& context,
                   std::vector<Proposal>& proposals);
 };
 
-// What depends on what in one computation.
+// Dependences between the instructions of one computation.
 class Dependence {
  public:
   explicit Dependence(const xla::HloComputation& computation);
@@ -46,11 +46,11 @@ class Dependence {
  private:
   std::vector<const xla::HloInstruction*> post_order_;
   absl::flat_hash_map<const xla::HloInstruction*, size_t> position_;
-  std::vector<uint64_t> visited_;  // by position: the search that came by last
+  std::vector<uint64_t> visited_;  // by position: stamp of the last search
   uint64_t stamp_ = 0;
 };
 
-// The magnitudes of a module, analysed when a rule first asks.
+// The magnitudes of a module, analysed on first use.
 class LazyMagnitudes {
  public:
   explicit LazyMagnitudes(const xla::HloModule& module) : module_(module) {}
@@ -64,7 +64,7 @@ class LazyMagnitudes {
   std::optional<Magnitudes> magnitudes_;
 };
 
-// What a rule may ask about the computation that it looks at.
+// Information for rules about the computation that they run on.
 class RuleContext : public Dependence {
  public:
   // `magnitudes`, of the computation's module, must outlive this.
@@ -72,7 +72,7 @@ class RuleContext : public Dependence {
               LazyMagnitudes* magnitudes)
       : Dependence(computation), magnitudes_(magnitudes) {}
 
-  // What the float array `instruction` may hold beside moderate values.
+  // The extreme values that the float array `instruction` may contain.
   Extremes ExtremesOf(const xla::HloInstruction& instruction) {
     return magnitudes_->Of(instruction);
   }
@@ -81,11 +81,11 @@ class RuleContext : public Dependence {
   LazyMagnitudes* const magnitudes_;
 };
 
-// The entry of a pass of these rules in the catalog, all of them on by default.
+// The catalog entry of a pass with these rules, all enabled by default.
 PassInfo RulePass(std::string name, std::string class_name, std::string summary,
                   absl::Span<const Rule> rules,
                   std::unique_ptr<CandidatePass> (*make)(const Options&));
-// Rules are asked only about instructions that `is_meant` is true of, if given.
+// `is_meant`, if given, selects the instructions that rules are applied to.
 std::unique_ptr<CandidatePass> MakeRulePass(
     absl::string_view name, absl::Span<const Rule> rules,
     const Options& options,
@@ -95,25 +95,25 @@ inline int64_t RankOf(const xla::Shape& shape) {
   return static_cast<int64_t>(shape.dimensions().size());
 }
 
-// Whether a rule may take `instruction` apart: an array of static shape with
-// the layout that JAX gives, without effects, control dependencies or sharding.
+// Whether a rule may rewrite `instruction`: a static array with row-major
+// layout, without side effects, control dependencies or sharding.
 bool IsPlain(const xla::HloInstruction& instruction);
 
-// A clone of `original` beside its operands, of which there is one at least,
-// with this shape. It calls their module's own copies of computations; a fusion
-// gets one of its own.
+// Adds a clone of `original` with this shape to the computation of `operands`,
+// which must not be empty. The clone calls the copies of computations in that
+// module; a fusion gets a new fused computation.
 xla::HloInstruction* CloneBeside(
     const xla::HloInstruction& original, const xla::Shape& shape,
     absl::Span<xla::HloInstruction* const> operands);
 
-// Adds a proposal that replaces `original` by what `build` makes of the images
-// of `reads`, in their order. Repeated reads are allowed.
+// Adds a proposal that replaces `original` with the result of `build` on the
+// images of `reads`, in order. Repeated reads are allowed.
 using BuildFn = std::function<absl::StatusOr<xla::HloInstruction*>(
     absl::Span<xla::HloInstruction* const> reads)>;
 void Propose(const Rule& rule, const xla::HloInstruction& original,
              std::vector<const xla::HloInstruction*> reads, BuildFn build,
              std::vector<Proposal>& proposals);
-// The same for several originals that are replaced together.
+// As Propose, for several originals that are replaced together.
 using BuildManyFn =
     std::function<absl::StatusOr<std::vector<xla::HloInstruction*>>(
         absl::Span<xla::HloInstruction* const> reads)>;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which computations run their steps in order.
+// Proposes sequential thunk execution for computations.
 #include "backend/thunk_order.h"
 
 #include "passes/proposals/general_passes.h"
@@ -13,10 +13,10 @@ namespace {
 using xla::HloInstruction;
 using xla::HloOpcode;
 
-// The same is proposed whatever the types of arrays are, as for other rewrites.
+// A fixed size, so that proposals do not depend on element types.
 constexpr int64_t kElementBytes = 8;
 
-// A step that the backend keeps as it is, so that a mark stays on it.
+// Whether the backend keeps `instruction` and thus a mark on it.
 bool IsLasting(const HloInstruction& instruction) {
   return IsPlain(instruction) && !IsFree(instruction) &&
          instruction.opcode() != HloOpcode::kCopy &&
@@ -25,10 +25,10 @@ bool IsLasting(const HloInstruction& instruction) {
              xla::CallContext::kControlFlow;
 }
 
-const Rule& InOrderRule();
-void ProposeInOrder(const HloInstruction& root, RuleContext& context,
-                    std::vector<Proposal>& proposals) {
-  // One instruction stands for its computation: the last that lasts.
+const Rule& SequentialRule();
+void ProposeSequential(const HloInstruction& root, RuleContext& context,
+                       std::vector<Proposal>& proposals) {
+  // The last lasting instruction represents its computation.
   if (!IsLasting(root)) return;
   const auto& order = context.post_order();
   const auto last =
@@ -40,7 +40,7 @@ void ProposeInOrder(const HloInstruction& root, RuleContext& context,
     return;
   }
   Propose(
-      InOrderRule(), root, {root.operands().begin(), root.operands().end()},
+      SequentialRule(), root, {root.operands().begin(), root.operands().end()},
       [&root](absl::Span<HloInstruction* const> operands)
           -> absl::StatusOr<HloInstruction*> {
         HloInstruction* marked = CloneBeside(root, root.shape(), operands);
@@ -49,17 +49,16 @@ void ProposeInOrder(const HloInstruction& root, RuleContext& context,
       },
       proposals);
 }
-const Rule& InOrderRule() {
+const Rule& SequentialRule() {
   static constexpr Rule rule = {
       "in_order",
-      "All steps of the computation that the instruction is in, one after the "
-      "other.",
-      &ProposeInOrder};
+      "Runs the thunks of the instruction's computation sequentially.",
+      &ProposeSequential};
   return rule;
 }
 
 absl::Span<const Rule> ThunkOrderRules() {
-  static const auto* rules = new std::vector<Rule>{InOrderRule()};
+  static const auto* rules = new std::vector<Rule>{SequentialRule()};
   return *rules;
 }
 
@@ -68,11 +67,11 @@ absl::Span<const Rule> ThunkOrderRules() {
 PassInfo ThunkOrderPass() {
   return RulePass(
       "thunk-order", "hloenv::ThunkOrder",
-      "Proposes, for each computation of many steps, to run them one after the "
-      "other in place of each as soon as it can, by whichever thread is free, "
-      "as XLA's executor does on the CPU. The last instruction of the "
-      "computation that makes an array stands for it. It belongs behind all "
-      "passes that decide what a step is, before copies are inserted.",
+      "Proposes, for each computation that XLA's ThunkExecutor would run "
+      "concurrently as a dataflow graph, to run its thunks sequentially. The "
+      "decision is at the last instruction of the computation that makes an "
+      "array. Run it after all passes that create or remove thunks, before "
+      "copy-insertion.",
       ThunkOrderRules(), [](const Options& options) {
         return MakeRulePass("thunk-order", ThunkOrderRules(), options);
       });

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which policy, and which search, makes modules run faster: the leaderboard.
+"""The leaderboard: speed-ups of policies and searches over XLA's default.
 
     hloenv bench --quick
 
-`methods` says who takes part, `play` plays one module in a child process, `runner`
-goes through all modules and keeps the rows, `report` and `plots` show them.
+`methods` defines the methods, `play` runs them on one module in a child process,
+`runner` runs all modules and stores the rows, `report` and `plots` present them.
 """

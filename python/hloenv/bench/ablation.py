@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much single decisions are worth on a module, and where its time goes.
+"""Single-decision ablation of a module, and its time by kind of kernel.
 
-An ablation tries each decision that differs from XLA's own, one at a time, by what the
-kernel cache says, and then takes the good ones together. That is no bound: decisions
-that are bad alone may be good together. It says what a search cannot gain step by step.
+Each decision that differs from XLA's own is estimated alone with the kernel cache; the
+ones that reduce the time are then combined greedily. The result is not an upper bound:
+decisions that are slower alone may be faster together.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..rewrite.game import Game
 from ..search.spaces import Space
 from .joint import make_variants
 
-# By what computes them: a library call whose code no decision here changes, or not.
+# Kinds of kernels that call a library, by opcode; decisions do not change their code.
 _LIBRARIES = {
     "dot": "dot",
     "convolution": "convolution",
@@ -30,22 +30,22 @@ _LIBRARIES = {
     "sort": "sort",
     "topk": "sort",
 }
-_OWN_CODE = "generated code"
+_GENERATED = "generated code"
 
 
 @dataclass
 class Ablation:
-    """What single decisions are worth on one module, all by estimate.
+    """Estimated times of single decisions on one module, in seconds.
 
     Attributes:
-        default_s: XLA's own decisions.
-        shares: of the time, by kind of kernel; adds up to 1.
-        num_singles: different modules that one decision makes.
-        num_better: of them, those that are faster.
-        single_s: the best of them.
-        together_s: the good ones taken together, one by one as long as it helps.
-        variant_s: the best other way to arrive at the stop, with XLA's own decisions.
-        decided: modules to be measured: of `single_s`, `together_s` and `variant_s`.
+        default_s: with XLA's own decisions.
+        shares: share of the time by kind of kernel; the sum is 1.
+        num_singles: distinct modules that differ from XLA's by one decision.
+        num_better: number of these that are faster.
+        single_s: the fastest of them.
+        together_s: the faster decisions combined, in order, each kept if it helps.
+        variant_s: the fastest other pre-fusion variant, with XLA's own decisions.
+        decided: the modules of `single_s`, `together_s` and `variant_s`, to measure.
     """
 
     default_s: float
@@ -59,7 +59,7 @@ class Ablation:
 
 
 def ablate(module: HloModule, space: Space, cache: KernelCache) -> Ablation:
-    """Tries every single decision of a space with one stop.
+    """Estimates every single decision of a space with one decision point.
 
     Raises:
         HloEnvError: the module itself cannot be decided or timed.
@@ -90,11 +90,11 @@ def ablate(module: HloModule, space: Space, cache: KernelCache) -> Ablation:
     gains.sort()
     best, ablation.together_s = default.copy(), default_s
     for _, index, choice in gains:
-        tried = best.copy()
-        tried[index] = choice
-        seconds = _seconds(game, tried, cache)
+        candidate = best.copy()
+        candidate[index] = choice
+        seconds = _seconds(game, candidate, cache)
         if seconds < ablation.together_s:
-            best, ablation.together_s = tried, seconds
+            best, ablation.together_s = candidate, seconds
     if gains:
         _, index, choice = gains[0]
         single = default.copy()
@@ -120,7 +120,7 @@ def _singles(game: Game, default: Int64Array) -> Iterator[tuple[int, int, Int64A
 
 
 def _seconds(game: Game, decisions: Int64Array, cache: KernelCache) -> float:
-    """The estimate; inf where there is none."""
+    """The estimate; infinite if there is none."""
     try:
         estimate = cache.estimate(game.play((decisions,)))
     except HloEnvError:
@@ -131,7 +131,7 @@ def _seconds(game: Game, decisions: Int64Array, cache: KernelCache) -> float:
 def _shares(module: HloModule, cache: KernelCache) -> dict[str, float]:
     times: Counter[str] = Counter()
     for row in cache.kernels(module):
-        kind = _LIBRARIES.get(row["opcode"], _OWN_CODE)
+        kind = _LIBRARIES.get(row["opcode"], _GENERATED)
         times[kind] += row["runs"] * row["seconds"]
     total = times.total() or 1.0
     return {kind: seconds / total for kind, seconds in times.most_common()}

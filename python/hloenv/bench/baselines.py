@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Methods that decide nothing: other compilers, and other flags of XLA.
+"""Methods without decisions: other compilers, and other XLA flags.
 
-They stand in every leaderboard beside the methods that decide, so that a gain over
-XLA's default can be held against what a user has without hloenv.
+They are part of every leaderboard, for comparison with what a user has without hloenv.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ class Baseline:
 
     Attributes:
         name: on the command line and in reports, after "baseline/".
-        summary: what it is.
+        summary: one sentence.
         compiler: the wheel's XLA, or jax.jit.
-        settings: flags on top of the benchmark's; of several the fastest of each
-            module counts, the benchmark's own among them.
+        settings: flags in addition to the benchmark's. With several settings, the
+            result of a module is the fastest of these and the benchmark's own.
     """
 
     name: str
@@ -44,12 +43,12 @@ class Baseline:
 
     @property
     def definition(self) -> str:
-        """What its results depend on beside the code."""
+        """What its results depend on in addition to the code."""
         return f"{self.summary}: {', or '.join(self.settings) or 'its own flags'}"
 
     @property
     def chooses(self) -> bool:
-        """Whether it takes the fastest of several settings."""
+        """Whether it selects the fastest of several settings."""
         return len(self.settings) > 1
 
 
@@ -58,14 +57,14 @@ BASELINES = {
     for each in (
         Baseline(
             "jax.jit",
-            "plain jax.jit: jaxlib compiles the same module, and both are called from "
-            "Python, with arrays that are on the device",
+            "jax.jit: jaxlib compiles the same module; both are called from Python "
+            "with arrays on the device",
             "jax.jit",
         ),
         Baseline(
             "xla",
-            "the wheel's XLA with the benchmark's own flags, in another process: what "
-            "is not 1 here is noise",
+            "the wheel's XLA with the benchmark's own flags, in another process; "
+            "differences from 1 are noise",
             "xla",
         ),
         Baseline(
@@ -76,14 +75,15 @@ BASELINES = {
         ),
         Baseline(
             "xla-no-fast-min-max",
-            f"the wheel's XLA with {NO_FAST_MIN_MAX}, as hloenv.compile has it",
+            f"the wheel's XLA with {NO_FAST_MIN_MAX}, as in hloenv.compile",
             "xla",
             (NO_FAST_MIN_MAX,),
         ),
         Baseline(
             "best-flags",
             f"the fastest of {len(SETTINGS)} settings of the wheel's XLA and its "
-            "default, chosen for each module by one measurement, reported by another",
+            "default, selected for each module by one measurement and reported by "
+            "another",
             "xla",
             SETTINGS,
         ),
@@ -105,12 +105,12 @@ def get_baseline(name: str) -> Baseline:
 
 
 def play_baselines(task: Task) -> Iterator[Row]:
-    """The row of each baseline of a module. This process does not use XLA itself."""
+    """The row of each baseline of a module; does not use XLA in this process."""
     lease = CoreLease(task.settings.threads)
     try:
-        # The processes that are forked off have these cores alone.
+        # Forked processes inherit these cores.
         os.sched_setaffinity(0, lease.cores)
-        for name, seed in task.players:
+        for name, seed in task.methods:
             note(noted(name, seed))
             baseline = get_baseline(name.partition("/")[2])
             row = replace(
@@ -161,7 +161,7 @@ class _Result:
 
 
 def _timed(task: Task, compiler: Compiler, extra: str) -> _Result:
-    """A measurement of a compiler against the benchmark's own, in fresh processes.
+    """Times a compiler against the benchmark's own, in new processes.
 
     Raises:
         HloEnvError: one of them fails, or their outputs differ.
@@ -172,9 +172,9 @@ def _timed(task: Task, compiler: Compiler, extra: str) -> _Result:
 
 
 def _best_setting(task: Task, settings: Sequence[str]) -> str:
-    """The fastest of the settings by a short measurement; "" for none of them.
+    """The fastest of the settings by a short measurement; "" if none is faster.
 
-    A setting with which XLA fails, or computes something else, is left out.
+    Ignores settings for which XLA fails or the outputs differ.
     """
     best, best_speedup = "", 1.0
     known = set()
@@ -194,7 +194,7 @@ def _best_setting(task: Task, settings: Sequence[str]) -> str:
 
 
 class _Reference:
-    """The benchmark's own compiler, which others are timed against."""
+    """The benchmark's own compiler, the reference of the timings."""
 
     def __init__(self, task: Task, *, from_python: bool):
         self._task = task
@@ -232,7 +232,7 @@ class _Reference:
         """The worst comparison.
 
         Raises:
-            OutputMismatchError: the outputs are not those of the reference.
+            OutputMismatchError: the outputs differ from the reference.
         """
         found = [self._side.compare(index, each) for index, each in enumerate(outputs)]
         worst = max(found, key=lambda each: (not each.is_equal, each.excess))

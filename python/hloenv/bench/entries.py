@@ -20,7 +20,7 @@ EXTENTS = ("small", "real")
 
 @dataclass(frozen=True)
 class Entry:
-    """A module that is played.
+    """A module of the benchmark.
 
     Attributes:
         name: unique among the entries.
@@ -28,12 +28,12 @@ class Entry:
         fingerprint: of the module.
         source: project, "" if unknown.
         family: field of the project, "" if unknown.
-        split: of the dataset, "" outside it.
+        split: dataset split, "" for other modules.
         instruction_count: of all computations.
         repository: URL of the project, "" if unknown.
-        entry_point: what the module is one function of; "" for the module itself.
+        entry_point: the program that the module is a function of; "" for the module.
         extent: "small" or "real".
-        record: of the dataset, where it says what inputs make sense.
+        record: dataset record that specifies the inputs, if any.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Entry:
 def from_dataset(
     split: str, *, extent: str = "small", sources: Sequence[str] = ()
 ) -> list[Entry]:
-    """The modules of one part of a split of the dataset."""
+    """The modules of one extent of a dataset split."""
     from ..dataset.reader import load
 
     if extent not in EXTENTS:
@@ -84,10 +84,10 @@ def _entry(record: Record, split: str) -> Entry:
 
 
 def entry_point(source: str, name: str) -> str:
-    """What a module of the dataset is one function of, at any size.
+    """The program that a dataset module is a function of, without its sizes.
 
-    A module is called FILE/CASE[SIZES]/FUNCTION: its loss, its gradient and its
-    training step, and all sizes of them, are one entry point.
+    Module names are FILE/CASE[SIZES]/FUNCTION. The loss, gradient and training step of
+    a case are one entry point, at all sizes.
     """
     case, _, sizes = name.partition("[")
     return f"{source}/{case if sizes else name.rpartition('/')[0] or name}"
@@ -101,7 +101,7 @@ def sample(entries: Sequence[Any], count: int, seed: int) -> list[Any]:
 
 
 def from_files(paths: Iterable[Path]) -> list[Entry]:
-    """Modules in files, each from a project of its folder's name."""
+    """Modules in files; the folder's name is the project."""
     entries = []
     for path in paths:
         module = HloModule.from_file(path)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""XLA's flags in a benchmark: those of its baseline, and others to compare with."""
+"""XLA flags of a benchmark: those of its baseline, and settings to compare with."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import os
 
 from ..errors import ArgumentError
 
-# With these flags all modules of a benchmark are compiled: XLA's own defaults.
-# hloenv's modules otherwise start with xla_cpu_enable_fast_min_max=false.
+# XLA's own default. hloenv.compile uses xla_cpu_enable_fast_min_max=false.
 BASELINE_FLAGS = "--xla_cpu_enable_fast_min_max=true"
 
 EIGEN_ON_ONE_CORE = "--xla_cpu_multi_thread_eigen=false"
 NO_FAST_MIN_MAX = "--xla_cpu_enable_fast_min_max=false"
 
-# What the best setting of each module is chosen from, beside the baseline's.
+# Candidates for the best flags of a module, in addition to the baseline's.
 SETTINGS = (
     EIGEN_ON_ONE_CORE,
     f"{EIGEN_ON_ONE_CORE} --xla_cpu_prefer_vector_width=512",
@@ -49,12 +48,12 @@ def baseline_flags() -> str:
 
 
 def joined(*flags: str) -> str:
-    """All of the flags; of equal ones XLA takes the last."""
+    """All of the flags; XLA uses the last of equal ones."""
     return " ".join(" ".join(flags).split())
 
 
 def use(flags: str) -> None:
-    """Has this process compile with these flags; before its first use of XLA."""
+    """Sets XLA's flags for this process; call it before the first use of XLA."""
     if flags:
         os.environ[_VARIABLE] = flags
     else:

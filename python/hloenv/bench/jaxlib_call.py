@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A module as a function of `jax.jit`: jaxlib compiles it, and jax calls it.
+"""Compiles a module with jaxlib and calls it through `jax.jit`.
 
-The module becomes StableHLO, which a primitive puts into the function that jax lowers.
-Everything after that is what a user of `jax.jit` has: jaxlib's XLA with its own default
+The module is converted to StableHLO, which the lowering rule of a primitive inserts
+into the jitted function. The rest is plain `jax.jit`: jaxlib's XLA with its default
 flags, jax's C++ dispatch, arrays on the device.
 """
 
@@ -17,16 +17,16 @@ from .._native import core
 from ..errors import CompileError
 from ..hlo.module import HloModule
 
-# What the translation keeps of the layouts that a module had. jax's own modules have
-# none before XLA assigns them, and jaxlib's runtime crashes on some that do.
+# Layout attributes that the conversion keeps. jax's own modules have no layouts, and
+# jaxlib's runtime crashes on some modules that do.
 _LAYOUTS = ("result_layout", "xla_shape")
-# Types of elements that jax has no arrays of.
+# Element types that jax arrays do not support.
 _SUB_BYTE = frozenset({"s2", "u2", "s4", "u4", "s1", "u1", "f4e2m1fn"})
 
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """A module as jaxlib reads it; two of them are never equal, so jax compiles both.
+    """A module for jaxlib. Instances are never equal, so that jax compiles each.
 
     Attributes:
         stablehlo: bytecode or text of an MLIR module with a function `main`.
@@ -38,10 +38,10 @@ class Program:
 
 
 def program_of(module: HloModule) -> Program:
-    """Translates a module into StableHLO.
+    """Converts a module to StableHLO.
 
     Raises:
-        CompileError: jaxlib cannot read or translate it, or jax has no such arrays.
+        CompileError: jaxlib cannot read or convert it, or jax does not support a type.
     """
     from jaxlib import _jax
 
@@ -52,7 +52,7 @@ def program_of(module: HloModule) -> Program:
     readable = HloModule._wrap(core.readable_by_jaxlib(module._core))
     try:
         stablehlo = _jax.mlir.hlo_to_stablehlo(readable.to_proto())
-    except Exception as error:  # jaxlib has no class of its own for it
+    except Exception as error:  # jaxlib raises no specific class
         raise CompileError(f"jaxlib cannot convert it to StableHLO: {error}") from None
     outputs = tuple((tuple(each.shape), each.dtype) for each in module.output_specs())
     return Program(stablehlo, outputs)
@@ -78,7 +78,7 @@ def _primitive() -> Any:
     from jax.interpreters import mlir
     from jaxlib.cpu import _lapack
 
-    # jax does so when it lowers the first function that calls LAPACK.
+    # jax does this only when it lowers a function that calls LAPACK.
     _lapack.initialize()
     primitive: Any = Primitive("hlo_module")
     primitive.multiple_results = True
@@ -92,7 +92,7 @@ def _primitive() -> Any:
 
 
 def _lower(context: Any, *arguments: Any, program: Program) -> Sequence[Any]:
-    """Puts the program's functions into jax's module, and calls its `main`."""
+    """Merges the program's functions into jax's module, and calls its `main`."""
     from jax._src.interpreters.mlir import merge_mlir_modules
     from jaxlib.mlir import ir
     from jaxlib.mlir.dialects import func

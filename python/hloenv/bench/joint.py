@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A search over what is decided early and what is decided late, together.
+"""Joint search over decisions before fusion and at fusion.
 
-What algebraic simplification leaves decides what can be fused. So each *variant*, a
-module that a rule has decided early, is tried with fixed rules for its fusions; then
-the best variant is searched for fusions, and what led to the best two for other early
-decisions. All share one budget.
+The result of algebraic simplification determines which fusions are possible. A
+*pre-fusion variant* is a module after a fixed rule at an earlier decision point. All
+variants are estimated with fixed rules for the fusions; then the search runs on the
+best variant, and on the earlier decision points of the best two. All share one budget.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ if TYPE_CHECKING:
     from ..cost.base import Estimator
     from ..measurement.pool import Evaluator
 
-# Of the variants, so many of the best have their early decisions searched too.
-_RETURNED_TO = 2
-# A rule has to save this share of XLA's time, as estimates err.
+# Number of the best variants whose earlier decision points are searched too.
+_NUM_EARLY = 2
+# Share of XLA's time that a rule must save, because of the error of estimates.
 # scripts/tune_rules.py sets it.
 MIN_GAIN = 0.05
-# Of the estimates, for the first look at all variants.
+# Share of the estimates for the first round on all variants.
 _FIRST_SHARE = 0.4
 
 
 @dataclass(frozen=True)
 class PreFusionVariant:
-    """A module on which some things have been decided early.
+    """A module after the decisions at an earlier decision point.
 
     Attributes:
-        name: what has been decided, in words; "" for XLA's own variant.
-        game: what is left to decide.
-        stop: where it was decided; None for XLA's own variant.
+        name: the decisions, in words; "" for XLA's own variant.
+        game: the remaining decisions.
+        stop: the earlier decision point; None for XLA's own variant.
     """
 
     name: str
@@ -63,17 +63,17 @@ class PreFusionVariant:
 
 @dataclass
 class JointResult:
-    """What a search over variants found.
+    """Result of a search over variants.
 
     Attributes:
-        game: of the variant that won; XLA's own where nothing is faster.
-        variant: what had been decided before, in words; "" for XLA's own variant.
-        prefix: what was decided in it.
-        is_faster: whether it is, measured afresh.
-        num_estimates: candidates that were estimated.
-        num_measured: candidates that were measured.
-        baseline_ns: median of XLA's default beside them; NaN where none ran.
-        curve: least estimate so far, after each estimate, in seconds.
+        game: of the best variant; XLA's own if nothing is faster.
+        variant: name of the variant; "" for XLA's own.
+        prefix: the decisions of `game`.
+        is_faster: whether it is faster in a second measurement.
+        num_estimates: number of estimated candidates.
+        num_measured: number of measured candidates.
+        baseline_ns: median of XLA's default; NaN if no candidate ran.
+        curve: minimum estimate after each estimate, in seconds.
     """
 
     game: Game
@@ -97,7 +97,7 @@ def search_variants(
     seed: int,
     inputs: Sequence[Any] | None = None,
 ) -> JointResult:
-    """Estimates all variants, searches the best, and measures the best of everything.
+    """Estimates all variants, searches the best, and measures the best candidates.
 
     Raises:
         HloEnvError: the module itself cannot be compiled or run.
@@ -109,7 +109,7 @@ def search_variants(
     curve: list[float] = []
     found: dict[int, SearchResult] = {}
 
-    def look(index: int, estimates: int) -> None:
+    def continue_search(index: int, estimates: int) -> None:
         before = len(searches[index].history)
         seconds = budget.seconds
         if seconds is not None:
@@ -127,16 +127,16 @@ def search_variants(
         return False
 
     for index, variant in enumerate(variants):
-        # A variant is a decision, even where it leaves nothing to decide.
+        # A variant is a candidate even if it has no alternatives left.
         estimates = first if has_choice(variant) else int(index > 0)
         if 0 < estimates <= budget.estimates - len(curve):
-            look(index, estimates)
+            continue_search(index, estimates)
     ranked = sorted(found, key=lambda index: _best_s(found[index]))
     searched = [index for index in ranked[:1] if has_choice(variants[index])]
     early = dict.fromkeys(
         stop for i in ranked if (stop := variants[i].stop) is not None
     )
-    for stop in list(early)[:_RETURNED_TO]:
+    for stop in list(early)[:_NUM_EARLY]:
         variant = PreFusionVariant("", Game(module, (stop, *space.stops)))
         if has_choice(variant):
             searched.append(len(variants))
@@ -145,10 +145,10 @@ def search_variants(
     left = budget.estimates - len(curve)
     for index in searched:
         if left >= len(searched):
-            look(index, left // len(searched))
+            continue_search(index, left // len(searched))
     chosen = _chosen(found, budget.measurements)
     modules = [variants[index].game.play(each.prefix) for index, each in chosen]
-    # Where nothing is to be tried, XLA's default is still to be timed.
+    # Without candidates, XLA's default is still timed.
     results = evaluator.evaluate(modules or [module], baseline=module, inputs=inputs)
     best, _ = confirm_best(
         modules.__getitem__, results[: len(chosen)], evaluator, module, inputs
@@ -177,9 +177,9 @@ def pick_rule(
     *,
     min_gain: float = MIN_GAIN,
 ) -> JointResult:
-    """What the best fixed rule on the best variant decides, by estimate alone.
+    """The decisions of the fixed rule and variant with the lowest estimate.
 
-    XLA's own decisions stay unless a rule saves the share `min_gain` of their time.
+    XLA's own decisions are kept unless a rule saves the share `min_gain` of their time.
 
     Raises:
         HloEnvError: the module itself cannot be compiled.
@@ -187,25 +187,29 @@ def pick_rule(
     variants = make_variants(module, space)
     game = variants[0].game
     default = game.complete()
-    won = JointResult(game, "", default, False, 0, 0, math.nan, [])
-    (estimate,) = estimator.estimate_many([won.game.play(default)])
+    best = JointResult(game, "", default, False, 0, 0, math.nan, [])
+    (estimate,) = estimator.estimate_many([best.game.play(default)])
     best_s = estimate.seconds * (1 - min_gain)
     for variant in variants:
         for prefix in starting_points(variant.game):
-            won.num_estimates += 1
+            best.num_estimates += 1
             try:
                 (estimate,) = estimator.estimate_many([variant.game.play(prefix)])
             except HloEnvError:
                 continue
             if estimate.is_ok and estimate.seconds < best_s:
                 best_s = estimate.seconds
-                won.game, won.variant, won.prefix = variant.game, variant.name, prefix
-                won.is_faster = True
-    return won
+                best.game, best.variant, best.prefix = (
+                    variant.game,
+                    variant.name,
+                    prefix,
+                )
+                best.is_faster = True
+    return best
 
 
 def make_variants(module: HloModule, space: Space) -> list[PreFusionVariant]:
-    """Fronts that differ; the first is XLA's own."""
+    """Distinct pre-fusion variants; the first is XLA's own."""
     variants = [PreFusionVariant("", Game(module, space.stops))]
     seen = set()
     with contextlib.suppress(HloEnvError):
@@ -220,7 +224,7 @@ def make_variants(module: HloModule, space: Space) -> list[PreFusionVariant]:
             continue
         if fingerprint not in seen:
             seen.add(fingerprint)
-            name = f"{'+'.join(map(str, stop.passes))} as {policy} has it"
+            name = f"{'+'.join(map(str, stop.passes))} by {policy}"
             variants.append(PreFusionVariant(name, game, stop))
     return variants
 
@@ -230,13 +234,16 @@ def _best_s(found: SearchResult) -> float:
 
 
 def _chosen(found: dict[int, SearchResult], count: int) -> list[tuple[int, Candidate]]:
-    """The best by estimate, and of each variant its best: estimates err by variant."""
-    by_front = {
+    """The best candidate of each variant, then the others by estimate.
+
+    The errors of estimates are correlated within a variant.
+    """
+    by_variant = {
         index: sorted(each.evaluated, key=lambda candidate: candidate.estimate_s)
         for index, each in found.items()
     }
-    chosen = [(index, tried[0]) for index, tried in by_front.items() if tried]
-    rest = [(index, each) for index, tried in by_front.items() for each in tried[1:]]
+    chosen = [(index, each[0]) for index, each in by_variant.items() if each]
+    rest = [(i, candidate) for i, each in by_variant.items() for candidate in each[1:]]
     chosen.sort(key=lambda pair: pair[1].estimate_s)
     rest.sort(key=lambda pair: pair[1].estimate_s)
     return (chosen + rest)[:count]

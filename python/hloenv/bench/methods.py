@@ -22,53 +22,53 @@ class Method:
 
     Attributes:
         space: the decision points.
-        player: a policy by name, "search:" and a search by name, or "best-rule": of
-            all fixed rules on all variants the one that the kernel cache estimates to
-            be fastest; of a baseline its name.
+        algorithm: name of a policy, "search:" and the name of a search, the name of a
+            baseline, or "best-rule": the fixed rule and variant with the lowest
+            estimate of the kernel cache.
     """
 
     space: Space
-    player: str
+    algorithm: str
 
     @property
     def name(self) -> str:
         """As on the command line: "SPACE/POLICY" or "SPACE/search:NAME"."""
-        return f"{self.space.name}/{self.player}"
+        return f"{self.space.name}/{self.algorithm}"
 
     @property
     def is_search(self) -> bool:
-        """Whether it is a search, which estimates and measures."""
-        return self.player.startswith(_SEARCH)
+        """Whether it is a search."""
+        return self.algorithm.startswith(_SEARCH)
 
     @property
     def search(self) -> str:
         """The search's name."""
-        return self.player.removeprefix(_SEARCH)
+        return self.algorithm.removeprefix(_SEARCH)
 
     @property
     def is_random(self) -> bool:
         """Whether it depends on the seed."""
         if self.picks_rule or self.is_baseline:
             return False
-        return self.is_search or describe_policy(self.player).is_random
+        return self.is_search or describe_policy(self.algorithm).is_random
 
     @property
     def picks_rule(self) -> bool:
-        """Whether it selects among fixed rules by estimate."""
-        return self.player == BEST_RULE
+        """Whether it selects a fixed rule by estimate."""
+        return self.algorithm == BEST_RULE
 
     @property
     def is_baseline(self) -> bool:
-        """Whether it decides nothing: another compiler, or other flags."""
-        return self.space is NOTHING
+        """Whether it is another compiler or other flags, without decisions."""
+        return self.space is NO_DECISIONS
 
     @property
     def definition(self) -> str:
-        """What its rows depend on beside the code and the settings."""
+        """What its rows depend on in addition to the code and the settings."""
         if self.is_baseline:
-            return get_baseline(self.player).definition
+            return get_baseline(self.algorithm).definition
         own = digest_of(self._origin)
-        return f"{self.player}{own and f' ({own})'} in {self.space.definition}"
+        return f"{self.algorithm}{own and f' ({own})'} in {self.space.definition}"
 
     @property
     def _origin(self) -> str:
@@ -78,16 +78,16 @@ class Method:
             from ..search import describe_search
 
             return describe_search(self.search).origin
-        return describe_policy(self.player).origin
+        return describe_policy(self.algorithm).origin
 
 
-# What a baseline decides.
-NOTHING = Space("baseline", "nothing: other compilers, and other flags of XLA")
+# The space of a baseline, which has no decisions.
+NO_DECISIONS = Space("baseline", "no decisions: other compilers, and other XLA flags")
 
-# Beside the methods of every leaderboard.
-BASELINE_METHODS = tuple(f"{NOTHING.name}/{name}" for name in BASELINES)
+# Part of every leaderboard.
+BASELINE_METHODS = tuple(f"{NO_DECISIONS.name}/{name}" for name in BASELINES)
 
-# The fixed heuristics of the leaderboard: what XLA does, and what others would do.
+# The fixed heuristics of the leaderboard, XLA's own included.
 HEURISTICS = (
     "algsimp/keep-original",
     "algsimp/accept-all",
@@ -129,7 +129,7 @@ SEARCHES = (
     "joint/search:hill-climb",
 )
 
-# Beside them, where modules run on several threads.
+# In addition, for modules that run on several threads.
 THREADED_HEURISTICS = ("split/keep-original",)
 THREADED_SEARCHES = ("joint-split/search:hill-climb",)
 
@@ -139,20 +139,20 @@ def as_method(name: str) -> Method:
 
     Raises:
         ArgumentError: it has another form.
-        UnknownSpaceError, UnknownPolicyError, UnknownSearchError: no such thing.
+        UnknownSpaceError, UnknownPolicyError, UnknownSearchError: unknown name.
     """
-    space, slash, player = name.partition("/")
-    if not slash or not player:
+    space, slash, algorithm = name.partition("/")
+    if not slash or not algorithm:
         raise ArgumentError(
             "a method must be SPACE/POLICY, SPACE/search:NAME or baseline/NAME, such "
             f"as {HEURISTICS[0]!r} or {SEARCHES[0]!r}, got {name!r}"
         )
-    if space == NOTHING.name:
-        get_baseline(player)
-        return Method(NOTHING, player)
-    method = Method(get_space(space), player)
-    needs_stops = method.is_search or method.picks_rule
-    if needs_stops and not method.space.stops:
+    if space == NO_DECISIONS.name:
+        get_baseline(algorithm)
+        return Method(NO_DECISIONS, algorithm)
+    method = Method(get_space(space), algorithm)
+    needs_points = method.is_search or method.picks_rule
+    if needs_points and not method.space.stops:
         raise ArgumentError(
             f"space {space!r} intercepts XLA's pipeline, where a search cannot "
             "restart; search in a space with decision points, such as 'fusion' or 'all'"
@@ -162,7 +162,7 @@ def as_method(name: str) -> Method:
 
         describe_search(method.search)
     elif not method.picks_rule:
-        get_policy(player)
+        get_policy(algorithm)
     return method
 
 

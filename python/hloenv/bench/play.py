@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plays one module with policies and searches, in a child process of the runner."""
+"""Runs policies and searches on one module, in a child process of the runner."""
 
 from __future__ import annotations
 
@@ -30,9 +30,8 @@ from .methods import Method, as_method
 from .rows import Row
 from .task import Task, noted
 
-# Loaded into one process together: their code takes memory maps, and a round of runs
-# must not take long.
-_TOGETHER = 6
+# Modules loaded into one process: bounds memory maps and the duration of a round.
+_MAX_LOADED = 6
 
 
 @dataclass
@@ -44,14 +43,14 @@ class _Played:
 def play(task: Task) -> Iterator[Row]:
     """Every row of the module, in no particular order.
 
-    The method that is at work is noted, so that a crash of XLA is put down to it.
+    Notes the running method, so that a crash of XLA is attributed to it.
     """
     use(task.flags)
-    # Policies that estimate keep what they time where the others do.
+    # The store of policies that estimate.
     os.environ["HLOENV_STORE"] = task.store
     lease = CoreLease(task.settings.threads)
     try:
-        # XLA's passes prepare for the cores that the process may use.
+        # XLA's passes depend on the number of available cores.
         os.sched_setaffinity(0, lease.cores)
         yield from _Table(task).rows()
     finally:
@@ -59,7 +58,7 @@ def play(task: Task) -> Iterator[Row]:
 
 
 class _Table:
-    """One module's methods, and what they share."""
+    """The rows of one module."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
@@ -70,23 +69,23 @@ class _Table:
         self._base = replace(task.row, **_costs(default, "baseline_"))
         self._store = Store(task.store)
         self._inputs = task.inputs()
-        # What this process has measured, by fingerprint.
+        # By fingerprint.
         self._measurements: dict[str, Measurement] = {}
 
     def rows(self) -> Iterator[Row]:
-        """Some policies at a time are decided and then timed, then the searches."""
-        players = [(as_method(name), seed) for name, seed in self._task.players]
-        policies = [each for each in players if not each[0].is_search]
-        for start in range(0, len(policies), _TOGETHER):
+        """Rows of the policies, decided and timed in batches, then of the searches."""
+        methods = [(as_method(name), seed) for name, seed in self._task.methods]
+        policies = [each for each in methods if not each[0].is_search]
+        for start in range(0, len(policies), _MAX_LOADED):
             waiting: list[_Played] = []
-            for method, seed in policies[start : start + _TOGETHER]:
+            for method, seed in policies[start : start + _MAX_LOADED]:
                 played = self._decide(method, seed)
                 if played.decided is None:
                     yield played.row
                 else:
                     waiting.append(played)
             yield from self._measured(waiting)
-        for method, seed in players:
+        for method, seed in methods:
             if method.is_search:
                 yield self._search(method, seed)
 
@@ -111,7 +110,7 @@ class _Table:
 
     def _decided(self, method: Method, seed: int) -> Decided:
         if not method.picks_rule:
-            policy = get_policy(method.player, seed=seed)
+            policy = get_policy(method.algorithm, seed=seed)
             return decide(self._module, method.space, policy)
         threads = self._task.settings.threads
         with KernelCache(threads=threads, store=self._store) as estimator:
@@ -129,7 +128,7 @@ class _Table:
         )
 
     def _measured(self, played: Sequence[_Played]) -> Iterator[Row]:
-        """Rows with the times of their modules; equal modules are timed once."""
+        """Rows with their timings; equal modules are timed once."""
         modules: dict[str, HloModule] = {}
         for each in played:
             assert each.decided is not None
@@ -140,7 +139,7 @@ class _Table:
         note("measuring")
         settings = replace(self._task.settings, finish="none")
         failure = ""
-        # Nothing comes from the store: a row says when it was measured.
+        # Without a store: a row contains the time of its measurement.
         with Measurer(settings) as measurer:
             if modules:
                 try:
@@ -174,7 +173,7 @@ class _Table:
                 ) as estimator,
                 Evaluator(task.settings, store=self._store, workers=1) as evaluator,
             ):
-                won = search_variants(
+                result = search_variants(
                     self._module,
                     method.space,
                     method.search,
@@ -184,19 +183,19 @@ class _Table:
                     seed=seed,
                     inputs=self._inputs,
                 )
-                decided = _decided_by(won)
+                decided = _decided_by(result)
                 row = replace(
                     self._decided_row(row, decided, started),
-                    estimates=won.num_estimates,
-                    measurements=won.num_measured,
-                    baseline_ns=won.baseline_ns,
-                    curve=_rises(won.curve),
+                    estimates=result.num_estimates,
+                    measurements=result.num_measured,
+                    baseline_ns=result.baseline_ns,
+                    curve=_curve_points(result.curve),
                 )
-                if row.same or not won.is_faster:
+                if row.same or not result.is_faster:
                     return replace(row, same=True, speedup=1.0, low=1.0, high=1.0)
-                # The measurements that chose it flatter it.
+                # The measurements that selected it are biased.
                 final = evaluator.confirm(
-                    won.game.play(won.prefix),
+                    result.game.play(result.prefix),
                     baseline=self._module,
                     inputs=self._inputs,
                 )
@@ -205,15 +204,15 @@ class _Table:
         return timed_row(row, final)
 
 
-def _decided_by(won: JointResult) -> Decided:
-    decided = decided_of_game(won.game, won.prefix)
-    if won.variant:
-        decided.changes = Counter(decided.changes) + Counter([won.variant])
+def _decided_by(result: JointResult) -> Decided:
+    decided = decided_of_game(result.game, result.prefix)
+    if result.variant:
+        decided.changes = Counter(decided.changes) + Counter([result.variant])
     return decided
 
 
 def timed_row(row: Row, measurement: Measurement) -> Row:
-    """The row with what was measured."""
+    """The row with the results of a measurement."""
     low, high = measurement.speedup_interval
     error, outputs = measurement.error, measurement.outputs
     return replace(
@@ -229,16 +228,16 @@ def timed_row(row: Row, measurement: Measurement) -> Row:
     )
 
 
-def _rises(curve: Sequence[float]) -> tuple[tuple[int, float], ...]:
-    """(estimates so far, speed-up over the first) where the best got better."""
-    rises: list[tuple[int, float]] = []
+def _curve_points(curve: Sequence[float]) -> tuple[tuple[int, float], ...]:
+    """(estimates so far, speed-up over the first) at each rise of the best."""
+    points: list[tuple[int, float]] = []
     for count, seconds in enumerate(curve, 1):
         if not math.isfinite(curve[0]):
             break
         speedup = curve[0] / seconds if seconds > 0 else 1.0
-        if not rises or speedup > rises[-1][1]:
-            rises.append((count, speedup))
-    return tuple(rises)
+        if not points or speedup > points[-1][1]:
+            points.append((count, speedup))
+    return tuple(points)
 
 
 def _costs(module: HloModule, prefix: str = "") -> dict[str, Any]:

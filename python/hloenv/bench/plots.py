@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures of a benchmark's rows; needs matplotlib."""
+"""Plots of a benchmark's rows; needs matplotlib."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TICKS = (0.01, 0.03, 0.1, 0.25, 0.5, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 5.0)
 
 
 def write_plots(rows: Sequence[Row], folder: Path) -> list[str]:
-    """Draws what there is to draw; returns the files' names.
+    """Draws the plots that the rows allow; returns the names of the files.
 
     Raises:
         ImportError: matplotlib is missing.
@@ -42,7 +42,7 @@ def write_plots(rows: Sequence[Row], folder: Path) -> list[str]:
 
 
 def _ranked(rows: Sequence[Row]) -> list[Standing]:
-    """Policies among themselves and searches among themselves, the best first."""
+    """Policies and searches, ranked separately and merged, the best first."""
     searches = [row for row in rows if row.is_search]
     policies = [row for row in rows if not row.is_search]
     ranked = [*standings(policies), *standings(searches)]
@@ -61,7 +61,7 @@ def _draw(path: Path, paint: Any) -> str:
 
 
 def _speedups(axes: Axes, rows: Sequence[Row]) -> None:
-    """How the speed-ups are distributed over modules, the best methods on top."""
+    """Distribution of the speed-ups over modules, the best methods on top."""
     ranked = _ranked(rows)[:_MAX_METHODS][::-1]
     values = [
         np.exp(module_logs(row for row in rows if row.method == each.method))
@@ -81,11 +81,11 @@ def _speedups(axes: Axes, rows: Sequence[Row]) -> None:
     axes.set_xticks([tick for tick in _TICKS if low <= tick <= high])
     axes.xaxis.set_major_formatter("{x:g}")
     axes.minorticks_off()
-    axes.set_xlabel("times as fast as XLA's default (boxes: quartiles, lines: 90 %)")
+    axes.set_xlabel("speed-up over XLA's default (boxes: quartiles, lines: 90 %)")
 
 
 def _families(axes: Axes, rows: Sequence[Row]) -> None:
-    """The best method's mean by family of modules."""
+    """Mean of the best method of each family of modules."""
     best: dict[str, Any] = {}
     for family in sorted({row.family or "unknown" for row in rows}):
         of_family = [
@@ -109,11 +109,11 @@ def _families(axes: Axes, rows: Sequence[Row]) -> None:
         )
     axes.axvline(1.0, color="gray", linewidth=0.8)
     axes.margins(x=0.35)
-    axes.set_xlabel("times as fast as XLA's default, geometric mean of the best")
+    axes.set_xlabel("speed-up over XLA's default, geometric mean of the best method")
 
 
 def _curves(axes: Axes, rows: Sequence[Row]) -> None:
-    """Best estimated speed-up so far over the estimates, mean over modules."""
+    """Best estimated speed-up so far by number of estimates, mean over modules."""
     by_method: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         by_method[row.method].append(row)

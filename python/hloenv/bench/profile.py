@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a module's time goes, and how far it is from the machine's peak.
+"""Time of a module by kind of kernel, and its distance from the machine's peak.
 
-The share of each kind of kernel comes from the kernel cache, for XLA's default. The
-floor is the time that the machine needs at least: its peak of matrix products for all
-floating-point operations, or its memory's rate for inputs and outputs, whichever takes
-longer.
+The kernel cache gives the share of each kind of kernel, for XLA's default. The lower
+bound is the larger of two times: of all floating-point operations at the peak of matrix
+products, and of the inputs and outputs at the memory bandwidth.
 """
 
 from __future__ import annotations
@@ -43,25 +42,25 @@ _OF_OPCODE = {
         "other",
     ),
 }
-# XLA names a fusion after what it holds.
+# By part of a fusion's name, which lists opcodes of its body.
 _OF_FUSION = (("convolution", "convolution"), ("dot", "dot"), ("reduce", "reduce"))
-_NOTHING = math.inf
-_COUNT_FLOPS = Rates(1.0, 1.0, 1.0, _NOTHING, 0.0, _NOTHING, _NOTHING, 0.0)
-_COUNT_BYTES = Rates(_NOTHING, _NOTHING, _NOTHING, _NOTHING, 0.0, _NOTHING, 1.0, 0.0)
+_INF = math.inf
+_COUNT_FLOPS = Rates(1.0, 1.0, 1.0, _INF, 0.0, _INF, _INF, 0.0)
+_COUNT_BYTES = Rates(_INF, _INF, _INF, _INF, 0.0, _INF, 1.0, 0.0)
 _TIMEOUT_S = 900.0
 
 
 @dataclass(frozen=True)
 class Profile:
-    """What XLA's default of a module consists of.
+    """Profile of a module with XLA's default.
 
     Attributes:
         module: its name.
-        shares: of the kernels' time, by kind; they add up to 1.
-        flops: floating-point operations of a run, loops as often as they run.
-        moved_bytes: that all kernels read and write.
-        argument_bytes: of the module's inputs and outputs.
-        error: "" or what went wrong.
+        shares: share of the kernels' time by kind; the sum is 1.
+        flops: floating-point operations of a run, with all iterations of loops.
+        moved_bytes: bytes that all kernels read and write.
+        argument_bytes: bytes of the module's inputs and outputs.
+        error: the error message, or "".
     """
 
     module: str
@@ -72,7 +71,7 @@ class Profile:
     error: str = ""
 
     def floor_s(self, rates: Rates) -> float:
-        """Seconds that no program for these outputs can go below, about."""
+        """Approximate lower bound of the run time, in seconds."""
         return max(
             self.flops / rates.dot_flops_per_s,
             self.argument_bytes / rates.memory_bytes_per_s,
@@ -103,7 +102,7 @@ def profile_module(
         text: of the module.
         flags: of XLA.
         threads: cores that it runs on.
-        store: path of the file that keeps times of kernels.
+        store: path of the store of kernel times.
     """
     use(flags)
     lease = CoreLease(threads)
@@ -142,13 +141,13 @@ def profile_module(
 def profiles(
     entries: Sequence[Entry], plan: Plan, store: Store, *, workers: int = 1
 ) -> list[Profile]:
-    """The profiles of all modules; what this version has in the store is kept."""
+    """The profiles of all modules; those in the store are reused."""
     keys = {each.name: _key(each, plan) for each in entries}
-    found: dict[str, Profile] = {}
+    by_name: dict[str, Profile] = {}
     for entry, value in zip(entries, store.get_many(keys.values()), strict=True):
         if value is not None and not plan.again:
-            found[entry.name] = Profile(**{**value, "module": entry.name})
-    missing = [each for each in entries if each.name not in found]
+            by_name[entry.name] = Profile(**{**value, "module": entry.name})
+    missing = [each for each in entries if each.name not in by_name]
     path = str(version_store(store.path, plan.version))
     jobs = [
         (each.name, each.text, plan.flags, plan.settings.threads, path)
@@ -164,11 +163,11 @@ def profiles(
         name = missing[outcome.index].name
         if outcome.error:
             reason = outcome.error.strip().splitlines()[-1]
-            found[name] = Profile(name, error=reason)
+            by_name[name] = Profile(name, error=reason)
             continue
-        found[name] = outcome.value
+        by_name[name] = outcome.value
         store.put(keys[name], asdict(outcome.value))
-    return [found[each.name] for each in entries]
+    return [by_name[each.name] for each in entries]
 
 
 def _key(entry: Entry, plan: Plan) -> RecordKey:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of profiles: kinds of kernels, and the distance from the peak."""
+"""Table of profiles: share of each kind of kernel, and rates relative to the peak."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from .tables import Table
 def profile_table(
     profiles: Sequence[Profile], times_ns: dict[str, float], rates: Rates
 ) -> Table:
-    """Where the time of each module goes, and how far it is from the peak.
+    """Time of each module by kind of kernel, and its rates relative to the peak.
 
     Args:
         profiles: of the modules.
-        times_ns: how long XLA's default takes of each.
-        rates: measured on this machine with as many threads.
+        times_ns: run time of each with XLA's default.
+        rates: measured on this machine with the same number of threads.
     """
     columns = (
         *("module", "XLA's default", *KINDS, "GFLOP/s", "of peak"),
-        *("GB/s", "of memory's rate", "times the floor"),
+        *("GB/s", "of memory bandwidth", "over lower bound"),
     )
     cells: list[tuple[str, ...]] = []
     timed = [each for each in profiles if not each.error and each.module in times_ns]
@@ -46,7 +46,7 @@ def profile_table(
 def _all(
     profiles: Sequence[Profile], times_ns: dict[str, float], rates: Rates
 ) -> tuple[str, ...]:
-    """All modules one after the other."""
+    """The row for all modules run in sequence."""
     seconds = {each.module: times_ns[each.module] * 1e-9 for each in profiles}
     total = math.fsum(seconds.values())
 
@@ -59,7 +59,7 @@ def _all(
     moved = math.fsum(each.moved_bytes for each in profiles)
     floor = math.fsum(each.floor_s(rates) for each in profiles)
     return (
-        *("all, one after the other", f"{total * 1e3:.3g} ms"),
+        *("all, in sequence", f"{total * 1e3:.3g} ms"),
         *(f"{share(kind) / total:.0%}" for kind in KINDS),
         *_rates(flops, total, rates.dot_flops_per_s),
         *_rates(moved, total, rates.memory_bytes_per_s),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The leaderboard in words and tables: Markdown, and the same as HTML."""
+"""The leaderboard report, as Markdown and HTML."""
 
 from __future__ import annotations
 
@@ -10,26 +10,25 @@ from collections.abc import Iterable, Sequence
 from .rows import Row
 from .tables import Table, definitions_table, failures_table, tables
 
-_CHANGES = 4
-_WINS = 5
-_NAMED = 20
+_MAX_CHANGES = 4
+_MAX_WINS = 5
+_MAX_NAMED = 20
 
 _METHOD = (
     "Speed-up: XLA's default time over the method's. The headline is the geometric "
-    "mean over entry points: a program's loss, gradient and training step, at all its "
-    "sizes, are one. Its 95 % interval draws repositories anew and entry points in "
-    "each, and is as wide as so few repositories ask for. Total time: XLA's time for "
-    "all modules over the method's. A win is a module whose own 95 % interval lies "
-    "above 1. Outputs were compared with XLA's every time. A failure, a refusal and a "
-    "timeout count as 1, since XLA's default is what is left, and all of them are "
-    "listed. A search's result and the best flags are measured once more after they "
-    "were chosen; the best policy of a module or of a family is not, so that those "
-    "figures flatter."
+    "mean over entry points; a program's loss, gradient and training step, at all "
+    "sizes, are one entry point. Its 95 % interval is a bootstrap over repositories "
+    "and their entry points, widened by Student's t for few repositories. Total time: "
+    "XLA's time for all modules over the method's. A win is a module whose own 95 % "
+    "interval lies above 1. The outputs of every module were compared with XLA's. "
+    "Errors and timeouts count as 1 (XLA's default is used) and are listed. A search's "
+    "result and the best flags are measured again after they were selected; the best "
+    "policy of a module or of a family is not, so these figures are biased upwards."
 )
 
 
 def provenance(rows: Sequence[Row], started: float) -> dict[str, str]:
-    """Which code made the rows, when, and what came from the store.
+    """The code that made the rows, and the rows that came from the store.
 
     Args:
         rows: of the report.
@@ -48,7 +47,7 @@ def provenance(rows: Sequence[Row], started: float) -> dict[str, str]:
         + "`",
     }
     if len({row.commit for row in rows}) > 1:
-        facts["rows made by"] += ". **Several commits, the same sources.**"
+        facts["rows made by"] += ". **Several commits with the same sources.**"
     if len({row.version for row in rows}) > 1:
         facts["rows made by"] += ". **Rows of different sources are mixed.**"
     if kept:
@@ -70,20 +69,20 @@ def dates(times: Iterable[float]) -> str:
 
 
 def not_played(names: Sequence[str], rows: Sequence[Row]) -> str:
-    """Modules of the sample without rows, in words; "" where there are none."""
+    """Text on the modules of the sample without rows; "" if there are none."""
     missing = sorted(set(names) - {row.module for row in rows})
     if not missing:
         return ""
-    named = ", ".join(missing[:_NAMED])
-    rest = len(missing) - _NAMED
+    named = ", ".join(missing[:_MAX_NAMED])
+    rest = len(missing) - _MAX_NAMED
     more = f" and {rest} more" if rest > 0 else ""
     return f"**{len(missing)} of {len(set(names))}**: {named}{more}"
 
 
 def largest_wins(rows: Sequence[Row]) -> list[str]:
-    """What made the largest speed-ups, one module each, in words.
+    """A line for each of the largest speed-ups, one per module.
 
-    Of the searches where there are any: they are measured afresh after the choice.
+    Only of searches if there are any, since these are measured again.
     """
     best: dict[str, Row] = {}
     decided = [row for row in rows if not row.is_baseline]
@@ -94,17 +93,17 @@ def largest_wins(rows: Sequence[Row]) -> list[str]:
         ):
             best[row.module] = row
     lines = []
-    for row in sorted(best.values(), key=lambda row: -row.low)[:_WINS]:
+    for row in sorted(best.values(), key=lambda row: -row.low)[:_MAX_WINS]:
         changes = Counter(dict(row.changes))
         words = ", ".join(
             f"{what} ({count} times)" if count > 1 else what
-            for what, count in changes.most_common(_CHANGES)
+            for what, count in changes.most_common(_MAX_CHANGES)
         )
-        rest = len(changes) - _CHANGES
+        rest = len(changes) - _MAX_CHANGES
         lines.append(
             f"{row.module}: {row.speedup:.2f} times as fast ({row.low:.2f} to "
-            f"{row.high:.2f}) by {row.method}. Other than XLA's own: "
-            + (words or "decided in XLA's pipeline, pass by pass")
+            f"{row.high:.2f}) by {row.method}. Decisions that differ from XLA's: "
+            + (words or "in XLA's pipeline, pass by pass")
             + (f", and {rest} other kinds" if rest > 0 else "")
             + "."
         )
@@ -112,7 +111,7 @@ def largest_wins(rows: Sequence[Row]) -> list[str]:
 
 
 def chosen_flags(rows: Sequence[Row]) -> list[str]:
-    """How often each setting was the best of a module, in words."""
+    """A line for each setting with the number of modules that it is best for."""
     chosen = Counter(
         next(iter(row.changes), "the default")
         for row in rows
@@ -127,13 +126,13 @@ def markdown(
     plots: Sequence[str],
     more: dict[str, Table] | None = None,
 ) -> str:
-    """The whole report.
+    """The report as Markdown.
 
     Args:
         rows: raw results.
-        facts: what was run where, shown on top.
+        facts: names and values for the list at the top.
         plots: names of image files beside the report.
-        more: tables that do not come from the rows, by title.
+        more: further tables, by title.
     """
     lines = ["# Leaderboard", ""]
     lines += [f"* {name}: {value}" for name, value in facts.items()]
@@ -142,12 +141,12 @@ def markdown(
         lines += ["", f"![{name}]({name})"]
     for title, table in {**tables(rows), **(more or {})}.items():
         lines += ["", f"## {title}", "", *_lines(table)]
-    lines += ["", "## The largest wins", ""]
+    lines += ["", "## Largest wins", ""]
     lines += [f"* {line}" for line in largest_wins(rows)] or ["None."]
     if flags := chosen_flags(rows):
-        lines += ["", "## The best flags", "", *(f"* {line}" for line in flags)]
+        lines += ["", "## Best flags", "", *(f"* {line}" for line in flags)]
     failures = failures_table(rows)
-    lines += ["", "## Failures, each counted as 1", ""]
+    lines += ["", "## Errors, each counted as 1", ""]
     lines += _lines(failures) if failures[1] else ["None."]
     lines += ["", "## Methods", "", *_lines(definitions_table(rows))]
     return "\n".join(lines) + "\n"
@@ -163,7 +162,7 @@ def _lines(table: Table) -> list[str]:
 
 
 def html(text: str) -> str:
-    """The Markdown report as a page that stands alone."""
+    """The Markdown report as a self-contained HTML page."""
     from markdown_it import MarkdownIt
 
     body = MarkdownIt("commonmark").enable("table").render(text)

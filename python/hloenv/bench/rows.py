@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One method on one module: a row of the raw results."""
+"""Rows of the raw results: one method on one module."""
 
 from __future__ import annotations
 
@@ -13,50 +13,50 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Row:
-    """What became of a module that one method has played.
+    """The result of one method on one module.
 
     Attributes:
-        module: its name: source and name in the dataset, or folder and file.
-        fingerprint: of the module as JAX lowered it.
-        source: project that it is from.
-        repository: URL of the project; by it intervals are clustered.
-        entry_point: what the module is one function of, such as a training step; the
-            unit of the headline.
+        module: source and name in the dataset, or folder and file.
+        fingerprint: of the module before any pass.
+        source: its project.
+        repository: URL of the project; intervals are clustered by it.
+        entry_point: the program that the module is a function of; the unit of the
+            headline.
         family: field of that project, "" if unknown.
-        split: of the dataset, "" outside it.
+        split: dataset split, "" for other modules.
         extent: "small" or "real", as in the dataset.
         method: "SPACE/POLICY" or "SPACE/search:NAME".
         seed: of the method.
         threads: cores that the module ran on.
-        same: whether the result is the very module that XLA's default gives, which is
-            then not timed: its speed-up is 1.
+        same: whether the final module equals that of XLA's default; it is then not
+            timed, and the speed-up is 1.
         speedup: XLA's default time over the method's; NaN on error.
         low: lower end of the 95 % interval of `speedup`.
         high: upper end.
-        baseline_ns: median of a run as XLA compiles by default.
-        median_ns: median of a run as decided.
+        baseline_ns: median of a run with XLA's default.
+        median_ns: median of a run with the method.
         instructions: of the final module.
-        baseline_instructions: of the one that XLA's default gives.
+        baseline_instructions: of the final module of XLA's default.
         flops: of the final module, by XLA's cost analysis.
-        baseline_flops: likewise.
-        bytes: read and written.
-        baseline_bytes: likewise.
-        compile_ns: by XLA's backend.
-        decide_s: seconds until everything was decided; of a search, until its end.
-        alternatives: that were decided.
-        accepted: of them, those that did not keep the original.
+        baseline_flops: the same for XLA's default.
+        bytes: read and written, by XLA's cost analysis.
+        baseline_bytes: the same for XLA's default.
+        compile_ns: time of XLA's backend.
+        decide_s: seconds for all decisions; for a search, until its end.
+        alternatives: number of decided alternatives.
+        accepted: number of these that did not keep the original.
         worst_error: largest difference of the outputs from the original's, relative to
-            the tolerance; NaN where it is unknown.
-        estimates: that a search made.
-        measurements: that a search made, without the last that is reported here.
-        curve: of a search: (estimates, best estimated speed-up so far) where it rose.
+            the tolerance; NaN if unknown.
+        estimates: number of estimates of a search.
+        measurements: number of measurements of a search, without the final one.
+        curve: of a search: (estimates, best estimated speed-up so far) at each rise.
         changes: how often each kind of decision differs from XLA's own.
-        error: "" or what went wrong.
-        flags: of XLA, for the baseline and for every method that does not change them.
+        error: the error message, or "".
+        flags: XLA flags of the baseline and of all methods that do not change them.
         definition: of the method and its space.
         version: of the code that made this row.
-        commit: that its sources were from, "+changes" where they differed from it.
-        measured_at: when, in seconds since the epoch.
+        commit: of its sources, with "+changes" if they differed from it.
+        measured_at: time, in seconds since the epoch.
     """
 
     module: str
@@ -100,7 +100,7 @@ class Row:
 
     @property
     def is_ok(self) -> bool:
-        """Whether it was decided, ran, and computed the same."""
+        """Whether there is no error."""
         return not self.error
 
     @property
@@ -110,17 +110,17 @@ class Row:
 
     @property
     def is_baseline(self) -> bool:
-        """Whether the method decides nothing: another compiler, or other flags."""
+        """Whether the method is another compiler or other flags, without decisions."""
         return self.method.startswith("baseline/")
 
     @property
     def unit(self) -> tuple[str, str]:
-        """Repository and entry point; the module itself where they are unknown."""
+        """Repository and entry point; source and module if these are unknown."""
         return self.repository or self.source, self.entry_point or self.module
 
     @property
     def verdict(self) -> str:
-        """By the interval: "win", "loss", "tie"; or "error"."""
+        """By the interval: "win", "loss" or "tie"; or "error"."""
         if not self.is_ok:
             return "error"
         if self.low > 1:
@@ -128,12 +128,12 @@ class Row:
         return "loss" if self.high < 1 else "tie"
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; `from_json` reads them back. No error is None."""
+        """Plain values, for `from_json`; no error is None."""
         return {**asdict(self), "error": self.error or None}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Row:
-        """Reads what `to_json` wrote."""
+        """Reads the result of `to_json`."""
         known = {each.name for each in fields(cls)}
         values = {name: value for name, value in data.items() if name in known}
         values["error"] = values.get("error") or ""
@@ -142,22 +142,22 @@ class Row:
 
 
 def require_pyarrow() -> None:
-    """Does nothing where results can be written.
+    """Checks that results can be written.
 
     Raises:
-        ImportError: pyarrow is missing; says what to install.
+        ImportError: pyarrow is missing.
     """
     try:
         import pyarrow  # noqa: F401
     except ImportError:
         raise ImportError(
-            "the benchmark's results go into Parquet files, for which it needs "
-            "pyarrow: pip install 'hloenv[bench]'"
+            "the benchmark writes Parquet files, which needs pyarrow: "
+            "pip install 'hloenv[bench]'"
         ) from None
 
 
 def write_parquet(rows: Iterable[Row], path: Path) -> None:
-    """All rows, `curve` and `changes` as JSON text."""
+    """Writes all rows, `curve` and `changes` as JSON text."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -172,7 +172,7 @@ def write_parquet(rows: Iterable[Row], path: Path) -> None:
 
 
 def read_parquet(path: Path) -> list[Row]:
-    """What `write_parquet` wrote."""
+    """Reads a file of `write_parquet`."""
     import pyarrow.parquet as pq
 
     rows = []
@@ -184,7 +184,7 @@ def read_parquet(path: Path) -> list[Row]:
 
 
 def geometric_mean(values: Sequence[float]) -> float:
-    """NaN without values."""
+    """The geometric mean; NaN without values."""
     if not values:
         return math.nan
     return math.exp(math.fsum(math.log(each) for each in values) / len(values))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Goes through modules and methods; nothing of one version is played twice."""
+"""Runs methods on modules; rows of the same version of the code are reused."""
 
 from __future__ import annotations
 
@@ -22,33 +22,39 @@ from .rows import Row
 from .task import Task, noted
 from .version import bench_version, commit_of, source_root
 
-# Errors that say more of the moment than of the method: tried again by another run.
-_PASSING = ("MeasureTimeout", "ImportError", "ModuleNotFoundError", "MemoryError")
+# Errors that another run retries.
+_RETRIED_ERRORS = (
+    "MeasureTimeout",
+    "ImportError",
+    "ModuleNotFoundError",
+    "MemoryError",
+)
 _LABELS = (
     *("module", "source", "family", "split"),
     *("repository", "entry_point", "extent"),
 )
-_LONGEST = 500
-Player = tuple[str, int]
+_MAX_ERROR_CHARS = 500
+SeededMethod = tuple[str, int]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is played, and how.
+    """Settings of a benchmark.
 
     Attributes:
         methods: policies, searches and baselines.
-        seeds: of those that draw random numbers; the others have seed 0.
-        settings: how to measure.
-        estimates: that a search may make.
-        measurements: that a search may make.
-        search_s: seconds that a search may propose and estimate; None for no limit.
-        module_s: seconds that all policies and searches together may take on one
-            module, and all baselines; what is not done by then is an error.
-        again: play what the store has already.
-        flags: of XLA, for the baseline and for what is decided.
-        version: of the code; rows of another one are not reused.
-        commit: that rows are to name.
+        seeds: of the random methods; the others have seed 0.
+        settings: of the measurements.
+        estimates: maximum for a search.
+        measurements: maximum for a search.
+        search_s: time limit of a search for proposals and estimates, in seconds; None
+            for no limit.
+        module_s: time limit for all policies and searches on one module, and for all
+            baselines, in seconds; a method that does not finish gets an error.
+        again: do not reuse rows of the store.
+        flags: XLA flags, for the baseline and for the methods.
+        version: of the code; rows of other versions are not reused.
+        commit: for the rows.
     """
 
     methods: tuple[Method, ...]
@@ -63,8 +69,8 @@ class Plan:
     version: str = field(default_factory=bench_version)
     commit: str = field(default_factory=lambda: commit_of(source_root()).label)
 
-    def players(self) -> list[tuple[Method, int]]:
-        """Methods with seeds; one seed where it makes no difference."""
+    def seeded_methods(self) -> list[tuple[Method, int]]:
+        """Methods with seeds; one seed if the method is not random."""
         return [
             (method, seed)
             for method in self.methods
@@ -81,20 +87,20 @@ def run(
     seconds: float | None = None,
     on_module: Callable[[], None] = lambda: None,
 ) -> list[Row]:
-    """Plays all modules, several at a time, each in a process of its own.
+    """Runs the methods on all modules, several at a time, each in its own process.
 
-    Rows are saved as they come: a run that was interrupted goes on where it was, with
-    the same sources. What timed out is tried again; where there is no time to, its row
-    is the one that says so.
+    Rows are stored when they are ready; an interrupted run with the same sources
+    continues where it was. Timeouts are retried, and keep their row if the run ends
+    before.
 
     Args:
         entries: the modules.
-        plan: the methods, and how to measure.
-        store: where rows are kept; measurements and times of kernels are kept beside
-            it, in a file of this version.
-        workers: modules at the same time, each on `plan.settings.threads` cores.
+        plan: the methods and settings.
+        store: of the rows; measurements and kernel times are stored in a file of this
+            version in the same folder.
+        workers: concurrent modules, each on `plan.settings.threads` cores.
         seconds: time after which no module is started.
-        on_module: called when a module is done.
+        on_module: called after each module.
 
     Returns:
         The rows of all modules that were started, in the order of the entries.
@@ -107,13 +113,13 @@ def run(
             "a file or its folder"
         )
     ends = None if seconds is None else time.monotonic() + seconds
-    rows: dict[str, dict[Player, Row]] = {}
+    rows: dict[str, dict[SeededMethod, Row]] = {}
     missing: list[_Part] = []
     for entry in entries:
         rows[entry.name] = _stored(entry, plan, store)
         todo = [
             (method.name, seed)
-            for method, seed in plan.players()
+            for method, seed in plan.seeded_methods()
             if _is_open(rows[entry.name].get((method.name, seed)))
         ]
         missing += _parts(entry, todo)
@@ -125,31 +131,31 @@ def run(
     return [row for each in rows.values() for row in each.values()]
 
 
-def _stored(entry: Entry, plan: Plan, store: Store) -> dict[Player, Row]:
-    """What an earlier run of this version has found on the module."""
-    players = [(method.name, seed) for method, seed in plan.players()]
-    keys = [_key(entry, *player, plan) for player in players]
+def _stored(entry: Entry, plan: Plan, store: Store) -> dict[SeededMethod, Row]:
+    """Rows of the module from earlier runs of this version."""
+    methods = [(method.name, seed) for method, seed in plan.seeded_methods()]
+    keys = [_key(entry, *method, plan) for method in methods]
     found = [None] * len(keys) if plan.again else store.get_many(keys)
-    # The module may have been played under another name.
+    # The row may be of an equal module with another name.
     own = {key: getattr(_row(entry, plan), key) for key in _LABELS}
     return {
-        player: replace(Row.from_json(value), **own)
-        for player, value in zip(players, found, strict=True)
+        method: replace(Row.from_json(value), **own)
+        for method, value in zip(methods, found, strict=True)
         if value is not None
     }
 
 
 def _is_open(row: Row | None) -> bool:
-    """Whether a row is still to be made, or to be made again."""
-    return row is None or row.error.startswith(_PASSING)
+    """Whether the row is missing or to be retried."""
+    return row is None or row.error.startswith(_RETRIED_ERRORS)
 
 
 @dataclass(frozen=True)
 class _Part:
-    """Methods that one child process plays on a module."""
+    """Methods that one child process runs on a module."""
 
     entry: Entry
-    players: tuple[Player, ...]
+    methods: tuple[SeededMethod, ...]
     is_baseline: bool
 
     @property
@@ -163,14 +169,14 @@ class _Part:
         return "hloenv.bench.play:play"
 
 
-def _parts(entry: Entry, players: Sequence[Player]) -> list[_Part]:
-    """Baselines fork for themselves, so they have another process than the others."""
-    is_baseline = {player: as_method(player[0]).is_baseline for player in players}
+def _parts(entry: Entry, methods: Sequence[SeededMethod]) -> list[_Part]:
+    """Separates baselines, which fork and need a process that has not used XLA."""
+    is_baseline = {method: as_method(method[0]).is_baseline for method in methods}
     parts = [
-        _Part(entry, tuple(p for p in players if is_baseline[p] == kind), kind)
+        _Part(entry, tuple(p for p in methods if is_baseline[p] == kind), kind)
         for kind in (False, True)
     ]
-    return [part for part in parts if part.players]
+    return [part for part in parts if part.methods]
 
 
 def _play(
@@ -181,7 +187,7 @@ def _play(
     ends: float | None,
     on_module: Callable[[], None],
 ) -> Iterator[tuple[Entry, Row]]:
-    """Yields rows; after a crash, a module continues without the failed method."""
+    """Yields rows; after a crash, the module continues without the failed method."""
     waiting = list(reversed(missing))
     unfinished = Counter(part.entry.name for part in missing)
     begun: set[str] = set()
@@ -190,7 +196,7 @@ def _play(
     with Pool(workers=workers) as pool:
         while waiting or running:
             if ends is not None and time.monotonic() > ends:
-                # What has been begun is finished: a module counts for all.
+                # Finishes begun modules: only complete ones count.
                 waiting = [part for part in waiting if part.entry.name in begun]
             while waiting and len(running) < workers:
                 part = waiting.pop()
@@ -207,15 +213,15 @@ def _play(
             outcome = pool.next()
             part = running.pop(outcome.index)
             used_s[part.key] = used_s.get(part.key, 0.0) + outcome.seconds
-            left = list(part.players)
+            left = list(part.methods)
             for row in outcome.values:
                 left.remove((row.method, row.seed))
                 yield part.entry, row
-            for name, seed in _to_blame(outcome, left):
+            for name, seed in _failed_methods(outcome, left):
                 left.remove((name, seed))
                 yield part.entry, _failed(part.entry, plan, name, seed, outcome)
             if left:
-                waiting.append(replace(part, players=tuple(left)))
+                waiting.append(replace(part, methods=tuple(left)))
                 continue
             unfinished[part.entry.name] -= 1
             if not unfinished[part.entry.name]:
@@ -233,31 +239,28 @@ def _failed(entry: Entry, plan: Plan, name: str, seed: int, outcome: Outcome) ->
     )
 
 
-def _to_blame(outcome: Outcome, left: list[Player]) -> list[Player]:
+def _failed_methods(outcome: Outcome, left: list[SeededMethod]) -> list[SeededMethod]:
     """The methods that caused a crash: at least one, so that the run terminates."""
     if not outcome.error or outcome.error == TIMEOUT:
         return list(left)
-    at_work = [each for each in left if noted(*each) == outcome.note]
-    return at_work[:1] or list(left)
+    running = [each for each in left if noted(*each) == outcome.note]
+    return running[:1] or list(left)
 
 
 def _reason(outcome: Outcome, plan: Plan) -> str:
-    """Why there is no row, in a line that starts with a class of errors."""
+    """The error in one line, which starts with the name of its class."""
     if outcome.error == TIMEOUT:
-        return (
-            f"MeasureTimeout: the module's {plan.module_s:g} s were over before this "
-            "was played"
-        )
+        return f"MeasureTimeout: not finished within the module's {plan.module_s:g} s"
     if outcome.error.startswith("Traceback"):
-        return outcome.error.strip().splitlines()[-1][:_LONGEST]
-    return "WorkerError: " + " ".join(outcome.error.split())[-_LONGEST:]
+        return outcome.error.strip().splitlines()[-1][:_MAX_ERROR_CHARS]
+    return "WorkerError: " + " ".join(outcome.error.split())[-_MAX_ERROR_CHARS:]
 
 
 def _task(part: _Part, plan: Plan, store: Store) -> Task:
     return Task(
         text=part.entry.text,
         row=_row(part.entry, plan),
-        players=part.players,
+        methods=part.methods,
         settings=plan.settings,
         estimates=plan.estimates,
         measurements=plan.measurements,
@@ -269,7 +272,7 @@ def _task(part: _Part, plan: Plan, store: Store) -> Task:
 
 
 def version_store(path: Path, version: str) -> Path:
-    """Where measurements and times of kernels of one version of the code are kept."""
+    """Path of the store of measurements and kernel times of one version of the code."""
     return path.with_name(f"{path.stem}-bench-{version}{path.suffix}")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times two sides in turns, on the same cores, until the interval is narrow."""
+"""Times two processes alternately on the same cores, until the interval is narrow."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ..measurement.statistics import speedup_interval, speedup_of
 from ..process.cpu_affinity import turn_to_time
 from .sides import Loaded, Side
 
-# A duration is that of several calls where one is shorter than this.
-_SHORTEST_NS = 20_000
-# How long one side runs before it is the other's turn, about.
+# Calls shorter than this are timed in batches.
+_MIN_DURATION_NS = 20_000
+# Approximate run time of one side before the other runs.
 _TURN_NS = 4_000_000
 _MAX_ROUNDS = 64
 _TURNS = 4
@@ -26,12 +26,12 @@ _MIN_COPIES, _MAX_COPIES = 3, 8
 
 @dataclass
 class PairTiming:
-    """Two sides' durations, in the same rounds.
+    """Durations of two sides in the same rounds.
 
     Attributes:
-        baseline_ns: of one call of the baseline in each round.
-        durations_ns: of one call of the other.
-        copies: how many of the rounds each copy of the code took.
+        baseline_ns: one call of the baseline in each round.
+        durations_ns: one call of the other side in each round.
+        copies: number of rounds of each copy of the code.
     """
 
     baseline_ns: list[int] = field(default_factory=list)
@@ -50,7 +50,7 @@ class PairTiming:
 
     @property
     def medians_ns(self) -> tuple[float, float]:
-        """Of the baseline and of the other."""
+        """Medians of the baseline and of the other side."""
         return float(np.median(self.baseline_ns)), float(np.median(self.durations_ns))
 
 
@@ -62,28 +62,28 @@ def time_pair(
     *,
     is_quick: bool = False,
 ) -> PairTiming:
-    """Times two sides in turns, as several copies of their code.
+    """Times two sides alternately, as several copies of their code.
 
-    A new copy is another compile where jaxlib compiled; where that takes too long, the
-    copies share their code.
+    For jaxlib, a new copy is another compile; if compiling takes too long, the copies
+    share their code.
 
     Args:
-        baseline: one side.
-        other: the other one.
-        loaded: what both said when they were loaded.
-        settings: how precise, and how long.
-        is_quick: one copy, for a first choice.
+        baseline: the reference side.
+        other: the side to compare with it.
+        loaded: results of `Side.load` of both.
+        settings: precision and time limit.
+        is_quick: time only one copy.
     """
     limit_s = settings.seconds * 2
     calls, rounds, turns = _sizes(loaded, limit_s)
     timing = PairTiming()
     started = time.monotonic()
     renewing_s = 0.0
-    most_copies = _MAX_COPIES
+    max_copies = _MAX_COPIES
     if is_quick or settings.repeats is not None:
-        most_copies = 1 if is_quick else max((settings.repeats or 0) // _TURNS, 1)
-    for copy in range(min(most_copies, _MAX_COPIES)):
-        # What has been renewed so far says what the next time will take.
+        max_copies = 1 if is_quick else max((settings.repeats or 0) // _TURNS, 1)
+    for copy in range(min(max_copies, _MAX_COPIES)):
+        # Predicts the time of this renewal from the earlier ones.
         if copy and renewing_s * (copy + 1) / copy <= limit_s:
             renewing_s += baseline.renew() + other.renew()
         with turn_to_time(sorted(os.sched_getaffinity(0))):
@@ -98,9 +98,9 @@ def time_pair(
 
 
 def _sizes(loaded: tuple[Loaded, Loaded], limit_s: float) -> tuple[int, int, int]:
-    """Calls of a round, rounds of a turn, turns of a copy."""
+    """Calls per round, rounds per turn, and turns per copy."""
     run_ns = max(min(each.run_ns for each in loaded), 1)
-    calls = max(1, math.ceil(_SHORTEST_NS / run_ns))
+    calls = max(1, math.ceil(_MIN_DURATION_NS / run_ns))
     round_ns = max(each.run_ns for each in loaded) * calls
     rounds = int(np.clip(_TURN_NS / round_ns, 1, _MAX_ROUNDS))
     copy_ns = limit_s * 1e9 / _MIN_COPIES
@@ -112,7 +112,7 @@ def _time_copy(
     baseline: Side, other: Side, calls: int, rounds: int, turns: int, timing: PairTiming
 ) -> None:
     for turn in range(turns):
-        # None of them always follows the other.
+        # Alternates which side runs first.
         first, second = (baseline, other) if turn % 2 == 0 else (other, baseline)
         durations = {id(first): first.time(calls, rounds)}
         durations[id(second)] = second.time(calls, rounds)

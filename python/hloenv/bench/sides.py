@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One module compiled by several compilers, each in a process of its own.
+"""One module compiled by several compilers, each in its own process.
 
-XLA reads its flags once in a process, and jaxlib has another XLA: what differs in them
-cannot be timed in one process. A `Side` is a forked process that has compiled a module
-one way; two of them on the same cores are timed in turns, see `side_timing`. Whatever
-XLA does to such a process is an error here.
+XLA reads its flags once per process, and jaxlib contains another XLA, so that two sets
+of flags or two compilers need two processes. A `Side` is a forked process with a
+compiled module; `side_timing` times two of them alternately on the same cores. A crash
+of the process is an error here.
 
-The process that forks must not have used XLA: a fork has none of its threads.
+The process that forks must not have used XLA, since a fork does not copy its threads.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ _WARMUP_BELOW_NS = 200_000_000
 
 @dataclass(frozen=True)
 class Loaded:
-    """What a side says of the module that it has compiled.
+    """Result of `Side.load`.
 
     Attributes:
-        fingerprint: of the final module; "" where jaxlib compiled.
-        compile_ns: how long compiling took.
-        run_ns: about how long one call takes.
+        fingerprint: of the final module; "" for jaxlib.
+        compile_ns: compile time.
+        run_ns: approximate duration of one call.
     """
 
     fingerprint: str
@@ -62,7 +62,7 @@ class Loaded:
 
 
 class Side:
-    """A process with one module, compiled one way.
+    """A process with one compiled module.
 
     Args:
         compiler: the wheel's XLA through `hloenv.compile`, or `jax.jit`.
@@ -73,7 +73,7 @@ class Side:
     def __init__(
         self, compiler: Compiler, flags: str, *, timeout_s: float | None = None
     ):
-        """Forks; the process keeps the cores that this one may use."""
+        """Forks; the child inherits the CPU affinity."""
         self._timeout_s = timeout_s
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as self)
         requests, self._requests = os.pipe()
@@ -103,11 +103,11 @@ class Side:
         """Compiles a module, and runs it on the inputs of the first seed.
 
         Args:
-            text: of the module.
-            record: that says what inputs make sense; None for random ones.
+            text: HLO text.
+            record: dataset record that specifies the inputs; None for random inputs.
             seeds: of the inputs.
-            from_python: a call is one from Python, as a user makes it; otherwise one
-                from the loop that times all of hloenv's measurements.
+            from_python: whether to time calls from Python; otherwise calls from the
+                C++ loop of hloenv's measurements.
 
         Raises:
             HloEnvError: it cannot be compiled or run.
@@ -116,23 +116,23 @@ class Side:
         return loaded
 
     def outputs(self, index: int) -> Outputs:
-        """What the module computes on the inputs of a seed, by position."""
+        """Outputs of the module for the inputs of a seed, by position."""
         outputs: Outputs = self._ask("outputs", index)
         return outputs
 
     def compare(self, index: int, outputs: Outputs) -> OutputComparison:
-        """Compares outputs for the inputs of a seed with this module's own."""
+        """Compares outputs for the inputs of a seed with those of this module."""
         comparison: OutputComparison = self._ask("compare", index, outputs)
         return comparison
 
     def renew(self) -> float:
-        """Has the same code at another address; seconds that it took."""
+        """Moves the code to another address; returns the seconds that this took."""
         started = time.monotonic()
         self._ask("renew")
         return time.monotonic() - started
 
     def time(self, calls: int, rounds: int) -> list[int]:
-        """Durations of one call in each round of so many calls, in ns."""
+        """Duration of one call in each round of `calls` calls, in ns."""
         durations: list[int] = self._ask("time", calls, rounds)
         return durations
 
@@ -152,14 +152,14 @@ class Side:
         ready, _, _ = select.select([self._answers], [], [], self._timeout_s)
         if not ready:
             self.close()
-            raise MeasureTimeout(f"it took more than {self._timeout_s:g} s")
+            raise MeasureTimeout(f"no answer within {self._timeout_s:g} s")
         answer: tuple[str, Any] = _read(self._answers)
         return answer
 
     def _end(self) -> str:
-        """Why the process has ended."""
+        """Describes the end of the process."""
         if not self._pid:
-            return "the process has been ended"
+            return "the process was closed"
         _, status = os.waitpid(self._pid, 0)
         self._pid = 0
         code = os.waitstatus_to_exitcode(status)
@@ -271,9 +271,9 @@ class _Xla:
         return comparison
 
     def renew(self) -> None:
-        # Kept, as the next copy would take the place of one that has gone.
+        # Kept: a new copy would reuse the addresses of a freed one.
         self._kept.append(self._current)
-        # Where XLA cannot export the code, it stays where it is.
+        # Without a copy if XLA cannot export the code.
         with contextlib.suppress(CompileError):
             self._current = self._original.copy()
 
@@ -289,7 +289,7 @@ class _Xla:
 
 
 class _Jax:
-    """jaxlib's XLA, called as jax calls it."""
+    """jaxlib's XLA, called through jax.jit."""
 
     def __init__(
         self, text: str, record: Record | None, seeds: list[int], _from_python: bool
@@ -330,7 +330,7 @@ class _Jax:
 
 
 def _time(call: Callable[[], object], calls: int, rounds: int) -> list[int]:
-    """Durations of one call in each round, after some that are not counted."""
+    """Duration of one call in each round, after a warm-up."""
     clock = time.perf_counter_ns
     started = clock()
     call()

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The figures of a leaderboard: by entry point, with intervals by repository.
 
-Modules of one program resemble each other, and so do programs of one project. So an
-entry point (its loss, gradient and training step, at all sizes) is one unit, and the
-interval comes from drawing repositories anew, and entry points in each.
+Modules of one program are correlated, and so are programs of one project. An entry
+point (its loss, gradient and training step, at all sizes) is therefore one unit, and
+the interval is a clustered bootstrap: over repositories, and over the entry points of
+each.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ..measurement.statistics import NORMAL_QUANTILE, student_quantile
 from .rows import Row
 
 _SAMPLES = 2000
-# By the duration of the baseline, in ns: a name, and where it ends.
+# Classes of the baseline's duration: name, and upper end in ns.
 DURATIONS = (
     ("below 10 us", 1e4),
     ("10 to 100 us", 1e5),
@@ -32,15 +33,15 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Headline:
-    """How much faster a method is.
+    """The speed-up of a method.
 
     Attributes:
         mean: geometric mean over entry points of the speed-up.
         low: lower end of its 95 % interval; NaN with a single repository.
         high: upper end.
-        modules: so many were played.
-        entry_points: so many they are of.
-        repositories: so many these are from.
+        modules: number of modules.
+        entry_points: number of their entry points.
+        repositories: number of the repositories of these.
     """
 
     mean: float
@@ -73,7 +74,7 @@ def headline(rows: Iterable[Row]) -> Headline:
 def unit_logs(rows: Iterable[Row]) -> dict[str, dict[str, float]]:
     """Log of the speed-up of each entry point, by repository.
 
-    Seeds are averaged in a module, and modules in an entry point.
+    Averages seeds within a module, and modules within an entry point.
     """
     found: dict[str, dict[str, dict[str, list[float]]]] = defaultdict(
         lambda: defaultdict(lambda: defaultdict(list))
@@ -91,18 +92,18 @@ def unit_logs(rows: Iterable[Row]) -> dict[str, dict[str, float]]:
 
 
 def log_speedup(row: Row) -> float:
-    """0 for an error: XLA's default is then what is left."""
+    """Log of the speed-up; 0 for an error, where XLA's default is used."""
     return math.log(row.speedup) if row.is_ok else 0.0
 
 
 def clustered_interval(clusters: Sequence[Floats]) -> tuple[float, float]:
-    """95 % bootstrap interval of the geometric mean, clusters drawn before members.
+    """95 % clustered bootstrap interval of the geometric mean.
 
-    Few clusters show less than the whole spread between clusters: the interval is
-    upcast_to_float64 as Student's t asks for.
+    Few clusters underestimate the spread between clusters; the interval is widened by
+    the quantile of Student's t.
 
     Args:
-        clusters: for each repository the logs of its entry points' speed-ups.
+        clusters: the logs of the entry points' speed-ups, for each repository.
     """
     count = len(clusters)
     if count < 2:
@@ -125,9 +126,9 @@ def clustered_interval(clusters: Sequence[Floats]) -> tuple[float, float]:
 
 
 def baselines_ns(rows: Iterable[Row]) -> dict[str, float]:
-    """How long XLA's default takes of each module, where a method was timed.
+    """Run time of each module with XLA's default, if any method was timed on it.
 
-    Where only jax.jit was, the time is that of a call from Python.
+    If only jax.jit was, the time is that of a call from Python.
     """
     times: dict[str, list[float]] = defaultdict(list)
     from_python: dict[str, list[float]] = defaultdict(list)
@@ -142,11 +143,11 @@ def baselines_ns(rows: Iterable[Row]) -> dict[str, float]:
 
 
 def total_speedup(rows: Iterable[Row], times_ns: dict[str, float]) -> float:
-    """All modules one after the other: XLA's time over the method's.
+    """XLA's time for all modules over the method's.
 
     Args:
         rows: of one method. An error counts as XLA's time.
-        times_ns: XLA's time of each module; those of unknown time are left out.
+        times_ns: XLA's time of each module; modules without a time are omitted.
     """
     logs: dict[str, list[float]] = defaultdict(list)
     for row in rows:
@@ -160,7 +161,7 @@ def total_speedup(rows: Iterable[Row], times_ns: dict[str, float]) -> float:
 
 
 def duration_class(time_ns: float | None) -> str:
-    """Of `DURATIONS`, or "not timed"."""
+    """The name in `DURATIONS`, or "not timed"."""
     if time_ns is None:
         return "not timed"
     return next(name for name, end in DURATIONS if time_ns < end)

@@ -27,11 +27,11 @@ Table = tuple[tuple[str, ...], list[tuple[str, ...]]]
 
 @dataclass(frozen=True)
 class Standing:
-    """How a method did over all modules that it was played on.
+    """Results of a method over all of its modules.
 
     Attributes:
         method: the method's name.
-        headline: the speed-up over XLA's default by entry point, and how sure it is.
+        headline: the speed-up over XLA's default by entry point, with its interval.
         total: XLA's time for all modules over the method's.
         errors: rows with an error.
         best: largest speed-up of a module.
@@ -40,10 +40,10 @@ class Standing:
         ties: rows whose interval holds 1.
         losses: rows whose interval lies below 1.
         instructions: geometric mean of the final instructions over XLA's.
-        bytes: the same of bytes read and written.
-        flops: the same of floating-point operations.
+        bytes: the same for bytes read and written.
+        flops: the same for floating-point operations.
         decide_s: median seconds to decide.
-        accepted: share of the alternatives that were accepted.
+        accepted: share of the accepted alternatives.
     """
 
     method: str
@@ -63,7 +63,7 @@ class Standing:
 
     @property
     def mean(self) -> float:
-        """Of the headline."""
+        """The mean of the headline."""
         return self.headline.mean
 
 
@@ -72,8 +72,7 @@ def standings(
 ) -> list[Standing]:
     """One for each method, the best mean first.
 
-    Only modules that all methods were played on count. An error counts as XLA's
-    default, which a user would then keep: a method that fails gains nothing by it.
+    Includes only modules with rows of all methods. An error counts as XLA's default.
 
     Args:
         rows: of all methods.
@@ -91,7 +90,7 @@ def standings(
 
 
 def complete_modules(rows: Sequence[Row]) -> set[str]:
-    """The modules that all methods were played on."""
+    """The modules with rows of all methods."""
     methods = {row.method for row in rows}
     by_module: dict[str, set[str]] = defaultdict(set)
     for row in rows:
@@ -169,7 +168,7 @@ def standings_table(
 
 
 def interval(line: Headline) -> str:
-    """The ends of the interval; a single repository gives none."""
+    """The ends of the interval; "-" for a single repository."""
     if math.isnan(line.low):
         return "-"
     return f"{line.low:.3f} to {line.high:.3f}"
@@ -178,7 +177,7 @@ def interval(line: Headline) -> str:
 def durations_table(
     rows: Sequence[Row], times_ns: dict[str, float] | None = None
 ) -> Table:
-    """Each method on modules by how long XLA's default takes."""
+    """Each method by the duration of XLA's default."""
     if times_ns is None:
         times_ns = baselines_ns(rows)
     complete = complete_modules(rows)
@@ -220,7 +219,7 @@ def families_table(rows: Sequence[Row]) -> Table:
 
 
 def entry_points_table(rows: Sequence[Row]) -> Table:
-    """Each entry point with the best method's gain there, which shows who makes it."""
+    """The best method's speed-up on each entry point."""
     columns = ("entry point", "modules", "method", "speed-up")
     ranked = standings([row for row in rows if not row.is_baseline])
     if not ranked:
@@ -266,7 +265,7 @@ def modules_table(rows: Sequence[Row]) -> Table:
 
 
 def failures_table(rows: Sequence[Row]) -> Table:
-    """Every failure, refusal and timeout by name: each counts as 1."""
+    """All errors, each of which counts as 1."""
     columns = ("method", "module", "threads", "seed", "reason")
     failed = sorted(
         (row for row in rows if row.error),
@@ -287,14 +286,14 @@ def _cell(text: str, longest: int = 200) -> str:
 
 
 def definitions_table(rows: Sequence[Row]) -> Table:
-    """What each method is."""
+    """The definition of each method."""
     found = {row.method: row.definition for row in rows}
     columns = ("method", "definition")
     return columns, [(name, _cell(found[name], 2000)) for name in sorted(found)]
 
 
 def tables(rows: Sequence[Row]) -> dict[str, Table]:
-    """All tables by title; each extent and each number of threads has its own."""
+    """All tables by title, for each extent and number of threads."""
     found = {}
     for extent in sorted({row.extent for row in rows}, reverse=True):
         of_extent = [row for row in rows if row.extent == extent]
@@ -314,7 +313,7 @@ def tables(rows: Sequence[Row]) -> dict[str, Table]:
 
 
 def _kinds(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
-    """Policies and searches, each beside the baselines."""
+    """Policies and searches, each with the baselines."""
     searches = [row for row in rows if row.is_search or row.is_baseline]
     policies = [row for row in rows if not row.is_search]
     kinds = []

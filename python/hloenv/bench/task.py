@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a child process of the runner is asked to do."""
+"""The task of a child process of the runner."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Task:
-    """One module and the methods that play it.
+    """One module and the methods to run on it.
 
     Attributes:
-        text: of the module.
-        row: what every row of it says.
-        players: methods by name, with their seeds.
-        settings: how to measure.
-        estimates: that a search may make.
-        measurements: that a search may make.
-        search_s: seconds that a search may take to propose and estimate.
+        text: HLO text.
+        row: the fields that all rows of the module share.
+        methods: names of methods, with their seeds.
+        settings: of the measurements.
+        estimates: maximum for a search.
+        measurements: maximum for a search.
+        search_s: time limit of a search for proposals and estimates, in seconds.
         store: path of the store of this version's measurements.
-        flags: of XLA, for every compile.
-        record: of the dataset, where it says what inputs make sense.
+        flags: XLA flags of every compile.
+        record: dataset record that specifies the inputs, if any.
     """
 
     text: str
     row: Row
-    players: tuple[tuple[str, int], ...]
+    methods: tuple[tuple[str, int], ...]
     settings: Settings
     estimates: int
     measurements: int
@@ -44,19 +44,19 @@ class Task:
     record: Record | None = None
 
     def inputs(self) -> list[Any] | None:
-        """The inputs of all measurements; None for random ones."""
+        """The inputs of all measurements; None for random inputs."""
         if self.record is None:
             return None
         return self.record.inputs(seed=self.settings.seed)
 
 
 def draw_inputs(module: HloModule, record: Record | None, seed: int) -> list[Any]:
-    """Inputs that make sense, where the dataset knows some; otherwise random ones."""
+    """The inputs that the record specifies; random inputs without a record."""
     if record is None:
         return random_inputs(module, seed=seed)
     return record.inputs(seed=seed)
 
 
 def noted(name: str, seed: int) -> str:
-    """What is noted while a method is at work."""
+    """The note that identifies the running method."""
     return f"{name} with seed {seed}"

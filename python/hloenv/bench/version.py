@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which code made a result: a hash of its sources, and its commit."""
+"""The version of the code: a hash of its sources, and its commit."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pathlib import Path
 from .. import _native
 from ..fuzz.results import is_stale, without_comments, without_docstrings
 
-# Of python/hloenv: what only shows results, or has no part in them.
-_SHOWS = ("cli", "dataset", "fuzz", "jax")
-_ALSO_SHOWS = frozenset(
+# Packages and files of python/hloenv that do not affect results.
+_EXCLUDED_FOLDERS = ("cli", "dataset", "fuzz", "jax")
+_EXCLUDED_FILES = frozenset(
     {
         *("bench/report.py", "bench/tables.py", "bench/plots.py", "bench/ablation.py"),
         *("bench/statistics.py", "bench/profile.py", "bench/version.py"),
@@ -25,16 +25,16 @@ _ALSO_SHOWS = frozenset(
         *("hlo/diff.py", "measurement/ray.py", "measurement/self_test.py"),
     }
 )
-_NAMED_FILES = 8
+_MAX_NAMED_FILES = 8
 
 
 @dataclass(frozen=True)
 class Commit:
-    """What git says of the sources.
+    """The commit of the sources, from git.
 
     Attributes:
-        id: of the commit, 12 digits; "unknown" outside a repository.
-        changed: files that differ from it, or that it does not know.
+        id: the first 12 digits of its hash; "unknown" outside a repository.
+        changed: files that differ from it or are untracked.
     """
 
     id: str
@@ -42,19 +42,19 @@ class Commit:
 
     @property
     def is_dirty(self) -> bool:
-        """Whether the files are not those of the commit."""
+        """Whether files differ from the commit."""
         return bool(self.changed)
 
     @property
     def label(self) -> str:
-        """The commit, with "+changes" where files differ from it."""
+        """The commit, with "+changes" if files differ from it."""
         return self.id + "+changes" * self.is_dirty
 
     def __str__(self) -> str:
         if not self.changed:
             return self.id
-        named = ", ".join(self.changed[:_NAMED_FILES])
-        rest = len(self.changed) - _NAMED_FILES
+        named = ", ".join(self.changed[:_MAX_NAMED_FILES])
+        rest = len(self.changed) - _MAX_NAMED_FILES
         more = f" and {rest} more" if rest > 0 else ""
         return f"{self.id}, **from a dirty tree**: {named}{more} differ from it"
 
@@ -65,21 +65,21 @@ def package() -> Path:
 
 
 def source_root() -> Path:
-    """Where the repository would be; the package may be installed without one."""
+    """The repository's folder, if the package is not installed without one."""
     return package().parents[1]
 
 
 @functools.cache
 def bench_version() -> str:
-    """`code_version` of the package that runs."""
+    """`code_version` of this package."""
     return code_version(source_root(), package())
 
 
 def code_version(root: Path, python: Path | None = None) -> str:
-    """12 digits: a hash of the sources that results depend on, blind to comments.
+    """A 12-digit hash of the sources that affect results, without comments.
 
     Args:
-        root: of the repository. Where it has no csrc/, the extension itself counts.
+        root: of the repository. Without csrc/ in it, the extension is hashed.
         python: folder of the package, by default that of the repository.
     """
     python = python or root / "python" / "hloenv"
@@ -100,13 +100,13 @@ def code_version(root: Path, python: Path | None = None) -> str:
 def _python_files(python: Path) -> Iterator[Path]:
     for path in python.rglob("*.py"):
         name = path.relative_to(python).as_posix()
-        is_shown = name.split("/")[0] in _SHOWS or name in _ALSO_SHOWS
-        if not is_shown:
+        is_excluded = name.split("/")[0] in _EXCLUDED_FOLDERS or name in _EXCLUDED_FILES
+        if not is_excluded:
             yield path
 
 
 def commit_of(root: Path) -> Commit:
-    """The commit of a repository's files, and what differs from it."""
+    """The commit of a repository, and the files that differ from it."""
     try:
         head = _git(root, "rev-parse", "--short=12", "HEAD").strip()
         status = _git(root, "status", "--porcelain", "--untracked-files=normal")

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from .._registry import load_attribute
 from ..errors import HloEnvError, InvalidModuleError, ParseError, PositionError
 from ..hlo.module import HloModule, check_size, read_text_or_proto
 from .sandbox import reading
@@ -31,7 +32,8 @@ def load_module(source: str, max_instructions: int | None = None) -> HloModule:
 
     Args:
         source: a path to HLO text or a proto, "-" for standard input, or
-            "FILE.py:FUNCTION" or "package.module:FUNCTION", see `from_function`.
+            "FILE.py:FUNCTION" or "package.module:FUNCTION", see `from_function`, or
+            a URI as `hloenv.envs.find_benchmarks` takes it.
         max_instructions: rejects larger modules.
 
     Raises:
@@ -47,6 +49,8 @@ def load_module(source: str, max_instructions: int | None = None) -> HloModule:
             )
         with reading():
             module = _from_bytes(data)
+    elif source.startswith("hloenv://"):
+        module = load_attribute("hloenv.envs:find_benchmarks")(source)[0].load()
     elif ":" in source and not Path(source).exists():
         module = from_function(source)
     elif source.endswith((".py", ".mlir")):

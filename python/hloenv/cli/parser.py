@@ -14,6 +14,7 @@ from .._version import __version__
 _COMMANDS = {
     "passes": "list the passes, or describe one",
     "show": "show a module: size, cost, fingerprint, opcodes",
+    "run": "run passes in order, and show what each of them changes",
     "alternatives": "list every rewrite that passes would make",
     "optimize": "apply a policy to the rewrites, and time the result",
     "search": "search for decisions that run faster than XLA's default",
@@ -41,6 +42,7 @@ MODULE is one of
                             HloModule; with any other result, the function itself
                             is lowered
   package.module:step       the same, for a module that Python can import
+  hloenv://dataset/test/flax  a module of the dataset, the first where it names several
 
 examples:
   hloenv alternatives model.hlo --pass algsimp --pass cse

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cost models: how long a module runs, without running it."""
+"""Cost models: estimate the run time of a module without running it."""
 
 from __future__ import annotations
 

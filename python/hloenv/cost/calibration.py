@@ -22,14 +22,14 @@ from ..runtime.random_inputs import random_inputs
 from .roofline import Rates
 
 _MIN_RUNS, _MAX_RUNS = 5, 20_000
-# What disturbs a run only ever makes it longer.
+# Disturbances only lengthen a run.
 _QUANTILE = 10
 _TIMEOUT_S = 120.0
 
 _DOT_SIZES = (64, 128, 256, 512)
 _DOTS = 4
-# Batch, spatial dimensions, their size, features in, features out. XLA has fast code
-# for the first ones, and a loop nest for the last.
+# Batch, spatial dimensions, their size, input features, output features. XLA calls a
+# library for the first two, and emits a loop nest for the last.
 _CONVOLUTIONS = ((4, 2, 16, 8, 16), (1, 2, 8, 3, 32), (1, 3, 8, 3, 4))
 _ELEMENTS = 16_384
 _ELEMENTWISE_OPS = 64
@@ -37,11 +37,11 @@ _TRANSCENDENTALS = ("exponential", "log", "tanh")
 _FEW_KERNELS, _MANY_KERNELS = 4, 100
 # A sum reads two arrays and writes one.
 _BYTES_OF_A_SUM = 12
-# Beyond what a core has of the last cache on a shared machine.
+# Larger than a core's share of the last-level cache on a shared machine.
 _MEMORY_BYTES = 192 * 2**20
 _CACHE_BYTES = 2**20
 
-# How many modules are timed, for those who show progress.
+# Number of timed modules, for progress bars.
 NUM_STEPS = len(_DOT_SIZES) + len(_CONVOLUTIONS) + len(_TRANSCENDENTALS) + 5
 
 
@@ -52,18 +52,18 @@ def calibrate(
     seconds: float = 0.3,
     progress: Callable[[], None] | None = None,
 ) -> Rates:
-    """Measures what this machine does in a second, with small modules, in a child.
+    """Measures the rates of this machine with small modules, in a child process.
 
     Takes about 20 s.
 
     Args:
-        threads: cores that compute.
-        store: where the rates are kept, for `load_rates`.
-        seconds: how long each module runs, again and again.
+        threads: number of cores.
+        store: where to save the rates, for `load_rates`.
+        seconds: total run time of each module.
         progress: called `NUM_STEPS` times.
 
     Raises:
-        ArgumentError: there are not so many cores.
+        ArgumentError: the process has fewer cores than `threads`.
         HloEnvError: a module could not be timed.
     """
     lease = CoreLease(threads)
@@ -81,7 +81,7 @@ def load_rates(store: Store, threads: int = 1) -> Rates | None:
     """The rates that `calibrate` saved for this kind of machine, or None.
 
     Raises:
-        StoreError: the record is not one of rates.
+        StoreError: the record cannot be read.
     """
     record = store.get(_key(threads))
     if record is None:
@@ -138,7 +138,7 @@ def _measure(child: Child, seconds: float, progress: Callable[[], None]) -> Rate
             [rate(_ELEMENTS, _unary(opcode)) for opcode in _TRANSCENDENTALS]
         ),
         cache_bytes=float(cache_bytes),
-        # Half of it: the inputs of a kernel are not alone there.
+        # Half of it, since the cache also contains other data.
         cache_bytes_per_s=rate(*_sum(cache_bytes // 2)),
         memory_bytes_per_s=rate(*_sum(_MEMORY_BYTES)),
         s_per_kernel=s_per_kernel,
@@ -149,8 +149,8 @@ def time_module(text: str, seconds: float) -> float:
     """Seconds of one undisturbed run of a module; for the child process.
 
     Args:
-        text: of the module.
-        seconds: how long it runs, about.
+        text: HLO text.
+        seconds: approximate total run time.
     """
     executable = compile(text, isolate=False)
     inputs = random_inputs(executable.module)
@@ -162,7 +162,7 @@ def time_module(text: str, seconds: float) -> float:
 
 
 def _cache_bytes() -> int:
-    """Of a core's own largest cache, as far as the system says."""
+    """Size of a core's largest private cache; a default if unknown."""
     path = Path("/sys/devices/system/cpu/cpu0/cache/index2/size")
     try:
         return int(path.read_text().strip().removesuffix("K")) * 1024
@@ -190,7 +190,7 @@ def _dots(size: int) -> str:
 
 
 def _convolution(sizes: tuple[int, int, int, int, int]) -> tuple[float, str]:
-    """A convolution with windows of 3 in each dimension, and its flops."""
+    """The flops of a convolution with windows of size 3, and its module."""
     batch, rank, size, features_in, features_out = sizes
     spatial, window = ",".join([f"{size}"] * rank), "3," * rank
     result = f"f32[{batch},{spatial},{features_out}]"
@@ -206,7 +206,7 @@ def _convolution(sizes: tuple[int, int, int, int, int]) -> tuple[float, str]:
         ],
         [f"ROOT r = {result} convolution(x, y), {attributes}"],
     )
-    # The windows at the border are smaller.
+    # Windows at the border have fewer products.
     products = (3 * size - 2) ** rank
     return 2.0 * batch * products * features_in * features_out, text
 
@@ -227,7 +227,7 @@ def _unary(opcode: str) -> str:
 
 
 def _sum(size_bytes: int) -> tuple[float, str]:
-    """A sum of two arrays, and the bytes that it moves."""
+    """The bytes that a sum of two arrays moves, and its module."""
     count = size_bytes // _BYTES_OF_A_SUM
     shape = f"f32[{count}]"
     text = _module([f"x: {shape}", f"y: {shape}"], [f"ROOT r = {shape} add(x, y)"])
@@ -235,7 +235,7 @@ def _sum(size_bytes: int) -> tuple[float, str]:
 
 
 def _kernels(count: int) -> str:
-    """As many kernels that do next to nothing."""
+    """A module with `count` kernels of negligible work."""
     shape = "f32[8]"
     names = [f"r{i}" for i in range(count)]
     lines = [f"r{i} = {shape} negate(x{i})" for i in range(count)]
@@ -245,7 +245,7 @@ def _kernels(count: int) -> str:
 
 
 def rows(rates: Rates) -> list[tuple[str, float, str]]:
-    """What each rate is, its value, and its unit, for tables."""
+    """Name, value and unit of each rate, for tables."""
     return [
         ("matrix products", rates.dot_flops_per_s, "flop/s"),
         ("small convolutions", rates.convolution_flops_per_s, "flop/s"),

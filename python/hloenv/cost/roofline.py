@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A static estimate of how long a final module runs: a roofline, no execution."""
+"""Static estimate of the run time of a final module: a roofline."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ..graph.hlo_graph import HloGraph, opcodes
 from ..hlo.module import HloModule
 from .base import Estimate, decided_module
 
-# What such instructions compute is counted in the computations that they call.
+# Their cost is counted in the computations that they call.
 _CALLERS = frozenset({"call", "while", "conditional", "async-start"})
-# Take no time: they name values that are there already.
+# Take no time.
 _FREE = frozenset(
     {
         *("parameter", "constant", "tuple", "get-tuple-element", "bitcast"),
@@ -28,20 +28,20 @@ _FREE = frozenset(
 
 @dataclass(frozen=True)
 class Rates:
-    """What a machine does in a second: the constants of the roofline.
+    """Rates of a machine: the constants of the roofline.
 
-    The defaults are those of one core of a server of 2023. `calibrate` measures them.
+    The defaults are for one core of a server of 2023; `calibrate` measures them.
 
     Attributes:
         dot_flops_per_s: of matrix products.
         convolution_flops_per_s: of small convolutions.
-        flops_per_s: of everything else.
+        flops_per_s: of all other operations.
         transcendentals_per_s: exp, log, tanh and the like.
-        cache_bytes: what a kernel moves at the rate of the cache, the rest at that of
-            the memory.
+        cache_bytes: number of bytes that a kernel moves at the rate of the cache; the
+            rest moves at the rate of the memory.
         cache_bytes_per_s: from and to the cache.
         memory_bytes_per_s: from and to the memory.
-        s_per_kernel: to start a kernel.
+        s_per_kernel: overhead of a kernel.
     """
 
     dot_flops_per_s: float = 1e11
@@ -55,24 +55,24 @@ class Rates:
 
 
 class Roofline:
-    """Estimates modules by what their kernels compute and move.
+    """Estimates modules by the operations and memory traffic of their kernels.
 
     Attributes:
         rates: of the machine.
-        threads: cores that the modules are to run on.
+        threads: cores that the modules will run on.
     """
 
     def __init__(self, rates: Rates | None = None, *, threads: int = 1):
-        """Needs no machine: without `rates`, the order of modules is what counts."""
+        """Without `rates`, only the order of the estimates is meaningful."""
         self.rates = rates or Rates()
         self.threads = threads
 
     def estimate(self, module: HloModule) -> Estimate:
-        """How long one run of `module` takes, after the rest of XLA's passes."""
+        """Estimated time of one run of `module`, after the rest of XLA's passes."""
         return self.estimate_many([module])[0]
 
     def estimate_many(self, modules: Sequence[HloModule]) -> list[Estimate]:
-        """One estimate for each module; what fails has an error in its own."""
+        """One estimate for each module; a failure is the error of its estimate."""
         return [self._estimate(module) for module in modules]
 
     def _estimate(self, module: HloModule) -> Estimate:
@@ -87,11 +87,11 @@ class Roofline:
 
 
 def estimate_seconds(graph: HloGraph, rates: Rates | None = None) -> float:
-    """Seconds for one run of a module that has been through XLA's passes.
+    """Seconds for one run of a module after XLA's passes.
 
-    Each kernel takes a fixed time to start, and the longer of its arithmetic and its
-    memory traffic. The body of a loop counts as often as it runs, once where XLA does
-    not know how often that is; each branch of a conditional counts its share.
+    A kernel takes a fixed overhead plus the maximum of its arithmetic and its memory
+    traffic. The body of a loop counts times its trip count, 1 if unknown; the branches
+    of a conditional have equal probability.
     """
     times, runs = _kernels(graph, rates or Rates())
     return float(times @ runs)
@@ -100,14 +100,14 @@ def estimate_seconds(graph: HloGraph, rates: Rates | None = None) -> float:
 def node_seconds(
     graph: HloGraph, rates: Rates | None = None
 ) -> npt.NDArray[np.float64]:
-    """[N] seconds of one run of each node by itself; 0 for what runs others."""
+    """[N] seconds of one run of each node by itself; 0 for calls and control flow."""
     return _kernels(graph, rates or Rates())[0]
 
 
 def _kernels(
     graph: HloGraph, rates: Rates
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """[N] seconds of each node by itself, and how often it runs."""
+    """[N] seconds of each node by itself, and [N] its number of runs."""
     names = np.array(opcodes())
     is_caller = np.isin(names, list(_CALLERS))[graph.opcode]
     is_free = np.isin(names, list(_FREE))[graph.opcode]
@@ -124,13 +124,13 @@ def _kernels(
     runs, is_started = _runs(graph, is_caller)
     times += np.where(is_started, rates.s_per_kernel, 0.0)[graph.computation]
     times[is_caller | is_free] = 0
-    # XLA makes one kernel of what it calls.
+    # XLA compiles the callee to one kernel.
     times[graph.opcode == _index("call")] = rates.s_per_kernel
     return times, runs[graph.computation]
 
 
 def _arithmetic(graph: HloGraph, rates: Rates) -> npt.NDArray[np.float64]:
-    """[N] seconds of computing; a fusion computes what is in it."""
+    """[N] seconds of arithmetic; that of a fusion is the sum over its body."""
     flops_per_s = np.full(len(opcodes()), rates.flops_per_s)
     flops_per_s[_index("dot")] = rates.dot_flops_per_s
     flops_per_s[_index("convolution")] = rates.convolution_flops_per_s
@@ -147,14 +147,14 @@ def _arithmetic(graph: HloGraph, rates: Rates) -> npt.NDArray[np.float64]:
 def _runs(
     graph: HloGraph, is_caller: npt.NDArray[np.bool_]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-    """[C] how often each computation runs, and whether its nodes start one by one.
+    """[C] runs of each computation, and whether its nodes are separate kernels.
 
-    Reducers, fusions and the like run 0 times by themselves.
+    Reducers, fusions and similar computations have 0 runs.
     """
     runs = graph.computation_is_entry.astype(np.float64)
     is_started = np.ones(graph.num_computations, np.bool_)
     num_calls = np.bincount(graph.call_nodes, minlength=graph.num_nodes)
-    # Callers come after what they call.
+    # Callers come after their callees.
     for call in range(len(graph.call_nodes) - 1, -1, -1):
         node = graph.call_nodes[call]
         if not is_caller[node]:

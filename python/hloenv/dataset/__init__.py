@@ -4,7 +4,7 @@
     for record in hloenv.dataset.load("train"):
         env = hloenv.HloEnv(record.module)
 
-`hloenv.dataset.pyg` has it for PyTorch Geometric.
+`hloenv.dataset.pyg` provides it as PyTorch Geometric graphs.
 """
 
 from __future__ import annotations

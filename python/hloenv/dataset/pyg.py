@@ -33,21 +33,21 @@ if TYPE_CHECKING:
 
     from ..graph.pyg import HloData
 
-# Graph attributes that a record gives, beside those of `hloenv.graph.pyg`.
+# Graph attributes from the record, in addition to those of `hloenv.graph.pyg`.
 RECORD_ATTRIBUTES = ("fingerprint", "source", "name", "family", "split")
 
 
 class HloDataset(Dataset):  # type: ignore[misc] # torch-geometric has no types
-    """Modules of one split as graphs, each converted when it is asked for.
+    """Modules of one split as graphs, converted on access.
 
     A graph has the tensors of `hloenv.graph.pyg.HloData`, or the node and edge types
     of `hloenv.graph.pyg.to_hetero`, and the strings `fingerprint`, `source`, `name`,
-    `family` and `split` of its record; join labels of your own by the fingerprint, in
+    `family` and `split` of its record; join your own labels by the fingerprint in
     `transform`. Slices, masks and `shuffle` are those of torch-geometric; loaders may
     have workers.
 
     Attributes:
-        records: what the graphs are made of, in the order of the unsliced dataset.
+        records: the records of the graphs, in the order of the unsliced dataset.
     """
 
     def __init__(
@@ -62,18 +62,18 @@ class HloDataset(Dataset):  # type: ignore[misc] # torch-geometric has no types
         passes: Sequence[str] = (),
         to_graph: Callable[[HloModule], HloGraph] = HloGraph.from_module,
     ) -> None:
-        """Reads the records; parses no module yet.
+        """Reads the records without parsing modules.
 
         Args:
             split: as `dataset.load` takes it.
             extent: as `dataset.load` takes it.
             path: folder of the Parquet files; `dataset.folder()` by default.
-            pre_filter: takes a record, not a graph, so that what it leaves out is
+            pre_filter: predicate on records, not graphs, so that excluded modules are
                 never converted; None for all.
-            transform: applied to a graph each time it is asked for.
+            transform: applied to a graph on each access.
             hetero: as `to_pyg` takes it.
             passes: as `to_pyg` takes it.
-            to_graph: makes the graph of a module; give one to have graphs with
+            to_graph: converts a module to a graph; for example to graphs with
                 alternatives.
 
         Raises:
@@ -87,7 +87,7 @@ class HloDataset(Dataset):  # type: ignore[misc] # torch-geometric has no types
         super().__init__(root=None, transform=transform)
 
     def len(self) -> int:
-        """How many graphs there are before slicing."""
+        """Number of graphs before slicing."""
         return len(self.records)
 
     def get(self, index: int) -> HloData | HeteroData:

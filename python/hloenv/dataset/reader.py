@@ -3,14 +3,13 @@
 
     for record in hloenv.dataset.load("train"):
         record.source, record.name, record.instruction_count
-        record.module                                   # parsed when asked for
+        record.module                                   # parsed on access
 
-Programs at the extents of real use are a part of their own, which `extent="real"`
-reads; everything else is small.
+`extent="real"` selects programs at the sizes of real use; all others are small.
 
-The files are in the package; $HLOENV_DATASET names a folder to read instead, as
-`scripts/build_dataset.py` makes it. One Parquet file for each split, which Hugging
-Face's `datasets` reads as it is.
+The files are in the package, one Parquet file for each split, which Hugging Face's
+`datasets` can read. $HLOENV_DATASET names another folder, as written by
+`scripts/build_dataset.py`.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ from ..hlo.module import HloModule
 from ..runtime.random_inputs import random_inputs
 
 SPLITS = ("train", "validation", "test")
-# A second test split, of projects that were added for it; "all" does not include it.
+# A second test split, of projects added for it; not in "all".
 UNSEEN = "unseen"
 EXTENTS = ("small", "real")
-# All columns but the text, which is read when a module is asked for.
+# All columns except the text, which is read on access.
 _COLUMNS = (
     "source",
     "name",
@@ -52,13 +51,13 @@ _COLUMNS = (
     "transcendentals",
     "num_copies",
 )
-# Row groups of decompressed texts that are kept, so that reading in order is fast.
+# Number of cached row groups of decompressed texts, for reading in order.
 _KEPT_GROUPS = 4
 
 
 @dataclass(frozen=True)
 class InputRange:
-    """The values that an integer input had when the module was made.
+    """The range of an integer input when the module was made.
 
     Attributes:
         parameter: index of the flat input.
@@ -72,7 +71,7 @@ class InputRange:
 
 
 class InputDistribution(NamedTuple):
-    """How to draw a float input for which a standard normal makes no sense.
+    """The distribution of a float input that is not standard normal.
 
     Attributes:
         parameter: index of the flat input.
@@ -93,24 +92,24 @@ class Record:
     """One module of the dataset.
 
     Attributes:
-        source: what it was made from, as the manifest calls it.
+        source: name of the project in the manifest.
         name: entry file, case and function; unique in its source.
-        fingerprint: the module's, distinct over the whole dataset.
+        fingerprint: fingerprint of the module, unique in the dataset.
         family: the field ("language", "vision", "molecular", ...).
         licence: SPDX expression of the project's licence.
         repository: URL of the project.
         version: its version, or the commit.
-        entry: what was run.
-        jax_version: the jax that lowered it.
+        entry: the file or command that was run.
+        jax_version: version of jax that lowered it.
         split: "train", "validation", "test" or "unseen".
-        extent: "real" for a program of the size that people run, "small" for one that
-            only has the structure of such a program.
+        extent: "real" for a program at the size of real use, "small" for one that only
+            has the structure of such a program.
         instruction_count: instructions of all computations.
         computation_count: computations, the entry included.
-        flops: as XLA's cost analysis counts; a loop's body counts once.
+        flops: by XLA's cost analysis; a loop body counts once.
         bytes: bytes read and written by all instructions.
         transcendentals: exp, log, tanh and the like.
-        num_copies: how many equal modules the builder found, this one included.
+        num_copies: number of equal modules that the builder found, including this one.
         opcode_counts: instructions by opcode.
         input_ranges: for integer inputs whose values matter; others may take any.
         input_distributions: for float inputs whose values matter, such as parameters of
@@ -147,14 +146,14 @@ class Record:
 
     @property
     def module(self) -> HloModule:
-        """The module, parsed anew each time."""
+        """The module, parsed on each access."""
         return HloModule.from_text(self.text)
 
     def inputs(self, *, seed: int = 0) -> list[Array | None]:
-        """Inputs that make sense to the module: the same for the same seed.
+        """Draws inputs in the domain of the module, deterministically.
 
-        Integers lie within `input_ranges`, floats follow `input_distributions`; what
-        neither names is as `hloenv.random_inputs` draws it.
+        Integers are within `input_ranges`, floats follow `input_distributions`; all
+        other inputs are those of `hloenv.random_inputs`.
 
         Returns:
             One array for each flat leaf of the parameters, None for tokens.
@@ -201,10 +200,10 @@ class Dataset(Sequence[Record]):
         return iter(self._records)
 
     def find(self, fingerprint: str) -> Record:
-        """The record whose fingerprint starts like this.
+        """Returns the record whose fingerprint has this prefix.
 
         Raises:
-            DatasetError: none does, or several do.
+            DatasetError: no record has it, or several do.
         """
         found = [r for r in self._records if r.fingerprint.startswith(fingerprint)]
         if len(found) != 1 or not fingerprint:
@@ -223,14 +222,14 @@ class Dataset(Sequence[Record]):
         min_instructions: int = 0,
         max_instructions: int | None = None,
     ) -> Dataset:
-        """The records that meet all conditions.
+        """Returns the records that meet all conditions.
 
         Args:
             source: of this source.
             family: of this family.
             extent: of this extent.
-            min_instructions: with at least so many instructions.
-            max_instructions: with at most so many.
+            min_instructions: lower limit of the number of instructions.
+            max_instructions: upper limit of the number of instructions.
         """
         top = float("inf") if max_instructions is None else max_instructions
         return Dataset(
@@ -250,7 +249,7 @@ class Dataset(Sequence[Record]):
 
 
 def folder() -> Path:
-    """Where the dataset is: $HLOENV_DATASET, or inside the package."""
+    """Returns the dataset's folder: $HLOENV_DATASET, or that in the package."""
     given = os.environ.get("HLOENV_DATASET")
     return Path(given) if given else Path(__file__).resolve().parent / "files"
 
@@ -261,7 +260,7 @@ def load(
     extent: str = "small",
     path: str | os.PathLike[str] | None = None,
 ) -> Dataset:
-    """Reads the dataset; the modules' texts stay in the files until they are used.
+    """Reads the dataset; the modules' texts are read on access.
 
     Args:
         split: "train", "validation", "test", "all" for these three, or "unseen" for
@@ -270,7 +269,8 @@ def load(
         path: folder of the Parquet files; `folder()` by default.
 
     Raises:
-        DatasetError: there is no such split or extent, no file, or not the dataset's.
+        DatasetError: unknown split or extent, or the file is missing or not one of the
+            dataset.
         ImportError: pyarrow is not installed.
     """
     if split not in (*SPLITS, UNSEEN, "all"):
@@ -311,7 +311,7 @@ def _read(path: Path) -> Iterator[Record]:
     lists = ["opcodes", "opcode_counts", "input_ranges"]
     try:
         file = parquet.ParquetFile(path)
-        # Files of an earlier builder have small programs only, and lack these.
+        # Files of earlier builders lack these columns and have small programs only.
         newer = {"extent", "input_distributions"} & set(file.schema_arrow.names)
         columns = [*_COLUMNS, *lists, *sorted(newer)]
         groups = [
@@ -345,10 +345,10 @@ def _texts(path: str, group: int) -> list[str]:
 
 
 def check(record: Record) -> list[str]:
-    """What is wrong with a record: its module against what is written of it.
+    """Checks a record against its module.
 
     Returns:
-        Sentences; empty when all is well.
+        A sentence for each error.
     """
     try:
         module = record.module

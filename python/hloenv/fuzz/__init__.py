@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random modules, passes and decisions against the invariants of rewriting.
+"""Checks the invariants of rewriting on random modules, passes and decisions.
 
-`hloenv fuzz` on the command line, `scripts/run_invariants.py` for the matrix; pieces:
+Run by `hloenv fuzz` and, for the matrix, by `scripts/run_invariants.py`. Modules:
 
 * `generator`: seeded random modules;
 * `invariants`, `values`, `compiled`: the checks of one capture;
-* `examples`, `expected`, `comparison`: inputs that mean something, what a module
-  computes on them, and how much of a difference rounding explains;
-* `matrix`: the checks of many captures of one module, as child processes run them;
-* `subjects`, `cells`, `sweep`, `results`, `summary`: which modules, what is checked on
-  them, running it, keeping what was found, the page that shows it;
+* `examples`, `expected`, `comparison`: inputs with finite outputs, the outputs of the
+  original module, and tolerances derived from rounding;
+* `matrix`: the checks of one module for many passes, run in child processes;
+* `subjects`, `cells`, `sweep`, `results`, `summary`: the modules of the matrix, the
+  checks wanted on each, the runner, the stored results, and the report;
 * `episode`: a random episode, checked step by step;
 * `reducer`: the smallest module and decisions that still break an invariant;
-* `campaign`: many episodes in child processes, with limits, and what they found.
+* `campaign`: many random episodes in child processes, with limits.
 """

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results of checks as one small file, which a commit carries to other machines.
+"""Results of checks as one small Parquet file that is committed to the repository.
 
-A row of the file is one module, kind of check, version and outcome, with all cells that
-came out so. What is broken or skipped is kept word for word, and how much was compared
-exactly. Of time, clean cells and skips keep that of the oldest of their row, so that
-they never look newer than they are; broken cells, and cells that were checked again,
-keep their own.
+A row of the file holds all cells with the same module, kind of check, version and
+outcome. Texts of violations and skips, and the numbers of comparisons, are kept
+exactly. Clean and skipped cells of a row share the oldest of their times, so that none
+looks newer than it is; broken cells, and cells that were checked again, keep their own
+time.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _Group = tuple[str, str, str, str, str, str, bool, float]
 
 
 def write(path: Path, rows: Iterable[Row]) -> None:
-    """Writes an archive, all of it or nothing.
+    """Writes an archive atomically.
 
     Args:
-        path: replaced if it is there.
+        path: replaced if it exists.
         rows: one for each cell.
 
     Raises:
@@ -60,7 +60,7 @@ def write(path: Path, rows: Iterable[Row]) -> None:
         groups[group].append(cell)
         time = row.time if is_exact else float(math.floor(row.time))
         oldest[group] = min(oldest.get(group, time), time)
-    # Rows that are like each other beside each other compress best.
+    # Sorted rows compress best.
     order = sorted(groups, key=lambda g: (g[0], g[3], g[5], len(groups[g]), g[1], g[7]))
     cells = [sorted(groups[group]) for group in order]
     flat = np.array(list(itertools.chain(*cells)), np.int64).reshape(-1, 3)
@@ -102,12 +102,12 @@ _OF_CELLS = ("cells", "alternatives", "checks")
 
 
 def read(path: Path) -> list[Row]:
-    """The rows of an archive.
+    """Returns the rows of an archive.
 
     Raises:
         ImportError: pyarrow is not installed.
         OSError: the file cannot be read.
-        ValueError: it is no archive.
+        ValueError: it is not an archive.
     """
     pa = _pyarrow()
     try:
@@ -115,7 +115,8 @@ def read(path: Path) -> list[Row]:
             return _rows(pa.parquet.read_table(path))
     except (pa.ArrowException, KeyError, IndexError, TypeError) as error:
         raise ValueError(
-            f"{path} is no archive of results ({error}): take it from git, or delete it"
+            f"{path} is not an archive of results ({error}): restore it from git, "
+            "or delete it"
         ) from error
 
 
@@ -155,7 +156,7 @@ def _rows(table: Any) -> list[Row]:
             tensorflow=tensorflow,
         )
         for j in range(ends[i], ends[i + 1]):
-            # As `replace` would, in a quarter of the time.
+            # Four times as fast as `dataclasses.replace`.
             row = new(Row)
             fields = row.__dict__
             fields.update(first.__dict__)
@@ -167,7 +168,7 @@ def _rows(table: Any) -> list[Row]:
 
 
 class _Codes:
-    """A number for each variant with passes."""
+    """Assigns a number to each (variant, passes) pair."""
 
     def __init__(self, variants: list[str], names: list[str]) -> None:
         self._variants = variants
@@ -182,7 +183,7 @@ class _Codes:
         return number * len(self._variants) + self._variant_of[variant]
 
     def name(self, code: int) -> tuple[str, str]:
-        """The variant, and the passes."""
+        """Returns the variant and the passes of a number."""
         number, variant = divmod(code, len(self._variants))
         names = []
         while number:
@@ -192,7 +193,7 @@ class _Codes:
 
 
 def _outcome(row: Row) -> str:
-    """What is broken, skipped and indivisible; "" for nothing of it."""
+    """Violations, skips and indivisible passes as JSON; "" if there are none."""
     if not (row.violations or row.skipped or row.whole):
         return ""
     return json.dumps([row.violations, row.skipped, row.whole], separators=(",", ":"))

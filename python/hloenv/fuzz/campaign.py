@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many random episodes in child processes, and what they found."""
+"""Runs many random episodes in child processes and collects the violations."""
 
 from __future__ import annotations
 
@@ -15,30 +15,31 @@ from ..hlo.passes import Pipeline, pass_names
 from ..process.forkserver import TIMEOUT, Job, Outcome, Pool
 from ..rewrite.trace import Step
 from .cases import REAL_SHARE, Case, random_case
-from .episode import Broken, Checked, Decided, Skipped, Start, Tried, invariant_of
+from .episode import Broken, Checked, Decided, Skipped, Start, StepStarted, invariant_of
 from .reducer import Suspect, reduce, stage_of
 from .reproducers import Failure, save
 
-# What the child does itself; in all other stages XLA works on its own.
+# Stages that run hloenv's code; all other stages run XLA alone.
 _OURS = ("capture", "structure", "failing", "evaluate", "verify", "advance", "replay")
-# Stages that may take long without anything being wrong.
+# Stages in which a timeout is not a violation.
 _SLOW = ("evaluate", "verify", "expected", "native", "load")
-# How many times its limit a case may take that was late.
+# A case that timed out is repeated with this many times its limit.
 _TIMEOUT_FACTOR = 4
-# How many failures of one kind are reduced and saved; the others are counted.
+# Failures reduced and saved per kind; further ones are only counted.
 _MAX_OF_A_KIND = 2
-# And of one invariant, whatever the passes.
+# Likewise per invariant, over all passes.
 _MAX_OF_AN_INVARIANT = 12
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one case may use.
+    """Limits of one case.
 
     Attributes:
-        timeout_s: seconds; a case that was late gets four times as long once.
+        timeout_s: seconds; a case that timed out is repeated once with four times as
+            many.
         max_memory_bytes: None for no limit.
-        reduce_s: seconds for making one failure smaller.
+        reduce_s: seconds for reducing one failure.
     """
 
     timeout_s: float = 30.0
@@ -48,21 +49,21 @@ class Limits:
 
 @dataclass
 class Summary:
-    """What a campaign did.
+    """Statistics and failures of a campaign.
 
     Attributes:
-        cases: episodes that ended, however they did.
+        cases: episodes that ended, crashes included.
         seconds: wall-clock time.
-        steps: captures that were checked.
-        alternatives: found in them.
-        choices: likewise, the originals included.
-        checked: how often each invariant was checked.
-        broken: how often each invariant was broken.
-        skipped: checks that could not be made, by reason.
-        died: cases in which XLA crashed, by its last log lines; and timeouts.
-        opcodes: opcodes of the modules that the episodes began with.
-        passes: how often each pass was drawn.
-        failures: those that were saved.
+        steps: number of checked captures.
+        alternatives: number of alternatives in them.
+        choices: number of choices in them, the originals included.
+        checked: number of checks of each invariant.
+        broken: number of violations of each invariant.
+        skipped: number of checks that could not be made, by reason.
+        died: number of crashes by XLA's last log line, and of timeouts.
+        opcodes: opcode counts of the initial modules.
+        passes: number of times each pass was drawn.
+        failures: the saved failures.
     """
 
     cases: int = 0
@@ -96,7 +97,7 @@ class Summary:
         }
 
 
-# Checks a case, in a child.
+# Called in a child process for each case.
 _RUN_CASE = "hloenv.fuzz.episode:run_case"
 
 
@@ -104,12 +105,12 @@ class Campaign:
     """Runs cases until a budget is spent.
 
     Args:
-        seed: draws the cases; the same seed gives the same ones.
-        sources: real modules to take some of them from, see `matrix.load`.
-        read: makes one of them a source; they are one as they are by default.
-        real_share: of the cases that take one.
+        seed: determines the cases.
+        sources: real modules for a share of the cases, see `matrix.load`.
+        read: converts an element of `sources` to a source; the identity by default.
+        real_share: share of the cases that use a real module.
         names: passes to draw from; empty for all.
-        output: a folder for what breaks an invariant; None saves nothing.
+        output: a folder for failing cases; None saves nothing.
         limits: of a case.
         jobs: cases at the same time.
         nice: how much to lower the children's priority.
@@ -152,8 +153,8 @@ class Campaign:
         """Runs cases `first`, `first` + 1, ...
 
         Args:
-            cases: how many; None for as many as there is time for.
-            seconds: when to start no more.
+            cases: number of cases; None for no limit.
+            seconds: time after which no case is started.
             first: number of the first case.
             progress: called after each case.
         """
@@ -177,7 +178,7 @@ class Campaign:
                 progress(self.summary)
 
     def check(self, case: Case) -> Summary:
-        """Checks one case with its steps, and reduces nothing."""
+        """Checks one case with its steps, without reduction."""
         start = time.monotonic()
         with Pool(workers=1, nice=self.nice) as pool:
             self._submit(pool, case)
@@ -211,7 +212,7 @@ class Campaign:
             match event:
                 case Start(opcodes):
                     summary.opcodes.update(opcodes)
-                case Tried(step):
+                case StepStarted(step):
                     pipelines = [Pipeline.from_json(each) for each in step.passes]
                     summary.passes.update(pass_names(pipelines))
                 case Decided(_, num_alternatives, num_choices):
@@ -228,7 +229,7 @@ class Campaign:
 
     def _take(self, pool: Pool, case: Case, outcome: Outcome) -> None:
         if outcome.error == TIMEOUT and _is_ours(outcome):
-            # On a busy machine anything is late once.
+            # On a busy machine any case may time out once.
             outcome = pool.run(self._job(case, _TIMEOUT_FACTOR * self.limits.timeout_s))
         self._count(outcome)
         for each in violations_of(outcome):
@@ -244,7 +245,7 @@ class Campaign:
                 )
 
     def _keep(self, pool: Pool, case: Case, invariant: str, violation: str) -> None:
-        """Reduces a failure and saves it."""
+        """Reduces and saves a failure."""
         limits = self.limits
         failure = Failure(invariant, violation[:2000], case.seed, False)
         assert case.steps is not None
@@ -277,12 +278,12 @@ class Campaign:
 
 @dataclass(frozen=True)
 class Violation:
-    """What a case broke.
+    """A broken invariant of a case.
 
     Attributes:
         invariant: see `Failure`.
-        text: what the check said.
-        steps: of the episode up to the one that broke it.
+        text: message of the check.
+        steps: steps of the episode up to the failing one.
     """
 
     invariant: str
@@ -291,11 +292,11 @@ class Violation:
 
 
 def violations_of(outcome: Outcome) -> list[Violation]:
-    """What a case broke; a death counts where our own code was at work."""
+    """Violations of a case; a crash is one if hloenv's code was running."""
     found: list[Violation] = []
     steps: list[Step] = []
     for event in outcome.values:
-        if isinstance(event, Tried):
+        if isinstance(event, StepStarted):
             steps.append(event.step)
         elif isinstance(event, Decided):
             steps[-1] = replace(steps[-1], decisions=event.decisions)
@@ -317,7 +318,7 @@ def _is_ours(outcome: Outcome) -> bool:
 
 
 def _blamed(violation: Violation) -> str:
-    """Passes that a violation names, or else those of the last step."""
+    """Returns the passes named in a violation, else those of the last step."""
     if violation.invariant in ("invariant 1", "invariant 2"):
         return ""  # whatever was captured
     quoted = violation.text.split("'")[1:2]
@@ -330,7 +331,7 @@ def _blamed(violation: Violation) -> str:
 
 
 def _general(reason: str) -> str:
-    """A reason without the names of one module."""
+    """Removes the names of one module from a reason."""
     return re.sub(r"(?<!\w)'[^']*'", "'…'", reason)[:120]
 
 

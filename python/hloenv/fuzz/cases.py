@@ -23,8 +23,7 @@ from ..rewrite.alternatives import Alternatives
 from ..rewrite.trace import Step
 from .invariants import random_decisions
 
-# Options that change values or effects, which is what they are for. All invariants
-# about structure hold with them.
+# Options that change values or effects by design. The structural invariants still hold.
 _UNSAFE = {
     "algsimp": {
         "enable_fast_math",
@@ -34,8 +33,7 @@ _UNSAFE = {
     "dce": {"remove_cross_partition_collective_ops"},
     "general-simplify": {"unsafe"},
 }
-# Half of the passes are drawn from these, which rewrite most modules; the others find
-# something to do in few.
+# Half of the draws come from these passes, which change most modules.
 _BUSY = (
     *("algsimp", "cse", "call-inliner", "flatten-call-graph", "constant_folding"),
     *("dce", "fusion", "general-fusion", "general-layout", "general-simplify"),
@@ -52,13 +50,13 @@ MAX_STEPS = 4
 
 @dataclass(frozen=True)
 class Case:
-    """One episode.
+    """Specification of one episode.
 
     Attributes:
         source: "seed:N:SIZE", "wide:N:SIZE", a path, or HLO text; see `matrix.load`.
         variant: of `matrix.VARIANTS`, or a pass of XLA's pipeline to stop before.
-        seed: of inputs and of all that is drawn.
-        steps: what to do; None draws it.
+        seed: seed of inputs and all random draws.
+        steps: the steps to take; None draws them.
         names: the passes to draw from; empty for all.
     """
 
@@ -69,7 +67,7 @@ class Case:
     names: tuple[str, ...] = ()
 
 
-# Of the cases of a campaign that has real modules.
+# Share of cases on real modules, in a campaign that has any.
 REAL_SHARE = 0.35
 _REAL_VARIANTS = (
     *("raw", "raw", "raw", "inlined", "inlined", "flattened"),
@@ -85,14 +83,14 @@ def random_case(
     *,
     real_share: float = REAL_SHARE,
 ) -> Case:
-    """Case `number` of a campaign; the same in every process.
+    """Returns case `number` of a campaign; deterministic.
 
     Args:
         seed: of the campaign.
         number: from 0.
         sources: real modules.
-        names: the passes to draw from; empty for all.
-        real_share: of the cases that take one of `sources`.
+        names: passes to draw from; empty for all.
+        real_share: share of the cases that use one of `sources`.
     """
     key = f"{seed}:{number}"
     rng = random.Random(f"hloenv case {key}")
@@ -108,7 +106,7 @@ def random_case(
 
 
 def random_step(rng: random.Random, names: Sequence[str]) -> list[Pipeline]:
-    """Pipelines to capture jointly."""
+    """Draws pipelines to capture jointly."""
     count = rng.choices([1, 2, 3, 4, 5], weights=[4, 4, 3, 2, 1])[0]
     return [_pipeline(rng, names, number) for number in range(count)]
 
@@ -151,7 +149,7 @@ def _value(rng: random.Random, option: PassOption) -> OptionValue:
 
 @functools.cache
 def is_unsafe(pipeline: Pipeline) -> bool:
-    """Whether an option asks for other values or effects."""
+    """Whether an option allows other values or effects."""
     for each in pipeline.passes:
         if isinstance(each, Pipeline):
             if is_unsafe(each):
@@ -167,7 +165,7 @@ def is_unsafe(pipeline: Pipeline) -> bool:
 def draw_decisions(
     alternatives: Alternatives, rng: random.Random
 ) -> list[npt.NDArray[np.int64]]:
-    """A few decision vectors, each of another kind; any may be the episode's."""
+    """Draws a few decision vectors of different kinds; the first is the episode's."""
     vectors = [random_decisions(alternatives, rng) for _ in range(2)]
     few = random_decisions(alternatives, rng)
     few[[rng.random() < 0.8 for _ in few]] = 0

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which invariants are checked for which passes on which modules, and where.
+"""The cells of the invariant matrix: which checks, passes, modules and variants.
 
 A cell is one kind of check of one pass, or of two passes jointly, on one module at one
-variant: raw, or brought to a point of XLA's pipeline. Passes that change most are
-checked everywhere; the others on a seeded sample of the modules.
+variant: raw, or at a position in XLA's pipeline. Passes that change many modules are
+checked everywhere, other passes on a seeded sample of the modules.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from ..rewrite.env import at_place
 from ..search.spaces import SPACES
 from .subjects import Subject
 
-# Raw, and the points of XLA's pipeline where the passes of `bench.spaces` are decided.
+# Raw, and the positions in XLA's pipeline at which `bench.spaces` decides its passes.
 VARIANTS = ("raw", "simplification", "fusion", "copy-insertion")
 
-# In front of the first run of each pass itself.
+# The variant before the first run of the checked pass itself.
 OWN = "in front of it"
 
-# Beside the candidate passes: those that change most (docs/passes.md), and those of
-# loops, calls and conditionals.
+# Besides the candidate passes: passes that change most modules (docs/passes.md), and
+# passes on loops, calls and conditionals.
 _SIMPLIFIERS = (
     *("algsimp", "constant_folding", "cse", "gather_simplifier", "hlo normalization"),
     *("reshape-mover", "simplification", "simplify-while-loops", "tuple-simplifier"),
@@ -48,22 +48,22 @@ Cells = dict[str, list[str]]  # passes by variant
 
 @dataclass(frozen=True)
 class Extent:
-    """How much of one kind of check is wanted.
+    """The extent of one kind of check.
 
     Attributes:
         kind: "structure", "values", "compiled" or "default".
-        passes: all that are checked.
+        passes: all checked passes.
         busy: passes that are checked on `busy_modules` modules.
-        busy_modules: the cheapest so many; all if there are no more.
-        max_instructions: draw them among modules of at most so many instead; 0 takes
-            the cheapest.
-        other_modules: on how many of those every other pass is checked.
-        everywhere: whether busy passes are checked at every variant, or only where
-            XLA or a benchmark decides them, and for some modules at another.
-        num_first: at how many variants a busy pass is checked on every module before
-            any module has the rest.
-        pairs: joint captures of two busy passes, for each module and variant, and
-            once more where busy passes are checked everywhere.
+        busy_modules: number of modules for busy passes; the cheapest ones.
+        max_instructions: draw those modules at random among modules of at most this
+            size; 0 takes the cheapest.
+        other_modules: number of those modules on which every other pass is checked.
+        everywhere: whether busy passes are checked at every variant, or only where XLA
+            or a benchmark decides them, and at another variant for some modules.
+        num_first: number of variants at which a busy pass is checked on every module
+            before the remaining variants of any module.
+        pairs: number of joint captures of two busy passes for each module and variant;
+            one more where busy passes are checked everywhere.
     """
 
     kind: str
@@ -78,12 +78,12 @@ class Extent:
 
 
 def candidates() -> tuple[str, ...]:
-    """Hloenv's own passes, which propose each rewrite by itself."""
+    """Returns hloenv's candidate passes, which propose each rewrite separately."""
     return tuple(name for name in list_passes() if describe_pass(name).candidate)
 
 
 def default_extents() -> dict[str, Extent]:
-    """What is wanted of each kind of check."""
+    """Returns the default extent of each kind of check."""
     most = (*candidates(), *_CHANGE_MOST)
     values = (*candidates(), *_SIMPLIFIERS, "fusion")
     every = list_passes()
@@ -119,7 +119,7 @@ def _at_variants() -> dict[str, HloModule]:
 
 @functools.cache
 def variants_of(name: str) -> tuple[str, ...]:
-    """The variants in which a pass is allowed; elsewhere its results are wrong."""
+    """Returns the variants in which the results of a pass are correct."""
     found = []
     for variant, module in _at_variants().items():
         try:
@@ -132,7 +132,7 @@ def variants_of(name: str) -> tuple[str, ...]:
 
 @functools.cache
 def _points_of_xla() -> dict[str, str]:
-    """For each pass that XLA runs, the variant before its first run."""
+    """Maps each pass that XLA runs to the variant before its first run."""
     points: dict[str, str] = {}
     variant = "raw"
     for stage in list_stages(_at_variants()["raw"]):
@@ -147,13 +147,13 @@ def _points_of_xla() -> dict[str, str]:
 
 @functools.cache
 def run_by_xla() -> tuple[str, ...]:
-    """The registered passes that XLA's own pipeline runs."""
+    """Returns the registered passes that XLA's own pipeline runs."""
     return tuple(name for name in list_passes() if name in _points_of_xla())
 
 
 @functools.cache
 def home_of(name: str) -> str:
-    """The variant at which a pass is decided: by a benchmark, or by XLA."""
+    """Returns the variant at which a benchmark, or else XLA, decides a pass."""
     for space in SPACES.values():
         where = "raw"
         for stop in space.stops:
@@ -166,7 +166,7 @@ def home_of(name: str) -> str:
 
 
 class Plan:
-    """The cells that are wanted on a list of modules."""
+    """The wanted cells of a list of modules."""
 
     def __init__(
         self,
@@ -176,12 +176,12 @@ class Plan:
         passes: Sequence[str] = (),
         variants: Sequence[str] = (),
     ) -> None:
-        """Draws the samples, the same ones each time.
+        """Draws the samples, deterministically.
 
         Args:
             subjects: all modules.
-            extents: how much of each kind.
-            passes: only these, on as many modules as busy ones; empty for all.
+            extents: the extent of each kind of check.
+            passes: only these, on as many modules as busy passes; empty for all.
             variants: only these; empty for all.
         """
         self.extents = {each.kind: each for each in extents}
@@ -226,19 +226,19 @@ class Plan:
                 self._others[extent.kind, fingerprint].append(name)
 
     def subjects(self, kind: str) -> list[Subject]:
-        """The modules of one kind of check, those that take least first."""
+        """Returns the modules of one kind of check, the cheapest first."""
         return self._subjects[kind]
 
     def cells(
         self, kind: str, subject: Subject, *, is_first: bool | None = None
     ) -> Cells:
-        """The passes to check on a module, by variant.
+        """Returns the passes to check on a module, by variant.
 
         Args:
             kind: of check.
             subject: the module.
-            is_first: only what every module is to have before any has the rest, or
-                only the rest; None for both.
+            is_first: True for the cells checked on every module first, False for the
+                remaining cells, None for both.
         """
         extent = self.extents[kind]
         rng = random.Random(f"{kind} {subject.fingerprint}")
@@ -266,7 +266,7 @@ class Plan:
         return dict(found)
 
     def all_cells(self, kind: str) -> Iterator[tuple[Subject, str, str]]:
-        """(module, variant, passes) of everything that is wanted of one kind."""
+        """Yields (module, variant, passes) of every wanted cell of one kind."""
         for subject in self.subjects(kind):
             for variant, names in self.cells(kind, subject).items():
                 for name in names:
@@ -274,7 +274,7 @@ class Plan:
 
 
 def _places(extent: Extent, name: str, rng: random.Random) -> list[str]:
-    """Where a busy pass is checked on one module."""
+    """Draws the variants at which a busy pass is checked on one module."""
     if extent.kind == "default":
         return [OWN]
     home = home_of(name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far two lists of outputs are apart, and how much of that rounding explains."""
+"""Compares outputs of two modules with a tolerance for rounding."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from .._typing import Array
 
-# Relative tolerance by the output's element type; others have to be equal.
+# Relative tolerance by the output's element type; other types must be equal.
 _TOLERANCE = {
     "bf16": 4e-2,
     "f16": 4e-3,
@@ -21,19 +21,20 @@ _TOLERANCE = {
 }
 _SMALL_FLOAT_TOLERANCE = 0.25  # the 8- and 4-bit types
 
-# How many times as far as the original's outputs moved under perturbations an output
-# may be off. Where that allows the size of the output itself, nothing can be compared.
+# The tolerance of an output as a multiple of how far perturbations moved the
+# original's. A tolerance as large as the output itself means that it cannot be
+# compared.
 MARGIN = 16
 
 
 def tolerance_of(hlo_dtype: str) -> float:
-    """The relative tolerance of an element type; 0 where elements have to be equal."""
+    """Returns the relative tolerance of an element type; 0 requires equality."""
     is_small = hlo_dtype[:2] in ("f8", "f4")
     return _TOLERANCE.get(hlo_dtype, _SMALL_FLOAT_TOLERANCE * is_small)
 
 
 def nudged(arrays: Sequence[Array], seed: int) -> list[Array]:
-    """The arrays with each float moved by one ulp, up or down."""
+    """Returns the arrays with each float moved by one ulp, up or down."""
     rng = np.random.default_rng(seed)
     result = []
     for array in arrays:
@@ -49,7 +50,7 @@ def nudged(arrays: Sequence[Array], seed: int) -> list[Array]:
 
 
 def wide(array: Array) -> Array:
-    """As float64 or complex128; integers stay, since large ones would look equal."""
+    """Converts floats to float64 or complex128; large integers would lose digits."""
     if array.dtype.kind == "c":
         return array.astype(np.complex128)
     if array.dtype.kind in "biu":
@@ -70,37 +71,37 @@ def distance(a: Array, b: Array) -> Array:
 
 
 def worst(a: Array, b: Array) -> float:
-    """The largest distance of two elements; 0 where there are none."""
+    """The largest element-wise distance; 0 for empty arrays."""
     return float(distance(a, b).max(initial=0))
 
 
 def num_not_finite(arrays: Sequence[Array]) -> int:
-    """How many elements are NaN or infinite."""
+    """Counts elements that are NaN or infinite."""
     return sum(int((~np.isfinite(wide(array))).sum()) for array in arrays)
 
 
 def has_numbers(array: Array) -> bool:
-    """Whether there is something to compare: no elements, or a finite one."""
+    """Whether an array is empty or has a finite element."""
     return array.size == 0 or bool(np.isfinite(wide(array)).any())
 
 
 def num_partly_nan(arrays: Sequence[Array]) -> int:
-    """How many arrays hold NaN, and numbers too."""
+    """Counts arrays with both NaN and numbers."""
     return sum(has_numbers(a) and bool(np.isnan(wide(a)).any()) for a in arrays)
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a comparison of outputs found.
+    """The result of a comparison of outputs.
 
     Attributes:
-        lines: one for each output that is further off than rounding explains.
-        overflows: of `lines`, those of outputs that are not finite where the
-            original's are, which other roundings do not explain.
-        num_compared: outputs that were compared.
-        num_sensitive: outputs that differ, but that one ulp moves by their own size,
-            so that they say nothing.
-        num_nan: outputs of which the original gives no number at all.
+        lines: one for each output whose error exceeds its rounding tolerance.
+        overflows: those of `lines` on outputs that are not finite where the original's
+            are.
+        num_compared: number of compared outputs.
+        num_sensitive: number of outputs that differ, but that one ulp moves by their
+            own size.
+        num_nan: number of outputs without any finite element in the original.
     """
 
     lines: tuple[str, ...] = ()
@@ -111,7 +112,7 @@ class Verdict:
 
     @property
     def is_clear(self) -> bool:
-        """Whether all that could be compared is equal but for rounding."""
+        """Whether all compared outputs are equal within rounding."""
         return not self.lines and not self.num_sensitive
 
 
@@ -121,13 +122,13 @@ def compare(
     relative: Sequence[float],
     moved: Sequence[float],
 ) -> Verdict:
-    """Compares outputs with those of the original.
+    """Compares outputs of a decided module with those of the original.
 
     Args:
-        expected: of the original.
-        outputs: of another module on the same inputs.
-        relative: the tolerance of each output, as a share of its largest number.
-        moved: how far each of the original's outputs moves with the roundings.
+        expected: outputs of the original.
+        outputs: outputs of another module on the same inputs.
+        relative: the tolerance of each output, as a fraction of its largest element.
+        moved: how far perturbed roundings move each of the original's outputs.
     """
     lines: list[str] = []
     overflows: list[str] = []

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Invariant 4 in compiled form: what XLA's backend makes of decided modules.
+"""Invariant 4 in compiled form: decided modules compiled by XLA's backend.
 
-Original and decided module go through the rest of XLA's pipeline and its backend, and
-run on the same inputs. That finds what XLA's evaluator cannot: a rewrite that is right
-and that the backend or a later pass gets wrong. The process that does this may end.
+The original and the decided module go through the rest of XLA's pipeline and its
+backend, and run on the same inputs. This finds correct rewrites that a later pass or
+the backend miscompiles, which XLA's evaluator cannot find. XLA may crash the process.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NUM_PERTURBATIONS = 4
 
 
 class CompiledExpected:
-    """A compiled module, its outputs on seeded inputs, and how far rounding moves them.
+    """A compiled module, its outputs on seeded inputs, and their rounding tolerances.
 
     Attributes:
         example: the inputs and the outputs.
@@ -52,9 +52,9 @@ class CompiledExpected:
         """Compiles and runs the module.
 
         Args:
-            module: the original, where it is decided.
-            seed: of its inputs.
-            ranges: of its integer inputs, see `find_example`.
+            module: the original, at the position where it is decided.
+            seed: seed of its inputs.
+            ranges: ranges of its integer inputs, see `find_example`.
             isolate: whether it is compiled in a child process first, see `compile`.
 
         Raises:
@@ -71,7 +71,7 @@ class CompiledExpected:
         self._executable = _compiled(module, isolate=isolate)
         note("expected run")
         self.example = find_example(module, self._run, seed, ranges)
-        # By identity: passes often give the same module.
+        # Keyed by identity: passes often return the same module.
         self._compared: dict[str, OutputComparison] = {}
         self._moved = [
             self._run(perturbed(self.example.inputs, seed=each))
@@ -83,7 +83,7 @@ class CompiledExpected:
 
     @property
     def num_nan_outputs(self) -> int:
-        """Outputs without any finite number."""
+        """Number of outputs without any finite element."""
         return sum(not has_numbers(output) for output in self.example.outputs)
 
     def compare(self, decided: HloModule) -> OutputComparison:
@@ -109,7 +109,7 @@ class CompiledExpected:
         )
 
     def compare_in_float64(self, decided: HloModule) -> OutputComparison | None:
-        """The same with both upcast; None where that cannot be done."""
+        """Compares both modules upcast to float64; None if they cannot be upcast."""
         if self._in_float64 is None:
             return None
         inputs, outputs, moved = self._in_float64
@@ -123,7 +123,7 @@ class CompiledExpected:
 
     @functools.cached_property
     def _in_float64(self) -> tuple[list[Any], list[Any], list[list[Any]]] | None:
-        """Inputs, outputs, and outputs where inputs are one ulp of their type off."""
+        """Returns inputs, outputs, and outputs on inputs moved by one ulp."""
         note("expected in float64")
         try:
             module = upcast_to_float64(self._module)
@@ -132,7 +132,7 @@ class CompiledExpected:
             return None
         inputs = upcast_inputs(module, self.example.inputs)
         moved = upcast_inputs(module, perturbed(self.example.inputs))
-        # compare_outputs allows ten times this.
+        # compare_outputs multiplies this by ten.
         outputs: list[Any] = list(executable(*inputs))
         near: list[Any] = [
             want + (got - want) / 10 if want.dtype.kind in "fc" else got
@@ -188,7 +188,7 @@ def check_compiled(
 def _second_look(
     expected: CompiledExpected, decided: HloModule, first: OutputComparison
 ) -> OutputComparison:
-    """In float64, unless the decided module gives no number where the original does."""
+    """Compares in float64, unless only the decided module lost all numbers."""
     note(f"compile in float64 {decided.name}")
     if not np.isfinite(first.error):
         return first

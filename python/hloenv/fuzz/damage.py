@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small changes that make a module wrong, and sometimes only another one."""
+"""Small random changes of a module that make most modules invalid."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 import re
 from collections.abc import Callable, Sequence
 
-# Where things break: bounds of integers, signs, sizes that do not fit.
+# Edge cases: bounds of integers, signs, sizes that do not fit.
 _NUMBERS = (
     *(-(2**63), -(2**31), -3, -2, -1, 0, 1, 2, 3, 4, 5, 7, 8, 16, 63, 64, 65, 255),
     *(1000, 65536, 2**31 - 1, 2**31, 2**32, 2**40, 2**62, 2**63 - 1, 2**63, 10**20),
@@ -166,7 +166,7 @@ def _nest(text: bytes, rng: random.Random) -> bytes:
 
 
 def _change_everywhere(text: bytes, rng: random.Random) -> bytes:
-    """A size, or a type, wherever it occurs: often another valid module."""
+    """Replaces all occurrences of a size or type; the module often stays valid."""
     if rng.random() < 0.3:
         types = sorted(set(_TYPE.findall(text)))
         if not types:
@@ -205,7 +205,7 @@ _ALIKE = tuple(
 
 
 def _change_alike(text: bytes, rng: random.Random) -> bytes:
-    """An operation for one of as many operands."""
+    """Replaces an opcode by one with the same number of operands."""
 
     def by(old: bytes) -> bytes:
         groups = [group for group in _ALIKE if old.decode() in group]
@@ -218,7 +218,7 @@ _WINDOW = re.compile(rb"(?<=window=\{)size=[\dx]+[^{}]*")
 
 
 def _change_window(text: bytes, rng: random.Random) -> bytes:
-    """Paddings that may take more than there is, and dilations."""
+    """Changes padding, possibly beyond the operand's size, and dilation."""
 
     def by(old: bytes) -> bytes:
         size, *others = old.split(b" ")
@@ -263,13 +263,13 @@ _TEXT: tuple[tuple[Callable[[bytes, random.Random], bytes], int], ...] = (
 
 
 def damage_text(text: bytes, corpus: Sequence[bytes], rng: random.Random) -> bytes:
-    """HLO text with one change; sometimes a line of another module."""
+    """Returns HLO text with one change, sometimes a line of another module."""
     if rng.random() < 0.03:
         other = rng.choice(corpus[: len(corpus) // 4 + 1]).split(b"\n")
         lines = text.split(b"\n")
         lines.insert(rng.randrange(len(lines) + 1), rng.choice(other))
         return b"\n".join(lines)
-    # Of texts without windows, the mutants stay what they were.
+    # The mutants of texts without windows do not depend on `_change_window`.
     if b"window={" in text and rng.random() < 0.2:
         return _change_window(text, rng)
     functions, weights = zip(*_TEXT, strict=True)
@@ -309,7 +309,7 @@ def _fields(data: bytes) -> list[_Field]:
     """The fields of a message.
 
     Raises:
-        ValueError: this is none.
+        ValueError: `data` is not a message.
     """
     fields = []
     at = 0
@@ -356,7 +356,7 @@ def _random_number(rng: random.Random) -> bytes:
 
 
 def _change_value(data: bytes, field: _Field, rng: random.Random) -> bytes:
-    """Changes one field, or what is in it."""
+    """Changes a field or its content."""
     tag, begin, payload, end = field
     head = _varint(tag)
     if tag & 7 == 0:
@@ -381,7 +381,7 @@ def _damage_message(data: bytes, rng: random.Random) -> bytes:
         fields = []
     if not fields:  # a string, packed numbers, or nothing
         return _change_bytes(data, rng) if data else _random_number(rng)
-    # Most of what can be wrong is deep inside.
+    # Most damage is inside nested messages.
     if rng.random() < 0.2:
         return _change_fields(data, fields, rng)
     sizes = [end - begin for _, begin, _, end in fields]
@@ -390,7 +390,7 @@ def _damage_message(data: bytes, rng: random.Random) -> bytes:
 
 
 def damage_proto(data: bytes, corpus: Sequence[bytes], rng: random.Random) -> bytes:
-    """A serialized module with one change: of a field, sometimes of any byte."""
+    """Returns a serialized module with one changed field or byte."""
     del corpus
     if rng.random() < 0.1:
         return _change_bytes(data, rng)

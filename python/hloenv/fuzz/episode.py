@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One episode, checked step by step; runs in a child process.
+"""Runs and checks one episode in a child process.
 
-Every step is yielded before it runs, and each check is noted, so that the parent can
+Each step is yielded before it runs, and each check is noted, so that the parent can
 report the cause of a crash.
 """
 
@@ -28,7 +28,7 @@ from .invariants import StructureChecker
 from .matrix import load
 from .values import check_decisions, is_stateful
 
-# XLA's evaluator is slow, and so is each choice beside its original.
+# Instructions of a module that XLA's evaluator checks; larger ones take too long.
 _MAX_EVALUATED = 600
 _INPUT_SEED = 0
 
@@ -37,21 +37,21 @@ Vectors = list[npt.NDArray[np.int64]]
 
 @dataclass(frozen=True)
 class Start:
-    """The episode begins on this module."""
+    """The initial module of the episode."""
 
     opcodes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Tried:
-    """A step that is about to be checked; its decisions come with `Decided`."""
+class StepStarted:
+    """A step before its checks; `Decided` follows with its decisions."""
 
     step: Step
 
 
 @dataclass(frozen=True)
 class Decided:
-    """The decisions that the step takes, and what the capture held."""
+    """The decisions of the step, and the sizes of its capture."""
 
     decisions: tuple[int, ...]
     num_alternatives: int
@@ -60,7 +60,7 @@ class Decided:
 
 @dataclass(frozen=True)
 class Broken:
-    """An invariant does not hold at the last step."""
+    """An invariant does not hold at the current step."""
 
     violation: str
 
@@ -74,16 +74,16 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Checked:
-    """Invariants that were checked at the last step."""
+    """Invariants that were checked at the current step."""
 
     invariants: tuple[str, ...]
 
 
-Event = Start | Tried | Decided | Broken | Skipped | Checked
+Event = Start | StepStarted | Decided | Broken | Skipped | Checked
 
 
 def run_case(case: Case) -> Iterator[Event]:
-    """Draws or repeats an episode; see the events."""
+    """Draws or replays an episode and yields its events."""
     note("load")
     try:
         module = load(case.source, case.variant)
@@ -95,7 +95,7 @@ def run_case(case: Case) -> Iterator[Event]:
     env = HloEnv(module)
     steps = _drawn(case, rng) if case.steps is None else iter(case.steps)
     for step in steps:
-        yield Tried(step)
+        yield StepStarted(step)
         pipelines = [Pipeline.from_json(each) for each in step.passes]
         given = None if case.steps is None else step.decisions
         try:
@@ -131,7 +131,7 @@ def _check_replay(env: HloEnv, module: HloModule) -> Event:
 
 
 def _follow(env: HloEnv, step: Step) -> None:
-    """Takes one step; one that fails changes nothing."""
+    """Takes one step; a failing step changes nothing."""
     pipelines = [Pipeline.from_json(each) for each in step.passes]
     with contextlib.suppress(errors.PositionError):
         if step.kind == "run":
@@ -155,7 +155,7 @@ def _check_step(
     given: Sequence[int] | None,
     rng: random.Random,
 ) -> Generator[Event, None, bool]:
-    """Checks a capture and takes its decisions; returns whether one can go on."""
+    """Checks a capture and takes its decisions; returns whether to continue."""
     drawn: list[Vectors] = []
 
     def draw(alternatives: Alternatives, rng: random.Random) -> Vectors:
@@ -169,7 +169,7 @@ def _check_step(
     report = checker.check(pipelines)
     alternatives = checker.alternatives
     if alternatives is not None:
-        # What the checks draw comes from their own seed; the first is the episode's.
+        # The first drawn vector is the episode's; the checks have their own seed.
         decisions = drawn[0][0] if drawn else alternatives.reject_all()
         yield Decided(
             tuple(decisions.tolist()),
@@ -190,7 +190,7 @@ def _check_step(
         env.apply_alternatives(decisions)
     except errors.HloEnvError as error:
         yield Broken(
-            f"invariant 4: the environment refuses {decisions.tolist()}: {error}"
+            f"invariant 4: the environment rejects {decisions.tolist()}: {error}"
         )
         return False
     return True
@@ -232,7 +232,7 @@ def _check_values(
 
 
 def text_before(case: Case, number: int) -> str:
-    """The module that step `number` of a case with steps is taken on."""
+    """Returns the text of the module before step `number` of a case."""
     env = HloEnv(load(case.source, case.variant))
     assert case.steps is not None
     for step in case.steps[:number]:
@@ -241,7 +241,7 @@ def text_before(case: Case, number: int) -> str:
 
 
 def invariant_of(violation: str) -> str:
-    """The invariant that a violation names: "invariant 3", "honesty", "relevant"..."""
+    """Returns the invariant named in a violation: "invariant 3", "honesty", ..."""
     return violation.partition(":")[0]
 
 

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inputs on which the outputs of a module mean something.
+"""Finds inputs for which the outputs of a module are finite.
 
-A program that takes the square root of an input gives NaN on half of the normal
-distribution, and two programs that both give NaN agree whatever they compute. So
-inputs of several kinds are tried, and the first whose outputs are all finite, or else
-the one with the fewest NaN, is taken. Integers that index something are in range
-either way (`hloenv.random_inputs`).
+NaN outputs compare equal whatever was computed, and normal inputs give many: a square
+root gives NaN on half of them. Inputs of several kinds are drawn; the first with finite
+outputs, or else the one with the fewest NaN, is used. Integer indices are always in
+range (`hloenv.random_inputs`).
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Run = Callable[[Sequence[Array]], list[Array]]
 # (index of the input, low, high), both included.
 Range = tuple[int, int, int]
 
-# Makes floats out of normal ones, given a generator for what else is drawn.
+# Maps normally distributed floats to those of a kind.
 _Kind = Callable[[Array, np.random.Generator], Array]
 
 
@@ -34,7 +33,7 @@ def _normal(array: Array, _: np.random.Generator) -> Array:
 
 
 def _some_positive(array: Array, rng: np.random.Generator) -> Array:
-    """Every second input is positive, as a variance beside its mean."""
+    """Makes every second input positive, as for pairs of mean and variance."""
     return _positive(array, rng) if rng.random() < 0.5 else array
 
 
@@ -50,8 +49,8 @@ def _small(array: Array, _: np.random.Generator) -> Array:
     return np.asarray(array * np.asarray(0.0625, array.dtype))
 
 
-# In the order in which they are tried. What is only right for positive numbers is not
-# found on positive ones alone, so those come late.
+# In the order of evaluation. Positive inputs come late: they hide rewrites that are
+# only correct for positive numbers.
 KINDS: dict[str, _Kind] = {
     "normal": _normal,
     "small": _small,
@@ -64,7 +63,7 @@ KINDS: dict[str, _Kind] = {
 
 @dataclass(frozen=True)
 class Example:
-    """Inputs of a module and its outputs for them.
+    """Inputs of a module and its outputs on them.
 
     Attributes:
         kind: of `KINDS`.
@@ -82,12 +81,12 @@ class Example:
 def draw(
     module: HloModule, kind: str, seed: int, ranges: Sequence[Range] = ()
 ) -> list[Array]:
-    """Seeded inputs of one kind.
+    """Draws seeded inputs of one kind.
 
     Args:
-        module: what takes them.
+        module: the module that takes them.
         kind: of `KINDS`.
-        seed: draws them.
+        seed: seed of the inputs.
         ranges: of integer inputs whose values matter.
     """
     inputs: list[Any] = random_inputs(module, seed=seed)
@@ -108,12 +107,12 @@ def draw(
 def find_example(
     module: HloModule, run: Run, seed: int, ranges: Sequence[Range] = ()
 ) -> Example:
-    """The first example without NaN or infinity, or the one with the fewest.
+    """Returns the first example without NaN or infinity, or the one with the fewest.
 
     Args:
-        module: what takes the inputs.
-        run: gives the outputs of the module.
-        seed: draws the inputs.
+        module: the module that takes the inputs.
+        run: returns the outputs of the module.
+        seed: seed of the inputs.
         ranges: of integer inputs whose values matter.
     """
     best: Example | None = None

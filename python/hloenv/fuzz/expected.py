@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a module computes on seeded inputs, and how much of a difference is rounding.
+"""Outputs of the original module on seeded inputs, and their rounding tolerances.
 
-The original runs again with every rounding off by one unit in the last place; and in
-float64, where two programs that are equal but for rounding agree far better.
+Tolerances come from runs of the original with every rounding perturbed by one ulp, and
+from runs in float64, where equivalent programs agree far better.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from ..runtime.upcast import upcast_inputs, upcast_to_float64
 from .comparison import MARGIN, Verdict, compare, nudged, tolerance_of, worst
 from .examples import Example, Range, find_example
 
-# How often all roundings of a module are perturbed by one unit in the last place:
-# always, and again where an output differs by more than those few runs did.
+# Number of runs with all roundings perturbed by one ulp: always, and when an output
+# differs by more than the few runs explain.
 FEW_RUNS = 2
 MANY_RUNS = 16
 
-# In float64 two programs that are equal but for rounding agree to some 1e-14, except
-# that constants which a pass folded are still rounded as the module's type is.
+# Equivalent programs agree to about 1e-14 in float64, except that constants folded by a
+# pass keep the rounding of the module's type.
 FLOAT64_TOLERANCE = 1e-6
 
 
 class Expected:
-    """Outputs of a module on seeded inputs, and how much of a difference is rounding.
+    """Outputs of a module on seeded inputs, and their rounding tolerances.
 
     Attributes:
-        inputs: of the module; of several kinds those that give the fewest NaN.
+        inputs: of the module; of the kind that gives the fewest NaN.
         outputs: for them.
-        example: both, and what else is known of them.
+        example: inputs and outputs with their kind.
     """
 
     def __init__(
@@ -45,11 +45,11 @@ class Expected:
 
         Args:
             module: the original.
-            seed: of its inputs.
-            ranges: of its integer inputs, see `find_example`.
+            seed: seed of its inputs.
+            ranges: ranges of its integer inputs, see `find_example`.
 
         Raises:
-            ExecuteError: the evaluator does not know an instruction.
+            ExecuteError: the evaluator does not support an instruction.
         """
         if any(spec.hlo_dtype == "token" for spec in module.input_specs()):
             raise errors.ExecuteError("the module takes a token")
@@ -65,7 +65,7 @@ class Expected:
         self._perturb(FEW_RUNS)
 
     def compare(self, outputs: Sequence[Array]) -> Verdict:
-        """Compares what another module gave on the same inputs."""
+        """Compares the outputs of another module on the same inputs."""
         verdict = compare(self.outputs, outputs, self._relative, self._moved)
         if verdict.is_clear or self._num_runs == MANY_RUNS:
             return verdict
@@ -82,7 +82,7 @@ class Expected:
 
     @functools.cached_property
     def in_float64(self) -> ExpectedInFloat64 | None:
-        """The same in float64; None where the module cannot be upcast."""
+        """Returns the outputs in float64; None if the module cannot be upcast."""
         note("expected in float64")
         try:
             return ExpectedInFloat64(self._module, self.inputs)
@@ -91,11 +91,10 @@ class Expected:
 
 
 class ExpectedInFloat64:
-    """Outputs of a module that is computed in float64.
+    """Outputs of a module upcast to float64.
 
-    Rounding no longer explains anything there, except that constants which a pass has
-    folded are rounded as before: the tolerance is how far one unit in the last place
-    of the original inputs, which is as much, moves the outputs.
+    The remaining difference is the rounding of constants that a pass folded. It is
+    bounded by moving the inputs by one ulp of their original type.
     """
 
     def __init__(self, module: HloModule, inputs: Sequence[Array]) -> None:
@@ -103,11 +102,11 @@ class ExpectedInFloat64:
 
         Args:
             module: the original.
-            inputs: of it, in its own types.
+            inputs: its inputs, in its own types.
 
         Raises:
             ArgumentError: it cannot be upcast.
-            ExecuteError: the evaluator does not know an instruction.
+            ExecuteError: the evaluator does not support an instruction.
         """
         original = upcast_to_float64(module)
         self._inputs = upcast_inputs(original, inputs)
@@ -123,11 +122,11 @@ class ExpectedInFloat64:
                 self._moved[i] = max(self._moved[i], worst(a, b) / MARGIN)
 
     def compare(self, decided: HloModule) -> Verdict:
-        """Upcasts a decided module too, and compares its outputs.
+        """Upcasts a decided module and compares its outputs.
 
         Raises:
             ArgumentError: it cannot be upcast.
-            ExecuteError: the evaluator does not know an instruction.
+            ExecuteError: the evaluator does not support an instruction.
         """
         outputs = interpret(upcast_to_float64(decided), *self._inputs)
         return compare(self._outputs, outputs, self._relative, self._moved)

@@ -24,22 +24,20 @@ from ..hlo.passes import (
 from ..process.forkserver import note
 from ..rewrite.alternatives import Alternatives, capture
 
-# Opcodes that happen even if nothing reads them.
+# Opcodes with side effects.
 _EFFECTS = ("rng", "infeed", "outfeed", "send", "recv", "all-reduce")
 _EFFECTFUL_CALL = "custom_call_has_side_effect=true"
 
-# Passes that say that they changed nothing although they gave each all-reduce its
-# own copy of a shared reducer.
+# Passes that report no change although they copied a reducer shared by all-reduces.
 _UNTRUE_PASSES = (
     "bf16-mixed-precision-removal",
     "float-normalization-",
-    # Pipelines that hold passes which do not say so.
+    # Pipelines with passes that wrongly report no change.
     "post_scatter_expansion_simplification",
     "simplification",
 )
 
-# Passes that draw fresh random seeds each time they run: two runs give different
-# constants, so nothing that compares two runs can hold.
+# Passes that draw new random seeds in each run, so that two runs cannot be compared.
 _UNREPEATABLE_PASSES = {"rng-expander"}
 
 Vectors = list[npt.NDArray[np.int64]]
@@ -48,15 +46,15 @@ Draw = Callable[[Alternatives, random.Random], Vectors]
 
 @dataclass(frozen=True)
 class Report:
-    """What one check of one capture found.
+    """The result of one check of one capture.
 
     Attributes:
         passes: names joined by ",".
         num_alternatives: of the capture.
         violations: "invariant N: ..." each; empty when all is well.
-        skipped: one reason for each check that was not made.
-        num_checks: how many comparisons were made.
-        whole: passes that are indivisible here, with the reason.
+        skipped: a reason for each check that was not made.
+        num_checks: number of comparisons.
+        whole: indivisible passes of the capture, with the reason.
     """
 
     passes: str
@@ -68,13 +66,13 @@ class Report:
 
 
 def parse(passes: str) -> list[Pipeline]:
-    """Names joined by ",", as pipelines."""
+    """Returns pipelines of names joined by ","."""
     return [as_pipeline(name) for name in passes.split(",")]
 
 
 @functools.cache
 def is_candidate(pipeline: Pipeline) -> bool:
-    """Whether it only proposes, so that it has no native run to compare with."""
+    """Whether all passes are candidate passes, which have no native run."""
     (first, *others) = pipeline.passes
     return (
         not others and isinstance(first, Pass) and describe_pass(first.name).candidate
@@ -93,12 +91,12 @@ def _draw_two(alternatives: Alternatives, rng: random.Random) -> Vectors:
 
 
 class StructureChecker:
-    """Checks captures of one module; runs each pipeline natively once.
+    """Checks captures of one module.
 
     Args:
-        module: what is captured.
+        module: the module to capture.
         seed: of random decisions.
-        draw: gives the decisions to try on a capture; two random vectors by default.
+        draw: draws the decisions to check on a capture; two random vectors by default.
     """
 
     def __init__(
@@ -114,7 +112,7 @@ class StructureChecker:
         self._has_round_trip: bool | None = None
 
     def native(self, pipeline: Pipeline) -> tuple[HloModule, bool]:
-        """The module after a native run, and whether that said it changed it."""
+        """Returns the module after a native run, and whether it reported a change."""
         if pipeline not in self.natives:
             note(f"native {pipeline.name}")
             run = run_passes(self.module, pipeline)
@@ -122,7 +120,7 @@ class StructureChecker:
         return self.natives[pipeline]
 
     def _breaks(self, pipeline: Pipeline) -> bool:
-        """Whether XLA's own run makes an invalid module of a valid one."""
+        """Whether a native run makes a valid module invalid."""
         try:
             self.native(pipeline)[0].verify()
         except errors.InvalidModuleError:
@@ -130,7 +128,7 @@ class StructureChecker:
         return False
 
     def check(self, pipelines: Sequence[Pipeline]) -> Report:
-        """Captures the pipelines jointly; keeps the capture as `alternatives`."""
+        """Captures the pipelines jointly into `alternatives` and checks the capture."""
         passes = ",".join(each.name for each in pipelines)
         self.alternatives = None
         try:
@@ -143,8 +141,8 @@ class StructureChecker:
         try:
             alternatives = capture(self.module, pipelines)
         except errors.PassError as error:
-            # What every pass that could run natively did has to work in a capture,
-            # unless it leaves an invalid module there too.
+            # A pass that runs natively must be capturable, unless it leaves an invalid
+            # module there too.
             natives = [each for each in pipelines if not is_candidate(each)]
             if natives and not any(map(self._breaks, natives)):
                 return Report(passes, 0, (f"the capture fails: {error}",))
@@ -175,7 +173,7 @@ class StructureChecker:
     def _check_failing(
         self, pipelines: Sequence[Pipeline], passes: str, reason: str
     ) -> Report:
-        """A pass that fails natively has to fail the same way in a capture."""
+        """A pass that fails natively must fail the same way in a capture."""
         note(f"failing capture {passes}")
         try:
             capture(self.module, pipelines)
@@ -195,8 +193,8 @@ class StructureChecker:
         again = capture(self.module, pipelines)
         if again.num_choices.tolist() != alternatives.num_choices.tolist():
             yield "invariant 6: a second capture has other choices"
-        # Some of XLA's passes name what they make after one of several equal values,
-        # and which one that is depends on addresses: the text may differ, no more.
+        # Some XLA passes name an instruction after one of several equal values,
+        # selected by address, so the texts may differ in names.
         elif again.module.fingerprint() != alternatives.module.fingerprint():
             yield "invariant 6: a second capture has another alternative graph"
 
@@ -206,7 +204,7 @@ class StructureChecker:
         rejected = alternatives.apply(alternatives.reject_all())
         if rejected.fingerprint() != self.fingerprint:
             yield "invariant 2: rejecting everything gives another module"
-            return  # nor could invariant 3 hold
+            return  # invariant 3 cannot hold either
         for each in pipelines:
             if is_candidate(each):
                 continue
@@ -214,8 +212,7 @@ class StructureChecker:
             native, _ = self.native(each)
             if not _UNREPEATABLE_PASSES.isdisjoint(pass_names([each])):
                 continue
-            # Applied, they give what the pass left; that also has to follow from the
-            # alternatives.
+            # The result must also follow from the alternatives.
             rebuilt = HloModule._wrap(
                 alternatives._capture.apply(decisions, rebuild=True)
             )
@@ -238,12 +235,12 @@ class StructureChecker:
                 continue
             name = each.name
             if not changed and native.fingerprint() != self.fingerprint:
-                yield f"honesty: {name!r} says that it changed nothing, but it did"
+                yield f"honesty: {name!r} reports no change, but changed the module"
             if not changed and alternatives.decisions_for(name).any():
-                yield f"honesty: {name!r} changed nothing, but it has choices"
+                yield f"honesty: {name!r} reports no change, but has choices"
 
     def _check_module_text(self) -> Iterator[str]:
-        """The module's own round trip, which is made once."""
+        """Checks the round trip of the module itself, once."""
         if self._has_round_trip is None:
             again = HloModule.from_text(self.text)
             self._has_round_trip = again.fingerprint() == self.fingerprint
@@ -257,8 +254,8 @@ class StructureChecker:
         again = HloModule.from_text(graph.to_text())
         if again.fingerprint() != graph.fingerprint():
             yield "invariant 7: the graph's text gives another graph"
-        if (error := _refusal(graph)) and self._natives_are_valid(pipelines):
-            yield f"invariant 7: the verifier refuses the graph: {error}"
+        if (error := _verifier_error(graph)) and self._natives_are_valid(pipelines):
+            yield f"invariant 7: the verifier rejects the graph: {error}"
         if int(alternatives.num_choices.min()) < 2:
             yield "an alternative has no choice beside the original"
 
@@ -269,10 +266,10 @@ class StructureChecker:
         allowed = self._allowed_effects(alternatives, pipelines)
         for decisions in self.draw(alternatives, rng):
             decided = alternatives.apply(decisions)
-            if error := _refusal(decided):
+            if error := _verifier_error(decided):
                 if self._natives_are_valid(pipelines):
                     yield (
-                        f"invariant 4: the verifier refuses {decisions.tolist()}: "
+                        f"invariant 4: the verifier rejects {decisions.tolist()}: "
                         f"{error}"
                     )
                 continue
@@ -286,17 +283,17 @@ class StructureChecker:
             yield from self._check_relevant(alternatives, decisions, decided, rng)
 
     def _natives_are_valid(self, pipelines: Sequence[Pipeline]) -> bool:
-        """Whether what XLA's own passes leave behind passes its verifier."""
+        """Whether the modules after native runs pass XLA's verifier."""
         natives = [self.native(each)[0] for each in pipelines if not is_candidate(each)]
-        return not any(map(_refusal, natives))
+        return not any(map(_verifier_error, natives))
 
     def _allowed_effects(
         self, alternatives: Alternatives, pipelines: Sequence[Pipeline]
     ) -> dict[str, set[int]]:
-        """How often each effect that none of the passes adds or removes may happen."""
+        """Returns the allowed counts of each effect that no native run changes."""
         natives = [self.native(each)[0] for each in pipelines if not is_candidate(each)]
         counts = _merged(map(_effects, [self.module, *natives]))
-        # Effects that nothing reaches may go whatever is decided.
+        # Unreachable effects may be removed by any decision.
         kept = _effects(alternatives.apply(alternatives.reject_all()))
         return {
             what: found | {kept[what]}
@@ -311,7 +308,7 @@ class StructureChecker:
         decided: HloModule,
         rng: random.Random,
     ) -> Iterator[str]:
-        """Another choice at an irrelevant alternative gives the same module."""
+        """Checks that choices at irrelevant alternatives do not change the module."""
         relevant = alternatives.relevant(decisions)
         irrelevant = np.flatnonzero(~relevant)
         if not len(irrelevant):
@@ -321,13 +318,13 @@ class StructureChecker:
             other[position] = rng.randrange(int(alternatives.num_choices[position]))
         if alternatives.apply(other).fingerprint() != decided.fingerprint():
             yield (
-                f"relevant: {irrelevant.tolist()} of {decisions.tolist()} are said not "
-                f"to matter, but {other.tolist()} gives another module"
+                f"relevant: {irrelevant.tolist()} of {decisions.tolist()} are said to "
+                f"be irrelevant, but {other.tolist()} gives another module"
             )
 
 
-def _refusal(module: HloModule) -> str:
-    """What the verifier has against a module, or ""."""
+def _verifier_error(module: HloModule) -> str:
+    """Returns the verifier's error for a module, or ""."""
     try:
         module.verify()
     except errors.InvalidModuleError as error:
@@ -343,7 +340,7 @@ def _check_effects(decided: HloModule, allowed: dict[str, set[int]]) -> Iterator
 
 
 def _effects(module: HloModule) -> dict[str, int]:
-    """How often each kind of effect stands in a module."""
+    """Counts the instructions of each kind of effect."""
     counts = module.opcode_counts()
     effects = {opcode: counts.get(opcode, 0) for opcode in _EFFECTS}
     if "custom-call" in counts:
@@ -352,7 +349,7 @@ def _effects(module: HloModule) -> dict[str, int]:
 
 
 def _merged(counts: Iterable[dict[str, int]]) -> dict[str, set[int]]:
-    """All the values of each key."""
+    """Collects the values of each key."""
     merged: dict[str, set[int]] = {}
     for each in counts:
         for what, count in each.items():
@@ -361,7 +358,7 @@ def _merged(counts: Iterable[dict[str, int]]) -> dict[str, set[int]]:
 
 
 def _difference(a: HloModule, b: HloModule) -> str:
-    """Opcode counts in which two modules differ."""
+    """Describes the opcode counts in which two modules differ."""
     left, right = a.opcode_counts(), b.opcode_counts()
     return (
         ", ".join(

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The invariants on one module for many passes: what child processes run.
+"""Checks the invariants on one module for many passes; runs in child processes.
 
-Arguments and results are plain values. Passes are given as names; several joined by
-"," are captured jointly.
+Arguments and results are plain values. Pass names joined by "," are captured jointly.
 """
 
 from __future__ import annotations
@@ -28,8 +27,9 @@ from .generator.module import random_module
 from .invariants import Report, StructureChecker, parse, random_decisions
 from .values import check_capture, check_decisions, draw_vectors, is_stateful
 
-# How a module is prepared before it is captured. JAX hides most work in calls. Any
-# other variant is a pass of XLA's pipeline, in front of which the module is captured.
+# The passes that prepare a module for a capture; JAX puts most instructions in calls.
+# Any other variant is a pass of XLA's pipeline: the module is captured before that
+# pass.
 VARIANTS: dict[str, tuple[str, ...]] = {
     "raw": (),
     "inlined": ("call-inliner", "dce"),
@@ -38,17 +38,17 @@ VARIANTS: dict[str, tuple[str, ...]] = {
 
 
 def all_passes() -> list[str]:
-    """Names of every registered pass."""
+    """Returns the names of all registered passes."""
     return list(list_passes())
 
 
 def load(source: str, variant: str = "raw") -> HloModule:
-    """A module from a path, from text, or from "seed:N", prepared as `variant`.
+    """Loads a module from a path, text, or "seed:N", and prepares it as `variant`.
 
-    "seed:N:SIZE" gives the generator another size, "wide:N:SIZE" rare opcodes too.
+    "seed:N:SIZE" sets the generator's size; "wide:N:SIZE" includes rare opcodes.
 
     Raises:
-        HloEnvError: XLA cannot read it, or a pass on the way fails.
+        HloEnvError: XLA cannot read it, or a preparing pass fails.
     """
     if source.startswith(("seed:", "wide:")):
         kind, *numbers = source.split(":")
@@ -66,12 +66,12 @@ def load(source: str, variant: str = "raw") -> HloModule:
 
 
 def text_at(source: str, variant: str) -> str:
-    """The text of `load`'s module."""
+    """Returns the text of the module that `load` returns."""
     return load(source, variant).to_text()
 
 
 def _loaded(source: str, variant: str) -> HloModule | str:
-    """The module, or why there is none."""
+    """Returns the module, or the reason why it could not be loaded."""
     note(f"native load {variant}")
     try:
         return load(source, variant)
@@ -82,7 +82,7 @@ def _loaded(source: str, variant: str) -> HloModule | str:
 def _each(
     module: HloModule, passes: Sequence[str], check: Callable[[list[Pipeline]], Report]
 ) -> Iterator[Report]:
-    """A report for each of `passes`, those that give wrong results here skipped."""
+    """Yields a report for each of `passes`; skips passes not allowed at the variant."""
     for names in passes:
         starts(names)
         try:
@@ -94,7 +94,7 @@ def _each(
 
 
 def _none(passes: Sequence[str], reason: str) -> Iterator[Report]:
-    """Reports for a module on which nothing can be checked."""
+    """Yields reports for a module on which nothing can be checked."""
     for names in passes:
         yield Report(names, 0, skipped=(reason,))
 
@@ -106,7 +106,7 @@ def check_structure(
     *,
     seed: int = 0,
 ) -> Iterator[Report]:
-    """Invariants 1, 2, 3, 6 and 7, and the verifier's part of 4, for each of `passes`.
+    """Checks invariants 1, 2, 3, 6, 7, and 4 by the verifier, for each of `passes`.
 
     A pass that cannot run on this module is reported as skipped, with its error.
     """
@@ -127,10 +127,10 @@ def check_values(
     seed: int = 0,
     num_decisions: int = 2,
 ) -> Iterator[Report]:
-    """Invariants 4 and 5 for each of `passes`, in XLA's evaluator.
+    """Checks invariants 4 and 5 for each of `passes` in XLA's evaluator.
 
-    Random decisions, and each pass's own, give the outputs of the original; every
-    choice is as its original.
+    Random decisions, and each pass's own, must give the outputs of the original, and
+    every choice the value of its original.
     """
     module = _loaded(source, variant)
     if isinstance(module, str):
@@ -167,7 +167,7 @@ def check_compiled_values(
     seed: int = 0,
     num_decisions: int = 1,
 ) -> Iterator[Report]:
-    """Invariant 4 in compiled form, after the rest of XLA's pipeline."""
+    """Checks invariant 4 on compiled modules, after the rest of XLA's pipeline."""
     module = _loaded(source, variant)
     if isinstance(module, str):
         yield from _none(passes, module)
@@ -195,9 +195,9 @@ def check_compiled_values(
 
 
 def check_default(source: str, variant: str, passes: Sequence[str]) -> Iterator[Report]:
-    """XLA's own decisions at a pass, then the rest of its pipeline, give its default.
+    """Checks that XLA's own decisions and the rest of its pipeline give its default.
 
-    Each of `passes` is decided in front of its first run, whatever `variant` is.
+    Each of `passes` is decided before its first run, regardless of `variant`.
     """
     module = _loaded(source, "raw")
     if isinstance(module, str):
@@ -242,7 +242,7 @@ def _check_default(
 
 
 def _rng(seed: int, pipelines: Sequence[Pipeline]) -> random.Random:
-    """Draws the same whatever else is checked."""
+    """Returns a generator that depends only on the seed and the passes."""
     return random.Random(f"{seed} {','.join(each.name for each in pipelines)}")
 
 
@@ -253,7 +253,7 @@ def _without_evaluator(
     seed: int,
     reason: str,
 ) -> Iterator[Report]:
-    """Invariant 4 for random decisions, compiled; invariant 5 takes the evaluator."""
+    """Checks invariant 4 compiled, where the evaluator does not support the module."""
     try:
         # XLA may crash on modules that its evaluator rejects.
         expected = CompiledExpected(module, seed, ranges, isolate=True)
@@ -282,10 +282,10 @@ def _without_evaluator(
 def check_relevant_exactly(
     source: str, passes: Sequence[str], *, max_combinations: int = 600
 ) -> Iterator[Report]:
-    """`relevant` against brute force over every decision vector of small captures.
+    """Compares `relevant` with brute force over all decision vectors of small captures.
 
-    A decision that changes the module, given the others, has to be relevant; given
-    only some of the others, when it changes the module in some completion.
+    A decision is relevant, given some of the other decisions, if it changes the module
+    in some completion.
     """
     module = load(source)
     for each in passes:

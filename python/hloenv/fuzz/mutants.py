@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Damaged modules: whatever bytes come in, the process that reads them lives.
+"""Tests that reading damaged modules does not crash the process.
 
     for result in run_mutants(make_mutants("text", texts, seed=1, count=1000)):
         ...
 
-A mutant is a function of the corpus, its kind, the seed and its number, so any range
-of numbers can be run anywhere and again. Each is read in a child process in the way
-of any caller, and what comes out is used: printed and read back, fingerprinted,
-costed, captured.
+A mutant is a function of the corpus, its kind, the seed and its number, so any range of
+numbers can be repeated. A child process reads each through the public interface and
+uses the result: prints and parses it, and takes its fingerprint, cost and captures.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from .damage import damage_proto, damage_text
 
 Kind = Literal["text", "proto"]
 
-# What a caller may do next with a module; two of them are drawn for each mutant.
+# Two of these passes are captured on each mutant.
 _PASSES = (
     "algsimp",
     "cse",
@@ -43,7 +42,7 @@ _PASSES = (
 _BATCH = 100
 _USE = f"{__name__}:use_all"
 _TIMEOUT_S = 400.0
-# How many damages a mutant has; most have one, so that many stay near valid modules.
+# Number of changes per mutant with weights; with one change many stay nearly valid.
 _DAMAGES, _WEIGHTS = (1, 2, 3), (7, 2, 1)
 
 
@@ -53,8 +52,8 @@ class Mutant:
 
     Attributes:
         kind: "text" or "proto".
-        seed: of its run.
-        number: of the mutant in its run.
+        seed: seed of its run.
+        number: its number in the run.
         content: its bytes.
     """
 
@@ -65,25 +64,26 @@ class Mutant:
 
     @property
     def name(self) -> str:
-        """A file's name without its suffix."""
+        """File name without the suffix."""
         return f"{self.kind}-{self.seed}-{self.number}"
 
     @property
     def suffix(self) -> str:
-        """Of a file with its content."""
+        """Suffix of a file with its content."""
         return ".hlo" if self.kind == "text" else ".pb"
 
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a mutant.
+    """The result of one mutant.
 
     Attributes:
-        mutant: the mutant.
-        outcome: "module", or the name of the exception that rejected it, or "death",
-            "late", or "foreign": an exception that is none of hloenv's.
-        detail: the exception's message, XLA's last words.
-        is_isolated: a child process of its process read it first.
+        mutant: the damaged module.
+        outcome: "module"; the name of the exception that rejected it; "death" for a
+            crash; "late" for a timeout; "foreign" for an exception that is not
+            hloenv's.
+        detail: the exception's message, or XLA's last log lines.
+        is_isolated: whether a nested child process read it first.
     """
 
     mutant: Mutant
@@ -105,14 +105,14 @@ def make_mutants(
     count: int,
     first: int = 0,
 ) -> Iterator[Mutant]:
-    """Damaged modules, small ones more often.
+    """Yields damaged modules; small ones are more frequent.
 
     Args:
-        kind: whether the corpus is of text or of protos.
-        corpus: whole modules.
-        seed: of the run.
-        count: of mutants.
-        first: number of the first one.
+        kind: the format of the corpus.
+        corpus: complete modules.
+        seed: seed of the run.
+        count: number of mutants.
+        first: number of the first mutant.
     """
     by_size = sorted(corpus, key=lambda each: (len(each), each))
     damage: Callable[[bytes, Sequence[bytes], random.Random], bytes]
@@ -128,7 +128,7 @@ def make_mutants(
 
 
 def use(content: bytes, seed: str) -> tuple[str, str]:
-    """Reads a module in the way of any caller and works with it.
+    """Reads a module through the public interface and uses it.
 
     Returns:
         The outcome and its detail, as in `Result`.
@@ -137,7 +137,7 @@ def use(content: bytes, seed: str) -> tuple[str, str]:
     try:
         try:
             module = read_text_or_proto(content)
-        except UnicodeDecodeError as error:  # as from_file takes it
+        except UnicodeDecodeError as error:  # as from_file does
             return "ParseError", str(error)
         again = HloModule.from_text(module.to_text())
         if again.fingerprint() != module.fingerprint():
@@ -151,13 +151,13 @@ def use(content: bytes, seed: str) -> tuple[str, str]:
             alternatives.apply(alternatives.decisions_for(name))
     except HloEnvError as error:
         return type(error).__name__, str(error)[:400]
-    except Exception as error:  # which must not be
+    except Exception as error:  # a failure of this test
         return "foreign", f"{type(error).__name__}: {error}"[:400]
     return "module", ""
 
 
 def use_all(mutants: Sequence[Mutant]) -> Iterator[tuple[str, str, bool]]:
-    """Runs in a child: outcome, detail, and whether another process read it first."""
+    """Runs in a child; yields outcome, detail and whether reading was isolated."""
     for mutant in mutants:
         before = child.num_read()
         note(str(mutant.number))
@@ -166,7 +166,7 @@ def use_all(mutants: Sequence[Mutant]) -> Iterator[tuple[str, str, bool]]:
 
 
 def run_mutants(mutants: Iterable[Mutant], *, workers: int = 1) -> Iterator[Result]:
-    """Uses each mutant in a child process; a dead child costs its mutant only.
+    """Uses each mutant in a child process; a crash affects only its mutant.
 
     Yields:
         A result for each, in any order.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The smallest module, passes and decisions that still break an invariant.
+"""Reduces a module, passes and decisions that break an invariant.
 
-Delta debugging over text: each smaller case runs in a child process, and is kept if it
-breaks the same invariant there. Decisions have no meaning on another module, so each
-try looks for some that break the invariant, the known ones first.
+Delta debugging over text: each smaller case runs in a child process and is kept if it
+breaks the same invariant. Decisions do not carry over to another module, so each
+attempt searches decisions that break the invariant, starting with the known ones.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class Suspect:
     Attributes:
         text: HLO text.
         passes: as JSON, see `Pipeline.to_json`.
-        decisions: one for each alternative; empty where no decision is to blame.
-        invariant: what it breaks: "invariant 3", or "crash: ..." with what the child
-            did last.
+        decisions: one for each alternative; empty if no decision is involved.
+        invariant: the broken invariant: "invariant 3", or "crash: ..." with the child's
+            last stage.
     """
 
     text: str
@@ -54,9 +54,9 @@ class Suspect:
 
 
 def find_breaking(suspect: Suspect) -> tuple[int, ...] | None:
-    """Runs in a child: decisions with which the invariant breaks, None if it holds.
+    """Runs in a child: returns decisions that break the invariant, None if it holds.
 
-    For an invariant that no decision is to blame for the decisions are empty.
+    The decisions are empty if the violation does not depend on any.
     """
     note("load")
     try:
@@ -105,7 +105,7 @@ def find_breaking(suspect: Suspect) -> tuple[int, ...] | None:
 def _candidates(
     alternatives: Alternatives, known: Sequence[int], rng: random.Random
 ) -> Vectors:
-    """Decisions to try, those that accept least first."""
+    """Yields decisions to evaluate, those with fewest acceptances first."""
     singles: Vectors = []
     for position, count in enumerate(alternatives.num_choices.tolist()):
         for choice in range(1, count):
@@ -121,7 +121,7 @@ def _candidates(
 
 
 def _halves(decisions: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Vectors:
-    """The decisions with some of what they accept rejected."""
+    """Returns the decisions with parts of their acceptances rejected."""
     accepted = np.flatnonzero(decisions)
     vectors: Vectors = []
     for parts in (2, 4, 8, len(accepted)):
@@ -135,7 +135,7 @@ def _halves(decisions: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Vectors:
 
 
 def _named_in(violations: Sequence[str], vectors: Vectors) -> tuple[int, ...]:
-    """The vector of fewest acceptances that a violation names, or none."""
+    """Returns the vector with fewest acceptances that a violation names, or ()."""
     named = [
         tuple(vector.tolist())
         for vector in vectors
@@ -153,27 +153,27 @@ def reduce(
     max_memory_bytes: int | None = None,
     function: str = f"{__name__}:find_breaking",
 ) -> tuple[Suspect, bool]:
-    """Makes a suspect smaller as long as it breaks the same invariant.
+    """Reduces a suspect while it breaks the same invariant.
 
     Args:
-        pool: where it is tried.
-        suspect: what broke an invariant.
+        pool: runs the attempts.
+        suspect: the case to reduce.
         seconds: when to stop.
-        timeout_s: of one try.
-        max_memory_bytes: of one try.
-        function: tries a suspect, see `find_breaking`.
+        timeout_s: of one attempt.
+        max_memory_bytes: of one attempt.
+        function: evaluates a suspect, see `find_breaking`.
 
     Returns:
-        The smallest suspect found, and whether even the given one could be repeated;
-        if not it comes back as it is.
+        The smallest suspect found, and whether the given suspect reproduced the
+        violation; if not, it is returned unchanged.
     """
     deadline = time.monotonic() + seconds
 
     def attempt(candidate: Suspect) -> Suspect | None:
         outcome = pool.run(Job(function, (candidate,), timeout_s, max_memory_bytes))
         if candidate.invariant.startswith("crash: "):
-            died = outcome.error and f"crash: {stage_of(outcome.note)}"
-            return candidate if died == candidate.invariant else None
+            crash = outcome.error and f"crash: {stage_of(outcome.note)}"
+            return candidate if crash == candidate.invariant else None
         if outcome.error or outcome.values[0] is None:
             return None
         return replace(candidate, decisions=outcome.values[0])
@@ -207,7 +207,7 @@ def stage_of(text: str) -> str:
 
 
 def _simpler_passes(passes: Passes) -> Iterator[Passes]:
-    """Fewer pipelines, then fewer steps and options."""
+    """Yields variants with fewer pipelines, then fewer steps and options."""
     pipelines = [Pipeline.from_json(each) for each in passes]
     if len(passes) > 1:
         for each in passes:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HLO text as lines that can be left out, for reducing a module.
+"""Edits of HLO text, by lines, that make a module smaller.
 
-Nothing here knows what an instruction means: XLA's parser and verifier say which of the
-smaller texts are modules.
+Edits ignore the semantics of instructions: XLA's parser and verifier determine which of
+the smaller texts are valid.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Line:
 
     @property
     def refs(self) -> tuple[str, ...]:
-        """Operands and computations, by name."""
+        """Names of operands and called computations."""
         return tuple(_NAME.findall(self.rest))
 
     @property
@@ -94,7 +94,7 @@ def _write(sketch: _Sketch) -> str:
 
 
 def _ends(sketch: _Sketch) -> dict[str, set[str]]:
-    """Instructions that nothing reads, roots and parameters aside, by computation."""
+    """Unused instructions by computation, except roots and parameters."""
     return {
         name: {line.name for line in body.lines.values() if line.opcode != "parameter"}
         - {ref for line in body.lines.values() for ref in line.refs}
@@ -104,9 +104,9 @@ def _ends(sketch: _Sketch) -> dict[str, set[str]]:
 
 
 def _cleaned(sketch: _Sketch, kept: dict[str, set[str]]) -> _Sketch:
-    """Without what nothing reads, `kept` aside, which may have effects.
+    """Removes unused instructions, except `kept`, which may have side effects.
 
-    Entry parameters are numbered from 0.
+    Renumbers entry parameters from 0.
     """
     live: set[str] = set()
     pending = [sketch.entry]
@@ -141,13 +141,13 @@ def _cleaned(sketch: _Sketch, kept: dict[str, set[str]]) -> _Sketch:
 
 @dataclass(frozen=True)
 class Edit:
-    """One way to make a module smaller.
+    """One edit that makes a module smaller.
 
     Attributes:
-        kind: "drop", for what nothing reads, or a key of `_EDITORS`.
+        kind: "drop" for unused instructions, or a key of `_EDITORS`.
         body: name of the computation.
-        names: instructions that it is about.
-        other: an instruction that takes their place.
+        names: the instructions to edit.
+        other: the instruction that replaces them.
     """
 
     kind: str
@@ -157,7 +157,7 @@ class Edit:
 
 
 def edits(text: str) -> list[Edit]:
-    """What could be cut, the boldest first; not every result is a module."""
+    """Returns possible edits, the largest first; some results are not valid modules."""
     sketch = _read(text)
     entry = sketch.bodies.get(sketch.entry)
     if entry is None:
@@ -176,7 +176,7 @@ def edits(text: str) -> list[Edit]:
 
 
 def apply(text: str, edit: Edit) -> str | None:
-    """The smaller text; None where the edit no longer fits, or makes it no smaller."""
+    """Returns the smaller text; None if the edit does not apply or shrink it."""
     sketch = _read(text)
     if edit.kind != "no_metadata":
         sketch.header = _LAYOUT.sub("", sketch.header)
@@ -216,7 +216,7 @@ def _edits_of(body: _Body, *, is_entry: bool) -> Iterator[Edit]:
 
 
 def _other_roots(entry: _Body) -> list[str]:
-    """Instructions that could be the root, in order of how much they need."""
+    """Possible roots, by the number of instructions that they depend on."""
     needs: dict[str, set[str]] = {}
     for key, line in entry.lines.items():
         needs[key] = {key}.union(*(needs.get(ref, set()) for ref in line.refs))
@@ -226,7 +226,7 @@ def _other_roots(entry: _Body) -> list[str]:
         if line.opcode not in ("parameter", "constant") and key != entry.root
     ]
     names.sort(key=lambda key: len(needs[key]))
-    # A few of all sizes first.
+    # Starts with a few of different sizes.
     sparse = names[:: max(1, len(names) // 8)]
     return list(dict.fromkeys([*sparse, *names]))
 
@@ -273,13 +273,13 @@ def _parameters(sketch: _Sketch, edit: Edit) -> bool:
     for name in edit.names:
         if name != body.root:
             line = body.lines[name]
-            # Renumbered when it is known which ones stay.
+            # `_cleaned` renumbers the remaining ones.
             body.lines[name] = replace(line, opcode="parameter", rest="parameter(0)")
     return True
 
 
 def _operand(sketch: _Sketch, edit: Edit) -> bool:
-    """Everything that reads an instruction reads one of its operands."""
+    """Replaces all uses of an instruction by one of its operands."""
     body = sketch.bodies[edit.body]
     (old,) = edit.names
     pattern = re.compile(rf"%{re.escape(old)}(?![\w.\-])")
@@ -292,7 +292,7 @@ def _operand(sketch: _Sketch, edit: Edit) -> bool:
 
 
 def _constant(sketch: _Sketch, edit: Edit) -> bool:
-    """An array becomes a broadcast one, or false."""
+    """Replaces an array constant by a broadcast of one, or false."""
     body = sketch.bodies[edit.body]
     (name,) = edit.names
     line = body.lines[name]

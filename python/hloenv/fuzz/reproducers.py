@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cases that broke an invariant, as files: a module, and a trace that leads there.
+"""Cases that broke an invariant, as files: a module and a trace.
 
-NAME.hlo is the module, NAME.json a trace with what was found under "fuzz", so that
-`hloenv apply NAME.json NAME.hlo` repeats the decisions and `hloenv fuzz --replay
-NAME.json` checks them.
+NAME.hlo is the module; NAME.json is a trace with the violation under "fuzz". `hloenv
+apply NAME.json NAME.hlo` replays the decisions, and `hloenv fuzz --replay NAME.json`
+checks them.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class Failure:
 
     Attributes:
         invariant: "invariant 3", "honesty", "relevant", "replay", "crash: capture", ...
-        violation: what the check said.
+        violation: message of the check.
         seed: "SEED:NUMBER" of the case.
-        is_reduced: whether the saved module is a smaller one.
-        path: of the saved trace, "" if nothing was saved.
+        is_reduced: whether the saved module was reduced.
+        path: path of the saved trace, "" if nothing was saved.
     """
 
     invariant: str
@@ -48,14 +48,14 @@ class Failure:
 
 
 def texts_of(case: Case) -> tuple[str, str]:
-    """Runs in a child: the module's text, and the trace's JSON.
+    """Runs in a child: returns the module's text and the trace's JSON.
 
-    A trace ends where the environment could still follow its steps.
+    The trace ends at the last step that the environment can replay.
     """
     module = load(case.source, case.variant)
     text = module.to_text()
     start = ModuleId.of(module)
-    # Whoever reads the text has this very module.
+    # The module is parsed from the saved text, so that names agree.
     env = HloEnv(text)
     steps = case.steps or ()
     end = start
@@ -75,11 +75,11 @@ def texts_of(case: Case) -> tuple[str, str]:
 
 
 def save(pool: Pool, folder: Path, case: Case, failure: Failure) -> Failure:
-    """Writes a case; returns the failure with its path."""
+    """Writes a case and returns the failure with its path."""
     folder.mkdir(parents=True, exist_ok=True)
     outcome = pool.run(Job(f"{__name__}:texts_of", (case,), 60.0))
     if outcome.error:
-        # The steps kill even here: keep them without where they lead to.
+        # The steps crash this child too: save them without their results.
         text = case.source if "\n" in case.source else ""
         steps = [asdict(step) for step in case.steps or ()]
         trace: dict[str, Any] = {"format": FORMAT, "steps": steps}
@@ -106,11 +106,11 @@ def save(pool: Pool, folder: Path, case: Case, failure: Failure) -> Failure:
 
 
 def read_case(path: Path) -> Case:
-    """A saved case.
+    """Reads a saved case.
 
     Raises:
         FileNotFoundError: the trace or its module is missing.
-        TraceError: this is no saved case.
+        TraceError: the file is not a saved case.
     """
     text = path.read_text(encoding="utf-8")
     try:
@@ -130,7 +130,7 @@ def read_case(path: Path) -> Case:
         if isinstance(error, errors.TraceError):
             raise
         raise errors.TraceError(
-            f"{path} is no case that `hloenv fuzz` saved: {error!r}"
+            f"{path} is not a case saved by `hloenv fuzz`: {error!r}"
         ) from error
     if source.endswith(".hlo"):
         beside = path.with_name(source) if "/" not in source else Path(source)

@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What checks of the invariants found, kept in files that any number of runs share.
+"""Results of invariant checks, in files shared by any number of runs.
 
-One JSON line for each cell, in one file for each run at a time (shard), so that runs
-beside each other never write to the same file; and archives (`archive.py`), which
-machines hand on. A line that is no row is damaged: it is counted and left out.
+Each concurrent run (shard) appends one JSON line per cell to its own file; archives
+(`archive.py`) carry results between machines. Lines that are not rows are counted as
+damaged and skipped.
 
-Of several rows of one cell, wherever they are, one counts:
+Of several rows of one cell, one is selected:
 
-* Rows of the code as it is now come before rows of other code; of other code the newest
-  counts.
-* Of one version of the code, a violation counts, however many clean rows are newer:
-  the checks are seeded, so what comes and goes is broken too. Only a later row of
-  a second check of the same cell (`Row.is_again`) replaces it.
-* Otherwise the newest counts, but what ran out of time or memory only where there is
-  nothing else.
+* Rows of the current code precede rows of other versions, of which the newest is
+  selected.
+* Within one version a violation precedes newer clean rows: the checks are seeded, so an
+  intermittent violation is one too. Only a later row of a repeated check
+  (`Row.is_again`) replaces it.
+* Otherwise the newest is selected; rows that ran out of time or memory come last.
 """
 
 from __future__ import annotations
@@ -39,11 +38,11 @@ from . import sources
 # Kind of check, fingerprint, variant, passes.
 Key = tuple[str, str, str, str]
 
-# How reasons begin that another machine, or more time, may do away with.
+# Prefixes of skip reasons that depend on the machine or the limits.
 LIMITS = ("timeout", "memory limit")
 
-# What a check depends on: of csrc/ folders and files, of python/hloenv/ whatever the
-# function in fuzz/matrix.py reaches.
+# Dependencies of a check: these folders and files of csrc/, and of python/hloenv/ the
+# code reached from its function in fuzz/matrix.py.
 _NATIVE = (
     *("backend", "hlo", "passes", "rewrite", "support", "workarounds"),
     *("pipeline/skip_rules.cc", "pipeline/xla_pipeline.cc", "pipeline/xla_pipeline.h"),
@@ -56,19 +55,18 @@ FUNCTIONS = {
     "compiled": "check_compiled_values",
     "default": "check_default",
 }
-# What compiles, runs and evaluates.
+# Code that compiles, runs and evaluates modules.
 _RUNS = ("runtime", "bindings/bind_runtime.cc", "bindings/bind_interpret.cc")
 _ALSO_NATIVE = {
     "structure": (),
-    # Modules that the evaluator rejects are compiled.
+    # Compiles modules that the evaluator rejects.
     "values": _RUNS,
     "compiled": _RUNS,
     "default": (),
 }
 _NO_PART_NATIVE = ("kernels", "timing")
 _ONLY_EVALUATES = ("interpreter", "bind_interpret")
-# Modules come as text, in children whose machinery only says how they end; a policy's
-# view of a capture, and the way from JAX, are parts of classes that are used.
+# Not reached by the checks, although classes that they use name these files.
 _NO_PART = (
     *("process/forkserver.py", "fuzz/generator/module.py", "_interrupt.py"),
     *("__init__.py", "graph/hlo_graph.py", "graph/validate.py"),
@@ -84,23 +82,23 @@ _TOKEN = re.compile(rf"(?P<kept>{_RAW_STRING}|{_QUOTED})|{_COMMENT}|\s+", re.DOT
 
 @dataclass(frozen=True)
 class Row:
-    """One cell that was checked.
+    """The result of one cell.
 
     Attributes:
         kind: "structure", "values", "compiled" or "default".
-        fingerprint: of the module.
+        fingerprint: fingerprint of the module.
         module: its name.
-        variant: where it was captured.
+        variant: variant of the module.
         passes: names joined by ",".
-        version: of the code that was checked, see `code_version`.
-        num_alternatives: of the capture.
-        num_checks: comparisons that were made; 0 if none could be.
-        violations: what is broken.
-        skipped: reasons for which something was not checked, and how often.
-        whole: passes that were indivisible, with the reason.
-        time: seconds since 1970; 0 if it is not known.
-        is_again: whether the row is from a second check of the cell.
-        tensorflow: version of the TensorFlow whose XLA was checked; "" if not known.
+        version: version of the checked code, see `code_version`.
+        num_alternatives: alternatives of the capture.
+        num_checks: number of comparisons.
+        violations: messages of the broken invariants.
+        skipped: number of skipped checks by reason.
+        whole: indivisible passes, with the reason.
+        time: seconds since 1970; 0 if unknown.
+        is_again: whether the row is from a repeated check.
+        tensorflow: version of the TensorFlow whose XLA was checked; "" if unknown.
     """
 
     kind: str
@@ -120,12 +118,12 @@ class Row:
 
     @property
     def key(self) -> Key:
-        """What it is about."""
+        """The cell of the row."""
         return self.kind, self.fingerprint, self.variant, self.passes
 
     @property
     def state(self) -> str:
-        """Whether it "failed", was "checked", "partly" so, or "skipped"."""
+        """The outcome: "failed", "checked", "partly" or "skipped"."""
         if self.violations:
             return "failed"
         if not self.num_checks:
@@ -147,7 +145,7 @@ class Row:
         """Reads what `to_json` wrote.
 
         Raises:
-            ValueError: it is something else.
+            ValueError: the line is not a row.
         """
         try:
             data: dict[str, Any] = json.loads(line)
@@ -156,13 +154,13 @@ class Row:
             row = cls(**data)
             is_sound = row._is_sound()
         except (AttributeError, RecursionError, TypeError) as error:
-            raise ValueError(f"no row: {error}") from error
+            raise ValueError(f"not a row: {error}") from error
         if not is_sound:
-            raise ValueError(f"no row: {line[:80]!r}")
+            raise ValueError(f"not a row: {line[:80]!r}")
         return row
 
     def _is_sound(self) -> bool:
-        """Whether every field is of its type."""
+        """Whether all fields have the right types."""
         texts = (*self.key, self.module, self.version, self.tensorflow)
         texts = (*texts, *self.violations, *self.skipped, *sum(self.whole, ()))
         counts = (self.num_alternatives, self.num_checks, *self.skipped.values())
@@ -176,11 +174,11 @@ class Row:
 
 
 class Results:
-    """The rows of a folder and of archives, and a file to add to.
+    """The rows of a folder and of archives, and a file to append to.
 
     Attributes:
-        rows: the one of each cell that counts, of the versions asked for.
-        num_damaged: lines that are no rows.
+        rows: the selected row of each cell, of the requested versions.
+        num_damaged: number of lines that are not rows.
     """
 
     def __init__(
@@ -194,11 +192,11 @@ class Results:
         """Reads all files.
 
         Args:
-            folder: made if it is not there.
-            versions: of the code as it is now, by kind.
-            accepted: other versions whose rows count too, if they are of the same
-                TensorFlow.
-            archived: further rows.
+            folder: created if it does not exist.
+            versions: versions of the current code, by kind.
+            accepted: other versions whose rows are accepted, if the TensorFlow version
+                is the same.
+            archived: rows from archives.
         """
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
@@ -211,9 +209,9 @@ class Results:
         self._tensorflow = ("", core.tensorflow_version)
         self.num_damaged = 0
         self.rows: dict[Key, Row] = {}
-        # Every row of a cell that has several.
+        # All rows of cells with several.
         self._several: dict[Key, list[Row]] = {}
-        # The newest of cells that have rows of other versions alone.
+        # The newest row of cells that only have rows of other versions.
         self._others: dict[Key, Row] = {}
         with without_collector():
             for row in archived:
@@ -243,7 +241,7 @@ class Results:
     def add(self, rows: Iterable[Row], name: str) -> None:
         """Appends rows to the file of this name."""
         with (self._folder / f"{name}.jsonl").open("ab+") as file:
-            # A run that was killed may have left half a line.
+            # A killed run may have left an incomplete line.
             file.seek(max(0, file.tell() - 1))
             if file.read(1) not in (b"", b"\n"):
                 file.write(b"\n")
@@ -252,14 +250,14 @@ class Results:
                 file.write(row.to_json().encode() + b"\n")
 
     def look_again(self, is_wanted: Callable[[Row], bool]) -> None:
-        """Takes rows out of `rows`, so that their cells are checked again."""
+        """Removes rows from `rows`, so that their cells are checked again."""
         for key, row in list(self.rows.items()):
             if is_wanted(row):
                 self._several.setdefault(key, [row])
                 del self.rows[key]
 
     def stamped(self, row: Row) -> Row:
-        """A row with its time, later than all that is known of the cell."""
+        """Returns the row with a time later than all other rows of the cell."""
         known = self._several.get(row.key) or [
             rows[row.key] for rows in (self.rows, self._others) if row.key in rows
         ]
@@ -269,7 +267,7 @@ class Results:
         return replace(row, time=now, is_again=is_again)
 
     def everything(self) -> Iterator[Row]:
-        """One row of each cell that is known, also of versions that do not count."""
+        """Yields one row of each known cell, including those of other versions."""
         yield from self.rows.values()
         for key, rows in self._several.items():
             if key not in self.rows:
@@ -293,7 +291,7 @@ class Results:
 
 @contextlib.contextmanager
 def without_collector() -> Iterator[None]:
-    """For a million rows: they hold no cycles, and looking for some takes seconds."""
+    """Disables garbage collection: scanning a million acyclic rows takes seconds."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -308,7 +306,7 @@ def _age(row: Row) -> tuple[float, str]:
 
 
 def _winner(rows: Sequence[Row], version: str) -> Row:
-    """The row of a cell that counts; `version` is that of the code as it is now."""
+    """Selects the row of a cell; `version` is that of the current code."""
     of_version: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         of_version[row.version].append(row)
@@ -330,13 +328,12 @@ def _winner_of_version(rows: Sequence[Row]) -> Row:
 
 
 def code_version(root: Path, kind: str) -> str:
-    """A hash of the sources that a kind of check depends on, and of TensorFlow.
+    """Hashes the sources that a kind of check depends on, and TensorFlow's version.
 
-    It is blind to comments and layout, to docstrings and annotations, and to which
-    file the code is in.
+    The hash ignores comments, formatting, docstrings, annotations and file names.
 
     Args:
-        root: of the repository.
+        root: root of the repository.
         kind: of check.
     """
     csrc, package = root / "csrc", root / "python" / "hloenv"
@@ -368,7 +365,7 @@ def _files(folder: Path, names: Iterable[str]) -> Iterator[Path]:
 
 @functools.cache
 def without_comments(text: str) -> str:
-    """C++ without comments, and with white space only between words or operators."""
+    """Removes comments and redundant white space from C++."""
     pieces = []
     for piece in re.split(r"(\0[^\0]*\0)", _TOKEN.sub(_marked, text)):
         if piece.startswith("\0"):
@@ -384,7 +381,7 @@ def _marked(match: re.Match[str]) -> str:
 
 
 def without_docstrings(tree: ast.Module) -> str:
-    """Python as text, without docstrings."""
+    """Returns Python code as text without docstrings."""
     for node in ast.walk(tree):
         sources.without_docstring(node)
     return sources.dump(tree)

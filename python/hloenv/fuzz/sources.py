@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of the package a function can reach, so that nothing else makes results old.
+"""Finds the code of the package that a function can reach, for `code_version`.
 
-Definitions count, not files: from a function to every function, class and value of the
-package that its code names, and from those on. A name counts wherever it stands, so
-that too much is reached rather than too little; annotations and docstrings do not
-count. What is found by a string at run time is not seen.
+The reachable set is the transitive closure over functions, classes and values of the
+package by the names in their code, which overestimates. Annotations and docstrings are
+ignored. Look-ups by string at run time are not found.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ _Target = tuple[str, str]  # file below the package, name in it; "" is the file 
 def reached(
     package: Path, file: str, name: str, *, without: Collection[str] = ()
 ) -> dict[str, str]:
-    """The code that a function may run, by "file:name"; the same for equal code.
+    """Returns the code that a function may run, by "file:name"; deterministic.
 
     Args:
-        package: folder of the package.
-        file: below it, where the function is.
-        name: of the function.
-        without: files that are not looked into.
+        package: the package's folder.
+        file: the function's file below it.
+        name: the function's name.
+        without: files to ignore.
 
     Raises:
         KeyError: there is no such function.
@@ -45,7 +44,7 @@ def reached(
         if path not in modules:
             text = (package / path).read_text(encoding="utf-8")
             modules[path] = _module(package, path, text)
-            # What runs when the file is imported.
+            # Statements that run on import.
             pending.append((path, _ALWAYS))
         module = modules[path]
         names = [what] if what else list(module.definitions)
@@ -65,12 +64,12 @@ _ALWAYS = "<import>"
 
 
 class _Module:
-    """A file: its definitions, and where the names come from that it imports.
+    """The definitions and imports of a file.
 
     Attributes:
-        definitions: statements by the name that they define, those that define none
+        definitions: statements by the name that they define; those that define none
             under `_ALWAYS`.
-        imports: what of the package a name may stand for.
+        imports: the targets in the package that a name may refer to.
     """
 
     def __init__(self, package: Path, path: str, text: str) -> None:
@@ -119,7 +118,7 @@ class _Module:
         return ""
 
     def reads(self, name: str) -> tuple[str, list[_Target]]:
-        """The code that defines a name, and what of the package it names."""
+        """Returns the code that defines a name, and the targets that it uses."""
         if name not in self._read:
             code = "".join(map(dump, self.definitions[name]))
             uses = [use for each in self.definitions[name] for use in self._uses(each)]
@@ -143,14 +142,14 @@ class _Module:
                 yield self._path, node.id
 
 
-# Files are the same for all kinds of checks.
+# Cached: all kinds of checks read the same files.
 @functools.lru_cache(maxsize=512)
 def _module(package: Path, path: str, text: str) -> _Module:
     return _Module(package, path, text)
 
 
 def _defined(statement: ast.stmt) -> list[str]:
-    """The names that a statement of a file defines."""
+    """Returns the names that a top-level statement defines."""
     if isinstance(statement, (ast.Import, ast.ImportFrom)):
         return []
     if isinstance(statement, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -166,7 +165,7 @@ def _defined(statement: ast.stmt) -> list[str]:
 
 
 class _Stripper(ast.NodeTransformer):
-    """Takes docstrings and the annotations of functions away."""
+    """Removes docstrings and function annotations."""
 
     def visit(self, node: ast.AST) -> ast.AST:
         super().visit(node)
@@ -182,7 +181,7 @@ class _Stripper(ast.NodeTransformer):
 
 
 def without_docstring(node: ast.AST) -> None:
-    """Empties the docstring of a file, class or function."""
+    """Empties the docstring of a module, class or function."""
     body = getattr(node, "body", None)
     if (
         isinstance(body, list)
@@ -195,7 +194,7 @@ def without_docstring(node: ast.AST) -> None:
 
 
 def dump(value: object) -> str:
-    """A tree as text: the same from every version of Python that can read the code."""
+    """Dumps a tree as text that does not depend on the Python version."""
     if isinstance(value, ast.AST):
         fields = (
             f"{name}={dump(each)}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The modules that the invariants are checked on: the dataset's, or a folder's."""
+"""The modules on which the invariants are checked: the dataset's, or a folder's."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Subject:
     """One module.
 
     Attributes:
-        name: for people.
-        fingerprint: the module's.
-        instruction_count: of all computations.
-        work: what evaluating it takes, about: operations and bytes; a loop's body
-            counts once.
-        ranges: of integer inputs whose values matter.
+        name: display name.
+        fingerprint: fingerprint of the module.
+        instruction_count: instructions of all computations.
+        work: estimated cost of evaluation: operations plus bytes, loop bodies counted
+            once.
+        ranges: ranges of integer inputs whose values matter.
     """
 
     name: str
@@ -42,14 +42,14 @@ class Subject:
 
 
 def find_subjects(source: str) -> tuple[list[Subject], list[str]]:
-    """Modules by size, the smallest first, and what could not be read.
+    """Returns modules by size, the smallest first, and errors of unreadable files.
 
     Args:
         source: "dataset", "dataset:SPLIT", or a folder of `**/*.txt` and `**/*.hlo`.
 
     Raises:
-        DatasetError: there is no such split.
-        FileNotFoundError: there is no such folder.
+        DatasetError: the split does not exist.
+        FileNotFoundError: the folder does not exist.
     """
     kind, _, split = source.partition(":")
     if kind == DATASET:
@@ -73,7 +73,7 @@ def _of_record(record: reader.Record) -> Subject:
 
 def _of_folder(folder: Path) -> tuple[list[Subject], list[str]]:
     if not folder.is_dir():
-        raise FileNotFoundError(f"there is no folder {folder}")
+        raise FileNotFoundError(f"no such folder: {folder}")
     subjects: dict[str, Subject] = {}
     unread = []
     for path in sorted([*folder.glob("**/*.txt"), *folder.glob("**/*.hlo")]):

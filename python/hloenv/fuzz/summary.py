@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The matrix of the invariants as a page: what was wanted, done, skipped, broken."""
+"""The report of the invariant matrix in Markdown."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STATES = ("checked", "partly", "skipped", "failed", "missing")
 
 @dataclass
 class _OfPass:
-    """What was done for one pass, or for all pairs."""
+    """Counts of one pass, or of all pairs."""
 
     wanted: int = 0
     states: Counter[str] = field(default_factory=Counter)
@@ -31,10 +31,10 @@ class _OfPass:
 
 
 class Summary:
-    """What is known of every cell that is wanted."""
+    """The results of all wanted cells."""
 
     def __init__(self, plan: Plan, results: Results) -> None:
-        """Looks every wanted cell up."""
+        """Looks up all wanted cells."""
         self.plan = plan
         self.rows: dict[str, list[Row]] = defaultdict(list)
         self._passes: dict[str, dict[str, _OfPass]] = {}
@@ -58,13 +58,13 @@ class Summary:
 
     @property
     def failures(self) -> list[Row]:
-        """The rows of cells where something is broken."""
+        """The rows of cells with violations."""
         rows = [row for rows in self.rows.values() for row in rows if row.violations]
         return sorted(rows, key=lambda r: (r.passes, r.module, r.kind, r.variant))
 
     @property
     def is_complete(self) -> bool:
-        """Whether every wanted cell has a result."""
+        """Whether all wanted cells have a result."""
         return not any(
             of_pass.states["missing"]
             for passes in self._passes.values()
@@ -72,10 +72,10 @@ class Summary:
         )
 
     def to_markdown(self, header: Sequence[str]) -> str:
-        """The page.
+        """Returns the report.
 
         Args:
-            header: lines that say what was run, for a list.
+            header: list items that describe the run.
         """
         lines = [
             "# Invariants: the matrix",
@@ -83,13 +83,13 @@ class Summary:
             "Written by `scripts/run_invariants.py`; do not edit. The invariants are "
             "in `ARCHITECTURE.md`.",
             "",
-            "A cell is one pass, or two jointly, on one module, raw or in front of a "
+            "A cell is one pass, or two jointly, on one module, raw or before a "
             "pass of XLA's pipeline. *partly*: some of its checks could not be made; "
             "*skipped*: none could; the reasons are below.",
             "",
             *(f"* {line}" for line in header),
             "* results by version of the checked code: " + self._versions(),
-            "* " + ("complete" if self.is_complete else "not all of it has been run"),
+            "* " + ("complete" if self.is_complete else "incomplete"),
             "",
             *self._totals(),
             *self._failures(),
@@ -155,14 +155,14 @@ class Summary:
         return lines
 
     def _coverage(self) -> list[str]:
-        """For each pass, on how many modules it was checked."""
+        """Lists the number of checked modules for each pass."""
         lines = [
             "## Passes",
             "",
             "Modules on which a pass was checked, and in brackets those on which it "
             "found an alternative.",
             "",
-            *_table(("pass", "decided", *self._passes, "refused at")),
+            *_table(("pass", "decided", *self._passes, "not allowed at")),
         ]
         for name in sorted({name for each in self._passes.values() for name in each}):
             counts = [

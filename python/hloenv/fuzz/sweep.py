@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks cells of the matrix in child processes, until all is done or time is over.
+"""Checks cells of the matrix in child processes, within a time budget.
 
-What is missing is checked, the cheapest modules first, the kinds of checks in turns by
-the time that each has taken: whenever a run ends, all kinds, passes and variants have
-been looked at on as many modules as there was time for.
+Missing cells are checked, the cheapest modules first. Kinds of checks alternate by the
+time that each has used, so that a run that ends early covers all kinds, passes and
+variants.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from .invariants import Report
 from .results import FUNCTIONS, Results, Row
 from .subjects import Subject
 
-# Of the time there is.
+# Shares of the time budget by kind.
 _SHARES = {"structure": 0.35, "values": 0.45, "compiled": 0.15, "default": 0.05}
-# Of the tasks of a sample: those in compiled form take longest.
+# Shares of the tasks of a sample; "compiled" tasks take longest.
 _SAMPLE_SHARES = {"structure": 0.45, "values": 0.4, "compiled": 0.1, "default": 0.05}
 _MAX_REASON = 200
-# XLA may end a process over a decided module: hloenv.compile does it in a child.
+# Stages in which a crash of XLA is not a violation: users compile in a child process.
 _CONTAINED = ("compile decided", "compile in float64")
-# What a child says that it does when it compiles or runs what no pass has touched.
+# The stage in which a child compiles or runs the original module.
 _OF_ORIGINAL = "expected"
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one check may use.
+    """Limits of one check.
 
     Attributes:
         timeout_s: seconds for one cell.
-        max_memory_bytes: of a child.
-        workers: children at the same time.
+        max_memory_bytes: bytes of a child.
+        workers: number of concurrent children.
         nice: how much to lower their priority.
     """
 
@@ -63,7 +63,7 @@ class Task:
     passes: tuple[str, ...]
 
     def job(self, limits: Limits) -> Job:
-        """The call that a child makes."""
+        """Returns the call for a child process."""
         arguments: tuple[object, ...] = (self.subject.text, self.variant, self.passes)
         if self.kind in ("values", "compiled"):
             arguments = (*arguments, self.subject.ranges)
@@ -84,15 +84,15 @@ def missing_tasks(
     *,
     is_first: bool | None = None,
 ) -> Iterator[Task]:
-    """What has no result yet, of one kind, the cheapest modules first.
+    """Yields tasks of one kind without results, the cheapest modules first.
 
     Args:
-        plan: what is wanted.
-        results: what is there.
+        plan: the wanted cells.
+        results: the known results.
         kind: of check.
-        shard: (I, N): the I-th of N parts of the modules, from 0.
-        is_first: only what every module is to have first, or only the rest; None for
-            the one after the other.
+        shard: (I, N) for part I of N of the modules, from 0.
+        is_first: True for the cells checked on every module first, False for the
+            remaining ones, None for both in this order.
     """
     if is_first is None:
         for each in (True, False):
@@ -115,7 +115,7 @@ def missing_tasks(
 def sampled_tasks(
     plan: Plan, seed: str, *, max_instructions: int, num_passes: int
 ) -> Iterator[Task]:
-    """Random tasks without end, the same for the same seed.
+    """Yields random tasks endlessly; deterministic in the seed.
 
     Args:
         plan: what is wanted.
@@ -147,10 +147,10 @@ def sampled_tasks(
 
 
 class Sweep:
-    """Runs tasks in child processes and keeps what they find.
+    """Runs tasks in child processes and stores their results.
 
     Attributes:
-        num_cells: that were checked.
+        num_cells: number of checked cells.
         seconds: of child processes, by kind.
     """
 
@@ -163,14 +163,14 @@ class Sweep:
         limits: Limits | None = None,
         failures: Path | None = None,
     ) -> None:
-        """Runs nothing yet.
+        """Does not run anything.
 
         Args:
-            results: where rows go.
-            versions: of the code, by kind.
-            name: of the file to add to.
+            results: stores the rows.
+            versions: versions of the code, by kind.
+            name: name of the file to append to.
             limits: of each check.
-            failures: a folder for modules on which something is broken.
+            failures: a folder for modules with violations.
         """
         self.results = results
         self.limits = limits or Limits()
@@ -187,11 +187,11 @@ class Sweep:
         seconds: float,
         progress: Callable[[Sweep], None] = lambda _: None,
     ) -> bool:
-        """Runs what the queues give, that first whose kind has had the least time.
+        """Runs the tasks, each time from the queue whose kind has used the least time.
 
         Args:
             queues: tasks; each queue in its own order.
-            seconds: when to start no more; children that work then are ended.
+            seconds: time after which no task is started and running children are ended.
             progress: called after each task.
 
         Returns:
@@ -219,7 +219,7 @@ class Sweep:
                 progress(self)
 
     def _take(self, pool: Pool, task: Task, outcome: Outcome) -> Task | None:
-        """Keeps what a child found; returns what it could not look at any more."""
+        """Stores a child's results; returns the task of its unchecked cells."""
         rows = [self._row(task, report) for report in outcome.values]
         left = task.passes[len(rows) :]
         if outcome.error and left:
@@ -261,7 +261,7 @@ class Sweep:
         """The row of a cell whose child did not finish."""
         stage = re.sub(r" \[[-\d, ]*\]$", "", outcome.note)
         lines = outcome.error.strip().splitlines() or [""]
-        # Our own words stay as they are: only XLA's may name the module.
+        # Only XLA's texts are generalized: only they may name the module.
         words = ""
         if outcome.error == TIMEOUT:
             reason = f"timeout: {stage.split(' ')[0]}"
@@ -285,7 +285,7 @@ class Sweep:
 
 
 class _Queues:
-    """Several queues, of which the one that has had the least time comes next."""
+    """Several queues; the next task is from the one that has used the least time."""
 
     def __init__(self, queues: Sequence[Iterator[Task]]) -> None:
         self._queues = list(queues)
@@ -303,7 +303,7 @@ class _Queues:
             return None
         i, head = min(heads, key=lambda h: seconds[h[1].kind] / _SHARES[h[1].kind])
         self._heads[i] = None
-        # What is under way counts at once, so that the others get their turn.
+        # Running tasks count as well, so that queues alternate.
         seconds[head.kind] += 1e-3
         return head
 
@@ -312,7 +312,7 @@ class _Queues:
 
 
 def general(reason: str, task: Task) -> str:
-    """A reason without what only one module has, so that equal ones count together."""
+    """Removes details of one module from a reason, to count equal reasons."""
     name = rf"(?<!\w){re.escape(task.subject.name)}(?!\w)"
     text = re.sub(name, "…", " ".join(reason.split()))
     text = re.sub(r"module '[^']*'", "module '…'", text)
@@ -323,7 +323,7 @@ def general(reason: str, task: Task) -> str:
 
 
 def _save_failure(pool: Pool, folder: Path, task: Task, row: Row) -> None:
-    """Writes the module as it was captured, and what is wrong with it."""
+    """Writes the captured module and its violations."""
     folder.mkdir(parents=True, exist_ok=True)
     key = "|".join((*row.key, row.version))
     name = re.sub(r"[^\w]+", "-", f"{row.kind}-{row.passes}")[:60]

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Invariants 4 and 5: decided modules compute what the original computes.
+"""Invariants 4 and 5: decided modules compute the same values as the original.
 
-Everything runs in XLA's evaluator, which repeats and undoes nothing. How much rounding
-explains is measured: the original runs again with every rounding off by one unit in the
-last place. A difference beyond that is looked at again in float64, where it has to
-vanish: the decided module itself, upcast, so that the rewrites are the same ones.
+Modules run in XLA's evaluator, without further passes. The rounding tolerance is
+measured by running the original with every rounding perturbed by one ulp. Larger
+differences must vanish when the decided module itself is upcast to float64.
 """
 
 from __future__ import annotations
@@ -29,15 +28,15 @@ from .invariants import Report, is_candidate, random_decisions
 
 Decisions = Int64Array
 
-# Modules whose outputs may differ from run to run.
+# Opcodes whose results may differ between runs.
 _STATEFUL = ("rng", "infeed", "outfeed", "send", "recv")
 
-# Beyond both a choice is looked at again.
+# A choice that exceeds both is checked again.
 _MAX_RELATIVE, _MAX_ABSOLUTE = 1e-2, 1e-4
 
 
 def is_stateful(module: HloModule) -> bool:
-    """Whether outputs depend on more than the inputs."""
+    """Whether outputs depend on state other than the inputs."""
     return any(opcode in module.opcode_counts() for opcode in _STATEFUL)
 
 
@@ -45,17 +44,17 @@ class ValueChecker:
     """Checks decisions and choices of one capture.
 
     Attributes:
-        violations: what was found.
-        skipped: reasons for which something was not compared, and how often.
-        num_checks: comparisons that were made.
+        violations: messages of the broken invariants.
+        skipped: number of skipped comparisons by reason.
+        num_checks: number of comparisons.
     """
 
     def __init__(self, alternatives: Alternatives, expected: Expected) -> None:
-        """Checks nothing yet.
+        """Does not check anything.
 
         Args:
-            alternatives: of the module of `expected`.
-            expected: what that module computes.
+            alternatives: alternatives of the module of `expected`.
+            expected: outputs of that module.
         """
         self.alternatives = alternatives
         self.expected = expected
@@ -64,7 +63,7 @@ class ValueChecker:
         self.num_checks = 0
 
     def check_decisions(self, decisions: Decisions) -> None:
-        """Invariant 4: the decided module gives the outputs of the original."""
+        """Checks invariant 4: the decided module gives the outputs of the original."""
         note(f"evaluate {','.join(self.alternatives.pass_names)} {decisions.tolist()}")
         decided = self.alternatives.apply(decisions)
         try:
@@ -85,7 +84,7 @@ class ValueChecker:
         )
 
     def _look_again(self, verdict: Verdict, decided: HloModule) -> Verdict:
-        """The verdict after a second look in float64, where there is no overflow."""
+        """Returns the verdict after a second comparison in float64."""
         wide = self.expected.in_float64
         if wide is None:
             return verdict
@@ -106,7 +105,7 @@ class ValueChecker:
         )
 
     def check_choices(self) -> None:
-        """Invariant 5: every choice is what its original is."""
+        """Checks invariant 5: each choice has the value of its original."""
         note(f"verify {','.join(self.alternatives.pass_names)}")
         try:
             records = verify_alternatives(self.alternatives, self.expected.inputs)
@@ -127,7 +126,7 @@ class ValueChecker:
         self.num_checks += len(records) - num_unreached
         if self.violations:
             self._add_lost_nans(records)
-        # A cancellation inside may lose more digits than the outputs do.
+        # Cancellation in intermediate values may lose more digits than in outputs.
         far = [
             record
             for record in records
@@ -140,10 +139,9 @@ class ValueChecker:
             )
 
     def _add_lost_nans(self, records: Sequence[ChoiceError]) -> None:
-        """Adds what may explain other violations.
+        """Adds records that may explain other violations.
 
-        XLA takes 0 * x for 0, also where x is infinite; no more than that may be
-        behind it where no output shows it.
+        XLA simplifies 0 * x to 0 even for infinite x, so alone they are not violations.
         """
         self.violations += [
             f"invariant 5: {self._describe(record)} has numbers for "
@@ -153,7 +151,7 @@ class ValueChecker:
         ]
 
     def _apart_in_float64(self, far: list[ChoiceError]) -> list[ChoiceError]:
-        """Those that differ in float64 too, or overflow where the original does not."""
+        """Returns records that differ in float64 too, or overflow only there."""
         if not far:
             return []
         note("verify in float64")
@@ -176,7 +174,7 @@ class ValueChecker:
         ]
 
     def _beyond_rounding(self, far: list[ChoiceError]) -> list[ChoiceError]:
-        """Those that differ more than their originals move with roundings."""
+        """Returns records that differ more than perturbed roundings explain."""
         if not far:
             return []
         note("verify with perturbed roundings")
@@ -209,12 +207,11 @@ class ValueChecker:
 def _moves_layouts(
     module: HloModule, pipelines: Sequence[Pipeline], expected: Expected
 ) -> bool:
-    """Whether XLA itself gets values wrong by not looking at layouts.
+    """Whether XLA's own pass gives wrong values by ignoring layouts.
 
-    A pass that XLA runs before layout assignment only takes copies to other layouts
-    away, also those that bitcasts need. So does algsimp after reshape-decomposer, which
-    made the bitcasts, in one pipeline. The invariants hold all the same: what the pass
-    gives natively is what its decisions give.
+    A pass that XLA runs only before layout assignment removes layout copies, including
+    those that bitcasts need; so does algsimp after reshape-decomposer in one pipeline.
+    The capture is still correct: it agrees with the native run.
     """
     for each in pipelines:
         if is_candidate(each):
@@ -234,7 +231,7 @@ def _moves_layouts(
 def draw_vectors(
     alternatives: Alternatives, rng: random.Random, num_random: int
 ) -> list[Decisions]:
-    """Each pass's own decisions, and random ones."""
+    """Draws random decisions, and adds each pass's own."""
     vectors = [alternatives.decisions_for(name) for name in alternatives.pass_names]
     vectors += [random_decisions(alternatives, rng) for _ in range(num_random)]
     unique = {vector.tobytes(): vector for vector in vectors if vector.any()}
@@ -246,12 +243,12 @@ def check_capture(
     pipelines: Sequence[Pipeline],
     check: Callable[[Alternatives], Report],
 ) -> Report:
-    """Captures, and checks what was found.
+    """Captures and checks the alternatives.
 
     Args:
-        module: what is captured.
-        pipelines: by what, jointly.
-        check: of a capture that has alternatives.
+        module: the module to capture.
+        pipelines: captured jointly.
+        check: checks a capture that has alternatives.
     """
     passes = ",".join(each.name for each in pipelines)
     note(f"capture {passes}")
@@ -271,7 +268,7 @@ def check_decisions(
     expected: Expected,
     vectors: Sequence[Decisions],
 ) -> Report:
-    """Invariant 4 for the given decisions, invariant 5 for every choice."""
+    """Checks invariant 4 for the given decisions and invariant 5 for every choice."""
     checker = ValueChecker(alternatives, expected)
     for decisions in vectors:
         checker.check_decisions(decisions)
@@ -284,7 +281,7 @@ def check_decisions(
     violations = checker.violations
     if violations and _moves_layouts(module, pipelines, expected):
         violations = []
-        checker.skipped["XLA's own pass takes layouts from under bitcasts"] += 1
+        checker.skipped["XLA's own pass removes layout copies that bitcasts need"] += 1
     return Report(
         ",".join(each.name for each in pipelines),
         len(alternatives),

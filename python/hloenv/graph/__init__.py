@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A module, or its alternatives, as arrays; and in the forms of other tools."""
+"""A module or its alternatives as arrays, and conversions for other tools."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Graphs for PyTorch Geometric, and what has a graph."""
+"""Conversion of graphs to PyTorch Geometric."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class HasGraph(Protocol):
-    """What has a graph, as `Alternatives` have."""
+    """An object with a graph, such as `Alternatives`."""
 
     @property
     def graph(self) -> HloGraph:
@@ -50,18 +50,18 @@ def to_pyg(
     """A graph for PyTorch Geometric; `Batch.from_data_list` takes any number of them.
 
     Tensors are copies. `hloenv.graph.pyg.HloData` lists those of the homogeneous form,
-    `hloenv.graph.pyg.to_hetero` the node and edge types of the other.
+    `hloenv.graph.pyg.to_hetero` the node and edge types of the heterogeneous form.
 
     Args:
-        graph: a graph, or what has one: a module, or alternatives.
+        graph: a graph, a module, or alternatives.
         hetero: node types for instructions, computations, alternatives and choices.
-        passes: names of passes, which become columns that say which of them propose
-            a choice. Graphs that go into one batch need the same names.
+        passes: names of passes. Each becomes a column: whether it proposes a choice.
+            Graphs of one batch need the same names.
 
     Raises:
-        ArgumentTypeError: this is none of them.
+        ArgumentTypeError: `graph` has another type.
         ImportError: torch or torch-geometric is not installed.
-        GraphError: an alternative has no site, so nothing in the graph stands for it.
+        GraphError: an alternative has no site in the graph.
     """
     source = graph_of(graph)
     try:
@@ -75,16 +75,16 @@ def to_pyg(
 
 
 def sources_of(graph: GraphLike) -> dict[str, Source]:
-    """Where nodes come from, by name; empty for a graph, which does not know it."""
+    """Source locations of nodes by name; empty for an `HloGraph`."""
     module = graph if isinstance(graph, HloModule) else getattr(graph, "module", None)
     return module.sources() if isinstance(module, HloModule) else {}
 
 
 def graph_of(source: GraphLike) -> HloGraph:
-    """A graph itself; that of a module; that of alternatives, with their choices.
+    """The graph of `source`: itself, of a module, or of alternatives.
 
     Raises:
-        ArgumentTypeError: it is none of these.
+        ArgumentTypeError: `source` has another type.
     """
     if isinstance(source, HloGraph):
         return source

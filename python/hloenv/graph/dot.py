@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Graphs for Graphviz."""
+"""Conversion of graphs to Graphviz."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from .export import alternative_rows, computation_rows, node_rows
 
 
 def to_dot(graph: GraphLike, *, sources: Mapping[str, Source] | None = None) -> str:
-    """The graph in Graphviz's language; the same graph gives the same text.
+    """The graph as deterministic Graphviz text.
 
-    A computation is a box, a fusion's a grey one. Alternatives are orange hexagons;
-    the edge from each choice says which it is and who proposes it. Dashed edges are
-    control dependencies, dotted ones lead from a computation to its caller. A node's
-    tooltip is where it comes from.
+    Computations are boxes, grey for fusions. Alternatives are orange hexagons; the edge
+    from each choice has its number and passes as label. Dashed edges are control
+    dependencies; dotted edges lead from a computation to its caller. The tooltip of a
+    node is its source location.
 
     Args:
-        graph: a graph, or what has one: a module, or alternatives.
+        graph: a graph, a module, or alternatives.
         sources: as for `to_json`.
     """
     sources = sources_of(graph) if sources is None else sources

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Graphs as JSON."""
+"""Conversion of graphs to JSON."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def to_json(
       (null for tuples and tokens), `computation` (number), `operands` and
       `control_predecessors` (node numbers), `element_count`, `input_bytes`,
       `output_bytes`, `flops`, `transcendentals`, `bytes_accessed` (-1 unknown),
-      `user_count`, and where they apply: `is_root`, `has_side_effect`, `fusion_node`,
+      `user_count`, and if applicable: `is_root`, `has_side_effect`, `fusion_node`,
       `parameter_number`, `tuple_index`, `comparison_direction`, `fusion_kind`,
       `custom_call_target`, `trip_count`, `attributes` (an object), `alternative` (its
       number), `calls` (numbers of computations), `source` (an object with `op_name`,
@@ -44,10 +44,10 @@ def to_json(
       `passes` (for each choice, the original included, a list of names).
 
     Args:
-        graph: a graph, or what has one: a module, or alternatives.
+        graph: a graph, a module, or alternatives.
         indent: spaces for each level; None writes one line.
-        sources: where nodes come from, by name, as `HloModule.sources` has it; by
-            default that of the module or alternatives given.
+        sources: source locations of nodes by name, as from `HloModule.sources`; by
+            default those of the given module or alternatives.
     """
     sources = sources_of(graph) if sources is None else sources
     graph = graph_of(graph)

@@ -19,7 +19,7 @@ from ..hlo.module import HloModule, as_module
 
 _T = TypeVar("_T", bound=np.generic)
 
-# Dimensions that `dims` and `minor_to_major` keep of one shape.
+# Number of dimensions in `dims` and `minor_to_major`.
 MAX_RANK = 8
 
 
@@ -31,7 +31,7 @@ def opcodes() -> tuple[str, ...]:
 
 @cache
 def dtypes() -> tuple[str, ...]:
-    """XLA's element types by `HloGraph.dtype`, "none" (of no value), "tuple", ..."""
+    """XLA's element types by `HloGraph.dtype`: "none" (no value), "tuple", ..."""
     return tuple(core.dtype_names())
 
 
@@ -103,7 +103,7 @@ class Array(Generic[_T]):
         if graph is None:
             return self
         value = getattr(graph._core, self.name)
-        graph.__dict__[self.name] = value  # found before this descriptor from now on
+        graph.__dict__[self.name] = value  # shadows this descriptor
         return value
 
     def __repr__(self) -> str:
@@ -113,30 +113,30 @@ class Array(Generic[_T]):
 class HloGraph:
     """One module as arrays.
 
-    A node is an instruction of a computation that the entry reaches. Nodes are in
-    post order: computations after those that they call, so that the entry is last,
-    and instructions after their operands within. An edge stays in its computation and
-    goes from a lower node to a higher one, from an operand to its user; the edges of a
-    target are its operands in order, then its control predecessors.
+    A node is an instruction of a computation that is reachable from the entry. Nodes
+    are in post order: computations after their callees, so that the entry is last, and
+    instructions after their operands. An edge connects an operand to its user in the
+    same computation, and its source precedes its target; the edges of a target are its
+    operands in order, then its control predecessors.
 
     Arrays are read-only views of the C++ graph, which lives as long as any of them.
     Letters in shapes: N nodes, E edges, C computations, K calls, P parameters,
     T attributes, A alternatives, S sites (nodes that share the decision of an
     alternative), X choices of all alternatives, O operands of all sites, Q passes of
-    all choices. Offsets [M + 1] say where the part of each of M things begins in
-    another array, and end with its length. -1 stands for "none" unless stated.
+    all choices. Offsets [M + 1] are the starts of M segments of another array,
+    followed by its length. -1 means "none" unless stated otherwise.
     """
 
-    # Edges, by target; the users of node i are
+    # Edges by target; the users of node i are
     # out_targets[out_offsets[i]:out_offsets[i + 1]].
     in_offsets = Array(np.int64, "N+1", "offsets into the edge arrays, by target")
     out_offsets = Array(np.int64, "N+1", "offsets into out_edges, by source")
     out_targets = Array(np.int64, "E", "target of each edge, by source")
     out_edges = Array(np.int64, "E", "number of each edge, by source, ascending")
-    edge_sources = Array(np.int64, "E", "node that is read")
-    edge_targets = Array(np.int64, "E", "node that reads")
-    edge_operand_index = Array(np.int32, "E", "which operand; -1 for control edges")
-    edge_is_control = Array(np.bool_, "E", "only orders; carries no data")
+    edge_sources = Array(np.int64, "E", "source node")
+    edge_targets = Array(np.int64, "E", "target node")
+    edge_operand_index = Array(np.int32, "E", "operand index; -1 for control edges")
+    edge_is_control = Array(np.bool_, "E", "control dependency, without data")
     edge_bytes = Array(np.int64, "E", "bytes of the value, sum over leaves")
     edge_dtype = Array(np.int32, "E", "index into dtypes()")
     edge_rank = Array(np.int32, "E", "number of dimensions, 0 for tuples")
@@ -146,10 +146,10 @@ class HloGraph:
         np.int8, "E", "0 outside fusions, 1 inside one, 2 into or out of a fusion"
     )
 
-    # Nodes: what and of which shape.
+    # Nodes: opcode and shape.
     opcode = Array(np.int32, "N", "index into opcodes()")
     dtype = Array(np.int32, "N", "of the output, index into dtypes()")
-    rank = Array(np.int32, "N", "number of dimensions, true above 8; 0 for tuples")
+    rank = Array(np.int32, "N", "number of dimensions, also above 8; 0 for tuples")
     dims = Array(
         np.int64, "N,8", "dimensions in elements, upper bounds; -1 pads or unbounded"
     )
@@ -158,27 +158,27 @@ class HloGraph:
     input_bytes = Array(np.int64, "N", "sum of output_bytes over operands")
     output_bytes = Array(np.int64, "N", "bytes of the output, sum over leaves")
 
-    # Nodes: cost as XLA's HloCostAnalysis has it. A call, fusion or conditional has
-    # that of what it calls; a while loop that of one iteration; an alternative none.
+    # Nodes: cost from XLA's HloCostAnalysis. A call, fusion or conditional has the cost
+    # of its callees, a while loop that of one iteration, an alternative none.
     flops = Array(np.float64, "N", "operations; -1 unknown (custom calls)")
     transcendentals = Array(np.float64, "N", "exp, log, tanh and the like")
     bytes_accessed = Array(
         np.float64, "N", "bytes read and written; -1 unknown (custom calls)"
     )
 
-    # Nodes: where.
+    # Nodes: position and flags.
     computation = Array(np.int32, "N", "number of the computation")
-    fusion_node = Array(np.int64, "N", "the fusion that this node is inside of")
+    fusion_node = Array(np.int64, "N", "the fusion that contains this node")
     is_in_fusion = Array(np.bool_, "N", "inside a fusion")
     user_count = Array(np.int32, "N", "distinct users")
-    operand_count = Array(np.int32, "N", "operands, repeated ones repeated")
+    operand_count = Array(np.int32, "N", "operands, with repetitions")
     is_parameter = Array(np.bool_, "N", "parameter")
     is_constant = Array(np.bool_, "N", "constant")
     is_root = Array(np.bool_, "N", "root of its computation")
-    has_side_effect = Array(np.bool_, "N", "its own, or of what it calls")
+    has_side_effect = Array(np.bool_, "N", "its own, or of its callees")
     is_alternative = Array(np.bool_, "N", "site of an alternative")
 
-    # Nodes: attributes. `attribute_block` has them in columns.
+    # Nodes: attributes; `attribute_block` returns them as columns.
     parameter_number = Array(np.int32, "N", "of a parameter")
     tuple_index = Array(np.int32, "N", "of a get-tuple-element")
     comparison_direction = Array(
@@ -188,7 +188,7 @@ class HloGraph:
     custom_call_target = Array(
         np.int32, "N", "of a custom call, index into custom_call_targets"
     )
-    trip_count = Array(np.int64, "N", "iterations of a while, where known")
+    trip_count = Array(np.int64, "N", "iterations of a while, if known")
     attribute_offsets = Array(np.int64, "N+1", "offsets into the attributes")
     attribute_keys = Array(
         np.int32, "T", "index into attribute_names(), ascending for one node"
@@ -211,11 +211,11 @@ class HloGraph:
     )
     parameter_offsets = Array(np.int64, "C+1", "offsets into parameter_nodes")
     parameter_nodes = Array(np.int64, "P", "parameters by number")
-    call_nodes = Array(np.int64, "K", "node that calls, ascending")
-    call_computations = Array(np.int32, "K", "computation that it calls")
+    call_nodes = Array(np.int64, "K", "calling node, ascending")
+    call_computations = Array(np.int32, "K", "called computation")
 
-    # Alternatives. The choices of alternative a are numbers choice_offsets[a] up to
-    # choice_offsets[a + 1]; the first of them is the original.
+    # Alternatives. The choices of alternative a are choice_offsets[a] to
+    # choice_offsets[a + 1] - 1; the first is the original.
     alternative_kind = Array(
         np.int32, "A", "index into alternative_kinds; -1 for an index without a site"
     )
@@ -223,14 +223,14 @@ class HloGraph:
     site_nodes = Array(np.int64, "S", "nodes, by alternative, then ascending")
     choice_offsets = Array(np.int64, "A+1", "offsets into the choices")
     site_choice_offsets = Array(np.int64, "S+1", "offsets into site_choice_nodes")
-    site_choice_nodes = Array(np.int64, "O", "node that is each choice at the site")
+    site_choice_nodes = Array(np.int64, "O", "node of each choice at the site")
     choice_pass_offsets = Array(np.int64, "X+1", "offsets into choice_passes")
     choice_passes = Array(
         np.int32, "Q", "passes that propose the choice, index into pass_names"
     )
 
     def __init__(self) -> None:
-        raise TypeError("make graphs with HloGraph.from_module")
+        raise TypeError("use HloGraph.from_module")
 
     _core: core.Graph
     _module: HloModule
@@ -251,11 +251,11 @@ class HloGraph:
         return graph
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """By module: unpickling builds the arrays again, and compares their order."""
+        """Pickles the module; unpickling rebuilds the arrays and checks their order."""
         return _unpickle, (type(self), self._module, self._digest())
 
     def _digest(self) -> str:
-        """Of what numbers of nodes and alternatives mean."""
+        """Hash of the order of nodes and alternatives."""
         digest = hashlib.blake2b(digest_size=16)
         for array in (self.opcode, self.edge_sources, self.edge_targets):
             digest.update(array.tobytes())
@@ -308,17 +308,17 @@ class HloGraph:
 
     @cached_property
     def node_names(self) -> tuple[str, ...]:
-        """[N] names of the instructions; made when first read."""
+        """[N] names of the instructions; computed on first use."""
         return self._texts(self._core.node_names)
 
     @cached_property
     def node_shapes(self) -> tuple[str, ...]:
-        """[N] shapes as HLO text, tuples spelt out; made when first read."""
+        """[N] shapes as HLO text, with tuple elements; computed on first use."""
         return self._texts(self._core.node_shapes)
 
     @cached_property
     def computation_names(self) -> tuple[str, ...]:
-        """[C] names of the computations; made when first read."""
+        """[C] names of the computations; computed on first use."""
         return self._texts(self._core.computation_names)
 
     @cached_property
@@ -341,15 +341,15 @@ class HloGraph:
             return tuple(read())
         except UnicodeDecodeError as error:
             raise GraphError(
-                f"a name in {self.module_name!r} is no text: {error.object!r}"
+                f"a name in {self.module_name!r} is not valid text: {error.object!r}"
             ) from None
 
     def operands(self, node: int) -> npt.NDArray[np.int64]:
-        """Nodes that `node` reads, in operand order, then control predecessors."""
+        """Operands of `node` in order, then its control predecessors."""
         return self.edge_sources[self.in_offsets[node] : self.in_offsets[node + 1]]
 
     def users(self, node: int) -> npt.NDArray[np.int64]:
-        """Nodes that read `node`, ascending, once for each edge."""
+        """Users of `node`, ascending, once for each edge."""
         return self.out_targets[self.out_offsets[node] : self.out_offsets[node + 1]]
 
     def attribute_block(
@@ -358,10 +358,9 @@ class HloGraph:
         """Attributes in columns: [N, len(names)] int64.
 
         Args:
-            names: of `attribute_names()`; None takes all, which is some 850 bytes
-                a node.
-            absent: fills the entries that an instruction does not have. Paddings may
-                be negative too: `base_dilations_k` above 0 says that they are there.
+            names: of `attribute_names()`; None for all, about 850 bytes per node.
+            absent: value for missing attributes. Paddings may be -1; if
+                `base_dilations_k` is above 0, they are present.
 
         Raises:
             GraphError: an unknown name.
@@ -388,14 +387,14 @@ class HloGraph:
         return tuple(k for k, v in vars(cls).items() if isinstance(v, Array))
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """All arrays by name, for `np.savez` for instance."""
+        """All arrays by name, for example for `np.savez`."""
         return {name: getattr(self, name) for name in self.array_names()}
 
     def validate(self) -> None:
-        """Checks that the arrays fit together; takes longer than making them.
+        """Checks the consistency of the arrays; takes longer than building them.
 
         Raises:
-            GraphError: they do not, which is a fault in hloenv.
+            GraphError: they are inconsistent, which is a bug in hloenv.
         """
         problems = load_attribute("hloenv.graph.validate:problems")
         for problem in problems(self):
@@ -413,9 +412,9 @@ def _unpickle(cls: type[HloGraph], module: HloModule, digest: str) -> HloGraph:
     graph = cls.from_module(module)
     if graph._digest() != digest:
         raise GraphError(
-            f"the graph of {graph.module_name!r} has its nodes in another order than "
-            "the one that was pickled: this is another version of hloenv or of XLA; "
-            "make graphs anew"
+            f"the nodes of the graph of {graph.module_name!r} are in another order "
+            "than in the pickle, which is of another version of hloenv or XLA; build "
+            "the graph again"
         )
     return graph
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Graphs for networkx."""
+"""Conversion of graphs to networkx."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FUSION_RELATIONS = ("outside", "inside", "across")
 
 
 def to_networkx(graph: GraphLike, *, calls: bool = True) -> nx.MultiDiGraph[int]:
-    """A networkx graph whose nodes are node numbers.
+    """A networkx graph; its nodes are node numbers.
 
     Node attributes are those of `to_json`'s nodes, without operands. Edges have
     `kind`: "operand" (with `operand_index`, `bytes` and `fusion_relation`), "control",
@@ -24,7 +24,7 @@ def to_networkx(graph: GraphLike, *, calls: bool = True) -> nx.MultiDiGraph[int]
     attributes: `module`, `computations`, `alternatives`, as in `to_json`.
 
     Args:
-        graph: a graph, or what has one: a module, or alternatives.
+        graph: a graph, a module, or alternatives.
         calls: adds the call edges; without them computations are not connected.
 
     Raises:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Graphs as PyTorch Geometric data. Needs torch; `hloenv.to_pyg` imports it."""
+"""Graphs as PyTorch Geometric data; `hloenv.to_pyg` imports this module."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MARKS = (
 def node_features() -> tuple[str, ...]:
     """Names of the columns of an instruction's `x`.
 
-    `log_` is log(1 + n), of 0 where a number is unknown or does not apply;
+    `log_` is log(1 + n), with n = 0 if unknown or not applicable;
     `minor_to_major_k` is (k-th minor dimension + 1) / 8, 0 for none.
     """
     return (
@@ -76,7 +76,7 @@ def computation_features() -> tuple[str, ...]:
 class HloData(Data):  # type: ignore[misc] # torch-geometric has no types
     """One graph. Letters as in `HloGraph`; indices are int64, features float32.
 
-    Batching shifts every index by what it points into: `edge_index` and `*_node` by
+    Batching offsets every index: `edge_index` and `*_node` by
     nodes, `*_computation` by computations, `*_alternative` by alternatives,
     `*_choice` by choices.
 
@@ -85,25 +85,25 @@ class HloData(Data):  # type: ignore[misc] # torch-geometric has no types
         opcode: [N] index into `opcodes()`, for an embedding.
         dtype: [N] index into `dtypes()`, for an embedding.
         node_computation: [N] computation of each node.
-        edge_index: [2, E] node that is read, node that reads.
+        edge_index: [2, E] source and target of each edge.
         edge_attr: [E, F] features, named by `edge_features()`.
         computation_x: [C, F] features, named by `computation_features()`.
         root_node: [C] root of each computation.
-        call_node: [K] node that calls ...
-        call_computation: [K] ... this computation.
+        call_node: [K] calling node of each call.
+        call_computation: [K] called computation of each call.
         num_choices: [A] choices of each alternative; `follow_batch=["num_choices"]`
             gives the graph of each alternative.
         site_node: [S] nodes of the alternatives.
-        site_alternative: [S] the alternative of each.
+        site_alternative: [S] alternative of each of these nodes.
         choice_alternative: [X] alternative of each choice.
-        choice_position: [X] its place in its alternative, 0 for the original.
+        choice_position: [X] index in its alternative, 0 for the original.
         choice_passes: [X, len(passes)] 1 where a pass proposes the choice.
-        operand_node: [O] node that stands for a choice at a site ...
-        operand_choice: [O] ... and that choice.
+        operand_node: [O] node of each choice at each site.
+        operand_choice: [O] choice of each of these nodes.
     """
 
     def __inc__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
-        """What the next graph of a batch adds to `value`."""
+        """Offset of `value` for the next graph of a batch."""
         if key.endswith("_node"):
             return self.num_nodes
         if key.endswith("_computation"):
@@ -148,8 +148,8 @@ def to_hetero(graph: HloGraph, passes: Sequence[str]) -> HeteroData:
     * `instruction`: `x`, `opcode`, `dtype` as in `HloData`;
     * `computation`: `x` as `computation_x`;
     * `alternative`: `x` is [A, 2], log(1 + choices) and log(1 + sites); `num_choices`;
-    * `choice`: `x` is [X, 1 + len(passes)], whether it is the original, and which
-      passes propose it; `position` in its alternative.
+    * `choice`: `x` is [X, 1 + len(passes)], whether it is the original, and whether
+      each pass proposes it; `position` in its alternative.
 
     Edges: `instruction operand instruction` and `instruction control instruction`
     with `edge_attr` as in `HloData`, `instruction in computation`, `computation
@@ -212,7 +212,7 @@ def to_hetero(graph: HloGraph, passes: Sequence[str]) -> HeteroData:
 
 
 def _choice_indices(graph: HloGraph) -> dict[str, npt.NDArray[np.int64]]:
-    """The index arrays of the alternatives that `HloData` documents."""
+    """Index arrays of the alternatives, as documented in `HloData`."""
     if np.any(graph.alternative_nodes < 0):
         missing = int(np.flatnonzero(graph.alternative_nodes < 0)[0])
         raise GraphError(
@@ -250,7 +250,7 @@ def _log(values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
 
 
 def _matrix(columns: list[npt.NDArray[Any]], rows: int) -> torch.Tensor:
-    """Columns [rows] and blocks [rows, k] beside each other, as float32."""
+    """Concatenates columns [rows] and blocks [rows, k], as float32."""
     blocks = [column.reshape(rows, -1) if rows else column[:0] for column in columns]
     if not rows:
         return torch.zeros(0, sum(c.shape[1] if c.ndim > 1 else 1 for c in columns))
@@ -305,7 +305,7 @@ def _computation_matrix(graph: HloGraph) -> torch.Tensor:
 
 
 def _pass_matrix(graph: HloGraph, passes: Sequence[str]) -> torch.Tensor:
-    """[X, len(passes)] which of `passes` propose each choice."""
+    """[X, len(passes)] 1 where a pass proposes the choice."""
     num_choices = len(graph.choice_pass_offsets) - 1
     matrix = np.zeros((num_choices, len(passes)), np.float32)
     column_of = {name: column for column, name in enumerate(passes)}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What holds for the arrays of every graph."""
+"""Consistency checks of the arrays of a graph."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from .hlo_graph import (
 
 
 def problems(g: HloGraph) -> Iterator[str]:
-    """What is wrong with a graph, one sentence each; nothing for a right one.
+    """Yields a message for each failed check.
 
-    Later checks read the arrays as earlier ones allow, so the first stage with a
-    problem is the last.
+    Later stages rely on the checks of earlier ones, so only the first stage with a
+    failure is reported.
     """
     found = list(_shape_problems(g))
     stages = (
@@ -36,7 +36,9 @@ def problems(g: HloGraph) -> Iterator[str]:
         if found:
             break
         found = [
-            f"not so: {name}" for name, right in stage(g).items() if not np.all(right)
+            f"check failed: {name}"
+            for name, right in stage(g).items()
+            if not np.all(right)
         ]
     yield from found
 
@@ -59,7 +61,7 @@ def _shape_problems(g: HloGraph) -> Iterator[str]:
         if array.dtype != described.dtype or array.shape != shape:
             yield f"{name} is {array.dtype}{array.shape}, not {described.doc}"
         if array.flags.writeable:
-            yield f"{name} can be written to"
+            yield f"{name} is writeable"
 
 
 def _is_offsets(offsets: npt.NDArray[np.int64], total: int) -> bool:
@@ -69,7 +71,7 @@ def _is_offsets(offsets: npt.NDArray[np.int64], total: int) -> bool:
 
 
 def _owners(offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Whose part each element of the array behind `offsets` is in."""
+    """The segment of each element of the array that `offsets` describes."""
     return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
 
 
@@ -82,7 +84,7 @@ def _sums(
 
 
 def _index_checks(g: HloGraph) -> dict[str, Any]:
-    """Offsets and indices point into what they are for."""
+    """Ranges of offsets and indices."""
     offsets = {
         "in_offsets": g.num_edges,
         "out_offsets": g.num_edges,
@@ -194,7 +196,7 @@ def _node_checks(g: HloGraph) -> dict[str, Any]:
             np.prod(np.where(is_dim, g.dims, 1), axis=1) == g.element_count,
             g.element_count >= 0,
         ),
-        # In floating point, since the sums stop at what int64 holds.
+        # In floating point, since the sums saturate at the maximum of int64.
         "input_bytes sum operands": np.isclose(
             g.input_bytes,
             np.minimum(_sums(g.edge_bytes.astype(float), g.edge_targets, n), 2.0**63),
@@ -254,7 +256,7 @@ def _computation_checks(g: HloGraph) -> dict[str, Any]:
         "all but the entry are called": (callers >= 0) | g.computation_is_entry,
         "fusions are marked": g.computation_is_fusion == by_fusion,
         "nodes in fusions are marked": g.is_in_fusion == by_fusion[g.computation],
-        "nodes in fusions know theirs": g.fusion_node
+        "fusion_node is the fusion of the computation": g.fusion_node
         == np.where(by_fusion, callers, -1)[g.computation],
         "parameters are listed": np.array_equal(
             np.sort(g.parameter_nodes), np.flatnonzero(g.is_parameter)

@@ -20,7 +20,7 @@ Entries = frozenset[str]
 
 
 def pass_names_of(entries: Entries) -> frozenset[str]:
-    """Names of the passes that were decided."""
+    """Returns the names of the decided passes."""
     return frozenset(each.partition("?")[0] for each in entries if "!" not in each)
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What changed between two modules, computation by computation.
+"""The differences between two modules, by computation.
 
-Instructions are matched by what they compute, then, where names agree, by name, then
-by the place at which matched neighbours read them or are read. Time and memory are
-linear in the modules' text.
+Instructions are matched by value number, then by name where names agree, then by
+operand position relative to matched neighbours. Time and memory are linear in the
+modules' text.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Kind = Literal["added", "removed", "changed"]
 
 @dataclass(frozen=True)
 class InstructionChange:
-    """One instruction that is not the same in both modules.
+    """One instruction that differs between the modules.
 
     Attributes:
         kind: "added" (only in the second module), "removed" or "changed".
@@ -31,7 +31,7 @@ class InstructionChange:
         after: its name in the second module, "" if removed.
         opcode: XLA's name of the operation; the second module's if it changed.
         shape: HLO text of the output's shape, likewise.
-        details: of a change, what differs, one sentence part each.
+        details: the differences of a changed instruction, one phrase each.
         source: where it comes from, "jit(step)/add train.py:7"; "" if unknown.
     """
 
@@ -46,7 +46,7 @@ class InstructionChange:
 
 @dataclass(frozen=True)
 class ComputationDiff:
-    """A computation that is not the same in both modules.
+    """A computation that differs between the modules.
 
     Attributes:
         before: its name in the first module, "" if the second added it.
@@ -54,7 +54,8 @@ class ComputationDiff:
         num_before: instructions in the first module.
         num_after: instructions in the second module.
         changes: removed and changed instructions in the first module's order, then
-            added ones in the second's. Of computations that only one module has, all.
+            added ones in the second's; all instructions of an added or removed
+            computation.
     """
 
     before: str
@@ -66,14 +67,14 @@ class ComputationDiff:
 
 @dataclass(frozen=True)
 class ModuleDiff:
-    """What `diff_modules` found.
+    """The result of `diff_modules`.
 
     Attributes:
         is_same: both have one fingerprint: the same live graph, whatever the names.
-        header: what the modules' first lines (layouts of the entry, aliasing, ...)
-            say differently, as (before, after).
-        computations: those that differ, callers before what they call.
-        num_same: instructions that both have.
+        header: differing parts of the modules' first lines (entry layouts, aliasing,
+            ...), as (before, after).
+        computations: those that differ, callers before callees.
+        num_same: number of instructions in both.
     """
 
     is_same: bool
@@ -164,7 +165,7 @@ def _header_changes(
 
 
 def _number_values(text: ModuleText, values: dict[object, int]) -> None:
-    """Gives what computes the same value the same number, in both modules."""
+    """Assigns value numbers; equal values of both modules get equal numbers."""
 
     def number(key: object) -> int:
         return values.setdefault(key, len(values))
@@ -197,7 +198,7 @@ def _number_values(text: ModuleText, values: dict[object, int]) -> None:
 
 
 def _pair_computations(before: ModuleText, after: ModuleText) -> list[_Pair]:
-    """Pairs entries, then what matched instructions call, then equals and namesakes."""
+    """Pairs entries, callees of matched instructions, then equal values and names."""
     used_before: set[str] = set()
     used_after: set[str] = set()
     pairs: list[_Pair] = []
@@ -241,7 +242,7 @@ class _Pair:
         self.after = after
         self._old = before.instructions
         self._new = after.instructions
-        # Of each instruction the index of its match on the other side, or -1.
+        # For each instruction the index of its match in the other computation, or -1.
         self._to_new = [-1] * len(self._old)
         self._to_old = [-1] * len(self._new)
         self._match_values()
@@ -253,13 +254,13 @@ class _Pair:
         self._match_operands(need_shape=False)
 
     def callees(self) -> Iterator[tuple[str, str]]:
-        """Computations that matched instructions call at the same position."""
+        """Yields pairs of computations that matched instructions call."""
         for old, new in zip(self._old, self._to_new, strict=True):
             if new >= 0 and old.callees:
                 yield from zip(old.callees, self._new[new].callees, strict=False)
 
     def compare(self, partner: dict[str, str]) -> ComputationDiff:
-        """What differs, given which computations belong together."""
+        """Returns the differences, given the pairs of computations."""
         changes = []
         for i, old in enumerate(self._old):
             if self._to_new[i] < 0:
@@ -299,7 +300,7 @@ class _Pair:
             and self._to_old[new] < 0
             and first.opcode == second.opcode
             and (first.shape == second.shape or not need_shape)
-            # Another parameter or constant is another thing, not a changed one.
+            # Different parameters or constants are never one changed instruction.
             and (bool(first.operands) or first.attributes == second.attributes)
         )
 
@@ -318,7 +319,7 @@ class _Pair:
                 self._link(i, free[old.value].pop())
 
     def _names_agree(self) -> bool:
-        """Whether one module came from the other, as far as equal values tell."""
+        """Whether most equal values have equal names."""
         matched = [(i, j) for i, j in enumerate(self._to_new) if j >= 0]
         equal = sum(self._old[i].name == self._new[j].name for i, j in matched)
         return 2 * equal >= len(matched)
@@ -335,7 +336,7 @@ class _Pair:
             self._link(self.before.root, self.after.root)
 
     def _match_operands(self, *, need_shape: bool) -> None:
-        """From users to what they read at the same position."""
+        """Matches operands of matched users at the same position."""
         for i in range(len(self._old) - 1, -1, -1):
             j = self._to_new[i]
             if j < 0:
@@ -347,7 +348,7 @@ class _Pair:
                     self._link(old, new)
 
     def _match_users(self) -> None:
-        """From what is read to what reads it at the same position."""
+        """Matches users of matched operands at the same position."""
         free: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
         for j in range(len(self._new) - 1, -1, -1):
             if self._to_old[j] < 0:
@@ -406,7 +407,7 @@ class _Pair:
 
 
 def _attribute_changes(before: str, after: str) -> list[str]:
-    """One part for each attribute that differs: "dimensions={0} -> dimensions={1}"."""
+    """Describes each differing attribute: "dimensions={0} -> dimensions={1}"."""
     return [
         f"{old or 'nothing'} -> {new or 'nothing'}"
         for old, new in _header_changes(

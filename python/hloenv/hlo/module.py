@@ -28,8 +28,7 @@ from .source import Source
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# XLA's names of element types with another name in numpy, and of those that only
-# ml_dtypes has.
+# numpy and ml_dtypes names of element types whose XLA name differs.
 _DTYPE_NAMES = {
     "pred": "bool",
     "s8": "int8",
@@ -136,8 +135,8 @@ class HloModule:
 
     _raw: core.Module
     _is_verified: bool
-    # Its source, which pickles with it: passes depend on an order of instructions and
-    # users that neither text nor protos of the module keep.
+    # The original text or proto, for pickling: passes depend on an order of
+    # instructions and users that neither text nor protos of the module preserve.
     _source: str | bytes | None
     position: Any
     _decided: frozenset[str]  # entries, as decided.py has them
@@ -374,7 +373,7 @@ class HloModule:
         if self._is_verified or self._source is None:
             self._raw.verify()
         else:
-            # XLA's verifier, too, may crash on unchecked input.
+            # XLA's verifier may crash on unchecked input as well.
             _load(self._source, verify=True)
         self._is_verified = True
         self._is_verified = True
@@ -414,19 +413,19 @@ def _read(content: str | bytes, *, check_structure: bool, verify: bool) -> core.
 
 
 def read_here(content: str | bytes, *, verify: bool = False) -> core.Module:
-    """Reads text or a proto in this process, which a crash of XLA then ends.
+    """Reads text or a proto in this process, without protection from a crash of XLA.
 
     For input that hloenv or jax wrote, and for processes that may crash.
     """
     return _read(content, check_structure=False, verify=verify)
 
 
-# Whether this process may crash, as hloenv's child processes may.
+# Whether this is a child process of hloenv that may crash.
 _is_expendable = False
 
 
 def become_expendable() -> None:
-    """Lets this process, which may crash, read modules without a check."""
+    """Makes this process read modules without a structure check; it may crash."""
     global _is_expendable
     _is_expendable = True
 

@@ -8,12 +8,12 @@ RENAMED = {"dot-strategy": "dot-lowering", "execution-strategy": "thunk-order"}
 
 
 def current_name(name: str) -> str:
-    """The name of a pass, given that or an earlier one."""
+    """Returns the current name of a pass, given its current or an earlier one."""
     return RENAMED.get(name, name)
 
 
 def current_entry(entry: str) -> str:
-    """The same for an entry of `decided`, which starts with the name of a pass."""
+    """Renames the pass at the start of an entry of `decided`."""
     for earlier, name in RENAMED.items():
         if entry.startswith((f"{earlier}?", f"{earlier}!")) or entry == earlier:
             return name + entry.removeprefix(earlier)
@@ -21,7 +21,7 @@ def current_entry(entry: str) -> str:
 
 
 def stored_entry(entry: str) -> str:
-    """The spelling in keys of the store, which keeps the earliest name."""
+    """Returns the entry with the earliest name of its pass, as in keys of the store."""
     for earlier, name in RENAMED.items():
         if entry.startswith((f"{name}?", f"{name}!")) or entry == name:
             return earlier + entry.removeprefix(name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which operation of a frontend, and which line, an instruction comes from."""
+"""Source locations of instructions, as recorded by the frontend."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Source(NamedTuple):
-    """Where an instruction comes from, as the frontend (JAX) recorded it.
+    """The origin of an instruction, as recorded by the frontend (JAX).
 
     Attributes:
         op_name: of the frontend's operation, "jit(step)/dot_general"; "" if unknown.

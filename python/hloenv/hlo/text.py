@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from ..errors import ParseError
 
-# `opcode(`: shapes hold no lower-case word in front of a parenthesis.
+# `opcode(`: shapes have no lower-case word before a parenthesis.
 _OPCODE = re.compile(r" ([a-z][a-z0-9-]*)\(")
 _NAME = re.compile(r"%([\w.\-]+)")
 _METADATA = re.compile(
@@ -143,7 +143,7 @@ def _closing(text: str, start: int) -> int:
 
 
 def split_parts(line: str) -> list[str]:
-    """The header's parts but the name: "entry_computation_layout={...}", ..."""
+    """Splits the header after the name: "entry_computation_layout={...}", ..."""
     parts: list[str] = []
     depth = 0
     for piece in _COMMENT.sub("", line).split(", "):

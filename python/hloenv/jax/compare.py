@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether one function of jax's is faster than another, as its caller sees it."""
+"""Times two jax functions against each other, from the caller's side."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ..measurement.statistics import speedup_interval, speedup_of
 from ..runtime.compare import compare_outputs
 from .lowering import require_jax
 
-# A sample shorter than this measures the clock.
+# Shorter samples are dominated by the resolution of the clock.
 _SAMPLE_NS = 100_000
-_ROUNDS = 5, 200  # at least and at most
-# What one call must gain to be worth another compilation, for sure.
+_ROUNDS = 5, 200  # minimum, maximum
+# The lower bound of the speedup must exceed this.
 _MIN_GAIN = 1.02
 
 Call = Callable[[], Any]
@@ -25,13 +25,13 @@ Call = Callable[[], Any]
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two functions, called in turns with the same arguments.
+    """Result of a comparison of two functions on the same arguments.
 
     Attributes:
-        speedup: the plain function's time over the other's; None without rounds.
-        interval: its 95 % interval; None without rounds.
-        reason: why the other is not clearly faster; empty when it is.
-        is_equal: whether they return the same.
+        speedup: the plain function's time over the other's; None if not timed.
+        interval: its 95 % interval; None if not timed.
+        reason: why the other is not clearly faster; empty if it is.
+        is_equal: whether their results are equal.
     """
 
     speedup: float | None = None
@@ -46,8 +46,8 @@ def compare(plain: Call, other: Call, *, seconds: float) -> Comparison:
     Args:
         plain: calls the first.
         other: calls the second.
-        seconds: time limit of the timing; if ten times as long is not enough for a few
-            rounds, nothing is timed.
+        seconds: time limit of the timing; if ten times as long is not enough for the
+            minimum number of rounds, nothing is timed.
     """
     jax = require_jax("hloenv.jit")
     difference = _difference(jax, plain(), other())
@@ -58,7 +58,7 @@ def compare(plain: Call, other: Call, *, seconds: float) -> Comparison:
         )
     plain_ns, other_ns = _sample(jax, plain, 1), _sample(jax, other, 1)
     if other_ns > 2 * plain_ns:
-        # A first look may err by a little, not by this much twice.
+        # Ends early: two samples so much slower are not noise.
         plain_ns, other_ns = _sample(jax, plain, 1), _sample(jax, other, 1)
         if other_ns > 2 * plain_ns:
             return Comparison(
@@ -86,17 +86,15 @@ def take_turns(
     seconds: float,
     calls: int = 1,
 ) -> tuple[list[int], list[int]]:
-    """Times two functions in turns; each goes first in every second round.
+    """Times two functions interleaved; the order alternates between rounds.
 
     Args:
         plain: calls the first.
         other: calls the second.
-        rounds: the fewest and the most; between them `seconds` decides.
+        rounds: minimum and maximum number; between them `seconds` decides.
         seconds: after which no round starts.
-        calls: of a function in a round.
-
-    Returns:
-        What each took in each round, in nanoseconds.
+        calls: of a function in a round. Returns: The times of each function by round,
+            in nanoseconds.
     """
     jax = require_jax("hloenv.jit")
     fewest, most = rounds
@@ -118,7 +116,7 @@ def _sample(jax: Any, call: Call, count: int) -> int:
 
 
 def _difference(jax: Any, expected: Any, actual: Any) -> str:
-    """How two pytrees of arrays differ; empty when they do not."""
+    """Describes how two pytrees of arrays differ; "" if they are equal."""
     leaves = [_arrays(jax, tree) for tree in (expected, actual)]
     comparison = compare_outputs(*leaves)
     return "" if comparison.is_equal else str(comparison)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a policy makes of a function that jax lowered."""
+"""Applies a policy to a function lowered by jax."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from ..process import child
 from ..rewrite.alternatives import as_decisions
 from ..rewrite.env import HloEnv, needs_layouts
 
-# One pass is a sequence of one.
+# A single pass is a sequence of one.
 Passes = str | Pass | Pipeline | Sequence[str | Pass | Pipeline]
 
 
 @dataclass(frozen=True)
 class Decided:
-    """One signature that was decided.
+    """The decisions for one signature.
 
     Attributes:
-        module: what jax lowered.
-        applied: the same with the decisions, before the rest of XLA's passes.
-        num_alternatives: how many alternatives were decided.
-        num_accepted: how many of them took another choice than the original.
-        num_rejected: how many of them keep the original; the rest is left to XLA.
-        is_used: whether `result` runs; plain jax.jit's own module does otherwise.
+        module: the module lowered by jax.
+        applied: the module with the decisions, before the rest of XLA's passes.
+        num_alternatives: number of alternatives.
+        num_accepted: number of decisions for a choice other than the original.
+        num_rejected: number of decisions for the original; the others are left to XLA.
+        is_used: whether `result` runs, rather than the module of plain jax.jit.
         speedup: jax.jit's time over that of `result`, on the first call's arguments;
-            None where they were not compared.
+            None if they were not compared.
         interval: 95 % interval of `speedup`.
-        reason: why `result` does not run; empty where it does.
+        reason: why `result` does not run; empty if it does.
     """
 
     module: HloModule
@@ -52,7 +52,7 @@ class Decided:
 
     @functools.cached_property
     def result(self) -> HloModule:
-        """What the decisions leave, after the rest of XLA's passes."""
+        """The decided module after the rest of XLA's passes."""
         return finish(self.applied)
 
 
@@ -121,7 +121,7 @@ def check_compiles(result: HloModule) -> None:
 
 
 def unsupported(jax: Any, traced: Any, lowered: Any, leaves: list[Any]) -> str | None:
-    """Why a function cannot be decided for one CPU device; None if it can.
+    """Returns why a function cannot be decided for one CPU device; None if it can.
 
     Args:
         jax: the package.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which function a compilation of jaxlib's is for."""
+"""Maps compilations of jaxlib to functions of hloenv.jit by module name."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from .injection import module_name, register
 
 
 class Decider(Protocol):
-    """What is asked about jaxlib's modules."""
+    """Supplies replacements of jaxlib's modules."""
 
     def replacement(self, proto: bytes) -> bytes | None:
-        """What runs in the place of this serialized module; None leaves it."""
+        """Returns the replacement of a serialized module; None keeps it."""
 
 
 _names: collections.Counter[str] = collections.Counter()
 
 
 def unique_name(fn: Callable[..., Any], *, plan: str | None) -> str:
-    """A name for `fn` that no other function in the process has.
+    """Returns a name for `fn` that is unique in the process.
 
-    jax's cache on disk goes by names too: the same function, decided the same way by
-    the same version, has the same name in the next process, and any other has not.
+    jax's persistent cache depends on names too, so the name is the same in another
+    process exactly if function, plan and version are the same.
 
     Args:
         fn: the user's function.
-        plan: what is decided how; None when that cannot be said, as for a policy that
+        plan: description of the decisions; None if there is none, as for a policy that
             is a function.
     """
     from .._version import __version__
 
-    # jax calls the module "jit_" and this, with "_" for what HLO names cannot hold.
+    # jax names the module "jit_" plus this, with "_" for characters not allowed in HLO.
     name = re.sub(r"[^\w.-]", "_", getattr(fn, "__name__", type(fn).__name__))
     if plan is None:
         return f"{name}_hloenv_{secrets.token_hex(4)}"
@@ -50,10 +50,10 @@ def unique_name(fn: Callable[..., Any], *, plan: str | None) -> str:
 
 
 class Dispatcher:
-    """The one registration with jaxlib, for all functions, while there are any."""
+    """The single callback registered with jaxlib, for all functions."""
 
     def __init__(self) -> None:
-        # Reentrant: a finalizer may run wherever memory is allocated.
+        # Reentrant: a finalizer may run at any allocation.
         self._lock = threading.RLock()
         self._functions: weakref.WeakValueDictionary[str, Decider] = (
             weakref.WeakValueDictionary()
@@ -61,7 +61,7 @@ class Dispatcher:
         self._unregister: Callable[[], None] | None = None
 
     def add(self, name: str, function: Decider) -> None:
-        """From now on, asks `function` about jaxlib's modules of this name."""
+        """Registers `function` for jaxlib's modules of this name."""
         with self._lock:
             if self._functions.get(name) is function:
                 return

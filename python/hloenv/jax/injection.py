@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A module of ours in the place of one that jaxlib compiles.
+"""Replaces a module that jaxlib compiles.
 
 jax lets a registered callback replace a module between XLA's passes and its scheduler.
-The registration holds for the whole process, and the callback runs on a thread of
-jaxlib's, so a module is recognised by what it is: its name and its entry layout. Every
-other module is left alone, and the callback is unregistered when its work is done.
+The registration is process-wide and the callback runs on a thread of jaxlib, so a
+module is identified by its name and entry layout. Other modules are not changed, and
+the callback is unregistered after use.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..errors import CompileError, HloEnvError, InvalidModuleError
 from ..hlo.module import HloModule, read_trusted
 from .lowering import from_lowered, require_jax
 
-# Takes and returns a serialized module; None leaves it as it is.
+# Takes and returns a serialized module; None keeps it.
 Transform = Callable[[bytes], bytes | None]
 
 _registrations = itertools.count()
@@ -102,9 +102,9 @@ def to_jaxlib(module: HloModule) -> bytes:
 
 
 def module_name(proto: bytes) -> str | None:
-    """The name in a serialized HloModuleProto, without parsing the rest.
+    """Returns the name in a serialized HloModuleProto without parsing the rest.
 
-    The name is field 1, which serializers write first; None when it is not there.
+    The name is field 1, which serializers write first; None if it is missing.
     """
     if proto[:1] != b"\x0a":
         return None
@@ -119,16 +119,16 @@ def module_name(proto: bytes) -> str | None:
 
 
 def fresh_options() -> dict[str, int]:
-    """Compiler options that change nothing, and that jax has not seen before.
+    """Returns new compiler options without effect, to bypass jax's in-memory cache.
 
-    jax keeps what it compiled, for every user of the lowered function, by options.
-    Any negative number means the same here: no limit.
+    jax caches executables of a lowered function by options. All negative numbers mean
+    no limit.
     """
     return {"xla_dump_max_hlo_modules": -1 - next(_fresh)}
 
 
 def require_injection(user: str) -> ModuleType:
-    """The module jax.extend.xla, which lets a module be replaced.
+    """Returns the module jax.extend.xla, which can replace modules.
 
     Args:
         user: what needs it, for the message.
@@ -173,10 +173,10 @@ def _unregister(xla: Any, name: str, stage: Any) -> None:
 
 @contextlib.contextmanager
 def without_persistent_cache() -> Iterator[None]:
-    """Keeps jax's cache on disk out of compilations.
+    """Disables jax's persistent cache during compilations.
 
-    A cached executable would be used in the place of the injected module, and the
-    injected module's executable would be stored as if it were the plain function's.
+    A cached executable would run instead of the injected module, and the injected
+    module's executable would be stored as the plain function's.
     """
     global _cache_users, _cache_was_on
     jax = require_jax("hloenv.jax.inject")
@@ -200,7 +200,7 @@ def _enable_persistent_cache(jax: Any, enable: bool) -> None:
     from jax.experimental.compilation_cache import compilation_cache
 
     jax.config.update("jax_enable_compilation_cache", enable)
-    # jax looks at the setting once, until it is reset.
+    # jax reads the setting only once until the cache is reset.
     compilation_cache.reset_cache()
 
 
@@ -232,7 +232,8 @@ def inject(module: HloModule, *, name: str | None = None) -> Iterator[Injection]
             outputs = jax.jit(fn)(*args)
 
     Functions that jax has compiled before the block are not compiled again: use a new
-    `jax.jit`, or call its `clear_cache()`. jax's cache on disk is off in the block.
+    `jax.jit`, or call its `clear_cache()`. jax's persistent cache is disabled in the
+    block.
 
     Args:
         module: a module after XLA's passes (`hloenv.finish`), lowered by jax without

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """jax.jit with decisions: lower, decide, compare, and let jaxlib compile the result.
 
-A `JitFunction` is plain jax.jit for as long as no signature is better decided: a new
-signature shows as a new entry of jax's own call cache, after the call. From the first
-one that is, calls go to one function of jax.jit's whose trace looks up what was decided
-for its signature, so that jax finds all later calls in its caches, at its own speed.
+A `JitFunction` calls plain jax.jit until a decided version of some signature is used;
+new signatures are detected as new entries of jax's call cache. From then on, calls go
+to one jax.jit function whose trace looks up the version of its signature, so that jax
+serves all later calls from its own caches.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _BUDGET = 0.5  # seconds of timing for each signature
 
 
 class FallbackWarning(UserWarning):
-    """A function of hloenv.jit runs as plain jax.jit would."""
+    """A function of hloenv.jit runs as plain jax.jit."""
 
 
 class DonationWarning(UserWarning):
@@ -110,7 +110,7 @@ def jit(
 
 
 class _Now(threading.local):
-    """The arguments of this thread's call, for the trace that it causes."""
+    """The arguments of this thread's current call, for its trace."""
 
     call: tuple[tuple[Any, ...], dict[str, Any]] | None = None
 
@@ -173,15 +173,15 @@ class JitFunction:
         self._lock = threading.RLock()
         self._now = _Now()
         self._replacements = Replacements()
-        # Signature -> what its trace calls.
+        # Maps a signature to the function that its trace calls.
         self._plans: dict[Any, Callable[..., Any]] = {}
-        # A function of its own: jax shares caches between users of the same one.
+        # A separate function, as jax shares caches between uses of one function.
         self._plain = jax.jit(_named(fn, _calls(fn), _name(fn)), **jit_options)
         self._num_compiled = 0
         self._decided: Any = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Calls the function; a new signature is decided then."""
+        """Calls the function, and decides a new signature."""
         decided = self._decided
         if decided is not None:
             now = self._now
@@ -199,20 +199,20 @@ class JitFunction:
         return outputs
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
-        """Binds as a method, as jax.jit's functions do."""
+        """Binds as a method, like functions of jax.jit."""
         return self if instance is None else functools.partial(self, instance)
 
     @property
     def decided(self) -> list[Decided]:
-        """What runs decided, one entry for each signature."""
+        """The decided versions in use, one for each signature."""
         return [each for each in self.considered if each.is_used]
 
     @property
     def num_injected(self) -> int:
-        """Compilations in which a decided module ran.
+        """Number of compilations that used a decided module.
 
-        jax compiles one signature several times, for arguments that are tied to a
-        device and so on.
+        jax may compile one signature several times, as for arguments committed to a
+        device.
         """
         return self._replacements.count
 
@@ -229,7 +229,7 @@ class JitFunction:
         return self._plain.eval_shape(*args, **kwargs)
 
     def clear_cache(self) -> None:
-        """Forgets what was decided and compiled."""
+        """Clears all decisions and compiled versions."""
         with self._lock:
             self._decided = None
             self._plain.clear_cache()
@@ -239,7 +239,7 @@ class JitFunction:
             self.considered.clear()
 
     def _decide_first(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The first call where nothing is compared."""
+        """Decides and runs the first call of a signature, without comparison."""
         if not self._has_values(args, kwargs):
             return self._plain(*args, **kwargs)
         with self._lock:
@@ -254,7 +254,7 @@ class JitFunction:
         """Decides a signature that has just run as plain jax.jit."""
         if not self._has_values(args, kwargs):
             return
-        # Where another thread is deciding, this signature's next call comes here again.
+        # If another thread is deciding, the next call of this signature retries.
         if self._lock.acquire(blocking=False):
             try:
                 self._num_compiled = self._plain._cache_size()
@@ -266,7 +266,7 @@ class JitFunction:
                 self._lock.release()
 
     def _has_values(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Whether jax compiles for these arguments, now."""
+        """Whether the arguments are concrete, so that jax compiles now."""
         jax = self._jax
         return not jax.config.jax_disable_jit and not any(
             isinstance(leaf, jax.core.Tracer)
@@ -274,7 +274,7 @@ class JitFunction:
         )
 
     def _traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What jax.jit traces once a signature is decided: looks up its plan."""
+        """The function traced by jax.jit for decided signatures; looks up the plan."""
         if self._jax.config.jax_disable_jit:
             return self._fn(*args, **kwargs)
         signature = _signature(self._jax, args, kwargs)
@@ -282,7 +282,7 @@ class JitFunction:
         if call is not None and self._has_values(*call):
             with self._jax.ensure_compile_time_eval(), self._lock:
                 if signature is not None and signature not in self._plans:
-                    # jax keeps a function on its slow path whose trace raised.
+                    # jax keeps a function on its slow path after its trace raised.
                     self._consider_safely(signature, *call, raises=())
         return self._plans.get(signature, self._plain)(*args, **kwargs)
 
@@ -294,19 +294,19 @@ class JitFunction:
         *,
         raises: tuple[type[Exception], ...] = (DecisionError,),
     ) -> Any:
-        """As `_consider`; what fails is plain jax.jit, and a warning.
+        """As `_consider`; on failure warns and falls back to plain jax.jit.
 
         Args:
             signature: as in `_consider`.
             args: as in `_consider`.
             kwargs: as in `_consider`.
-            raises: what is the caller's mistake, which a warning would hide; the next
-                call with this signature raises it again.
+            raises: exceptions caused by the caller, which are raised; the next call
+                with this signature raises them again.
         """
         try:
             return self._consider(signature, args, kwargs)
         except Warning:
-            raise  # where the user makes errors of warnings
+            raise  # the user turns warnings into errors
         except raises:
             del self._plans[signature]
             self._num_compiled = -1
@@ -317,7 +317,7 @@ class JitFunction:
             return None
 
     def _signature(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What `_traced` will find for these arguments."""
+        """Returns the signature that `_traced` will compute for these arguments."""
         found = []
 
         def probe(*args: Any, **kwargs: Any) -> tuple[()]:
@@ -331,11 +331,10 @@ class JitFunction:
     def _consider(
         self, signature: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Puts down what a signature's trace shall call.
+        """Decides which function the trace of a signature calls.
 
         Returns:
-            A compiled function that uses what was decided; None when the plain one
-            stays.
+            A compiled function with the decisions; None for the plain function.
         """
         self._plans[signature] = self._plain
         jax = self._jax
@@ -361,7 +360,7 @@ class JitFunction:
         return self._try(signature, decided, args, kwargs)
 
     def _is_default(self, decided: Decided) -> bool:
-        """Whether a comparison would compare a module with itself."""
+        """Whether the decisions give XLA's default module."""
         if not self._budget:
             return False
         if decided.num_accepted == decided.num_rejected == 0:
@@ -379,7 +378,7 @@ class JitFunction:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        """Compiles what was decided, and compares it; as `_consider`."""
+        """Compiles and compares the decided version; as `_consider`."""
         self._plans[signature] = self._plan(decided)
         trial = self._new_function()
         replaced = self._replacements.compile(
@@ -415,7 +414,7 @@ class JitFunction:
         return trial
 
     def _plan(self, decided: Decided) -> Callable[..., Any]:
-        """Calls the plain function, by a name that tells jax's cache on disk apart."""
+        """Wraps the plain function under a name unique in jax's persistent cache."""
         name = f"{_name(self._fn)}_decided_{decided.result.fingerprint()}"
         plain = self._plain
         return self._jax.jit(  # type: ignore[no-any-return]
@@ -423,12 +422,12 @@ class JitFunction:
         )
 
     def _new_function(self) -> Any:
-        """A function of jax.jit's that traces as it is decided."""
+        """Returns a jax.jit function whose trace follows the decisions."""
         me = weakref.ref(self)
 
         def function(*args: Any, **kwargs: Any) -> Any:
             decider = me()
-            assert decider is not None  # it is what calls
+            assert decider is not None  # it is the caller
             return decider._traced(args, kwargs)
 
         name = unique_name(self._fn, plan=self._plan_text)
@@ -454,14 +453,14 @@ def _calls(fn: Callable[..., Any]) -> Callable[..., Any]:
 def _named(
     fn: Callable[..., Any], function: Callable[..., Any], name: str
 ) -> Callable[..., Any]:
-    """Gives `function` a name, and else the look of `fn`, its signature included."""
+    """Gives `function` a name, and the signature and metadata of `fn`."""
     functools.update_wrapper(function, fn)
     function.__name__ = function.__qualname__ = name
     return function
 
 
 def _signature(jax: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What tells the arguments of a trace apart: types, and values of static ones."""
+    """Identifies the arguments of a trace: types, and values of static ones."""
     leaves, tree = jax.tree.flatten((args, kwargs))
     types = [
         jax.typeof(leaf) if isinstance(leaf, jax.core.Tracer) else leaf
@@ -471,12 +470,12 @@ def _signature(jax: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     try:
         hash(signature)
     except TypeError:
-        return None  # a static argument with parts that cannot be told apart
+        return None  # a static argument with indistinguishable parts
     return signature
 
 
 def _level_of_user() -> int:
-    """The stack level, for a warning by the caller, of the code that uses hloenv."""
+    """Returns the stack level of the user's code for a warning by the caller."""
     jax = require_jax("hloenv.jit")
     folders = (Path(each).parent for each in (__file__, jax.__file__ or ""))
     ours = tuple(f"{folder}{os.sep}" for folder in folders)

@@ -54,7 +54,7 @@ def from_jax(
         **kwargs: keyword arguments of `fn`.
 
     Returns:
-        What jax hands to XLA, before any optimization. Parameters and outputs are the
+        XLA's input, before any optimization. Parameters and outputs are the
         leaves of the arguments and of the result; jax drops unused parameters.
 
     Raises:
@@ -88,7 +88,7 @@ def example_inputs(
     static_argnames: str | Iterable[str] | None = None,
     **kwargs: Any,
 ) -> list[Any]:
-    """What the module of `from_jax(fn, *args, **kwargs)` takes in this very call.
+    """Returns the inputs of the module of `from_jax` for these arguments.
 
         module = hloenv.HloModule.from_jax(step, state, batch)
         inputs = hloenv.jax.example_inputs(step, state, batch)
@@ -128,7 +128,7 @@ def example_inputs(
     if any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in leaves):
         raise TypeError("a ShapeDtypeStruct has no values; give arrays")
     infos = jax.tree.leaves(lowered.args_info)
-    # jax leaves out what the function does not use.
+    # jax drops unused parameters.
     kept = sorted(lowered._lowering.compile_args["kept_var_idx"])
     return [np.asarray(leaves[i], dtype=infos[i].dtype) for i in kept]
 
@@ -136,7 +136,7 @@ def example_inputs(
 def from_lowered(lowered: Any, *, donations: bool = True) -> HloModule:
     """The module of a `jax.stages.Lowered`; see `from_jax`.
 
-    jaxlib has an XLA of its own in the process, so a serialized proto is what crosses.
+    jaxlib contains another copy of XLA, so the module is passed as a serialized proto.
     """
     computation = lowered.compiler_ir("hlo")
     module = read_here(computation.as_serialized_hlo_module_proto())

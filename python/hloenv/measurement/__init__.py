@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Timing modules against a baseline, on one machine or many, and keeping results."""
+"""Timing of modules against a baseline, on one or several machines, and a store."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measurements on a Ray cluster: `Evaluator(executor=RayExecutor())`.
 
-Ray places the tasks, moves them from workers that are lost to others, and keeps its
-worker processes, and with them ours, warm. On each machine a measurement takes the
-cores that no other one of hloenv has.
+Ray schedules the tasks, retries those of lost workers, and reuses its worker processes
+and their child processes. On each machine, a measurement leases cores that no other
+measurement of hloenv uses.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _measurer: Measurer | None = None
 
 
 def measure_here(task: Task) -> dict[str, Any]:
-    """Runs in a Ray worker, which keeps its child process for the next task."""
+    """Measures a task in a Ray worker; keeps the child process for the next task."""
     global _measurer
     with _lock:
         if _measurer is None or _measurer.settings != task.settings:
@@ -35,9 +35,9 @@ class RayExecutor(Executor):
     """Measures tasks on a Ray cluster.
 
     Args:
-        retries: how often Ray gives a task whose worker was lost to another.
-        resources: what else a task needs, as in `ray.remote`: {"num_cpus": 1} by
-            default, and the task's threads where they are more.
+        retries: how often Ray retries a task after its worker was lost.
+        resources: resources of a task, as in `ray.remote`; by default "num_cpus" is
+            the number of the task's threads.
     """
 
     def __init__(self, *, retries: int = 3, resources: dict[str, Any] | None = None):
@@ -62,7 +62,7 @@ class RayExecutor(Executor):
     def submit(  # type: ignore[override]
         self, task: Task, /
     ) -> Future[Measurement]:
-        """Measures a task's candidate as soon as Ray has a place for it."""
+        """Measures a task's candidate as soon as Ray schedules it."""
         options = {"num_cpus": task.settings.threads, **self._options}
         reference = self._measure.options(**options).remote(task)
         self._running.add(reference)
@@ -75,14 +75,14 @@ class RayExecutor(Executor):
             if error is None:
                 result.set_result(Measurement.from_json(answer.result()))
             else:
-                # Ray wraps what a task raised.
+                # Ray wraps the exceptions of tasks.
                 result.set_exception(getattr(error, "cause", None) or error)
 
         reference.future().add_done_callback(finish)
         return result
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Cancels what runs; the cluster goes on."""
+        """Waits for the running tasks or cancels them; does not stop the cluster."""
         if cancel_futures:
             for reference in list(self._running):
                 self._ray.cancel(reference, force=True)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures modules against themselves: how far measurements can be trusted here.
+"""Validates confidence intervals: measures modules against themselves.
 
-Both sides of such a comparison are the same module, compiled twice, so the true
-speed-up is 1. How often the 95 % interval misses 1 says whether intervals are honest
-on this machine, as it is now; how wide they are says what they can tell apart.
+Both sides of a comparison are the same module, compiled twice, so the true speed-up is
+1. The share of 95 % intervals that miss 1 is the error rate on this machine in its
+current state; the width of the intervals is the resolution.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from .config import Settings
 from .measurer import Measurer
 from .record import Measurement
 
-# More misses than this are too many. (Of 200 comparisons with nominal intervals, one
-# set in 40 has more.)
+# Maximum miss rate. (With nominal intervals, one of 40 sets of 200 comparisons exceeds
+# it.)
 MAX_MISSES = 0.08
 _NOMINAL = 0.05
 
@@ -83,7 +83,7 @@ ENTRY entry { x = f32[16] parameter(0)
 
 
 def _dots(name: str, size: int, count: int) -> str:
-    """Matrix products, each of the last one's result."""
+    """A chain of matrix products."""
     shape = f"f32[{size},{size}]"
     lines = [
         f"  {'ROOT ' * (i == count)}x{i} = {shape} dot(x{i - 1}, weights), "
@@ -124,8 +124,8 @@ class Comparison:
         low: lower end of its 95 % interval.
         high: the upper end.
         median_ns: of one run.
-        copies: of the code that took turns.
-        rounds: of both sides.
+        copies: number of copies of the code.
+        rounds: number of rounds of both sides.
         stopped: as in `Measurement`.
     """
 
@@ -154,9 +154,9 @@ class Summary:
     """Statistics of several comparisons.
 
     Attributes:
-        comparisons: how many.
-        misses: how many intervals miss 1.
-        miss_rate: their share.
+        comparisons: number of comparisons.
+        misses: number of intervals that miss 1.
+        miss_rate: share of these intervals.
         miss_rate_low: lower end of the 95 % interval of the true share (Clopper and
             Pearson).
         miss_rate_high: the upper end.
@@ -177,7 +177,7 @@ class Summary:
 
     @classmethod
     def of(cls, comparisons: Sequence[Comparison]) -> Summary:
-        """Sums up at least one comparison."""
+        """The statistics of at least one comparison."""
         count = len(comparisons)
         misses = sum(each.is_miss for each in comparisons)
         low, high = binomial_interval(misses, count)
@@ -201,7 +201,7 @@ class SelfTest:
     Attributes:
         settings: of the measurements.
         is_busy: whether the other cores were kept busy.
-        seconds: how long it took.
+        seconds: duration of the self-test.
         machine: the machine, from `Machine.to_json`.
         comparisons: in the order in which they were made.
     """
@@ -259,7 +259,7 @@ def self_test(
     runs.
 
     Args:
-        comparisons: how many.
+        comparisons: number of comparisons.
         settings: of the measurements; the seed is that of the first.
         is_busy: keep all other cores busy meanwhile.
         modules: modules, HLO text or paths, by kind.
@@ -280,7 +280,7 @@ def self_test(
             stack.enter_context(busy_cores(measurer.cores))
         for number in range(comparisons):
             kind, module = parsed[number % len(parsed)]
-            # Another seed is another baseline: it is compiled anew.
+            # With another seed, the baseline is compiled again.
             measurer.settings = replace(settings, seed=settings.seed + number)
             (result,) = measurer.measure([module], baseline=module)
             found.append(_comparison(kind, result.check()))
@@ -309,7 +309,7 @@ def _comparison(kind: str, result: Measurement) -> Comparison:
     )
 
 
-# Moves more memory than caches hold, and ends with its parent whatever ends that.
+# Accesses more memory than the caches hold, and ends with its parent.
 _BUSY = """
 import os, numpy
 os.sched_setaffinity(0, [{core}])
@@ -322,13 +322,13 @@ while os.getppid() == {parent}:
 
 @contextlib.contextmanager
 def busy_cores(spared: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Keeps all cores but `spared` busy, each by a process that computes and copies.
+    """Keeps all cores but `spared` busy, each with a process that computes and copies.
 
     Yields:
-        The cores that are busy.
+        The busy cores.
 
     Raises:
-        ArgumentError: there are none.
+        ArgumentError: there are no other cores.
     """
     cores = tuple(sorted(os.sched_getaffinity(0) - set(spared)))
     if not cores:
@@ -366,7 +366,7 @@ def binomial_interval(successes: int, trials: int) -> tuple[float, float]:
 
 
 def _at_most(successes: int, trials: int, p: float) -> float:
-    """Probability of no more than `successes`."""
+    """Probability of at most `successes`."""
     if p in (0.0, 1.0):
         return 1.0 - p
     logs = (
@@ -381,7 +381,7 @@ def _at_most(successes: int, trials: int, p: float) -> float:
 
 
 def _root(function: Callable[[float], float]) -> float:
-    """Where a function rises through 0 between 0 and 1."""
+    """The root in [0, 1] of an increasing function."""
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2

@@ -1,19 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One store of results: what was measured once is looked up from then on.
+"""The store of results: a persistent cache in an SQLite file.
 
-An SQLite file, which any number of processes and threads read and write at the same
-time. What `put` has returned for is in the file: it survives the death of the process
-at any moment. It may be lost, together with what was saved just before, when the
-machine itself goes down; the file stays sound. (WAL with `synchronous = NORMAL`: a
-commit is handed to the operating system, and synced only at checkpoints. FULL would
-sync each record: three times as long on a fast disk, milliseconds on a slow one, for
-results that can be measured again.)
+Any number of processes and threads may read and write the file concurrently. Once `put`
+has returned, the record survives a crash of the process. A crash of the machine may
+lose the latest records, but does not corrupt the file. (WAL with `synchronous = NORMAL`
+syncs only at checkpoints. FULL would sync each record, which takes three times as long
+on a fast disk and milliseconds on a slow one.)
 
-Every record carries a checksum of its key and its value. One that does not fit is an
-error of whatever reads the record, never a result: `Store.repair` removes such records,
-so that they are measured again.
+Every record has a checksum of its key and value. Reading a record with a wrong checksum
+is an error; `Store.repair` removes such records, so that they are measured again.
 
-The file belongs on a local disk: network file systems have no working locks.
+The file must be on a local disk: locks do not work reliably on network file systems.
 """
 
 from __future__ import annotations
@@ -75,10 +72,10 @@ class StoreCount:
     Attributes:
         kind: as in `RecordKey`.
         machine: as in `RecordKey`.
-        records: how many.
-        failures: how many of them have an "error" that is not None.
-        oldest: when the first of them was saved, in seconds since the epoch.
-        newest: when the last one was.
+        records: number of records.
+        failures: number of these with an "error" that is not None.
+        oldest: time of the first record, in seconds since the epoch.
+        newest: time of the last record.
     """
 
     kind: str
@@ -91,7 +88,7 @@ class StoreCount:
 
 @dataclass(frozen=True)
 class StoreInfo:
-    """What a store holds.
+    """Contents of a store.
 
     Attributes:
         path: of the file; ":memory:" for none.
@@ -107,27 +104,27 @@ class StoreInfo:
 
     @property
     def records(self) -> int:
-        """How many records there are."""
+        """Number of records."""
         return sum(count.records for count in self.counts)
 
     @property
     def failures(self) -> int:
-        """How many of them say what went wrong instead of a result."""
+        """Number of records with an error instead of a result."""
         return sum(count.failures for count in self.counts)
 
     @property
     def oldest(self) -> float | None:
-        """When the first was saved, in seconds since the epoch; None without any."""
+        """Time of the first record, in seconds since the epoch, or None."""
         return min((count.oldest for count in self.counts), default=None)
 
     @property
     def newest(self) -> float | None:
-        """When the last was saved, in seconds since the epoch; None without any."""
+        """Time of the last record, in seconds since the epoch, or None."""
         return max((count.newest for count in self.counts), default=None)
 
 
 class Imported(NamedTuple):
-    """What an import did with the rows of a file."""
+    """Result of an import: numbers of records."""
 
     added: int
     replaced: int
@@ -135,9 +132,9 @@ class Imported(NamedTuple):
 
 
 def default_path() -> Path:
-    """Where results are kept: $HLOENV_STORE, or hloenv/store.sqlite in the cache.
+    """The default file: $HLOENV_STORE, or hloenv/store.sqlite in the cache folder.
 
-    The cache is $XDG_CACHE_HOME, by default ~/.cache.
+    The cache folder is $XDG_CACHE_HOME, by default ~/.cache.
     """
     if chosen := os.environ.get("HLOENV_STORE"):
         return Path(chosen).expanduser()
@@ -149,16 +146,16 @@ def default_path() -> Path:
 class Store:
     """Records by key, in an SQLite file.
 
-    One object serves any number of threads. Processes open the same path each; a
-    process that forks may go on using its stores on both sides.
+    Threads may share an object; each process opens the path itself. After a fork, both
+    processes may use the object.
 
     Args:
-        path: of the file, made with its folders where absent; by default
+        path: of the file, created with its folders if absent; by default
             `default_path()`. ":memory:" keeps the records in this process.
 
     Raises:
-        StoreError: the file is no store, is damaged, cannot be opened, or comes from
-            a newer hloenv. So does every method, when SQLite fails.
+        StoreError: the file is not a store, is damaged, cannot be opened, or was
+            written by a newer hloenv. Every method raises it if SQLite fails.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
@@ -195,12 +192,12 @@ class Store:
     def put(
         self, key: RecordKey, value: dict[str, Any], *, created: float | None = None
     ) -> None:
-        """Saves a record; replaces the one that the key has.
+        """Saves a record; replaces an existing one with the same key.
 
         Args:
             key: what the value depends on.
-            value: what JSON can hold, with any float and with integers of any size;
-                tuples become lists.
+            value: JSON values, also NaN, infinities and integers of any size; tuples
+                become lists.
             created: seconds since the epoch; by default now.
         """
         row = Row.of(key, value, time.time() if created is None else created)
@@ -230,13 +227,13 @@ class Store:
     ) -> Iterator[tuple[RecordKey, float, dict[str, Any]]]:
         """Keys, times and values, in the order of the keys.
 
-        Reads some records at a time: what is saved meanwhile may come or not.
+        Reads in pages: may or may not include records that are saved meanwhile.
 
         Args:
             kind: of the key.
             machine: of the key.
             fingerprint: of the key.
-            since: only what was saved then or later, in seconds since the epoch.
+            since: minimum time of the record, in seconds since the epoch.
             failed_only: only records with an error.
 
         Raises:
@@ -259,7 +256,7 @@ class Store:
                 ).fetchall()
             for columns in rows:
                 row = self._row(columns)
-                # A damaged tree may lead to the same records for ever.
+                # A damaged B-tree may contain a cycle.
                 if last is not None and not last < row.key:
                     raise StoreError(
                         f"{self.path} is damaged: its records are out of order; "
@@ -272,7 +269,7 @@ class Store:
             after = list(rows[-1][len(KEY_FIELDS) - len(paged) : len(KEY_FIELDS)])
 
     def info(self) -> StoreInfo:
-        """Counts by kind and machine, and what the file takes."""
+        """Counts by kind and machine, and the size of the file."""
         with self._database.use() as connection:
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             rows = connection.execute(
@@ -284,7 +281,7 @@ class Store:
         return StoreInfo(str(self.path), version, size, counts)
 
     def export(self, path: str | os.PathLike[str]) -> int:
-        """Writes all records to a file, which appears when it is complete.
+        """Writes all records to a file, which is created atomically.
 
         A .jsonl file has an object in each line: the fields of the key, `created` and
         `value`. A .parquet file has columns for the key, `created`, `body` (the value
@@ -295,7 +292,7 @@ class Store:
             The number of records.
 
         Raises:
-            StoreError: no such kind of file.
+            StoreError: unknown file type.
             OSError: the file cannot be written.
             ImportError: Parquet without pyarrow.
         """
@@ -312,16 +309,16 @@ class Store:
             return write_rows(path, rows, numbers)
 
     def import_(self, path: str | os.PathLike[str]) -> Imported:
-        """Takes the records of an exported file or of another store.
+        """Adds the records of an exported file or of another store.
 
-        A record that both have is replaced if the file's is newer. All or nothing: a
-        malformed file changes nothing.
+        An existing record is replaced if the file's is newer. Atomic: a malformed file
+        changes nothing.
 
         Returns:
-            How many records were added, replaced, and left as they were.
+            Numbers of added, replaced and unchanged records.
 
         Raises:
-            StoreError: no such kind of file, or a malformed one; says which row.
+            StoreError: unknown file type, or a malformed row; names the row.
             OSError: the file cannot be read.
             ImportError: Parquet without pyarrow.
         """
@@ -341,18 +338,18 @@ class Store:
         all_: bool = False,
         dry_run: bool = False,
     ) -> int:
-        """Removes the records that meet every condition, and makes the file smaller.
+        """Removes the records that meet all conditions, and compacts the file.
 
         Args:
             kind: of the key.
             machine: of the key.
-            older_than_s: only what was saved more than so many seconds ago.
+            older_than_s: minimum age of the record, in seconds.
             failed_only: only records with an error.
-            all_: there is no condition.
+            all_: remove all records; without conditions.
             dry_run: only count.
 
         Returns:
-            How many records were removed, or would be.
+            Number of removed records, or with `dry_run`, of those to remove.
 
         Raises:
             StoreError: neither a condition nor `all_`, or both.
@@ -377,8 +374,7 @@ class Store:
                 f"DELETE FROM records WHERE {condition}", parameters
             ).rowcount
             if count:
-                # The records are gone either way; on a full disk, the file keeps its
-                # size and uses the space for the next ones.
+                # Fails on a full disk; the file then reuses the space later.
                 with contextlib.suppress(sqlite3.OperationalError):
                     connection.execute("VACUUM")
                     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -388,7 +384,7 @@ class Store:
         """Removes the records whose checksums do not match; keeps all others.
 
         Returns:
-            How many records were removed.
+            Number of removed records.
 
         Raises:
             StoreError: SQLite cannot read the file.

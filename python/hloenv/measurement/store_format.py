@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records of the store as rows: their keys, their JSON, and the files they travel in.
+"""Formats of the store: keys, rows, JSON bodies, and exported files.
 
-A row is the key's fields, `created`, whether it failed, `body`, and a checksum of all
-of these. Bodies are JSON that any reader takes:
-NaN and the infinities, which JSON has no numbers for, are written as
-`{"$float": "nan"}` and read back as what they were.
+A row consists of the fields of the key, `created`, `failed`, `body`, and a checksum of
+these. Bodies are standard JSON; NaN and infinities are encoded as `{"$float": "nan"}`.
 """
 
 from __future__ import annotations
@@ -29,8 +27,7 @@ _TAG_TEXT = f'"{_TAG}"'
 _ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 _LEAVES = frozenset({str, int, float, bool, type(None)})
 _INT64 = range(-(2**63), 2**63)
-# Of a Parquet file: how many rows are held in memory, and how many columns a careless
-# writer of values may add.
+# Of a Parquet file: rows held in memory, and maximum columns for numbers in values.
 _GROUP_ROWS = 10_000
 _MAX_NUMBER_COLUMNS = 64
 
@@ -42,10 +39,10 @@ class RecordKey:
     Attributes:
         kind: "measurement", "kernel", "calibration".
         fingerprint: of the module or kernel.
-        finish: what ran before XLA's backend; "" where that has no meaning.
-        flags: the XLA flags and options that matter, as canonical text.
-        target: what was compiled for, as "cpu".
-        machine: where it ran: a short hash.
+        finish: the passes that ran before XLA's backend; "" if not applicable.
+        flags: the XLA flags that affect the result, as canonical text.
+        target: compile target, such as "cpu".
+        machine: short hash of the machine.
         variant: canonical JSON of everything else: baseline, seed, threads, place.
 
     Raises:
@@ -80,7 +77,7 @@ key_row: Callable[[RecordKey], tuple[str, ...]] = attrgetter(*KEY_FIELDS)
 
 
 class Row(NamedTuple):
-    """A record as it is stored.
+    """A stored record.
 
     Attributes:
         key: what the value depends on.
@@ -99,7 +96,7 @@ class Row(NamedTuple):
         """The row of a value.
 
         Raises:
-            StoreError: not a time, not a dict, or not what JSON can hold.
+            StoreError: `created` or `value` is not valid.
         """
         if isinstance(created, bool) or not isinstance(created, (int, float)):
             raise StoreError(
@@ -117,7 +114,7 @@ class Row(NamedTuple):
 
 
 def checksum(columns: Sequence[Any]) -> bytes:
-    """64 bits that change with any of a row's columns: key, created, failed, body.
+    """64-bit checksum of a row's columns: key, created, failed, body.
 
     Raises:
         StoreError: a column is not of its type.
@@ -135,10 +132,10 @@ def checksum(columns: Sequence[Any]) -> bytes:
 
 
 def read_columns(columns: Sequence[Any]) -> Row:
-    """The row with these columns, as `Row.columns` gave them.
+    """The row with these columns, from `Row.columns`.
 
     Raises:
-        StoreError: the checksum is that of other columns.
+        StoreError: the checksum does not match.
     """
     *others, found = columns
     if found != checksum(others):
@@ -220,7 +217,7 @@ def _untag(value: dict[str, Any]) -> Any:
 
 
 def make_row(columns: Mapping[str, Any]) -> Row:
-    """A row from a file, checked.
+    """Makes and checks a row from a file.
 
     Args:
         columns: the key's fields, `created` and `body`.
@@ -245,11 +242,11 @@ def check_rows(
 
     Args:
         path: of the file.
-        what: what the file counts: "line", "row".
+        what: unit of the file: "line" or "row".
         rows: fields for `make_row`, or lines of JSON.
 
     Raises:
-        StoreError: says where the first malformed row is, and what is wrong with it.
+        StoreError: a row is malformed; names the first one and the reason.
     """
     for number, row in enumerate(rows, 1):
         try:
@@ -280,7 +277,7 @@ def read_rows(path: Path) -> Iterator[Row]:
 
     Raises:
         OSError: the file cannot be read.
-        StoreError: it is malformed; says which row, and what is wrong with it.
+        StoreError: a row is malformed; names the first one and the reason.
         ImportError: Parquet without pyarrow.
     """
     if path.suffix == ".parquet":
@@ -297,12 +294,12 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 def write_rows(path: Path, rows: Iterable[Row], numbers: Mapping[str, str]) -> int:
-    """Writes a .jsonl or .parquet file; nothing is left of it when that fails.
+    """Writes a .jsonl or .parquet file atomically.
 
     Args:
-        path: replaced, if it exists, once everything is written.
+        path: replaced if it exists.
         rows: in the order of the file.
-        numbers: of a Parquet file: the further columns, and their types.
+        numbers: for a Parquet file, the additional columns and their types.
 
     Returns:
         The number of rows.
@@ -336,16 +333,16 @@ def _write_lines(path: Path, rows: Iterable[Row]) -> int:
 
 
 def _sync(descriptor: int) -> None:
-    # A rename may reach the disk before what it renames.
+    # A rename may reach the disk before the contents.
     with contextlib.suppress(OSError):
         os.fsync(descriptor)
 
 
 def number_columns(values: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """The numbers at the top level of values: "int64" or "float64" by name, sorted.
+    """Types ("int64" or "float64") of the numbers at the top level of values, by name.
 
-    A name counts where it holds numbers or None in every value that has it. At most 64
-    of them, the most frequent.
+    Includes names that are numbers or None in every value; at most the 64 most
+    frequent.
     """
     counts: Counter[str] = Counter()
     floats: set[str] = set()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The SQLite file under a store: its tables, its connections, and what it fails of."""
+"""The SQLite database of a store: schema, connections, queries, and error messages."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from pathlib import Path
 from ..errors import StoreError
 from .store_format import KEY_FIELDS, Row, check_rows, checksum, read_columns
 
-# 1 had no checksums.
+# Version 1 had no checksums.
 SCHEMA_VERSION = 2
-_APPLICATION_ID = 0x686C6F65  # "hloe": what tells a store from other SQLite files
+_APPLICATION_ID = 0x686C6F65  # "hloe"
 _MEMORY = ":memory:"
-# How long to wait for other processes, which hold the lock for milliseconds except
-# while they prune or end an import.
+# How long to wait for the lock. Other processes hold it for milliseconds, except to
+# prune or to end an import.
 BUSY_S = 60.0
 _CACHE_KIB = 16 * 1024
 _MAX_IDLE_WAL_BYTES = 16 * 2**20
@@ -38,7 +38,7 @@ _COLUMNS = (
     + f", PRIMARY KEY ({KEY})"
 )
 _TABLE = f"CREATE TABLE records ({_COLUMNS}) WITHOUT ROWID"
-# All that `info` asks for, and most of what `prune` does, without the bodies.
+# Serves `info` and most of `prune` without reading bodies.
 _INDEX = "CREATE INDEX records_by_origin ON records (kind, machine, failed, created)"
 _SCHEMA = (
     _TABLE,
@@ -60,7 +60,7 @@ _ADD_CHECKSUMS = (
 _IS_KEY = " AND ".join(f"{name} = ?" for name in KEY_FIELDS)
 GET = f"SELECT {PAYLOAD} FROM records WHERE {_IS_KEY}"
 PUT = f"INSERT OR REPLACE INTO records ({ALL}) VALUES ({_PLACES})"
-# The condition of `where` that every record meets.
+# The result of `where` without conditions.
 EVERY = "true"
 _UNLESS_NEWER = (
     "ON CONFLICT DO UPDATE SET created = excluded.created, failed = excluded.failed, "
@@ -72,11 +72,11 @@ class Database:
     """The connection of a process to a store's file; any thread may use it.
 
     Args:
-        path: made with its folders where absent; ":memory:" for no file.
+        path: created with its folders if absent; ":memory:" for no file.
 
     Raises:
-        StoreError: the file is no store, is damaged, cannot be opened, or comes from
-            a newer hloenv.
+        StoreError: the file is not a store, is damaged, cannot be opened, or was
+            written by a newer hloenv.
     """
 
     def __init__(self, path: Path) -> None:
@@ -108,7 +108,7 @@ class Database:
                 if self._connection is None:
                     self._connection = _connect(self.path)
                 elif self._connection.in_transaction:
-                    # Left by an interrupt: what follows would never be committed.
+                    # Left open by an interrupt; later changes would not be committed.
                     self._connection.rollback()
                 yield self._connection
             except sqlite3.Error as error:
@@ -120,9 +120,9 @@ class Database:
                 ) from error
 
     def size_bytes(self) -> int:
-        """Of the file and its write-ahead log.
+        """Size of the file and its write-ahead log.
 
-        Never opens the file: closing it again would drop SQLite's locks on it.
+        Does not open the file: closing it would release SQLite's locks on it.
         """
         size = 0
         for path in () if self._is_memory else (self.path, Path(f"{self.path}-wal")):
@@ -131,7 +131,7 @@ class Database:
         return size
 
     def close(self) -> None:
-        """Ends the use of the file."""
+        """Closes the connection; any number of calls."""
         with self._lock:
             self._is_closed = True
             self._disconnect()
@@ -148,14 +148,14 @@ class Database:
 
     def before_fork(self) -> None:
         """Waits for the other threads, and disconnects."""
-        # Neither connections nor locks of SQLite survive a fork, not even to be
-        # closed. Both sides connect again; records in memory are copied as they are.
+        # SQLite connections must not be used or closed after a fork. Both sides connect
+        # again; databases in memory are copied by the fork.
         self._lock.acquire()
         if not self._is_memory:
             self._disconnect()
 
     def after_fork(self) -> None:
-        """Lets the threads go on, in both processes."""
+        """Releases the lock, in both processes."""
         self._lock.release()
 
 
@@ -183,7 +183,7 @@ os.register_at_fork(
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    """A connection to a store, made where there is none."""
+    """A connection to a store, which is created if absent."""
     deadline = time.monotonic() + BUSY_S
     while True:
         connection = sqlite3.connect(
@@ -193,7 +193,7 @@ def _connect(path: Path) -> sqlite3.Connection:
             _prepare(connection, path)
         except BaseException as error:
             connection.close()
-            # A change to WAL does not wait for others by itself.
+            # SQLite's timeout does not apply to the change to WAL.
             if not _is_busy(error) or time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
@@ -218,7 +218,7 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
             "checksum_of", -1, lambda *columns: checksum(columns), deterministic=True
         )
         with transaction(connection):
-            # Unless another process was faster.
+            # Another process may have updated the schema.
             version = _version(connection, path)
             for statement in _UPDATES.get(version, ()):
                 connection.execute(statement)
@@ -228,8 +228,8 @@ _UPDATES = {0: _SCHEMA, 1: _ADD_CHECKSUMS}
 
 
 def _version(connection: sqlite3.Connection, path: Path) -> int:
-    """The schema; 0 where there are no tables yet. Raises where it is no store."""
-    # One statement, so that all three are of one moment.
+    """The schema version; 0 without tables. Raises StoreError if it is not a store."""
+    # One statement, for a consistent snapshot.
     application, version, tables = connection.execute(
         "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master) "
         "FROM pragma_application_id, pragma_user_version"
@@ -256,7 +256,7 @@ def _version(connection: sqlite3.Connection, path: Path) -> int:
 
 @functools.cache
 def lookup(count: int) -> str:
-    """Finds so many keys at once: their positions, and the rest of their rows."""
+    """Query for `count` keys: positions of those found, and the rest of their rows."""
     key = ", ".join("?" * len(KEY_FIELDS))
     rows = ", ".join(f"({i}, {key})" for i in range(count))
     return (
@@ -272,7 +272,7 @@ def where(
     before: float | None = None,
     failed_only: bool = False,
 ) -> tuple[str, list[str | float]]:
-    """A condition and its parameters; `EVERY` where there is none."""
+    """A condition and its parameters; `EVERY` without conditions."""
     tests: dict[str, str | float | None] = {
         **{f"{name} = ?": value for name, value in equal.items()},
         "created >= ?": since,
@@ -287,7 +287,7 @@ def where(
 def transaction(
     connection: sqlite3.Connection, kind: str = "IMMEDIATE"
 ) -> Iterator[None]:
-    """All or nothing; IMMEDIATE waits for other writers, DEFERRED is for reading."""
+    """A transaction; IMMEDIATE waits for other writers, DEFERRED is for reading."""
     try:
         connection.execute(f"BEGIN {kind}")
         yield
@@ -300,12 +300,12 @@ def transaction(
 
 
 def merge(connection: sqlite3.Connection, rows: Iterable[Row]) -> tuple[int, int, int]:
-    """Adds rows to the records; of equal keys the newest stays. All or none.
+    """Adds rows atomically; of equal keys, keeps the newest.
 
     Returns:
-        How many keys are new, have a newer record now, and kept theirs.
+        Numbers of new, replaced and unchanged records.
     """
-    # First into a table of our own, so that others can write meanwhile.
+    # First into a temporary table, so that other processes can write meanwhile.
     connection.execute("DROP TABLE IF EXISTS temp.incoming")
     connection.execute(f"CREATE TEMP TABLE incoming ({_COLUMNS}) WITHOUT ROWID")
     try:
@@ -334,7 +334,7 @@ def store_rows(path: Path) -> Iterator[Row]:
     """The rows of another store, checked."""
     uri = f"{path.absolute().as_uri()}?mode=ro"
     if not os.access(path.parent, os.W_OK) and not Path(f"{path}-wal").exists():
-        uri += "&immutable=1"  # a log cannot be made beside it, and is not needed
+        uri += "&immutable=1"  # a write-ahead log cannot be created, and is not needed
     try:
         with contextlib.closing(
             sqlite3.connect(uri, uri=True, timeout=BUSY_S, isolation_level=None)
@@ -364,15 +364,14 @@ def _checked_rows(
                 f"{path}, row {number} is damaged: {error}; nothing was imported "
                 f"(`hloenv store repair --store {path}` removes damaged records)"
             ) from None
-        # What has a right checksum was written by `encode`.
         yield row
 
 
 def repair(connection: sqlite3.Connection) -> int:
-    """Keeps the rows with right checksums, in new tables. All or nothing.
+    """Copies the rows with correct checksums to new tables, atomically.
 
     Returns:
-        How many rows were dropped.
+        Number of dropped rows.
     """
     dropped = 0
     connection.execute("DROP TABLE IF EXISTS temp.incoming")
@@ -408,7 +407,7 @@ def _code(error: BaseException) -> int | None:
 
 
 def _explain(error: sqlite3.Error, path: Path) -> str:
-    """What happened, and what to do."""
+    """The cause, and what to do."""
     code = _code(error)
     if code == sqlite3.SQLITE_NOTADB:
         return (

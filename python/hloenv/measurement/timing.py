@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times compiled modules against a baseline, until the speed-up is known."""
+"""Times compiled modules against a baseline, until the interval is narrow."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from ..errors import CompileError
 from ..runtime.executable import Executable, time_runs
 from .statistics import noise_of_rounds, speedup_interval
 
-# A duration is that of several runs where one is shorter than this.
-_SHORTEST_NS = 20_000
+# Runs shorter than this are timed in batches.
+_MIN_DURATION_NS = 20_000
 _MAX_RUNS_AT_ONCE = 1000
-# How many copies there are, one number after the other. Each look at the interval is a
-# chance to stop on one that is narrow by accident, so there are few.
+# Numbers of copies after which the interval is checked. Each check may stop on an
+# interval that is narrow by chance, so there are few.
 _COPIES = (3, 5, 8, 12, 18, 24)
-# How long the runs of a copy take at first: long beside linking it, which takes about
-# 2 % of compiling.
+# Initial run time of a copy: much longer than linking it, which takes about 2 % of the
+# compile time.
 _COPY_NS = 10_000_000
 _COPY_SHARE_OF_COMPILE = 0.05
 _MIN_ROUNDS, _MAX_ROUNDS = 8, 256
-# How much longer than so far they run where that is what the interval needs.
-_LONGER = 3
-# With a given number of rounds, each copy takes at least so many of them.
+# Additional rounds of a copy if rounds narrow the interval, relative to those so far.
+_MORE_ROUNDS = 3
+# Minimum rounds of a copy for a given number of rounds.
 _ROUNDS_OF_A_COPY = 4
 _MAX_GIVEN_COPIES = 6
-# The first run at an address fetches code and memory, which takes milliseconds.
+# Runs longer than this have no warm-up.
 _WARMUP_BELOW_NS = 200_000_000
 _MAX_KEPT_BYTES = 2**28
 
@@ -44,7 +44,7 @@ class Plan:
         precision: without `repeats`, a module is done if the half-width of the interval
             of its speed-up is below this share of the speed-up,
         give_up_below: or if the whole interval is below this,
-        seconds: or if its runs have taken so long.
+        seconds: or if the total time of its runs exceeds this.
         seed: of the order of runs, and of the order of linking.
     """
 
@@ -57,11 +57,11 @@ class Plan:
 
 @dataclass
 class Timing:
-    """One module's runs, and the baseline's in the same rounds.
+    """Durations of a module and of the baseline in the same rounds.
 
     Attributes:
-        durations_ns: of one run of the module in each round, copy by copy.
-        baseline_ns: of one run of the baseline in each round.
+        durations_ns: one run of the module in each round, copy by copy.
+        baseline_ns: one run of the baseline in each round.
         copies: number of rounds of each copy of the code.
         stopped: the stopping rule that applied: "rounds", "precise", "slower", "time".
     """
@@ -73,11 +73,11 @@ class Timing:
 
 
 class Copies:
-    """An executable and copies of it at other addresses, linked when first asked for.
+    """An executable and copies of it at other addresses, linked on first use.
 
-    They are kept, unless their scratch memory is large: a new copy would reuse the
-    addresses of a freed one, and not be another sample of addresses. Keep the object to
-    time other modules against the same baseline without linking the copies again.
+    Copies are kept unless their scratch memory is large: a new copy would reuse the
+    addresses of a freed one, and would not be another sample of addresses. Reuse the
+    object to time several modules against one baseline without linking again.
     """
 
     def __init__(self, executable: Executable, *, share: float = 1.0):
@@ -85,22 +85,22 @@ class Copies:
 
         Args:
             executable: the first copy.
-            share: of the memory that copies may keep.
+            share: of the memory limit for kept copies.
         """
         self.executable = executable
         self._kept = [executable]
         scratch_bytes = max(executable._core.temp_bytes, 1)
-        self._most_kept = 1 + int(_MAX_KEPT_BYTES * share) // scratch_bytes
+        self._max_kept = 1 + int(_MAX_KEPT_BYTES * share) // scratch_bytes
 
     def get(self, index: int) -> Executable:
-        """Copy `index`; the executable itself where XLA cannot export its code."""
+        """Copy `index`; the executable itself if XLA cannot export its code."""
         if index < len(self._kept):
             return self._kept[index]
         try:
             copy = self.executable.copy()
-        except CompileError:  # timed where it is
+        except CompileError:
             copy = self.executable
-        if len(self._kept) < self._most_kept:
+        if len(self._kept) < self._max_kept:
             self._kept.append(copy)
         return copy
 
@@ -121,9 +121,9 @@ def time_against(
         One timing for each module.
     """
     session = _Session(baseline, modules, inputs, plan)
-    for copy, rounds, is_look in session.steps():
+    for copy, rounds, is_check in session.steps():
         session.time_copy(copy, rounds)
-        session.look(is_look=is_look)
+        session.check(is_check=is_check)
         if session.is_done:
             break
     return session.timings()
@@ -143,35 +143,37 @@ class _Session:
         self._inputs = inputs
         self._plan = plan
         self._rng = np.random.default_rng(plan.seed)
-        # For each module its copies, each with the durations of both sides.
+        # For each module and copy: durations of the module and of the baseline.
         self._durations: list[list[tuple[list[int], list[int]]]] = [[] for _ in modules]
         self._stopped = [""] * len(modules)
         self._started_ns = time.perf_counter_ns()
-        self._run_ns = self._try_out()
-        # The same for all: the first of several runs is not like the others.
-        self._batch = min(max(1, _SHORTEST_NS // min(self._run_ns)), _MAX_RUNS_AT_ONCE)
-        # The longest of the modules, in one round.
+        self._run_ns = self._estimate_runs()
+        # Equal for all, since the first run of a batch differs from the others.
+        self._batch = min(
+            max(1, _MIN_DURATION_NS // min(self._run_ns)), _MAX_RUNS_AT_ONCE
+        )
+        # Of the slowest module.
         self._round_ns = max(self._run_ns) * self._batch
         self._limit_ns = int(plan.seconds * 1e9 * len(self._all))
 
-    def _try_out(self) -> list[int]:
-        """About how long one run of each takes, in ns."""
+    def _estimate_runs(self) -> list[int]:
+        """Approximate duration of one run of each, in ns."""
         inputs = [self._inputs] * len(self._all)
         first = time_runs(self._all, inputs, repeats=1, warmup=0)
         if max(int(each[0]) for each in first) < _WARMUP_BELOW_NS:
-            # The shorter of two is the less disturbed.
+            # The minimum of two runs is less disturbed.
             first = time_runs(self._all, inputs, repeats=2, warmup=1)
         return [max(int(each.min()), 1) for each in first]
 
     def steps(self) -> Iterator[tuple[int, int, bool]]:
-        """Which copy is next, for how many rounds, and whether to look then."""
+        """Yields the next copy, its rounds, and whether to check afterwards."""
         repeats = self._plan.repeats
         if repeats is not None:
             count = min(max(1, repeats // _ROUNDS_OF_A_COPY), _MAX_GIVEN_COPIES)
             for copy, rounds in enumerate(np.array_split(np.arange(repeats), count)):
                 yield copy, len(rounds), False
             return
-        # That each copy has had so far.
+        # Of each copy.
         rounds_so_far = self._first_rounds()
         before = 0
         for count in _COPIES:
@@ -179,8 +181,8 @@ class _Session:
                 yield copy, rounds_so_far, copy == count - 1
             while self._needs_rounds():
                 for copy in range(count):
-                    yield copy, _LONGER * rounds_so_far, copy == count - 1
-                rounds_so_far *= 1 + _LONGER
+                    yield copy, _MORE_ROUNDS * rounds_so_far, copy == count - 1
+                rounds_so_far *= 1 + _MORE_ROUNDS
             before = count
 
     def _first_rounds(self) -> int:
@@ -200,13 +202,13 @@ class _Session:
 
     @property
     def is_done(self) -> bool:
-        """Whether all modules are."""
+        """Whether all modules are done."""
         return not self._active
 
     def time_copy(self, copy: int, rounds: int) -> None:
         """Times one copy of the baseline and of all modules that are not done."""
         which = [0, *(i + 1 for i in self._active)]
-        # Also the order in which their outputs get their memory.
+        # Also the order in which the outputs are allocated.
         self._rng.shuffle(which)
         copies = [self._copies[i].get(copy) for i in which]
         results = time_runs(
@@ -225,10 +227,10 @@ class _Session:
             groups[copy][0].extend(durations[i + 1])
             groups[copy][1].extend(durations[0])
 
-    def look(self, *, is_look: bool) -> None:
-        """Stops what is done."""
+    def check(self, *, is_check: bool) -> None:
+        """Applies the stopping rules."""
         is_late = time.perf_counter_ns() - self._started_ns > self._limit_ns
-        if self._plan.repeats is not None or not (is_look or is_late):
+        if self._plan.repeats is not None or not (is_check or is_late):
             return
         for i in self._active:
             if len(self._durations[i]) < _COPIES[0]:
@@ -236,7 +238,7 @@ class _Session:
             low, high = speedup_interval(*self._flat(i))
             if high < self._plan.give_up_below:
                 self._stopped[i] = "slower"
-            elif is_look and high - low < self._plan.precision * (low + high):
+            elif is_check and high - low < self._plan.precision * (low + high):
                 self._stopped[i] = "precise"
             elif is_late:
                 self._stopped[i] = "time"
@@ -253,7 +255,7 @@ class _Session:
         )
 
     def timings(self) -> list[Timing]:
-        """The timings, all with a reason why they ended."""
+        """The timings, with the stopping rule of each."""
         timings = []
         for index, why in enumerate(self._stopped):
             theirs, ours, copies = self._flat(index)

@@ -1,25 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """The child process behind `measure`; `hloenv.child.Child` starts it.
 
-It answers the requests of `hloenv.child.Child` one after the other, each with one
-frame. An exception becomes an error answer; a crash of XLA ends the process, which
-the parent sees.
+It answers the requests of `hloenv.child.Child` in order, each with one frame. An
+exception becomes an error answer; a crash of XLA ends the process, which the parent
+detects.
 
 Requests, by "do":
-    compile: compiles a module and forgets it.
-    baseline: compiles a module and runs it on inputs: those of each of the "seeds", or
-        the arrays that blob 1 pickles.
+    compile: compiles a module and discards it.
+    baseline: compiles a module and runs it on inputs: random ones of each of the
+        "seeds", or the pickled arrays of blob 1.
     load: compiles a module under "key", runs it on the baseline's inputs, and compares
         the outputs with the baseline's.
-    forget: drops all that was loaded but the baseline.
-    time: runs the baseline and all "keys" in turns, as "plan" says; two blobs of
+    forget: unloads all modules but the baseline.
+    time: times the baseline and all "keys" by "plan"; answers with two blobs of
         durations for each, the module's and the baseline's.
     kernels: compiles a module of kernels and times each; "ns" of one run of each.
-    read: reads an untrusted module, text if it "is_text", and does what a
-        caller does first with it; with "verify" XLA's verifier runs too.
-    call: calls a "function"; blob 0 pickles its arguments, the answer's its result.
+    read: reads an untrusted module, text if "is_text", and converts it to text and
+        proto; with "verify", XLA's verifier and cost analysis run too.
+    call: calls a "function"; blob 0 is its pickled arguments, the blob of the answer
+        its pickled result.
 
-A module is blob 0, as `HloModule.to_bytes` gives it; "finish" is as for `compile`.
+A module is blob 0, from `HloModule.to_bytes`; "finish" is as for `compile`.
 """
 
 from __future__ import annotations
@@ -49,19 +50,19 @@ from .timing import Copies, Plan, time_against
 
 _PERTURBATIONS = 3
 
-# How long the timed rounds of a batch of kernels take, about, and how many they are.
+# Approximate time of the rounds of a batch of kernels, and limits of their number.
 _KERNELS_NS = 2e8
 _MIN_ROUNDS, _MAX_ROUNDS = 5, 30
 _QUANTILE = 30
-# How often a worker looks whether its parent is still there.
-_LOOK_S = 1.0
+# How often a worker checks whether its parent runs.
+_PARENT_POLL_S = 1.0
 
 
 class Worker:
-    """What one process has loaded."""
+    """State of the child process."""
 
     def __init__(self) -> None:
-        """Holds nothing yet."""
+        """Without a baseline."""
         self._baseline: Executable | None = None
         self._copies: Copies | None = None
         self._original: HloModule | None = None
@@ -71,10 +72,10 @@ class Worker:
     def answer(
         self, request: dict[str, Any], blobs: list[bytes]
     ) -> tuple[dict[str, Any], list[bytes]]:
-        """Does one request.
+        """Handles one request.
 
         Raises:
-            HloEnvError: the request failed; the next one may come all the same.
+            HloEnvError: the request failed; further requests are possible.
         """
         match request["do"]:
             case "compile":
@@ -116,7 +117,7 @@ class Worker:
         return {"compile_ns": self._baseline.compile_ns}
 
     def _compare(self, executable: Executable) -> OutputComparison:
-        """The worst of the comparisons on all inputs."""
+        """The worst comparison over all inputs."""
         assert self._original is not None
         comparisons = [
             example.compare(executable, self._original) for example in self._examples
@@ -159,36 +160,38 @@ class Worker:
 
 
 class _Example:
-    """One list of inputs, and what the baseline makes of it."""
+    """One list of inputs, with the baseline's outputs."""
 
     def __init__(self, baseline: Executable, inputs: list[Any]):
         self.inputs = inputs
         self._expected = baseline(*inputs)
-        # How far rounding alone moves the outputs.
-        self._moved = [
+        # Outputs on perturbed inputs, to estimate the effect of rounding.
+        self._perturbed_outputs = [
             baseline(*perturbed(inputs, seed=seed)) for seed in range(_PERTURBATIONS)
         ]
         self._in_float64: tuple[Any, ...] | None = None
 
     def compare(self, executable: Executable, original: HloModule) -> OutputComparison:
-        """Compares with the baseline's; in doubt, float64 says what rounding does."""
+        """Compares with the baseline's outputs; if they differ, also with float64's."""
         outputs = executable(*self.inputs)
-        comparison = compare_outputs(self._expected, outputs, also=self._moved)
+        comparison = compare_outputs(
+            self._expected, outputs, also=self._perturbed_outputs
+        )
         if comparison.is_equal or original.position is not None:
             return comparison
         if self._in_float64 is None:
             try:
                 self._in_float64 = self._run_in_float64(original)
-            except HloEnvError:  # a program that float64 cannot say
+            except HloEnvError:  # cannot be upcast to float64
                 self._in_float64 = ()
         if not self._in_float64:
             return comparison
-        also = [*self._moved, self._in_float64]
+        also = [*self._perturbed_outputs, self._in_float64]
         again = compare_outputs(self._expected, outputs, also=also)
         return replace(again, by_float64=True)
 
     def _run_in_float64(self, original: HloModule) -> tuple[Any, ...]:
-        """The outputs had they been computed in float64, in the module's own types."""
+        """The outputs computed in float64, converted to the module's types."""
         wide = upcast_to_float64(original)
         outputs = compile(wide)(*upcast_inputs(wide, self.inputs))
         return tuple(
@@ -206,12 +209,12 @@ def _time_kernels(request: dict[str, Any], proto: bytes) -> list[float]:
     inputs = random_inputs(module)
     output_of = core.output_of_instruction(executable.module._core)
     with turn_to_time(sorted(os.sched_getaffinity(0))):
-        tried = executable.time_steps(1, inputs=inputs, warmup=1)
-        round_ns = max(float(tried.totals_ns[0]), 1.0)
+        first = executable.time_steps(1, inputs=inputs, warmup=1)
+        round_ns = max(float(first.totals_ns[0]), 1.0)
         rounds = int(np.clip(_KERNELS_NS / round_ns, _MIN_ROUNDS, _MAX_ROUNDS))
-        # In its module, most of what a kernel reads has just been written.
+        # Warm caches: in its module, most inputs of a kernel were just written.
         times = executable.time_steps(rounds, inputs=inputs, warmup=1, is_warm=True)
-    # What disturbs a run only ever makes it longer.
+    # Disturbances only lengthen a run.
     steps_ns = np.percentile(times.durations_ns, _QUANTILE, axis=0)
     kernels_ns = [0.0] * len(executable.output_specs)
     for name, step_ns in zip(times.names, steps_ns, strict=True):
@@ -221,7 +224,7 @@ def _time_kernels(request: dict[str, Any], proto: bytes) -> list[float]:
 
 
 def _call(name: str, arguments: bytes) -> bytes:
-    """Calls "package.module:function"; its pickled result."""
+    """Calls "package.module:function"; returns its pickled result."""
     place, colon, attribute = name.partition(":")
     if not colon:
         raise ArgumentError(
@@ -230,7 +233,7 @@ def _call(name: str, arguments: bytes) -> bytes:
     args, kwargs = pickle.loads(arguments)
     result = getattr(importlib.import_module(place), attribute)(*args, **kwargs)
     data = pickle.dumps(result)
-    # Must not crash on an operation that the parent runs later.
+    # The parent must be able to unpickle it.
     pickle.loads(data)
     return data
 
@@ -269,7 +272,7 @@ def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
         try:
             answer, results = worker.answer(request, blobs)
         except Exception as error:
-            # Whatever went wrong is an answer; only the process's death is not.
+            # The process continues after any exception.
             is_ours = isinstance(error, HloEnvError)
             kind = type(error).__name__ if is_ours else "WorkerError"
             message = str(error) if is_ours else f"{type(error).__name__}: {error}"
@@ -278,14 +281,14 @@ def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
 
 
 def _end_with_parent(parent: int) -> None:
-    """Ends this process when its parent is gone, whatever it is at."""
+    """Ends this process after its parent has ended."""
     while os.getppid() == parent:
-        time.sleep(_LOOK_S)
+        time.sleep(_PARENT_POLL_S)
     os._exit(1)
 
 
 def main() -> None:
-    """Serves on stdin and stdout; what anyone prints goes to stderr."""
+    """Serves on stdin and stdout; other output goes to stderr."""
     become_expendable()
     if len(sys.argv) > 1:
         limit_memory(int(sys.argv[1]))

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ways to decide: from alternatives to decisions.
+"""Policies: functions from alternatives to decisions.
 
     policy = hloenv.policies.get_policy("fewest-ops")
     env.apply_alternatives(policy(env.get_alternatives("algsimp")))
 
-Any function from `Alternatives` to one choice each will do in place of these.
+Any function from `Alternatives` to one choice for each of them is a policy.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ __all__ = [
     "register_policy",
 ]
 
-# They estimate, and search: made a level above.
+# Defined in `hloenv.search`, which depends on this package.
 _LAZY = frozenset({"GreedyKernels", "HillClimb", "Searched"})
 
 

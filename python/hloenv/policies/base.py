@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a policy is, and the policies by name."""
+"""The registry of policies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class UnknownPolicyError(HloEnvError, LookupError):
 
 
 class PolicySpecError(ArgumentError):
-    """What stands behind the colon of a policy's name makes no sense."""
+    """The specification after the colon of a policy's name is not valid."""
 
 
 PolicyInfo = Info
@@ -36,16 +36,17 @@ def register_policy(
     is_random: bool = False,
     alias: str = "",
 ) -> None:
-    """Lets a policy be found by name, on the command line too.
+    """Registers a policy under a name, also for the command line.
 
     Args:
         name: lower case, words joined by "-"; of a family with a specification, then
-            ":" and what that holds: "share:PROBABILITY".
-        summary: what it decides, in a sentence.
+            ":" and the specification: "share:PROBABILITY".
+        summary: one sentence.
         make: from a seed to the policy, called once for each `get_policy`; of a family
-            from the specification and a seed; or where it is, "package.module:name".
-        is_random: whether the seed makes a difference.
-        alias: another name, which is not listed.
+            from the specification and a seed; or its location,
+            "package.module:name".
+        is_random: whether it depends on the seed.
+        alias: another name, not listed.
 
     Raises:
         ValueError: the name is taken.
@@ -59,7 +60,7 @@ def list_policies(*, families: bool = False) -> tuple[str, ...]:
 
 
 def describe_policy(name: str) -> PolicyInfo:
-    """Says what a policy, or a family, decides.
+    """Describes a policy or a family.
 
     Raises:
         UnknownPolicyError: no policy has this name.
@@ -77,11 +78,11 @@ def get_policy(name: str, *, seed: int = 0) -> Policy:
         name: one of `list_policies()`, or a member of a family: "share:0.5",
             "mix:fusion=fewest-ops,general-fusion=fuse-by-bytes"; or "my.py:name", a
             policy of that file, or a class of policies that takes no arguments.
-        seed: of what it draws.
+        seed: of the random draws.
 
     Raises:
         UnknownPolicyError: no policy has this name.
-        PolicySpecError: nothing can be made of what stands behind the colon.
+        PolicySpecError: the specification after the colon is not valid.
         PluginError: the file cannot be imported.
     """
     if own := split_file(name):
@@ -93,10 +94,10 @@ def get_policy(name: str, *, seed: int = 0) -> Policy:
 
 
 def as_policy(policy: object, name: str) -> Policy:
-    """A policy that a user wrote, checked as far as that is possible.
+    """Checks that a user's policy is callable.
 
     Raises:
-        PolicySpecError: it cannot be called.
+        PolicySpecError: it is not callable.
     """
     if not callable(policy):
         raise PolicySpecError(

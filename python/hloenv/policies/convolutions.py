@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps convolutions in the form for which XLA's CPU backend has a library."""
+"""Keeps convolutions in the form for which XLA's CPU backend calls a library."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _REVERSED = re.compile(r"%([\w.-]+) = [^\n]*window=\{[^}\n]*rhs_reversal=[^}\n]*
 
 
 class KeepConvolutions:
-    """Rejects rewrites that reverse a convolution's kernel; decides nothing else.
+    """Rejects rewrites that reverse a convolution's kernel; leaves the rest undecided.
 
     XLA's simplifier swaps the operands of a convolution whose kernel is larger than its
-    input, as in the last layers of a ResNet on small images. The new one
+    input, as in the last layers of a ResNet on small images. The result
     has a reversed window, for which XLA's CPU backend emits scalar LLVM IR, 50 times
     slower than the library call of the original
     (`PotentiallyImplementedAsEigenConvolution` in
@@ -28,7 +28,7 @@ class KeepConvolutions:
     """
 
     def __call__(self, alternatives: Alternatives, /) -> Int64Array:
-        """[A] 0 where such a rewrite is proposed, and -1 (undecided) elsewhere."""
+        """[A] 0 for alternatives with such a rewrite, -1 (undecided) for others."""
         decisions = alternatives.leave_to_xla()
         found = {
             each: {name for choice in each.choices[1:] for name in choice.instructions}
@@ -36,9 +36,9 @@ class KeepConvolutions:
             if any(choice.opcode == "convolution" for choice in each.choices[1:])
         }
         if found:
-            backwards = set(_REVERSED.findall(alternatives.module.to_text()))
+            reversed_names = set(_REVERSED.findall(alternatives.module.to_text()))
             for each, added in found.items():
-                if each.original not in backwards and added & backwards:
+                if each.original not in reversed_names and added & reversed_names:
                     decisions[each.index] = 0
         return decisions
 

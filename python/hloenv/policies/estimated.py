@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policies that estimate their decisions, from `hloenv.search.policy`."""
+"""Registers the policies of `hloenv.search.policy`."""
 
 from __future__ import annotations
 

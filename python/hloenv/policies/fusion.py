@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policies that fuse, and keep every original where nothing is fused."""
+"""Policies that accept fusions and keep the original elsewhere."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from .greedy import Greedy, choices_that
 if TYPE_CHECKING:
     from ..rewrite.alternatives import Alternatives, Choice
 
-# Passes whose choices are fusions; a fusion of two results is read as a tuple's
-# element, so the opcode does not tell.
-_FUSING = frozenset({"fusion", "general-fusion", "cpu_multi_output_fusion"})
+# Passes whose choices are fusions. The root of a multi-output fusion's choice is a
+# get-tuple-element, so the opcode is not sufficient.
+_FUSION_PASSES = frozenset({"fusion", "general-fusion", "cpu_multi_output_fusion"})
 
 
 class FuseAllLegal:
-    """Fuses whatever `general-fusion` says the backend can compile.
+    """Accepts every fusion that `general-fusion` proposes.
 
-    Where several producers may go into one consumer, the one that saves the most memory
-    traffic. Alternatives that `general-fusion` has no choice for keep their original.
+    If several producers can be fused into one consumer, takes the one that saves the
+    most memory traffic. Alternatives without a choice of `general-fusion` keep their
+    original.
 
     Args:
         duplicate_compared: also take choices that `Alternatives.duplicates_compared`
@@ -44,9 +45,9 @@ class FuseAllLegal:
             allowed &= ~alternatives.duplicates_compared
         if not allowed.any():
             return decisions
-        effects = ChoiceDeltas(alternatives, byte_weights)
-        change = np.where(allowed, effects.change, np.inf)
-        for index, first in enumerate(effects.first.tolist()):
+        deltas = ChoiceDeltas(alternatives, byte_weights)
+        change = np.where(allowed, deltas.change, np.inf)
+        for index, first in enumerate(deltas.first.tolist()):
             of_choices = change[first : first + int(alternatives.num_choices[index])]
             best = int(np.argmin(of_choices))
             if np.isfinite(of_choices[best]):
@@ -55,7 +56,7 @@ class FuseAllLegal:
 
 
 class FuseByBytes(Greedy):
-    """Fuses where it saves memory traffic, the largest savings first, no conflicts.
+    """Accepts fusions that save memory traffic, the largest savings first.
 
     The traffic is that of XLA's cost analysis, as for `LeastBytes`.
     """
@@ -65,7 +66,7 @@ class FuseByBytes(Greedy):
 
 
 def _is_fusing(choice: Choice) -> bool:
-    return choice.opcode == "fusion" or not _FUSING.isdisjoint(choice.passes)
+    return choice.opcode == "fusion" or not _FUSION_PASSES.isdisjoint(choice.passes)
 
 
 register_policy(

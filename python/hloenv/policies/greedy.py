@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The choices that lower a sum of weights without spoiling each other."""
+"""Greedy choices that lower a sum of weights and do not conflict."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 class Greedy:
     """Takes the choices that lower a sum of weights, best first.
 
-    What two choices gain only together is not seen; deciding again after applying finds
-    much of what was left.
+    Ignores gains that need two choices together; applying the policy again after these
+    decisions finds most of them.
 
     Args:
-        weights: what each instruction counts.
+        weights: weight of each instruction.
         allowed: which choices may be taken; all by default.
         duplicate_compared: also take choices that `Alternatives.duplicates_compared`
             marks.
@@ -50,7 +50,7 @@ class Greedy:
 
         Args:
             alternatives: what to decide.
-            allowed: [X] which choices may be taken, of those that the policy would.
+            allowed: [X] which choices may be taken, in addition to the policy's test.
         """
         if self._allowed is not None:
             own = choices_that(alternatives, self._allowed)
@@ -64,7 +64,7 @@ class Greedy:
 def choices_that(
     alternatives: Alternatives, test: Callable[[Choice], bool]
 ) -> BoolArray:
-    """[X] whether each choice of each alternative passes the test; no original does."""
+    """[X] whether each choice passes the test; False for originals."""
     return np.fromiter(
         (
             index > 0 and test(choice)
@@ -79,31 +79,31 @@ def choices_that(
 def cheapest_choices(
     alternatives: Alternatives, weights: Weights, allowed: BoolArray | None = None
 ) -> Int64Array:
-    """[A] choices that lower the sum of weights, best first, none spoiling another.
+    """[A] choices that lower the sum of weights, best first, without conflicts.
 
-    A choice is taken if it gains, and no better one makes dead what it makes dead (the
-    gain would count twice) or what it reads (which would have to stay), nor reads what
-    it makes dead. So the gains add up, and the result is no worse than the original.
-    Where a pass can only be taken as a whole, it is taken if that alone gains more than
-    all others together.
+    A choice is taken if it has a gain and does not conflict with a better one. Two
+    choices conflict if both make an instruction dead (the gain would count twice), or
+    one reads what the other makes dead (it would stay live). Gains therefore add up,
+    and the result is no worse than the original. An indivisible pass is accepted if its
+    gain exceeds the sum of all other gains.
 
     Args:
         alternatives: what to decide.
-        weights: what each instruction counts.
+        weights: weight of each instruction.
         allowed: [X] which choices may be taken; all by default.
     """
     decisions = np.zeros(len(alternatives), np.int64)
     if len(alternatives) == 0:
         return decisions
-    effects = ChoiceDeltas(alternatives, weights)
+    deltas = ChoiceDeltas(alternatives, weights)
     owner = np.repeat(np.arange(len(alternatives)), alternatives.num_choices)
-    change = effects.change
+    change = deltas.change
     if allowed is not None:
         change = np.where(allowed, change, np.inf)
-    is_candidate = (change < 0) & ~effects.is_indivisible[owner]
+    is_candidate = (change < 0) & ~deltas.is_indivisible[owner]
     candidates = np.flatnonzero(is_candidate)
     candidates = candidates[np.argsort(change[candidates], kind="stable")]
-    dead, reads = effects.dead(), effects.reads()
+    dead, reads = deltas.dead(), deltas.reads()
     all_dead: set[int] = set()
     all_reads: set[int] = set()
     gain = 0.0
@@ -115,13 +115,13 @@ def cheapest_choices(
             and all_dead.isdisjoint(reads[choice])
             and all_reads.isdisjoint(dead[choice])
         ):
-            decisions[index] = choice - effects.first[index]
+            decisions[index] = choice - deltas.first[index]
             all_dead |= dead[choice]
             all_reads |= reads[choice]
             gain += change[choice]
-    whole = np.where(effects.is_indivisible[owner], change, np.inf)
-    best = int(np.argmin(whole))
-    if whole[best] < gain:
+    indivisible = np.where(deltas.is_indivisible[owner], change, np.inf)
+    best = int(np.argmin(indivisible))
+    if indivisible[best] < gain:
         decisions[:] = 0
-        decisions[owner[best]] = best - effects.first[owner[best]]
+        decisions[owner[best]] = best - deltas.first[owner[best]]
     return decisions

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""XLA's own decisions, shares of them, and mixtures of policies by pass."""
+"""XLA's own decisions, random shares of them, and mixtures of policies by pass."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class XlaDefault:
-    """Decides exactly as XLA's own pass, where candidate passes were captured too.
+    """Decides exactly as XLA's own pass, also if candidate passes were captured.
 
-    Of several captured passes of XLA's, the first. Keeps every original where only
-    candidate passes were captured.
+    If several passes of XLA were captured, the first counts. Keeps every original if
+    only candidate passes were captured.
     """
 
     def __call__(self, alternatives: Alternatives, /) -> Int64Array:
@@ -33,11 +33,11 @@ class XlaDefault:
 
 
 class Share:
-    """Takes each rewrite of XLA's own pass with some probability.
+    """Takes each rewrite of XLA's own pass with a given probability.
 
     Args:
-        probability: from 0, which keeps every original, to 1, which is `XlaDefault`.
-        seed: the decisions of the first call, of the second and so on follow from it.
+        probability: from 0 (keeps every original) to 1 (`XlaDefault`).
+        seed: determines the decisions of all calls, in order.
     """
 
     def __init__(self, probability: float, seed: int = 0) -> None:
@@ -53,7 +53,7 @@ class Share:
 
 
 class Mixture:
-    """Applies another policy to the choices of each pass.
+    """Applies a separate policy to the choices of each pass.
 
     An alternative takes the choice of the first pass in `by_pass` whose policy accepts
     a choice that the pass proposes, and keeps its original otherwise. Greedy policies
@@ -71,7 +71,7 @@ class Mixture:
         """[A] choices.
 
         Raises:
-            UnknownPassError: a name is neither a pass nor one of the captured.
+            UnknownPassError: a name is neither a known nor a captured pass.
         """
         decisions = alternatives.reject_all()
         first = np.cumsum(alternatives.num_choices) - alternatives.num_choices
@@ -96,7 +96,7 @@ def _choices_of(alternatives: Alternatives, name: str) -> BoolArray:
 
 def _check_pass(name: str) -> None:
     if name not in excluded_passes() and name not in list_passes():
-        describe_pass(name)  # raises, and says what is similar
+        describe_pass(name)  # raises, with a suggestion
 
 
 def _make_share(spec: str, seed: int) -> Share:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policies that need neither search nor learning: fixed rules and greedy ones."""
+"""Fixed rules and greedy policies."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class AcceptAll:
-    """Takes choice 1 everywhere: where passes compete, the first captured one wins.
+    """Takes choice 1 everywhere, the choice of the first captured pass.
 
-    For one captured pass this is exactly what the pass itself would make, choices that
-    `Alternatives.duplicates_compared` marks included.
+    For one captured pass this is exactly the result of the pass, including choices that
+    `Alternatives.duplicates_compared` marks.
     """
 
     def __call__(self, alternatives: Alternatives, /) -> Int64Array:
@@ -38,10 +38,10 @@ class KeepOriginal:
 
 
 class RandomChoice:
-    """Takes each choice of an alternative, the original too, equally often.
+    """Takes each choice of an alternative, also the original, with equal probability.
 
     Args:
-        seed: the decisions of the first call, of the second and so on follow from it.
+        seed: determines the decisions of all calls, in order.
         duplicate_compared: also take choices that `Alternatives.duplicates_compared`
             marks.
     """
@@ -59,7 +59,6 @@ class RandomChoice:
         is_usual = np.ones(int(counts.sum()), np.bool_)
         if not self._duplicate_compared:
             is_usual = ~alternatives.duplicates_compared
-        # Of the choices that are left at each alternative, the drawn one.
         usual = np.flatnonzero(is_usual)
         usual_counts = np.add.reduceat(is_usual, first, dtype=np.int64)
         drawn = self._rng.integers(0, usual_counts, dtype=np.int64)
@@ -67,14 +66,14 @@ class RandomChoice:
 
 
 class FirstOnly:
-    """Takes choice 1 of the first alternative that matters and rejects the rest.
+    """Takes choice 1 of the first relevant alternative and rejects the rest.
 
-    One rewrite at a time: asked again after each, it goes through what the passes
-    would make step by step, but for what `Alternatives.duplicates_compared` marks.
+    Repeated calls apply the rewrites of the passes one at a time, except choices that
+    `Alternatives.duplicates_compared` marks.
     """
 
     def __call__(self, alternatives: Alternatives, /) -> Int64Array:
-        """[A] with a single 1, or none."""
+        """[A] zeros, with at most one 1."""
         decisions = np.zeros(len(alternatives), np.int64)
         if len(alternatives) == 0:
             return decisions
@@ -89,12 +88,12 @@ class FirstOnly:
 class FewestOps(Greedy):
     """Takes, at each alternative, the choice that leaves the fewest instructions.
 
-    A choice costs the instructions that it adds and gains the originals that it alone
-    makes dead; the original wins a tie, then the lower choice. A call counts its share
-    of what it calls, but a fusion counts as one, whatever is inside.
+    A choice adds its new instructions and removes the originals that only it makes
+    dead; ties go to the original, then to the lower choice. A call counts its share of
+    the callee; a fusion counts as one instruction.
 
-    Greedy: the choice that gains most goes first, and those that would spoil a gain
-    already counted are left out, so the result is never worse than the original.
+    Greedy: the choices with the largest gains are taken first, and conflicting ones are
+    omitted, so the result is never worse than the original.
     """
 
     def __init__(self) -> None:
@@ -104,9 +103,9 @@ class FewestOps(Greedy):
 class LeastBytes(Greedy):
     """Takes, at each alternative, the choice that moves the fewest bytes.
 
-    The bytes are those that XLA's cost analysis says an instruction reads and writes;
-    where it does not know (custom calls), the sizes of operands and output. A loop's
-    body counts once. Greedy as `FewestOps` is, with the same ties.
+    Bytes are those read and written by XLA's cost analysis; for custom calls, the sizes
+    of operands and output. A loop's body counts once. Greedy, with ties as in
+    `FewestOps`.
     """
 
     def __init__(self) -> None:
@@ -114,11 +113,11 @@ class LeastBytes(Greedy):
 
 
 class GreedyRoofline(Greedy):
-    """Takes, at each alternative, the choice that a roofline says is fastest.
+    """Takes, at each alternative, the choice that a roofline estimates to be fastest.
 
-    What an instruction computes and moves, as XLA's cost analysis has it, at the rates
-    of a machine, and the time to start a kernel. A loop's body counts once. Greedy as
-    `FewestOps` is, with the same ties.
+    The estimate is the operations and bytes of XLA's cost analysis at the rates of a
+    machine, plus the overhead of a kernel. A loop's body counts once. Greedy, with ties
+    as in `FewestOps`.
 
     Args:
         rates: of the machine; those of one core of a server by default.

@@ -124,8 +124,8 @@ PYTHON = (sys.executable, "-P")
 def child_environment() -> dict[str, str]:
     """Variables for a child that imports what this process can import.
 
-    Not from the current folder, which may hold files such as json.py; if hloenv itself
-    is there, the folder comes last, so that it shadows nothing.
+    The current folder is excluded, as it may hold files such as json.py; if hloenv
+    itself is there, the folder comes last, so that it shadows nothing.
     """
     folders, here = _import_folders()
     own = str(Path(__file__).parents[2])
@@ -175,10 +175,10 @@ class Child:
         cores: Sequence[int] | None = None,
         with_current_folder: bool = False,
     ):
-        """Starts the process; the first request waits until it is up."""
+        """Starts the process; the first request waits until it is ready."""
         check_memory(max_memory_bytes)
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as self)
-        # Before any import: threads inherit the cores of their parent thread.
+        # Before any import, as threads inherit the affinity of their parent thread.
         pin = "" if cores is None else f"os.sched_setaffinity(0, {sorted(cores)}); "
         # After the imports of Python itself.
         _, here = _import_folders()
@@ -195,7 +195,7 @@ class Child:
             stderr=self._stderr,
             # The child imports this same package, wherever it is installed.
             env=child_environment(),
-            # Ctrl-C is for the parent, which then ends the child.
+            # The parent handles Ctrl-C and ends the child.
             start_new_session=True,
         )
         self._is_up = False
@@ -218,7 +218,7 @@ class Child:
         try:
             write_frame(self._process.stdin, header, *blobs)
         except (BrokenPipeError, OSError):
-            raise self._death() from None
+            raise self._crash_error() from None
         answer, results = self._receive(timeout_s)
         if "error" in answer:
             raise make_error(answer["error"], answer["message"])
@@ -240,9 +240,9 @@ class Child:
         try:
             return read_frame(self._process.stdout)
         except EOFError:
-            raise self._death() from None
+            raise self._crash_error() from None
 
-    def _death(self) -> WorkerError:
+    def _crash_error(self) -> WorkerError:
         code = self._process.wait()
         how = f"exit code {code}" if code >= 0 else f"signal {signal_name(-code)}"
         last = last_words(self._stderr)
@@ -260,7 +260,7 @@ class Child:
             self._process.kill()
 
     def close(self) -> None:
-        """Ends the process; any number of calls.
+        """Ends the process; may be called repeatedly.
 
         In a forked process, this does not end the child of the parent.
         """
@@ -288,7 +288,7 @@ class Child:
 
 
 def make_error(kind: str, message: str) -> HloEnvError:
-    """An exception of `hloenv.errors` by its name."""
+    """Makes an exception of `hloenv.errors` by its name."""
     cls = getattr(errors, kind, HloEnvError)
     if not (isinstance(cls, type) and issubclass(cls, HloEnvError)):
         cls = HloEnvError
@@ -305,7 +305,7 @@ class _Standby:
         self.num_requests = 0
 
     def forget_threads(self) -> None:
-        """Replaces the lock: for a process that has just been forked."""
+        """Replaces the lock after a fork."""
         self._lock = threading.Lock()
 
     def request(
@@ -321,13 +321,13 @@ class _Standby:
 
 
 _compiling = _Standby()
-# Enough for any module, but not for an input that only declares a huge size.
+# Enough for any module, but not for input that declares a huge size.
 _reading = _Standby(max_memory_bytes=8 << 30)
 _READ_TIMEOUT_S = 300.0
 
 
 def _forget_threads() -> None:
-    # A thread of the parent may hold the lock, and does not exist in this process.
+    # A thread of the parent may hold the lock; it does not exist in this process.
     for standby in (_compiling, _reading):
         standby.forget_threads()
 

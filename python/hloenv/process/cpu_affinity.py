@@ -59,7 +59,7 @@ class CoreLease:
         self.cores = tuple(sorted((free + taken)[:threads]))
 
     def release(self) -> None:
-        """Releases the cores; any number of calls."""
+        """Releases the cores; may be called repeatedly."""
         for file in self._files:
             file.close()
         self._files = []
@@ -69,7 +69,7 @@ class CoreLease:
 def turn_to_time(cores: Sequence[int]) -> Iterator[None]:
     """Waits until no other process of hloenv times modules on any of these cores."""
     with contextlib.ExitStack() as stack:
-        # In order, so that two processes never wait for each other.
+        # Locked in ascending order, to avoid deadlocks.
         for core in sorted(cores):
             file = stack.enter_context(_lock_file(f"core-{core}.timing"))
             fcntl.flock(file, fcntl.LOCK_EX)

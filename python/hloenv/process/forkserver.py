@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs functions in child processes, so that a crash is a result.
+"""Runs functions in child processes and reports crashes as results.
 
-A CHECK failure inside XLA ends its process. Work that may meet one runs in a child
-of a small server: the server loads XLA's libraries once, then forks for each job, so
-that a job costs milliseconds, not a start of Python. The server itself never calls
-XLA, so it has no threads and no state that a fork could break.
+A CHECK failure inside XLA ends its process. Work that may crash runs in a child of a
+server, which loads XLA's libraries once and forks for each job, in milliseconds. The
+server itself never calls XLA, so it has no threads or state that a fork could break.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ TIMEOUT = "timeout"
 
 @dataclass
 class Outcome:
-    """How a job ended.
+    """The result of a job.
 
     Attributes:
         index: position of the job.
@@ -45,9 +44,8 @@ class Outcome:
         error: "" or why the child did not finish: an exception's traceback, the
             signal and XLA's last log lines, or "timeout".
         seconds: wall-clock time.
-        note: the last one that the function made, see `note`.
-        started: what the function said last that it started, see `starts`; "" if it
-            did not come that far.
+        note: the function's last note, see `note`.
+        started: the last part of the work that began, see `starts`; "" if none did.
     """
 
     index: int
@@ -59,7 +57,7 @@ class Outcome:
 
     @property
     def value(self) -> Any:
-        """The one result of a function that finished."""
+        """The result of a function that finished."""
         if self.error:
             raise AssertionError(self.error)
         (result,) = self.values
@@ -68,15 +66,15 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Job:
-    """One call.
+    """One call of a function in a child process.
 
     Attributes:
-        function: "package.module:name"; a generator function hands over each value as
-            it comes.
+        function: "package.module:name"; a generator function sends each value when it
+            yields it.
         arguments: picklable, as are the results.
         timeout_s: seconds for the call.
-        max_memory_bytes: what the child may allocate; None for no limit.
-        is_timed_by_value: `timeout_s` is for each value that the call hands over.
+        max_memory_bytes: memory that the child may allocate; None for no limit.
+        is_timed_by_value: `timeout_s` applies to each value of a generator function.
     """
 
     function: str
@@ -90,7 +88,7 @@ class Pool:
     """A server and its children.
 
     Args:
-        workers: children at the same time.
+        workers: number of concurrent children.
         nice: how much to lower their priority.
     """
 
@@ -99,7 +97,7 @@ class Pool:
             [*PYTHON, "-m", __name__, str(workers), str(nice)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            # The child finds what this process finds, however it got there.
+            # The child has the import path of this process.
             env=child_environment(),
             start_new_session=True,
         )
@@ -117,7 +115,7 @@ class Pool:
         self._queue.put(None)
 
     def submit(self, job: Job) -> int:
-        """Starts a job as soon as a child is free; returns its index."""
+        """Queues a job and returns its index."""
         assert self._server.stdin is not None
         _write(self._server.stdin, (self._num_submitted, job))
         self._num_submitted += 1
@@ -128,10 +126,10 @@ class Pool:
     @overload
     def next(self, *, timeout_s: float) -> Outcome | None: ...
     def next(self, *, timeout_s: float | None = None) -> Outcome | None:
-        """Waits for the next job to end, whichever it is.
+        """Waits until any job ends.
 
         Args:
-            timeout_s: seconds to wait at most; None comes back when they are over.
+            timeout_s: maximum time to wait; None is returned after it.
         """
         if self._found:
             return self._found.pop(next(iter(self._found)))
@@ -141,7 +139,7 @@ class Pool:
             return None
 
     def run(self, job: Job) -> Outcome:
-        """Submits a job and waits for it; others that end meanwhile are kept."""
+        """Submits a job and waits for it; outcomes of other jobs are queued."""
         index = self.submit(job)
         while (outcome := self._wait()).index != index:
             self._found[outcome.index] = outcome
@@ -187,7 +185,7 @@ def run_jobs(
     Args:
         function: as in `Job`.
         jobs: arguments of each call.
-        workers: calls at the same time.
+        workers: number of concurrent calls.
         timeout: seconds for one call.
         nice: how much to lower the priority.
         is_timed_by_value: as in `Job`.
@@ -206,12 +204,12 @@ def run_jobs(
 def map_jobs(
     function: str, jobs: Iterable[tuple[Any, ...]], **options: Any
 ) -> list[Outcome]:
-    """The outcomes of `run_jobs` in the order of the jobs."""
+    """Returns the outcomes of `run_jobs` in the order of the jobs."""
     outcomes = run_jobs(function, list(jobs), **options)
     return sorted(outcomes, key=lambda outcome: outcome.index)
 
 
-# What a child writes to: set in children alone.
+# The pipe to the server; only set in children.
 _out: IO[bytes] | None = None
 
 
@@ -222,7 +220,7 @@ def note(text: str) -> None:
 
 
 def starts(name: str) -> None:
-    """Says that preparations are over, and which part of the work begins."""
+    """Records the start of a part of the work, after its preparation."""
     if _out is not None:
         _write(_out, ("starts", name))
 
@@ -253,7 +251,7 @@ def _read(stream: IO[bytes]) -> Any:
 
 @dataclass
 class _Running:
-    """A child that works."""
+    """A running child."""
 
     outcome: Outcome
     pid: int
@@ -306,7 +304,7 @@ def _start(index: int, job: Job, inherited: list[int]) -> _Running:
     return _Running(
         Outcome(index),
         pid,
-        # Unbuffered, as select() sees the pipe only.
+        # Unbuffered, as select() does not see buffered data.
         os.fdopen(reader, "rb", buffering=0),
         stderr,
         time.monotonic(),
@@ -372,7 +370,7 @@ class _Server:
         while True:
             while self.waiting and len(self.running) < self.workers:
                 index, job = self.waiting.pop(0)
-                # So that children share what it imports.
+                # Imported before the fork, so that children share it.
                 with contextlib.suppress(Exception):
                     _find(job.function)
                 inherited = [each.stream.fileno() for each in self.running.values()]
@@ -387,7 +385,7 @@ class _Server:
         try:
             self.waiting.append(_read(self.jobs))
         except EOFError:
-            self.stop()  # whoever waits for outcomes has gone
+            self.stop()  # the parent has closed the pipe
 
     def _listen(self, child: _Running) -> None:
         if _take(child):
@@ -409,13 +407,13 @@ class _Server:
 
 def main() -> None:
     """Serves the process that started this one."""
-    importlib.import_module("hloenv")  # so that children share its libraries
+    importlib.import_module("hloenv")  # children share its libraries
 
     workers, nice = (int(each) for each in sys.argv[1:])
     os.nice(nice)
-    # Forks are safe: what has started threads are libraries that work in children.
+    # Forks are safe: only libraries that support forks have started threads.
     warnings.filterwarnings("ignore", category=DeprecationWarning, module=__name__)
-    # Jobs are pickled by a process that knows this module by its name.
+    # Pickled jobs refer to this module by its name.
     sys.modules["hloenv.process.forkserver"] = sys.modules["__main__"]
     server = _Server(workers)
     signal.signal(signal.SIGTERM, server.stop)

@@ -159,12 +159,12 @@ class Alternatives(Sequence[Alternative]):
 
     def __init__(self, capture: core.Capture, *, owner: object = None) -> None:
         self._capture = capture
-        # The state of the environment to which these belong.
+        # The environment state of the capture.
         self._owner = owner
         self._pipelines: tuple[Pipeline, ...] = ()
         # The captured module; None if the capture cannot be repeated.
         self._module: HloModule | None = None
-        # Position of the modules that decisions give.
+        # Position of the decided modules.
         self._place: PipelinePosition | None = None
         self._decided: Entries = frozenset()  # before these decisions
         self.num_choices: npt.NDArray[np.int64] = capture.num_choices()
@@ -241,7 +241,7 @@ class Alternatives(Sequence[Alternative]):
         return self._capture.relevant(as_decisions(decisions))
 
     def apply(self, decisions: Decisions, *, partial: bool = False) -> HloModule:
-        """The module with these decisions; the captured module is not modified.
+        """Returns the module with these decisions; the captured module is not modified.
 
         In `compile` and `run_until`, XLA's later passes do not make the rewrites that
         are rejected here. The decisions of the pass that XLA would run next
@@ -332,14 +332,14 @@ class Alternatives(Sequence[Alternative]):
         return costs
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """By module and passes: unpickling captures again."""
+        """Pickles the module and passes; unpickling captures again."""
         if self._module is None:
             raise InterceptError(
                 f"{self!r} cannot be pickled: they belong to an intercepted compile in "
                 "this process; pickle alternatives of an HloEnv instead"
             )
         owner = self._owner
-        # The state of an environment has the module, in the same instruction order.
+        # The environment's state keeps the module's instruction order.
         module = (
             None if getattr(owner, "module", None) is self._module else self._module
         )
@@ -362,7 +362,7 @@ class Alternatives(Sequence[Alternative]):
 def capture(
     module: HloModule, pipelines: Sequence[Pipeline], *, owner: object = None
 ) -> Alternatives:
-    """A dry run of pipelines on a module.
+    """Captures the rewrites that pipelines would make on a module.
 
     Args:
         module: not modified.

@@ -15,7 +15,7 @@ from ..hlo.module import HloModule
 from .alternatives import Alternatives
 from .cost_delta import CostDelta
 
-# From a graph to the weight of each of its nodes: [N].
+# Maps a graph to the weights [N] of its nodes.
 Weights = Callable[["HloGraph"], Float64Array]
 
 
@@ -30,7 +30,7 @@ def count_weights(graph: HloGraph) -> Float64Array:
     calls = zip(
         graph.call_nodes.tolist(), graph.call_computations.tolist(), strict=True
     )
-    # Callees come before callers, so a total is complete when it is read.
+    # Callees precede callers, so each total is complete before its use.
     for node, callee in calls:
         if not graph.computation_is_fusion[callee]:
             share = totals[callee] / num_callers[callee]

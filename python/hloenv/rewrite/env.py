@@ -50,7 +50,7 @@ _AFTER_LAYOUT_ASSIGNMENT = frozenset(
 )
 
 
-# XLA's pipelines that change layouts without regard to them.
+# XLA's pipelines that ignore layouts.
 _BEFORE_LAYOUT_ASSIGNMENT = frozenset(
     {"post_scatter_expansion_simplification", "simplification"}
 )
@@ -60,7 +60,7 @@ _AFTER_FUSION = frozenset({"fusion-wrapper"})
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _History:
-    """The steps that led to a state, the last one first."""
+    """Linked list of the steps to a state, the last step first."""
 
     step: Step
     before: _History | None
@@ -140,7 +140,7 @@ def _unpickle_state(
 
 
 def _lead(start: HloModule, steps: tuple[Step, ...], fingerprint: str) -> HloModule:
-    """The module that the steps give, which must have this fingerprint."""
+    """Replays the steps; the result must have this fingerprint."""
     env = HloEnv(start)
     with warnings.catch_warnings():
         warnings.simplefilter(
@@ -161,7 +161,7 @@ def _lead(start: HloModule, steps: tuple[Step, ...], fingerprint: str) -> HloMod
 class HloEnv:
     """A module and the decisions that made it.
 
-    The loop of a heuristic, a search or a learned policy:
+    Use by a heuristic, a search or a learned policy:
 
         env = hloenv.HloEnv(module)
         alternatives = env.get_alternatives("algsimp", "cse")

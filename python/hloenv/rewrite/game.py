@@ -227,7 +227,7 @@ class Game:
     def play(self, decided: Prefix) -> HloModule:
         """The module with all decisions applied, at its position in XLA's pipeline.
 
-        The last ones are cached.
+        The latest modules are cached.
 
         Args:
             decided: a complete prefix.
@@ -331,7 +331,7 @@ class _Position:
 
 
 def _names(alternative: Alternative) -> tuple[object, ...]:
-    """One name per choice; choices with equal descriptions are numbered."""
+    """Returns one name per choice; choices with equal descriptions are numbered."""
     seen: Counter[object] = Counter()
     names = []
     for each in alternative.choices:

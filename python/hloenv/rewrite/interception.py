@@ -149,7 +149,7 @@ class LiveStage:
             self._pipeline._core.apply(capture, array.tolist())
         except HloEnvError:
             if not self._pipeline._core.is_paused():
-                self._pipeline._stage = None  # the module was lost half-way
+                self._pipeline._stage = None  # the module is in an undefined state
             raise
         return self._answered()
 

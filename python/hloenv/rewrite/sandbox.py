@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A sandbox for untrusted modules: XLA runs in a child process.
 
-XLA ends its process with a CHECK failure on input that it does not expect, and some
-texts make it divide by zero or loop for ever. In a sandbox that is an exception:
+On malformed input XLA may end its process (CHECK failure, division by zero) or not
+terminate. In a sandbox this raises an exception:
 
     with hloenv.isolated(timeout_s=60, max_memory_bytes=4 << 30) as sandbox:
         module = sandbox.load("unknown.hlo")     # InvalidModuleError if XLA crashes
@@ -10,8 +10,8 @@ texts make it divide by zero or loop for ever. In a sandbox that is an exception
         num_choices = sandbox.check_alternatives(result, "fusion")
         text = sandbox.call("mypackage.tools:shrink", result, steps=3)
 
-One child serves all calls, so that only the first one waits for XLA's libraries to load
-(about a second). After a crash or a timeout the next call starts another child.
+One child serves all calls, so only the first call loads XLA's libraries (about a
+second). After a crash or a timeout the next call starts another child.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Sandbox:
     * WorkerError: the process crashed; the message holds XLA's last log lines;
     * MeasureTimeout: the call reached its time limit, and the process was ended.
 
-    Not for several threads at the same time.
+    Not thread-safe.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Sandbox:
         self._is_closed = False
 
     def load(self, source: Source) -> HloModule:
-        """Reads a module here only after the child has read it and verified it.
+        """Reads a module in this process after the child has read and verified it.
 
         Args:
             source: HLO text, a path to text or proto, or a serialized proto. An
@@ -70,7 +70,7 @@ class Sandbox:
             self._call(_probe, content)
         except WorkerError as error:
             if self._child is not None or self._is_closed:
-                raise  # the child still runs, so XLA has not crashed
+                raise  # the child still runs: XLA did not crash
             raise InvalidModuleError(f"XLA crashed on this module: {error}") from error
         except ParseError as error:
             raise ParseError(f"{_named(source)}{error}") from None
@@ -146,7 +146,7 @@ class Sandbox:
         return pickle.loads(result)
 
     def close(self) -> None:
-        """Ends the child; any number of calls."""
+        """Ends the child; may be called repeatedly."""
         self._is_closed = True
         if self._child is not None:
             self._child.close()

@@ -27,7 +27,7 @@ _FLOAT64_ROUNDING, _ROUNDED_CONSTANT = 1e-9, 1e-2
 
 @dataclass(frozen=True)
 class ChoiceError:
-    """How far one choice of one alternative was from its original.
+    """The numerical error of one choice against its original.
 
     Attributes:
         alternative: index of the alternative.
@@ -36,8 +36,8 @@ class ChoiceError:
             loops, iterations, where the original is a number; inf where the choice is
             NaN there.
         relative: the same over the largest |original| of that array.
-        num_evaluations: how often both were computed; 0 if they were not reached, as
-            in a branch that was not taken.
+        num_evaluations: number of executions of both; 0 if they were not reached, as in
+            an untaken branch.
         num_nans_lost: elements that are NaN in the original alone, over all sites and
             iterations: XLA's simplifier rewrites 0 * x to 0 for any x.
     """

@@ -13,8 +13,8 @@ import numpy as np
 from .._typing import Array
 from ..errors import ArgumentError, OutputMismatchError
 
-# Relative error that rewrites may cause, by element type: a few hundred roundings for
-# the wide types, a few for the narrow ones, which XLA upcasts.
+# Relative tolerance by element type: a few hundred roundings for wide types, a few for
+# narrow ones, which XLA upcasts.
 _TOLERANCES = {
     "f64": 1e-10,
     "c128": 1e-10,

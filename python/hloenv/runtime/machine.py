@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The machine, XLA and its flags, on which a timing depends besides the module."""
+"""The machine, the XLA version and its flags of a measurement."""
 
 from __future__ import annotations
 

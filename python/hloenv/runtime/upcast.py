@@ -93,7 +93,7 @@ def _widen_cast(line: str, cast: re.Match[str], dtypes: dict[str, str]) -> list[
                 f"%{name} is a bitcast-convert from {operand_dtype} to {dtype}, which "
                 "cannot be upcast to float64"
             )
-        # Of equal width, or the dimensions differ and the verifier says so.
+        # The types have equal width; otherwise the verifier rejects the dimensions.
         narrow = f"%{name}.narrow = {operand_dtype}{shape} convert(%{operand})"
         return [indent + narrow, line.replace(f"(%{operand})", f"(%{name}.narrow)")]
     if not result_is_float:

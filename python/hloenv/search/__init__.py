@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Searches: one ask/tell interface over the decisions of a `Game`.
 
-    stop = DecisionPoint(("fusion", "general-fusion"), where="fusion", default="fusion")
-    game = Game(module, [stop])
+    passes = ("fusion", "general-fusion")
+    game = Game(module, [DecisionPoint(passes, where="fusion", default="fusion")])
     search = get_search("evolve", game, seed=0)
     while (prefix := search.ask()) is not None and len(search.history) < 200:
         search.tell(prefix, seconds_of(game.play(prefix)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hill climbing and simulated annealing: one candidate that moves in small steps."""
+"""Hill climbing and simulated annealing."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from .neighborhood import step
 
 
 class Anneal(Search):
-    """Moves in small steps; a step to what is slower is taken by chance.
+    """Simulated annealing from the fastest initial point.
 
-    Starts at the fastest of the starting points. A step that costs a share s of the
-    time of the start is taken with probability exp(-s / temperature), and the
-    temperature falls geometrically; after `steps` it is at its end.
+    A candidate that is slower by a share s of the initial time is accepted with
+    probability exp(-s / temperature). The temperature falls geometrically for `steps`
+    candidates.
 
     Args:
-        game: what is decided.
-        seed: of the steps.
-        steps: until the temperature is at its end.
-        hot: temperature at the start.
-        cold: temperature at the end; 0, with `hot`, never takes what is slower.
+        game: the game to decide.
+        seed: of the random draws.
+        steps: candidates until the final temperature.
+        hot: initial temperature.
+        cold: final temperature; if it or `hot` is 0, slower candidates are rejected.
     """
 
     def __init__(
@@ -42,38 +42,38 @@ class Anneal(Search):
 
     def _proposals(self) -> Proposals:
         starts = starting_points(self.game)
-        now: Prefix | None = None
-        now_s = math.inf
+        current: Prefix | None = None
+        current_s = math.inf
         for start in starts:
             seconds = yield start
-            if now is None or seconds < now_s:
-                now, now_s = start, seconds
-        assert now is not None
-        scale = now_s if 0 < now_s < math.inf else 1.0
-        tried = 0
+            if current is None or seconds < current_s:
+                current, current_s = start, seconds
+        assert current is not None
+        scale = current_s if 0 < current_s < math.inf else 1.0
+        count = 0
         while True:
-            changed = step(self.game, now, starts, self._rng)
+            changed = step(self.game, current, starts, self._rng)
             seconds = yield changed
-            if self._is_taken((seconds - now_s) / scale, tried):
-                now, now_s = changed, seconds
-            tried += 1
+            if self._is_accepted((seconds - current_s) / scale, count):
+                current, current_s = changed, seconds
+            count += 1
 
-    def _is_taken(self, worse: float, tried: int) -> bool:
+    def _is_accepted(self, worse: float, count: int) -> bool:
         if not worse > 0:  # NaN too: both failed
             return True
         if self._hot <= 0 or self._cold <= 0 or math.isinf(worse):
             return False
-        progress = min(1.0, tried / self._steps)
+        progress = min(1.0, count / self._steps)
         temperature = self._hot * (self._cold / self._hot) ** progress
         return bool(self._rng.random() < math.exp(-worse / temperature))
 
 
 class HillClimb(Anneal):
-    """Moves in small steps, never to what is slower.
+    """Hill climbing from the fastest initial point; rejects slower candidates.
 
     Args:
-        game: what is decided.
-        seed: of the steps.
+        game: the game to decide.
+        seed: of the random draws.
     """
 
     def __init__(self, game: Game, *, seed: int = 0) -> None:

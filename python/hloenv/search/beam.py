@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Beam search: the best few candidates, each expanded by promising changes."""
+"""Beam search: keeps the best candidates and expands each by gain score."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from .scores import Flip, GainScore
 
 
 class Beam(Search):
-    """Keeps the best few, and expands each in turn.
+    """Beam search.
 
-    A member is expanded by the single changes that static cost says are promising, most
-    promising first and each once, by several of them together, and by small random
-    steps.
+    A member is expanded by the single changes with the highest gain scores, each once,
+    by several of them together, and by small random changes.
 
     Args:
-        game: what is decided.
-        seed: of the random steps.
-        width: candidates that are kept.
-        children: of each member in a round.
+        game: the game to decide.
+        seed: of the random draws.
+        width: number of members.
+        children: number of children of each member in a round.
     """
 
     def __init__(
@@ -35,7 +34,7 @@ class Beam(Search):
     def _proposals(self) -> Proposals:
         starts = starting_points(self.game)
         gain_score = GainScore(self.game)
-        # Sorted by time, each with the changes that were not tried on it.
+        # Sorted by time, each with its changes that are not evaluated yet.
         beam: list[tuple[float, Prefix, list[Flip]]] = []
         for start in starts:
             beam.append(((yield start), start, gain_score.flips(start)))
@@ -58,7 +57,7 @@ class Beam(Search):
         num_single = min(len(flips), self._children // 3)
         children = [self._flip(member, [flips.pop(0)]) for _ in range(num_single)]
         if len(flips) > 1:
-            # Of the promising ones, about half.
+            # About half of the best.
             first = flips[: 2 * self._children]
             taken = [each for each in first if self._rng.random() < 0.5]
             children.append(self._flip(member, taken))
@@ -67,9 +66,10 @@ class Beam(Search):
         return children
 
     def _flip(self, member: Prefix, flips: list[Flip]) -> Prefix:
-        """Of two changes of one decision the first counts.
+        """Applies changes at the first of their decision points.
 
-        A stop after a changed one has other alternatives: changes there are left out.
+        The alternatives at later decision points differ, so changes there are ignored.
+        Of two changes of one decision, the first counts.
         """
         if not flips:
             return member

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Searches for decisions that run faster: many estimates, few measurements.
+"""Searches for faster decisions: many estimates, few measurements.
 
-The estimates are cheap enough for hundreds of tries (`KernelCache`); the best of them
-are compiled and timed for real, several at a time; and the winner is timed once more,
-since the best of many timings is the luckiest too.
+A search estimates hundreds of candidates (`KernelCache`). The best ones are compiled
+and timed, several at a time. The fastest is timed again, since the minimum of many
+timings is biased.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
     from ..rewrite.alternatives import Alternatives
 
 DEFAULT_SEARCH = "hill-climb"
-# Of the time that there is; the rest is for measurements.
+# Share of the time limit; the rest is for measurements.
 _SHARE_FOR_ESTIMATES = 0.6
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What a search may use. What comes first ends it.
+    """Limits of a search; the first one reached ends it.
 
     Attributes:
-        estimates: candidates that are estimated, those before a resume included.
-        measurements: of them that are compiled and timed.
+        estimates: number of estimated candidates, including those before a resume.
+        measurements: number of these that are compiled and timed.
         seconds: of wall-clock time, for estimates and measurements together; at the
             end, a running estimate is finished and a running measurement cancelled.
     """
@@ -93,12 +93,11 @@ class SearchResult:
 
     Attributes:
         default_s: estimate of XLA's own decisions; NaN if there is none.
-        evaluated: candidates with different modules and an estimate, in order.
-        num_estimates: candidates that the search proposed and that were estimated.
-        measured: those that were measured, with their measurements, best estimate
-            first.
-        best: the fastest of them; None if none is faster than the baseline, or the
-            fastest is not in its second measurement.
+        evaluated: candidates with distinct modules and an estimate, in order.
+        num_estimates: number of proposals of the search, all of which are estimated.
+        measured: measured candidates with their measurements, best estimate first.
+        best: the fastest of these; None if it is not faster than the baseline in both
+            of its measurements.
         confirmed: second measurement of the fastest; None if none is faster.
         estimate_curve: after each estimate, the seconds since the start and the least
             estimate so far; 0 seconds for estimates before a resume.
@@ -117,7 +116,7 @@ class SearchResult:
 
     @property
     def curve(self) -> list[float]:
-        """The least estimate so far after each, in seconds."""
+        """The minimum estimate after each estimate, in seconds."""
         return [seconds for _, seconds in self.estimate_curve]
 
     def to_json(self) -> dict[str, Any]:
@@ -155,24 +154,24 @@ def run_search(
     on_estimate: Callable[[Prefix, Estimate], None] | None = None,
     on_measurement: Callable[[Result], None] | None = None,
 ) -> SearchResult:
-    """Lets a search propose, estimates that, and measures the best of it.
+    """Estimates the proposals of a search, and measures the best ones.
 
-    A search that has been told something already (`load_state_dict`) goes on from
-    there. With a store behind estimator and evaluator, nothing is timed twice.
+    A search with a history (`load_state_dict`) continues from there. If estimator and
+    evaluator have a store, nothing is timed twice.
 
     Args:
-        search: proposes; afterwards it holds all that was told.
-        estimator: says how long a module runs.
-        evaluator: compiles and times; without one nothing is measured.
-        baseline: what to beat; the game's module by default, which XLA then compiles
-            as it likes.
-        budget: how much of everything.
-        on_estimate: called with each candidate and its estimate, after the search was
-            told: the place to save its state.
-        on_measurement: called with each result as it comes.
+        search: makes the proposals; its history is extended.
+        estimator: estimates run times.
+        evaluator: compiles and times; None to measure nothing.
+        baseline: the module to compare with; by default the game's module, compiled by
+            XLA's default.
+        budget: limits of the search.
+        on_estimate: called with each candidate and its estimate, after `Search.tell`;
+            may save the state of the search.
+        on_measurement: called with each result when it is ready.
 
     Raises:
-        ArgumentError: there is nothing to decide at any stop of the game.
+        ArgumentError: the game has no alternatives.
         HloEnvError: the baseline cannot be compiled or run.
     """
     return _Run(search, budget or Budget()).run(
@@ -193,25 +192,25 @@ def search(
     on_estimate: Callable[[Prefix, Estimate], None] | None = None,
     on_measurement: Callable[[Result], None] | None = None,
 ) -> SearchResult:
-    """Looks for decisions about some alternatives that run faster than the baseline.
+    """Searches for decisions on `alternatives` that run faster than the baseline.
 
-    `run_search` on a game of one stop.
+    `run_search` on a game with one decision point.
 
     Args:
         alternatives: what to decide.
-        baseline: what to beat, such as the module before any pass, which XLA then
-            compiles as it likes.
-        estimator: says how long a module runs.
+        baseline: the module to compare with; from its position on, XLA's default
+            compiles it.
+        estimator: estimates run times.
         evaluator: compiles and times.
-        name: of the search, as `get_search` takes it.
-        estimates: candidates that are estimated.
-        measurements: of them that are compiled and timed: the best by estimate.
-        seed: of the candidates.
+        name: of the search, as in `get_search`.
+        estimates: number of estimated candidates.
+        measurements: number of these that are compiled and timed, best estimate first.
+        seed: of the search.
         on_estimate: called with each candidate and its estimate.
-        on_measurement: called with each result as it comes.
+        on_measurement: called with each result when it is ready.
 
     Raises:
-        ArgumentError: there is nothing to decide, or fewer than one estimate.
+        ArgumentError: there are no alternatives, or fewer than one estimate.
     """
     return run_search(
         get_search(name, Game.of(alternatives), seed=seed),
@@ -231,18 +230,18 @@ def confirm_best(
     baseline: HloModule,
     inputs: Inputs | None = None,
 ) -> tuple[int | None, Measurement | None]:
-    """Measures the fastest afresh: the best of many timings is the luckiest too.
+    """Measures the fastest module again: the minimum of many timings is biased.
 
     Args:
-        module_of: the module of a measurement, by position.
-        measurements: of all of them.
-        evaluator: measures once more.
+        module_of: the module of a measurement, by index.
+        measurements: of all modules.
+        evaluator: makes the second measurement.
         baseline: of the measurements.
         inputs: of the measurements.
 
     Returns:
-        Position of the fastest, None if nothing is faster or it was luck alone; and
-        its measurement, None if there was none to make.
+        Index of the fastest, None if it is not faster in both measurements; and its
+        second measurement, None if no module was faster in the first.
     """
     right = [i for i, each in enumerate(measurements) if each.is_ok]
     best = max(right, key=lambda i: measurements[i].speedup, default=None)
@@ -294,7 +293,7 @@ class _Run:
         found.num_estimates = len(search.history)
         if search.history:
             found.default_s = search.history[0][1]
-        found.evaluated = list(self._different())
+        found.evaluated = list(self._distinct_candidates())
         if evaluator is not None:
             self._measure(evaluator, baseline or self._game.module, on_measurement)
         return found
@@ -309,8 +308,8 @@ class _Run:
             return Estimate(float("nan"), error=str(error))
         return self._estimates[fingerprint]
 
-    def _different(self) -> Iterator[Candidate]:
-        """What was told, without what failed and what is the same module."""
+    def _distinct_candidates(self) -> Iterator[Candidate]:
+        """The history as candidates, without failures and duplicate modules."""
         seen = set()
         for prefix, seconds in self._search.history:
             if seconds == float("inf"):

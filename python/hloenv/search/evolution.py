@@ -12,15 +12,15 @@ from .neighborhood import small_flip, take_region, take_some
 class Evolve(Search):
     """Keeps a population; children of its better members replace its worst.
 
-    A child of two parents is the better one with some decisions of the other, stop by
-    stop: on a region of the module, or each as likely as not. Then, or instead, a few
-    of its decisions change.
+    Crossover takes the better parent with decisions of the other: on a region of the
+    module, or each with probability 1/2. Mutation, after or instead of it, changes a
+    few decisions.
 
     Args:
-        game: what is decided.
-        seed: of all that is drawn.
+        game: the game to decide.
+        seed: of the random draws.
         size: of the population.
-        methods: members among which the fastest becomes a parent.
+        methods: tournament size, the members of which the fastest becomes a parent.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Evolve(Search):
         return crossed
 
     def _parent(self, population: list[tuple[float, Prefix]]) -> int:
-        """Position of the fastest of a few."""
+        """Tournament selection; the position of the winner."""
         count = min(self._methods, len(population))
         return int(self._rng.choice(len(population), count, replace=False).min())
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where searches start: XLA's own decisions, and what fixed rules decide."""
+"""Initial points of searches: XLA's own decisions, and those of fixed rules."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..errors import HloEnvError
 from ..policies import get_policy
 from ..rewrite.game import Game, Prefix
 
-# In order of how often they are the best.
+# Ordered by how often they are the best.
 _RULES = (
     "keep-original",
     "accept-all",
@@ -23,13 +23,13 @@ _RULES = (
 
 
 def starting_points(game: Game) -> list[Prefix]:
-    """Complete prefixes that differ.
+    """Distinct complete prefixes, XLA's own decisions first.
 
-    XLA's own first. Where there are several stops, each rule at the first where XLA has
-    decisions of its own, or at the last, and every rewrite taken at the others where it
-    has none. Then each rule at every stop, and, where there are several, each rule at
-    one of them and XLA's own decisions at the others. A rule that XLA's later passes
-    cannot follow is left out.
+    With one decision point: each rule. With several: each rule at the main decision
+    point (the first with a default pass of XLA, or the last), with every rewrite
+    accepted at points without a default; each rule at all points; and each rule at one
+    point, with XLA's own decisions at the others. Rules for which a later pass fails
+    are omitted.
     """
     points = [game.complete()]
     seen = {_key(game, points[0])}
@@ -46,7 +46,7 @@ def starting_points(game: Game) -> list[Prefix]:
 
 def _by_rules(game: Game, default: Prefix) -> Iterator[Prefix]:
     if len(game.stops) > 1:
-        yield from _beside_accepted(game)
+        yield from _at_main_point(game)
     for name in _RULES:
         with contextlib.suppress(HloEnvError):
             yield game.follow_policy(get_policy(name))
@@ -59,18 +59,18 @@ def _by_rules(game: Game, default: Prefix) -> Iterator[Prefix]:
                 yield game.complete((*default[:stop], decisions))
 
 
-def _beside_accepted(game: Game) -> Iterator[Prefix]:
-    """What rules decide at the main stop, everything accepted where XLA does nothing.
+def _at_main_point(game: Game) -> Iterator[Prefix]:
+    """XLA's decisions, then each rule's, at the main decision point.
 
-    XLA's own decisions come before the rules'.
+    Accepts every rewrite at decision points without a default.
     """
-    owned = [bool(stop.default) for stop in game.stops]
-    main = owned.index(True) if any(owned) else len(owned) - 1
+    has_default = [bool(stop.default) for stop in game.stops]
+    main = has_default.index(True) if any(has_default) else len(has_default) - 1
 
     def others(prefix: Prefix, end: int) -> Prefix:
-        """`prefix`, and what the other stops before `end` take."""
+        """`prefix`, completed up to decision point `end`."""
         while len(prefix) < end:
-            if owned[len(prefix)]:
+            if has_default[len(prefix)]:
                 prefix = (*prefix, game.default(prefix))
             else:
                 taken = game.ask_policy(get_policy("accept-all"), prefix)

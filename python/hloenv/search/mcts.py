@@ -19,10 +19,10 @@ from .scores import GainScore
 
 @dataclass
 class _Node:
-    """A start, decisions so far, and what comes next.
+    """An initial point, the decisions so far, and the remaining blocks.
 
-    `before` is decided for good, `now` as far as its blocks were; `order` holds the
-    blocks of the stop that are left, the next one last.
+    `before` is complete; `now` holds the decisions at the current decision point, and
+    `order` its remaining blocks, the next one last.
     """
 
     start: Prefix
@@ -36,25 +36,25 @@ class _Node:
     highest: float = -math.inf
 
     def value(self) -> float:
-        """Mean of the average and the best result, as the search looks for the best."""
+        """Mean of the average and the best reward."""
         return (self.total / self.visits + self.highest) / 2
 
 
 class TreeSearch(Search):
-    """UCT with progressive widening; decisions below a node are its starting point's.
+    """UCT with progressive widening.
 
-    The first level of the tree chooses a starting point. Each further level decides one
-    block of a stop's alternatives, those that lie together in the module, the blocks
-    where most is at stake first, several rounds of them, then the next stop's: leave it
-    as it is, take another starting point's decisions, or change some. Nodes hold the
-    decisions that lead to them, and the game their snapshots.
+    The first level of the tree selects an initial point, which determines the decisions
+    below the tree. Each further level decides one block of adjacent alternatives of a
+    decision point, by gain score and in several rounds, then those of the next point:
+    keep the block, take the decisions of another initial point, or change some. Nodes
+    hold their decisions; the game holds their snapshots.
 
     Args:
-        game: what is decided.
-        seed: of the changes.
-        blocks: of the alternatives of a stop.
-        rounds: through the blocks of a stop.
-        exploration: weight of what was seldom visited.
+        game: the game to decide.
+        seed: of the random changes.
+        blocks: number of blocks of a decision point.
+        rounds: number of rounds through these blocks.
+        exploration: weight of the exploration term.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class TreeSearch(Search):
         super().__init__(game, seed=seed)
 
     def _proposals(self) -> Proposals:
-        self._promise = GainScore(self.game)
+        self._gain_score = GainScore(self.game)
         self._starts = starting_points(self.game)
         root = _Node(self._starts[0], (), np.zeros(0, np.int64), [])
         first_s = math.inf
@@ -102,7 +102,7 @@ class TreeSearch(Search):
             _visit(path, reward)
 
     def _select(self, root: _Node, lowest: float, highest: float) -> list[_Node]:
-        """Down to a node that is new, or has nothing below it."""
+        """The path to a new node or a leaf."""
         path = [root]
         while not path[-1].is_leaf:
             node = path[-1]
@@ -122,14 +122,14 @@ class TreeSearch(Search):
             def bound(
                 child: _Node, scale: float = scale, visits: float = parent_visits
             ) -> float:
-                chance = self._exploration * math.sqrt(visits / child.visits)
-                return (child.value() - lowest) / scale + chance
+                bonus = self._exploration * math.sqrt(visits / child.visits)
+                return (child.value() - lowest) / scale + bonus
 
             path.append(max(node.children, key=bound))
         return path
 
     def _expand(self, node: _Node) -> _Node | None:
-        """Another way to decide the next block; None when all is decided."""
+        """A new child for the next block; None if all blocks are decided."""
         before, now, order = node.before, node.now, node.order
         while not order:
             before = (*before, now)
@@ -157,18 +157,18 @@ class TreeSearch(Search):
             changed = self.game.admissible(before, changed)
             if not np.array_equal(changed, now):
                 return changed
-        matter = block[alternatives.relevant(now)[block]]
-        if matter.size == 0:
-            matter = block
-        count = min(int(self._rng.geometric(0.4)), matter.size)
-        where = self._rng.choice(matter, count, replace=False)
+        candidates = block[alternatives.relevant(now)[block]]
+        if candidates.size == 0:
+            candidates = block
+        count = min(int(self._rng.geometric(0.4)), candidates.size)
+        where = self._rng.choice(candidates, count, replace=False)
         counts = alternatives.num_choices[where]
         changed[where] = other_choices(now[where], counts, self._rng)
         return self.game.admissible(before, changed)
 
     def _order(self, before: Prefix) -> list[Int64Array]:
-        """All rounds of the blocks of a stop, the next one last."""
-        weights = self._promise.weights(self.game.alternatives(before))
+        """All rounds of the blocks of a decision point, the next one last."""
+        weights = self._gain_score.weights(self.game.alternatives(before))
         if weights.size == 0:
             return []
         blocks = np.array_split(
@@ -179,7 +179,7 @@ class TreeSearch(Search):
 
 
 def _reward(first_s: float, seconds: float) -> float:
-    """How many times as fast as the first; 0 for what failed."""
+    """Speed-up over the first candidate; 0 for a failure."""
     if not math.isfinite(seconds):
         return 0.0
     return first_s / seconds if seconds > 0 else 1.0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps from some decisions of a game to others near them."""
+"""Neighbourhood of the decisions of a game."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ from ..rewrite.game import Game, Prefix
 if TYPE_CHECKING:
     from ..rewrite.alternatives import Alternatives
 
-# Of all decisions that matter, changed at most in one small step.
+# Maximum share of the relevant decisions that a small change affects.
 LARGEST_CHANGE = 0.05
-# From what is decided before a stop, and the decisions there so far, to new ones.
+# From the prefix before a decision point and the decisions there to new decisions.
 Change = Callable[[Prefix, Int64Array], Int64Array]
 
 
 def vary(game: Game, decided: Prefix, change: Change) -> Prefix:
-    """`decided`, changed stop by stop, with what is left as it is carried over.
+    """`decided` with `change` applied at each decision point; carries the rest over.
 
-    A change that a later stop cannot follow, because a pass fails there, is undone, and
-    so is one that is not `Game.admissible`.
+    Reverts changes after which a pass fails, or that are not `Game.admissible`.
     """
     prefix: Prefix = ()
     try:
@@ -38,7 +37,7 @@ def vary(game: Game, decided: Prefix, change: Change) -> Prefix:
 
 
 def relevant(game: Game, decided: Prefix) -> list[Int64Array]:
-    """For each stop, the alternatives that make a difference."""
+    """Indices of the relevant alternatives at each decision point."""
     return [
         np.flatnonzero(game.alternatives(decided[:stop]).relevant(each))
         for stop, each in enumerate(decided)
@@ -51,12 +50,12 @@ def flip(
     count: int,
     rng: np.random.Generator,
 ) -> Int64Array:
-    """[A] the decisions with at most `count` of those changed that matter."""
-    matter = np.flatnonzero(alternatives.relevant(decisions))
-    count = min(count, matter.size)
+    """[A] the decisions, with at most `count` relevant ones changed."""
+    indices = np.flatnonzero(alternatives.relevant(decisions))
+    count = min(count, indices.size)
     if count == 0:
         return decisions
-    where = rng.choice(matter, count, replace=False)
+    where = rng.choice(indices, count, replace=False)
     changed = decisions.copy()
     changed[where] = other_choices(
         decisions[where], alternatives.num_choices[where], rng
@@ -67,7 +66,7 @@ def flip(
 def other_choices(
     present: Int64Array, num_choices: Int64Array, rng: np.random.Generator
 ) -> Int64Array:
-    """[N] another choice than each present one (-1: none), all equally likely."""
+    """[N] uniformly random choices other than the present ones (-1: none)."""
     is_open = present < 0
     others = rng.integers(np.where(is_open, 0, 1), num_choices)
     return np.where(is_open, others, (present + others) % num_choices)
@@ -76,7 +75,7 @@ def other_choices(
 def flip_some(
     game: Game, decided: Prefix, count: int, rng: np.random.Generator
 ) -> Prefix:
-    """`count` decisions that matter changed, at any of the stops."""
+    """`decided` with `count` relevant decisions changed, at any decision points."""
     sizes = np.array([each.size for each in relevant(game, decided)])
     if sizes.sum() == 0:
         return decided
@@ -91,7 +90,7 @@ def flip_some(
 
 
 def small_flip(game: Game, decided: Prefix, rng: np.random.Generator) -> Prefix:
-    """A few decisions that matter changed: one most often, two half as often, ..."""
+    """A few decisions that indices changed: one most often, two half as often, ..."""
     size = sum(each.size for each in relevant(game, decided))
     largest = max(2, int(LARGEST_CHANGE * size))
     return flip_some(game, decided, min(int(rng.geometric(0.5)), largest), rng)
@@ -100,7 +99,7 @@ def small_flip(game: Game, decided: Prefix, rng: np.random.Generator) -> Prefix:
 def take_some(
     game: Game, decided: Prefix, other: Prefix, rng: np.random.Generator
 ) -> Prefix:
-    """`decided`, with each decision of `other` as likely as not."""
+    """`decided` with each decision of `other` with probability 1/2."""
 
     def take(prefix: Prefix, now: Int64Array) -> Int64Array:
         theirs = game.follow(other, prefix)
@@ -112,10 +111,10 @@ def take_some(
 def take_region(
     game: Game, decided: Prefix, other: Prefix, rng: np.random.Generator
 ) -> Prefix:
-    """`decided`, with the decisions of `other` on a region of one stop.
+    """`decided` with the decisions of `other` on a region of one decision point.
 
-    A region is what lies together in the order of the module. The stop is one where the
-    two differ; any length is equally likely on a logarithmic scale.
+    A region is an interval of alternatives in module order, of log-uniform length, at a
+    decision point where the two differ.
     """
     differ = [
         stop
@@ -130,12 +129,11 @@ def take_region(
         if len(prefix) != where or now.size == 0:
             return now
         theirs = game.follow(other, prefix)
-        # Around a place where they differ, if there is one.
-        places = np.flatnonzero(theirs != now)
-        if places.size == 0:
+        differences = np.flatnonzero(theirs != now)
+        if differences.size == 0:
             return now
         length = max(1, round(float(now.size ** rng.random())))
-        begin = int(rng.choice(places)) - int(rng.integers(0, length))
+        begin = int(rng.choice(differences)) - int(rng.integers(0, length))
         begin, end = max(0, begin), begin + length
         changed = now.copy()
         changed[begin:end] = theirs[begin:end]
@@ -147,10 +145,10 @@ def take_region(
 def step(
     game: Game, decided: Prefix, others: list[Prefix], rng: np.random.Generator
 ) -> Prefix:
-    """A small step: a few flips, or a region of another candidate's decisions.
+    """A small change: a few flips, or a region of another candidate's decisions.
 
-    Where XLA fuses twenty instructions into one, what becomes of each when that fusion
-    is left undone takes twenty decisions, which another candidate may have made.
+    Undoing a fusion of twenty instructions, for example, requires twenty consistent
+    decisions, which a region of another candidate may contain.
     """
     if others and rng.random() < 0.5:
         other = others[int(rng.integers(len(others)))]

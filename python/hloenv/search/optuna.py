@@ -16,7 +16,7 @@ from .initial import starting_points
 from .neighborhood import vary
 from .scores import GainScore
 
-# Names that are shorter than Optuna's.
+# Short names.
 _SAMPLERS = {
     "tpe": "TPESampler",
     "random": "RandomSampler",
@@ -26,25 +26,25 @@ _SAMPLERS = {
     "nsgaiii": "NSGAIIISampler",
     "qmc": "QMCSampler",
 }
-# Those that know nothing of categories: a decision is a number to them.
+# Samplers without categorical parameters.
 _NUMERIC = frozenset({"CmaEsSampler", "QMCSampler"})
 
 
 class OptunaSearch(Search):
-    """Lets a sampler of Optuna's decide where static cost says most is at stake.
+    """Optuna's samplers on the alternatives with the highest gain scores.
 
-    The alternatives of each stop where the largest changes may be made are parameters
-    of the study; all others stay as the fastest starting point has them.
+    These alternatives of each decision point are the parameters of the study; the
+    others keep the decisions of the fastest initial point.
 
     Args:
-        game: what is decided.
+        game: the game to decide.
         seed: of the sampler.
         spec: the sampler: "tpe", "cmaes", "random", "gp", "qmc", "nsgaii", or the name
             of any class in `optuna.samplers`.
-        size: parameters, at all stops together.
+        size: number of parameters, at all decision points together.
     """
 
-    # A sampler takes longer for a proposal than the other searches.
+    # Samplers are slower than the other searches.
     max_repeats = 30
 
     def __init__(
@@ -84,16 +84,16 @@ class OptunaSearch(Search):
                 study.tell(trial, state=optuna.trial.TrialState.FAIL)
 
     def _parameters(self, best: Prefix) -> dict[tuple[int, int], int]:
-        """From stop and alternative to the number of choices."""
+        """Number of choices by (decision point, alternative)."""
         gain_score = GainScore(self.game)
-        per_stop = max(1, self._size // len(self.game.stops))
-        found = {}
+        per_point = max(1, self._size // len(self.game.stops))
+        parameters = {}
         for stop in range(len(best)):
             alternatives = self.game.alternatives(best[:stop])
             weights = gain_score.weights(alternatives)
-            for index in np.argsort(-weights, kind="stable")[:per_stop].tolist():
-                found[stop, index] = int(alternatives.num_choices[index])
-        return found
+            for index in np.argsort(-weights, kind="stable")[:per_point].tolist():
+                parameters[stop, index] = int(alternatives.num_choices[index])
+        return parameters
 
     def _sampler(self, optuna: Any) -> Any:
         import warnings
@@ -122,7 +122,7 @@ class OptunaSearch(Search):
         start: Prefix,
         seconds: float,
     ) -> Any:
-        """A trial for a starting point: at later stops, as far as it is like `best`."""
+        """A trial for an initial point; unknown parameters get choice 0."""
         values = {}
         for (stop, index), count in parameters.items():
             choice = int(start[stop][index]) if index < len(start[stop]) else 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policies that estimate their decisions: a search, or greedy blocks."""
+"""Policies that estimate their decisions: searches, and greedy blocks."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ class _Estimated:
 class Searched(_Estimated):
     """Decides as the best candidate of a search.
 
-    A search starts from XLA's own decisions, keeping every original, taking every
-    rewrite, and the rules; what it gives is never estimated to be slower than these.
+    The search starts from XLA's own decisions, every original, every rewrite, and the
+    fixed rules; its result is never estimated to be slower than any of these.
 
     Args:
         seed: of the search.
         search: its name.
-        steps: changes that are tried, beside the starting points.
-        estimator: says how long a module runs; by default a `KernelCache` for one
-            thread, which keeps what it measures in the store.
+        steps: estimates, in addition to those of the initial points.
+        estimator: estimates run times; by default a `KernelCache` for one thread, with
+            the default store.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Searched(_Estimated):
 
     def __call__(self, alternatives: Alternatives, /) -> Int64Array:
         """[A] choices."""
-        # Searches start from policies.
+        # Avoids a circular import: searches start from policies.
         from ..rewrite.game import Game
         from . import get_search, starting_points
 
@@ -87,20 +87,20 @@ class Searched(_Estimated):
 
 
 class HillClimb(Searched):
-    """`Searched` by hill climbing: small steps that are estimated to be faster."""
+    """`Searched` by hill climbing."""
 
 
 class GreedyKernels(_Estimated):
-    """Takes blocks of decisions that are estimated to run faster, largest gains first.
+    """Accepts blocks of decisions that are estimated to run faster, by gain score.
 
-    Starts from the better of XLA's own decisions and those of the rules. The other
-    choices that static cost prefers are taken in blocks, the promising first; a block
-    that does not help is halved, as long as there are estimates left. Choices that
-    `Alternatives.duplicates_compared` marks are not among them.
+    Starts from the fastest of XLA's own decisions and those of the rules. The other
+    choices are changed in blocks, ordered by gain score; a block that is not faster is
+    halved, while estimates remain. Omits choices that
+    `Alternatives.duplicates_compared` marks.
 
     Args:
-        steps: estimates, starting points included.
-        block: decisions that are tried together at first.
+        steps: estimates, including those of the initial points.
+        block: initial size of a block.
         estimator: as for `Searched`.
     """
 
@@ -126,16 +126,18 @@ class GreedyKernels(_Estimated):
         left = self._steps - len(times)
         best = int(np.argmin(times))
         decisions, seconds = starts[best], times[best]
-        effects = ChoiceDeltas(alternatives, node_seconds)
-        blocks = self._blocks(alternatives, effects, decisions)
+        deltas = ChoiceDeltas(alternatives, node_seconds)
+        blocks = self._blocks(alternatives, deltas, decisions)
         while blocks and left > 0:
             block = blocks.popleft()
             changed = decisions.copy()
             for index, choice in block:
                 changed[index] = choice
-            # What nothing live can reach now costs no estimate.
-            matters = alternatives.relevant(changed) | alternatives.relevant(decisions)
-            if not (matters & (changed != decisions)).any():
+            # Skips changes of irrelevant decisions only.
+            is_relevant = alternatives.relevant(changed) | alternatives.relevant(
+                decisions
+            )
+            if not (is_relevant & (changed != decisions)).any():
                 continue
             changed_s = self._seconds(alternatives, changed)
             left -= 1
@@ -147,14 +149,14 @@ class GreedyKernels(_Estimated):
         return decisions
 
     def _blocks(
-        self, alternatives: Alternatives, effects: ChoiceDeltas, decisions: Int64Array
+        self, alternatives: Alternatives, deltas: ChoiceDeltas, decisions: Int64Array
     ) -> deque[list[tuple[int, int]]]:
-        """(alternative, choice) by what static cost says it changes, in blocks."""
-        now = effects.change[effects.first + decisions]
+        """Blocks of (alternative, choice), ordered by gain score."""
+        now = deltas.change[deltas.first + decisions]
         owner = np.repeat(np.arange(len(alternatives)), alternatives.num_choices)
-        choice = np.arange(len(owner)) - effects.first[owner]
-        change = effects.change - now[owner]
-        # What matters as things stand comes first.
+        choice = np.arange(len(owner)) - deltas.first[owner]
+        change = deltas.change - now[owner]
+        # Currently relevant alternatives come first.
         is_later = ~alternatives.relevant(decisions)[owner]
         order = np.lexsort((change, is_later))
         order = order[choice[order] != decisions[owner[order]]]
@@ -165,7 +167,7 @@ class GreedyKernels(_Estimated):
 
 
 def make_searched(spec: str, seed: int) -> Searched:
-    """The policy that searches as `spec` says."""
+    """The policy for the search `spec`."""
     from . import UnknownSearchError, describe_search
 
     try:

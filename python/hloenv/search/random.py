@@ -13,8 +13,8 @@ from .neighborhood import flip_some, relevant
 class RandomSearch(Search):
     """Changes a random share of XLA's own decisions, or of a rule's.
 
-    The share is drawn on a logarithmic scale, from one decision to all of them: with
-    thousands of alternatives, deciding all of them at random is hopeless.
+    The number of changes is log-uniform, from one to all decisions: uniformly random
+    decisions at thousands of alternatives are rarely fast.
     """
 
     def _proposals(self) -> Proposals:
@@ -22,7 +22,7 @@ class RandomSearch(Search):
         for start in starts:
             yield start
         while True:
-            # XLA's own as often as all rules together.
+            # XLA's own with about the same probability as all rules together.
             index = int(self._rng.integers(-len(starts), len(starts)))
             start = starts[max(0, index)]
             size = sum(each.size for each in relevant(self.game, start))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which changes static cost says are promising."""
+"""Gain scores of changes, by static cost."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Flip:
     """One decision changed.
 
     Attributes:
-        stop: at which.
-        alternative: of that stop.
-        choice: taken instead of the present one.
-        change_s: what that changes by itself, by static cost, in seconds.
+        stop: index of the decision point.
+        alternative: index of the alternative.
+        choice: the new choice.
+        change_s: change of the static cost, in seconds.
     """
 
     stop: int
@@ -33,7 +33,7 @@ class Flip:
 
 
 class GainScore:
-    """Static costs of single choices, kept for the captures seen last."""
+    """Static costs of single choices, cached for the most recent captures."""
 
     def __init__(self, game: Game, *, kept: int = 64) -> None:
         self._game = game
@@ -45,8 +45,8 @@ class GainScore:
         known = self._costs.get(id(alternatives))
         if known is None:
             if len(alternatives):
-                effects = ChoiceDeltas(alternatives, node_seconds)
-                known = (alternatives, effects.first, effects.change)
+                deltas = ChoiceDeltas(alternatives, node_seconds)
+                known = (alternatives, deltas.first, deltas.change)
             else:
                 known = (alternatives, np.zeros(0, np.int64), np.zeros(0))
             self._costs[id(alternatives)] = known
@@ -55,23 +55,23 @@ class GainScore:
         return known[1], known[2]
 
     def flips(self, decided: Prefix) -> list[Flip]:
-        """Every single decision that matters changed, the most promising first."""
-        found = []
-        for stop, matter in enumerate(relevant(self._game, decided)):
+        """All single changes of relevant decisions, the highest gain score first."""
+        flips = []
+        for stop, relevant_indices in enumerate(relevant(self._game, decided)):
             alternatives = self._game.alternatives(decided[:stop])
             first, change = self.costs(alternatives)
-            for index in matter.tolist():
+            for index in relevant_indices.tolist():
                 now = int(decided[stop][index])
                 base = int(first[index])
-                present = max(now, 0)  # what is left to XLA is as it was
+                present = max(now, 0)  # undecided: the original
                 for choice in range(int(alternatives.num_choices[index])):
                     if choice != now:
                         change_s = float(change[base + choice] - change[base + present])
-                        found.append(Flip(stop, index, choice, change_s))
-        return sorted(found, key=lambda flip: flip.change_s)
+                        flips.append(Flip(stop, index, choice, change_s))
+        return sorted(flips, key=lambda flip: flip.change_s)
 
     def weights(self, alternatives: Alternatives) -> Float64Array:
-        """[A] the largest change in seconds, either way, that each may make."""
+        """[A] the largest absolute change of the static cost, in seconds."""
         first, change = self.costs(alternatives)
         if first.size == 0:
             return np.zeros(0)

@@ -34,8 +34,8 @@ def small_dots(max_products: int = SMALL_DOT_PRODUCTS) -> DecisionPoint:
 _SMALL_DOTS = small_dots()
 _FUSION = DecisionPoint(("fusion", "general-fusion"), where="fusion", default="fusion")
 _FUSION_THERE = replace(_FUSION, where="")  # position of the previous decision point
-_MORE = DecisionPoint(("general-fusion",), where="fusion", first=("fusion",))
-_AGAIN = DecisionPoint(("general-fusion",))
+_GENERAL_FUSION = DecisionPoint(("general-fusion",), where="fusion", first=("fusion",))
+_GENERAL_FUSION_THERE = DecisionPoint(("general-fusion",))
 _ALGSIMP = DecisionPoint(("algsimp", "cse"))
 _ALGSIMP_ALONE = DecisionPoint(("algsimp",))
 _SIMPLIFY = DecisionPoint(("general-simplify",), where="simplification")
@@ -46,10 +46,10 @@ _SPLIT = DecisionPoint(
     default="cpu-parallel-task-assigner",
 )
 _LAYOUT = DecisionPoint(("general-layout",), where="fusion")
-_IN_ORDER = DecisionPoint(("thunk-order",), where="copy-insertion")
+_THUNK_ORDER = DecisionPoint(("thunk-order",), where="copy-insertion")
 
 
-_SIMPLER = (
+_SIMPLIFY_VARIANTS = (
     (_ALGSIMP_ALONE, "keep-original"),
     (_ALGSIMP, "keep-original"),
     (_ALGSIMP, "accept-all"),
@@ -59,7 +59,7 @@ _SIMPLER = (
     (_SIMPLIFY, "least-bytes"),
 )
 _VARIANTS = (
-    *_SIMPLER,
+    *_SIMPLIFY_VARIANTS,
     (_REORDER, "fewest-ops"),
     (_REORDER, "least-bytes"),
 )
@@ -94,7 +94,7 @@ class Space:
         """All decision points, with positions and options."""
         live = [f"live {name}" for name in sorted(self.live)]
         stops = [repr(stop) for stop in self.stops]
-        variants = [f"front {stop!r} by {policy}" for stop, policy in self.variants]
+        variants = [f"variant {stop!r} by {policy}" for stop, policy in self.variants]
         return "; ".join((*live, *stops, *variants)) or self.name
 
 
@@ -129,7 +129,7 @@ SPACES = {
         Space(
             "more-fusion",
             "after XLA's own fusion: every other legal one, in two rounds",
-            (_MORE, _AGAIN),
+            (_GENERAL_FUSION, _GENERAL_FUSION_THERE),
         ),
         Space(
             "simplify",
@@ -155,13 +155,13 @@ SPACES = {
         Space(
             "in-order",
             "for each computation: sequential or concurrent thunk execution",
-            (_IN_ORDER,),
+            (_THUNK_ORDER,),
         ),
         Space(
             "runtime",
             "small-dots and in-order: decisions that reduce the overhead of XLA's "
             "runtime",
-            (_SMALL_DOTS, _IN_ORDER),
+            (_SMALL_DOTS, _THUNK_ORDER),
         ),
         Space("layout", "layouts of dots, convolutions and reductions", (_LAYOUT,)),
         Space(
@@ -173,7 +173,7 @@ SPACES = {
             "early-and-fusion",
             "algebraic simplification before all of XLA's passes, then the lowering of "
             "small dots, fusion, and sequential thunk execution",
-            (_ALGSIMP, _DOTS, _FUSION_THERE, _IN_ORDER),
+            (_ALGSIMP, _DOTS, _FUSION_THERE, _THUNK_ORDER),
         ),
         Space(
             "simplify-and-fusion",
@@ -185,15 +185,15 @@ SPACES = {
             "joint",
             "as simplify-and-fusion, with the lowering of small dots before fusion, "
             "and sequential or concurrent thunk execution after it",
-            (_DOTS, _FUSION_THERE, _IN_ORDER),
+            (_DOTS, _FUSION_THERE, _THUNK_ORDER),
             variants=_VARIANTS,
         ),
         Space(
             "careful",
             "as joint, but tiled LLVM IR only for dots of at most 16,000 products, and "
             "no reassociation",
-            (_SMALL_DOTS, _FUSION_THERE, _IN_ORDER),
-            variants=_SIMPLER,
+            (_SMALL_DOTS, _FUSION_THERE, _THUNK_ORDER),
+            variants=_SIMPLIFY_VARIANTS,
         ),
         Space(
             "split",
@@ -203,7 +203,7 @@ SPACES = {
         Space(
             "joint-split",
             "as joint, and after fusion the operations to partition among threads",
-            (_DOTS, _FUSION_THERE, _SPLIT, _IN_ORDER),
+            (_DOTS, _FUSION_THERE, _SPLIT, _THUNK_ORDER),
             variants=_VARIANTS,
         ),
     )

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gymnasium environments over XLA.
+
+import gymnasium, hloenv.envs
+env = gymnasium.make("hloenv/PassOrder-v0", benchmark="hloenv://dataset/train/flax")
+"""
+
+from __future__ import annotations
+
+try:
+    from gymnasium.envs.registration import register, registry
+except ImportError as error:
+    raise ImportError(
+        "hloenv.envs needs gymnasium: pip install 'hloenv[rl]'"
+    ) from error
+
+from ..graph.hlo_graph import opcodes as observed_opcodes
+from .base import CompilerEnv, EpisodeOverError
+from .benchmarks import Benchmark, find_benchmarks, list_benchmark_sets
+from .pass_order import PassOrderEnv, target_independent_passes
+from .rewards import get_reward, list_rewards, register_reward
+from .spaces import list_observations, register_observation
+from .state import EpisodeState, ValidationResult, read_csv, write_csv
+from .vector import GraphVectorEnv
+from .wrappers import (
+    IterateBenchmarks,
+    LogEpisodes,
+    PotentialShaping,
+    UndoAction,
+    ValidateEpisodes,
+    cost_potential,
+)
+
+__all__ = [
+    "Benchmark",
+    "CompilerEnv",
+    "EpisodeOverError",
+    "EpisodeState",
+    "GraphVectorEnv",
+    "IterateBenchmarks",
+    "LogEpisodes",
+    "PassOrderEnv",
+    "PotentialShaping",
+    "UndoAction",
+    "ValidateEpisodes",
+    "ValidationResult",
+    "cost_potential",
+    "find_benchmarks",
+    "get_reward",
+    "list_benchmark_sets",
+    "list_observations",
+    "list_rewards",
+    "observed_opcodes",
+    "read_csv",
+    "register_observation",
+    "register_reward",
+    "target_independent_passes",
+    "write_csv",
+]
+
+if "hloenv/PassOrder-v0" not in registry:
+    register("hloenv/PassOrder-v0", entry_point="hloenv.envs.pass_order:PassOrderEnv")

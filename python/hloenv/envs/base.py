@@ -1,0 +1,411 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the environments share: benchmarks, observations, rewards, states, forks."""
+
+from __future__ import annotations
+
+import copy
+import shlex
+import time
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import ArgumentError, HloEnvError, WorkerError
+from ..hlo.module import HloModule
+from ..hlo.passes import Pass, Pipeline, run_passes
+from ..rewrite.sandbox import Sandbox, isolated
+from .benchmarks import Benchmark, find_benchmarks
+from .episode import Episode
+from .pass_memo import Node, PassMemo
+from .render import render_ansi, render_rgb
+from .rewards import RewardSpace, get_reward
+from .spaces import get_observation
+from .state import EpisodeState, ValidationResult
+
+# Of one pass in the child process, in seconds.
+_TIMEOUT_S = 60.0
+
+
+class EpisodeOverError(HloEnvError, RuntimeError):
+    """`step` was called before `reset`, or after the episode had ended."""
+
+
+class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
+    """An environment whose actions change a module by passes; see `Episode`.
+
+    Attributes:
+        benchmarks: from which `reset` draws.
+        num_undone: of actions that were taken back; each took two steps.
+    """
+
+    metadata = {"render_modes": ["ansi", "rgb_array"], "render_fps": 2}  # noqa: RUF012
+
+    def __init__(
+        self,
+        passes: Sequence[Pass | Pipeline],
+        *,
+        benchmark: str | HloModule,
+        observation: str,
+        reward: str,
+        max_steps: int,
+        isolate: bool | None,
+        dry_run: bool,
+        render_mode: str | None,
+    ) -> None:
+        """Checks the arguments; `reset` reads the first module."""
+        if max_steps < 1:
+            raise ArgumentError(f"max_steps must be an integer >= 1, got {max_steps}")
+        if render_mode not in (None, *self.metadata["render_modes"]):
+            raise ArgumentError(
+                f"render_mode must be None, 'ansi' or 'rgb_array', got {render_mode!r}"
+            )
+        self.passes = tuple(passes)
+        self.max_steps = max_steps
+        self.render_mode = render_mode
+        self.memo = PassMemo(self.passes)
+        self.actions: list[int] = []
+        self.num_undone = 0
+        self.is_over = True
+        self.error = ""
+        self.extra_info: dict[str, Any] = {}
+        self._isolate = isolate
+        self._dry_run = dry_run
+        self._sandbox: Sandbox | None = None
+        self._names = (observation, reward)
+        self._source = benchmark
+        self._find()
+        self._benchmark: Benchmark | None = None
+        self._nodes: list[Node] = []
+        self._rewards: list[float] = []
+        self._seconds = 0.0
+        self.observation_space = self._observation.space(self)
+
+    # --- Gymnasium
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Starts an episode.
+
+        Args:
+            seed: of the environment's random numbers.
+            options: "benchmark": an `HloModule` or a URI, in place of a drawn one.
+
+        Raises:
+            ArgumentError: another option, or no such benchmark.
+        """
+        super().reset(seed=seed)
+        options = dict(options or {})
+        given = options.pop("benchmark", None)
+        if options:
+            raise ArgumentError(
+                f"the options of reset are: benchmark; got {sorted(options)}"
+            )
+        if given is not None:
+            self._benchmark = self._find_benchmark(given)
+        else:
+            drawn = int(self.np_random.integers(len(self.benchmarks)))
+            self._benchmark = self.benchmarks[drawn]
+        self._begin(self.memo.start(self._benchmark.load))
+        return self._observation.observe(self), self._info(changed=False)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Runs one pass, or ends the episode.
+
+        Raises:
+            ArgumentError: the action is out of range.
+            EpisodeOverError: there is no episode.
+        """
+        number = self._checked(action)
+        started = time.perf_counter()
+        self.previous = self.node
+        self.extra_info = {}
+        self.actions.append(number)
+        is_stop = number == len(self.passes)
+        if not is_stop:
+            try:
+                self.node = self.memo.run(self.node, number, self._runner())
+            except HloEnvError as error:
+                self.error = f"{type(error).__name__}: {error}"
+        terminated = is_stop or bool(self.error)
+        truncated = not terminated and self._num_steps() >= self.max_steps
+        self.is_over = terminated or truncated
+        reward = 0.0 if self.error else float(self._reward.compute(self))
+        self._seconds += time.perf_counter() - started
+        self._nodes.append(self.node)
+        self._rewards.append(reward)
+        changed = self.node is not self.previous
+        observation = self._observation.observe(self)
+        return observation, reward, terminated, truncated, self._info(changed=changed)
+
+    def render(self) -> Any:
+        """What has changed: a text, or an RGB array."""
+        if self.render_mode == "rgb_array":
+            return render_rgb(self.action_names, self._op_counts())
+        if self.render_mode == "ansi":
+            return render_ansi(self.action_names, self._op_counts(), self._rewards)
+        return None
+
+    def close(self) -> None:
+        """Ends the child process, if there is one."""
+        if self._sandbox is not None:
+            self._sandbox.close()
+            self._sandbox = None
+
+    # --- beyond Gymnasium
+
+    def observe(self, name: str) -> Any:
+        """Another observation of the module now, by name."""
+        return get_observation(name).observe(self)
+
+    def reward_of(self, name: str) -> float:
+        """Another reward of the last step, by name."""
+        return float(get_reward(name).compute(self))
+
+    @property
+    def reward_space(self) -> RewardSpace:
+        """The reward: its unit, range and determinism."""
+        return self._reward
+
+    def action_masks(self) -> npt.NDArray[np.bool_]:
+        """[number of actions] False for passes known to change nothing here.
+
+        Without `dry_run`, those that have not run on this module yet count as possible.
+        """
+        masks = np.ones(self.num_actions, np.bool_)
+        if self._dry_run and not self.is_over:
+            self.memo.run_all(self.node, self._runner())
+        masks[self.memo.known_unchanged(self.node)] = False
+        return masks
+
+    @property
+    def state(self) -> EpisodeState:
+        """The episode so far.
+
+        Raises:
+            EpisodeOverError: before the first `reset`.
+        """
+        if self._benchmark is None:
+            raise EpisodeOverError("there is no episode yet; call reset() first")
+        names = tuple(self.action_names)
+        total = float(sum(self._rewards))
+        return EpisodeState(self._benchmark.uri, names, total, self._seconds)
+
+    def apply(self, state: EpisodeState) -> None:
+        """Repeats an episode from its start.
+
+        Raises:
+            ArgumentError: it has a benchmark or a pass that does not exist here.
+        """
+        numbers = {self.action_name(i): i for i in range(self.num_actions)}
+        if unknown := [name for name in state.passes if name not in numbers]:
+            raise ArgumentError(
+                f"the state has the action {unknown[0]!r}; this environment has "
+                f"{', '.join(numbers)}"
+            )
+        self.reset(options={"benchmark": state.benchmark})
+        for name in state.passes:
+            self.step(numbers[name])
+
+    def undo(self) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """A step that takes the last one back; without one, a step that does nothing.
+
+        Returns:
+            As `step`; the reward is minus that of the step that is taken back.
+        """
+        self.previous, reward = self.node, 0.0
+        if self.actions:
+            self.actions.pop()
+            self._nodes.pop()
+            reward = -self._rewards.pop()
+            self.node = self._nodes[-1]
+        self.num_undone += 1
+        truncated = self.is_over = self._num_steps() >= self.max_steps
+        changed = self.node is not self.previous
+        info = self._info(changed=changed)
+        return self._observation.observe(self), reward, False, truncated, info
+
+    def validate(self) -> ValidationResult:
+        """Replays the episode without the memo, and compares the outputs.
+
+        The module must have the same fingerprint, a deterministic reward the same sum,
+        and the compiled module the outputs of the start's.
+        """
+        problems = []
+        assert self._benchmark is not None
+        start = module = self._benchmark.load()
+        for action in self.actions:
+            if action < len(self.passes):
+                try:
+                    module = run_passes(module, self.passes[action]).module
+                except HloEnvError as error:
+                    if not self.error:
+                        problems.append(f"{self.action_name(action)} fails: {error}")
+        if module.fingerprint() != self.node.fingerprint:
+            problems.append("the same passes give another module")
+        if self._reward.deterministic:
+            twin = self._fresh()
+            twin.apply(self.state)
+            if abs(twin.state.reward - self.state.reward) > 1e-9:
+                problems.append(
+                    f"the reward is {twin.state.reward}, not {self.state.reward}"
+                )
+        problems += _compare(module, start)
+        return ValidationResult(tuple(problems))
+
+    def fork(self) -> CompilerEnv:
+        """Another environment in the same state, which shares the memo."""
+        twin = type(self).__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        twin.actions = list(self.actions)
+        twin.extra_info = dict(self.extra_info)
+        twin._nodes = list(self._nodes)
+        twin._rewards = list(self._rewards)
+        twin._sandbox = None
+        twin._np_random = copy.deepcopy(self._np_random)
+        twin.action_space = copy.deepcopy(self.action_space)
+        return twin
+
+    def commandline(self) -> str:
+        """A shell command that repeats the episode."""
+        words = ["hloenv", "run", self.state.benchmark]
+        for action in self.actions:
+            if action < len(self.passes):
+                words += ["--pass", _spelled(self.passes[action])]
+        return shlex.join(words)
+
+    def __getstate__(self) -> dict[str, Any]:
+        dropped = ("memo", "start", "node", "previous", "benchmarks", "_benchmark")
+        state = {k: v for k, v in self.__dict__.items() if k not in dropped}
+        uri = None if self._benchmark is None else self._benchmark.uri
+        return state | {
+            "_uri": uri,
+            "_sandbox": None,
+            "_observation": None,
+            "_reward": None,
+            "_nodes": [],
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        uri = state.pop("_uri")
+        self.__dict__.update(state)
+        self._find()
+        self.memo = PassMemo(self.passes)
+        self._benchmark = None
+        if uri is None:
+            return
+        self._benchmark = self._find_benchmark(uri)
+        # The module is made again from the actions.
+        self.start = self.node = self.previous = self.memo.start(self._benchmark.load)
+        self._nodes = [self.start]
+        for position, action in enumerate(self.actions):
+            self.previous = self.node
+            has_failed = bool(self.error) and position == len(self.actions) - 1
+            if action < len(self.passes) and not has_failed:
+                self.node = self.memo.run(self.node, action, self._runner())
+            self._nodes.append(self.node)
+
+    # --- parts of the above
+
+    def _find(self) -> None:
+        observation, reward = self._names
+        self._observation = get_observation(observation)
+        self._reward = get_reward(reward)
+        self.benchmarks = find_benchmarks(self._source)
+
+    def _find_benchmark(self, source: str | HloModule) -> Benchmark:
+        own = {each.uri: each for each in self.benchmarks}
+        found = own.get(source) if isinstance(source, str) else None
+        return found or find_benchmarks(source)[0]
+
+    def _fresh(self) -> CompilerEnv:
+        twin = self.fork()
+        twin.memo = PassMemo(self.passes)
+        return twin
+
+    def _begin(self, node: Node) -> None:
+        self.start = self.node = self.previous = node
+        self.actions = []
+        self.num_undone = 0
+        self.is_over = False
+        self.error = ""
+        self.extra_info = {}
+        self._nodes = [node]
+        self._rewards = []
+        self._seconds = 0.0
+
+    def _checked(self, action: Any) -> int:
+        if self.is_over:
+            raise EpisodeOverError("the episode is over; call reset() first")
+        if not self.action_space.contains(action) and not (
+            isinstance(action, (int, np.integer)) and 0 <= action < self.num_actions
+        ):
+            raise ArgumentError(
+                f"an action must be an integer from 0 to {self.num_actions - 1}, got "
+                f"{action!r}"
+            )
+        return int(action)
+
+    def _runner(self) -> Any:
+        assert self._benchmark is not None
+        isolate = self._isolate
+        if isolate is None:
+            isolate = not self._benchmark.is_trusted
+        if not isolate:
+            return run_passes
+        if self._sandbox is None:
+            self._sandbox = isolated(timeout_s=_TIMEOUT_S)
+            # Also where nobody calls `close`.
+            weakref.finalize(self, self._sandbox.close)
+        return self._sandbox.run_passes
+
+    def _info(self, *, changed: bool) -> dict[str, Any]:
+        assert self._benchmark is not None
+        info = {
+            "benchmark": self._benchmark.uri,
+            "op_count": self.node.op_count,
+            "changed": changed,
+            "action_mask": self.action_masks().astype(np.int8),
+            **self.extra_info,
+        }
+        if self.error:
+            info["error"] = self.error
+        return info
+
+    def _num_steps(self) -> int:
+        return len(self.actions) + 2 * self.num_undone
+
+    def _op_counts(self) -> list[int]:
+        return [node.op_count for node in self._nodes]
+
+
+def _spelled(item: Pass | Pipeline) -> str:
+    """A pass or pipeline as the command line takes it."""
+    if isinstance(item, Pipeline):
+        names = "+".join(map(_spelled, item.passes))
+        return f"{names}*" if item.fixed_point else names
+    options = ",".join(
+        f"{key}={str(value).lower() if isinstance(value, bool) else value}"
+        for key, value in item.options
+    )
+    return f"{item.name}:{options}" if options else item.name
+
+
+def _compare(module: HloModule, start: HloModule) -> list[str]:
+    from ..measurement.config import Settings
+    from ..measurement.measurer import Measurer
+
+    if module.fingerprint() == start.fingerprint():
+        return []
+    try:
+        with Measurer(Settings(repeats=1)) as measurer:
+            (result,) = measurer.measure([module], baseline=start)
+    except (HloEnvError, WorkerError) as error:
+        return [f"the start cannot be compiled: {error}"]
+    if result.error is not None:
+        return [f"{result.error.kind}: {result.error.message}"]
+    return []

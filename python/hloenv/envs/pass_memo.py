@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Results of passes, computed once for each module and pass.
+
+Episodes reach the same modules over and over. A `Node` stands for a module; the module
+itself is kept while there is room, and is else made again from the node before it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from functools import cache
+
+import numpy as np
+
+from .._typing import Int64Array
+from ..errors import HloEnvError
+from ..graph.hlo_graph import opcodes
+from ..hlo.module import HloModule, ModuleCost
+from ..hlo.passes import Pass, PassRun, Pipeline, run_passes
+
+Runner = Callable[..., PassRun]
+
+
+@cache
+def opcode_index() -> dict[str, int]:
+    """Position of each opcode in a vector of operation counts."""
+    return {name: index for index, name in enumerate(opcodes())}
+
+
+class Node:
+    """A module that passes have made.
+
+    Attributes:
+        fingerprint: the module's.
+        parent: the node whose module a pass changed into this one; None at the start.
+        via: number of this pass.
+        counts: [number of opcodes] instructions by opcode, read-only.
+        op_count: their sum.
+    """
+
+    __slots__ = ("cost", "counts", "fingerprint", "load", "op_count", "parent", "via")
+
+    def __init__(
+        self,
+        module: HloModule,
+        parent: Node | None = None,
+        via: int = -1,
+        load: Callable[[], HloModule] | None = None,
+    ) -> None:
+        """Takes what describes `module`, without the module itself."""
+        self.fingerprint = module.fingerprint()
+        self.parent = parent
+        self.via = via
+        self.load = load
+        self.cost: ModuleCost | None = None
+        counts = np.zeros(len(opcode_index()), np.int64)
+        for name, count in module.opcode_counts().items():
+            counts[opcode_index()[name]] = count
+        counts.flags.writeable = False
+        self.counts: Int64Array = counts
+        self.op_count = int(counts.sum())
+
+
+class PassMemo:
+    """Runs passes on nodes; not for several threads.
+
+    Attributes:
+        num_runs: passes that were run, not answered from memory.
+    """
+
+    def __init__(
+        self,
+        passes: Sequence[Pass | Pipeline],
+        *,
+        max_nodes: int = 20_000,
+        max_instructions: int = 1_000_000,
+    ) -> None:
+        """Knows nothing yet.
+
+        Args:
+            passes: by number.
+            max_nodes: how many results are remembered.
+            max_instructions: of all modules that are kept.
+        """
+        self.num_runs = 0
+        self._passes = tuple(passes)
+        self._max_nodes = max_nodes
+        self._room = max_instructions
+        self._following: OrderedDict[tuple[str, int], Node | HloEnvError] = (
+            OrderedDict()
+        )
+        self._modules: OrderedDict[str, HloModule] = OrderedDict()
+
+    def start(self, load: Callable[[], HloModule]) -> Node:
+        """The node of a module that no pass has changed.
+
+        Raises:
+            HloEnvError: the module cannot be read.
+        """
+        module = load()
+        node = Node(module, load=load)
+        self._keep(node, module)
+        return node
+
+    def run(self, node: Node, number: int, runner: Runner = run_passes) -> Node:
+        """The node after a pass: `node` itself if the pass changes nothing.
+
+        Raises:
+            HloEnvError: the pass fails, or ends the process of the runner.
+        """
+        key = (node.fingerprint, number)
+        found = self._following.get(key)
+        if found is None:
+            try:
+                found = self._run(node, number, runner)
+            except HloEnvError as error:
+                found = error
+            self._following[key] = found
+            if len(self._following) > self._max_nodes:
+                self._following.popitem(last=False)
+        else:
+            self._following.move_to_end(key)
+        if isinstance(found, HloEnvError):
+            raise found
+        # Equal modules are one result, whichever node led to the first of them.
+        return node if found.fingerprint == node.fingerprint else found
+
+    def run_all(self, node: Node, runner: Runner = run_passes) -> None:
+        """Runs all passes, so that `known_unchanged` knows of each."""
+        for number in range(len(self._passes)):
+            with contextlib.suppress(HloEnvError):
+                self.run(node, number, runner)
+
+    def known_unchanged(self, node: Node) -> list[int]:
+        """Passes that are known to change nothing, or to fail; none is run."""
+        return [
+            number
+            for number in range(len(self._passes))
+            if (found := self._following.get((node.fingerprint, number))) is not None
+            and (
+                isinstance(found, HloEnvError) or found.fingerprint == node.fingerprint
+            )
+        ]
+
+    def module(self, node: Node) -> HloModule:
+        """The module of a node."""
+        missing = []
+        module = self._modules.get(node.fingerprint)
+        while module is None:
+            missing.append(node)
+            if node.parent is None:
+                assert node.load is not None
+                module = node.load()
+                self._keep(missing.pop(), module)
+                break
+            node = node.parent
+            module = self._modules.get(node.fingerprint)
+        while missing:
+            node = missing.pop()
+            module = run_passes(module, self._passes[node.via]).module
+            self._keep(node, module)
+        return module
+
+    def cost(self, node: Node) -> ModuleCost:
+        """XLA's cost analysis of a node's module."""
+        if node.cost is None:
+            node.cost = self.module(node).cost()
+        return node.cost
+
+    def _run(self, node: Node, number: int, runner: Runner) -> Node:
+        self.num_runs += 1
+        result = runner(self.module(node), self._passes[number])
+        if not result.changed:
+            return node
+        following = Node(result.module, node, number)
+        if following.fingerprint != node.fingerprint:
+            self._keep(following, result.module)
+        return following
+
+    def _keep(self, node: Node, module: HloModule) -> None:
+        if node.fingerprint in self._modules:
+            self._modules.move_to_end(node.fingerprint)
+            return
+        self._modules[node.fingerprint] = module
+        self._room -= node.op_count
+        while self._room < 0 and len(self._modules) > 1:
+            _, dropped = self._modules.popitem(last=False)
+            self._room += dropped.instruction_count

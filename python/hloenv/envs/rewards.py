@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Named rewards: what a step is worth.
+
+    register_reward("depth", "...", unit="...", compute=lambda env: ...)
+
+`compute(env)` is called after each step, with the node before it as `env.previous`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from .._registry import Registry
+from ..cost.base import Estimator
+from ..cost.roofline import Roofline
+from ..errors import ArgumentError
+
+if TYPE_CHECKING:
+    from .episode import Episode
+    from .pass_memo import Node
+
+
+@dataclass(frozen=True)
+class RewardSpace:
+    """One way to reward a step.
+
+    Attributes:
+        compute: the reward of the step that the environment has just made.
+        unit: of the reward.
+        range: smallest and largest reward of one step.
+        deterministic: whether the same actions give the same rewards.
+        is_terminal: whether only the last step of an episode is rewarded.
+    """
+
+    compute: Callable[[Episode], float]
+    unit: str
+    range: tuple[float, float] = (-math.inf, math.inf)
+    deterministic: bool = True
+    is_terminal: bool = False
+
+
+_REGISTRY: Registry[RewardSpace] = Registry("reward", "rewards", ArgumentError)
+
+
+def register_reward(
+    name: str,
+    summary: str,
+    *,
+    unit: str,
+    compute: Callable[[Episode], float],
+    range: tuple[float, float] = (-math.inf, math.inf),
+    deterministic: bool = True,
+    is_terminal: bool = False,
+) -> None:
+    """Registers a reward; more is better.
+
+    Raises:
+        ValueError: the name is taken.
+    """
+    reward = RewardSpace(compute, unit, range, deterministic, is_terminal)
+    _REGISTRY.add(name, summary, reward)
+
+
+def get_reward(name: str) -> RewardSpace:
+    """The reward of a name.
+
+    Raises:
+        ArgumentError: no reward has this name.
+    """
+    return _REGISTRY.find(name)[0]
+
+
+def list_rewards() -> dict[str, str]:
+    """Names and summaries of all rewards."""
+    return {name: _REGISTRY.describe(name).summary for name in _REGISTRY.names()}
+
+
+def _share_saved(value: Callable[[Episode, Node], float]) -> Any:
+    """Reward: the decrease of a value, as a share of its value at the start."""
+
+    def compute(env: Episode) -> float:
+        if env.node is env.previous:
+            return 0.0
+        start = value(env, env.start)
+        saved = value(env, env.previous) - value(env, env.node)
+        return saved / start if start > 0 else 0.0
+
+    return compute
+
+
+def _op_count(env: Episode) -> float:
+    return -env.node.op_count / max(env.start.op_count, 1)
+
+
+def _log_ratio(make_estimator: Callable[[], Estimator]) -> Any:
+    """Reward: log of the estimated speed-up by the step."""
+
+    def seconds(env: Episode, node: Node) -> float:
+        (estimate,) = make_estimator().estimate_many([env.memo.module(node)])
+        return estimate.seconds
+
+    def compute(env: Episode) -> float:
+        if env.node is env.previous:
+            return 0.0
+        before, after = seconds(env, env.previous), seconds(env, env.node)
+        is_known = before > 0 and after > 0
+        return math.log(before / after) if is_known else 0.0
+
+    return compute
+
+
+@cache
+def _roofline() -> Estimator:
+    return Roofline()
+
+
+@cache
+def _kernel_cache() -> Estimator:
+    from ..cost.kernel_cache import KernelCache
+    from ..measurement.store import Store
+
+    return KernelCache(store=Store())
+
+
+def _run_time(env: Episode) -> float:
+    from ..measurement.measurer import Measurer
+
+    if not env.is_over or env.error:
+        return 0.0
+    with Measurer() as measurer:
+        (result,) = measurer.measure([env.module], baseline=env.memo.module(env.start))
+    env.extra_info["runtime"] = {
+        "speedup": result.speedup,
+        "speedup_interval": result.speedup_interval,
+        "error": "" if result.error is None else result.error.message,
+    }
+    return math.log(result.speedup) if result.is_ok else 0.0
+
+
+register_reward(
+    "op_count",
+    "Minus the instructions, as a share of those at the start.",
+    unit="share of the start's instructions",
+    compute=_op_count,
+    range=(-math.inf, 0.0),
+)
+register_reward(
+    "op_count_delta",
+    "Instructions that the step removed, as a share of those at the start.",
+    unit="share of the start's instructions",
+    compute=_share_saved(lambda _, node: node.op_count),
+    range=(-math.inf, 1.0),
+)
+register_reward(
+    "flops",
+    "Floating-point operations that the step removed, as a share of the start's.",
+    unit="share of the start's flops",
+    compute=_share_saved(lambda env, node: env.memo.cost(node).flops),
+    range=(-math.inf, 1.0),
+)
+register_reward(
+    "bytes",
+    "Bytes accessed that the step removed, as a share of the start's.",
+    unit="share of the start's bytes",
+    compute=_share_saved(lambda env, node: env.memo.cost(node).bytes),
+    range=(-math.inf, 1.0),
+)
+register_reward(
+    "roofline",
+    "Log of the speed-up by the step, by the static estimate.",
+    unit="natural logarithm of a speed-up",
+    compute=_log_ratio(_roofline),
+)
+register_reward(
+    "kernel_cache",
+    "Log of the speed-up by the step, by the measured times of kernels.",
+    unit="natural logarithm of a speed-up",
+    compute=_log_ratio(_kernel_cache),
+    deterministic=False,
+)
+register_reward(
+    "runtime",
+    "At the end, log of the measured speed-up over the start; info has its interval.",
+    unit="natural logarithm of a speed-up",
+    compute=_run_time,
+    deterministic=False,
+    is_terminal=True,
+)

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Named observation spaces, computed only when asked for.
+
+    register_observation("size", "Number of instructions.", space, observe)
+
+`space(env)` gives the Gymnasium space and `observe(env)` the value, both of an
+environment, an `Episode`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from .._registry import Registry
+from ..errors import ArgumentError
+from ..graph.hlo_graph import HloGraph
+from .pass_memo import opcode_index
+
+if TYPE_CHECKING:
+    from .episode import Episode
+
+# Declared largest number of instructions of one opcode.
+MAX_COUNT = 1_000_000
+# Declared largest cost of a module.
+MAX_COST = 1e18
+# Sizes of `graph_padded`; what a larger module has beyond them is cut off.
+MAX_NODES = 2048
+MAX_EDGES = 4096
+
+
+@dataclass(frozen=True)
+class ObservationSpace:
+    """One way to observe an environment."""
+
+    space: Callable[[Episode], gymnasium.Space[Any]]
+    observe: Callable[[Episode], Any]
+
+
+_REGISTRY: Registry[ObservationSpace] = Registry(
+    "observation", "observations", ArgumentError
+)
+
+
+def register_observation(
+    name: str,
+    summary: str,
+    space: Callable[[Episode], gymnasium.Space[Any]],
+    observe: Callable[[Episode], Any],
+) -> None:
+    """Registers an observation.
+
+    Raises:
+        ValueError: the name is taken.
+    """
+    _REGISTRY.add(name, summary, ObservationSpace(space, observe))
+
+
+def get_observation(name: str) -> ObservationSpace:
+    """The observation of a name.
+
+    Raises:
+        ArgumentError: no observation has this name.
+    """
+    return _REGISTRY.find(name)[0]
+
+
+def list_observations() -> dict[str, str]:
+    """Names and summaries of all observations."""
+    return {name: _REGISTRY.describe(name).summary for name in _REGISTRY.names()}
+
+
+class HloGraphSpace(gymnasium.Space[Any]):
+    """PyTorch Geometric data of any module; cannot be sampled or batched."""
+
+    def sample(self, mask: Any = None, probability: Any = None) -> Any:
+        """Raises: there is no distribution over modules."""
+        raise NotImplementedError("graphs of modules cannot be sampled; reset an env")
+
+    def contains(self, x: Any) -> bool:
+        """Whether `x` is PyTorch Geometric data."""
+        from torch_geometric.data import Data, HeteroData
+
+        return isinstance(x, (Data, HeteroData))
+
+
+def _counts_space(_: Episode) -> spaces.Box:
+    return spaces.Box(0, MAX_COUNT, (len(opcode_index()),), np.int64)
+
+
+def _unit_space(_: Episode) -> spaces.Box:
+    return spaces.Box(0, 1, (len(opcode_index()),), np.float32)
+
+
+def _observe_counts(env: Episode) -> Any:
+    return np.minimum(env.node.counts, MAX_COUNT)
+
+
+def _observe_normalized(env: Episode) -> Any:
+    counts = np.log1p(_observe_counts(env)) / np.log1p(MAX_COUNT)
+    return counts.astype(np.float32)
+
+
+def _observe_cost(env: Episode) -> Any:
+    cost = env.memo.cost(env.node)
+    values = [cost.flops, cost.transcendentals, cost.bytes]
+    return np.clip(np.array(values, np.float64), 0, MAX_COST)
+
+
+def _history_space(env: Episode) -> spaces.Box:
+    return spaces.Box(0, env.num_actions, (env.max_steps,), np.int64)
+
+
+def _observe_history(env: Episode) -> Any:
+    history = np.zeros(env.max_steps, np.int64)
+    actions = env.actions[-env.max_steps :]
+    history[: len(actions)] = np.array(actions, np.int64) + 1
+    return history
+
+
+def _observe_graph(env: Episode) -> Any:
+    from ..graph import to_pyg
+
+    return to_pyg(env.module)
+
+
+def _padded_space(_: Episode) -> spaces.Dict:
+    num_features = len(_NODE_COLUMNS)
+    return spaces.Dict(
+        {
+            "opcode": spaces.Box(0, len(opcode_index()), (MAX_NODES,), np.int64),
+            "nodes": spaces.Box(
+                0, np.log1p(MAX_COST), (MAX_NODES, num_features), np.float32
+            ),
+            "node_mask": spaces.Box(0, 1, (MAX_NODES,), np.int8),
+            "edges": spaces.Box(0, MAX_NODES - 1, (2, MAX_EDGES), np.int64),
+            "edge_mask": spaces.Box(0, 1, (MAX_EDGES,), np.int8),
+        }
+    )
+
+
+# Columns of `HloGraph` that `graph_padded` has, as log(1 + x).
+_NODE_COLUMNS = (
+    "element_count",
+    "input_bytes",
+    "output_bytes",
+    "flops",
+    "transcendentals",
+    "user_count",
+    "operand_count",
+)
+
+
+def _observe_padded(env: Episode) -> Any:
+    graph = HloGraph.from_module(env.module)
+    num_nodes = min(graph.num_nodes, MAX_NODES)
+    opcode = np.zeros(MAX_NODES, np.int64)
+    opcode[:num_nodes] = graph.opcode[:num_nodes] + 1  # 0 pads
+    nodes = np.zeros((MAX_NODES, len(_NODE_COLUMNS)), np.float32)
+    for column, name in enumerate(_NODE_COLUMNS):
+        values = np.clip(getattr(graph, name)[:num_nodes], 0, MAX_COST)
+        nodes[:num_nodes, column] = np.log1p(values)
+    sources, targets = graph.edge_sources, graph.edge_targets
+    is_inside = (sources < num_nodes) & (targets < num_nodes)
+    kept = np.flatnonzero(is_inside)[:MAX_EDGES]
+    edges = np.zeros((2, MAX_EDGES), np.int64)
+    edges[0, : len(kept)] = sources[kept]
+    edges[1, : len(kept)] = targets[kept]
+    return {
+        "opcode": opcode,
+        "nodes": nodes,
+        "node_mask": (np.arange(MAX_NODES) < num_nodes).astype(np.int8),
+        "edges": edges,
+        "edge_mask": (np.arange(MAX_EDGES) < len(kept)).astype(np.int8),
+    }
+
+
+register_observation(
+    "op_counts", "Instructions by opcode.", _counts_space, _observe_counts
+)
+register_observation(
+    "op_counts_normalized",
+    "Instructions by opcode, as log(1 + count) between 0 and 1.",
+    _unit_space,
+    _observe_normalized,
+)
+register_observation(
+    "cost",
+    "Flops, transcendentals and bytes of XLA's cost analysis.",
+    lambda _: spaces.Box(0, MAX_COST, (3,), np.float64),
+    _observe_cost,
+)
+register_observation(
+    "pass_history",
+    "Numbers of the passes so far, from 1, oldest first; 0 pads.",
+    _history_space,
+    _observe_history,
+)
+register_observation(
+    "graph",
+    "The module as PyTorch Geometric data.",
+    lambda _: HloGraphSpace(),
+    _observe_graph,
+)
+register_observation(
+    "graph_padded",
+    "The module as arrays of fixed shape with masks, for libraries that need those.",
+    _padded_space,
+    _observe_padded,
+)

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Episodes as data: what to repeat, and what came of it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import ArgumentError
+
+_FIELDS = ("benchmark", "passes", "reward", "seconds")
+
+
+@dataclass(frozen=True)
+class EpisodeState:
+    """An episode so far.
+
+    Attributes:
+        benchmark: URI of the module it started from.
+        passes: names of the actions, in order.
+        reward: sum of the rewards.
+        seconds: wall-clock time of the steps.
+    """
+
+    benchmark: str
+    passes: tuple[str, ...]
+    reward: float
+    seconds: float
+
+    def to_json(self) -> str:
+        """JSON text that `from_json` reads back."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> EpisodeState:
+        """Reads the text of `to_json`.
+
+        Raises:
+            ArgumentError: the text is something else.
+        """
+        try:
+            return _from_plain(json.loads(text))
+        except ValueError as error:
+            raise ArgumentError(f"this is not a state in JSON: {error}") from None
+
+
+@dataclass(frozen=True)
+class ValidationResult:
+    """What a replay of an episode found.
+
+    Attributes:
+        problems: sentences; none if the episode is valid.
+    """
+
+    problems: tuple[str, ...]
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether the replay gave the same module, reward and outputs."""
+        return not self.problems
+
+
+def write_csv(path: str | os.PathLike[str], states: Iterable[EpisodeState]) -> None:
+    """Writes states, one row each, over what the file holds."""
+    Path(path).unlink(missing_ok=True)
+    append_csv(path, states)
+
+
+def append_csv(path: str | os.PathLike[str], states: Iterable[EpisodeState]) -> None:
+    """Adds states to a file, one row each; makes the file where there is none."""
+    with Path(path).open("a", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, _FIELDS)
+        if file.tell() == 0:
+            writer.writeheader()
+        for state in states:
+            writer.writerow({**asdict(state), "passes": json.dumps(state.passes)})
+
+
+def read_csv(path: str | os.PathLike[str]) -> list[EpisodeState]:
+    """Reads what `write_csv` wrote.
+
+    Raises:
+        ArgumentError: the file is something else.
+    """
+    with Path(path).open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    try:
+        return [
+            _from_plain({**row, "passes": json.loads(row["passes"])}) for row in rows
+        ]
+    except (KeyError, ValueError) as error:
+        raise ArgumentError(f"{path} holds no states: {error}") from None
+
+
+def _from_plain(data: Any) -> EpisodeState:
+    if not isinstance(data, dict) or set(data) != set(_FIELDS):
+        raise ArgumentError(f"a state has {', '.join(_FIELDS)}, got {data!r:.80}")
+    passes = data["passes"]
+    if not isinstance(passes, list) or not all(isinstance(p, str) for p in passes):
+        raise ArgumentError(f"the passes of a state are names, got {passes!r:.80}")
+    return EpisodeState(
+        str(data["benchmark"]),
+        tuple(passes),
+        float(data["reward"]),
+        float(data["seconds"]),
+    )

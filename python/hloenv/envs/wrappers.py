@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gymnasium wrappers for environments that derive from `CompilerEnv`.
+
+Gymnasium's own wrappers work too: `gymnasium.wrappers.TimeLimit`, for example.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from ..errors import ArgumentError
+from .base import CompilerEnv, EpisodeOverError
+from .benchmarks import find_benchmarks
+from .state import append_csv
+
+Potential = Callable[[CompilerEnv], float]
+
+
+def _inner(env: gymnasium.Env[Any, Any]) -> CompilerEnv:
+    inner = env.unwrapped
+    if not isinstance(inner, CompilerEnv):
+        raise ArgumentError(
+            f"this wrapper needs an environment of hloenv.envs, got {inner!r}"
+        )
+    return inner
+
+
+class IterateBenchmarks(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Each `reset` takes the next benchmark, in order and again from the first."""
+
+    def __init__(
+        self, env: gymnasium.Env[Any, Any], uris: Sequence[str] | None = None
+    ) -> None:
+        """Takes the benchmarks of `uris`, by default all of the environment."""
+        super().__init__(env)
+        self.benchmarks = (
+            list(_inner(env).benchmarks)
+            if uris is None
+            else [each for uri in uris for each in find_benchmarks(uri)]
+        )
+        if not self.benchmarks:
+            raise ArgumentError("uris must name at least one benchmark, got none")
+        self._next = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """As `Env.reset`; a seed starts over with the first benchmark."""
+        if seed is not None:
+            self._next = 0
+        if not (options or {}).get("benchmark"):
+            uri = self.benchmarks[self._next % len(self.benchmarks)].uri
+            options = {**(options or {}), "benchmark": uri}
+            self._next += 1
+        return super().reset(seed=seed, options=options)
+
+
+def cost_potential(env: CompilerEnv) -> float:
+    """Minus the mean of flops and transcendentals, as shares of the start's."""
+    now, start = env.memo.cost(env.node), env.memo.cost(env.start)
+    shares = [
+        after / before
+        for after, before in (
+            (now.flops, start.flops),
+            (now.transcendentals, start.transcendentals),
+        )
+        if before > 0
+    ]
+    return -float(np.mean(shares)) if shares else 0.0
+
+
+class PotentialShaping(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Adds gamma * potential(after) - potential(before) to each reward.
+
+    The potential of a terminated episode is 0, so that the policies that are optimal
+    for the discount `gamma` stay the same (Ng, Harada and Russell, 1999). `info` has
+    the plain reward as "unshaped_reward".
+    """
+
+    def __init__(
+        self,
+        env: gymnasium.Env[Any, Any],
+        potential: Potential = cost_potential,
+        *,
+        gamma: float = 0.99,
+    ) -> None:
+        """Takes the potential of a state, and the agent's discount."""
+        super().__init__(env)
+        self._potential = potential
+        self._gamma = gamma
+        self._before = 0.0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """As `Env.reset`."""
+        result = super().reset(seed=seed, options=options)
+        self._before = self._potential(_inner(self.env))
+        return result
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """As `Env.step`, with the shaped reward."""
+        observation, reward, terminated, truncated, info = super().step(action)
+        after = 0.0 if terminated else self._potential(_inner(self.env))
+        shaped = float(reward) + self._gamma * after - self._before
+        self._before = after
+        info = {**info, "unshaped_reward": float(reward)}
+        return observation, shaped, terminated, truncated, info
+
+
+class LogEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Appends the state of each episode that ends to a CSV file."""
+
+    def __init__(
+        self, env: gymnasium.Env[Any, Any], path: str | os.PathLike[str]
+    ) -> None:
+        """Makes the file where there is none."""
+        super().__init__(env)
+        self._path = Path(path)
+        append_csv(self._path, [])
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """As `Env.step`."""
+        result = super().step(action)
+        if result[2] or result[3]:
+            append_csv(self._path, [_inner(self.env).state])
+        return result
+
+
+class ValidateEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Replays each episode that ends; `info["validation"]` has the result."""
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """As `Env.step`."""
+        observation, reward, terminated, truncated, info = super().step(action)
+        if terminated or truncated:
+            info = {**info, "validation": _inner(self.env).validate()}
+        return observation, reward, terminated, truncated, info
+
+
+class UndoAction(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Adds a last action that takes the step before it back.
+
+    It costs a step. Its reward is minus that of the step, so that the sum of rewards
+    stays that of the module.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        """Adds the action to the space."""
+        super().__init__(env)
+        inner = _inner(env)
+        self.action_space = spaces.Discrete(inner.num_actions + 1)
+        self._undo = inner.num_actions
+
+    def action_masks(self) -> Any:
+        """As `CompilerEnv.action_masks`; undoing needs a step to take back."""
+        inner = _inner(self.env)
+        return np.append(inner.action_masks(), bool(inner.actions))
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """As `Env.step`."""
+        inner = _inner(self.env)
+        if int(action) != self._undo:
+            result = super().step(action)
+        else:
+            if inner.is_over:
+                raise EpisodeOverError("the episode is over; call reset() first")
+            result = inner.undo()
+        info = {**result[4], "action_mask": self.action_masks().astype(np.int8)}
+        return (*result[:4], info)

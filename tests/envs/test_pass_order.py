@@ -1,0 +1,330 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The environment of pass ordering."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import subprocess
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+import hloenv.envs
+from envs.modules import small
+from hloenv import Pass, describe_pass, list_passes, run_passes
+from hloenv.envs import EpisodeOverError, EpisodeState, PassOrderEnv
+from hloenv.errors import ArgumentError, UnknownPassError, WorkerError
+
+DATASET = "hloenv://dataset/test/flax?max_instructions=120"
+FEW = ["cse", "algsimp", "dce", "tuple-simplifier"]
+
+
+def roll(env: PassOrderEnv, seed: int, steps: int = 60) -> list[object]:
+    """What a random agent sees."""
+    rng = np.random.default_rng(seed)
+    observation, info = env.reset(seed=seed)
+    seen: list[object] = [observation.tolist(), info["benchmark"]]
+    for _ in range(steps):
+        action = int(rng.integers(env.num_actions))
+        observation, reward, terminated, truncated, info = env.step(action)
+        seen += [observation.tolist(), reward, info["op_count"]]
+        if terminated or truncated:
+            observation, info = env.reset()
+            seen += [observation.tolist(), info["benchmark"]]
+    return seen
+
+
+@pytest.mark.parametrize(
+    "observation",
+    ["op_counts", "op_counts_normalized", "cost", "pass_history", "graph_padded"],
+)
+def test_gymnasium_accepts_the_environment(observation) -> None:
+    env = gymnasium.make(
+        "hloenv/PassOrder-v0",
+        benchmark="hloenv://dataset/test/flax?max_instructions=120",
+        observation=observation,
+    )
+    check_env(env.unwrapped, skip_render_check=True)
+
+
+@pytest.mark.needs("stable_baselines3")
+@pytest.mark.filterwarnings("ignore:Your observation .* has an unconventional shape")
+@pytest.mark.parametrize(
+    "observation", ["op_counts", "op_counts_normalized", "graph_padded"]
+)
+def test_stable_baselines_accepts_the_environment(observation) -> None:
+    from stable_baselines3.common.env_checker import check_env as check
+
+    check(PassOrderEnv(DATASET, observation=observation))
+
+
+def test_the_passes_are_xlas_and_each_says_why_it_is_target_independent() -> None:
+    passes = hloenv.envs.target_independent_passes()
+    assert len(passes) >= 53
+    assert set(passes) <= set(list_passes())
+    assert not any(describe_pass(name).candidate for name in passes)
+    assert all(len(why) > 20 for why in passes.values())
+
+
+def test_an_episode_ends_by_stop_or_by_its_length() -> None:
+    env = PassOrderEnv(small(), passes=FEW, max_steps=3)
+    env.reset()
+    assert env.step(len(FEW))[2:4] == (True, False)
+    env.reset()
+    ends = [env.step(0)[2:4] for _ in range(3)]
+    assert ends == [(False, False), (False, False), (False, True)]
+    for action in (0, len(FEW)):
+        with pytest.raises(EpisodeOverError, match="call reset"):
+            env.step(action)
+
+
+def test_a_step_is_the_pass() -> None:
+    env = PassOrderEnv(small(), passes=FEW)
+    env.reset()
+    module = small()
+    for name in ("algsimp", "cse", "dce"):
+        _, reward, _, _, info = env.step(FEW.index(name))
+        before = module.instruction_count
+        module = run_passes(module, name).module
+        assert env.module.fingerprint() == module.fingerprint()
+        assert info["op_count"] == module.instruction_count
+        assert reward == (before - module.instruction_count) / small().instruction_count
+    assert env.node.op_count < env.start.op_count
+
+
+def test_passes_with_options_are_actions_of_their_own() -> None:
+    env = PassOrderEnv(small(), passes=["cse", Pass("cse", is_layout_sensitive=True)])
+    assert env.num_actions == 3
+    env.reset()
+    assert env.step(1)[4]["changed"]
+
+
+def test_equal_seeds_give_equal_rollouts_here_and_in_another_process(run_child) -> None:
+    env = PassOrderEnv(DATASET, observation="op_counts")
+    seen = roll(env, 3)
+    assert roll(env, 3) == seen  # the memo answers
+    assert roll(PassOrderEnv(DATASET, observation="op_counts"), 3) == seen
+    assert roll(PassOrderEnv(DATASET, observation="op_counts"), 4) != seen
+    code = f"""
+from envs.test_pass_order import roll
+from hloenv.envs import PassOrderEnv
+import hashlib
+seen = roll(PassOrderEnv({DATASET!r}, observation="op_counts"), 3)
+print(hashlib.sha256(repr(seen).encode()).hexdigest())
+"""
+    import hashlib
+    from pathlib import Path
+
+    tests = str(Path(__file__).resolve().parent.parent)
+    printed = run_child(f"import sys; sys.path.insert(0, {tests!r})\n{code}").stdout
+    assert printed.strip() == hashlib.sha256(repr(seen).encode()).hexdigest()
+
+
+def test_the_memo_runs_each_pass_once_for_each_module() -> None:
+    env = PassOrderEnv(small(), passes=FEW)
+    runs = []
+    for _ in range(5):
+        env.reset()
+        for action in (0, 1, 2, 0, 1, 2):
+            env.step(action)
+        runs.append(env.memo.num_runs)
+    assert 0 < runs[0] <= 6
+    assert runs == runs[:1] * 5
+
+
+def test_evicted_modules_are_made_again() -> None:
+    from hloenv.envs.pass_memo import PassMemo
+
+    passes = [Pass(name) for name in FEW]
+    roomy, tight = PassMemo(passes), PassMemo(passes, max_instructions=1, max_nodes=2)
+    for order in ((0, 1, 2), (1, 0, 2), (1, 2, 0)):
+        nodes = [memo.start(small) for memo in (roomy, tight)]
+        for action in order:
+            nodes = [
+                memo.run(node, action)
+                for memo, node in zip((roomy, tight), nodes, strict=True)
+            ]
+            assert nodes[0].fingerprint == nodes[1].fingerprint
+            assert tight.module(nodes[1]).fingerprint() == nodes[0].fingerprint
+            assert len(tight._modules) == 1
+            assert len(tight._following) <= 2
+
+
+def test_masks_name_what_is_known_to_change_nothing() -> None:
+    env = PassOrderEnv(small(), passes=FEW)
+    _, info = env.reset()
+    assert info["action_mask"].all()
+    dce = FEW.index("dce")
+    info = env.step(dce)[4]
+    assert not info["changed"]
+    assert np.flatnonzero(info["action_mask"] == 0).tolist() == [dce]
+    assert env.action_masks().tolist() == info["action_mask"].astype(bool).tolist()
+    assert env.step(FEW.index("cse"))[4]["action_mask"].all()
+
+
+def test_a_dry_run_of_all_passes_gives_exact_masks() -> None:
+    env = PassOrderEnv(small(), passes=FEW, dry_run=True)
+    _, info = env.reset()
+    changes = [run_passes(small(), name).changed for name in FEW]
+    assert info["action_mask"].tolist() == [*map(int, changes), 1]
+    assert set(changes) == {True, False}
+
+
+def test_a_fork_goes_its_own_way() -> None:
+    env = PassOrderEnv(small(), passes=FEW)
+    env.reset(seed=1)
+    env.step(1)
+    twin = env.fork()
+    assert twin.state == env.state
+    twin.step(0)
+    assert (len(env.actions), len(twin.actions)) == (1, 2)
+    assert env.node is not twin.node
+    runs = env.memo.num_runs
+    env.step(0)
+    assert env.memo.num_runs == runs
+    assert env.node.fingerprint == twin.node.fingerprint
+    assert env.np_random.integers(1000) == twin.np_random.integers(1000)
+
+
+def test_states_are_data_that_another_environment_repeats(tmp_path) -> None:
+    env = PassOrderEnv(DATASET)
+    roll(env, 0, 50)
+    state = env.state
+    assert state.passes
+    assert EpisodeState.from_json(state.to_json()) == state
+    hloenv.envs.write_csv(tmp_path / "s.csv", [state, state])
+    assert hloenv.envs.read_csv(tmp_path / "s.csv") == [state, state]
+    other = PassOrderEnv(DATASET)
+    other.apply(state)
+    assert other.state.reward == pytest.approx(state.reward)
+    assert other.module.fingerprint() == env.module.fingerprint()
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"benchmark": 1}', "nonsense"])
+def test_what_is_no_state_is_an_error(text) -> None:
+    with pytest.raises(ArgumentError, match="state"):
+        EpisodeState.from_json(text)
+
+
+@pytest.mark.compile
+def test_a_valid_episode_and_a_wrong_one() -> None:
+    env = PassOrderEnv(small(), passes=FEW)
+    env.reset()
+    for action in (1, 0, 2):
+        env.step(action)
+    assert env.validate().is_valid
+    env._rewards[0] += 1.0
+    (problem,) = env.validate().problems
+    assert "the reward is" in problem
+    env._rewards[0] -= 1.0
+    env.actions.pop(0)
+    assert "another module" in " ".join(env.validate().problems)
+
+
+def test_the_command_line_repeats_the_episode(capsys) -> None:
+    env = PassOrderEnv(DATASET, passes=FEW)
+    env.reset(seed=0)
+    for action in (1, 0, 2):
+        env.step(action)
+    import shlex
+
+    from hloenv.cli import main
+
+    words = shlex.split(env.commandline())
+    assert words[0] == "hloenv"
+    assert main([*words[1:], "--json"]) == 0
+    assert env.node.fingerprint in capsys.readouterr().out
+
+
+def test_an_environment_pickles_with_its_episode() -> None:
+    env = PassOrderEnv(small(), passes=FEW, render_mode="ansi")
+    fresh = pickle.loads(pickle.dumps(env))
+    assert fresh.reset(seed=0)[1]["op_count"] == small().instruction_count
+    env.reset(seed=5)
+    env.step(1)
+    twin = pickle.loads(pickle.dumps(env))
+    assert twin.state == env.state
+    assert twin.render() == env.render()
+    assert twin.step(0)[1] == env.step(0)[1]
+    assert twin.np_random.integers(1000) == env.np_random.integers(1000)
+
+
+def test_renderings() -> None:
+    env = PassOrderEnv(small(), passes=FEW, render_mode="ansi")
+    env.reset()
+    env.step(1)
+    assert re.search(r"algsimp +\d+ +-\d+ +\+0\.", env.render())
+    env = PassOrderEnv(small(), passes=FEW, render_mode="rgb_array")
+    env.reset()
+    env.step(1)
+    image = env.render()
+    assert (image.shape, image.dtype) == ((480, 640, 3), np.uint8)
+    assert image.min() < 100
+
+
+@pytest.mark.parametrize("action", [-1, 5, 1.5, "cse", None])
+def test_actions_out_of_range_are_errors(action) -> None:
+    env = PassOrderEnv(small(), passes=FEW)
+    with pytest.raises(EpisodeOverError, match="call reset"):
+        env.step(0)
+    env.reset()
+    with pytest.raises(ArgumentError, match="integer from 0 to 4"):
+        env.step(action)
+    assert not env.is_over
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        ({"benchmark": "hloenv://nothing/train"}, ArgumentError, "gpt2-train"),
+        ({"benchmark": 3}, ArgumentError, "HloModule or a URI"),
+        ({"observation": "op_count"}, ArgumentError, "did you mean 'op_counts'"),
+        ({"reward": "speed"}, ArgumentError, "no reward"),
+        ({"passes": []}, ArgumentError, "at least one"),
+        ({"passes": ["algsimpp"]}, UnknownPassError, "algsimp"),
+        ({"max_steps": 0}, ArgumentError, ">= 1"),
+        ({"render_mode": "human"}, ArgumentError, "rgb_array"),
+    ],
+)
+def test_arguments_that_do_not_fit(arguments, error, words) -> None:
+    with pytest.raises(error, match=re.compile(re.escape(words), re.IGNORECASE)):
+        PassOrderEnv(**{"benchmark": small(), **arguments})
+
+
+def test_other_options_of_reset_are_errors() -> None:
+    with pytest.raises(ArgumentError, match="benchmark"):
+        PassOrderEnv(small()).reset(options={"bench": 1})
+
+
+def test_a_pass_that_fails_ends_the_episode(monkeypatch) -> None:
+    env = PassOrderEnv(small(), passes=FEW)
+
+    def fail(*_):
+        raise WorkerError("the process crashed")
+
+    monkeypatch.setattr(env, "_runner", lambda: fail)
+    env.reset()
+    observation, reward, terminated, truncated, info = env.step(0)
+    assert (reward, terminated, truncated) == (0.0, True, False)
+    assert info["error"] == "WorkerError: the process crashed"
+    assert env.observation_space.contains(observation)
+    assert env.reset()[1]["action_mask"].tolist() == [0, 1, 1, 1, 1]
+
+
+def test_a_pass_that_ends_its_process_ends_the_episode() -> None:
+    """Not this process: modules from outside run in a child process."""
+    env = PassOrderEnv(small(), passes=FEW)
+    env.reset()
+    env.step(0)
+    sandbox = env._sandbox
+    assert sandbox is not None
+    assert sandbox._child is not None
+    subprocess.run(["kill", "-9", str(sandbox._child._process.pid)], check=True)
+    info = env.step(1)[4]
+    assert "error" in info
+    env.reset()
+    assert "error" not in env.step(2)[4]
+    env.close()
