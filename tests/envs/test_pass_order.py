@@ -6,6 +6,7 @@ from __future__ import annotations
 import pickle
 import re
 import subprocess
+from dataclasses import replace
 
 import gymnasium
 import numpy as np
@@ -14,9 +15,9 @@ from gymnasium.utils.env_checker import check_env
 
 import hloenv.envs
 from envs.modules import small
-from hloenv import Pass, describe_pass, list_passes, run_passes
+from hloenv import Pass, Pipeline, describe_pass, list_passes, run_passes
 from hloenv.envs import EpisodeOverError, EpisodeState, PassOrderEnv
-from hloenv.errors import ArgumentError, UnknownPassError, WorkerError
+from hloenv.errors import ArgumentError, PassError, UnknownPassError, WorkerError
 
 DATASET = "hloenv://dataset/test/flax?max_instructions=120"
 FEW = ["cse", "algsimp", "dce", "tuple-simplifier"]
@@ -30,7 +31,12 @@ def roll(env: PassOrderEnv, seed: int, steps: int = 60) -> list[object]:
     for _ in range(steps):
         action = int(rng.integers(env.num_actions))
         observation, reward, terminated, truncated, info = env.step(action)
-        seen += [observation.tolist(), reward, info["op_count"]]
+        seen += [
+            observation.tolist(),
+            reward,
+            info["op_count"],
+            info["action_mask"].tolist(),
+        ]
         if terminated or truncated:
             observation, info = env.reset()
             seen += [observation.tolist(), info["benchmark"]]
@@ -203,7 +209,17 @@ def test_states_are_data_that_another_environment_repeats(tmp_path) -> None:
     assert other.module.fingerprint() == env.module.fingerprint()
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"benchmark": 1}', "nonsense"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        "[]",
+        '{"benchmark": 1}',
+        "nonsense",
+        '{"benchmark": "", "passes": [], "reward": null, "seconds": 0}',
+    ],
+)
 def test_what_is_no_state_is_an_error(text) -> None:
     with pytest.raises(ArgumentError, match="state"):
         EpisodeState.from_json(text)
@@ -305,13 +321,98 @@ def test_a_pass_that_fails_ends_the_episode(monkeypatch) -> None:
     def fail(*_):
         raise WorkerError("the process crashed")
 
-    monkeypatch.setattr(env, "_runner", lambda: fail)
+    monkeypatch.setattr(env, "runner", lambda: fail)
     env.reset()
     observation, reward, terminated, truncated, info = env.step(0)
     assert (reward, terminated, truncated) == (0.0, True, False)
     assert info["error"] == "WorkerError: the process crashed"
+    assert info["action_mask"].tolist() == [0, 1, 1, 1, 1]
     assert env.observation_space.contains(observation)
-    assert env.reset()[1]["action_mask"].tolist() == [0, 1, 1, 1, 1]
+    assert env.state.passes == ("cse",)
+    monkeypatch.undo()
+    # What ended the process may have been the machine's fault: it is tried again.
+    env.reset()
+    assert "error" not in env.step(0)[4]
+
+
+def test_a_failure_is_remembered_without_what_it_went_through(monkeypatch) -> None:
+    env = PassOrderEnv(small(), passes=FEW, isolate=False)
+    calls = []
+
+    def fail(*_):
+        calls.append(0)
+        raise PassError("no")
+
+    monkeypatch.setattr(env, "runner", lambda: fail)
+    for _ in range(20):
+        env.reset()
+        assert env.step(0)[4]["error"] == "PassError: no"
+    assert len(calls) == 1
+    assert env.validate().is_valid
+
+
+def test_a_reward_that_fails_ends_the_episode(monkeypatch) -> None:
+    def fail(_):
+        raise ArgumentError("no reward today")
+
+    env = PassOrderEnv(small(), passes=FEW)
+    env.reset()
+    monkeypatch.setattr(env, "_reward", replace(env.reward_space, compute=fail))
+    _, reward, terminated, _, info = env.step(1)
+    assert (reward, terminated) == (0.0, True)
+    assert info["error"] == "ArgumentError: no reward today"
+    assert len(env.state.passes) == 1
+
+
+def test_actions_have_different_names() -> None:
+    options = Pass("cse", is_layout_sensitive=True)
+    env = PassOrderEnv(small(), passes=["cse", options])
+    assert env.action_name(1) == "cse:is_layout_sensitive=true"
+    env.reset()
+    env.step(1)
+    other = PassOrderEnv(small(), passes=["cse", options])
+    other.apply(env.state)
+    assert other.actions == [1]
+    for twice in (["cse", "cse"], ["cse", Pipeline("stop", ["dce"])]):
+        with pytest.raises(ArgumentError, match="two actions are named"):
+            PassOrderEnv(small(), passes=twice)
+
+
+@pytest.mark.compile
+def test_a_module_as_benchmark_of_one_episode() -> None:
+    env = PassOrderEnv(DATASET, passes=FEW)
+    env.reset(options={"benchmark": small()})
+    env.step(1)
+    twin = pickle.loads(pickle.dumps(env))
+    assert twin.state == env.state
+    fork = env.fork()
+    fork.apply(env.state)
+    assert fork.node.fingerprint == env.node.fingerprint
+    assert env.validate().is_valid
+    with pytest.raises(ArgumentError, match="hloenv://file/PATH"):
+        env.commandline()
+
+
+def test_pipelines_on_the_command_line() -> None:
+    flat = Pipeline(
+        "flat", ["algsimp", Pass("cse", is_layout_sensitive=True)], fixed_point=True
+    )
+    nested = Pipeline("nested", [flat, "dce"])
+    env = PassOrderEnv(DATASET, passes=[flat, nested])
+    env.reset(seed=0)
+    env.step(0)
+    assert env.commandline().endswith("--pass 'algsimp+cse:is_layout_sensitive=true*'")
+    env.reset(seed=0)
+    env.step(1)
+    with pytest.raises(ArgumentError, match="not flat"):
+        env.commandline()
+
+
+def test_before_the_first_reset_there_is_no_episode() -> None:
+    env = PassOrderEnv(small(), passes=FEW)
+    for use in (env.action_masks, env.validate, env.commandline, lambda: env.state):
+        with pytest.raises(EpisodeOverError, match="reset"):
+            use()
 
 
 def test_a_pass_that_ends_its_process_ends_the_episode() -> None:

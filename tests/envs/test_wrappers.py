@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 
 import gymnasium
 import numpy as np
@@ -19,7 +20,6 @@ from hloenv.envs import (
     LogEpisodes,
     PassOrderEnv,
     PotentialShaping,
-    UndoAction,
     ValidateEpisodes,
     cost_potential,
 )
@@ -114,20 +114,33 @@ def test_episodes_are_validated_when_they_end() -> None:
     assert env.step(STOP)[4]["validation"].is_valid
 
 
-def test_an_action_takes_the_last_step_back() -> None:
-    env = UndoAction(PassOrderEnv(small(), passes=FEW, max_steps=5))
+def test_an_action_takes_the_last_step_back(tmp_path) -> None:
+    inner = PassOrderEnv(small(), passes=FEW, max_steps=6, has_undo=True)
+    env = LogEpisodes(PotentialShaping(inner, gamma=1.0), tmp_path / "episodes.csv")
     undo = STOP + 1
-    env.reset()
-    assert not env.action_masks()[undo]
-    start = env.unwrapped.node
+    assert inner.action_space.n == inner.num_actions == undo + 1
+    _, info = env.reset()
+    assert len(info["action_mask"]) == undo + 1
+    assert not info["action_mask"][undo]
+    start = inner.node
     _, reward, *_ = env.step(1)
     _, back, _, _, info = env.step(undo)
-    assert back == -reward != 0
-    assert env.unwrapped.node is start
-    assert env.unwrapped.state.passes == ()
+    assert back == pytest.approx(-reward)
+    assert reward != 0
+    assert inner.node is start
     assert not info["action_mask"][undo]
-    ends = [env.step(0)[3] for _ in range(3)]
-    assert ends == [False, False, True]
+    assert not env.step(undo)[4]["changed"]  # nothing to take back
+    env.step(1)
+    twin = pickle.loads(pickle.dumps(inner))
+    assert twin.state == inner.state
+    for each in (inner, twin):
+        each.step(undo)
+        assert each.node.fingerprint == start.fingerprint
+    assert env.step(1)[3]
+    (state,) = hloenv.envs.read_csv(tmp_path / "episodes.csv")
+    assert state.passes == ("algsimp", "undo", "undo", "algsimp", "undo", "algsimp")
+    inner.apply(state)
+    assert inner._passes_of_path() == [inner.passes[1]]
 
 
 def test_wrappers_are_for_these_environments() -> None:
@@ -163,6 +176,13 @@ def test_the_run_time_is_rewarded_at_the_end() -> None:
     low, high = info["runtime"]["speedup_interval"]
     assert low <= info["runtime"]["speedup"] <= high
     assert reward == pytest.approx(np.log(info["runtime"]["speedup"]))
+
+
+@pytest.mark.compile
+def test_after_a_reward_at_the_end_nothing_is_to_be_expected() -> None:
+    env = PassOrderEnv(small(), passes=FEW, reward="runtime", max_steps=1)
+    env.reset()
+    assert env.step(1)[2:4] == (True, False)
 
 
 @pytest.mark.compile

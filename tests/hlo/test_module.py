@@ -11,7 +11,13 @@ import pytest
 
 from hloenv.errors import InvalidModuleError, ModuleTooLargeError, ParseError
 from hloenv.fuzz.generator.module import random_module
-from hloenv.hlo.module import HloModule, as_module, check_size
+from hloenv.hlo.module import (
+    HloModule,
+    as_module,
+    check_size,
+    read_text_or_proto,
+    read_trusted,
+)
 from hloenv.runtime.interpreter import interpret
 from support.cases import WRITTEN
 from support.paths import TESTDATA
@@ -183,3 +189,21 @@ def test_a_limit_on_the_size() -> None:
     check_size(module, 5)
     with pytest.raises(ModuleTooLargeError, match=r"5 instructions.*4"):
         check_size(module, 4)
+
+
+@pytest.mark.parametrize(
+    "name", ["HloModule1", "HloModuleTest", "HloModule" + "x" * 23, "m"]
+)
+def test_a_proto_is_no_text_whatever_the_module_is_named(name, tmp_path) -> None:
+    """The length of the name, its first byte, may be that of a space or a line break."""
+    text = f"HloModule {name}\nENTRY e {{ ROOT x = f32[2] parameter(0) }}"
+    module = HloModule.from_text(text)
+    module.save(tmp_path / "m.pb")
+    for again in (
+        HloModule.from_file(tmp_path / "m.pb"),
+        read_text_or_proto(module.to_bytes()),
+        read_trusted(module.to_bytes()),
+        pickle.loads(pickle.dumps(module)),
+    ):
+        assert (again.name, again.fingerprint()) == (name, module.fingerprint())
+    assert read_text_or_proto(("\n\t " + text).encode()).name == name

@@ -230,3 +230,10 @@ def test_nothing_is_measured_twice_unless_asked():
         assert len(other.durations_ns) == 4
         again = measure(ADD, baseline=ADD, repeats=3, store=store, again=True)
         assert again.durations_ns != first[0].durations_ns
+
+
+def test_modules_of_any_name_are_measured() -> None:
+    """A proto may look like text: the length of the name is its second byte."""
+    text = "HloModule HloModuleTest\nENTRY e { p = f32[8] parameter(0) ROOT r = f32[8] tanh(p) }"
+    module = hloenv.HloModule.from_text(text)
+    assert hloenv.measure(module, repeats=1).is_ok

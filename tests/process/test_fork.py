@@ -355,3 +355,22 @@ assert os.waitpid(pid, 0)[1] == 0
 thread.join()
 """
     )
+
+
+def test_a_sandbox_serves_the_process_that_started_it(run_child):
+    run_child(
+        PARENT
+        + """
+sandbox = hloenv.isolated()
+assert sandbox.run_passes(module, "cse").module.fingerprint() == module.fingerprint()
+parents = sandbox._child._process.pid
+def use():
+    result = sandbox.run_passes(module, "algsimp").module
+    assert result.instruction_count < module.instruction_count
+    assert sandbox._child._process.pid != parents
+    sandbox.close()
+check(use)
+assert sandbox._child._process.pid == parents
+assert sandbox.run_passes(module, "cse").module.fingerprint() == module.fingerprint()
+"""
+    )

@@ -26,7 +26,6 @@ from .wrappers import (
     IterateBenchmarks,
     LogEpisodes,
     PotentialShaping,
-    UndoAction,
     ValidateEpisodes,
     cost_potential,
 )
@@ -41,7 +40,6 @@ __all__ = [
     "LogEpisodes",
     "PassOrderEnv",
     "PotentialShaping",
-    "UndoAction",
     "ValidateEpisodes",
     "ValidationResult",
     "cost_potential",

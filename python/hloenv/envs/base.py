@@ -18,9 +18,9 @@ from ..errors import ArgumentError, HloEnvError, WorkerError
 from ..hlo.module import HloModule
 from ..hlo.passes import Pass, Pipeline, run_passes
 from ..rewrite.sandbox import Sandbox, isolated
-from .benchmarks import Benchmark, find_benchmarks
-from .episode import Episode
-from .pass_memo import Node, PassMemo
+from .benchmarks import MODULE_SCHEME, Benchmark, find_benchmarks
+from .episode import Episode, spelled
+from .pass_memo import Node, PassMemo, Runner
 from .render import render_ansi, render_rgb
 from .rewards import RewardSpace, get_reward
 from .spaces import get_observation
@@ -39,7 +39,6 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
 
     Attributes:
         benchmarks: from which `reset` draws.
-        num_undone: of actions that were taken back; each took two steps.
     """
 
     metadata = {"render_modes": ["ansi", "rgb_array"], "render_fps": 2}  # noqa: RUF012
@@ -54,6 +53,7 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
         max_steps: int,
         isolate: bool | None,
         dry_run: bool,
+        has_undo: bool,
         render_mode: str | None,
     ) -> None:
         """Checks the arguments; `reset` reads the first module."""
@@ -64,11 +64,18 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
                 f"render_mode must be None, 'ansi' or 'rgb_array', got {render_mode!r}"
             )
         self.passes = tuple(passes)
+        self.has_undo = has_undo
+        names = [self.action_name(each) for each in range(self.num_actions)]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ArgumentError(
+                f"two actions are named {twice!r}; passes must differ in name or "
+                "options, and pipelines in name"
+            )
         self.max_steps = max_steps
         self.render_mode = render_mode
         self.memo = PassMemo(self.passes)
         self.actions: list[int] = []
-        self.num_undone = 0
         self.is_over = True
         self.error = ""
         self.extra_info: dict[str, Any] = {}
@@ -79,7 +86,11 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
         self._source = benchmark
         self._find()
         self._benchmark: Benchmark | None = None
+        # After each step, the start's first; and those that can be taken back.
         self._nodes: list[Node] = []
+        self._path: list[Node] = []
+        # Of this episode, by module: actions that changed nothing, or failed.
+        self._unchanged: dict[str, set[int]] = {}
         self._rewards: list[float] = []
         self._seconds = 0.0
         self.observation_space = self._observation.space(self)
@@ -106,11 +117,13 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
                 f"the options of reset are: benchmark; got {sorted(options)}"
             )
         if given is not None:
-            self._benchmark = self._find_benchmark(given)
+            benchmark = self._find_benchmark(given)
         else:
             drawn = int(self.np_random.integers(len(self.benchmarks)))
-            self._benchmark = self.benchmarks[drawn]
-        self._begin(self.memo.start(self._benchmark.load))
+            benchmark = self.benchmarks[drawn]
+        start = self.memo.start(benchmark.load)
+        self._benchmark = benchmark
+        self._begin(start)
         return self._observation.observe(self), self._info(changed=False)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -125,22 +138,40 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
         self.previous = self.node
         self.extra_info = {}
         self.actions.append(number)
-        is_stop = number == len(self.passes)
-        if not is_stop:
-            try:
-                self.node = self.memo.run(self.node, number, self._runner())
-            except HloEnvError as error:
-                self.error = f"{type(error).__name__}: {error}"
-        terminated = is_stop or bool(self.error)
-        truncated = not terminated and self._num_steps() >= self.max_steps
-        self.is_over = terminated or truncated
-        reward = 0.0 if self.error else float(self._reward.compute(self))
+        reward = 0.0
+        try:
+            self._act(number)
+            is_stop = number == len(self.passes)
+            is_last = len(self.actions) >= self.max_steps
+            terminated = is_stop or (is_last and self._reward.is_terminal)
+            truncated = is_last and not terminated
+            self.is_over = terminated or truncated
+            reward = float(self._reward.compute(self))
+        except HloEnvError as error:
+            self.error = f"{type(error).__name__}: {error}"
+            terminated, truncated = True, False
+            self.is_over = True
         self._seconds += time.perf_counter() - started
         self._nodes.append(self.node)
         self._rewards.append(reward)
         changed = self.node is not self.previous
         observation = self._observation.observe(self)
         return observation, reward, terminated, truncated, self._info(changed=changed)
+
+    def _act(self, number: int) -> None:
+        if number == len(self.passes):
+            return
+        if number > len(self.passes):
+            self.node = self._path.pop() if self._path else self.node
+            return
+        try:
+            self.node = self.memo.run(self.node, number, self.runner())
+        finally:
+            if self.node is self.previous:
+                known = self._unchanged.setdefault(self.node.fingerprint, set())
+                known.add(number)
+        if self.node is not self.previous:
+            self._path.append(self.previous)
 
     def render(self) -> Any:
         """What has changed: a text, or an RGB array."""
@@ -174,12 +205,21 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
     def action_masks(self) -> npt.NDArray[np.bool_]:
         """[number of actions] False for passes known to change nothing here.
 
-        Without `dry_run`, those that have not run on this module yet count as possible.
+        Without `dry_run`, those that have not run on this module in this episode count
+        as possible.
+
+        Raises:
+            EpisodeOverError: before the first `reset`.
         """
+        self._check_begun()
         masks = np.ones(self.num_actions, np.bool_)
-        if self._dry_run and not self.is_over:
-            self.memo.run_all(self.node, self._runner())
-        masks[self.memo.known_unchanged(self.node)] = False
+        if self._dry_run:
+            for number in range(len(self.passes)):
+                masks[number] = self.memo.changes(self.node, number, self.runner())
+        else:
+            masks[list(self._unchanged.get(self.node.fingerprint, ()))] = False
+        if self.has_undo:
+            masks[-1] = bool(self._path)
         return masks
 
     @property
@@ -189,17 +229,17 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
         Raises:
             EpisodeOverError: before the first `reset`.
         """
-        if self._benchmark is None:
-            raise EpisodeOverError("there is no episode yet; call reset() first")
+        uri = self._check_begun().uri
         names = tuple(self.action_names)
         total = float(sum(self._rewards))
-        return EpisodeState(self._benchmark.uri, names, total, self._seconds)
+        return EpisodeState(uri, names, total, self._seconds)
 
     def apply(self, state: EpisodeState) -> None:
         """Repeats an episode from its start.
 
         Raises:
             ArgumentError: it has a benchmark or a pass that does not exist here.
+            EpisodeOverError: it is longer than an episode here.
         """
         numbers = {self.action_name(i): i for i in range(self.num_actions)}
         if unknown := [name for name in state.passes if name not in numbers]:
@@ -211,24 +251,6 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
         for name in state.passes:
             self.step(numbers[name])
 
-    def undo(self) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """A step that takes the last one back; without one, a step that does nothing.
-
-        Returns:
-            As `step`; the reward is minus that of the step that is taken back.
-        """
-        self.previous, reward = self.node, 0.0
-        if self.actions:
-            self.actions.pop()
-            self._nodes.pop()
-            reward = -self._rewards.pop()
-            self.node = self._nodes[-1]
-        self.num_undone += 1
-        truncated = self.is_over = self._num_steps() >= self.max_steps
-        changed = self.node is not self.previous
-        info = self._info(changed=changed)
-        return self._observation.observe(self), reward, False, truncated, info
-
     def validate(self) -> ValidationResult:
         """Replays the episode without the memo, and compares the outputs.
 
@@ -236,18 +258,26 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
         and the compiled module the outputs of the start's.
         """
         problems = []
-        assert self._benchmark is not None
-        start = module = self._benchmark.load()
-        for action in self.actions:
-            if action < len(self.passes):
+        start = module = self._check_begun().load()
+        path: list[HloModule] = []
+        # What failed ended the episode.
+        for action in self.actions[: -1 if self.error else None]:
+            if action > len(self.passes):
+                module = path.pop() if path else module
+            elif action < len(self.passes):
                 try:
-                    module = run_passes(module, self.passes[action]).module
+                    result = self.runner()(module, self.passes[action])
                 except HloEnvError as error:
-                    if not self.error:
-                        problems.append(f"{self.action_name(action)} fails: {error}")
+                    problems.append(f"{self.action_name(action)} fails: {error}")
+                    break
+                if result.changed and result.module.fingerprint() != (
+                    module.fingerprint()
+                ):
+                    path.append(module)
+                    module = result.module
         if module.fingerprint() != self.node.fingerprint:
             problems.append("the same passes give another module")
-        if self._reward.deterministic:
+        if self._reward.deterministic and not self.error:
             twin = self._fresh()
             twin.apply(self.state)
             if abs(twin.state.reward - self.state.reward) > 1e-9:
@@ -264,6 +294,8 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
         twin.actions = list(self.actions)
         twin.extra_info = dict(self.extra_info)
         twin._nodes = list(self._nodes)
+        twin._path = list(self._path)
+        twin._unchanged = {key: set(each) for key, each in self._unchanged.items()}
         twin._rewards = list(self._rewards)
         twin._sandbox = None
         twin._np_random = copy.deepcopy(self._np_random)
@@ -271,19 +303,46 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
         return twin
 
     def commandline(self) -> str:
-        """A shell command that repeats the episode."""
-        words = ["hloenv", "run", self.state.benchmark]
-        for action in self.actions:
-            if action < len(self.passes):
-                words += ["--pass", _spelled(self.passes[action])]
+        """A shell command that makes the module of the episode.
+
+        Raises:
+            ArgumentError: the command line cannot say it: the episode started from a
+                module without a URI, or has a pipeline that is not flat.
+        """
+        uri = self._check_begun().uri
+        if uri.startswith(MODULE_SCHEME):
+            raise ArgumentError(
+                "the episode started from a module that was given as an object; save "
+                "it, and start from hloenv://file/PATH"
+            )
+        words = ["hloenv", "run", uri]
+        for item in self._passes_of_path():
+            words += ["--pass", _on_command_line(item)]
         return shlex.join(words)
+
+    def _passes_of_path(self) -> list[Pass | Pipeline]:
+        """The passes that led to the module, without those that were taken back."""
+        made: list[Pass | Pipeline] = []
+        for action, before, after in zip(
+            self.actions, self._nodes, self._nodes[1:], strict=False
+        ):
+            if action > len(self.passes):
+                made = made[:-1]
+            elif after is not before:
+                made.append(self.passes[action])
+        return made
 
     def __getstate__(self) -> dict[str, Any]:
         dropped = ("memo", "start", "node", "previous", "benchmarks", "_benchmark")
         state = {k: v for k, v in self.__dict__.items() if k not in dropped}
-        uri = None if self._benchmark is None else self._benchmark.uri
+        source: str | HloModule | None = None
+        if self._benchmark is not None:
+            source = self._benchmark.uri
+            if source.startswith(MODULE_SCHEME):
+                source = self._benchmark.load()
         return state | {
-            "_uri": uri,
+            "_from": source,
+            "_path": [],
             "_sandbox": None,
             "_observation": None,
             "_reward": None,
@@ -291,25 +350,31 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        uri = state.pop("_uri")
+        source = state.pop("_from")
         self.__dict__.update(state)
         self._find()
         self.memo = PassMemo(self.passes)
         self._benchmark = None
-        if uri is None:
+        if source is None:
             return
-        self._benchmark = self._find_benchmark(uri)
+        self._benchmark = self._find_benchmark(source)
         # The module is made again from the actions.
         self.start = self.node = self.previous = self.memo.start(self._benchmark.load)
         self._nodes = [self.start]
-        for position, action in enumerate(self.actions):
+        actions, self.actions = self.actions, []
+        for position, action in enumerate(actions):
             self.previous = self.node
-            has_failed = bool(self.error) and position == len(self.actions) - 1
-            if action < len(self.passes) and not has_failed:
-                self.node = self.memo.run(self.node, action, self._runner())
+            self.actions.append(action)
+            if not (self.error and position == len(actions) - 1):
+                self._act(action)
             self._nodes.append(self.node)
 
     # --- parts of the above
+
+    def _check_begun(self) -> Benchmark:
+        if self._benchmark is None:
+            raise EpisodeOverError("there is no episode yet; call reset() first")
+        return self._benchmark
 
     def _find(self) -> None:
         observation, reward = self._names
@@ -319,6 +384,8 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
 
     def _find_benchmark(self, source: str | HloModule) -> Benchmark:
         own = {each.uri: each for each in self.benchmarks}
+        if self._benchmark is not None:
+            own[self._benchmark.uri] = self._benchmark
         found = own.get(source) if isinstance(source, str) else None
         return found or find_benchmarks(source)[0]
 
@@ -330,11 +397,12 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
     def _begin(self, node: Node) -> None:
         self.start = self.node = self.previous = node
         self.actions = []
-        self.num_undone = 0
         self.is_over = False
         self.error = ""
         self.extra_info = {}
         self._nodes = [node]
+        self._path = []
+        self._unchanged = {}
         self._rewards = []
         self._seconds = 0.0
 
@@ -350,11 +418,11 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
             )
         return int(action)
 
-    def _runner(self) -> Any:
-        assert self._benchmark is not None
+    def runner(self) -> Runner:
+        """What runs passes: in this process, or in a child process."""
         isolate = self._isolate
         if isolate is None:
-            isolate = not self._benchmark.is_trusted
+            isolate = not self._check_begun().is_trusted
         if not isolate:
             return run_passes
         if self._sandbox is None:
@@ -364,9 +432,8 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
         return self._sandbox.run_passes
 
     def _info(self, *, changed: bool) -> dict[str, Any]:
-        assert self._benchmark is not None
         info = {
-            "benchmark": self._benchmark.uri,
+            "benchmark": self._check_begun().uri,
             "op_count": self.node.op_count,
             "changed": changed,
             "action_mask": self.action_masks().astype(np.int8),
@@ -376,23 +443,20 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
             info["error"] = self.error
         return info
 
-    def _num_steps(self) -> int:
-        return len(self.actions) + 2 * self.num_undone
-
     def _op_counts(self) -> list[int]:
         return [node.op_count for node in self._nodes]
 
 
-def _spelled(item: Pass | Pipeline) -> str:
-    """A pass or pipeline as the command line takes it."""
-    if isinstance(item, Pipeline):
-        names = "+".join(map(_spelled, item.passes))
-        return f"{names}*" if item.fixed_point else names
-    options = ",".join(
-        f"{key}={str(value).lower() if isinstance(value, bool) else value}"
-        for key, value in item.options
-    )
-    return f"{item.name}:{options}" if options else item.name
+def _on_command_line(item: Pass | Pipeline) -> str:
+    if isinstance(item, Pass):
+        return spelled(item)
+    is_flat = all(isinstance(each, Pass) for each in item.passes)
+    if not is_flat or item.max_iterations != Pipeline("any", ["dce"]).max_iterations:
+        raise ArgumentError(
+            f"the pipeline {item.name!r} is not flat, or has max_iterations, which "
+            "--pass cannot say"
+        )
+    return "+".join(map(spelled, item.passes)) + "*" * item.fixed_point
 
 
 def _compare(module: HloModule, start: HloModule) -> list[str]:

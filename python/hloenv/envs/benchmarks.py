@@ -26,6 +26,8 @@ from ..fuzz.generator.module import random_module
 from ..hlo.module import HloModule
 
 SCHEME = "hloenv://"
+# Of modules that were given as objects.
+MODULE_SCHEME = f"{SCHEME}module/"
 _CONDITIONS = ("min_instructions", "max_instructions", "extent")
 # What the names of a set's modules match. The splits are those of the dataset, which
 # are split by repository.
@@ -67,7 +69,7 @@ def find_benchmarks(source: str | HloModule) -> Sequence[Benchmark]:
         FileNotFoundError: there is no such file.
     """
     if isinstance(source, HloModule):
-        uri = f"{SCHEME}module/{source.fingerprint()}"
+        uri = f"{MODULE_SCHEME}{source.fingerprint()}"
         return [Benchmark(uri, False, lambda: source)]
     if not isinstance(source, str) or not source.startswith(SCHEME):
         raise ArgumentError(
@@ -94,7 +96,7 @@ def _of_file(uri: str, path: Path) -> Benchmark:
 
 
 def _generated(uri: str, seed: str) -> Benchmark:
-    if not seed.isdigit():
+    if not (seed.isascii() and seed.isdecimal()):
         raise ArgumentError(f"the seed must be an integer >= 0, got {seed!r} ({uri})")
     return Benchmark(uri, False, lambda: HloModule.from_text(random_module(int(seed))))
 

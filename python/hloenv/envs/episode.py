@@ -5,16 +5,29 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..hlo.module import HloModule
+from ..hlo.module import HloModule, ModuleCost
 from ..hlo.passes import Pass, Pipeline
-from .pass_memo import Node, PassMemo
+from .pass_memo import Node, PassMemo, Runner
+
+
+def spelled(item: Pass | Pipeline) -> str:
+    """A pass with its options, as the command line takes it; a pipeline's name."""
+    if isinstance(item, Pipeline):
+        return item.name
+    options = ",".join(
+        f"{key}={str(value).lower() if isinstance(value, bool) else value}"
+        for key, value in item.options
+    )
+    return f"{item.name}:{options}" if options else item.name
 
 
 class Episode:
     """The module of an episode, and how it got there.
 
     Attributes:
-        passes: the actions but for the last one, which ends the episode.
+        passes: the first actions. The next one, "stop", ends the episode; where
+            `has_undo`, one more takes the step before it back.
+        has_undo: whether there is this action.
         max_steps: actions after which the episode is truncated.
         memo: the results of passes; forks share it.
         start: the node that the episode started from.
@@ -27,6 +40,7 @@ class Episode:
     """
 
     passes: tuple[Pass | Pipeline, ...]
+    has_undo: bool
     max_steps: int
     memo: PassMemo
     start: Node
@@ -39,17 +53,31 @@ class Episode:
 
     @property
     def num_actions(self) -> int:
-        """Number of actions, the one that ends the episode included."""
-        return len(self.passes) + 1
+        """Number of actions."""
+        return len(self.passes) + 1 + self.has_undo
 
     @property
     def module(self) -> HloModule:
         """The module now."""
-        return self.memo.module(self.node)
+        return self.module_of(self.node)
+
+    def module_of(self, node: Node) -> HloModule:
+        """The module of a node."""
+        return self.memo.module(node, self.runner())
+
+    def cost_of(self, node: Node) -> ModuleCost:
+        """XLA's cost analysis of a node's module."""
+        return self.memo.cost(node, self.runner())
+
+    def runner(self) -> Runner:
+        """What runs passes: in this process, or in a child process."""
+        raise NotImplementedError
 
     def action_name(self, action: int) -> str:
         """Name of an action."""
-        return self.passes[action].name if action < len(self.passes) else "stop"
+        if action < len(self.passes):
+            return spelled(self.passes[action])
+        return "stop" if action == len(self.passes) else "undo"
 
     @property
     def action_names(self) -> list[str]:

@@ -7,15 +7,16 @@ itself is kept while there is room, and is else made again from the node before 
 
 from __future__ import annotations
 
-import contextlib
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
 from .._typing import Int64Array
-from ..errors import HloEnvError
+from ..errors import HloEnvError, MeasureTimeout, WorkerError
 from ..graph.hlo_graph import opcodes
 from ..hlo.module import HloModule, ModuleCost
 from ..hlo.passes import Pass, PassRun, Pipeline, run_passes
@@ -63,8 +64,16 @@ class Node:
         self.op_count = int(counts.sum())
 
 
+@dataclass(frozen=True)
+class _Failure:
+    """Why a pass fails on a module."""
+
+    kind: type[HloEnvError]
+    message: str
+
+
 class PassMemo:
-    """Runs passes on nodes; not for several threads.
+    """Runs passes on nodes, for several threads too.
 
     Attributes:
         num_runs: passes that were run, not answered from memory.
@@ -88,9 +97,8 @@ class PassMemo:
         self._passes = tuple(passes)
         self._max_nodes = max_nodes
         self._room = max_instructions
-        self._following: OrderedDict[tuple[str, int], Node | HloEnvError] = (
-            OrderedDict()
-        )
+        self._lock = threading.RLock()
+        self._following: OrderedDict[tuple[str, int], Node | _Failure] = OrderedDict()
         self._modules: OrderedDict[str, HloModule] = OrderedDict()
 
     def start(self, load: Callable[[], HloModule]) -> Node:
@@ -101,7 +109,8 @@ class PassMemo:
         """
         module = load()
         node = Node(module, load=load)
-        self._keep(node, module)
+        with self._lock:
+            self._keep(node, module)
         return node
 
     def run(self, node: Node, number: int, runner: Runner = run_passes) -> Node:
@@ -110,42 +119,48 @@ class PassMemo:
         Raises:
             HloEnvError: the pass fails, or ends the process of the runner.
         """
-        key = (node.fingerprint, number)
-        found = self._following.get(key)
-        if found is None:
-            try:
-                found = self._run(node, number, runner)
-            except HloEnvError as error:
-                found = error
-            self._following[key] = found
-            if len(self._following) > self._max_nodes:
-                self._following.popitem(last=False)
-        else:
-            self._following.move_to_end(key)
-        if isinstance(found, HloEnvError):
-            raise found
+        with self._lock:
+            found = self._find(node, number, runner)
+        if isinstance(found, _Failure):
+            raise found.kind(found.message)
         # Equal modules are one result, whichever node led to the first of them.
         return node if found.fingerprint == node.fingerprint else found
 
-    def run_all(self, node: Node, runner: Runner = run_passes) -> None:
-        """Runs all passes, so that `known_unchanged` knows of each."""
-        for number in range(len(self._passes)):
-            with contextlib.suppress(HloEnvError):
-                self.run(node, number, runner)
+    def _find(self, node: Node, number: int, runner: Runner) -> Node | _Failure:
+        key = (node.fingerprint, number)
+        found = self._following.get(key)
+        if found is not None:
+            self._following.move_to_end(key)
+            return found
+        try:
+            found = self._run(node, number, runner)
+        except (WorkerError, MeasureTimeout):
+            raise  # it may be the machine's fault
+        except HloEnvError as error:
+            # Not the exception, which holds on to the frames it went through.
+            found = _Failure(type(error), str(error))
+        self._following[key] = found
+        if len(self._following) > self._max_nodes:
+            self._following.popitem(last=False)
+        return found
 
-    def known_unchanged(self, node: Node) -> list[int]:
-        """Passes that are known to change nothing, or to fail; none is run."""
-        return [
-            number
-            for number in range(len(self._passes))
-            if (found := self._following.get((node.fingerprint, number))) is not None
-            and (
-                isinstance(found, HloEnvError) or found.fingerprint == node.fingerprint
-            )
-        ]
+    def changes(self, node: Node, number: int, runner: Runner = run_passes) -> bool:
+        """Whether a pass changes the module; not if it fails."""
+        try:
+            return self.run(node, number, runner) is not node
+        except HloEnvError:
+            return False
 
-    def module(self, node: Node) -> HloModule:
-        """The module of a node."""
+    def module(self, node: Node, runner: Runner = run_passes) -> HloModule:
+        """The module of a node; `runner` runs its passes again where it has to.
+
+        Raises:
+            HloEnvError: as `run`.
+        """
+        with self._lock:
+            return self._module(node, runner)
+
+    def _module(self, node: Node, runner: Runner) -> HloModule:
         missing = []
         module = self._modules.get(node.fingerprint)
         while module is None:
@@ -159,19 +174,19 @@ class PassMemo:
             module = self._modules.get(node.fingerprint)
         while missing:
             node = missing.pop()
-            module = run_passes(module, self._passes[node.via]).module
+            module = runner(module, self._passes[node.via]).module
             self._keep(node, module)
         return module
 
-    def cost(self, node: Node) -> ModuleCost:
+    def cost(self, node: Node, runner: Runner = run_passes) -> ModuleCost:
         """XLA's cost analysis of a node's module."""
         if node.cost is None:
-            node.cost = self.module(node).cost()
+            node.cost = self.module(node, runner).cost()
         return node.cost
 
     def _run(self, node: Node, number: int, runner: Runner) -> Node:
         self.num_runs += 1
-        result = runner(self.module(node), self._passes[number])
+        result = runner(self._module(node, runner), self._passes[number])
         if not result.changed:
             return node
         following = Node(result.module, node, number)

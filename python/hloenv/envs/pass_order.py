@@ -31,7 +31,8 @@ class PassOrderEnv(CompilerEnv):
 
     ## Action space
     `Discrete(number of passes + 1)`: the pass to run next; the last action ends the
-    episode. By default the passes are those of `target_independent_passes()`.
+    episode. By default the passes are those of `target_independent_passes()`. With
+    `has_undo`, one more action takes the step before it back.
 
     ## Observation space
     The one named by `observation`: `hloenv.envs.list_observations()`.
@@ -45,7 +46,8 @@ class PassOrderEnv(CompilerEnv):
 
     ## Episode end
     `terminated` after the action "stop", or when a pass fails (`info["error"]`);
-    `truncated` after `max_steps` actions.
+    `truncated` after `max_steps` actions (`terminated`, where the reward is paid at
+    the end only).
 
     ## Information
     `benchmark` (URI), `op_count` (instructions of the module), `changed` (whether the
@@ -69,6 +71,7 @@ class PassOrderEnv(CompilerEnv):
         max_steps: int = 45,
         isolate: bool | None = None,
         dry_run: bool = False,
+        has_undo: bool = False,
         render_mode: str | None = None,
     ) -> None:
         """Makes the environment.
@@ -79,11 +82,13 @@ class PassOrderEnv(CompilerEnv):
             reward: name of the reward.
             passes: the actions; a pass with options is `Pass(name, option=value)`.
             max_steps: actions after which an episode is truncated.
-            isolate: whether passes run in a child process, so that a crash of XLA ends
-                the episode and not this process; by default, for modules that are not
-                of the dataset.
+            isolate: whether passes run in a child process, so that a pass that crashes
+                XLA ends the episode and not this process; by default, for modules that
+                are not of the dataset. Estimates of cost run in this process.
             dry_run: whether every pass is tried on every module, for exact action
-                masks; without it, a pass is masked once it has changed nothing.
+                masks; without it, a pass is masked once it has changed nothing in
+                the episode.
+            has_undo: whether a last action takes the step before it back.
             render_mode: None, "ansi" or "rgb_array".
 
         Raises:
@@ -94,7 +99,7 @@ class PassOrderEnv(CompilerEnv):
         actions = [Pass(each) if isinstance(each, str) else each for each in given]
         if not actions:
             raise ArgumentError("passes must name at least one pass, got none")
-        self.action_space = spaces.Discrete(len(actions) + 1)
+        self.action_space = spaces.Discrete(len(actions) + 1 + has_undo)
         super().__init__(
             actions,
             benchmark=benchmark,
@@ -103,5 +108,6 @@ class PassOrderEnv(CompilerEnv):
             max_steps=max_steps,
             isolate=isolate,
             dry_run=dry_run,
+            has_undo=has_undo,
             render_mode=render_mode,
         )

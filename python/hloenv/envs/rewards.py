@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -33,7 +34,9 @@ class RewardSpace:
         unit: of the reward.
         range: smallest and largest reward of one step.
         deterministic: whether the same actions give the same rewards.
-        is_terminal: whether only the last step of an episode is rewarded.
+        is_terminal: whether only the last step of an episode is rewarded. Then an
+            episode that reaches its length is terminated, not truncated: nothing is
+            to be expected after that reward.
     """
 
     compute: Callable[[Episode], float]
@@ -43,6 +46,8 @@ class RewardSpace:
     is_terminal: bool = False
 
 
+# All environments of the process share an estimator.
+_ESTIMATING = threading.Lock()
 _REGISTRY: Registry[RewardSpace] = Registry("reward", "rewards", ArgumentError)
 
 
@@ -100,7 +105,9 @@ def _log_ratio(make_estimator: Callable[[], Estimator]) -> Any:
     """Reward: log of the estimated speed-up by the step."""
 
     def seconds(env: Episode, node: Node) -> float:
-        (estimate,) = make_estimator().estimate_many([env.memo.module(node)])
+        module = env.module_of(node)
+        with _ESTIMATING:
+            (estimate,) = make_estimator().estimate_many([module])
         return estimate.seconds
 
     def compute(env: Episode) -> float:
@@ -132,7 +139,7 @@ def _run_time(env: Episode) -> float:
     if not env.is_over or env.error:
         return 0.0
     with Measurer() as measurer:
-        (result,) = measurer.measure([env.module], baseline=env.memo.module(env.start))
+        (result,) = measurer.measure([env.module], baseline=env.module_of(env.start))
     env.extra_info["runtime"] = {
         "speedup": result.speedup,
         "speedup_interval": result.speedup_interval,
@@ -159,14 +166,14 @@ register_reward(
     "flops",
     "Floating-point operations that the step removed, as a share of the start's.",
     unit="share of the start's flops",
-    compute=_share_saved(lambda env, node: env.memo.cost(node).flops),
+    compute=_share_saved(lambda env, node: env.cost_of(node).flops),
     range=(-math.inf, 1.0),
 )
 register_reward(
     "bytes",
     "Bytes accessed that the step removed, as a share of the start's.",
     unit="share of the start's bytes",
-    compute=_share_saved(lambda env, node: env.memo.cost(node).bytes),
+    compute=_share_saved(lambda env, node: env.cost_of(node).bytes),
     range=(-math.inf, 1.0),
 )
 register_reward(

@@ -107,7 +107,7 @@ def _observe_normalized(env: Episode) -> Any:
 
 
 def _observe_cost(env: Episode) -> Any:
-    cost = env.memo.cost(env.node)
+    cost = env.cost_of(env.node)
     values = [cost.flops, cost.transcendentals, cost.bytes]
     return np.clip(np.array(values, np.float64), 0, MAX_COST)
 

@@ -45,7 +45,7 @@ class EpisodeState:
         """
         try:
             return _from_plain(json.loads(text))
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             raise ArgumentError(f"this is not a state in JSON: {error}") from None
 
 
@@ -93,7 +93,7 @@ def read_csv(path: str | os.PathLike[str]) -> list[EpisodeState]:
         return [
             _from_plain({**row, "passes": json.loads(row["passes"])}) for row in rows
         ]
-    except (KeyError, ValueError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise ArgumentError(f"{path} holds no states: {error}") from None
 
 

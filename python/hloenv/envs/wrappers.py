@@ -13,10 +13,9 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium import spaces
 
 from ..errors import ArgumentError
-from .base import CompilerEnv, EpisodeOverError
+from .base import CompilerEnv
 from .benchmarks import find_benchmarks
 from .state import append_csv
 
@@ -64,7 +63,7 @@ class IterateBenchmarks(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 def cost_potential(env: CompilerEnv) -> float:
     """Minus the mean of flops and transcendentals, as shares of the start's."""
-    now, start = env.memo.cost(env.node), env.memo.cost(env.start)
+    now, start = env.cost_of(env.node), env.cost_of(env.start)
     shares = [
         after / before
         for after, before in (
@@ -143,35 +142,3 @@ class ValidateEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         if terminated or truncated:
             info = {**info, "validation": _inner(self.env).validate()}
         return observation, reward, terminated, truncated, info
-
-
-class UndoAction(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Adds a last action that takes the step before it back.
-
-    It costs a step. Its reward is minus that of the step, so that the sum of rewards
-    stays that of the module.
-    """
-
-    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
-        """Adds the action to the space."""
-        super().__init__(env)
-        inner = _inner(env)
-        self.action_space = spaces.Discrete(inner.num_actions + 1)
-        self._undo = inner.num_actions
-
-    def action_masks(self) -> Any:
-        """As `CompilerEnv.action_masks`; undoing needs a step to take back."""
-        inner = _inner(self.env)
-        return np.append(inner.action_masks(), bool(inner.actions))
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """As `Env.step`."""
-        inner = _inner(self.env)
-        if int(action) != self._undo:
-            result = super().step(action)
-        else:
-            if inner.is_over:
-                raise EpisodeOverError("the episode is over; call reset() first")
-            result = inner.undo()
-        info = {**result[4], "action_mask": self.action_masks().astype(np.int8)}
-        return (*result[:4], info)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,6 +47,9 @@ _DTYPE_NAMES = {
     "c128": "complex128",
 }
 _ML_DTYPE_NAMES = {"bf16": "bfloat16", "s4": "int4", "u4": "uint4"}
+
+
+_CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 
 
 @dataclass(frozen=True)
@@ -454,6 +458,11 @@ def _at_its_position(
     return result
 
 
+def from_own_bytes(data: bytes) -> HloModule:
+    """Reads what `HloModule.to_bytes` wrote in another process of hloenv's."""
+    return _at_its_position(read_here(data), data, is_verified=True)
+
+
 def read_trusted(content: str | bytes) -> HloModule:
     """As `read_text_or_proto`, for input that is verified or from jaxlib."""
     if isinstance(content, bytes) and _is_text(content):
@@ -462,7 +471,10 @@ def read_trusted(content: str | bytes) -> HloModule:
 
 
 def _is_text(content: bytes) -> bool:
-    return content.lstrip().startswith((b"HloModule", b"//", b"/*"))
+    is_like_text = content.lstrip().startswith((b"HloModule", b"//", b"/*"))
+    # A proto starts with a line break, the length of the module's name, the name, and
+    # the tag of another field, which is a control character.
+    return is_like_text and _CONTROL.search(content[:80]) is None
 
 
 def read_text_or_proto(content: str | bytes, *, verify: bool = True) -> HloModule:

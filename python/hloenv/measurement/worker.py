@@ -38,7 +38,7 @@ import numpy as np
 
 from .._native import core
 from ..errors import ArgumentError, HloEnvError, InvalidModuleError
-from ..hlo.module import HloModule, become_expendable, read_here, read_trusted
+from ..hlo.module import HloModule, become_expendable, from_own_bytes, read_here
 from ..hlo.pipeline import finish
 from ..process.child import limit_memory, read_frame, write_frame
 from ..process.cpu_affinity import turn_to_time
@@ -79,7 +79,7 @@ class Worker:
         """
         match request["do"]:
             case "compile":
-                module = read_trusted(blobs[0])
+                module = from_own_bytes(blobs[0])
                 compile(module, finish=request["finish"], isolate=False)
                 return {}, []
             case "baseline":
@@ -104,7 +104,7 @@ class Worker:
     def _load_baseline(
         self, request: dict[str, Any], blobs: list[bytes]
     ) -> dict[str, Any]:
-        module = read_trusted(blobs[0])
+        module = from_own_bytes(blobs[0])
         self._original = module
         self._baseline = compile(module, finish=request["finish"], isolate=False)
         self._copies = Copies(self._baseline)
@@ -126,7 +126,7 @@ class Worker:
 
     def _load(self, request: dict[str, Any], proto: bytes) -> dict[str, Any]:
         assert self._baseline is not None
-        module = read_trusted(proto)
+        module = from_own_bytes(proto)
         if module.input_specs() != self._baseline.input_specs:
             raise ArgumentError(
                 "the module and its baseline must take the same inputs, got "
@@ -204,7 +204,7 @@ class _Example:
 
 def _time_kernels(request: dict[str, Any], proto: bytes) -> list[float]:
     """Nanoseconds of one run of each output's kernel."""
-    module = finish(read_trusted(proto))
+    module = finish(from_own_bytes(proto))
     executable = compile(module, finish="none", isolate=False)
     inputs = random_inputs(module)
     output_of = core.output_of_instruction(executable.module._core)

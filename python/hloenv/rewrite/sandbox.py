@@ -131,6 +131,10 @@ class Sandbox:
         """
         if self._is_closed:
             raise WorkerError("this sandbox is closed; use it inside its 'with' block")
+        if self._child is not None and not self._child.is_alive:
+            # It was ended, or belongs to the process that this one was forked from.
+            self._child.close()
+            self._child = None
         if self._child is None:
             self._child = Child(
                 max_memory_bytes=self._max_memory_bytes, with_current_folder=True
