@@ -45,9 +45,9 @@ class ShadowSource final : public RewriteSource {
     const int32_t origin = shadow_->OriginOf(instruction);
     return origin >= 0 ? origin : node_of_.at(instruction);
   }
-  // The computation of the captured module that a node may call instead of the
-  // shadow's `computation`. Null for the bodies of fusions and async
-  // operations, which have one caller each.
+  // The original of `computation`, which is in the shadow: a node calls the
+  // original instead. Null where each caller has a computation of its own, as
+  // fusions and async operations do.
   const xla::HloComputation* CalledOrigin(
       const xla::HloComputation* computation) const;
 

@@ -133,6 +133,10 @@ class Registry(Generic[Made]):
         """
         return self._entry(spec)[0].info
 
+    def summaries(self) -> dict[str, str]:
+        """Names and summaries of what `names` lists."""
+        return {name: self.describe(name).summary for name in self.names()}
+
     def find(self, spec: str) -> tuple[Made, str | None]:
         """A maker, and the rest of the specification: None if it is not a family.
 

@@ -51,11 +51,9 @@ def test_shaping_keeps_the_optimal_policies(text, gamma) -> None:
     shaped = returns(env, gamma, 4)
     start = cost_potential(env.unwrapped)
     assert start < 0
-    rewards = []
     for actions, value in plain.items():
         # Every return moves by the start's potential, so no order of policies changes.
         assert shaped[actions] == pytest.approx(value + 1.0)
-        rewards.append(value)
     best = max(plain.values())
     optimal = {key for key, value in plain.items() if value == pytest.approx(best)}
     most = max(shaped.values())

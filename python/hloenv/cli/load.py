@@ -50,7 +50,9 @@ def load_module(source: str, max_instructions: int | None = None) -> HloModule:
         with reading():
             module = _from_bytes(data)
     elif source.startswith("hloenv://"):
-        module = load_attribute("hloenv.envs:find_benchmarks")(source)[0].load()
+        (benchmark, *_) = load_attribute("hloenv.envs:find_benchmarks")(source)
+        with reading():
+            module = benchmark.load()
     elif ":" in source and not Path(source).exists():
         module = from_function(source)
     elif source.endswith((".py", ".mlir")):

@@ -14,7 +14,7 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import ArgumentError, HloEnvError, WorkerError
+from ..errors import ArgumentError, HloEnvError
 from ..hlo.module import HloModule
 from ..hlo.passes import Pass, Pipeline, run_passes
 from ..rewrite.sandbox import Sandbox, isolated
@@ -333,7 +333,8 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
         return made
 
     def __getstate__(self) -> dict[str, Any]:
-        dropped = ("memo", "start", "node", "previous", "benchmarks", "_benchmark")
+        dropped = {"memo", "start", "node", "previous"}
+        dropped |= {"benchmarks", "_by_uri", "_benchmark"}
         state = {k: v for k, v in self.__dict__.items() if k not in dropped}
         source: str | HloModule | None = None
         if self._benchmark is not None:
@@ -381,12 +382,12 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
         self._observation = get_observation(observation)
         self._reward = get_reward(reward)
         self.benchmarks = find_benchmarks(self._source)
+        self._by_uri = {each.uri: each for each in self.benchmarks}
 
     def _find_benchmark(self, source: str | HloModule) -> Benchmark:
-        own = {each.uri: each for each in self.benchmarks}
-        if self._benchmark is not None:
-            own[self._benchmark.uri] = self._benchmark
-        found = own.get(source) if isinstance(source, str) else None
+        if self._benchmark is not None and source == self._benchmark.uri:
+            return self._benchmark
+        found = self._by_uri.get(source) if isinstance(source, str) else None
         return found or find_benchmarks(source)[0]
 
     def _fresh(self) -> CompilerEnv:
@@ -427,7 +428,7 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
             return run_passes
         if self._sandbox is None:
             self._sandbox = isolated(timeout_s=_TIMEOUT_S)
-            # Also where nobody calls `close`.
+            # Ends the child process of an environment that is dropped without `close`.
             weakref.finalize(self, self._sandbox.close)
         return self._sandbox.run_passes
 
@@ -468,7 +469,7 @@ def _compare(module: HloModule, start: HloModule) -> list[str]:
     try:
         with Measurer(Settings(repeats=1)) as measurer:
             (result,) = measurer.measure([module], baseline=start)
-    except (HloEnvError, WorkerError) as error:
+    except HloEnvError as error:
         return [f"the start cannot be compiled: {error}"]
     if result.error is not None:
         return [f"{result.error.kind}: {result.error.message}"]

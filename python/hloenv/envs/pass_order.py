@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import cache
-from importlib import resources
+from pathlib import Path
 
 from gymnasium import spaces
 
@@ -21,7 +21,7 @@ DEFAULT_BENCHMARK = "hloenv://dataset/train?max_instructions=1000"
 @cache
 def target_independent_passes() -> dict[str, str]:
     """XLA's target-independent passes, sorted; each with why it is one."""
-    path = resources.files(__package__) / "pass_order.json"
+    path = Path(__file__).with_name("pass_order.json")
     rows = json.loads(path.read_text(encoding="utf-8"))
     return {row["pass"]: row["why"] for row in rows}
 

@@ -81,7 +81,7 @@ def get_reward(name: str) -> RewardSpace:
 
 def list_rewards() -> dict[str, str]:
     """Names and summaries of all rewards."""
-    return {name: _REGISTRY.describe(name).summary for name in _REGISTRY.names()}
+    return _REGISTRY.summaries()
 
 
 def _share_saved(value: Callable[[Episode, Node], float]) -> Any:

@@ -72,7 +72,7 @@ def get_observation(name: str) -> ObservationSpace:
 
 def list_observations() -> dict[str, str]:
     """Names and summaries of all observations."""
-    return {name: _REGISTRY.describe(name).summary for name in _REGISTRY.names()}
+    return _REGISTRY.summaries()
 
 
 class HloGraphSpace(gymnasium.Space[Any]):

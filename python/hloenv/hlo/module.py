@@ -380,7 +380,6 @@ class HloModule:
             # XLA's verifier may crash on unchecked input as well.
             _load(self._source, verify=True)
         self._is_verified = True
-        self._is_verified = True
 
     def cost(self) -> ModuleCost:
         """XLA's cost analysis of the entry computation and what it calls."""

@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from importlib import resources
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -85,7 +85,9 @@ def excluded_passes() -> dict[str, str]:
 
 @functools.cache
 def _pass_table() -> dict[str, dict[str, Any]]:
-    path = resources.files(__package__) / "pass_table.json"
+    # Not by importlib.resources, which takes locks of imports: a process that is forked
+    # off meanwhile would wait for them forever.
+    path = Path(__file__).with_name("pass_table.json")
     table: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
     return table
 
