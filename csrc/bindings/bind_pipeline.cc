@@ -171,7 +171,7 @@ void BindPipeline(py::module_& m) {
           [](Interception& self) { return ValueOrThrow(self.Result()); },
           WithoutGil())
       .def("is_paused", &Interception::is_paused)
-      .def("close", &Interception::Close, WithoutGil());
+      .def("close", &Interception::Close, py::call_guard<GilReleaseToFree>());
   m.def("gpu_target_names", &GpuTargetNames);
   m.def("has_gpu_compiler", &HasGpuCompiler, WithoutGil());
 }

@@ -110,7 +110,7 @@ void BindRewrite(py::module_& m) {
            [](const Capture& self) {
              std::vector<uint8_t> flags;
              {
-               py::gil_scoped_release release;
+               GilRelease release;
                flags = ValueOrThrow(self.DuplicatesCompared());
              }
              return ToBools(flags);

@@ -10,7 +10,7 @@
 #include "runtime/custom_calls.h"
 #include "runtime/executable.h"
 #include "runtime/kernels.h"
-#include "support/xla_scope.h"
+#include "support/quiet.h"
 
 namespace hloenv {
 

@@ -3,6 +3,8 @@
 
 #include <unistd.h>
 
+#include "bindings/errors.h"
+
 namespace hloenv {
 namespace {
 
@@ -19,7 +21,8 @@ void SleepForGood() {
   while (true) pause();
 }
 
-GilRelease::GilRelease() : outer_(released) {
+GilRelease::GilRelease(ForkCheck check) : outer_(released) {
+  if (check == ForkCheck::kRequired) ThrowIfError(CheckNotForkedInXla());
   released = PyEval_SaveThread();
   native_.emplace();
 }

@@ -12,7 +12,7 @@
 
 #include <optional>
 
-#include "support/exit.h"
+#include "support/native_scope.h"
 
 namespace hloenv {
 
@@ -29,11 +29,14 @@ auto SleepIfEnded(Function function) {
   }
 }
 
-// While this object exists, the thread does not hold the GIL. Replaces
-// pybind11::gil_scoped_release.
+enum class ForkCheck { kRequired, kNone };
+
+// While this object exists, the thread does not hold the GIL, and may be inside
+// XLA. Replaces pybind11::gil_scoped_release.
 class GilRelease {
  public:
-  GilRelease();
+  // Throws a ForkError where XLA would deadlock, if required.
+  explicit GilRelease(ForkCheck check = ForkCheck::kRequired);
   ~GilRelease();
   GilRelease(const GilRelease&) = delete;
   GilRelease& operator=(const GilRelease&) = delete;
@@ -54,6 +57,11 @@ class GilAcquire {
 
 // For functions that touch no Python object.
 using WithoutGil = pybind11::call_guard<GilRelease>;
+
+// For functions that free what a process got from the one that forked it.
+struct GilReleaseToFree : GilRelease {
+  GilReleaseToFree() : GilRelease(ForkCheck::kNone) {}
+};
 
 // Makes the process end cleanly while threads are in a GilRelease; call once
 // from the module's init.

@@ -12,8 +12,8 @@
 #include "absl/strings/str_split.h"
 #include "support/fork.h"
 #include "support/hooks.h"
+#include "support/quiet.h"
 #include "support/status.h"
-#include "support/xla_scope.h"
 #include "xla/debug_options_flags.h"
 #include "xla/tsl/util/command_line_flags.h"
 
@@ -145,7 +145,7 @@ struct Sorted {
 };
 
 Sorted Sort(absl::string_view text) {
-  XlaScope scope;  // the parser also logs what Check returns
+  QuietScope scope;  // the parser also logs what Check returns
   xla::DebugOptions scratch = xla::DefaultDebugOptionsIgnoringFlags();
   std::vector<tsl::Flag> flags;
   xla::MakeDebugOptionsFlags(&flags, &scratch);

@@ -8,8 +8,8 @@
 #include "hlo/config.h"
 #include "hlo/literal_text.h"
 #include "hlo/outline/outline.h"
+#include "support/quiet.h"
 #include "support/status.h"
-#include "support/xla_scope.h"
 #include "xla/hlo/ir/hlo_casting_utils.h"
 #include "xla/hlo/ir/hlo_instructions.h"
 #include "xla/hlo/parser/hlo_parser.h"
@@ -198,8 +198,7 @@ absl::StatusOr<Module> Finish(OwnedHlo hlo, const ReadOptions& options) {
 
 absl::StatusOr<Module> ReadText(absl::string_view text,
                                 const ReadOptions& options) {
-  XlaScope scope;
-  HLOENV_RETURN_IF_ERROR(CheckNotForkedInXla());
+  QuietScope scope;
   if (options.check_structure) {
     HLOENV_RETURN_IF_ERROR(ToStatus(DoubtText(text)));
   }
@@ -211,8 +210,7 @@ absl::StatusOr<Module> ReadText(absl::string_view text,
 
 absl::StatusOr<Module> ReadProto(absl::string_view bytes,
                                  const ReadOptions& options) {
-  XlaScope scope;
-  HLOENV_RETURN_IF_ERROR(CheckNotForkedInXla());
+  QuietScope scope;
   HLOENV_ASSIGN_OR_RETURN(const xla::HloModuleProto proto, ParseProto(bytes));
   if (options.check_structure) {
     HLOENV_RETURN_IF_ERROR(ToStatus(DoubtProto(proto)));

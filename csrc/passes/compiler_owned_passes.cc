@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "passes/pass_observer.h"
-#include "support/exit.h"
 #include "support/fork.h"
+#include "support/native_scope.h"
+#include "support/quiet.h"
 #include "support/status.h"
-#include "support/xla_scope.h"
 #include "xla/hlo/pass/hlo_pass_interface.h"
 #include "xla/service/compiler.h"
 #include "xla/stream_executor/host/host_platform_id.h"
@@ -97,7 +97,7 @@ class PausedCompile {
   // Held by the compile thread until it sleeps.
   struct Working {
     NativeScope native;
-    XlaScope scope;
+    QuietScope scope;
   };
 
   void Compile() {

@@ -3,8 +3,8 @@
 
 #include <chrono>
 
+#include "support/quiet.h"
 #include "support/status.h"
-#include "support/xla_scope.h"
 #include "workarounds/parameter_removal.h"
 
 namespace hloenv {
@@ -239,8 +239,7 @@ absl::StatusOr<std::unique_ptr<xla::HloPassInterface>> MakeRunnable(
 
 absl::StatusOr<PipelineResult> RunPasses(const PipelineSpec& spec,
                                          xla::HloModule* module) {
-  XlaScope scope;
-  HLOENV_RETURN_IF_ERROR(CheckNotForkedInXla());
+  QuietScope scope;
   HLOENV_RETURN_IF_ERROR(InstallParameterRemoval());
   HLOENV_RETURN_IF_ERROR(CheckRunnable(spec));
   HLOENV_RETURN_IF_ERROR(CheckUnscheduled(*module));

@@ -8,8 +8,8 @@
 
 #include "rewrite/live_copy.h"
 #include "runtime/own_calls.h"
+#include "support/quiet.h"
 #include "support/status.h"
-#include "support/xla_scope.h"
 
 namespace hloenv {
 

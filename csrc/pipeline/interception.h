@@ -27,8 +27,8 @@
 #include "pipeline/target.h"
 #include "pipeline/xla_pipeline.h"
 #include "rewrite/capture.h"
-#include "support/exit.h"
-#include "support/xla_scope.h"
+#include "support/native_scope.h"
+#include "support/quiet.h"
 
 namespace hloenv {
 
@@ -89,7 +89,7 @@ class Interception {
   // Held by the compile thread while it does not wait.
   struct Working {
     NativeScope native;
-    XlaScope scope;
+    QuietScope scope;
   };
   enum class State { kRunning, kPaused, kEnded };
   // kChanged and kSame: do not run the pass; report a change or none.

@@ -9,8 +9,8 @@
 #include "google/protobuf/io/tokenizer.h"
 #include "google/protobuf/text_format.h"
 #include "hlo/config.h"
+#include "support/quiet.h"
 #include "support/status.h"
-#include "support/xla_scope.h"
 #include "xla/backends/gpu/target_config/target_config.h"
 #include "xla/service/compiler.h"
 #include "xla/service/gpu_topology.h"
@@ -61,14 +61,13 @@ std::vector<std::string> GpuTargetNames() {
 }
 
 bool HasGpuCompiler() {
-  XlaScope scope;
+  QuietScope scope;
   return xla::Compiler::GetForPlatform(stream_executor::cuda::kCudaPlatformId)
       .ok();
 }
 
 absl::StatusOr<Target> Target::Parse(absl::string_view given) {
-  XlaScope scope;
-  HLOENV_RETURN_IF_ERROR(CheckNotForkedInXla());
+  QuietScope scope;
   Target target;
   target.name_ = std::string(given);
   if (given == "cpu") return target;
@@ -129,7 +128,6 @@ absl::StatusOr<Target> Target::Parse(absl::string_view given) {
 
 absl::StatusOr<std::unique_ptr<xla::HloModule>> Target::RunHloPasses(
     std::unique_ptr<xla::HloModule> module) const {
-  HLOENV_RETURN_IF_ERROR(CheckNotForkedInXla());
   xla::Compiler::CompileOptions options;
   // Check XLA_FLAGS before XLA's compiler reads them.
   HLOENV_RETURN_IF_ERROR(DefaultModuleConfig().status());

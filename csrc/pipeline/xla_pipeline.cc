@@ -14,8 +14,8 @@
 #include "runtime/cpu_client.h"
 #include "runtime/own_calls.h"
 #include "support/names.h"
+#include "support/quiet.h"
 #include "support/status.h"
-#include "support/xla_scope.h"
 #include "xla/service/compiler.h"
 
 namespace hloenv {
@@ -203,8 +203,7 @@ struct Outcome {
 
 absl::StatusOr<Outcome> Drive(const Module& module, const PipelineRun& run,
                               const Stop* stop) {
-  XlaScope scope;
-  HLOENV_RETURN_IF_ERROR(CheckNotForkedInXla());
+  QuietScope scope;
   HLOENV_RETURN_IF_ERROR(CheckUnscheduled(module.hlo()));
   HLOENV_RETURN_IF_ERROR(CheckOwnCalls(module.hlo()));
   if (!run.place.has_value()) {

@@ -2,8 +2,8 @@
 #include "rewrite/shadow.h"
 
 #include "rewrite/recorder.h"
+#include "support/quiet.h"
 #include "support/status.h"
-#include "support/xla_scope.h"
 #include "xla/service/hlo_verifier.h"
 
 namespace hloenv {
@@ -34,8 +34,7 @@ absl::StatusOr<ShadowPass> MakeShadowPass(const PipelineSpec& spec) {
 
 absl::StatusOr<std::unique_ptr<Shadow>> Shadow::Run(const Module& module,
                                                     const ShadowPass& pass) {
-  XlaScope scope;
-  HLOENV_RETURN_IF_ERROR(CheckNotForkedInXla());
+  QuietScope scope;
   HLOENV_RETURN_IF_ERROR(InstallRecorderHooks());
   std::unique_ptr<Shadow> shadow(new Shadow);
   shadow->name_ = pass.name;

@@ -11,8 +11,8 @@
 #include "runtime/custom_calls.h"
 #include "support/cpu_executable.h"
 #include "support/memory_maps.h"
+#include "support/quiet.h"
 #include "support/status.h"
-#include "support/xla_scope.h"
 #include "tsl/platform/denormal.h"
 #include "tsl/platform/setround.h"
 #include "xla/executable_run_options.h"
@@ -133,8 +133,7 @@ Executable::~Executable() = default;
 
 absl::StatusOr<std::shared_ptr<Executable>> Executable::Compile(
     const Module& module) {
-  XlaScope scope;
-  HLOENV_RETURN_IF_ERROR(CheckNotForkedInXla());
+  QuietScope scope;
   HLOENV_RETURN_IF_ERROR(CheckCompilerThreads());
   HLOENV_RETURN_IF_ERROR(CheckMemoryMapsLeft());
   HLOENV_ASSIGN_OR_RETURN(xla::Compiler * compiler, CpuCompiler());
@@ -161,8 +160,7 @@ absl::StatusOr<std::shared_ptr<Executable>> Executable::Compile(
 }
 
 absl::StatusOr<std::shared_ptr<Executable>> Executable::Copy() const {
-  XlaScope scope;
-  HLOENV_RETURN_IF_ERROR(CheckNotForkedInXla());
+  QuietScope scope;
   HLOENV_RETURN_IF_ERROR(CheckMemoryMapsLeft());
   HLOENV_ASSIGN_OR_RETURN(xla::Compiler * compiler, CpuCompiler());
   ThunkOrderScope execution;

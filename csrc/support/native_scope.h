@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Process exit while threads are inside XLA.
+// Exit and fork of a process while its threads are inside XLA.
 //
-// Python does not wait for its daemon threads. exit() then destroys the static
-// objects of XLA and LLVM while such a thread works with them.
+// Python does not wait for its daemon threads: exit() destroys the static
+// objects of XLA and LLVM while such a thread works with them. A forked process
+// has only the thread that forked: locks that the others held stay locked.
 #pragma once
+
+#include "absl/status/status.h"
 
 namespace hloenv {
 
@@ -22,5 +25,9 @@ class NativeScope {
 // late as possible: exit() calls what was registered last first, and XLA
 // registers a destructor when it first needs the object.
 void SkipDestructorsAtExit();
+
+// ForkError in a process that was forked while another thread was in a
+// NativeScope.
+absl::Status CheckNotForkedInXla();
 
 }  // namespace hloenv
