@@ -45,7 +45,7 @@ _INSTALLED_BY = {
 # Memory maps that a test can use up in some seconds.
 _MAX_MAPS = 200_000
 # Files and folders that import a package when they are collected.
-_IMPORTS = {"test_jit.py": "jax", "envs": "gymnasium"}
+_IMPORTS = {"test_jit.py": "jax", "envs": "gymnasium", "learn": "gymnasium"}
 
 # A shell starts what it puts into the background with Ctrl-C ignored, which children
 # inherit; what the tests send must arrive.

@@ -45,7 +45,10 @@ def roll(env: PassOrderEnv, seed: int, steps: int = 60) -> list[object]:
 
 @pytest.mark.parametrize(
     "observation",
-    ["op_counts", "op_counts_normalized", "cost", "pass_history", "graph_padded"],
+    [
+        *("op_counts", "op_counts_normalized", "cost", "pass_history", "pass_counts"),
+        *("lookahead", "graph_padded", "op_counts+cost"),
+    ],
 )
 def test_gymnasium_accepts_the_environment(observation) -> None:
     env = gymnasium.make(
@@ -59,7 +62,8 @@ def test_gymnasium_accepts_the_environment(observation) -> None:
 @pytest.mark.needs("stable_baselines3")
 @pytest.mark.filterwarnings("ignore:Your observation .* has an unconventional shape")
 @pytest.mark.parametrize(
-    "observation", ["op_counts", "op_counts_normalized", "graph_padded"]
+    "observation",
+    ["op_counts", "op_counts_normalized", "graph_padded", "graph_padded+pass_counts"],
 )
 def test_stable_baselines_accepts_the_environment(observation) -> None:
     from stable_baselines3.common.env_checker import check_env as check
@@ -73,6 +77,28 @@ def test_the_passes_are_xlas_and_each_says_why_it_is_target_independent() -> Non
     assert set(passes) <= set(list_passes())
     assert not any(describe_pass(name).candidate for name in passes)
     assert all(len(why) > 20 for why in passes.values())
+
+
+def test_the_lookahead_is_what_each_pass_then_does() -> None:
+    env = PassOrderEnv(small(), passes=FEW, observation="lookahead+pass_counts")
+    observation, _ = env.reset()
+    count = env.node.op_count
+    for number in range(len(FEW)):
+        twin = env.fork()
+        twin.step(number)
+        changed, share = observation["lookahead"][:, number]
+        assert bool(changed) == (twin.node is not env.node)
+        assert share == pytest.approx((count - twin.node.op_count) / count)
+        assert twin.observe("pass_counts")[number] == pytest.approx(1 / env.max_steps)
+        assert twin.observe("pass_counts").sum() == pytest.approx(1 / env.max_steps)
+    assert observation["lookahead"][0].any()
+
+
+def test_the_log_rewards_of_an_episode_add_up() -> None:
+    env = PassOrderEnv(small(), passes=FEW, reward="op_count_log")
+    env.reset()
+    total = sum(float(env.step(number)[1]) for number in range(len(FEW)))
+    assert total == pytest.approx(np.log(env.start.op_count / env.node.op_count))
 
 
 def test_an_episode_ends_by_stop_or_by_its_length() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from .._registry import load_attribute
 from ..errors import ArgumentError, HloEnvError, StoreError
 from ..hlo.passes import Pass, Pipeline
 from ..measurement.config import Settings
@@ -50,7 +51,9 @@ examples:
   hloenv optimize model.hlo --until fusion --pass general-fusion --policy least-bytes
   hloenv optimize model.hlo --pass algsimp --pass cse -o decided.hlo
   hloenv optimize train.py:step --pass algsimp --policy random --seed 7 -o d.hlo --force
+  hloenv optimize model.hlo --policy pass-order --measure
 """
+_PASS_ORDER = "pass-order"
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
@@ -63,9 +66,11 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--policy",
         metavar="NAME",
-        type=name_of(get_policy),
+        type=_policy_name,
         default="accept-all",
-        help=f"the policy (default accept-all). {policies}",
+        help=f"the policy (default accept-all). {policies}; {_PASS_ORDER}, or "
+        f"{_PASS_ORDER}:CHECKPOINT: an agent of `hloenv train` runs passes in an order "
+        "of its own, and decides on no alternative",
     )
     parser.add_argument(
         "--rounds",
@@ -132,13 +137,21 @@ class Round:
 def run(args: argparse.Namespace) -> int:
     """Decides on `args.module` and compares; returns the exit code."""
     check_output(args.output)
-    points = decision_points(args)
-    policy = get_policy(args.policy, seed=args.seed)
+    is_order = _is_pass_order(args.policy)
+    points = [] if is_order else decision_points(args)
+    if is_order and (args.passes or args.until):
+        raise ArgumentError(
+            f"--policy {_PASS_ORDER} runs passes of its own: leave --pass and --until "
+            "out"
+        )
+    policy = None if is_order else get_policy(args.policy, seed=args.seed)
     module = load_module(args.module, args.max_instructions)
     env = HloEnv(module)
     start = module
     rounds = []
     with output.progress("deciding", is_shown=not args.json), usual_store(args):
+        if policy is None:
+            order_passes(env, args)
         for point in points:
             if point.where:
                 env.run_until(point.where, occurrence=point.occurrence)
@@ -146,6 +159,7 @@ def run(args: argparse.Namespace) -> int:
                 env.run(each)
             if len(points) == 1:
                 start = env.module
+            assert policy is not None
             rounds += decide(env, point.passes, policy, args.rounds)
     variants = make_variants(module, start, env.module, name=args.policy)
     with output.progress("running XLA's passes", is_shown=not args.json):
@@ -175,6 +189,27 @@ def decision_points(args: argparse.Namespace) -> list[DecisionPoint]:
     if args.until:
         raise ArgumentError(f"what is to be decided at {args.until}? add --pass PASS")
     return list(get_space(USUAL_SPACE).stops)
+
+
+def _is_pass_order(policy: str) -> bool:
+    return policy.partition(":")[0] == _PASS_ORDER
+
+
+def _policy_name(text: str) -> str:
+    return text if _is_pass_order(text) else name_of(get_policy)(text)
+
+
+def order_passes(env: HloEnv, args: argparse.Namespace) -> None:
+    """Runs the passes that the agent of --policy chooses."""
+    load_agent = load_attribute("hloenv.learn:load_agent")
+    checkpoint = args.policy.partition(":")[2]
+    agent = load_agent(checkpoint) if checkpoint else load_agent()
+    found = load_attribute("hloenv.learn:order_passes")(
+        agent, env.module, seed=args.seed
+    )
+    made = agent.config.make_env(env.module).passes
+    for number in found.passes:
+        env.run(made[number])
 
 
 def _measure(args: argparse.Namespace, results: list[Variant]) -> str:

@@ -18,6 +18,7 @@ _COMMANDS = {
     "alternatives": "list every rewrite that passes would make",
     "optimize": "apply a policy to the rewrites, and time the result",
     "search": "search for decisions that run faster than XLA's default",
+    "train": "train an agent that orders passes",
     "measure": "time modules against each other, or test the intervals",
     "calibrate": "measure the constants of the static estimate",
     "bench": "run policies and searches on many modules: leaderboard",

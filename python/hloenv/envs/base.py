@@ -211,11 +211,11 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
         Raises:
             EpisodeOverError: before the first `reset`.
         """
-        self._check_begun()
+        self.check_begun()
         masks = np.ones(self.num_actions, np.bool_)
         if self._dry_run:
             for number in range(len(self.passes)):
-                masks[number] = self.memo.changes(self.node, number, self.runner())
+                masks[number] = self.following(number) is not self.node
         else:
             masks[list(self._unchanged.get(self.node.fingerprint, ()))] = False
         if self.has_undo:
@@ -229,7 +229,7 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
         Raises:
             EpisodeOverError: before the first `reset`.
         """
-        uri = self._check_begun().uri
+        uri = self.check_begun().uri
         names = tuple(self.action_names)
         total = float(sum(self._rewards))
         return EpisodeState(uri, names, total, self._seconds)
@@ -258,7 +258,7 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
         and the compiled module the outputs of the start's.
         """
         problems = []
-        start = module = self._check_begun().load()
+        start = module = self.check_begun().load()
         path: list[HloModule] = []
         # What failed ended the episode.
         for action in self.actions[: -1 if self.error else None]:
@@ -309,7 +309,7 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
             ArgumentError: the command line cannot say it: the episode started from a
                 module without a URI, or has a pipeline that is not flat.
         """
-        uri = self._check_begun().uri
+        uri = self.check_begun().uri
         if uri.startswith(MODULE_SCHEME):
             raise ArgumentError(
                 "the episode started from a module that was given as an object; save "
@@ -372,7 +372,12 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
 
     # --- parts of the above
 
-    def _check_begun(self) -> Benchmark:
+    def check_begun(self) -> Benchmark:
+        """The benchmark of the episode.
+
+        Raises:
+            EpisodeOverError: before the first `reset`.
+        """
         if self._benchmark is None:
             raise EpisodeOverError("there is no episode yet; call reset() first")
         return self._benchmark
@@ -423,7 +428,7 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
         """What runs passes: in this process, or in a child process."""
         isolate = self._isolate
         if isolate is None:
-            isolate = not self._check_begun().is_trusted
+            isolate = not self.check_begun().is_trusted
         if not isolate:
             return run_passes
         if self._sandbox is None:
@@ -434,7 +439,7 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
 
     def _info(self, *, changed: bool) -> dict[str, Any]:
         info = {
-            "benchmark": self._check_begun().uri,
+            "benchmark": self.check_begun().uri,
             "op_count": self.node.op_count,
             "changed": changed,
             "action_mask": self.action_masks().astype(np.int8),

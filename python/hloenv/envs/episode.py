@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..errors import HloEnvError
 from ..hlo.module import HloModule, ModuleCost
 from ..hlo.passes import Pass, Pipeline
 from .pass_memo import Node, PassMemo, Runner
@@ -68,6 +69,17 @@ class Episode:
     def cost_of(self, node: Node) -> ModuleCost:
         """XLA's cost analysis of a node's module."""
         return self.memo.cost(node, self.runner())
+
+    def following(self, number: int, node: Node | None = None) -> Node:
+        """The node after a pass on `node`, by default the node now.
+
+        `node` itself, if the pass fails or changes nothing.
+        """
+        node = node or self.node
+        try:
+            return self.memo.run(node, number, self.runner())
+        except HloEnvError:
+            return node
 
     def runner(self) -> Runner:
         """What runs passes: in this process, or in a child process."""

@@ -144,13 +144,6 @@ class PassMemo:
             self._following.popitem(last=False)
         return found
 
-    def changes(self, node: Node, number: int, runner: Runner = run_passes) -> bool:
-        """Whether a pass changes the module; not if it fails."""
-        try:
-            return self.run(node, number, runner) is not node
-        except HloEnvError:
-            return False
-
     def module(self, node: Node, runner: Runner = run_passes) -> HloModule:
         """The module of a node; `runner` runs its passes again where it has to.
 

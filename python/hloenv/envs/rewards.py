@@ -163,6 +163,14 @@ register_reward(
     range=(-math.inf, 1.0),
 )
 register_reward(
+    "op_count_log",
+    "Log of the instructions before the step over those after it.",
+    unit="natural logarithm of a ratio of instructions",
+    compute=lambda env: math.log(
+        max(env.previous.op_count, 1) / max(env.node.op_count, 1)
+    ),
+)
+register_reward(
     "flops",
     "Floating-point operations that the step removed, as a share of the start's.",
     unit="share of the start's flops",

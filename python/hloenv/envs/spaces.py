@@ -9,7 +9,7 @@ environment, an `Episode`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -62,12 +62,34 @@ def register_observation(
 
 
 def get_observation(name: str) -> ObservationSpace:
-    """The observation of a name.
+    """The observation of a name, or a dictionary of several: "op_counts+cost".
 
     Raises:
         ArgumentError: no observation has this name.
     """
-    return _REGISTRY.find(name)[0]
+    names = name.split("+")
+    if len(names) == 1:
+        return _REGISTRY.find(name)[0]
+    parts = {each: _REGISTRY.find(each)[0] for each in names}
+
+    def space(env: Episode) -> spaces.Dict:
+        return spaces.Dict(_flat((k, part.space(env)) for k, part in parts.items()))
+
+    def observe(env: Episode) -> dict[str, Any]:
+        return _flat((key, part.observe(env)) for key, part in parts.items())
+
+    return ObservationSpace(space, observe)
+
+
+def _flat(items: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """A dictionary without dictionaries in it, which few libraries take."""
+    result: dict[str, Any] = {}
+    for name, value in items:
+        if isinstance(value, (dict, spaces.Dict)):
+            result |= {f"{name}.{key}": each for key, each in value.items()}
+        else:
+            result[name] = value
+    return result
 
 
 def list_observations() -> dict[str, str]:
@@ -121,6 +143,21 @@ def _observe_history(env: Episode) -> Any:
     actions = env.actions[-env.max_steps :]
     history[: len(actions)] = np.array(actions, np.int64) + 1
     return history
+
+
+def _observe_pass_counts(env: Episode) -> Any:
+    counts = np.bincount(np.array(env.actions, np.int64), minlength=env.num_actions)
+    return (counts / env.max_steps).astype(np.float32)
+
+
+def _observe_lookahead(env: Episode) -> Any:
+    size = max(env.node.op_count, 1)
+    result = np.zeros((2, len(env.passes)), np.float32)
+    for number in range(len(env.passes)):
+        following = env.following(number)
+        result[0, number] = following is not env.node
+        result[1, number] = (env.node.op_count - following.op_count) / size
+    return np.clip(result, -1, 1)
 
 
 def _observe_graph(env: Episode) -> Any:
@@ -200,6 +237,19 @@ register_observation(
     "Numbers of the passes so far, from 1, oldest first; 0 pads.",
     _history_space,
     _observe_history,
+)
+register_observation(
+    "pass_counts",
+    "How often each action was taken, as a share of the longest episode.",
+    lambda env: spaces.Box(0, 1, (env.num_actions,), np.float32),
+    _observe_pass_counts,
+)
+register_observation(
+    "lookahead",
+    "Of each pass: whether it changes the module, and the share of instructions that "
+    "it removes. Runs all passes on each new module.",
+    lambda env: spaces.Box(-1, 1, (2, len(env.passes)), np.float32),
+    _observe_lookahead,
 )
 register_observation(
     "graph",

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""hloenv train: trains an agent, and shows how it comes on."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .._registry import load_attribute
+from . import output
+from .arguments import not_negative, positive
+
+if TYPE_CHECKING:
+    from ..learn.config import TrainConfig
+    from ..learn.training import Progress
+
+DESCRIPTION = (
+    "Trains an agent that orders XLA's passes. CONFIG is a TOML file; what it leaves "
+    "out has a default. The run's folder holds the learning curve, the best agent and "
+    "what --resume needs, also after a crash."
+)
+EXAMPLES = """\
+examples:
+  hloenv train pass-order -o runs/first --steps 20000
+  hloenv train pass-order agent.toml -o runs/agent --seed 3
+  hloenv train pass-order agent.toml -o runs/agent --resume
+  hloenv optimize model.hlo --policy pass-order:runs/agent/best.safetensors
+  tensorboard --logdir runs
+
+a configuration; hloenv.learn.TrainConfig describes all settings:
+  algorithm = "maskable-ppo"          # or a2c, dqn, ppo, trpo
+  train = "hloenv://dataset/train?max_instructions=600"
+  observation = "op_counts_normalized+pass_counts"
+  reward = "op_count_delta"
+  steps = 100000
+  [arguments]                         # of the algorithm in Stable-Baselines3
+  learning_rate = 3e-4
+"""
+_TASKS = ("pass-order",)
+
+
+def add_parser(parser: argparse.ArgumentParser) -> None:
+    """Declares the arguments."""
+    parser.add_argument("task", metavar="TASK", choices=_TASKS, help="pass-order")
+    parser.add_argument(
+        "config", metavar="CONFIG", nargs="?", help="a TOML file (default: no settings)"
+    )
+    parser.add_argument(
+        *("-o", "--output"),
+        metavar="FOLDER",
+        required=True,
+        help="of the run; made if it does not exist",
+    )
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on with the run in the folder; CONFIG and --seed must be the same",
+    )
+    parser.add_argument(
+        "--seed", metavar="N", type=not_negative, help="in place of CONFIG's (0)"
+    )
+    parser.add_argument(
+        "--steps", metavar="N", type=positive, help="in place of CONFIG's (100,000)"
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    """Trains as `args.config` says."""
+    config_class: type[TrainConfig] = load_attribute("hloenv.learn.config:TrainConfig")
+    config = config_class() if args.config is None else config_class.read(args.config)
+    given = {"seed": args.seed, "steps": args.steps}
+    config = dataclasses.replace(
+        config, **{key: value for key, value in given.items() if value is not None}
+    )
+    train = load_attribute("hloenv.learn.training:train")
+    with _shown(config, is_shown=not args.json) as report:
+        agent = train(config, args.output, resume=args.resume, report=report)
+    best = Path(args.output) / "best.safetensors"
+    if args.json:
+        output.print_json(
+            {
+                "agent": str(best),
+                "steps": agent.notes["steps"],
+                "validation_score": agent.notes["validation_score"],
+                "config": config.to_dict(),
+            }
+        )
+        return
+    output.print_line(
+        f"wrote {best}: after {agent.notes['steps']:,} steps, the agent leaves "
+        f"{agent.notes['validation_score']:.1%} of the instructions of the validation "
+        "modules (geometric mean)"
+    )
+
+
+@contextmanager
+def _shown(
+    config: TrainConfig, *, is_shown: bool
+) -> Iterator[Callable[[Progress], None]]:
+    """A bar with return, entropy, steps a second and time left; else some lines."""
+    stderr = output.console(to_stderr=True)
+    if not is_shown:
+        yield lambda _: None
+        return
+    if not stderr.is_terminal:
+        yield _Lines(config)
+        return
+    from rich import progress as bars_of
+
+    columns = (
+        bars_of.TextColumn("{task.description}"),
+        bars_of.BarColumn(),
+        bars_of.TextColumn("{task.fields[shown]}"),
+        bars_of.TextColumn("left"),
+        bars_of.TimeRemainingColumn(),
+    )
+    with bars_of.Progress(*columns, console=stderr) as bars:
+        task = bars.add_task("training", total=config.steps, shown="")
+
+        def report(progress: Progress) -> None:
+            bars.update(task, completed=progress.step, shown=describe(progress))
+
+        yield report
+
+
+class _Lines:
+    """A line on stderr for each tenth of the run."""
+
+    def __init__(self, config: TrainConfig) -> None:
+        self._every = config.steps / 10
+        self._next = 0.0
+
+    def __call__(self, progress: Progress) -> None:
+        if progress.step < self._next:
+            return
+        self._next = (progress.step // self._every + 1) * self._every
+        line = f"{progress.step:,} of {progress.steps:,} steps: {describe(progress)}"
+        output.console(to_stderr=True).print(line)
+
+
+def describe(progress: Progress) -> str:
+    """The figures of a training run, in one line."""
+    rate = progress.step / progress.seconds if progress.seconds > 0 else math.nan
+    return (
+        f"return {progress.episode_return:.3f}, entropy {progress.entropy:.2f}, "
+        f"left {progress.score:.1%} (best {progress.best_score:.1%}), "
+        f"{rate:,.0f} steps/s"
+    )

@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Agents that were trained: their checkpoints, and what they do on a module.
+
+A checkpoint is one safetensors file: the weights of the networks, and JSON with the
+configuration. Reading it executes nothing that is in it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .._version import __version__
+from ..envs.base import CompilerEnv
+from ..errors import HloEnvError
+from ..hlo.module import HloModule
+from .algorithms import get_algorithm
+from .baselines import Found, Score, op_count
+from .config import TrainConfig
+
+_FORMAT = 1
+_KEY = "hloenv"
+# Actions and observations are the same for all.
+_ANY_BENCHMARK = "hloenv://generated/0"
+DEFAULT_CHECKPOINT = Path(__file__).with_name("pass_order.safetensors")
+
+
+class CheckpointError(HloEnvError, ValueError):
+    """A checkpoint cannot be read, or was made for another environment."""
+
+
+@dataclass(frozen=True)
+class Agent:
+    """A policy over actions.
+
+    Attributes:
+        config: with which it was trained.
+        policy: of Stable-Baselines3.
+        notes: what the checkpoint says of its training: steps, score, version.
+    """
+
+    config: TrainConfig
+    policy: Any
+    notes: dict[str, Any]
+
+    def act(self, env: CompilerEnv, *, deterministic: bool = True) -> int:
+        """The action for the module that the environment has now."""
+        observation = env.observe(self.config.observations)
+        masks = {}
+        if get_algorithm(self.config.algorithm).takes_masks:
+            masks["action_masks"] = env.action_masks()
+        action, _ = self.policy.predict(
+            observation, deterministic=deterministic, **masks
+        )
+        return int(action)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes a checkpoint; the file is replaced once it is complete.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        from safetensors.torch import save
+
+        env = self.config.make_env(_ANY_BENCHMARK)
+        described = {
+            "format": _FORMAT,
+            "version": __version__,
+            "config": self.config.to_dict(),
+            "actions": [env.action_name(i) for i in range(env.num_actions)],
+            **self.notes,
+        }
+        tensors = {
+            name: tensor.detach().cpu().contiguous().clone()
+            for name, tensor in self.policy.state_dict().items()
+        }
+        data = save(tensors, metadata={_KEY: json.dumps(described)})
+        write_whole(Path(path), data)
+
+
+def load_agent(path: str | os.PathLike[str] = DEFAULT_CHECKPOINT) -> Agent:
+    """Reads a checkpoint; by default, the one that hloenv brings along.
+
+    Raises:
+        FileNotFoundError: there is none.
+        CheckpointError: it is damaged, of a later version, or has other actions than
+            its environment has now.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(os.fspath(path), framework="pt") as file:
+            described = json.loads((file.metadata() or {})[_KEY])
+            names = list(file.keys())
+            weights = {name: file.get_tensor(name) for name in names}
+        if described["format"] != _FORMAT:
+            raise CheckpointError(
+                f"{path}: format {described['format']}, this version reads {_FORMAT}"
+            )
+        config = TrainConfig.from_dict(described["config"])
+        env = config.make_env(_ANY_BENCHMARK)
+        actions = [env.action_name(i) for i in range(env.num_actions)]
+        if actions != described["actions"]:
+            raise CheckpointError(
+                f"{path}: its actions are not those of this version of hloenv: "
+                f"{_difference(described['actions'], actions)}; train it again"
+            )
+        policy = make_policy(config, env)
+        policy.load_state_dict(weights)
+    except FileNotFoundError:
+        raise
+    except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
+        if isinstance(error, CheckpointError):
+            raise
+        text = str(error).strip().partition("\n")[0]
+        raise CheckpointError(f"{path} is no checkpoint of an agent: {text}") from None
+    notes = {k: v for k, v in described.items() if k not in ("format", "config")}
+    return Agent(config, policy, notes)
+
+
+def policy_arguments(config: TrainConfig) -> dict[str, Any]:
+    """What Stable-Baselines3 needs to make the networks: `policy_kwargs`."""
+    from .features import HloFeatures
+
+    arguments: dict[str, Any] = {"net_arch": list(config.network)}
+    if config.critic_observation:
+        actors = set(config.observation.split("+"))
+        extra = (each for each in config.critic_observation.split("+"))
+        return arguments | {
+            "critic_only": tuple(each for each in extra if each not in actors)
+        }
+    return arguments | {"features_extractor_class": HloFeatures}
+
+
+def policy_class(config: TrainConfig, env: CompilerEnv) -> Any:
+    """The class of the networks."""
+    from gymnasium import spaces
+
+    algorithm = get_algorithm(config.algorithm).load()
+    is_dict = isinstance(env.observation_space, spaces.Dict)
+    made = algorithm.policy_aliases["MultiInputPolicy" if is_dict else "MlpPolicy"]
+    if config.critic_observation:
+        from .features import asymmetric
+
+        return asymmetric(made)
+    return made
+
+
+def make_policy(config: TrainConfig, env: CompilerEnv) -> Any:
+    """New networks, on the CPU."""
+    policy = policy_class(config, env)(
+        env.observation_space,
+        env.action_space,
+        lambda _: 0.0,
+        **policy_arguments(config),
+    )
+    policy.set_training_mode(False)
+    return policy
+
+
+def order_passes(
+    agent: Agent,
+    module: HloModule | str,
+    *,
+    budget: int = 450,
+    max_episodes: int | None = None,
+    seed: int = 0,
+    score: Score = op_count,
+    env: CompilerEnv | None = None,
+) -> Found:
+    """The best module of several episodes of an agent.
+
+    The first episode takes the likeliest actions, the others draw them.
+
+    Args:
+        agent: which passes to run.
+        module: the start, or the URI of a benchmark.
+        budget: passes that may run.
+        max_episodes: that may be played; by default as many as the budget allows.
+        seed: of the drawn actions.
+        score: what is to be small.
+        env: with a memo of earlier results; it is reset. By default a new one.
+
+    Raises:
+        ArgumentError: no such benchmark.
+    """
+    import torch
+
+    env = env or agent.config.make_env(module)
+    found: Found | None = None
+    num_steps = 0
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        num_episodes = 0
+        while num_steps < budget and num_episodes != max_episodes:
+            env.reset(options={"benchmark": module})
+            found = found or Found(env.start, (), score(env.start))
+            is_over, passes = False, list[int]()
+            while not is_over and num_steps < budget:
+                action = agent.act(env, deterministic=num_episodes == 0)
+                *_, terminated, truncated, info = env.step(action)
+                is_over = terminated or truncated
+                num_steps += 1
+                if info["changed"]:
+                    passes.append(action)
+                    found.offer(env.node, passes, score(env.node))
+            num_episodes += 1
+    assert found is not None
+    found.num_steps = num_steps
+    return found
+
+
+def write_whole(path: Path, data: bytes | Callable[[Path], None]) -> None:
+    """Writes a file so that it is either complete or as before."""
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        if callable(data):
+            data(unfinished)
+        else:
+            unfinished.write_bytes(data)
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _difference(before: list[str], now: list[str]) -> str:
+    gone = sorted(set(before) - set(now))
+    new = sorted(set(now) - set(before))
+    if not gone and not new:
+        return "their order differs"
+    return f"gone {', '.join(gone) or '-'}; new {', '.join(new) or '-'}"

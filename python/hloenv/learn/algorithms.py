@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The algorithms, by name: classes of Stable-Baselines3 and sb3-contrib."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .._registry import Registry, load_attribute
+from ..errors import ArgumentError
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """One algorithm.
+
+    Attributes:
+        location: of its class, "module:attribute".
+        takes_masks: whether it never takes actions that the mask forbids.
+        has_critic: whether it has a value function of its own; else it has a replay
+            buffer.
+        defaults: arguments that differ from the library's.
+    """
+
+    location: str
+    takes_masks: bool = False
+    has_critic: bool = True
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+    def load(self) -> Any:
+        """The class.
+
+        Raises:
+            ImportError: Stable-Baselines3 or sb3-contrib is not installed.
+        """
+        # Stable-Baselines3 imports TensorBoard, and that all of TensorFlow unless it
+        # finds this module.
+        name = "tensorboard.compat.notf"
+        sys.modules.setdefault(name, types.ModuleType(name))
+        try:
+            return load_attribute(self.location)
+        except ImportError as error:
+            raise ImportError(
+                "agents need Stable-Baselines3: pip install 'hloenv[rl]'"
+            ) from error
+
+
+_REGISTRY: Registry[Algorithm] = Registry("algorithm", "algorithms", ArgumentError)
+
+
+def register_algorithm(name: str, summary: str, algorithm: Algorithm) -> None:
+    """Registers an algorithm with the interface of Stable-Baselines3's.
+
+    Raises:
+        ValueError: the name is taken.
+    """
+    _REGISTRY.add(name, summary, algorithm)
+
+
+def get_algorithm(name: str) -> Algorithm:
+    """The algorithm of a name.
+
+    Raises:
+        ArgumentError: no algorithm has this name.
+    """
+    return _REGISTRY.find(name)[0]
+
+
+def list_algorithms() -> dict[str, str]:
+    """Names and summaries of all algorithms."""
+    return _REGISTRY.summaries()
+
+
+_ROLLOUT = {"n_steps": 128, "gamma": 0.99}
+_PPO = _ROLLOUT | {"batch_size": 256, "n_epochs": 6, "ent_coef": 0.01}
+_DQN = {
+    "buffer_size": 50_000,
+    "learning_starts": 2_000,
+    "train_freq": 4,
+    "target_update_interval": 1_000,
+    "exploration_fraction": 0.4,
+}
+
+register_algorithm(
+    "dqn",
+    "Deep Q-learning: off policy, with a replay buffer.",
+    Algorithm("stable_baselines3:DQN", has_critic=False, defaults=_DQN),
+)
+register_algorithm(
+    "a2c",
+    "Advantage actor-critic.",
+    Algorithm("stable_baselines3:A2C", defaults={"ent_coef": 0.01}),
+)
+register_algorithm(
+    "ppo",
+    "Proximal policy optimization.",
+    Algorithm("stable_baselines3:PPO", defaults=_PPO),
+)
+register_algorithm(
+    "trpo",
+    "Trust region policy optimization.",
+    Algorithm("sb3_contrib:TRPO", defaults=_ROLLOUT | {"batch_size": 256}),
+)
+register_algorithm(
+    "maskable-ppo",
+    "Proximal policy optimization without the passes known to change nothing.",
+    Algorithm("sb3_contrib:MaskablePPO", takes_masks=True, defaults=_PPO),
+)

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a training run is: a TOML file, checked."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..envs.base import CompilerEnv
+from ..envs.pass_order import PassOrderEnv
+from ..errors import ArgumentError
+from ..hlo.module import HloModule
+from .algorithms import get_algorithm
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """One training run.
+
+    Attributes:
+        algorithm: one of `list_algorithms()`.
+        train: URI of the benchmarks that episodes start from.
+        validation: URI of those that choose the best checkpoint.
+        observation: what the agent observes; "+" joins several.
+        critic_observation: what the value function observes beside that; not for
+            dqn.
+        reward: of a step.
+        shaping: whether the reward is shaped by a potential from flops and
+            transcendentals.
+        passes: names of the passes; empty for all target-independent ones.
+        max_steps: length of an episode.
+        has_horizon: whether that is part of the task, so that nothing is worth
+            anything after it; else the value function says what would come.
+        steps: of training.
+        seed: of the networks, the episodes and the drawn actions.
+        num_envs: environments that are stepped together.
+        network: widths of the hidden layers.
+        evaluate_every: steps from one evaluation, and checkpoint, to the next.
+        max_validation: modules of the validation set that are used.
+        arguments: of the algorithm's class; they replace the defaults.
+    """
+
+    algorithm: str = "maskable-ppo"
+    train: str = "hloenv://dataset/train?max_instructions=600"
+    validation: str = "hloenv://dataset/validation?max_instructions=600"
+    observation: str = "op_counts_normalized+pass_counts"
+    critic_observation: str = ""
+    reward: str = "op_count_delta"
+    shaping: bool = False
+    passes: tuple[str, ...] = ()
+    max_steps: int = 45
+    has_horizon: bool = True
+    steps: int = 100_000
+    seed: int = 0
+    num_envs: int = 8
+    network: tuple[int, ...] = (128, 128)
+    evaluate_every: int = 10_000
+    max_validation: int = 40
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Checks what the environment and the algorithm do not check."""
+        algorithm = get_algorithm(self.algorithm)
+        for name in ("steps", "num_envs", "evaluate_every", "max_validation"):
+            if getattr(self, name) < 1:
+                raise ArgumentError(f"{name} must be >= 1, got {getattr(self, name)}")
+        if not all(each >= 1 for each in self.network):
+            raise ArgumentError(f"widths in network must be >= 1, got {self.network}")
+        if self.critic_observation and not algorithm.has_critic:
+            raise ArgumentError(
+                f"{self.algorithm} has no value function: leave critic_observation out"
+            )
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> TrainConfig:
+        """Reads a TOML file.
+
+        Raises:
+            FileNotFoundError: there is none.
+            ArgumentError: it is no TOML, or has unknown keys or values of other types.
+        """
+        text = Path(path).read_text(encoding="utf-8")
+        try:
+            return cls.from_dict(tomllib.loads(text))
+        except (tomllib.TOMLDecodeError, ArgumentError) as error:
+            raise ArgumentError(f"{path}: {error}") from None
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> TrainConfig:
+        """From names and values, as in the file.
+
+        Raises:
+            ArgumentError: an unknown name, or a value of another type.
+        """
+        fields = {each.name: each for each in dataclasses.fields(cls)}
+        checked = {}
+        for name, value in values.items():
+            if name not in fields:
+                raise ArgumentError(
+                    f"no setting is named {name!r}; there are {', '.join(fields)}"
+                )
+            checked[name] = _checked(name, value, str(fields[name].type))
+        return cls(**checked)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `from_dict` takes, as JSON or TOML can hold it."""
+        return {
+            key: list(value) if isinstance(value, tuple) else value
+            for key, value in dataclasses.asdict(self).items()
+        }
+
+    @property
+    def observations(self) -> str:
+        """All that the environment observes, for actor and critic."""
+        names = [*self.observation.split("+"), *self.critic_observation.split("+")]
+        return "+".join(dict.fromkeys(each for each in names if each))
+
+    def make_env(self, benchmark: str | HloModule | None = None) -> CompilerEnv:
+        """The environment; of `train` by default.
+
+        Raises:
+            ArgumentError: no such benchmark, observation, reward or pass.
+        """
+        return PassOrderEnv(
+            benchmark or self.train,
+            observation=self.observations,
+            reward=self.reward,
+            passes=self.passes or None,
+            max_steps=self.max_steps,
+        )
+
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "bool": (bool,),
+    "dict[str, Any]": (dict,),
+}
+
+
+def _checked(name: str, value: Any, type_: str) -> Any:
+    if type_.startswith("tuple["):
+        element = type_.removeprefix("tuple[").partition(",")[0]
+        if not isinstance(value, (list, tuple)):
+            raise ArgumentError(f"{name} must be a list, got {value!r}")
+        return tuple(_checked(name, each, element) for each in value)
+    is_right = isinstance(value, _TYPES[type_])
+    if isinstance(value, bool) and type_ != "bool":
+        is_right = False
+    if isinstance(value, float) and not math.isfinite(value):
+        is_right = False
+    if not is_right:
+        raise ArgumentError(f"{name} must be {type_.partition('[')[0]}, got {value!r}")
+    return value

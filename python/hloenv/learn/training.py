@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training: an algorithm, its environments, evaluations, checkpoints, resuming.
+
+A folder of a run has `config.json`; `curve.csv`, a row for each evaluation;
+`best.safetensors`, the agent that was best on the validation set, and
+`last.safetensors`; `resume.zip`, with which Stable-Baselines3 goes on (read with
+pickle: of one's own runs only); `tensorboard/`, where TensorBoard is installed.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from ..envs.benchmarks import find_benchmarks
+from ..envs.wrappers import PotentialShaping
+from ..errors import ArgumentError
+from .agent import Agent, policy_arguments, policy_class, write_whole
+from .algorithms import get_algorithm
+from .config import TrainConfig
+from .evaluation import evaluate
+
+_RESUME = "resume.zip"
+_REPLAY = "replay.pkl"
+BEST = "best.safetensors"
+LAST = "last.safetensors"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A training run now.
+
+    Attributes:
+        step: steps so far.
+        steps: of the whole run.
+        episode_return: mean over the last episodes; nan before the first has ended.
+        entropy: of the policy, in nats; nan if the algorithm has none.
+        score: the latest evaluation: geometric mean, over the validation modules, of
+            instructions after the agent over instructions before; lower is better.
+        best_score: the best evaluation.
+        seconds: of training, those of earlier processes included.
+    """
+
+    step: int
+    steps: int
+    episode_return: float
+    entropy: float
+    score: float
+    best_score: float
+    seconds: float
+
+
+def train(
+    config: TrainConfig,
+    folder: str | os.PathLike[str],
+    *,
+    resume: bool = False,
+    report: Callable[[Progress], None] = lambda _: None,
+) -> Agent:
+    """Trains an agent.
+
+    Args:
+        config: what to train.
+        folder: for the files of the run; made if it does not exist.
+        resume: whether to go on where an earlier run of the same configuration ended;
+            it may have more steps.
+        report: called after each rollout.
+
+    Returns:
+        The agent that was best on the validation set.
+
+    Raises:
+        ArgumentError: the folder has a run already, or, to resume, none or one of
+            another configuration.
+        OSError: a file cannot be written.
+    """
+    run = _Run(config, Path(folder), report, resume=resume)
+    return run.train()
+
+
+class _Run:
+    def __init__(
+        self,
+        config: TrainConfig,
+        folder: Path,
+        report: Callable[[Progress], None],
+        *,
+        resume: bool,
+    ) -> None:
+        self.config = config
+        self.folder = folder
+        self.report = report
+        self._claim_folder(resume=resume)
+        self.algorithm = get_algorithm(config.algorithm)
+        self.env = config.make_env()
+        validation = find_benchmarks(config.validation)
+        rng = np.random.default_rng(0)  # the same modules for all seeds
+        chosen = rng.permutation(len(validation))[: config.max_validation]
+        self.validation = [validation[i].uri for i in sorted(chosen)]
+        self.rows = self._read_curve() if resume else []
+        self.model = self._resumed() if self.rows else self._new()
+        self._began = time.monotonic()
+        self._seconds_before = float(self.rows[-1]["seconds"]) if self.rows else 0.0
+        self._evaluated = int(self.rows[-1]["step"]) if self.rows else -1
+
+    # --- the model
+
+    def _new(self) -> Any:
+        return self.algorithm.load()(
+            policy_class(self.config, self.env),
+            self._vector_env(),
+            seed=self.config.seed,
+            device="cpu",
+            policy_kwargs=policy_arguments(self.config),
+            tensorboard_log=self._tensorboard(),
+            **{**self.algorithm.defaults, **self.config.arguments},
+        )
+
+    def _resumed(self) -> Any:
+        model = self.algorithm.load().load(
+            self.folder / _RESUME,
+            env=self._vector_env(),
+            device="cpu",
+            custom_objects={"tensorboard_log": self._tensorboard()},
+        )
+        # Not the episodes of the first process again.
+        model.set_random_seed(self.config.seed + model.num_timesteps)
+        if (self.folder / _REPLAY).exists():
+            model.load_replay_buffer(self.folder / _REPLAY)
+        return model
+
+    def _vector_env(self) -> Any:
+        from stable_baselines3.common.monitor import Monitor
+        from stable_baselines3.common.vec_env import DummyVecEnv
+
+        gamma = {**self.algorithm.defaults, **self.config.arguments}.get("gamma", 0.99)
+
+        def make() -> Any:
+            env: Any = self.env.fork()  # all of them share its memo
+            if self.config.has_horizon:
+                env = _Horizon(env)
+            if self.config.shaping:
+                env = PotentialShaping(env, gamma=gamma)
+            return Monitor(env)
+
+        venv = DummyVecEnv([make] * self.config.num_envs)
+        venv.seed(self.config.seed)
+        return venv
+
+    def _tensorboard(self) -> str | None:
+        is_there = importlib.util.find_spec("tensorboard") is not None
+        return str(self.folder / "tensorboard") if is_there else None
+
+    # --- the loop
+
+    def train(self) -> Agent:
+        from stable_baselines3.common.callbacks import BaseCallback
+
+        run = self
+
+        class Callback(BaseCallback):
+            def _on_step(self) -> bool:
+                return True
+
+            def _on_rollout_start(self) -> None:
+                # Between the updates; not at the start, and at the end below.
+                if run.steps_since_checkpoint >= run.config.evaluate_every:
+                    run.checkpoint()
+
+            def _on_rollout_end(self) -> None:
+                run.report(run.progress())
+
+        left = self.config.steps - self.model.num_timesteps
+        if not self.rows:
+            self.checkpoint()
+        if left > 0:
+            self.model.learn(
+                left,
+                callback=Callback(),
+                reset_num_timesteps=self.model.num_timesteps == 0,
+                tb_log_name=self.config.algorithm,
+            )
+        if self.steps_since_checkpoint > 0:
+            self.checkpoint()
+        from .agent import load_agent
+
+        return load_agent(self.folder / BEST)
+
+    @property
+    def steps_since_checkpoint(self) -> int:
+        """Steps since the last evaluation."""
+        return int(self.model.num_timesteps) - self._evaluated
+
+    def checkpoint(self) -> None:
+        """Evaluates the agent, and saves it and the run."""
+        agent = Agent(self.config, self.model.policy, {})
+        score = evaluate(agent, self.validation, env=self.env).score
+        self._evaluated = self.model.num_timesteps
+        is_best = score < self.progress().best_score or not self.rows
+        row = asdict(self.progress()) | {"score": score}
+        row["best_score"] = score if is_best else row["best_score"]
+        self.rows.append({key: str(value) for key, value in row.items()})
+        notes = {"steps": self.model.num_timesteps, "validation_score": score}
+        agent = Agent(self.config, self.model.policy, notes)
+        agent.save(self.folder / LAST)
+        if is_best:
+            agent.save(self.folder / BEST)
+        if not self.algorithm.has_critic:
+            write_whole(self.folder / _REPLAY, self.model.save_replay_buffer)
+        write_whole(self.folder / _RESUME, _saver(self.model))
+        self._write_curve()
+        self.model.policy.set_training_mode(True)
+
+    def progress(self) -> Progress:
+        """The run now."""
+        episodes = self.model.ep_info_buffer or ()
+        returns = [each["r"] for each in episodes]
+        logger = getattr(self.model, "_logger", None)  # none before `learn`
+        logged = {} if logger is None else logger.name_to_value
+        entropy = -float(logged.get("train/entropy_loss", math.nan))
+        scores = [float(row["score"]) for row in self.rows]
+        return Progress(
+            step=self.model.num_timesteps,
+            steps=self.config.steps,
+            episode_return=float(np.mean(returns)) if returns else math.nan,
+            entropy=entropy,
+            score=scores[-1] if scores else math.nan,
+            best_score=min(scores, default=math.inf),
+            seconds=self._seconds_before + time.monotonic() - self._began,
+        )
+
+    # --- files
+
+    def _claim_folder(self, *, resume: bool) -> None:
+        path = self.folder / "config.json"
+        given = self.config.to_dict()
+        if not resume:
+            if path.exists():
+                raise ArgumentError(
+                    f"{self.folder} has a run already; resume it, or give another "
+                    "folder"
+                )
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_whole(path, json.dumps(given, indent=1).encode())
+            return
+        if not path.exists():
+            raise ArgumentError(f"{self.folder} has no run to resume")
+        found = json.loads(path.read_text(encoding="utf-8"))
+        differing = [key for key in given if found.get(key) != given[key]]
+        if any(key != "steps" for key in differing):
+            raise ArgumentError(
+                f"the run in {self.folder} has another configuration: "
+                + "; ".join(
+                    f"{key} {found.get(key)!r}, not {given[key]!r}" for key in differing
+                )
+            )
+
+    def _read_curve(self) -> list[dict[str, str]]:
+        path = self.folder / "curve.csv"
+        if not path.exists() or not (self.folder / _RESUME).exists():
+            return []
+        with path.open(newline="", encoding="utf-8") as file:
+            return list(csv.DictReader(file))
+
+    def _write_curve(self) -> None:
+        write_whole(self.folder / "curve.csv", _as_csv(self.rows).encode())
+
+
+class _Horizon(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Nothing is expected after the last step, of which the agent knows."""
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = super().step(action)
+        return observation, reward, terminated or truncated, False, info
+
+
+def _as_csv(rows: Sequence[dict[str, str]]) -> str:
+    lines = [",".join(rows[0]), *(",".join(row.values()) for row in rows)]
+    return "\n".join(lines) + "\n"
+
+
+def _saver(model: Any) -> Callable[[Path], None]:
+    def save(path: Path) -> None:
+        with path.open("wb") as file:
+            model.save(file)
+
+    return save

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""hloenv train, and --policy pass-order."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from envs.modules import SMALL
+from hloenv import HloModule
+from hloenv.cli import main
+
+pytestmark = pytest.mark.needs(
+    "gymnasium", "stable_baselines3", "sb3_contrib", "safetensors"
+)
+
+_CONFIG = """
+train = "hloenv://dataset/train?max_instructions=40"
+validation = "hloenv://dataset/validation?max_instructions=40"
+passes = ["algsimp", "cse", "dce"]
+max_steps = 4
+steps = 32
+num_envs = 2
+network = [8]
+evaluate_every = 16
+max_validation = 2
+[arguments]
+n_steps = 8
+batch_size = 16
+"""
+
+
+@pytest.fixture
+def run(capsys):
+    def run(*argv: str) -> tuple[int, str, str]:
+        code = main(argv)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+def test_an_agent_is_trained_resumed_and_used(run, tmp_path) -> None:
+    config, folder = tmp_path / "a.toml", tmp_path / "run"
+    config.write_text(_CONFIG)
+    words = ("train", "pass-order", str(config), "-o", str(folder))
+    code, out, err = run(*words)
+    assert code == 0, err
+    best = folder / "best.safetensors"
+    assert f"wrote {best}" in out
+    assert "of 32 steps: return" in err
+    code, out, err = run(*words)
+    assert code == 1
+    assert "has a run already; resume it, or give another folder" in err
+    code, out, err = run(*words, "--resume", "--steps", "48", "--json")
+    assert code == 0, err
+    made = json.loads(out)
+    assert made["config"]["steps"] == 48
+    assert made["agent"] == str(best)
+
+    module = tmp_path / "small.hlo"
+    module.write_text(SMALL)
+    code, out, err = run("optimize", str(module), "--policy", f"pass-order:{best}")
+    assert code == 0, err
+    assert f"pass-order:{best}" in out
+    decided = tmp_path / "decided.hlo"
+    words = ("optimize", str(module), "--policy", "pass-order", "-o", str(decided))
+    code, out, err = run(*words, "--force", "--json")
+    assert code == 0, err
+    fingerprint = json.loads(out)["fingerprint"]
+    assert HloModule.from_file(decided).fingerprint() == fingerprint
+    assert fingerprint != HloModule.from_text(SMALL).fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--policy", "pass-order:nothing"), "nothing"),
+        (("--policy", "pass-order", "--pass", "cse"), "leave --pass and --until out"),
+    ],
+)
+def test_wrong_agents_are_one_line(run, tmp_path, words, message) -> None:
+    module = tmp_path / "small.hlo"
+    module.write_text(SMALL)
+    code, _, err = run("optimize", str(module), *words)
+    assert code == 1
+    assert message in err.splitlines()[-1]
+
+
+def test_a_wrong_configuration_is_one_line(run, tmp_path) -> None:
+    config = tmp_path / "a.toml"
+    config.write_text("step = 3")
+    code, _, err = run("train", "pass-order", str(config), "-o", str(tmp_path / "r"))
+    assert code == 1
+    assert f"{config}: no setting is named 'step'" in err
