@@ -104,6 +104,25 @@ def test_episodes_are_logged_when_they_end(tmp_path) -> None:
     assert states[0].reward > 0
 
 
+@pytest.mark.needs("pyarrow")
+def test_episodes_are_logged_to_parquet(tmp_path) -> None:
+    from pyarrow import parquet
+
+    path = tmp_path / "episodes.parquet"
+    for _ in range(2):  # a second process adds to what there is
+        env = LogEpisodes(PassOrderEnv(small(), passes=FEW), path, every=2)
+        for length in range(3):
+            env.reset()
+            for action in [*range(length), STOP]:
+                env.step(action)
+        env.close()
+    rows = parquet.read_table(path).to_pylist()
+    assert len(list(path.iterdir())) == 4
+    assert [len(row["passes"]) for row in rows] == [1, 2, 3, 1, 2, 3]
+    assert rows[1]["passes"] == ["cse", "stop"]
+    assert rows[1]["reward"] > 0
+
+
 @pytest.mark.compile
 def test_episodes_are_validated_when_they_end() -> None:
     env = ValidateEpisodes(PassOrderEnv(small(), passes=FEW))
@@ -249,6 +268,10 @@ def test_graphs_in_a_vector_of_environments() -> None:
     assert infos[1]["final_info"]["op_count"] == alone.node.op_count
     with pytest.raises(ArgumentError, match="one action for each of 2"):
         vector.step([0])
+    before = [env.actions for env in vector.envs]
+    with pytest.raises(ArgumentError, match="an action must be an integer"):
+        vector.step([0, 1000])
+    assert [env.actions for env in vector.envs] == before  # none was stepped
     vector.close()
     with pytest.raises(ArgumentError, match="at least one"):
         GraphVectorEnv([])

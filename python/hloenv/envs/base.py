@@ -133,7 +133,7 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
             ArgumentError: the action is out of range.
             EpisodeOverError: there is no episode.
         """
-        number = self._checked(action)
+        number = self.check_action(action)
         started = time.perf_counter()
         self.previous = self.node
         self.extra_info = {}
@@ -412,7 +412,13 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
         self._rewards = []
         self._seconds = 0.0
 
-    def _checked(self, action: Any) -> int:
+    def check_action(self, action: Any) -> int:
+        """The number of an action that `step` would take now.
+
+        Raises:
+            ArgumentError: the action is out of range.
+            EpisodeOverError: there is no episode.
+        """
         if self.is_over:
             raise EpisodeOverError("the episode is over; call reset() first")
         if not self.action_space.contains(action) and not (

@@ -81,6 +81,20 @@ def append_csv(path: str | os.PathLike[str], states: Iterable[EpisodeState]) -> 
             writer.writerow({**asdict(state), "passes": json.dumps(state.passes)})
 
 
+def write_parquet(
+    folder: str | os.PathLike[str], states: Iterable[EpisodeState]
+) -> None:
+    """Adds a file of states to a folder; files are named in the order of writing."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    number = len(list(Path(folder).glob("*.parquet")))
+    path = Path(folder) / f"{number:06d}-{os.getpid()}.parquet"
+    unfinished = path.with_suffix(".unfinished")
+    parquet.write_table(pa.Table.from_pylist([asdict(s) for s in states]), unfinished)
+    unfinished.replace(path)
+
+
 def read_csv(path: str | os.PathLike[str]) -> list[EpisodeState]:
     """Reads what `write_csv` wrote.
 

@@ -67,12 +67,17 @@ class GraphVectorEnv:
 
         Where an episode ends, the observation is the first of the next one, and the
         info has the last as "final_observation" and "final_info".
+
+        Raises:
+            ArgumentError: an action is out of range; no environment was stepped.
         """
         if len(actions) != self.num_envs:
             raise ArgumentError(
                 f"there must be one action for each of {self.num_envs} environments, "
                 f"got {len(actions)}"
             )
+        for env, action in zip(self.envs, actions, strict=True):
+            env.check_action(action)  # so that all are stepped, or none
         results = list(self._threads.map(_step, self.envs, actions))
         observations, rewards, terminated, truncated, infos = zip(*results, strict=True)
         return (

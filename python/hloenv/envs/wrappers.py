@@ -17,7 +17,7 @@ import numpy as np
 from ..errors import ArgumentError
 from .base import CompilerEnv
 from .benchmarks import find_benchmarks
-from .state import append_csv
+from .state import EpisodeState, append_csv, write_parquet
 
 Potential = Callable[[CompilerEnv], float]
 
@@ -115,22 +115,60 @@ class PotentialShaping(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class LogEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Appends the state of each episode that ends to a CSV file."""
+    """Logs the state of each episode that ends to a CSV file, or as Parquet.
+
+    A path that ends with ".parquet" is a folder to which files are added, as pyarrow,
+    pandas and polars read it; the last episodes are written by `close`.
+    """
 
     def __init__(
-        self, env: gymnasium.Env[Any, Any], path: str | os.PathLike[str]
+        self,
+        env: gymnasium.Env[Any, Any],
+        path: str | os.PathLike[str],
+        *,
+        every: int = 1000,
     ) -> None:
-        """Makes the file where there is none."""
+        """Makes the file where there is none.
+
+        Args:
+            env: to log.
+            path: of the file, or of the folder.
+            every: episodes of one Parquet file.
+        """
         super().__init__(env)
         self._path = Path(path)
-        append_csv(self._path, [])
+        self._every = every
+        self._states: list[EpisodeState] = []
+        self._is_parquet = self._path.suffix == ".parquet"
+        if self._is_parquet:
+            self._path.mkdir(parents=True, exist_ok=True)
+        else:
+            append_csv(self._path, [])
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """As `Env.step`."""
         result = super().step(action)
         if result[2] or result[3]:
-            append_csv(self._path, [_inner(self.env).state])
+            self._log(_inner(self.env).state)
         return result
+
+    def close(self) -> None:
+        """As `Env.close`; writes what is not written yet."""
+        if self._states:
+            self._write()
+        super().close()
+
+    def _log(self, state: EpisodeState) -> None:
+        if not self._is_parquet:
+            append_csv(self._path, [state])
+            return
+        self._states.append(state)
+        if len(self._states) >= self._every:
+            self._write()
+
+    def _write(self) -> None:
+        write_parquet(self._path, self._states)
+        self._states = []
 
 
 class ValidateEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):

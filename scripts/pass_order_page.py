@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page of `run_pass_order.py`: tables, and curves with their spread over seeds."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import json
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from statistics import geometric_mean
+from typing import Any
+
+import numpy as np
+
+from hloenv.envs import find_benchmarks
+from hloenv.runtime.machine import this_machine
+
+SEARCHES = ("default", "fixed", "greedy", "random", "beam")
+
+
+class Results:
+    """All that was measured, by URI of the test module."""
+
+    def __init__(self, runs: Path, sets: Mapping[str, str]) -> None:
+        """Reads the files of `run_pass_order.py`."""
+        self.runs = runs
+        baselines = json.loads((runs / "baselines.json").read_text())
+        self.order: list[str] = baselines["order"]
+        self.modules: dict[str, Any] = baselines["modules"]
+        self.sets = {
+            name: [each.uri for each in find_benchmarks(uri)]
+            for name, uri in sets.items()
+        }
+        self.sets = {
+            name: [uri for uri in uris if uri in self.modules]
+            for name, uris in self.sets.items()
+        }
+
+    def tests(self, variant: str) -> list[dict[str, Any]]:
+        """Of each seed, what the agent made of the test modules."""
+        paths = sorted(self.runs.glob(f"{variant}-[0-9]*/test.json"))
+        return [json.loads(path.read_text()) for path in paths]
+
+    def curves(self, variant: str) -> list[list[dict[str, str]]]:
+        """Of each seed, the rows of the learning curve."""
+        curves = []
+        for path in sorted(self.runs.glob(f"{variant}-[0-9]*/curve.csv")):
+            with path.open(newline="") as file:
+                curves.append(list(csv.DictReader(file)))
+        return curves
+
+    def count(self, method: str, uri: str) -> int:
+        """Instructions that a search leaves."""
+        return int(self.modules[uri][method])
+
+
+def ratio(after: Callable[[str], float], before: Callable[[str], float]) -> Any:
+    """Geometric mean over modules of one count over another."""
+    return lambda uris: geometric_mean(after(uri) / before(uri) for uri in uris)
+
+
+def saved_ratio(
+    results: Results, after: Callable[[str], float], other: Callable[[str], float]
+) -> Any:
+    """As the paper: geometric mean of instructions removed, over those others remove.
+
+    Where a method removes none, half an instruction counts.
+    """
+
+    def compute(uris: Sequence[str]) -> float:
+        start = {uri: results.count("start", uri) for uri in uris}
+        return geometric_mean(
+            max(start[uri] - after(uri), 0.5) / max(start[uri] - other(uri), 0.5)
+            for uri in uris
+        )
+
+    return compute
+
+
+def spread(values: Sequence[float], form: str) -> str:
+    """Mean over seeds, and the range."""
+    if not values:
+        return "-"
+    mean = format(float(np.mean(values)), form)
+    if len(values) == 1:
+        return mean
+    return f"{mean} ({format(min(values), form)} to {format(max(values), form)})"
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown; all columns but the first hold numbers."""
+    lines = [columns, ["---", *["---:"] * (len(columns) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def variant_table(results: Results, variants: Sequence[str]) -> str:
+    """One row for each variant: what is left on the test sets."""
+    rows = []
+    for variant in variants:
+        tests = results.tests(variant)
+        row = [variant, str(len(tests))]
+        for uris in results.sets.values():
+            for kind in ("one", "equal"):
+                left = [
+                    ratio(
+                        lambda uri, test=test, kind=kind: test[uri][kind]["op_count"],
+                        lambda uri: results.count("start", uri),
+                    )(uris)
+                    for test in tests
+                ]
+                row.append(spread(left, ".1%"))
+        rows.append(row)
+    return table(_left_columns(results, "agent"), rows)
+
+
+def search_table(results: Results) -> str:
+    """What searches without learning leave on the test sets, and their steps."""
+    rows = []
+    for method in SEARCHES:
+        row = [method]
+        for uris in results.sets.values():
+            left = ratio(
+                lambda uri: results.count(method, uri),  # noqa: B023
+                lambda uri: results.count("start", uri),
+            )(uris)
+            steps = np.mean([results.modules[uri]["steps"][method] for uri in uris])
+            row += [f"{left:.1%}", f"{steps:,.0f}"]
+        rows.append(row)
+    columns = ["search"]
+    for name in results.sets:
+        columns += [f"{name}: left", "passes run"]
+    return table(columns, rows)
+
+
+def _left_columns(results: Results, first: str) -> list[str]:
+    columns = [first, "seeds"]
+    for name, uris in results.sets.items():
+        columns += [f"{name} ({len(uris)}), one episode", "greedy's steps"]
+    return columns
+
+
+def default_table(results: Results, variant: str) -> str:
+    """The agent against each default: the paper's metric and ratios of counts."""
+    rows = []
+    tests = results.tests(variant)
+    for name, uris in results.sets.items():
+        for other in ("default", "fixed", "greedy", "random"):
+            saved, left, shares, gains = [], [], [], []
+            for test in tests:
+
+                def agent(uri: str, test: Any = test) -> float:
+                    return float(test[uri]["equal"]["op_count"])
+
+                def default(uri: str, other: str = other) -> float:
+                    return float(results.count(other, uri))
+
+                saved.append(saved_ratio(results, agent, default)(uris) - 1)
+                left.append(ratio(agent, default)(uris))
+                shares.append(np.mean([agent(uri) <= default(uri) for uri in uris]))
+                gains.append(max(1 - agent(uri) / default(uri) for uri in uris))
+            rows.append(
+                [
+                    f"{name}, against {other}",
+                    spread(saved, "+.1%"),
+                    spread(left, ".3f"),
+                    spread(shares, ".0%"),
+                    spread(gains, ".0%"),
+                ]
+            )
+    columns = (
+        "test set",
+        "more removed",
+        "count over theirs",
+        "at least as good",
+        "largest gain",
+    )
+    return table(columns, rows)
+
+
+def time_table(results: Results, variant: str) -> str:
+    """Speed-ups over XLA's own order, by the length of the program."""
+    path = results.runs / f"{variant}-0" / "times.json"
+    if not path.exists():
+        return "Not measured."
+    times = json.loads(path.read_text())
+    kinds = {
+        "all": lambda s: True,
+        "below 100 us": lambda s: s < 1e-4,
+        "100 us and more": lambda s: s >= 1e-4,
+    }
+    rows = []
+    for name, holds in kinds.items():
+        found = [each for each in times.values() if holds(each["start_s"])]
+        right = [each for each in found if not each["errors"]]
+        if not right:
+            continue
+        row = [name, str(len(found)), str(len(found) - len(right))]
+        for kind in ("default", "agent"):
+            # A failure counts as 1.
+            speedups = [1.0 if each["errors"] else each[kind] for each in found]
+            row.append(f"{geometric_mean(speedups):.3f}")
+        faster = sum(each["agent_interval"][0] > 1 for each in right)
+        slower = sum(each["agent_interval"][1] < 1 for each in right)
+        rows.append([*row, str(faster), str(slower)])
+    columns = (
+        "programs",
+        "number",
+        "failed",
+        "default order",
+        "agent",
+        "agent faster",
+        "slower",
+    )
+    return table(columns, rows)
+
+
+def draw_curves(results: Results, variants: Sequence[str], path: Path) -> None:
+    """Validation score over steps: mean and range over seeds."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
+    for variant in variants:
+        curves = results.curves(variant)
+        if not curves:
+            continue
+        length = min(map(len, curves))
+        steps = [int(row["step"]) for row in curves[0][:length]]
+        scores = np.array([[float(r["score"]) for r in c[:length]] for c in curves])
+        best = np.minimum.accumulate(scores, axis=1)
+        (line,) = axes.plot(steps, best.mean(axis=0), label=variant)
+        low, high = best.min(axis=0), best.max(axis=0)
+        axes.fill_between(steps, low, high, alpha=0.2, color=line.get_color())
+    axes.set_xlabel("steps of training")
+    axes.set_ylabel("instructions left, validation\n(one episode, best so far)")
+    axes.yaxis.set_major_formatter(mpl.ticker.PercentFormatter(1, decimals=0))
+    axes.legend()
+    axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def write_page(
+    path: Path,
+    runs: Path,
+    experiments: Mapping[str, Sequence[str]],
+    sets: Mapping[str, str],
+    headline: str,
+) -> None:
+    """Writes the page, and the curves beside it."""
+    results = Results(runs, sets)
+    every = list(dict.fromkeys(v for names in experiments.values() for v in names))
+    images = path.parent / "images"
+    images.mkdir(exist_ok=True)
+    draw_curves(results, every, images / "pass_order.png")
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True
+    ).stdout.strip()
+    configs = {
+        json.loads(each.read_text())["steps"]
+        for each in runs.glob("*-[0-9]*/config.json")
+    }
+    machine = this_machine()
+    text = f"""# Pass order by reinforcement learning
+
+Written by `scripts/run_pass_order.py`; do not edit.
+
+    python scripts/run_pass_order.py --runs runs/pass_order --jobs 2 --time
+    python scripts/run_pass_order.py --runs runs/pass_order --steps 0 --doc {path}
+
+{datetime.date.today()}, sources {commit}, {machine.cpu}, steps of training:
+{", ".join(f"{each:,}" for each in sorted(configs))}; the seeds are 0, 1, ...
+
+An agent runs XLA's target-independent passes in an order of its own, 45 at most in an
+episode; the numbers are instructions that are left, as a share of those at the start:
+geometric mean over the modules, then mean (and range) over the seeds. Train, validation
+and test are different repositories. *One episode*: the likeliest actions. *Greedy's
+steps*: the best of further, drawn episodes, until as many passes have run as greedy
+search runs on that module.
+
+## Searches without learning
+
+* default: the target-independent passes that XLA's CPU compiler runs on the module
+* fixed: one order for all modules to a fixed point, the best on train:
+  {", ".join(results.order)}
+* greedy: the best next pass of all, until none improves
+* random: the best of random episodes, with as many passes as greedy
+* beam: width 4, with three times as many
+
+{search_table(results)}
+
+## 1. Algorithms
+
+{variant_table(results, experiments["algorithms"])}
+
+![Learning curves](images/pass_order.png)
+
+## 2. Shaping, and cost for the value function
+
+{variant_table(results, experiments["shaping"])}
+
+## 3. Against default orders
+
+*More removed* is the paper's metric: the geometric mean of instructions that the agent
+removes over those that the other removes, minus 1.
+
+{default_table(results, headline)}
+
+## 4. Run time
+
+Speed-ups over XLA's compiler alone, measured in turns; all of XLA's passes run
+afterwards. The agent's order is its best of greedy's steps.
+
+{time_table(results, headline)}
+
+Trained on estimated time instead of instructions:
+
+{variant_table(results, experiments["kernel-cache"])}
+
+## 5. Graphs, and what each pass would do
+
+{variant_table(results, experiments["graph"])}
+"""
+    path.write_text(text)

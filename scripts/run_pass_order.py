@@ -1,0 +1,306 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The experiments with pass orders: trains agents, compares them, writes the page.
+
+    python scripts/run_pass_order.py --runs runs/pass_order --jobs 2
+    python scripts/run_pass_order.py --runs runs/pass_order --only headline --time
+    python scripts/run_pass_order.py --runs runs/pass_order --steps 0 \
+        --doc docs/results/pass_order.md
+
+Each run has a folder, as of `hloenv train`; what is there is not made again, and a run
+that was interrupted goes on. --time measures run times, and needs a quiet machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import hloenv
+from hloenv.envs import find_benchmarks
+from hloenv.envs.base import CompilerEnv
+from hloenv.learn import (
+    Found,
+    TrainConfig,
+    beam_search,
+    fixed_order,
+    greedy_search,
+    load_agent,
+    order_passes,
+    random_search,
+)
+from hloenv.measurement.measurer import Measurer
+from pass_order_page import write_page
+
+HEADLINE = "maskable-ppo"
+# Of the agents; the figure of merit is the geometric mean of instructions.
+BASE: dict[str, Any] = {
+    "reward": "op_count_log",
+    "train": "hloenv://all/train?max_instructions=1500",
+    "validation": "hloenv://all/validation?max_instructions=1500",
+    "arguments": {"target_kl": 0.05},
+}
+# Name of a run: what differs from BASE.
+VARIANTS: dict[str, dict[str, Any]] = {
+    HEADLINE: {},
+    "ppo": {"algorithm": "ppo"},
+    "a2c": {"algorithm": "a2c", "arguments": {}},
+    "trpo": {"algorithm": "trpo", "arguments": {}},
+    "dqn": {"algorithm": "dqn", "arguments": {}},
+    "ppo, shaped": {"algorithm": "ppo", "shaping": True},
+    "ppo, cost for the critic": {"algorithm": "ppo", "critic_observation": "cost"},
+    "ppo, both": {"algorithm": "ppo", "shaping": True, "critic_observation": "cost"},
+    "graph": {"observation": "graph_padded+pass_counts"},
+    "lookahead": {"observation": "op_counts_normalized+pass_counts+lookahead"},
+    "kernel cache": {"reward": "kernel_cache"},
+}
+EXPERIMENTS = {
+    "headline": [HEADLINE],
+    "algorithms": [HEADLINE, "ppo", "a2c", "trpo", "dqn"],
+    "shaping": ["ppo", "ppo, shaped", "ppo, cost for the critic", "ppo, both"],
+    "graph": [HEADLINE, "graph", "lookahead"],
+    "kernel-cache": [HEADLINE, "kernel cache"],
+}
+# Held out: other repositories than those of train.
+TEST_SETS = {
+    "gpt2-train": "hloenv://gpt2-train/test?max_instructions=3000",
+    "diverse": "hloenv://diverse/test?max_instructions=3000",
+    "all": "hloenv://all/test?max_instructions=1500",
+}
+MAX_TEST = 60
+# Modules on which the best fixed order is chosen.
+MAX_ORDER_MODULES = 80
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Parses the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--runs", type=Path, required=True, metavar="FOLDER")
+    parser.add_argument("--only", nargs="*", choices=EXPERIMENTS, help="experiments")
+    parser.add_argument("--steps", type=int, default=100_000, help="0: train nothing")
+    parser.add_argument("--seeds", type=int, default=3, help="of each variant")
+    parser.add_argument("--headline-seeds", type=int, default=5)
+    parser.add_argument("--jobs", type=int, default=1, help="trained at a time")
+    parser.add_argument("--time", action="store_true", help="measure run times")
+    parser.add_argument("--doc", type=Path, help="write the page")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Trains, evaluates, measures and writes what the arguments ask for."""
+    args = parse_arguments()
+    args.runs.mkdir(parents=True, exist_ok=True)
+    names = dict.fromkeys(
+        name for each in args.only or EXPERIMENTS for name in EXPERIMENTS[each]
+    )
+    wanted = [
+        (name, seed)
+        for name in names
+        for seed in range(args.headline_seeds if name == HEADLINE else args.seeds)
+    ]
+    if args.steps > 0:
+        with ThreadPoolExecutor(args.jobs) as pool:
+            list(pool.map(lambda each: train(args, *each), wanted))
+    baselines = once(args.runs / "baselines.json", compare_searches)
+    for name, seed in wanted:
+        folder = args.runs / f"{name}-{seed}"
+        if (folder / "best.safetensors").exists():
+            once(folder / "test.json", lambda folder=folder: test(folder, baselines))
+    if args.time:
+        folder = args.runs / f"{HEADLINE}-0"
+        once(folder / "times.json", lambda: time_modules(folder, baselines))
+    if args.doc is not None:
+        write_page(args.doc, args.runs, EXPERIMENTS, TEST_SETS, HEADLINE)
+
+
+def once(path: Path, make: Any) -> Any:
+    """The content of a JSON file, made if there is none."""
+    if not path.exists():
+        path.write_text(json.dumps(make(), indent=1))
+    return json.loads(path.read_text())
+
+
+def train(args: argparse.Namespace, name: str, seed: int) -> None:
+    """Trains one agent by `hloenv train`, on one core."""
+    folder = args.runs / f"{name}-{seed}"
+    if (folder / "done").exists():
+        return
+    folder.mkdir(exist_ok=True)
+    config = dataclasses.replace(
+        TrainConfig.from_dict(BASE | VARIANTS[name]), seed=seed, steps=args.steps
+    )
+    path = folder / "given.toml"
+    path.write_text(as_toml(config.to_dict()))
+    words = ["train", "pass-order", str(path), "-o", str(folder)]
+    if (folder / "config.json").exists():
+        words.append("--resume")
+    with (folder / "log.txt").open("a") as log:
+        subprocess.run(
+            [sys.executable, "-m", "hloenv", *words],
+            check=True,
+            stdout=log,
+            stderr=log,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+        )
+    (folder / "done").touch()
+    print(f"trained {name}, seed {seed}", flush=True)
+
+
+def as_toml(values: dict[str, Any]) -> str:
+    """TOML of a configuration: JSON's scalars and lists are TOML's."""
+    tables = {key: value for key, value in values.items() if isinstance(value, dict)}
+    lines = [f"{k} = {json.dumps(v)}" for k, v in values.items() if k not in tables]
+    for name, table in tables.items():
+        lines += [f"[{name}]", *(f"{k} = {json.dumps(v)}" for k, v in table.items())]
+    return "\n".join(lines) + "\n"
+
+
+def test_modules() -> list[str]:
+    """URIs of the test modules: of each set at most `MAX_TEST`."""
+    chosen: dict[str, None] = {}
+    for uri in TEST_SETS.values():
+        found = [each.uri for each in find_benchmarks(uri)]
+        order = np.random.default_rng(0).permutation(len(found))[:MAX_TEST]
+        chosen |= dict.fromkeys(found[i] for i in sorted(order))
+    return list(chosen)
+
+
+def compare_searches() -> dict[str, Any]:
+    """What searches without learning make of the test modules."""
+    env = TrainConfig.from_dict(BASE).make_env()
+    order = best_order(env)
+    print("best fixed order:", [env.action_name(i) for i in order], flush=True)
+    modules = {}
+    for uri in test_modules():
+        env.reset(options={"benchmark": uri})
+        greedy = greedy_search(env)
+        budget = greedy.num_steps
+        found = {
+            "default": fixed_order(env, default_order(env), max_rounds=1),
+            "fixed": fixed_order(env, order),
+            "greedy": greedy,
+            "random": random_search(env, budget),
+            "beam": beam_search(env, 3 * budget, width=4),
+        }
+        modules[uri] = {
+            "start": env.start.op_count,
+            "steps": {name: each.num_steps for name, each in found.items()},
+            "passes": {name: each.passes for name, each in found.items()},
+            **{name: each.node.op_count for name, each in found.items()},
+        }
+        print(uri, {name: each.node.op_count for name, each in found.items()})
+    return {"order": [env.action_name(i) for i in order], "modules": modules}
+
+
+def default_order(env: CompilerEnv) -> list[int]:
+    """The target-independent passes that XLA's CPU compiler runs on the module.
+
+    As interception shows them, repetitions included, up to the assignment of layouts.
+    """
+    numbers = {env.action_name(i): i for i in range(len(env.passes))}
+    order = []
+    with hloenv.intercept(env.module_of(env.start)) as pipeline:
+        for stage in pipeline:
+            if stage.name == "layout-assignment":
+                break
+            if stage.name in numbers:
+                order.append(numbers[stage.name])
+            stage.run()
+    return order
+
+
+def best_order(env: CompilerEnv) -> list[int]:
+    """The best order on train, of those that one more pass improves at its end.
+
+    Run to a fixed point it is the strongest default: passes that only add instructions
+    are not in it.
+    """
+    found = env.benchmarks
+    chosen = np.random.default_rng(1).permutation(len(found))[:MAX_ORDER_MODULES]
+    nodes = []
+    for i in sorted(chosen):
+        env.reset(options={"benchmark": found[i].uri})
+        nodes.append(env.node)
+    order: list[int] = []
+    while True:
+        scores = []
+        for number in range(len(env.passes)):
+            following = [env.following(number, node) for node in nodes]
+            scores.append(np.mean([np.log(each.op_count) for each in following]))
+        best = int(np.argmin(scores))
+        if scores[best] >= np.mean([np.log(node.op_count) for node in nodes]) - 1e-9:
+            return order
+        order.append(best)
+        nodes = [env.following(best, node) for node in nodes]
+
+
+def test(folder: Path, baselines: dict[str, Any]) -> dict[str, Any]:
+    """What an agent makes of the test modules: one episode, and greedy's steps."""
+    agent = load_agent(folder / "best.safetensors")
+    env = agent.config.make_env()
+    result = {}
+    for uri, known in baselines["modules"].items():
+        one = order_passes(agent, uri, max_episodes=1, env=env)
+        many = order_passes(agent, uri, budget=known["steps"]["greedy"], env=env)
+        result[uri] = {"one": described(one), "equal": described(many)}
+    print(f"tested {folder.name}", flush=True)
+    return result
+
+
+def described(found: Found) -> dict[str, Any]:
+    """JSON of what was found."""
+    return {
+        "op_count": found.node.op_count,
+        "steps": found.num_steps,
+        "passes": found.passes,
+    }
+
+
+def time_modules(folder: Path, baselines: dict[str, Any]) -> dict[str, Any]:
+    """Run times after the orders of default and agent, in turns."""
+    agent = load_agent(folder / "best.safetensors")
+    tested = json.loads((folder / "test.json").read_text())
+    result = {}
+    for uri, known in baselines["modules"].items():
+        (benchmark,) = find_benchmarks(uri)
+        module = benchmark.load()
+        passes = agent.config.make_env(uri).passes
+        orders = {
+            "default": known["passes"]["default"],
+            "agent": tested[uri]["equal"]["passes"],
+        }
+        modules = [
+            hloenv.run_passes(
+                module, hloenv.Pipeline("order", [passes[i] for i in order])
+            ).module
+            if order
+            else module
+            for order in orders.values()
+        ]
+        with Measurer() as measurer:
+            first, second = measurer.measure(modules, baseline=module)
+        result[uri] = {
+            "start_s": first.baseline_median_ns * 1e-9,
+            "default": first.speedup,
+            "default_interval": first.speedup_interval,
+            "agent": second.speedup,
+            "agent_interval": second.speedup_interval,
+            "errors": [str(e.error) for e in (first, second) if e.error is not None],
+        }
+        print(uri, result[uri], flush=True)
+    return result
+
+
+if __name__ == "__main__":
+    main()
