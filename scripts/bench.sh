@@ -9,4 +9,4 @@ bin=${HLOENV_VENV:-.venv}/bin
 # One core, as for a search with a worker on each core.
 taskset -c 0 "$bin/python" -m pytest tests/speed -m bench --timeout 0 \
   --benchmark-json build/bench.json "$@"
-"$bin/python" scripts/bench_table.py build/bench.json
+"$bin/python" scripts/reports/bench_table.py build/bench.json

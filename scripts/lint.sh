@@ -24,8 +24,8 @@ sources '*.cc' '*.h' >build/cpp-sources
 check "clang-format" \
   xargs -0 -a build/cpp-sources "$bin/clang-format" --dry-run --Werror
 check "codespell" "$bin/codespell"
-check "file sizes" "$bin/python" scripts/check_sizes.py
-check "stub" "$bin/python" scripts/make_stub.py --check
+check "file sizes" "$bin/python" scripts/dev/check_sizes.py
+check "stub" "$bin/python" scripts/dev/make_stub.py --check
 
 if ((${#failed[@]})); then
   printf 'lint: failed: %s\n' "${failed[@]}" >&2

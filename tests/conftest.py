@@ -127,7 +127,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("two_cores") and len(os.sched_getaffinity(0)) < 2:
         pytest.skip("there is only one core here")
     if item.get_closest_marker("gpu_compiler") and not core.has_gpu_compiler():
-        pytest.skip("there is no GPU compiler in tensorflow-cpu: scripts/test_gpu.sh")
+        pytest.skip(
+            "there is no GPU compiler in tensorflow-cpu: scripts/dev/test_gpu.sh"
+        )
     if item.get_closest_marker("cpu_wheel") and core.has_gpu_compiler():
         pytest.skip("TensorFlow's CUDA wheel has a GPU compiler")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Written by scripts/make_stub.py; do not edit.
+# Written by scripts/dev/make_stub.py; do not edit.
 
 import collections.abc
 import numpy.typing

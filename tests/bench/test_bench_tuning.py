@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""scripts/tune_rules.py: constants are tuned on train and selected on validation."""
+"""scripts/reports/tune_rules.py: constants are tuned on train and selected on validation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ENTRY entry {
 
 @pytest.fixture
 def script(root, monkeypatch) -> ModuleType:
-    path = root / "scripts" / "tune_rules.py"
+    path = root / "scripts" / "reports" / "tune_rules.py"
     spec = importlib.util.spec_from_file_location("tune_rules", path)
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "tune_rules", module)

@@ -49,7 +49,7 @@ def unseen() -> reader.Dataset:
 
 @pytest.fixture(scope="module")
 def plot(root) -> dict[str, Any]:
-    return runpy.run_path(str(root / "scripts" / "plot_dataset.py"))
+    return runpy.run_path(str(root / "scripts" / "reports" / "plot_dataset.py"))
 
 
 def test_the_small_part_is_the_one_that_results_are_about(shipped):

@@ -385,7 +385,7 @@ def test_a_large_archive_is_small(tmp_path: Path) -> None:
 def test_a_run_without_results_continues_from_the_archive(
     tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.syspath_prepend(str(root / "scripts"))
+    monkeypatch.syspath_prepend(str(root / "scripts" / "reports"))
     import run_invariants
 
     def run(*arguments: str) -> tuple[int, str]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A daily random sample of the matrix (scripts/run_invariants.py).
+"""A daily random sample of the matrix (scripts/reports/run_invariants.py).
 
 $HLOENV_SAMPLE_SEED repeats a day's sample, $HLOENV_SAMPLE_SECONDS makes it longer.
 """
@@ -22,7 +22,7 @@ _SECONDS = float(os.environ.get("HLOENV_SAMPLE_SECONDS", "110"))
 
 def _described(row: Row) -> str:
     return (
-        f"{row.violations[0]}\n  python scripts/run_invariants.py --kinds {row.kind} "
+        f"{row.violations[0]}\n  python scripts/reports/run_invariants.py --kinds {row.kind} "
         f"--only {row.fingerprint[:12]} --variants '{row.variant}' "
         f"--passes '{row.passes}'  # {row.module}"
     )

@@ -14,7 +14,7 @@ import pytest
 
 def _has_registry(root: Path, index: str, **variables: str) -> int:
     done = subprocess.run(
-        ["bash", str(root / "scripts" / "has_registry.sh")],
+        ["bash", str(root / "scripts" / "dev" / "has_registry.sh")],
         env={
             **os.environ,
             "HLOENV_VENV": sys.prefix,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""XLA's GPU compiler, intercepted without a GPU (`bash scripts/test_gpu.sh`)."""
+"""XLA's GPU compiler, intercepted without a GPU (`bash scripts/dev/test_gpu.sh`)."""
 
 from __future__ import annotations
 

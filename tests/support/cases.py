@@ -13,7 +13,7 @@ from hloenv.process import forkserver
 from support.paths import TESTDATA
 
 # Small real modules of every kind: loops, sorts, scatters, convolutions, linear
-# algebra, random numbers. All of them are checked by scripts/run_invariants.py.
+# algebra, random numbers. All of them are checked by scripts/reports/run_invariants.py.
 SMALL_REAL_MODULES = (
     "brax/fast_spring_step",
     "brax/inverted_pendulum_spring_reset",

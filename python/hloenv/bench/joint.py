@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 # Number of the best variants whose earlier decision points are searched too.
 _NUM_EARLY = 2
 # Share of XLA's time that a rule must save, because of the error of estimates.
-# scripts/tune_rules.py sets it.
+# scripts/reports/tune_rules.py sets it.
 MIN_GAIN = 0.05
 # Share of the estimates for the first round on all variants.
 _FIRST_SHARE = 0.4

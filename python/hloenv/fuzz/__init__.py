@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks the invariants of rewriting on random modules, passes and decisions.
 
-Run by `hloenv fuzz` and, for the matrix, by `scripts/run_invariants.py`. Modules:
+Run by `hloenv fuzz` and, for the matrix, by
+`scripts/reports/run_invariants.py`. Modules:
 
 * `generator`: seeded random modules;
 * `invariants`, `values`, `compiled`: the checks of one capture;

@@ -80,8 +80,8 @@ class Summary:
         lines = [
             "# Invariants: the matrix",
             "",
-            "Written by `scripts/run_invariants.py`; do not edit. The invariants are "
-            "in `ARCHITECTURE.md`.",
+            "Written by `scripts/reports/run_invariants.py`; do not edit. The "
+            "invariants are in `ARCHITECTURE.md`.",
             "",
             "A cell is one pass, or two jointly, on one module, raw or before a "
             "pass of XLA's pipeline. *partly*: some of its checks could not be made; "

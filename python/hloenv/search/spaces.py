@@ -20,7 +20,7 @@ USUAL_SPACE = "early-and-fusion"
 
 _DOTS = DecisionPoint(("dot-lowering",), where="fusion")
 # Up to 8x40x50, tiled LLVM IR is mostly faster; at about 4x64x64, Eigen is as fast.
-# scripts/tune_rules.py sets it.
+# scripts/reports/tune_rules.py sets it.
 SMALL_DOT_PRODUCTS = 16000
 
 

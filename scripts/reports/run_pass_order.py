@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The experiments with pass orders: trains agents, compares them, writes the page.
 
-    python scripts/run_pass_order.py --runs runs/pass_order --jobs 2
-    python scripts/run_pass_order.py --runs runs/pass_order --only headline --time
-    python scripts/run_pass_order.py --runs runs/pass_order --steps 0 \
+    python scripts/reports/run_pass_order.py --runs runs/pass_order --jobs 2
+    python scripts/reports/run_pass_order.py --runs runs/pass_order --only headline \
+        --time
+    python scripts/reports/run_pass_order.py --runs runs/pass_order --steps 0 \
         --doc docs/results/pass_order.md
 
 Each run has a folder, as of `hloenv train`; what is there is not made again, and a run

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads damaged modules in child processes and writes a table of the outcomes.
 
-    python scripts/run_mutants.py --texts 10000 --protos 10000 --page docs/mutants.md
+    python scripts/reports/run_mutants.py --texts 10000 --protos 10000 \
+        --page docs/mutants.md
 
 Rows are appended to OUTPUT/rows.jsonl; a repeated run continues, and other runs can do
 a part (--first). Mutants that end the process are saved next to it.
@@ -23,7 +24,7 @@ from hloenv.fuzz.mutants import Kind, Mutant, make_mutants, run_mutants
 
 # Limit of a module's text, as large modules take long and find no more.
 _MAX_BYTES = 20_000
-_ROOT = Path(__file__).resolve().parent.parent
+_ROOT = Path(__file__).resolve().parents[2]
 
 
 def _texts(folders: list[Path]) -> list[bytes]:
@@ -113,9 +114,9 @@ def _page(rows: list[dict[str, Any]]) -> str:
     lines = [
         "# Damaged modules",
         "",
-        "Written by `scripts/run_mutants.py`. Each mutant is a small module of the",
-        "dataset or of the tests with one to three changes: to numbers, types, shapes,",
-        "operations, attributes, names, lines, brackets or bytes of text, or to any",
+        "Written by `scripts/reports/run_mutants.py`. Each mutant is a small module of",
+        "the dataset or of the tests with one to three changes: to numbers, types,",
+        "shapes, operations, attributes, names, lines, brackets or bytes of text, or to any",
         "field of a proto. A process reads the mutant through the public interface. If",
         "it is a valid module, the process prints it, reads the text and the proto",
         "again, and captures two passes.",

@@ -5,7 +5,7 @@
 # that of the CPU wheel. Arguments go to pytest. Exit code 75: the wheel is neither
 # installed nor available from a registry.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 bash scripts/setup.sh dev
 main=${HLOENV_VENV:-.venv}
 venv=${HLOENV_CUDA_VENV:-.venv-cuda}
@@ -29,7 +29,7 @@ wanted=$(pinned tensorflow-cpu && pinned pytest && pinned pytest-timeout)
 if [[ $(cat "$stamp" 2>/dev/null) != "$wanted" ]]; then
   echo "== making $venv with the CUDA wheel of TensorFlow"
   if ! make_environment; then
-    if bash scripts/has_registry.sh; then
+    if bash scripts/dev/has_registry.sh; then
       echo "test_gpu: pip can download packages, but not install these" >&2
       exit 1
     fi

@@ -5,9 +5,9 @@
 Running every stage, and accepting everything at every stage, must both give the module
 of an uninterrupted compile; decisions in place must equal those outside.
 
-    python scripts/run_intercept.py                                  # target cpu
-    python scripts/run_intercept.py --target h100 --modules 30  # with hloenv[cuda]
-    python scripts/run_intercept.py --doc docs/interception.md
+    python scripts/reports/run_intercept.py  # target cpu
+    python scripts/reports/run_intercept.py --target h100 --modules 30
+    python scripts/reports/run_intercept.py --doc docs/interception.md
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests")]
 
 from hloenv.process.forkserver import run_jobs  # noqa: E402
@@ -76,7 +76,7 @@ def summary(reports: dict[str, Report], arguments: argparse.Namespace) -> str:
     lines = [
         f"## Target {arguments.target}",
         "",
-        f"`python scripts/run_intercept.py --target {arguments.target}`, "
+        f"`python scripts/reports/run_intercept.py --target {arguments.target}`, "
         f"{datetime.date.today()}",
         "",
         "| | |",
@@ -113,8 +113,8 @@ def _mean(values: list[float]) -> float:
 def write(text: str, path: Path, target: str) -> None:
     """Writes one target's section of the document."""
     head = (
-        "# Interception: latest run\n\nWritten by `scripts/run_intercept.py`; do not "
-        "edit.\n"
+        "# Interception: latest run\n\n"
+        "Written by `scripts/reports/run_intercept.py`; do not edit.\n"
     )
     old = path.read_text() if path.exists() else head
     parts = old.split("\n## Target ")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes python/hloenv/_core.pyi from the signatures that pybind11 records.
 
-Usage: python scripts/make_stub.py [--check]
+Usage: python scripts/dev/make_stub.py [--check]
 
 With --check it only exits with 1 if the stub is out of date. A bare `dict` or `list` in
 a signature becomes `dict[str, Any]` or `list[Any]`.
@@ -16,11 +16,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-STUB = Path(__file__).resolve().parent.parent / "python" / "hloenv" / "_core.pyi"
+STUB = Path(__file__).resolve().parents[2] / "python" / "hloenv" / "_core.pyi"
 
 HEAD = """\
 # SPDX-License-Identifier: Apache-2.0
-# Written by scripts/make_stub.py; do not edit.
+# Written by scripts/dev/make_stub.py; do not edit.
 """
 
 # Replacements of bare containers in signatures.
@@ -181,7 +181,7 @@ def main() -> int:
         return 0
     if STUB.exists() and STUB.read_text(encoding="utf-8") == text:
         return 0
-    print(f"{STUB} is out of date: python scripts/make_stub.py", file=sys.stderr)
+    print(f"{STUB} is out of date: python scripts/dev/make_stub.py", file=sys.stderr)
     return 1
 
 

@@ -186,7 +186,7 @@ def time_table(results: Results, variant: str) -> str:
         return "Not measured."
     times = json.loads(path.read_text())
     kinds = {
-        "all": lambda s: True,
+        "all": lambda s: s > 0,
         "below 100 us": lambda s: s < 1e-4,
         "100 us and more": lambda s: s >= 1e-4,
     }
@@ -267,10 +267,11 @@ def write_page(
     machine = this_machine()
     text = f"""# Pass order by reinforcement learning
 
-Written by `scripts/run_pass_order.py`; do not edit.
+Written by `scripts/reports/run_pass_order.py`; do not edit.
 
-    python scripts/run_pass_order.py --runs runs/pass_order --jobs 2 --time
-    python scripts/run_pass_order.py --runs runs/pass_order --steps 0 --doc {path}
+    python scripts/reports/run_pass_order.py --runs runs/pass_order --jobs 2 --time
+    python scripts/reports/run_pass_order.py --runs runs/pass_order --steps 0 \\
+        --doc {path}
 
 {datetime.date.today()}, sources {commit}, {machine.cpu}, steps of training:
 {", ".join(f"{each:,}" for each in sorted(configs))}; the seeds are 0, 1, ...

@@ -8,13 +8,13 @@ the result. Results are appended to JSONL files; a repeated run only checks miss
 cells, and several shards may run concurrently. --doc writes the page and an archive of
 the results next to it; every run continues from docs/invariants.parquet.
 
-    python scripts/run_invariants.py --seconds 600           # the shipped dataset
-    python scripts/run_invariants.py --shard 0/2             # a half of the modules
-    python scripts/run_invariants.py dataset:test --kinds structure
-    python scripts/run_invariants.py ../shared/hlo
-    python scripts/run_invariants.py --only 1f2e --passes algsimp   # one module again
-    python scripts/run_invariants.py --sample 20261122 --seconds 100
-    python scripts/run_invariants.py --seconds 0 --doc docs/invariants.md
+    python scripts/reports/run_invariants.py --seconds 600  # the shipped dataset
+    python scripts/reports/run_invariants.py --shard 0/2  # a half of the modules
+    python scripts/reports/run_invariants.py dataset:test --kinds structure
+    python scripts/reports/run_invariants.py ../shared/hlo
+    python scripts/reports/run_invariants.py --only 1f2e --passes algsimp
+    python scripts/reports/run_invariants.py --sample 20261122 --seconds 100
+    python scripts/reports/run_invariants.py --seconds 0 --doc docs/invariants.md
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from hloenv.fuzz.subjects import find_subjects
 from hloenv.fuzz.summary import Summary
 from hloenv.fuzz.sweep import Limits, Sweep, missing_tasks, sampled_tasks
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 _SAMPLE_INSTRUCTIONS = 800
 _SAMPLE_PASSES = 6
 

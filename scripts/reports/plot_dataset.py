@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plots the dataset as an SVG and writes its figures into the data card.
 
-    python scripts/plot_dataset.py docs/dataset.svg --card dataset/README.md
+    python scripts/reports/plot_dataset.py docs/dataset.svg --card dataset/README.md
 
 Shows sizes and sources of the modules. Needs only hloenv; the output is deterministic.
 """
@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "python"))
 
 from hloenv import dataset  # noqa: E402

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures the kernel cache: speed of a search, and rank correlation.
 
-Usage: python scripts/run_kernel_cache.py [--doc docs/kernel_cache.md] [MODULE ...]
+Usage: python scripts/reports/run_kernel_cache.py [--doc FILE] [MODULE ...]
 
 For each module (by default the examples' GPT-2 training step and ResNet forward):
 
@@ -34,7 +34,7 @@ from hloenv.cost.roofline import Roofline
 from hloenv.runtime.executable import time_runs
 from hloenv.runtime.machine import this_machine
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ("resnet.py", "gpt2.py")
 # Copies of the code, and rounds of each, for measured times.
 COPIES, ROUNDS = 12, 4
@@ -199,11 +199,11 @@ def report(
     lines = [
         "# The kernel cache",
         "",
-        "Written by `scripts/run_kernel_cache.py`; do not edit.",
+        "Written by `scripts/reports/run_kernel_cache.py`; do not edit.",
         "",
         f"* date: {datetime.datetime.now(datetime.UTC).date()}",
         f"* machine: {machine.cpu}, {os.cpu_count()} cores; one thread",
-        f"* command: `python scripts/run_kernel_cache.py --steps {args.steps} "
+        f"* command: `python scripts/reports/run_kernel_cache.py --steps {args.steps} "
         f"--versions {args.versions}`; all seeds 0",
         "",
         f"A random search of {args.steps} steps; each step accepts a larger random "

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the results of the benchmarks into docs/results/benchmarks.md.
 
-usage: python scripts/bench_table.py build/bench.json
+usage: python scripts/reports/bench_table.py build/bench.json
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import sys
 from pathlib import Path
 
-PAGE = Path(__file__).resolve().parent.parent / "docs/results/benchmarks.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs/results/benchmarks.md"
 BEGIN, END = "<!-- benchmarks: begin -->", "<!-- benchmarks: end -->"
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 LIMITS = (400, 600)
 TEST_LIMITS = (600, 900)
 SUFFIXES = {".cc", ".h", ".py", ".sh", ".cmake"}
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def main() -> int:

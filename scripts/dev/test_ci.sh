@@ -7,7 +7,7 @@
 # HLOENV_CI_SEED     seed of the random episodes (default: the date)
 # HLOENV_CI_SECONDS  total time limit (default 900)
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 bash scripts/setup.sh dev
 bin=${HLOENV_VENV:-.venv}/bin
 seed=${HLOENV_CI_SEED:-$(date -u +%Y%m%d)}
@@ -35,7 +35,7 @@ boxed() {
 boxed "random episodes, seed $seed" "$bin/hloenv" fuzz --seed "$seed" \
   --seconds "$fuzz_seconds" --jobs 2 --output build/fuzz-failures
 marked=ci
-if bash scripts/has_registry.sh; then
+if bash scripts/dev/has_registry.sh; then
   marked="ci or network"
 else
   echo "no package registry is reachable: skipping the tests marked network"

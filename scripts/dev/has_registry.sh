@@ -4,7 +4,7 @@
 # missing or broken package from an unreachable index. Further indexes and folders
 # (--extra-index-url, --find-links) are ignored, since they may lack packages.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 pip=("${HLOENV_VENV:-.venv}/bin/python" -m pip --disable-pip-version-check)
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

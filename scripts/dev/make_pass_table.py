@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Captures every pass on a folder of modules and writes a table of the results.
 
-    python scripts/make_pass_table.py            # ../shared/hlo, some minutes
+    python scripts/dev/make_pass_table.py            # ../shared/hlo, some minutes
 
 Each module is captured as lowered by JAX, with calls inlined, and before XLA's fusion.
 Writes docs/passes.md, and python/hloenv/hlo/pass_table.json, which `hloenv passes`
@@ -28,7 +28,7 @@ import numpy as np
 import hloenv
 from hloenv.cli.passes import group_of
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 HEADINGS = (
     "pass",
     "group",
@@ -129,7 +129,7 @@ def document(rows: dict[str, Row], num_modules: int) -> str:
     lines = [
         "# Passes",
         "",
-        "Written by `scripts/make_pass_table.py`; do not edit. "
+        "Written by `scripts/dev/make_pass_table.py`; do not edit. "
         f"{datetime.date.today()}, {num_modules} modules, each raw, inlined and in "
         "front of XLA's fusion; XLA of TensorFlow "
         f"{hloenv._native.core.tensorflow_version}.",

@@ -8,7 +8,8 @@ decision, all improving decisions together, and the best variant of the simplifi
 before are then compiled, compared and timed. A search can only gain more from
 interactions of decisions, or from other early decisions:
 
-    python scripts/run_ablation.py --modules 40 --doc docs/leaderboard/ablation.md
+    python scripts/reports/run_ablation.py --modules 40 \
+        --doc docs/leaderboard/ablation.md
 
 Results are stored; a repeated run continues.
 """
@@ -113,13 +114,13 @@ def page(rows: list[SearchResult], args: argparse.Namespace) -> str:
     lines = [
         "# Single-decision ablation",
         "",
-        "Written by `scripts/run_ablation.py`; do not edit.",
+        "Written by `scripts/reports/run_ablation.py`; do not edit.",
         "",
         f"* date: {datetime.datetime.now(datetime.UTC).date()}",
         f"* machine: {this_machine().cpu}, {os.cpu_count()} cores; one thread",
         f"* sources: commit {commit_of(source_root())}",
-        f"* command: `python scripts/run_ablation.py --split {args.split} --modules "
-        f"{args.modules} --seed {args.seed} --min-instructions "
+        f"* command: `python scripts/reports/run_ablation.py --split {args.split} "
+        f"--modules {args.modules} --seed {args.seed} --min-instructions "
         f"{args.min_instructions} --max-instructions {args.max_instructions}`, "
         f"{len(rows)} modules done",
         "",

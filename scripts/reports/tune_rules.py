@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tunes the constants of the fixed rules on train, and selects on validation.
 
-    python scripts/tune_rules.py --modules 120 --doc docs/leaderboard/tuning.md
+    python scripts/reports/tune_rules.py --modules 120 --doc docs/leaderboard/tuning.md
 
 Each constant has a grid of values. All values are measured on a sample of the train
 split, with a limit per entry point; the best few are measured on a sample of the
@@ -359,13 +359,13 @@ def page(
     lines = [
         "# Constants of the fixed rules",
         "",
-        "Written by `scripts/tune_rules.py`; do not edit.",
+        "Written by `scripts/reports/tune_rules.py`; do not edit.",
         "",
         f"* date: {time.strftime('%Y-%m-%d', time.gmtime())}",
         f"* sources: commit {commit_of(source_root())}, version {bench_version()}",
         f"* machine: {machine.cpu}, {os.cpu_count()} cores; one thread, pinned",
         f"* baseline: XLA of the wheel with `{baseline_flags() or 'no flags'}`",
-        f"* command: `python scripts/tune_rules.py {' '.join(sys.argv[1:])}`",
+        f"* command: `python scripts/reports/tune_rules.py {' '.join(sys.argv[1:])}`",
         f"* samples: at most {args.modules} modules of each split, seed {args.seed}, "
         f"at most {args.per_entry} of an entry point, {args.min_instructions} to "
         f"{args.max_instructions} instructions",

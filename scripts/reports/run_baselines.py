@@ -4,9 +4,10 @@
 
 The same as `hloenv bench`, whose arguments it takes:
 
-    python scripts/run_baselines.py --quick
-    python scripts/run_baselines.py --modules 200 --search -o bench
-    python scripts/run_baselines.py --split unseen --extent real --threads 2 -o bench
+    python scripts/reports/run_baselines.py --quick
+    python scripts/reports/run_baselines.py --modules 200 --search -o bench
+    python scripts/reports/run_baselines.py --split unseen --extent real \
+        --threads 2 -o bench
 """
 
 from __future__ import annotations

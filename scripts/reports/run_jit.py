@@ -6,9 +6,10 @@ Each program becomes a jax function in its own process. Both versions are called
 which includes the decision of hloenv.jit, and then timed interleaved. Rows are appended
 to a JSONL file; a repeated run continues.
 
-    python scripts/run_jit.py --split validation --extent real
-    python scripts/run_jit.py --split test --extent real --doc docs/leaderboard/jit.md
-    python scripts/run_jit.py --split train --match resnet18x64
+    python scripts/reports/run_jit.py --split validation --extent real
+    python scripts/reports/run_jit.py --split test --extent real \
+        --doc docs/leaderboard/jit.md
+    python scripts/reports/run_jit.py --split train --match resnet18x64
 """
 
 from __future__ import annotations
@@ -139,12 +140,12 @@ def report(rows: list[dict[str, Any]], arguments: argparse.Namespace) -> str:
     lines = [
         "# hloenv.jit against jax.jit",
         "",
-        "Written by `scripts/run_jit.py`; do not edit. By default, `@hloenv.jit` "
-        "uses the rule `keep-convolutions` if it is measured to be significantly "
-        "faster.",
+        "Written by `scripts/reports/run_jit.py`; do not edit. By default, "
+        "`@hloenv.jit` uses the rule `keep-convolutions` if it is measured to be "
+        "significantly faster.",
         "",
-        f"* command: `python scripts/run_jit.py --split {arguments.split} --extent "
-        f"{arguments.extent} --cores {arguments.cores}{chosen} "
+        f"* command: `python scripts/reports/run_jit.py --split {arguments.split} "
+        f"--extent {arguments.extent} --cores {arguments.cores}{chosen} "
         f"--doc {arguments.doc}`",
         f"* date: {datetime.date.today()}; machine: {this_machine().cpu}, "
         f"{cores}; sources: {rows[0]['version']}",
