@@ -9,6 +9,7 @@
 #include "hlo/module.h"
 #include "passes/pipeline.h"
 #include "passes/registry.h"
+#include "support/native_scope.h"
 #include "support/status.h"
 
 namespace hloenv {
@@ -126,11 +127,15 @@ void BindPasses(py::module_& m) {
       py::arg("name"));
   m.def(
       "xla_pass_name",
-      [](const std::string& name) { return ValueOrThrow(XlaPassName(name)); },
+      [](const std::string& name) {
+        ThrowIfError(CheckNotForkedInXla());
+        return ValueOrThrow(XlaPassName(name));
+      },
       py::arg("name"));
   m.def(
       "check_pass",
       [](const std::string& name, const py::dict& options) {
+        ThrowIfError(CheckNotForkedInXla());
         ThrowIfError(CheckPass(ToPassSpec(name, options)));
       },
       py::arg("name"), py::arg("options"));

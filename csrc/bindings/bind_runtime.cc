@@ -10,6 +10,7 @@
 #include "runtime/custom_calls.h"
 #include "runtime/executable.h"
 #include "runtime/kernels.h"
+#include "support/native_scope.h"
 #include "support/quiet.h"
 
 namespace hloenv {
@@ -45,6 +46,7 @@ void BindRuntime(py::module_& m) {
       py::arg("module"),
       "One exclusive bound or None for each flat input leaf.");
   m.def("custom_call_targets", [](const Module& module) {
+    ThrowIfError(CheckNotForkedInXla());
     py::list result;
     for (const CustomCallTarget& target : CustomCallTargets(module.hlo())) {
       result.append(py::make_tuple(target.name, target.is_typed,
@@ -55,6 +57,7 @@ void BindRuntime(py::module_& m) {
   m.def(
       "check_custom_calls",
       [](const Module& module) {
+        ThrowIfError(CheckNotForkedInXla());
         ThrowIfError(CheckCustomCalls(module.hlo()));
       },
       py::arg("module"));
@@ -63,6 +66,7 @@ void BindRuntime(py::module_& m) {
       [](const std::string& name, const py::object& instantiate,
          const py::object& prepare, const py::object& initialize,
          const py::object& execute) {
+        ThrowIfError(CheckNotForkedInXla());
         ThrowIfError(RegisterFfiHandler(
             name, FfiHandler{PointerOf(instantiate), PointerOf(prepare),
                              PointerOf(initialize), PointerOf(execute)}));
@@ -72,6 +76,7 @@ void BindRuntime(py::module_& m) {
   m.def(
       "register_untyped_target",
       [](const std::string& name, const py::object& function) {
+        ThrowIfError(CheckNotForkedInXla());
         ThrowIfError(RegisterUntypedTarget(name, PointerOf(function)));
       },
       py::arg("name"), py::arg("function"));

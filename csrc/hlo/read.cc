@@ -239,4 +239,18 @@ absl::Status VerifyHlo(xla::HloModule* hlo) {
                   absl::StrCat("module '", hlo->name(), "' is not valid HLO"));
 }
 
+absl::Status CheckStillValid(const Module& before, xla::HloModule* after,
+                             absl::string_view pass) {
+  xla::HloVerifier verifier(/*layout_sensitive=*/false,
+                            /*allow_mixed_precision=*/true);
+  const absl::Status status = CatchAll(
+      kInvalidModuleError, [&] { return verifier.Run(after).status(); });
+  if (status.ok() || !before.Verify().ok()) return absl::OkStatus();
+  return Error(
+      kPassError,
+      absl::StrCat("pass '", pass, "' makes the valid module '", before.name(),
+                   "' invalid (an XLA bug): ", status.message(),
+                   "; leave the pass out, or run it at another position"));
+}
+
 }  // namespace hloenv

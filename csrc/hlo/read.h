@@ -32,4 +32,9 @@ absl::StatusOr<Module> ReadProto(absl::string_view bytes,
 // Does not change `hlo`. InvalidModuleError.
 absl::Status VerifyHlo(xla::HloModule* hlo);
 
+// PassError where a pass made the invalid `after` of a valid module: a bug of
+// XLA's.
+absl::Status CheckStillValid(const Module& before, xla::HloModule* after,
+                             absl::string_view pass);
+
 }  // namespace hloenv

@@ -3,6 +3,7 @@
 
 #include <chrono>
 
+#include "hlo/read.h"
 #include "support/quiet.h"
 #include "support/status.h"
 #include "workarounds/parameter_removal.h"
@@ -237,24 +238,22 @@ absl::StatusOr<std::unique_ptr<xla::HloPassInterface>> MakeRunnable(
   return std::make_unique<PipelinePass>(spec);
 }
 
-absl::StatusOr<PipelineResult> RunPasses(const PipelineSpec& spec,
-                                         xla::HloModule* module) {
+absl::StatusOr<std::pair<Module, PipelineResult>> RunPassesOnClone(
+    const PipelineSpec& spec, const Module& module) {
   QuietScope scope;
   HLOENV_RETURN_IF_ERROR(InstallParameterRemoval());
   HLOENV_RETURN_IF_ERROR(CheckRunnable(spec));
-  HLOENV_RETURN_IF_ERROR(CheckUnscheduled(*module));
+  HLOENV_RETURN_IF_ERROR(CheckUnscheduled(module.hlo()));
+  std::unique_ptr<xla::HloModule> clone = module.CloneHlo();
   const ExecutionThreads every_thread;
   std::vector<StepResult> record;
-  HLOENV_ASSIGN_OR_RETURN(PipelineResult result,
-                          Runner(module, every_thread, &record).Run(spec, ""));
+  HLOENV_ASSIGN_OR_RETURN(
+      PipelineResult result,
+      Runner(clone.get(), every_thread, &record).Run(spec, ""));
   result.steps = std::move(record);
-  return result;
-}
-
-absl::StatusOr<std::pair<Module, PipelineResult>> RunPassesOnClone(
-    const PipelineSpec& spec, const Module& module) {
-  std::unique_ptr<xla::HloModule> clone = module.CloneHlo();
-  HLOENV_ASSIGN_OR_RETURN(PipelineResult result, RunPasses(spec, clone.get()));
+  if (result.changed) {
+    HLOENV_RETURN_IF_ERROR(CheckStillValid(module, clone.get(), spec.name));
+  }
   return std::pair(Module(std::move(clone)), std::move(result));
 }
 

@@ -86,13 +86,9 @@ struct PipelineResult {
 absl::StatusOr<std::unique_ptr<xla::HloPassInterface>> MakeRunnable(
     const PipelineSpec& spec);
 
-// Runs `spec` on `module`, with new pass objects. After an error the module may
-// be invalid, so run on a clone. Errors: those of MakeRunnable, and PassError,
-// which names the step, when a pass fails.
-absl::StatusOr<PipelineResult> RunPasses(const PipelineSpec& spec,
-                                         xla::HloModule* module);
-
-// RunPasses on a clone of `module`.
+// Runs `spec` on a clone of `module`, with new pass objects. Errors: those of
+// MakeRunnable, and PassError when a pass fails, which names the step, or when
+// the module becomes invalid.
 absl::StatusOr<std::pair<Module, PipelineResult>> RunPassesOnClone(
     const PipelineSpec& spec, const Module& module);
 

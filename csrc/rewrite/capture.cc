@@ -117,7 +117,7 @@ absl::Status Capture::RunPasses(const std::vector<PipelineSpec>& passes,
       HLOENV_ASSIGN_OR_RETURN(const ShadowPass pass, MakeShadowPass(spec));
       HLOENV_RETURN_IF_ERROR(AddName(spec.name));
       HLOENV_ASSIGN_OR_RETURN(std::unique_ptr<Shadow> shadow, RunShadow(pass));
-      HLOENV_RETURN_IF_ERROR(CheckValid(*shadow));
+      HLOENV_RETURN_IF_ERROR(shadow->validity());
       AddShadow(std::move(shadow), PassNamesIn(spec));
     }
   }
@@ -144,16 +144,6 @@ absl::StatusOr<std::unique_ptr<Shadow>> Capture::RunShadow(
   return shadow;
 }
 
-absl::Status Capture::CheckValid(const Shadow& shadow) const {
-  if (shadow.invalid_reason().empty()) return absl::OkStatus();
-  return Error(
-      kPassError,
-      absl::StrCat("pass '", shadow.name(), "' makes the valid module '",
-                   module_.name(),
-                   "' invalid (an XLA bug): ", shadow.invalid_reason(),
-                   "; leave the pass out, or run it at another position"));
-}
-
 // Uses the name that was added last.
 void Capture::AddShadow(std::unique_ptr<Shadow> shadow,
                         std::vector<std::string> xla_passes) {
@@ -172,7 +162,7 @@ absl::Status Capture::AddCandidates(const PassSpec& spec) {
     HLOENV_ASSIGN_OR_RETURN(std::unique_ptr<Shadow> shadow, RunShadow(pass));
     // Indivisible changes cannot be combined with other choices, and invalid
     // ones cannot be applied.
-    if (shadow->is_indivisible() || !shadow->invalid_reason().empty()) continue;
+    if (shadow->is_indivisible() || !shadow->validity().ok()) continue;
     AddShadow(std::move(shadow), {part.name});
   }
   if (candidates.pass == nullptr) return absl::OkStatus();

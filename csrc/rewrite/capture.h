@@ -131,8 +131,6 @@ class Capture {
                          const ShadowPass* first);
   absl::Status AddName(const std::string& name);
   absl::StatusOr<std::unique_ptr<Shadow>> RunShadow(const ShadowPass& pass);
-  // PassError if an XLA pass produced an invalid module.
-  absl::Status CheckValid(const Shadow& shadow) const;
   void AddShadow(std::unique_ptr<Shadow> shadow,
                  std::vector<std::string> xla_passes);
   absl::Status AddCandidates(const PassSpec& spec);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rewrite/shadow.h"
 
+#include "hlo/read.h"
 #include "rewrite/recorder.h"
 #include "support/quiet.h"
 #include "support/status.h"
-#include "xla/service/hlo_verifier.h"
 
 namespace hloenv {
 namespace {
@@ -12,16 +12,6 @@ namespace {
 using xla::HloComputation;
 using xla::HloInstruction;
 using xla::HloModule;
-
-// The error of XLA's verifier for `after`; empty if there is none or if
-// `before` is invalid too. (Some XLA passes make fusions invalid.)
-std::string NewInvalidity(const Module& before, HloModule* after) {
-  xla::HloVerifier verifier(/*layout_sensitive=*/false,
-                            /*allow_mixed_precision=*/true);
-  const absl::Status status = verifier.Run(after).status();
-  if (status.ok() || !before.Verify().ok()) return "";
-  return std::string(status.message());
-}
 
 }  // namespace
 
@@ -60,7 +50,7 @@ absl::StatusOr<std::unique_ptr<Shadow>> Shadow::Run(const Module& module,
   // not hooked, so notify the recorder.
   shadow->hlo_->Cleanup();
   recorder.OnComputationsFreed();
-  shadow->invalid_reason_ = NewInvalidity(module, shadow->hlo_.get());
+  shadow->validity_ = CheckStillValid(module, shadow->hlo_.get(), pass.name);
   shadow->analysis_ = &module.analysis();
   shadow->MapImages(*images);
   shadow->Compare(&recorder);

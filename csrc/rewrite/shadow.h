@@ -51,8 +51,8 @@ class Shadow {
   const std::string& indivisible_reason() const { return indivisible_reason_; }
   bool is_indivisible() const { return !indivisible_reason_.empty(); }
 
-  // XLA's verifier error, if the pass made a valid module invalid; else empty.
-  const std::string& invalid_reason() const { return invalid_reason_; }
+  // PassError if the pass made a valid module invalid.
+  const absl::Status& validity() const { return validity_; }
 
   // Sorted by use. Empty when `is_indivisible()`.
   const std::vector<RewiredUse>& rewired_uses() const { return rewired_uses_; }
@@ -113,7 +113,7 @@ class Shadow {
   std::string name_;
   bool changed_ = false;
   std::string indivisible_reason_;
-  std::string invalid_reason_;
+  absl::Status validity_;
   std::unique_ptr<xla::HloModule> hlo_;
   std::unique_ptr<InstructionIndex> index_;  // of the shadow
   // By original instruction number: its image, null if that was removed.

@@ -57,6 +57,10 @@ def test_an_agent_is_trained_resumed_and_used(run, tmp_path) -> None:
     assert code == 0, err
     made = json.loads(out)
     assert made["config"]["steps"] == 48
+    # The folder knows the configuration.
+    code, out, err = run("train", "pass-order", "-o", str(folder), "--resume", "--json")
+    assert code == 0, err
+    assert json.loads(out)["config"] == made["config"]
     assert made["agent"] == str(best)
 
     module = tmp_path / "small.hlo"
@@ -77,7 +81,10 @@ def test_an_agent_is_trained_resumed_and_used(run, tmp_path) -> None:
     ("words", "message"),
     [
         (("--policy", "pass-order:nothing"), "nothing"),
-        (("--policy", "pass-order", "--pass", "cse"), "leave --pass and --until out"),
+        (
+            ("--policy", "pass-order", "--pass", "cse"),
+            "leave --pass, --until and --rounds out",
+        ),
     ],
 )
 def test_wrong_agents_are_one_line(run, tmp_path, words, message) -> None:
@@ -89,8 +96,21 @@ def test_wrong_agents_are_one_line(run, tmp_path, words, message) -> None:
 
 
 def test_a_wrong_configuration_is_one_line(run, tmp_path) -> None:
-    config = tmp_path / "a.toml"
-    config.write_text("step = 3")
-    code, _, err = run("train", "pass-order", str(config), "-o", str(tmp_path / "r"))
+    config, folder = tmp_path / "a.toml", tmp_path / "run"
+    words = ("train", "pass-order", str(config), "-o", str(folder))
+    for wrong, message in (
+        ("step = 3", f"{config}: no setting is named 'step'"),
+        ('train = "hloenv://nowhere"', "no benchmarks are at 'hloenv://nowhere'"),
+        ("[arguments]\nlearning_rat = 1.0", "has no argument 'learning_rat'; it has"),
+        ("[arguments]\nseed = 1", "has no argument 'seed'"),
+        ("seed = -1", "seed must be >= 0"),
+        ("steps = '\x80'".encode("latin-1"), "can't decode byte"),
+    ):
+        config.write_bytes(wrong if isinstance(wrong, bytes) else wrong.encode())
+        code, _, err = run(*words)
+        assert code == 1
+        assert message in err
+        assert not folder.exists()  # the next try is not refused
+    code, _, err = run("train", "pass-order", "-o", str(folder), "--resume")
     assert code == 1
-    assert f"{config}: no setting is named 'step'" in err
+    assert "has no run to resume" in err

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import re
-import subprocess
+import signal
+import threading
 from dataclasses import replace
 
 import gymnasium
@@ -449,8 +451,12 @@ def test_a_pass_that_ends_its_process_ends_the_episode() -> None:
     sandbox = env._sandbox
     assert sandbox is not None
     assert sandbox._child is not None
-    subprocess.run(["kill", "-9", str(sandbox._child._process.pid)], check=True)
+    pid = sandbox._child._process.pid
+    os.kill(pid, signal.SIGSTOP)  # so that it ends while the pass runs
+    killer = threading.Timer(0.5, os.kill, (pid, signal.SIGKILL))
+    killer.start()
     info = env.step(1)[4]
+    killer.join()
     assert "error" in info
     env.reset()
     assert "error" not in env.step(2)[4]

@@ -268,7 +268,7 @@ def test_graphs_in_a_vector_of_environments() -> None:
     assert infos[1]["final_info"]["op_count"] == alone.node.op_count
     with pytest.raises(ArgumentError, match="one action for each of 2"):
         vector.step([0])
-    before = [env.actions for env in vector.envs]
+    before = [list(env.actions) for env in vector.envs]
     with pytest.raises(ArgumentError, match="an action must be an integer"):
         vector.step([0, 1000])
     assert [env.actions for env in vector.envs] == before  # none was stepped

@@ -480,6 +480,33 @@ def test_failing_pass_is_named_by_its_path():
         run_passes(twice, Pipeline("p", [Pipeline("late", ["copy-insertion"])]))
 
 
+# XLA's reshape-mover moves the reshape past the fusion, but not its computation's root.
+RESHAPED_FUSION = """HloModule m
+
+fused {
+  a = f32[5]{0} parameter(0)
+  ROOT b = pred[5]{0} is-finite(a)
+}
+
+ENTRY main {
+  p = f32[5,1]{1,0} parameter(0)
+  r = f32[5]{0} reshape(p)
+  ROOT f = pred[5]{0} fusion(r), kind=kLoop, calls=fused
+}
+"""
+
+
+@pytest.mark.parametrize("name", ["reshape-mover", "cse+reshape-mover"])
+def test_a_pass_that_makes_a_module_invalid_fails(name: str):
+    module = HloModule.from_text(RESHAPED_FUSION)
+    env = HloEnv(module)
+    passes = Pipeline(name, name.split("+"))
+    for run in (lambda: run_passes(module, passes), lambda: env.run(passes)):
+        with pytest.raises(PassError, match="makes the valid module 'm' invalid"):
+            run()
+    assert env.module is module
+
+
 @pytest.mark.slow
 def test_every_pass_on_a_real_module(real_module_path):
     module = run_passes(

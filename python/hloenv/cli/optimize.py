@@ -139,10 +139,10 @@ def run(args: argparse.Namespace) -> int:
     check_output(args.output)
     is_order = _is_pass_order(args.policy)
     points = [] if is_order else decision_points(args)
-    if is_order and (args.passes or args.until):
+    if is_order and (args.passes or args.until or args.rounds > 1):
         raise ArgumentError(
-            f"--policy {_PASS_ORDER} runs passes of its own: leave --pass and --until "
-            "out"
+            f"--policy {_PASS_ORDER} runs passes of its own: leave --pass, --until and "
+            "--rounds out"
         )
     policy = None if is_order else get_policy(args.policy, seed=args.seed)
     module = load_module(args.module, args.max_instructions)

@@ -28,7 +28,7 @@ EXAMPLES = """\
 examples:
   hloenv train pass-order -o runs/first --steps 20000
   hloenv train pass-order agent.toml -o runs/agent --seed 3
-  hloenv train pass-order agent.toml -o runs/agent --resume
+  hloenv train pass-order -o runs/agent --resume
   hloenv optimize model.hlo --policy pass-order:runs/agent/best.safetensors
   tensorboard --logdir runs
 
@@ -59,7 +59,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="go on with the run in the folder; CONFIG and --seed must be the same",
+        help="go on with the run in the folder, without CONFIG or with the same",
     )
     parser.add_argument(
         "--seed", metavar="N", type=not_negative, help="in place of CONFIG's (0)"
@@ -72,7 +72,12 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Trains as `args.config` says."""
     config_class: type[TrainConfig] = load_attribute("hloenv.learn.config:TrainConfig")
-    config = config_class() if args.config is None else config_class.read(args.config)
+    if args.config is not None:
+        config = config_class.read(args.config)
+    elif args.resume:
+        config = load_attribute("hloenv.learn.training:config_of")(args.output)
+    else:
+        config = config_class()
     given = {"seed": args.seed, "steps": args.steps}
     config = dataclasses.replace(
         config, **{key: value for key, value in given.items() if value is not None}

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import HloEnvError
+from ..errors import ForkError, HloEnvError
 from ..hlo.module import HloModule, ModuleCost
 from ..hlo.passes import Pass, Pipeline
 from .pass_memo import Node, PassMemo, Runner
@@ -74,10 +74,15 @@ class Episode:
         """The node after a pass on `node`, by default the node now.
 
         `node` itself, if the pass fails or changes nothing.
+
+        Raises:
+            ForkError: XLA cannot run in this process.
         """
         node = node or self.node
         try:
             return self.memo.run(node, number, self.runner())
+        except ForkError:
+            raise
         except HloEnvError:
             return node
 

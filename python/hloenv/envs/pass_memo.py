@@ -16,7 +16,7 @@ from functools import cache
 import numpy as np
 
 from .._typing import Int64Array
-from ..errors import HloEnvError, MeasureTimeout, WorkerError
+from ..errors import ForkError, HloEnvError, MeasureTimeout, WorkerError
 from ..graph.hlo_graph import opcodes
 from ..hlo.module import HloModule, ModuleCost
 from ..hlo.passes import Pass, PassRun, Pipeline, run_passes
@@ -134,8 +134,8 @@ class PassMemo:
             return found
         try:
             found = self._run(node, number, runner)
-        except (WorkerError, MeasureTimeout):
-            raise  # it may be the machine's fault
+        except (WorkerError, MeasureTimeout, ForkError):
+            raise  # it may be the machine's fault, or this process's
         except HloEnvError as error:
             # Not the exception, which holds on to the frames it went through.
             found = _Failure(type(error), str(error))

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .._registry import Registry
 from ..cost.base import Estimator
@@ -25,12 +25,16 @@ if TYPE_CHECKING:
     from .pass_memo import Node
 
 
+Value: TypeAlias = "Callable[[Episode, Node], float]"
+
+
 @dataclass(frozen=True)
 class RewardSpace:
     """One way to reward a step.
 
     Attributes:
         compute: the reward of the step that the environment has just made.
+        value: of a module of an episode, what a positive reward decreases.
         unit: of the reward.
         range: smallest and largest reward of one step.
         deterministic: whether the same actions give the same rewards.
@@ -41,6 +45,7 @@ class RewardSpace:
 
     compute: Callable[[Episode], float]
     unit: str
+    value: Value
     range: tuple[float, float] = (-math.inf, math.inf)
     deterministic: bool = True
     is_terminal: bool = False
@@ -57,16 +62,22 @@ def register_reward(
     *,
     unit: str,
     compute: Callable[[Episode], float],
+    value: Value | None = None,
     range: tuple[float, float] = (-math.inf, math.inf),
     deterministic: bool = True,
     is_terminal: bool = False,
 ) -> None:
     """Registers a reward; more is better.
 
+    `value(env, node)` is what is to be small in the end, by default the number of
+    instructions: of the modules of several episodes, the least is the best.
+
     Raises:
         ValueError: the name is taken.
     """
-    reward = RewardSpace(compute, unit, range, deterministic, is_terminal)
+    reward = RewardSpace(
+        compute, unit, value or _op_count, range, deterministic, is_terminal
+    )
     _REGISTRY.add(name, summary, reward)
 
 
@@ -84,7 +95,7 @@ def list_rewards() -> dict[str, str]:
     return _REGISTRY.summaries()
 
 
-def _share_saved(value: Callable[[Episode, Node], float]) -> Any:
+def _share_saved(value: Value) -> Any:
     """Reward: the decrease of a value, as a share of its value at the start."""
 
     def compute(env: Episode) -> float:
@@ -97,27 +108,41 @@ def _share_saved(value: Callable[[Episode, Node], float]) -> Any:
     return compute
 
 
-def _op_count(env: Episode) -> float:
-    return -env.node.op_count / max(env.start.op_count, 1)
-
-
-def _log_ratio(make_estimator: Callable[[], Estimator]) -> Any:
-    """Reward: log of the estimated speed-up by the step."""
-
-    def seconds(env: Episode, node: Node) -> float:
-        module = env.module_of(node)
-        with _ESTIMATING:
-            (estimate,) = make_estimator().estimate_many([module])
-        return estimate.seconds
+def _log_ratio(value: Value) -> Any:
+    """Reward: log of a value before the step over the value after it."""
 
     def compute(env: Episode) -> float:
         if env.node is env.previous:
             return 0.0
-        before, after = seconds(env, env.previous), seconds(env, env.node)
+        before, after = value(env, env.previous), value(env, env.node)
         is_known = before > 0 and after > 0
         return math.log(before / after) if is_known else 0.0
 
     return compute
+
+
+def _seconds(make_estimator: Callable[[], Estimator]) -> Value:
+    """The estimated time of a module."""
+
+    def value(env: Episode, node: Node) -> float:
+        module = env.module_of(node)
+        with _ESTIMATING:
+            (estimate,) = make_estimator().estimate_many([module])
+        return float(estimate.seconds)
+
+    return value
+
+
+def _op_count(_: Episode, node: Node) -> float:
+    return float(node.op_count)
+
+
+def _flops(env: Episode, node: Node) -> float:
+    return env.cost_of(node).flops
+
+
+def _bytes(env: Episode, node: Node) -> float:
+    return env.cost_of(node).bytes
 
 
 @cache
@@ -152,49 +177,51 @@ register_reward(
     "op_count",
     "Minus the instructions, as a share of those at the start.",
     unit="share of the start's instructions",
-    compute=_op_count,
+    compute=lambda env: -env.node.op_count / max(env.start.op_count, 1),
     range=(-math.inf, 0.0),
 )
 register_reward(
     "op_count_delta",
     "Instructions that the step removed, as a share of those at the start.",
     unit="share of the start's instructions",
-    compute=_share_saved(lambda _, node: node.op_count),
+    compute=_share_saved(_op_count),
     range=(-math.inf, 1.0),
 )
 register_reward(
     "op_count_log",
     "Log of the instructions before the step over those after it.",
     unit="natural logarithm of a ratio of instructions",
-    compute=lambda env: math.log(
-        max(env.previous.op_count, 1) / max(env.node.op_count, 1)
-    ),
+    compute=_log_ratio(_op_count),
 )
 register_reward(
     "flops",
     "Floating-point operations that the step removed, as a share of the start's.",
     unit="share of the start's flops",
-    compute=_share_saved(lambda env, node: env.cost_of(node).flops),
+    compute=_share_saved(_flops),
+    value=_flops,
     range=(-math.inf, 1.0),
 )
 register_reward(
     "bytes",
     "Bytes accessed that the step removed, as a share of the start's.",
     unit="share of the start's bytes",
-    compute=_share_saved(lambda env, node: env.cost_of(node).bytes),
+    compute=_share_saved(_bytes),
+    value=_bytes,
     range=(-math.inf, 1.0),
 )
 register_reward(
     "roofline",
     "Log of the speed-up by the step, by the static estimate.",
     unit="natural logarithm of a speed-up",
-    compute=_log_ratio(_roofline),
+    compute=_log_ratio(_seconds(_roofline)),
+    value=_seconds(_roofline),
 )
 register_reward(
     "kernel_cache",
     "Log of the speed-up by the step, by the measured times of kernels.",
     unit="natural logarithm of a speed-up",
-    compute=_log_ratio(_kernel_cache),
+    compute=_log_ratio(_seconds(_kernel_cache)),
+    value=_seconds(_kernel_cache),
     deterministic=False,
 )
 register_reward(

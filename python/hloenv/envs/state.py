@@ -6,11 +6,14 @@ from __future__ import annotations
 import csv
 import json
 import os
+import time
+import uuid
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from .._files import replacing
 from ..errors import ArgumentError
 
 _FIELDS = ("benchmark", "passes", "reward", "seconds")
@@ -84,15 +87,13 @@ def append_csv(path: str | os.PathLike[str], states: Iterable[EpisodeState]) -> 
 def write_parquet(
     folder: str | os.PathLike[str], states: Iterable[EpisodeState]
 ) -> None:
-    """Adds a file of states to a folder; files are named in the order of writing."""
+    """Adds a file of states to a folder; its name begins with the time, in ns."""
     import pyarrow as pa
     from pyarrow import parquet
 
-    number = len(list(Path(folder).glob("*.parquet")))
-    path = Path(folder) / f"{number:06d}-{os.getpid()}.parquet"
-    unfinished = path.with_suffix(".unfinished")
-    parquet.write_table(pa.Table.from_pylist([asdict(s) for s in states]), unfinished)
-    unfinished.replace(path)
+    path = Path(folder) / f"{time.time_ns()}-{uuid.uuid4().hex}.parquet"
+    with replacing(path) as draft:
+        parquet.write_table(pa.Table.from_pylist([asdict(s) for s in states]), draft)
 
 
 def read_csv(path: str | os.PathLike[str]) -> list[EpisodeState]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import os
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from .._files import replacing
 from .results import Row, without_collector
 
 _FORMAT = 1
@@ -83,8 +83,7 @@ def write(path: Path, rows: Iterable[Row]) -> None:
         {_METADATA: json.dumps(described).encode()}
     )
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    with replacing(path) as draft:
         pa.parquet.write_table(
             table,
             draft,
@@ -93,9 +92,6 @@ def write(path: Path, rows: Iterable[Row]) -> None:
             use_dictionary=[*texts],
             row_group_size=1 << 30,
         )
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 _OF_CELLS = ("cells", "alternatives", "checks")

@@ -386,7 +386,8 @@ def run_passes(
 
     Raises:
         UnknownPassError, PassOptionError: a pass or option does not exist.
-        PassError: a pass failed, or only proposes alternatives.
+        PassError: a pass failed, only proposes alternatives, or makes a valid module
+            invalid (a bug of XLA's).
     """
     if len(passes) == 1:
         pipeline = as_pipeline(passes[0])

@@ -9,21 +9,23 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .._files import replacing
 from .._version import __version__
 from ..envs.base import CompilerEnv
-from ..errors import HloEnvError
+from ..errors import ArgumentError, HloEnvError
 from ..hlo.module import HloModule
 from .algorithms import get_algorithm
-from .baselines import Found, Score, op_count
+from .baselines import Found, Score
 from .config import TrainConfig
 
 _FORMAT = 1
 _KEY = "hloenv"
+# Of policies without probabilities: share of actions that are drawn.
+_EXPLORATION = 0.1
 # Actions and observations are the same for all.
 _ANY_BENCHMARK = "hloenv://generated/0"
 DEFAULT_CHECKPOINT = Path(__file__).with_name("pass_order.safetensors")
@@ -47,12 +49,20 @@ class Agent:
     policy: Any
     notes: dict[str, Any]
 
-    def act(self, env: CompilerEnv, *, deterministic: bool = True) -> int:
-        """The action for the module that the environment has now."""
-        observation = env.observe(self.config.observations)
-        masks = {}
-        if get_algorithm(self.config.algorithm).takes_masks:
-            masks["action_masks"] = env.action_masks()
+    def act(
+        self, env: CompilerEnv, observation: Any, *, deterministic: bool = True
+    ) -> int:
+        """The action for an observation, the likeliest or a drawn one.
+
+        Policies without probabilities draw any action in one of ten steps.
+        """
+        algorithm = get_algorithm(self.config.algorithm)
+        if not deterministic and not algorithm.has_critic:
+            import torch
+
+            if torch.rand(()) < _EXPLORATION:
+                return int(torch.randint(env.num_actions, ()))
+        masks = {"action_masks": env.action_masks()} if algorithm.takes_masks else {}
         action, _ = self.policy.predict(
             observation, deterministic=deterministic, **masks
         )
@@ -68,18 +78,19 @@ class Agent:
 
         env = self.config.make_env(_ANY_BENCHMARK)
         described = {
+            **self.notes,
             "format": _FORMAT,
             "version": __version__,
             "config": self.config.to_dict(),
             "actions": [env.action_name(i) for i in range(env.num_actions)],
-            **self.notes,
         }
         tensors = {
             name: tensor.detach().cpu().contiguous().clone()
             for name, tensor in self.policy.state_dict().items()
         }
         data = save(tensors, metadata={_KEY: json.dumps(described)})
-        write_whole(Path(path), data)
+        with replacing(Path(path)) as draft:
+            draft.write_bytes(data)
 
 
 def load_agent(path: str | os.PathLike[str] = DEFAULT_CHECKPOINT) -> Agent:
@@ -113,9 +124,16 @@ def load_agent(path: str | os.PathLike[str] = DEFAULT_CHECKPOINT) -> Agent:
         policy.load_state_dict(weights)
     except FileNotFoundError:
         raise
-    except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
-        if isinstance(error, CheckpointError):
-            raise
+    except CheckpointError:
+        raise
+    except (
+        SafetensorError,
+        AttributeError,
+        LookupError,
+        RuntimeError,
+        TypeError,
+        ValueError,
+    ) as error:
         text = str(error).strip().partition("\n")[0]
         raise CheckpointError(f"{path} is no checkpoint of an agent: {text}") from None
     notes = {k: v for k, v in described.items() if k not in ("format", "config")}
@@ -169,7 +187,7 @@ def order_passes(
     budget: int = 450,
     max_episodes: int | None = None,
     seed: int = 0,
-    score: Score = op_count,
+    score: Score | None = None,
     env: CompilerEnv | None = None,
 ) -> Found:
     """The best module of several episodes of an agent.
@@ -179,52 +197,63 @@ def order_passes(
     Args:
         agent: which passes to run.
         module: the start, or the URI of a benchmark.
-        budget: passes that may run.
+        budget: passes that may run. What an agent observes may run passes, too:
+            "lookahead" all of them on each module that it has not seen.
         max_episodes: that may be played; by default as many as the budget allows.
         seed: of the drawn actions.
-        score: what is to be small.
+        score: what is to be small; by default what the agent's reward decreases.
         env: with a memo of earlier results; it is reset. By default a new one.
 
     Raises:
-        ArgumentError: no such benchmark.
+        ArgumentError: no such benchmark; `budget` or `max_episodes` is not positive.
     """
     import torch
 
-    env = env or agent.config.make_env(module)
+    for name, value in (("budget", budget), ("max_episodes", max_episodes)):
+        if value is not None and value < 1:
+            raise ArgumentError(f"{name} must be an integer >= 1, got {value}")
+    own = env or agent.config.make_env(module)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            return _play(agent, own, module, budget, max_episodes, score)
+    finally:
+        if env is None:
+            own.close()
+
+
+def _play(
+    agent: Agent,
+    env: CompilerEnv,
+    module: HloModule | str,
+    budget: int,
+    max_episodes: int | None,
+    score: Score | None,
+) -> Found:
+    looks_ahead = "lookahead" in agent.config.observations.split("+")
+    seen: set[str] = set()
+    num_steps = num_episodes = 0
     found: Found | None = None
-    num_steps = 0
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        num_episodes = 0
-        while num_steps < budget and num_episodes != max_episodes:
-            env.reset(options={"benchmark": module})
-            found = found or Found(env.start, (), score(env.start))
-            is_over, passes = False, list[int]()
-            while not is_over and num_steps < budget:
-                action = agent.act(env, deterministic=num_episodes == 0)
-                *_, terminated, truncated, info = env.step(action)
-                is_over = terminated or truncated
-                num_steps += 1
-                if info["changed"]:
-                    passes.append(action)
-                    found.offer(env.node, passes, score(env.node))
-            num_episodes += 1
+    while num_steps < budget and num_episodes != max_episodes:
+        observation, _ = env.reset(options={"benchmark": module})
+        value = score or (lambda node: env.reward_space.value(env, node))
+        found = found or Found(env.start, (), value(env.start))
+        is_over, passes = False, list[int]()
+        while not is_over and num_steps < budget:
+            if looks_ahead and env.node.fingerprint not in seen:
+                seen.add(env.node.fingerprint)
+                num_steps += len(env.passes)
+            action = agent.act(env, observation, deterministic=num_episodes == 0)
+            observation, _, terminated, truncated, info = env.step(action)
+            is_over = terminated or truncated
+            num_steps += 1
+            if info["changed"]:
+                passes.append(action)
+                found.offer(env.node, passes, value(env.node))
+        num_episodes += 1
     assert found is not None
     found.num_steps = num_steps
     return found
-
-
-def write_whole(path: Path, data: bytes | Callable[[Path], None]) -> None:
-    """Writes a file so that it is either complete or as before."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        if callable(data):
-            data(unfinished)
-        else:
-            unfinished.write_bytes(data)
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 def _difference(before: list[str], now: list[str]) -> str:

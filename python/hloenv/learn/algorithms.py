@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import types
 from collections.abc import Mapping
@@ -11,6 +12,14 @@ from typing import Any
 
 from .._registry import Registry, load_attribute
 from ..errors import ArgumentError
+
+# Arguments of the classes that `hloenv.learn.training` sets.
+_RESERVED = frozenset(
+    {
+        *("self", "policy", "env", "seed", "device", "policy_kwargs"),
+        *("tensorboard_log", "verbose", "_init_setup_model"),
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -30,6 +39,11 @@ class Algorithm:
     has_critic: bool = True
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
+    def arguments(self) -> tuple[str, ...]:
+        """What a configuration may set: the class's arguments but for hloenv's own."""
+        names = inspect.signature(self.load().__init__).parameters
+        return tuple(name for name in names if name not in _RESERVED)
+
     def load(self) -> Any:
         """The class.
 
@@ -39,6 +53,7 @@ class Algorithm:
         # Stable-Baselines3 imports TensorBoard, and that all of TensorFlow unless it
         # finds this module.
         name = "tensorboard.compat.notf"
+        is_missing = name not in sys.modules
         sys.modules.setdefault(name, types.ModuleType(name))
         try:
             return load_attribute(self.location)
@@ -46,6 +61,9 @@ class Algorithm:
             raise ImportError(
                 "agents need Stable-Baselines3: pip install 'hloenv[rl]'"
             ) from error
+        finally:
+            if is_missing:
+                del sys.modules[name]
 
 
 _REGISTRY: Registry[Algorithm] = Registry("algorithm", "algorithms", ArgumentError)

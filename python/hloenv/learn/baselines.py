@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Searches for pass orders without learning, each with a budget of pass runs.
 
-A pass that runs on a module counts as one step, also if the memo has its result, so
-that a method's steps do not depend on what ran before.
+A pass that a search runs on a module counts as one step, also if the memo has its
+result, so that a search's steps do not depend on what ran before.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def random_search(
             node = following
             passes.append(number)
             found.offer(node, passes, score(node))
-        if not passes:  # no pass changes the start
+        if len(unchanged[env.start.fingerprint]) == len(env.passes):
             break
     return found
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 import tomllib
 from collections.abc import Mapping
@@ -67,6 +66,13 @@ class TrainConfig:
     def __post_init__(self) -> None:
         """Checks what the environment and the algorithm do not check."""
         algorithm = get_algorithm(self.algorithm)
+        if self.seed < 0:
+            raise ArgumentError(f"seed must be >= 0, got {self.seed}")
+        if unknown := set(self.arguments) - set(algorithm.arguments()):
+            raise ArgumentError(
+                f"{self.algorithm} has no argument {sorted(unknown)[0]!r}; it has "
+                f"{', '.join(algorithm.arguments())}"
+            )
         for name in ("steps", "num_envs", "evaluate_every", "max_validation"):
             if getattr(self, name) < 1:
                 raise ArgumentError(f"{name} must be >= 1, got {getattr(self, name)}")
@@ -85,10 +91,10 @@ class TrainConfig:
             FileNotFoundError: there is none.
             ArgumentError: it is no TOML, or has unknown keys or values of other types.
         """
-        text = Path(path).read_text(encoding="utf-8")
+        data = Path(path).read_bytes()
         try:
-            return cls.from_dict(tomllib.loads(text))
-        except (tomllib.TOMLDecodeError, ArgumentError) as error:
+            return cls.from_dict(tomllib.loads(data.decode()))
+        except (UnicodeDecodeError, tomllib.TOMLDecodeError, ArgumentError) as error:
             raise ArgumentError(f"{path}: {error}") from None
 
     @classmethod
@@ -152,8 +158,6 @@ def _checked(name: str, value: Any, type_: str) -> Any:
         return tuple(_checked(name, each, element) for each in value)
     is_right = isinstance(value, _TYPES[type_])
     if isinstance(value, bool) and type_ != "bool":
-        is_right = False
-    if isinstance(value, float) and not math.isfinite(value):
         is_right = False
     if not is_right:
         raise ArgumentError(f"{name} must be {type_.partition('[')[0]}, got {value!r}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How good agents and searches are on modules that they have not seen."""
+"""How good an agent is on modules that it has not seen."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import geometric_mean
 
 from ..envs.base import CompilerEnv
-from .agent import Agent
+from .agent import Agent, order_passes
 
 
 @dataclass(frozen=True)
@@ -17,19 +17,23 @@ class Evaluation:
 
     Attributes:
         benchmarks: URIs of the modules.
-        before: instructions of each at the start.
-        after: instructions of the best module of the episode.
+        before: of each, what the agent's reward decreases, at the start: by default the
+            number of instructions.
+        after: of the best module of the episode.
     """
 
     benchmarks: tuple[str, ...]
-    before: tuple[int, ...]
-    after: tuple[int, ...]
+    before: tuple[float, ...]
+    after: tuple[float, ...]
 
     @property
     def score(self) -> float:
-        """Geometric mean of instructions after over instructions before."""
+        """Geometric mean of after over before; where either is 0, 1 counts."""
         ratios = zip(self.after, self.before, strict=True)
-        return geometric_mean(after / before for after, before in ratios)
+        return geometric_mean(
+            after / before if after > 0 and before > 0 else 1.0
+            for after, before in ratios
+        )
 
 
 def evaluate(
@@ -42,11 +46,9 @@ def evaluate(
         benchmarks: URIs of the modules.
         env: which is reset.
     """
-    from .agent import order_passes
-
     before, after = [], []
     for uri in benchmarks:
-        found = order_passes(agent, uri, max_episodes=1, env=env)
-        before.append(max(env.start.op_count, 1))
-        after.append(max(found.node.op_count, 1))
+        found = order_passes(agent, uri, budget=10**9, max_episodes=1, env=env)
+        before.append(env.reward_space.value(env, env.start))
+        after.append(found.score)
     return Evaluation(tuple(benchmarks), tuple(before), tuple(after))

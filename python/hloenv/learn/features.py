@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -122,15 +123,20 @@ class _Part:
 def _parts(space: spaces.Space[Any]) -> list[_Part]:
     if not isinstance(space, spaces.Dict) or "node_mask" in space.spaces:
         return [_Part("observation", space, None)]
-    parts = []
-    graphs: dict[str, dict[str, spaces.Space[Any]]] = {}
-    for key, each in space.spaces.items():
-        name, dot, rest = key.partition(".")
-        if dot:
-            graphs.setdefault(name, {})[rest] = each
-        else:
-            parts.append(_Part(key, each, key))
-    for name, fields in graphs.items():
+    names = {
+        key.rpartition(".")[0] for key in space.spaces if key.endswith(".node_mask")
+    }
+    parts = [
+        _Part(key, each, key)
+        for key, each in space.spaces.items()
+        if key.partition(".")[0] not in names
+    ]
+    for name in sorted(names):
+        fields = {
+            key.removeprefix(f"{name}."): each
+            for key, each in space.spaces.items()
+            if key.startswith(f"{name}.")
+        }
         parts.append(_Part(name, spaces.Dict(fields), f"{name}."))
     return parts
 
@@ -141,11 +147,14 @@ def _width(space: spaces.Space[Any]) -> int:
     return int(spaces.utils.flatdim(space))
 
 
-def _scaled(values: torch.Tensor, space: spaces.Space[Any]) -> torch.Tensor:
-    high = float(getattr(space, "high", torch.ones(1)).max())
-    if high <= 1:
+def _scaled(values: torch.Tensor, space: Any) -> torch.Tensor:
+    """Values of any size as log(1 + |x|) with their sign, over that of the largest."""
+    low, high = float(space.low.min()), float(space.high.max())
+    largest = max(-low, high)
+    if largest <= 1:
         return values
-    return torch.log1p(values.clamp(min=0)) / torch.log1p(torch.tensor(high))
+    scaled = values.sign() * values.abs().log1p()
+    return scaled / math.log1p(largest) if math.isfinite(largest) else scaled
 
 
 def asymmetric(policy_class: type[ActorCriticPolicy]) -> Any:

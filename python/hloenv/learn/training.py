@@ -23,16 +23,20 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from .._files import replacing
 from ..envs.benchmarks import find_benchmarks
 from ..envs.wrappers import PotentialShaping
 from ..errors import ArgumentError
-from .agent import Agent, policy_arguments, policy_class, write_whole
+from .agent import Agent, load_agent, policy_arguments, policy_class
 from .algorithms import get_algorithm
 from .config import TrainConfig
 from .evaluation import evaluate
 
+_CONFIG = "config.json"
+_CURVE = "curve.csv"
 _RESUME = "resume.zip"
 _REPLAY = "replay.pkl"
+_MAX_REPLAY_BYTES = 4 * 2**30
 BEST = "best.safetensors"
 LAST = "last.safetensors"
 
@@ -44,10 +48,11 @@ class Progress:
     Attributes:
         step: steps so far.
         steps: of the whole run.
-        episode_return: mean over the last episodes; nan before the first has ended.
-        entropy: of the policy, in nats; nan if the algorithm has none.
-        score: the latest evaluation: geometric mean, over the validation modules, of
-            instructions after the agent over instructions before; lower is better.
+        episode_return: mean over the last episodes, without shaping; nan before the
+            first has ended.
+        entropy: of the policy, in nats; nan where the algorithm does not log it.
+        score: the latest evaluation, `Evaluation.score` on the validation modules; less
+            is better.
         best_score: the best evaluation.
         seconds: of training, those of earlier processes included.
     """
@@ -86,7 +91,26 @@ def train(
         OSError: a file cannot be written.
     """
     run = _Run(config, Path(folder), report, resume=resume)
-    return run.train()
+    try:
+        return run.train()
+    finally:
+        run.close()
+
+
+def config_of(folder: str | os.PathLike[str]) -> TrainConfig:
+    """The configuration of the run in a folder.
+
+    Raises:
+        ArgumentError: there is none.
+    """
+    try:
+        text = (Path(folder) / _CONFIG).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ArgumentError(f"{folder} has no run to resume") from None
+    try:
+        return TrainConfig.from_dict(json.loads(text))
+    except ValueError as error:
+        raise ArgumentError(f"{Path(folder) / _CONFIG}: {error}") from None
 
 
 class _Run:
@@ -101,7 +125,7 @@ class _Run:
         self.config = config
         self.folder = folder
         self.report = report
-        self._claim_folder(resume=resume)
+        self._check_folder(resume=resume)
         self.algorithm = get_algorithm(config.algorithm)
         self.env = config.make_env()
         validation = find_benchmarks(config.validation)
@@ -109,7 +133,12 @@ class _Run:
         chosen = rng.permutation(len(validation))[: config.max_validation]
         self.validation = [validation[i].uri for i in sorted(chosen)]
         self.rows = self._read_curve() if resume else []
+        self.best_score = math.inf
         self.model = self._resumed() if self.rows else self._new()
+        # Last: what fails above leaves nothing behind.
+        folder.mkdir(parents=True, exist_ok=True)
+        with replacing(folder / _CONFIG) as draft:
+            draft.write_text(json.dumps(config.to_dict(), indent=1))
         self._began = time.monotonic()
         self._seconds_before = float(self.rows[-1]["seconds"]) if self.rows else 0.0
         self._evaluated = int(self.rows[-1]["step"]) if self.rows else -1
@@ -117,6 +146,7 @@ class _Run:
     # --- the model
 
     def _new(self) -> Any:
+        self._check_memory()
         return self.algorithm.load()(
             policy_class(self.config, self.env),
             self._vector_env(),
@@ -124,7 +154,7 @@ class _Run:
             device="cpu",
             policy_kwargs=policy_arguments(self.config),
             tensorboard_log=self._tensorboard(),
-            **{**self.algorithm.defaults, **self.config.arguments},
+            **self._arguments,
         )
 
     def _resumed(self) -> Any:
@@ -138,25 +168,43 @@ class _Run:
         model.set_random_seed(self.config.seed + model.num_timesteps)
         if (self.folder / _REPLAY).exists():
             model.load_replay_buffer(self.folder / _REPLAY)
+        # Not of the curve: the process may have ended before it wrote that.
+        self.best_score = load_agent(self.folder / BEST).notes["validation_score"]
         return model
+
+    def _check_memory(self) -> None:
+        """A replay buffer keeps each observation twice."""
+        if self.algorithm.has_critic:
+            return
+        size = self._arguments.get("buffer_size", 1_000_000)
+        sample = self.env.observation_space.sample()
+        arrays = sample.values() if isinstance(sample, dict) else [sample]
+        needed = 2 * size * sum(each.nbytes for each in arrays)
+        if needed > _MAX_REPLAY_BYTES:
+            raise ArgumentError(
+                f"a replay buffer of {size:,} steps with {self.config.observations} "
+                f"takes {needed / 2**30:.0f} GiB, more than "
+                f"{_MAX_REPLAY_BYTES / 2**30:.0f}; give arguments.buffer_size"
+            )
+
+    @property
+    def _arguments(self) -> dict[str, Any]:
+        return {**self.algorithm.defaults, **self.config.arguments}
 
     def _vector_env(self) -> Any:
         from stable_baselines3.common.monitor import Monitor
         from stable_baselines3.common.vec_env import DummyVecEnv
 
-        gamma = {**self.algorithm.defaults, **self.config.arguments}.get("gamma", 0.99)
+        gamma = self._arguments.get("gamma", 0.99)
 
         def make() -> Any:
             env: Any = self.env.fork()  # all of them share its memo
             if self.config.has_horizon:
                 env = _Horizon(env)
-            if self.config.shaping:
-                env = PotentialShaping(env, gamma=gamma)
-            return Monitor(env)
+            env = Monitor(env)  # reports returns without shaping
+            return PotentialShaping(env, gamma=gamma) if self.config.shaping else env
 
-        venv = DummyVecEnv([make] * self.config.num_envs)
-        venv.seed(self.config.seed)
-        return venv
+        return DummyVecEnv([make] * self.config.num_envs)
 
     def _tensorboard(self) -> str | None:
         is_there = importlib.util.find_spec("tensorboard") is not None
@@ -193,8 +241,6 @@ class _Run:
             )
         if self.steps_since_checkpoint > 0:
             self.checkpoint()
-        from .agent import load_agent
-
         return load_agent(self.folder / BEST)
 
     @property
@@ -207,9 +253,9 @@ class _Run:
         agent = Agent(self.config, self.model.policy, {})
         score = evaluate(agent, self.validation, env=self.env).score
         self._evaluated = self.model.num_timesteps
-        is_best = score < self.progress().best_score or not self.rows
-        row = asdict(self.progress()) | {"score": score}
-        row["best_score"] = score if is_best else row["best_score"]
+        is_best = score < self.best_score
+        self.best_score = min(score, self.best_score)
+        row = asdict(self.progress(score))
         self.rows.append({key: str(value) for key, value in row.items()})
         notes = {"steps": self.model.num_timesteps, "validation_score": score}
         agent = Agent(self.config, self.model.policy, notes)
@@ -217,64 +263,62 @@ class _Run:
         if is_best:
             agent.save(self.folder / BEST)
         if not self.algorithm.has_critic:
-            write_whole(self.folder / _REPLAY, self.model.save_replay_buffer)
-        write_whole(self.folder / _RESUME, _saver(self.model))
-        self._write_curve()
-        self.model.policy.set_training_mode(True)
+            with replacing(self.folder / _REPLAY) as draft:
+                self.model.save_replay_buffer(draft)
+        with replacing(self.folder / _RESUME) as draft, draft.open("wb") as file:
+            self.model.save(file)
+        with replacing(self.folder / _CURVE) as draft:
+            draft.write_text(_as_csv(self.rows))
 
-    def progress(self) -> Progress:
-        """The run now."""
+    def progress(self, score: float | None = None) -> Progress:
+        """The run now; its score is that of the last evaluation by default."""
         episodes = self.model.ep_info_buffer or ()
         returns = [each["r"] for each in episodes]
         logger = getattr(self.model, "_logger", None)  # none before `learn`
         logged = {} if logger is None else logger.name_to_value
-        entropy = -float(logged.get("train/entropy_loss", math.nan))
-        scores = [float(row["score"]) for row in self.rows]
+        if score is None:
+            score = float(self.rows[-1]["score"])
         return Progress(
             step=self.model.num_timesteps,
             steps=self.config.steps,
             episode_return=float(np.mean(returns)) if returns else math.nan,
-            entropy=entropy,
-            score=scores[-1] if scores else math.nan,
-            best_score=min(scores, default=math.inf),
+            entropy=-float(logged.get("train/entropy_loss", math.nan)),
+            score=score,
+            best_score=self.best_score,
             seconds=self._seconds_before + time.monotonic() - self._began,
         )
 
+    def close(self) -> None:
+        """Ends the child processes of the environments."""
+        self.model.env.close()
+        self.env.close()
+
     # --- files
 
-    def _claim_folder(self, *, resume: bool) -> None:
-        path = self.folder / "config.json"
-        given = self.config.to_dict()
+    def _check_folder(self, *, resume: bool) -> None:
         if not resume:
-            if path.exists():
+            if (self.folder / _CONFIG).exists():
                 raise ArgumentError(
                     f"{self.folder} has a run already; resume it, or give another "
                     "folder"
                 )
-            self.folder.mkdir(parents=True, exist_ok=True)
-            write_whole(path, json.dumps(given, indent=1).encode())
             return
-        if not path.exists():
-            raise ArgumentError(f"{self.folder} has no run to resume")
-        found = json.loads(path.read_text(encoding="utf-8"))
-        differing = [key for key in given if found.get(key) != given[key]]
+        found, given = config_of(self.folder).to_dict(), self.config.to_dict()
+        differing = [key for key in given if found[key] != given[key]]
         if any(key != "steps" for key in differing):
             raise ArgumentError(
                 f"the run in {self.folder} has another configuration: "
                 + "; ".join(
-                    f"{key} {found.get(key)!r}, not {given[key]!r}" for key in differing
+                    f"{key} {found[key]!r}, not {given[key]!r}" for key in differing
                 )
             )
 
     def _read_curve(self) -> list[dict[str, str]]:
-        path = self.folder / "curve.csv"
-        if not path.exists() or not (self.folder / _RESUME).exists():
+        path = self.folder / _CURVE
+        if not path.exists():  # ended before the first evaluation
             return []
         with path.open(newline="", encoding="utf-8") as file:
             return list(csv.DictReader(file))
-
-    def _write_curve(self) -> None:
-        write_whole(self.folder / "curve.csv", _as_csv(self.rows).encode())
 
 
 class _Horizon(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -288,11 +332,3 @@ class _Horizon(gymnasium.Wrapper[Any, Any, Any, Any]):
 def _as_csv(rows: Sequence[dict[str, str]]) -> str:
     lines = [",".join(rows[0]), *(",".join(row.values()) for row in rows)]
     return "\n".join(lines) + "\n"
-
-
-def _saver(model: Any) -> Callable[[Path], None]:
-    def save(path: Path) -> None:
-        with path.open("wb") as file:
-            model.save(file)
-
-    return save

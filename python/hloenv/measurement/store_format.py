@@ -20,6 +20,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .._files import replacing
 from ..errors import StoreError
 
 _TAG = "$float"
@@ -308,16 +309,10 @@ def write_rows(path: Path, rows: Iterable[Row], numbers: Mapping[str, str]) -> i
         OSError: the file cannot be written.
         ImportError: Parquet without pyarrow.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
+    with replacing(path) as draft:
         if path.suffix == ".parquet":
-            count = _write_parquet(temporary, rows, numbers)
-        else:
-            count = _write_lines(temporary, rows)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return count
+            return _write_parquet(draft, rows, numbers)
+        return _write_lines(draft, rows)
 
 
 def _write_lines(path: Path, rows: Iterable[Row]) -> int:
