@@ -23,6 +23,7 @@ from hloenv.hlo.passes import (
     run_passes,
     to_core,
 )
+from hloenv.rewrite.env import HloEnv
 
 _RUNNABLE = [name for name in list_passes() if not describe_pass(name).candidate]
 
