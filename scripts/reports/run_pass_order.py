@@ -20,6 +20,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,10 @@ from typing import Any
 import numpy as np
 
 import hloenv
+from hloenv._files import replacing
 from hloenv.envs import find_benchmarks
 from hloenv.envs.base import CompilerEnv
+from hloenv.errors import HloEnvError
 from hloenv.learn import (
     Found,
     TrainConfig,
@@ -39,6 +42,7 @@ from hloenv.learn import (
     order_passes,
     random_search,
 )
+from hloenv.learn.baselines import op_count
 from hloenv.measurement.measurer import Measurer
 from pass_order_page import write_page
 
@@ -62,7 +66,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "ppo, both": {"algorithm": "ppo", "shaping": True, "critic_observation": "cost"},
     "graph": {"observation": "graph_padded+pass_counts"},
     "lookahead": {"observation": "op_counts_normalized+pass_counts+lookahead"},
-    "kernel cache": {"reward": "kernel_cache"},
+    # Each new kernel is compiled and timed: fewer steps, on smaller modules.
+    "kernel cache": {
+        "reward": "kernel_cache",
+        "train": "hloenv://all/train?max_instructions=200",
+        "validation": "hloenv://all/validation?max_instructions=200",
+        "steps": 10_000,
+    },
 }
 EXPERIMENTS = {
     "headline": [HEADLINE],
@@ -71,6 +81,8 @@ EXPERIMENTS = {
     "graph": [HEADLINE, "graph", "lookahead"],
     "kernel-cache": [HEADLINE, "kernel cache"],
 }
+# Whose modules are timed.
+TIMED = (HEADLINE, "kernel cache")
 # Held out: other repositories than those of train.
 TEST_SETS = {
     "gpt2-train": "hloenv://gpt2-train/test?max_instructions=3000",
@@ -113,34 +125,51 @@ def main() -> None:
     if args.steps > 0:
         with ThreadPoolExecutor(args.jobs) as pool:
             list(pool.map(lambda each: train(args, *each), wanted))
-    baselines = once(args.runs / "baselines.json", compare_searches)
+    sets = test_sets()
+    with replacing(args.runs / "sets.json") as draft:
+        draft.write_text(json.dumps(sets, indent=1))
+    uris = list(dict.fromkeys(uri for each in sets.values() for uri in each))
+    searched = fill(args.runs / "searches.json", uris, searching(args.runs))
     for name, seed in wanted:
         folder = args.runs / f"{name}-{seed}"
         if (folder / "best.safetensors").exists():
-            once(folder / "test.json", lambda folder=folder: test(folder, baselines))
+            fill(folder / "test.json", uris, testing(folder, searched))
     if args.time:
-        folder = args.runs / f"{HEADLINE}-0"
-        once(folder / "times.json", lambda: time_modules(folder, baselines))
+        for name in TIMED:
+            folder = args.runs / f"{name}-0"
+            if (folder / "test.json").exists():
+                fill(folder / "times.json", uris, timing(folder, searched))
     if args.doc is not None:
-        write_page(args.doc, args.runs, EXPERIMENTS, TEST_SETS, HEADLINE)
+        write_page(args.doc, args.runs, EXPERIMENTS, HEADLINE)
 
 
-def once(path: Path, make: Any) -> Any:
-    """The content of a JSON file, made if there is none."""
-    if not path.exists():
-        path.write_text(json.dumps(make(), indent=1))
-    return json.loads(path.read_text())
+def fill(path: Path, uris: Iterable[str], make: Callable[[str], Any]) -> dict[str, Any]:
+    """The content of a JSON file by URI; what is not there yet is made and added."""
+    content: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    for uri in uris:
+        if uri in content:
+            continue
+        try:
+            content[uri] = make(uri)
+        except HloEnvError as error:
+            content[uri] = {"error": f"{type(error).__name__}: {error}"}
+        print(path.parent.name, uri, flush=True)
+        with replacing(path) as draft:
+            draft.write_text(json.dumps(content, indent=1))
+    return content
 
 
 def train(args: argparse.Namespace, name: str, seed: int) -> None:
     """Trains one agent by `hloenv train`, on one core."""
     folder = args.runs / f"{name}-{seed}"
-    if (folder / "done").exists():
-        return
     folder.mkdir(exist_ok=True)
-    config = dataclasses.replace(
-        TrainConfig.from_dict(BASE | VARIANTS[name]), seed=seed, steps=args.steps
-    )
+    config = TrainConfig.from_dict({"steps": args.steps, **BASE, **VARIANTS[name]})
+    config = dataclasses.replace(config, seed=seed)
+    curve = folder / "curve.csv"
+    if curve.exists():
+        last = curve.read_text().splitlines()[-1]
+        if int(last.partition(",")[0]) >= config.steps:
+            return
     path = folder / "given.toml"
     path.write_text(as_toml(config.to_dict()))
     words = ["train", "pass-order", str(path), "-o", str(folder)]
@@ -154,7 +183,6 @@ def train(args: argparse.Namespace, name: str, seed: int) -> None:
             stderr=log,
             env=os.environ | {"OMP_NUM_THREADS": "1"},
         )
-    (folder / "done").touch()
     print(f"trained {name}, seed {seed}", flush=True)
 
 
@@ -167,23 +195,27 @@ def as_toml(values: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def test_modules() -> list[str]:
-    """URIs of the test modules: of each set at most `MAX_TEST`."""
-    chosen: dict[str, None] = {}
-    for uri in TEST_SETS.values():
+def test_sets() -> dict[str, list[str]]:
+    """URIs of the test modules: of each set at most `MAX_TEST`, drawn."""
+    sets = {}
+    for name, uri in TEST_SETS.items():
         found = [each.uri for each in find_benchmarks(uri)]
         order = np.random.default_rng(0).permutation(len(found))[:MAX_TEST]
-        chosen |= dict.fromkeys(found[i] for i in sorted(order))
-    return list(chosen)
+        sets[name] = [found[i] for i in sorted(order)]
+    return sets
 
 
-def compare_searches() -> dict[str, Any]:
-    """What searches without learning make of the test modules."""
+def searching(runs: Path) -> Callable[[str], dict[str, Any]]:
+    """What searches without learning make of a module."""
     env = TrainConfig.from_dict(BASE).make_env()
-    order = best_order(env)
-    print("best fixed order:", [env.action_name(i) for i in order], flush=True)
-    modules = {}
-    for uri in test_modules():
+    path = runs / "order.json"
+    if not path.exists():
+        names = [env.action_name(i) for i in best_order(env)]
+        path.write_text(json.dumps(names))
+    numbers = {env.action_name(i): i for i in range(len(env.passes))}
+    order = [numbers[name] for name in json.loads(path.read_text())]
+
+    def search(uri: str) -> dict[str, Any]:
         env.reset(options={"benchmark": uri})
         greedy = greedy_search(env)
         budget = greedy.num_steps
@@ -194,14 +226,10 @@ def compare_searches() -> dict[str, Any]:
             "random": random_search(env, budget),
             "beam": beam_search(env, 3 * budget, width=4),
         }
-        modules[uri] = {
-            "start": env.start.op_count,
-            "steps": {name: each.num_steps for name, each in found.items()},
-            "passes": {name: each.passes for name, each in found.items()},
-            **{name: each.node.op_count for name, each in found.items()},
-        }
-        print(uri, {name: each.node.op_count for name, each in found.items()})
-    return {"order": [env.action_name(i) for i in order], "modules": modules}
+        methods = {name: described(each) for name, each in found.items()}
+        return {"start": {"op_count": env.start.op_count}} | methods
+
+    return search
 
 
 def default_order(env: CompilerEnv) -> list[int]:
@@ -246,17 +274,23 @@ def best_order(env: CompilerEnv) -> list[int]:
         nodes = [env.following(best, node) for node in nodes]
 
 
-def test(folder: Path, baselines: dict[str, Any]) -> dict[str, Any]:
-    """What an agent makes of the test modules: one episode, and greedy's steps."""
+def testing(folder: Path, searched: dict[str, Any]) -> Callable[[str], dict[str, Any]]:
+    """What an agent makes of a module: in one episode, and in greedy's steps."""
     agent = load_agent(folder / "best.safetensors")
     env = agent.config.make_env()
-    result = {}
-    for uri, known in baselines["modules"].items():
-        one = order_passes(agent, uri, max_episodes=1, env=env)
-        many = order_passes(agent, uri, budget=known["steps"]["greedy"], env=env)
-        result[uri] = {"one": described(one), "equal": described(many)}
-    print(f"tested {folder.name}", flush=True)
-    return result
+
+    def test(uri: str) -> dict[str, Any]:
+        budget = searched[uri]["greedy"]["steps"]
+        kinds = {
+            "one": {"budget": 10**9, "max_episodes": 1},
+            "equal": {"budget": budget},
+        }
+        return {
+            kind: described(order_passes(agent, uri, score=op_count, env=env, **limits))
+            for kind, limits in kinds.items()
+        } | {"own": described(order_passes(agent, uri, budget=budget, env=env))}
+
+    return test
 
 
 def described(found: Found) -> dict[str, Any]:
@@ -268,39 +302,36 @@ def described(found: Found) -> dict[str, Any]:
     }
 
 
-def time_modules(folder: Path, baselines: dict[str, Any]) -> dict[str, Any]:
+def timing(folder: Path, searched: dict[str, Any]) -> Callable[[str], dict[str, Any]]:
     """Run times after the orders of default and agent, in turns."""
     agent = load_agent(folder / "best.safetensors")
     tested = json.loads((folder / "test.json").read_text())
-    result = {}
-    for uri, known in baselines["modules"].items():
-        (benchmark,) = find_benchmarks(uri)
-        module = benchmark.load()
+
+    def time(uri: str) -> dict[str, Any]:
+        module = find_benchmarks(uri)[0].load()
         passes = agent.config.make_env(uri).passes
         orders = {
-            "default": known["passes"]["default"],
-            "agent": tested[uri]["equal"]["passes"],
+            "default": searched[uri]["default"]["passes"],
+            "agent": tested[uri]["own"]["passes"],
         }
-        modules = [
-            hloenv.run_passes(
-                module, hloenv.Pipeline("order", [passes[i] for i in order])
-            ).module
-            if order
-            else module
-            for order in orders.values()
-        ]
+        modules = {}
+        for name, order in orders.items():
+            modules[name] = module
+            for number in order:
+                modules[name] = hloenv.run_passes(modules[name], passes[number]).module
         with Measurer() as measurer:
-            first, second = measurer.measure(modules, baseline=module)
-        result[uri] = {
-            "start_s": first.baseline_median_ns * 1e-9,
-            "default": first.speedup,
-            "default_interval": first.speedup_interval,
-            "agent": second.speedup,
-            "agent_interval": second.speedup_interval,
-            "errors": [str(e.error) for e in (first, second) if e.error is not None],
-        }
-        print(uri, result[uri], flush=True)
-    return result
+            measured = measurer.measure(list(modules.values()), baseline=module)
+        result: dict[str, Any] = {}
+        for name, each in zip(modules, measured, strict=True):
+            result[name] = {
+                "speedup": each.speedup,
+                "interval": each.speedup_interval,
+                "baseline_s": each.baseline_median_ns * 1e-9,
+                "error": "" if each.error is None else each.error.message,
+            }
+        return result
+
+    return time
 
 
 if __name__ == "__main__":
