@@ -311,11 +311,12 @@ search runs on that module.
 
 ## 3. Against default orders
 
-*More removed* is the paper's metric: the geometric mean of instructions that the agent
-removes over those that the other removes, minus 1. Where one removes none, or adds
-some, half an instruction counts, which makes the figure large: the ratios of counts, and
-of their sums over the set, do not depend on that. Default and fixed run each pass a few
-times, an agent in one episode 45 passes at most, in greedy's steps some hundreds.
+*More removed* is the paper's metric: the geometric mean of instructions that the
+agent removes over those that the other removes, minus 1. Where one removes none, or
+adds some, half an instruction counts, which makes the figure large: the ratios of
+counts, and of their sums over the set, do not depend on that. Default and fixed run
+each pass a few times, an agent in one episode 45 passes at most, in greedy's steps
+some hundreds.
 
 {default_table(results, headline)}
 
