@@ -47,20 +47,13 @@ from hloenv.measurement.measurer import Measurer
 from pass_order_page import write_page
 
 HEADLINE = "maskable-ppo"
-# Of the agents; the figure of merit is the geometric mean of instructions.
-BASE: dict[str, Any] = {
-    "reward": "op_count_log",
-    "train": "hloenv://all/train?max_instructions=1500",
-    "validation": "hloenv://all/validation?max_instructions=1500",
-    "arguments": {"target_kl": 0.05},
-}
-# Name of a run: what differs from BASE.
+# Name of a run: what differs from the defaults of `TrainConfig`.
 VARIANTS: dict[str, dict[str, Any]] = {
     HEADLINE: {},
     "ppo": {"algorithm": "ppo"},
-    "a2c": {"algorithm": "a2c", "arguments": {}},
-    "trpo": {"algorithm": "trpo", "arguments": {}},
-    "dqn": {"algorithm": "dqn", "arguments": {}},
+    "a2c": {"algorithm": "a2c"},
+    "trpo": {"algorithm": "trpo"},
+    "dqn": {"algorithm": "dqn"},
     "ppo, shaped": {"algorithm": "ppo", "shaping": True},
     "ppo, cost for the critic": {"algorithm": "ppo", "critic_observation": "cost"},
     "ppo, both": {"algorithm": "ppo", "shaping": True, "critic_observation": "cost"},
@@ -163,7 +156,7 @@ def train(args: argparse.Namespace, name: str, seed: int) -> None:
     """Trains one agent by `hloenv train`, on one core."""
     folder = args.runs / f"{name}-{seed}"
     folder.mkdir(exist_ok=True)
-    config = TrainConfig.from_dict({"steps": args.steps, **BASE, **VARIANTS[name]})
+    config = TrainConfig.from_dict({"steps": args.steps, **VARIANTS[name]})
     config = dataclasses.replace(config, seed=seed)
     curve = folder / "curve.csv"
     if curve.exists():
@@ -207,7 +200,7 @@ def test_sets() -> dict[str, list[str]]:
 
 def searching(runs: Path) -> Callable[[str], dict[str, Any]]:
     """What searches without learning make of a module."""
-    env = TrainConfig.from_dict(BASE).make_env()
+    env = TrainConfig().make_env()
     path = runs / "order.json"
     if not path.exists():
         names = [env.action_name(i) for i in best_order(env)]
@@ -282,7 +275,7 @@ def testing(folder: Path, searched: dict[str, Any]) -> Callable[[str], dict[str,
     def test(uri: str) -> dict[str, Any]:
         budget = searched[uri]["greedy"]["steps"]
         kinds = {
-            "one": {"budget": 10**9, "max_episodes": 1},
+            "one": {"budget": None, "max_episodes": 1},
             "equal": {"budget": budget},
         }
         return {

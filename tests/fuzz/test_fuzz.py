@@ -28,6 +28,7 @@ from hloenv.hlo.passes import Pipeline, pass_names
 from hloenv.process.forkserver import Job, Pool, note
 from hloenv.rewrite.trace import Step
 from support.cases import WRITTEN
+from support.modules import RESHAPED_FUSION
 from support.paths import TESTDATA
 
 _REGRESSIONS = TESTDATA / "regressions"
@@ -390,25 +391,10 @@ def test_jobs_have_a_limit_of_memory(pool: Pool) -> None:
 
 # --- what XLA breaks itself ---------------------------------------------------
 
-# reshape-mover moves the reshape behind the fusion, but not behind what it calls.
-_RESHAPED_FUSION = """HloModule m
-
-fused {
-  a = f32[5]{0} parameter(0)
-  ROOT b = pred[5]{0} is-finite(a)
-}
-
-ENTRY main {
-  p = f32[5,1]{1,0} parameter(0)
-  r = f32[5]{0} reshape(p)
-  ROOT f = pred[5]{0} fusion(r), kind=kLoop, calls=fused
-}
-"""
-
 
 @pytest.mark.parametrize("passes", ["reshape-mover", "cse,reshape-mover"])
 def test_a_pass_that_breaks_a_module_natively_breaks_no_invariant(passes: str) -> None:
-    checker = StructureChecker(hloenv.HloModule.from_text(_RESHAPED_FUSION), seed=0)
+    checker = StructureChecker(hloenv.HloModule.from_text(RESHAPED_FUSION), seed=0)
     report = checker.check(parse(passes))
     assert report.violations == ()
     assert "makes the valid module" in report.skipped[0]
@@ -419,6 +405,6 @@ def test_a_capture_that_fails_alone_breaks_one(monkeypatch: pytest.MonkeyPatch) 
         raise hloenv.errors.PassError("no capture")
 
     monkeypatch.setattr(invariants, "capture", fails)
-    checker = StructureChecker(hloenv.HloModule.from_text(_RESHAPED_FUSION), seed=0)
+    checker = StructureChecker(hloenv.HloModule.from_text(RESHAPED_FUSION), seed=0)
     report = checker.check(parse("cse"))
     assert report.violations == ("the capture fails: no capture",)

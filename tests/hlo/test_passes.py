@@ -24,6 +24,7 @@ from hloenv.hlo.passes import (
     to_core,
 )
 from hloenv.rewrite.env import HloEnv
+from support.modules import RESHAPED_FUSION
 
 _RUNNABLE = [name for name in list_passes() if not describe_pass(name).candidate]
 
@@ -479,22 +480,6 @@ def test_failing_pass_is_named_by_its_path():
     )
     with pytest.raises(PassError, match=r"'late/copy-insertion'.*'loop'"):
         run_passes(twice, Pipeline("p", [Pipeline("late", ["copy-insertion"])]))
-
-
-# XLA's reshape-mover moves the reshape past the fusion, but not its computation's root.
-RESHAPED_FUSION = """HloModule m
-
-fused {
-  a = f32[5]{0} parameter(0)
-  ROOT b = pred[5]{0} is-finite(a)
-}
-
-ENTRY main {
-  p = f32[5,1]{1,0} parameter(0)
-  r = f32[5]{0} reshape(p)
-  ROOT f = pred[5]{0} fusion(r), kind=kLoop, calls=fused
-}
-"""
 
 
 @pytest.mark.parametrize("name", ["reshape-mover", "cse+reshape-mover"])

@@ -80,8 +80,8 @@ def test_plain_jax_runs_without_a_gain(size):
     (one,) = decided.considered
     assert "the same compiled module" in one.reason
     # Python's call in front of jax's own costs a tenth of the smallest call.
-    # Other tests run beside this one: what is slower is so each time.
-    assert any(_ratio(plain, decided, args) > 0.75 for _ in range(3))
+    # Other tests run beside this one: a few milliseconds are one slice of a core.
+    assert _ratio(plain, decided, args, rounds=3000 if size == 8 else 60) > 0.75
 
 
 def test_a_slower_module_is_not_used(verdicts):

@@ -16,3 +16,18 @@ ENTRY main {
   ROOT product = f32[1024]{0} multiply(sin1, sin2)
 }
 """
+
+# XLA's reshape-mover moves the reshape past the fusion, but not its computation's root.
+RESHAPED_FUSION = """HloModule m
+
+fused {
+  a = f32[5]{0} parameter(0)
+  ROOT b = pred[5]{0} is-finite(a)
+}
+
+ENTRY main {
+  p = f32[5,1]{1,0} parameter(0)
+  r = f32[5]{0} reshape(p)
+  ROOT f = pred[5]{0} fusion(r), kind=kLoop, calls=fused
+}
+"""

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -204,12 +205,12 @@ def order_passes(env: HloEnv, args: argparse.Namespace) -> None:
     load_agent = load_attribute("hloenv.learn:load_agent")
     checkpoint = args.policy.partition(":")[2]
     agent = load_agent(checkpoint) if checkpoint else load_agent()
-    found = load_attribute("hloenv.learn:order_passes")(
-        agent, env.module, seed=args.seed
-    )
-    made = agent.config.make_env(env.module).passes
-    for number in found.passes:
-        env.run(made[number])
+    with contextlib.closing(agent.config.make_env(env.module)) as own:
+        found = load_attribute("hloenv.learn:order_passes")(
+            agent, env.module, seed=args.seed, env=own
+        )
+        for number in found.passes:
+            env.run(own.passes[number])
 
 
 def _measure(args: argparse.Namespace, results: list[Variant]) -> str:

@@ -34,9 +34,9 @@ examples:
 
 a configuration; hloenv.learn.TrainConfig describes all settings:
   algorithm = "maskable-ppo"          # or a2c, dqn, ppo, trpo
-  train = "hloenv://dataset/train?max_instructions=600"
+  train = "hloenv://all/train?max_instructions=1500"
   observation = "op_counts_normalized+pass_counts"
-  reward = "op_count_delta"
+  reward = "op_count_log"
   steps = 100000
   [arguments]                         # of the algorithm in Stable-Baselines3
   learning_rate = 3e-4
@@ -98,8 +98,8 @@ def run(args: argparse.Namespace) -> None:
         return
     output.print_line(
         f"wrote {best}: after {agent.notes['steps']:,} steps, the agent leaves "
-        f"{agent.notes['validation_score']:.1%} of the instructions of the validation "
-        "modules (geometric mean)"
+        f"{agent.notes['validation_score']:.1%} of what {config.reward} decreases, on "
+        "the validation modules (geometric mean)"
     )
 
 

@@ -8,6 +8,7 @@ configuration. Reading it executes nothing that is in it.
 from __future__ import annotations
 
 import json
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,9 +123,7 @@ def load_agent(path: str | os.PathLike[str] = DEFAULT_CHECKPOINT) -> Agent:
             )
         policy = make_policy(config, env)
         policy.load_state_dict(weights)
-    except FileNotFoundError:
-        raise
-    except CheckpointError:
+    except (FileNotFoundError, CheckpointError):
         raise
     except (
         SafetensorError,
@@ -146,11 +145,8 @@ def policy_arguments(config: TrainConfig) -> dict[str, Any]:
 
     arguments: dict[str, Any] = {"net_arch": list(config.network)}
     if config.critic_observation:
-        actors = set(config.observation.split("+"))
-        extra = (each for each in config.critic_observation.split("+"))
-        return arguments | {
-            "critic_only": tuple(each for each in extra if each not in actors)
-        }
+        own = set(config.observations.split("+")) - set(config.observation.split("+"))
+        return arguments | {"critic_only": tuple(sorted(own))}
     return arguments | {"features_extractor_class": HloFeatures}
 
 
@@ -184,7 +180,7 @@ def order_passes(
     agent: Agent,
     module: HloModule | str,
     *,
-    budget: int = 450,
+    budget: int | None = 450,
     max_episodes: int | None = None,
     seed: int = 0,
     score: Score | None = None,
@@ -197,26 +193,30 @@ def order_passes(
     Args:
         agent: which passes to run.
         module: the start, or the URI of a benchmark.
-        budget: passes that may run. What an agent observes may run passes, too:
-            "lookahead" all of them on each module that it has not seen.
+        budget: passes that may run; None for no limit. What an agent observes may run
+            passes, too: "lookahead" all of them on each module that it has not seen.
         max_episodes: that may be played; by default as many as the budget allows.
         seed: of the drawn actions.
         score: what is to be small; by default what the agent's reward decreases.
         env: with a memo of earlier results; it is reset. By default a new one.
 
     Raises:
-        ArgumentError: no such benchmark; `budget` or `max_episodes` is not positive.
+        ArgumentError: no such benchmark; `budget` or `max_episodes` is not positive, or
+            neither is a limit.
     """
     import torch
 
     for name, value in (("budget", budget), ("max_episodes", max_episodes)):
         if value is not None and value < 1:
             raise ArgumentError(f"{name} must be an integer >= 1, got {value}")
+    if budget is None and max_episodes is None:
+        raise ArgumentError("give budget or max_episodes, or the search never ends")
     own = env or agent.config.make_env(module)
     try:
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
-            return _play(agent, own, module, budget, max_episodes, score)
+            limit = math.inf if budget is None else budget
+            return _play(agent, own, module, limit, max_episodes, score)
     finally:
         if env is None:
             own.close()
@@ -226,7 +226,7 @@ def _play(
     agent: Agent,
     env: CompilerEnv,
     module: HloModule | str,
-    budget: int,
+    budget: float,
     max_episodes: int | None,
     score: Score | None,
 ) -> Found:

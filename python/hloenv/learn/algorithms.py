@@ -93,7 +93,12 @@ def list_algorithms() -> dict[str, str]:
 
 
 _ROLLOUT = {"n_steps": 128, "gamma": 0.99}
-_PPO = _ROLLOUT | {"batch_size": 256, "n_epochs": 6, "ent_coef": 0.01}
+_PPO = _ROLLOUT | {
+    "batch_size": 256,
+    "n_epochs": 6,
+    "ent_coef": 0.01,
+    "target_kl": 0.05,
+}
 _DQN = {
     "buffer_size": 50_000,
     "learning_starts": 2_000,

@@ -20,7 +20,7 @@ from .algorithms import get_algorithm
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """One training run.
+    """One training run; by default, as the agent that hloenv brings along.
 
     Attributes:
         algorithm: one of `list_algorithms()`.
@@ -46,11 +46,11 @@ class TrainConfig:
     """
 
     algorithm: str = "maskable-ppo"
-    train: str = "hloenv://dataset/train?max_instructions=600"
-    validation: str = "hloenv://dataset/validation?max_instructions=600"
+    train: str = "hloenv://all/train?max_instructions=1500"
+    validation: str = "hloenv://all/validation?max_instructions=1500"
     observation: str = "op_counts_normalized+pass_counts"
     critic_observation: str = ""
-    reward: str = "op_count_delta"
+    reward: str = "op_count_log"
     shaping: bool = False
     passes: tuple[str, ...] = ()
     max_steps: int = 45

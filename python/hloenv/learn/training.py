@@ -15,7 +15,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -267,8 +267,13 @@ class _Run:
                 self.model.save_replay_buffer(draft)
         with replacing(self.folder / _RESUME) as draft, draft.open("wb") as file:
             self.model.save(file)
-        with replacing(self.folder / _CURVE) as draft:
-            draft.write_text(_as_csv(self.rows))
+        with (
+            replacing(self.folder / _CURVE) as draft,
+            draft.open("w", newline="", encoding="utf-8") as file,
+        ):
+            writer = csv.DictWriter(file, self.rows[0])
+            writer.writeheader()
+            writer.writerows(self.rows)
 
     def progress(self, score: float | None = None) -> Progress:
         """The run now; its score is that of the last evaluation by default."""
@@ -327,8 +332,3 @@ class _Horizon(gymnasium.Wrapper[Any, Any, Any, Any]):
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         observation, reward, terminated, truncated, info = super().step(action)
         return observation, reward, terminated or truncated, False, info
-
-
-def _as_csv(rows: Sequence[dict[str, str]]) -> str:
-    lines = [",".join(rows[0]), *(",".join(row.values()) for row in rows)]
-    return "\n".join(lines) + "\n"
