@@ -9,6 +9,7 @@
 #include "runtime/arguments.h"
 #include "runtime/custom_calls.h"
 #include "runtime/executable.h"
+#include "runtime/ffi_call.h"
 #include "runtime/kernels.h"
 #include "support/native_scope.h"
 #include "support/quiet.h"
@@ -100,6 +101,11 @@ void BindRuntime(py::module_& m) {
         return ValueOrThrow(Executable::Compile(module));
       },
       py::arg("module"), WithoutGil());
+  m.def(
+      "ffi_call_handler", [] { return py::capsule(FfiCallHandler()); },
+      "An XLA_FFI_Handler that runs what publish_executable has stored.");
+  m.def("publish_executable", &PublishExecutable, py::arg("key"),
+        py::arg("executable"), WithoutGil());
   py::class_<Caller>(m, "Caller")
       .def(py::init<std::shared_ptr<Executable>, py::list, py::list,
                     py::object>(),

@@ -80,6 +80,7 @@ absl::StatusOr<std::vector<BufferSpec>> SpecsOf(const Shape& shape) {
           spec.buffer_bytes = xla::ShapeUtil::ElementsIn(leaf);
         }
       }
+      spec.array_bytes = spec.buffer_bytes;
     }
     specs.push_back(std::move(spec));
   });

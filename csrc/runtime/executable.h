@@ -36,6 +36,7 @@ inline constexpr size_t kBufferAlignment = 64;
 // the order of `array.layout`, each at least one byte.
 struct BufferSpec {
   ArraySpec array;
+  size_t array_bytes = 0;  // of all elements; 0 for tokens
   // Size that the caller must allocate; for an output it may be larger than the
   // array. 0 for tokens.
   size_t buffer_bytes = 0;

@@ -42,6 +42,7 @@ _LAZY = {
     "DecisionPoint": "rewrite",
     "Game": "rewrite",
     "jit": "jax",
+    "load": "jax",
     "to_networkx": "graph",
     "to_pyg": "graph",
 }

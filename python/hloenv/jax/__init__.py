@@ -8,9 +8,13 @@
 from __future__ import annotations
 
 from .decide import Decided
+from .decider import DonationWarning
+from .ffi_call import call_executable
 from .injection import Injection, InjectionWarning, compile_injected, inject
-from .jit import DonationWarning, FallbackWarning, JitFunction, jit
+from .jit import FallbackWarning, JitFunction, jit
+from .loaded import Loaded, load
 from .lowering import example_inputs, from_jax
+from .numpy_calls import NumpyFunction
 
 __all__ = [
     "Decided",
@@ -19,9 +23,13 @@ __all__ = [
     "Injection",
     "InjectionWarning",
     "JitFunction",
+    "Loaded",
+    "NumpyFunction",
+    "call_executable",
     "compile_injected",
     "example_inputs",
     "from_jax",
     "inject",
     "jit",
+    "load",
 ]

@@ -22,6 +22,48 @@ _MIN_GAIN = 1.02
 
 Call = Callable[[], Any]
 
+# Copies of arguments that exist at the same time, in bytes.
+_MAX_COPIES_BYTES = 1 << 28
+
+
+class Consuming:
+    """A call of a function that donates its arguments: each has a copy of them.
+
+    Attributes:
+        max_calls: for which copies may exist at the same time.
+    """
+
+    def __init__(
+        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        self._jax = require_jax("hloenv.jit")
+        self._fn = fn
+        self._arguments = args, kwargs
+        arrays = (
+            leaf
+            for leaf in self._jax.tree.leaves(self._arguments)
+            if isinstance(leaf, self._jax.Array)
+        )
+        size = sum(each.nbytes for each in arrays)
+        self.max_calls = max(1, _MAX_COPIES_BYTES // max(size, 1))
+        self._copies: list[Any] = []
+
+    def prepare(self, count: int) -> None:
+        """Makes the copies for so many calls."""
+        self._copies = [self._copy() for _ in range(count)]
+        self._jax.block_until_ready(self._copies)
+
+    def __call__(self) -> Any:
+        """Calls the function on a copy."""
+        args, kwargs = self._copies.pop() if self._copies else self._copy()
+        return self._fn(*args, **kwargs)
+
+    def _copy(self) -> Any:
+        return self._jax.tree.map(
+            lambda leaf: leaf.copy() if isinstance(leaf, self._jax.Array) else leaf,
+            self._arguments,
+        )
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -71,6 +113,9 @@ def compare(plain: Call, other: Call, *, seconds: float) -> Comparison:
             reason=f"a comparison takes longer than the budget of {seconds:g} s"
         )
     calls = max(1, round(_SAMPLE_NS / min(plain_ns, other_ns)))
+    for each in (plain, other):
+        if isinstance(each, Consuming):
+            calls = min(calls, each.max_calls)
     durations = take_turns(plain, other, rounds=_ROUNDS, seconds=seconds, calls=calls)
     speedup = speedup_of(*durations)
     low, high = speedup_interval(*durations)
@@ -109,6 +154,8 @@ def take_turns(
 
 
 def _sample(jax: Any, call: Call, count: int) -> int:
+    if isinstance(call, Consuming):
+        call.prepare(count)
     begin = time.perf_counter_ns()
     for _ in range(count):
         jax.block_until_ready(call())

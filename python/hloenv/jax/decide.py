@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from ..rewrite.env import HloEnv, needs_layouts
 
 # A single pass is a sequence of one.
 Passes = str | Pass | Pipeline | Sequence[str | Pass | Pipeline]
+Route = Literal["stablehlo", "wheel", "jaxlib"]
 
 
 @dataclass(frozen=True)
@@ -33,27 +35,36 @@ class Decided:
         num_alternatives: number of alternatives.
         num_accepted: number of decisions for a choice other than the original.
         num_rejected: number of decisions for the original; the others are left to XLA.
+        accepted: number of accepted choices by pass and rule.
+        route: how the result goes back into jax; see `hloenv.jax.attempts`.
         is_used: whether `result` runs, rather than the module of plain jax.jit.
         speedup: jax.jit's time over that of `result`, on the first call's arguments;
             None if they were not compared.
         interval: 95 % interval of `speedup`.
         reason: why `result` does not run; empty if it does.
+        then: what was decided on jaxlib's module, after the decisions of the route
+            "stablehlo"; None if nothing was.
+        signature: the types of the arguments.
     """
 
     module: HloModule
     applied: HloModule
-    num_alternatives: int
-    num_accepted: int
-    num_rejected: int
+    num_alternatives: int = 0
+    num_accepted: int = 0
+    num_rejected: int = 0
+    accepted: Mapping[str, int] = field(default_factory=dict)
+    route: Route = "wheel"
     is_used: bool = True
     speedup: float | None = None
     interval: tuple[float, float] | None = None
     reason: str = ""
+    then: Decided | None = None
+    signature: str = ""
 
     @functools.cached_property
     def result(self) -> HloModule:
-        """The decided module after the rest of XLA's passes."""
-        return finish(self.applied)
+        """The decided module; of the route "wheel", after the rest of XLA's passes."""
+        return finish(self.applied) if self.route == "wheel" else self.applied
 
 
 def as_pipelines(passes: Passes) -> tuple[Pipeline, ...]:
@@ -79,6 +90,7 @@ def decide(
     pipelines: Iterable[Pipeline],
     *,
     until: str | None = None,
+    route: Route = "wheel",
 ) -> Decided:
     """Applies a policy to each pass in order, each on the previous result.
 
@@ -88,6 +100,7 @@ def decide(
         pipelines: the passes to decide, in order.
         until: position in XLA's pipeline, as in `HloEnv.run_until`; None for the
             module as jax lowers it.
+        route: of the result.
 
     Raises:
         DecisionError: the policy's decisions do not match the alternatives.
@@ -96,19 +109,30 @@ def decide(
     env = HloEnv(module)
     if until is not None:
         env.run_until(until)
-    num_alternatives = num_accepted = num_rejected = 0
+    num_alternatives = num_rejected = 0
+    accepted: Counter[str] = Counter()
     at_fusion = False
     for pipeline in pipelines:
-        if not at_fusion and needs_layouts(pipeline):
+        if route == "wheel" and not at_fusion and needs_layouts(pipeline):
             env.run_until("fusion")
             at_fusion = True
         alternatives = env.get_alternatives(pipeline)
         decisions = as_decisions(policy(alternatives))
         env.apply_alternatives(decisions, alternatives, partial=True)
         num_alternatives += len(alternatives)
-        num_accepted += int(np.count_nonzero(decisions > 0))
         num_rejected += int(np.count_nonzero(decisions == 0))
-    return Decided(module, env.module, num_alternatives, num_accepted, num_rejected)
+        for index in np.flatnonzero(decisions > 0):
+            choice = alternatives[int(index)].choices[decisions[index]]
+            accepted["/".join(filter(None, (choice.passes[0], choice.rule)))] += 1
+    return Decided(
+        module,
+        env.module,
+        num_alternatives,
+        accepted.total(),
+        num_rejected,
+        accepted,
+        route,
+    )
 
 
 def check_compiles(result: HloModule) -> None:

@@ -10,26 +10,23 @@ serves all later calls from its own caches.
 from __future__ import annotations
 
 import functools
-import json
-import os
-import sys
 import threading
 import warnings
 import weakref
 from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 from ..errors import ArgumentError, ArgumentTypeError, DecisionError
-from ..hlo.pipeline import finish
-from ..policies import Policy, get_policy
-from .compare import compare
-from .decide import Decided, Passes, as_pipelines, check_compiles, decide, unsupported
+from ..policies import Policy
+from .attempts import planner_of
+from .decide import Decided, Passes
+from .decider import Decider
 from .dispatch import dispatcher, unique_name
+from .explain import explain
 from .injection import require_injection
-from .lowering import from_lowered, require_jax
-from .replacements import Replacements
+from .lowering import require_jax
+from .numpy_calls import NumpyFunction
+from .wrapping import Options, calls, level_of_user, name_of, named, signature_of
 
 _BUDGET = 0.5  # seconds of timing for each signature
 
@@ -38,23 +35,27 @@ class FallbackWarning(UserWarning):
     """A function of hloenv.jit runs as plain jax.jit."""
 
 
-class DonationWarning(UserWarning):
-    """Donated arguments of a function of hloenv.jit stay alive."""
-
-
 @overload
-def jit(fn: Callable[..., Any], **options: Any) -> JitFunction: ...
+def jit(
+    fn: Callable[..., Any], *, outputs: Literal["jax"] = ..., **options: Any
+) -> JitFunction: ...
 @overload
-def jit(**options: Any) -> Callable[[Callable[..., Any]], JitFunction]: ...
+def jit(
+    fn: Callable[..., Any], *, outputs: Literal["numpy"], **options: Any
+) -> NumpyFunction: ...
+@overload
+def jit(**options: Any) -> Callable[[Callable[..., Any]], Any]: ...
 def jit(
     fn: Callable[..., Any] | None = None,
     *,
-    policy: str | Policy = "keep-convolutions",
-    passes: Passes = "algsimp",
+    policy: str | Policy = "auto",
+    passes: Passes | None = None,
     until: str | None = "simplification",
     budget: float = _BUDGET,
+    remember: bool = True,
+    outputs: Literal["jax", "numpy"] = "jax",
     **jit_options: Any,
-) -> JitFunction | Callable[[Callable[..., Any]], JitFunction]:
+) -> Any:
     """jax.jit, with a policy for XLA's rewrites if that is faster.
 
         @hloenv.jit
@@ -77,33 +78,56 @@ def jit(
 
     Args:
         fn: as for `jax.jit`; without it, `jit` returns a decorator.
-        policy: a name in `hloenv.policies.list_policies()`, or any function from
-            `Alternatives` to decisions (-1 leaves an alternative undecided).
-        passes: one, or several that are decided in order, each on the result of the
-            previous one. A pass whose rewrites XLA's backend can only use after layout
-            assignment ("fusion", "general-fusion") is decided before XLA's own fusion.
-        until: position in XLA's pipeline, as in `HloEnv.run_until`: before its own
-            simplification by default; None for the module as jax lowers it.
+        policy: "auto" for hloenv's fixed rules (other forms of convolutions and small
+            dots; loops of small operations as one kernel), each used where it is
+            measured to be faster; a name in `hloenv.policies.list_policies()`; or any
+            function from `Alternatives` to decisions (-1 leaves an alternative
+            undecided).
+        passes: with another policy: one, or several that are decided in order, each on
+            the result of the previous one; "algsimp" by default. A pass whose rewrites
+            XLA's backend can only use after layout assignment ("fusion",
+            "general-fusion") is decided before XLA's own fusion.
+        until: with another policy: position in XLA's pipeline, as in
+            `HloEnv.run_until`; None for the module as jax lowers it.
         budget: seconds for the comparison of one signature. With 0 nothing is compared
             or checked, and the decided version runs from the first call.
+        remember: whether what "auto" finds best is kept for other processes, in a
+            folder beside the store, by module, machine and versions. They use it from
+            the first call, without a comparison.
+        outputs: "numpy" for a function that is called often with small arrays: it takes
+            numpy arrays and returns them, and its calls do without jax's dispatch. It
+            cannot be used inside jax's transformations.
         **jit_options: as for `jax.jit` (`static_argnums`, `donate_argnames`, ...).
-            jaxlib drops the donations of a replaced module, so a function that
-            donates is decided only with `budget=0`, and keeps its arguments then
-            (`DonationWarning`).
+            A function that donates is decided at its first call only, by "auto" only,
+            and in the form of its operations only: jaxlib drops the donations of a
+            module that is replaced after XLA's passes. With `budget=0`, another policy
+            decides it nevertheless, and it keeps its arguments (`DonationWarning`).
 
     Raises:
-        ArgumentError: `budget` is negative.
-        ArgumentTypeError: `fn` or `policy` is not callable, or `passes` are not passes.
+        ArgumentError: `budget` is negative, or "auto" was given passes.
+        ArgumentTypeError: `fn` or `policy` is not callable, `passes` are not passes, or
+            numpy outputs are asked for with static or donated arguments.
         ImportError: jax is missing or too old.
         UnknownPassError: no pass has this name.
         UnknownPolicyError: no policy has this name.
     """
+    if outputs == "numpy":
+        if policy != "auto":
+            raise ArgumentError(
+                "outputs='numpy' decides by policy='auto' only; to deploy other "
+                "decisions, use hloenv.load"
+            )
+        numpy = functools.partial(NumpyFunction, budget=budget, jit_options=jit_options)
+        return numpy if fn is None else numpy(fn)
+    if outputs != "jax":
+        raise ArgumentError(f"outputs must be 'jax' or 'numpy', got {outputs!r}")
     make = functools.partial(
         JitFunction,
         policy=policy,
         passes=passes,
         until=until,
         budget=budget,
+        remember=remember,
         jit_options=jit_options,
     )
     return make if fn is None else make(fn)
@@ -116,22 +140,17 @@ class _Now(threading.local):
 
 
 class JitFunction:
-    """The result of `jit`: call it as the function.
-
-    Attributes:
-        considered: the decided versions, one for each signature, used or not.
-    """
-
-    considered: list[Decided]
+    """The result of `jit`: call it as the function."""
 
     def __init__(
         self,
         fn: Callable[..., Any],
         *,
         policy: str | Policy,
-        passes: Passes,
+        passes: Passes | None,
         until: str | None,
         budget: float,
+        remember: bool,
         jit_options: dict[str, Any],
     ) -> None:
         self._jax = jax = require_jax("hloenv.jit")
@@ -143,40 +162,23 @@ class JitFunction:
         if not budget >= 0:
             raise ArgumentError(f"budget must be seconds >= 0, got {budget}")
         functools.update_wrapper(self, fn)
-        self.considered = []
         self._fn = fn
-        self._policy = get_policy(policy) if isinstance(policy, str) else policy
-        if not callable(self._policy):
-            raise ArgumentTypeError(
-                "policy must be a name, or a function from Alternatives to decisions, "
-                f"got {type(policy).__name__}"
-            )
-        self._pipelines = as_pipelines(passes)
-        self._until = until
         self._budget = budget
-        self._plan_text = None
-        if isinstance(policy, str):
-            plan = [policy, until, [each.to_json() for each in self._pipelines]]
-            self._plan_text = json.dumps(plan, sort_keys=True)
-        self._options = jit_options
-        self._static = {
-            name: value
-            for name, value in jit_options.items()
-            if name.startswith("static")
-        }
-        donates = any(
-            value is not None and value != ()
-            for name, value in jit_options.items()
-            if name.startswith("donate")
-        )
-        self._considers = not (budget and donates)
+        self._options = Options(jit_options)
         self._lock = threading.RLock()
         self._now = _Now()
-        self._replacements = Replacements()
-        # Maps a signature to the function that its trace calls.
-        self._plans: dict[Any, Callable[..., Any]] = {}
         # A separate function, as jax shares caches between uses of one function.
-        self._plain = jax.jit(_named(fn, _calls(fn), _name(fn)), **jit_options)
+        self._plain = jax.jit(named(fn, calls(fn), name_of(fn)), **jit_options)
+        self._decider = Decider(
+            fn,
+            self._plain,
+            # Without a reference to this object, so that it is collected at once.
+            weakref.proxy(self),
+            planner=planner_of(policy, passes, until, always=not budget),
+            budget=budget,
+            remember=remember,
+            options=self._options,
+        )
         self._num_compiled = 0
         self._decided: Any = None
 
@@ -192,9 +194,11 @@ class JitFunction:
                 now.call = None
         if not self._budget:
             return self._decide_first(args, kwargs)
+        if self._num_compiled == 0 and self._decided_before_first(args, kwargs):
+            return self(*args, **kwargs)
         plain = self._plain
         outputs = plain(*args, **kwargs)
-        if plain._cache_size() != self._num_compiled and self._considers:
+        if plain._cache_size() != self._num_compiled and not self._options.donates:
             self._consider_after(args, kwargs)
         return outputs
 
@@ -203,9 +207,18 @@ class JitFunction:
         return self if instance is None else functools.partial(self, instance)
 
     @property
+    def considered(self) -> list[Decided]:
+        """The decided versions, by signature, used or not."""
+        return self._decider.considered
+
+    @property
     def decided(self) -> list[Decided]:
         """The decided versions in use, one for each signature."""
         return [each for each in self.considered if each.is_used]
+
+    def explain(self) -> str:
+        """What was decided for each signature, why, and what it gained."""
+        return explain(name_of(self._fn), self.considered)
 
     @property
     def num_injected(self) -> int:
@@ -214,7 +227,7 @@ class JitFunction:
         jax may compile one signature several times, as for arguments committed to a
         device.
         """
-        return self._replacements.count
+        return self._decider.replacements.count
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
         """As on a function of `jax.jit`: without decisions."""
@@ -234,9 +247,7 @@ class JitFunction:
             self._decided = None
             self._plain.clear_cache()
             self._num_compiled = 0
-            self._plans.clear()
-            self._replacements.clear()
-            self.considered.clear()
+            self._decider.clear()
 
     def _decide_first(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Decides and runs the first call of a signature, without comparison."""
@@ -247,8 +258,29 @@ class JitFunction:
                 signature = self._signature(args, kwargs)
                 if signature is not None:
                     self._decided = self._consider_safely(signature, args, kwargs)
-                self._decided = self._decided or self._new_function()
+                self._decided = self._decided or self.new_function()
         return self(*args, **kwargs)
+
+    def _decided_before_first(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> bool:
+        """Decides the function's first call before it runs, where that is needed.
+
+        If an earlier process found what is best, plain jax.jit need not compile. If the
+        function donates, the arguments are gone afterwards.
+        """
+        if not self._decider.planner.is_auto or not self._has_values(args, kwargs):
+            return False
+        with self._lock:
+            if self._decided is not None:
+                return True
+            self._num_compiled = -1
+            signature = self._signature(args, kwargs)
+            if signature is None or signature in self._decider.plans:
+                return False
+            if self._options.donates or self._decider.is_known(args, kwargs):
+                self._decided = self._consider_safely(signature, args, kwargs)
+            return self._decided is not None
 
     def _consider_after(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Decides a signature that has just run as plain jax.jit."""
@@ -259,7 +291,7 @@ class JitFunction:
             try:
                 self._num_compiled = self._plain._cache_size()
                 signature = self._signature(args, kwargs)
-                known = signature is None or signature in self._plans
+                known = signature is None or signature in self._decider.plans
                 if self._decided is None and not known:
                     self._decided = self._consider_safely(signature, args, kwargs)
             finally:
@@ -277,14 +309,14 @@ class JitFunction:
         """The function traced by jax.jit for decided signatures; looks up the plan."""
         if self._jax.config.jax_disable_jit:
             return self._fn(*args, **kwargs)
-        signature = _signature(self._jax, args, kwargs)
+        signature = signature_of(self._jax, args, kwargs)
         call = self._now.call
         if call is not None and self._has_values(*call):
             with self._jax.ensure_compile_time_eval(), self._lock:
-                if signature is not None and signature not in self._plans:
+                if signature is not None and signature not in self._decider.plans:
                     # jax keeps a function on its slow path after its trace raised.
                     self._consider_safely(signature, *call, raises=())
-        return self._plans.get(signature, self._plain)(*args, **kwargs)
+        return self._decider.plans.get(signature, self._plain)(*args, **kwargs)
 
     def _consider_safely(
         self,
@@ -294,26 +326,26 @@ class JitFunction:
         *,
         raises: tuple[type[Exception], ...] = (DecisionError,),
     ) -> Any:
-        """As `_consider`; on failure warns and falls back to plain jax.jit.
+        """As `Decider.consider`; on failure warns and falls back to plain jax.jit.
 
         Args:
-            signature: as in `_consider`.
-            args: as in `_consider`.
-            kwargs: as in `_consider`.
+            signature: as in `Decider.consider`.
+            args: as in `Decider.consider`.
+            kwargs: as in `Decider.consider`.
             raises: exceptions caused by the caller, which are raised; the next call
                 with this signature raises them again.
         """
         try:
-            return self._consider(signature, args, kwargs)
+            return self._decider.consider(signature, args, kwargs)
         except Warning:
             raise  # the user turns warnings into errors
         except raises:
-            del self._plans[signature]
+            del self._decider.plans[signature]
             self._num_compiled = -1
             raise
         except Exception as error:
-            self._plans[signature] = self._plain
-            self._fall_back(f"{type(error).__name__}: {error}")
+            self._decider.plans[signature] = self._plain
+            self.fall_back(f"{type(error).__name__}: {error}")
             return None
 
     def _signature(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -321,107 +353,14 @@ class JitFunction:
         found = []
 
         def probe(*args: Any, **kwargs: Any) -> tuple[()]:
-            found.append(_signature(self._jax, args, kwargs))
+            found.append(signature_of(self._jax, args, kwargs))
             return ()
 
-        probe = _named(self._fn, probe, "probe")
-        self._jax.jit(probe, **self._static).trace(*args, **kwargs)
+        probe = named(self._fn, probe, "probe")
+        self._jax.jit(probe, **self._options.static).trace(*args, **kwargs)
         return found[0]
 
-    def _consider(
-        self, signature: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        """Decides which function the trace of a signature calls.
-
-        Returns:
-            A compiled function with the decisions; None for the plain function.
-        """
-        self._plans[signature] = self._plain
-        jax = self._jax
-        traced = self._plain.trace(*args, **kwargs)
-        lowered = traced.lower()
-        reason = unsupported(jax, traced, lowered, jax.tree.leaves((args, kwargs)))
-        if reason is not None:
-            self._fall_back(reason)
-            return None
-        module = from_lowered(lowered, donations=False)
-        decided = decide(module, self._policy, self._pipelines, until=self._until)
-        if self._is_default(decided):
-            reason = "the decisions give the same compiled module as XLA's default"
-            self._keep(decided, reason)
-            return None
-        check_compiles(decided.result)
-        if any(each.donated for each in jax.tree.leaves(lowered.args_info)):
-            self._warn(
-                DonationWarning,
-                "keeps its donated arguments: jaxlib drops the donations of a replaced "
-                "module",
-            )
-        return self._try(signature, decided, args, kwargs)
-
-    def _is_default(self, decided: Decided) -> bool:
-        """Whether the decisions give XLA's default module."""
-        if not self._budget:
-            return False
-        if decided.num_accepted == decided.num_rejected == 0:
-            return True
-        return decided.result.fingerprint() == finish(decided.module).fingerprint()
-
-    def _keep(self, decided: Decided, reason: str, **compared: Any) -> None:
-        decided = replace(decided, is_used=False, reason=reason, **compared)
-        self.considered.append(decided)
-
-    def _try(
-        self,
-        signature: Any,
-        decided: Decided,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
-        """Compiles and compares the decided version; as `_consider`."""
-        self._plans[signature] = self._plan(decided)
-        trial = self._new_function()
-        replaced = self._replacements.compile(
-            decided.result, trial.lower(*args, **kwargs)
-        )
-        if replaced.refused:
-            self._plans[signature] = self._plain
-            if replaced.is_known:
-                self._keep(decided, replaced.refused)
-            else:
-                self._fall_back(replaced.refused)
-            return None
-        if self._budget:
-            result = compare(
-                lambda: self._plain(*args, **kwargs),
-                lambda: trial(*args, **kwargs),
-                seconds=self._budget,
-            )
-            if result.reason:
-                self._plans[signature] = self._plain
-                self._replacements.leave(replaced)
-                self._keep(
-                    decided,
-                    result.reason,
-                    speedup=result.speedup,
-                    interval=result.interval,
-                )
-                if not result.is_equal:
-                    self._fall_back(result.reason)
-                return None
-            decided = replace(decided, speedup=result.speedup, interval=result.interval)
-        self.considered.append(decided)
-        return trial
-
-    def _plan(self, decided: Decided) -> Callable[..., Any]:
-        """Wraps the plain function under a name unique in jax's persistent cache."""
-        name = f"{_name(self._fn)}_decided_{decided.result.fingerprint()}"
-        plain = self._plain
-        return self._jax.jit(  # type: ignore[no-any-return]
-            _named(self._fn, _calls(plain), name), **self._static
-        )
-
-    def _new_function(self) -> Any:
+    def new_function(self) -> Any:
         """Returns a jax.jit function whose trace follows the decisions."""
         me = weakref.ref(self)
 
@@ -430,56 +369,15 @@ class JitFunction:
             assert decider is not None  # it is the caller
             return decider._traced(args, kwargs)
 
-        name = unique_name(self._fn, plan=self._plan_text)
-        dispatcher.add(f"jit_{name}", self._replacements)
-        return self._jax.jit(_named(self._fn, function, name), **self._options)
+        name = unique_name(self._fn, plan=self._decider.planner.text)
+        dispatcher.add(f"jit_{name}", self._decider.replacements)
+        return self._jax.jit(named(self._fn, function, name), **self._options.given)
 
-    def _fall_back(self, reason: str) -> None:
-        self._warn(FallbackWarning, f"runs as plain jax.jit: {reason}")
+    def fall_back(self, reason: str) -> None:
+        """Warns that the function runs as plain jax.jit."""
+        self.warn(FallbackWarning, f"runs as plain jax.jit: {reason}")
 
-    def _warn(self, category: type[Warning], message: str) -> None:
+    def warn(self, category: type[Warning], message: str) -> None:
+        """Warns the caller of the function."""
         name = getattr(self, "__name__", "the function")
-        warnings.warn(f"{name} {message}", category, stacklevel=_level_of_user())
-
-
-def _name(fn: Callable[..., Any]) -> str:
-    return getattr(fn, "__name__", type(fn).__name__)
-
-
-def _calls(fn: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *args, **kwargs: fn(*args, **kwargs)
-
-
-def _named(
-    fn: Callable[..., Any], function: Callable[..., Any], name: str
-) -> Callable[..., Any]:
-    """Gives `function` a name, and the signature and metadata of `fn`."""
-    functools.update_wrapper(function, fn)
-    function.__name__ = function.__qualname__ = name
-    return function
-
-
-def _signature(jax: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Identifies the arguments of a trace: types, and values of static ones."""
-    leaves, tree = jax.tree.flatten((args, kwargs))
-    types = [
-        jax.typeof(leaf) if isinstance(leaf, jax.core.Tracer) else leaf
-        for leaf in leaves
-    ]
-    signature = tree, tuple(types)
-    try:
-        hash(signature)
-    except TypeError:
-        return None  # a static argument with indistinguishable parts
-    return signature
-
-
-def _level_of_user() -> int:
-    """Returns the stack level of the user's code for a warning by the caller."""
-    jax = require_jax("hloenv.jit")
-    folders = (Path(each).parent for each in (__file__, jax.__file__ or ""))
-    ours = tuple(f"{folder}{os.sep}" for folder in folders)
-    frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(ours):
-        frame, level = frame.f_back, level + 1
-    return level
+        warnings.warn(f"{name} {message}", category, stacklevel=level_of_user())

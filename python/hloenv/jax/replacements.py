@@ -3,14 +3,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from .._native import core
 from ..errors import HloEnvError
 from ..hlo.module import HloModule, read_trusted
+from .decide import Decided
 from .injection import to_jaxlib, without_persistent_cache
 from .lowering import require_jax
+
+# Takes jaxlib's module in front of its scheduler; the result replaces it. Raises an
+# HloEnvError to leave it.
+Replace = Callable[[HloModule], Decided]
+
+
+class NotReplacedError(HloEnvError):
+    """A module of jaxlib's stays as it is."""
+
+
+class _CompilationAbortedError(Exception):
+    """Ends a compilation that nobody needs."""
 
 
 @dataclass
@@ -18,18 +32,20 @@ class Replaced:
     """Result of the compilation of a decided module.
 
     Attributes:
-        entry_layout: of the decided module.
-        proto: the decided module.
-        fingerprint: of the module that it replaced; None before.
-        refused: why it was not used; empty if it was.
+        replace: makes the decided module.
+        decided: what was decided; None before.
+        fingerprint: of jaxlib's module; None before.
+        refused: why it was not replaced; empty if it was.
         is_known: whether an equal module was rejected before.
+        is_left: whether there was nothing to replace.
     """
 
-    entry_layout: str
-    proto: bytes
+    replace: Replace
+    decided: Decided | None = None
     fingerprint: str | None = None
     refused: str = ""
     is_known: bool = False
+    is_left: bool = False
 
 
 class Replacements:
@@ -47,13 +63,13 @@ class Replacements:
         # By fingerprint; None leaves jaxlib's own module.
         self._modules: dict[str, bytes | None] = {}
 
-    def compile(self, module: HloModule, lowered: Any) -> Replaced:
-        """Compiles `module` into jax's caches, or returns the reason why not.
+    def compile(self, replace: Replace, lowered: Any) -> Replaced:
+        """Compiles a decided module into jax's caches, or returns the reason why not.
 
         Callers must not run concurrently.
 
         Args:
-            module: the decided module.
+            replace: makes the decided module of jaxlib's.
             lowered: a `jax.stages.Lowered` of a function whose name the dispatcher
                 knows.
 
@@ -61,12 +77,13 @@ class Replacements:
             JaxRuntimeError: jaxlib cannot compile the function in any case.
         """
         jax = require_jax("hloenv.jit")
-        replaced = Replaced(module.entry_layout, to_jaxlib(module))
-        self._pending = replaced
+        self._pending = replaced = Replaced(replace)
         try:
             with without_persistent_cache():
                 lowered.compile()
         except jax.errors.JaxRuntimeError as error:
+            if replaced.refused:
+                return replaced
             if replaced.fingerprint is None:
                 raise
             self.leave(replaced)
@@ -75,12 +92,7 @@ class Replacements:
         finally:
             self._pending = None
         if replaced.fingerprint is None:
-            replaced.refused = (
-                replaced.refused or "jaxlib did not call the replacement hook"
-            )
-        elif self._modules[replaced.fingerprint] is None:
-            replaced.refused = "the decisions for an equal module are not used"
-            replaced.is_known = True
+            replaced.refused = "jaxlib did not call the replacement hook"
         return replaced
 
     def leave(self, replaced: Replaced) -> None:
@@ -93,26 +105,32 @@ class Replacements:
         self._modules.clear()
 
     def replacement(self, proto: bytes) -> bytes | None:
-        """The replacement of a module that jaxlib is about to schedule, or None."""
+        """The replacement of a module that jaxlib is about to schedule, or None.
+
+        While `compile` runs, a module that stays as it is ends the compilation.
+        """
         pending = self._pending
         try:
             theirs = read_trusted(proto)
-        except HloEnvError as error:
+            fingerprint = core.without_shardings(theirs._core).fingerprint()
             if pending is not None:
-                pending.refused = f"jaxlib's module cannot be read: {error}"
-            return None
-        fingerprint = core.without_shardings(theirs._core).fingerprint()
-        if pending is not None and fingerprint not in self._modules:
-            if theirs.entry_layout != pending.entry_layout:
-                pending.refused = (
-                    f"jaxlib's module has entry layout {theirs.entry_layout}, but the "
-                    f"decided module has {pending.entry_layout}"
-                )
+                self._decide(pending, theirs, fingerprint)
+        except HloEnvError as error:
+            if pending is None:
                 return None
-            self._modules[fingerprint] = pending.proto
-        if pending is not None:
-            pending.fingerprint = fingerprint
+            pending.refused = str(error)
+            pending.is_left = isinstance(error, NotReplacedError)
+            raise _CompilationAbortedError(pending.refused) from error
         found = self._modules.get(fingerprint)
         if found is not None:
             self.count += 1
         return found
+
+    def _decide(self, pending: Replaced, theirs: HloModule, fingerprint: str) -> None:
+        pending.fingerprint = fingerprint
+        if fingerprint not in self._modules:
+            pending.decided = pending.replace(theirs)
+            self._modules[fingerprint] = to_jaxlib(pending.decided.result)
+        elif self._modules[fingerprint] is None:
+            pending.is_known = True
+            raise NotReplacedError("the decisions for an equal module are not used")

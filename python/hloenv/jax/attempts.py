@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ways in which one signature may be compiled other than by plain jax.jit.
+
+A decided module goes back into jax by one of three routes:
+
+* "stablehlo": decisions on the module as jax lowers it. jaxlib compiles the result
+  with its whole pipeline.
+* "wheel": decisions anywhere in XLA's pipeline. The XLA of TensorFlow's wheel runs the
+  rest of the pipeline, and jaxlib takes the result in front of its scheduler.
+* "jaxlib": decisions on the module that jaxlib has optimized, in front of its
+  scheduler.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from ..errors import ArgumentError, ArgumentTypeError, CompileError
+from ..hlo.module import HloModule
+from ..hlo.passes import Pipeline
+from ..hlo.pipeline import finish
+from ..policies import Policy, get_policy
+from .decide import Decided, Passes, as_pipelines, check_compiles, decide
+from .lowering import from_lowered, require_jax
+from .replacements import NotReplacedError, Replace
+from .stablehlo import call_module
+
+
+class Stages:
+    """A function for one signature, as jax has it.
+
+    Attributes:
+        traced: a `jax.stages.Traced`.
+        lowered: the `jax.stages.Lowered` of that.
+        is_safe: whether the result has been compiled before, in another process.
+    """
+
+    def __init__(self, traced: Any) -> None:
+        self.traced = traced
+        self.lowered = traced.lower()
+        self.is_safe = False
+
+    @property
+    def donates(self) -> bool:
+        """Whether the function donates arguments."""
+        leaves = require_jax("hloenv.jit").tree.leaves(self.lowered.args_info)
+        return any(each.donated for each in leaves)
+
+    @functools.cached_property
+    def module(self) -> HloModule:
+        """As jax lowers it, without donations."""
+        return from_lowered(self.lowered, donations=False)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One way to compile a signature.
+
+    Attributes:
+        name: distinguishes the attempts of a planner.
+        decided: what was decided before the compilation.
+        function: what the trace of the signature calls; None for the plain function.
+        replace: for modules of jaxlib's; None leaves them.
+        reason: why it need not be compiled; empty if it is to be tried.
+    """
+
+    name: str
+    decided: Decided
+    function: Callable[..., Any] | None = None
+    replace: Replace | None = None
+    reason: str = ""
+
+
+class Planner(Protocol):
+    """Decides signatures.
+
+    Attributes:
+        text: the same exactly if decisions are the same; None if unknown.
+        is_auto: whether it decides by hloenv's rules, so that what was measured to be
+            best may be kept for other processes, and a function that donates decided.
+    """
+
+    text: str | None
+    is_auto: bool
+
+    def attempts(self, stages: Stages) -> Iterator[Attempt]:
+        """The ways to try, the most promising first.
+
+        Args:
+            stages: of one signature.
+        """
+
+
+class Given:
+    """Decisions of one policy on given passes; route "wheel"."""
+
+    is_auto = False
+
+    def __init__(
+        self,
+        policy: Policy,
+        pipelines: Sequence[Pipeline],
+        until: str | None,
+        text: str | None,
+        *,
+        always: bool,
+    ) -> None:
+        """Decides always, or only where the result differs from XLA's default."""
+        self.text = text
+        self._always = always
+        self._policy = policy
+        self._pipelines = pipelines
+        self._until = until
+
+    def attempts(self, stages: Stages) -> Iterator[Attempt]:
+        """As in `Planner`."""
+        module = stages.module
+        decided = decide(module, self._policy, self._pipelines, until=self._until)
+        if not self._always and _is_default(decided):
+            reason = "the decisions give the same compiled module as XLA's default"
+            yield Attempt("given", decided, reason=reason)
+            return
+        check_compiles(decided.result)
+
+        def give(theirs: HloModule) -> Decided:
+            if theirs.entry_layout != decided.result.entry_layout:
+                raise CompileError(
+                    f"jaxlib's module has entry layout {theirs.entry_layout}, but the "
+                    f"decided module has {decided.result.entry_layout}"
+                )
+            return decided
+
+        yield Attempt("given", decided, replace=give)
+
+
+def _is_default(decided: Decided) -> bool:
+    """Whether the decisions give XLA's default module."""
+    if decided.num_accepted == decided.num_rejected == 0:
+        return True
+    return decided.result.fingerprint() == finish(decided.module).fingerprint()
+
+
+# Passes, their policy: decided on the module as jax lowers it, and on jaxlib's.
+_FORMS = ("convolution-forms", "dot-forms"), "known-forms"
+_KERNELS = ("single-kernel",), "small-loops"
+
+
+class Auto:
+    """hloenv's fixed rules; routes "stablehlo" and "jaxlib"."""
+
+    text: str | None = "auto"
+    is_auto = True
+
+    def attempts(self, stages: Stages) -> Iterator[Attempt]:
+        """As in `Planner`."""
+        module = stages.module
+        forms = self._forms(stages)
+        replace_kernels = functools.partial(_kernels, is_safe=stages.is_safe)
+        kernels = Attempt(
+            "kernels", Decided(module, module, route="jaxlib"), replace=replace_kernels
+        )
+        if stages.donates or not _has_loops(module):
+            kernels = replace(kernels, replace=None, reason="no rule applies to it")
+        if forms is None:
+            yield kernels
+            return
+        if kernels.replace is not None:
+            yield replace(forms, name="forms_kernels", replace=replace_kernels)
+        yield forms
+
+    def _forms(self, stages: Stages) -> Attempt | None:
+        decided = forms_of(stages.module)
+        if decided is None:
+            return None
+        return Attempt(
+            "forms",
+            decided,
+            call_module(decided.applied, stages.traced, stages.lowered),
+        )
+
+
+def forms_of(module: HloModule) -> Decided | None:
+    """The module with other forms of its operations; None if no rule applies.
+
+    Args:
+        module: as jax lowers it.
+    """
+    passes, policy = _FORMS
+    decided = decide(
+        module, get_policy(policy), as_pipelines(passes), route="stablehlo"
+    )
+    return decided if decided.num_accepted else None
+
+
+def _kernels(theirs: HloModule, *, is_safe: bool) -> Decided:
+    """Decides the loops of a module of jaxlib's.
+
+    Args:
+        theirs: in front of jaxlib's scheduler.
+        is_safe: whether the result is known to compile.
+
+    Raises:
+        NotReplacedError: no rule applies, or the result does not compile.
+    """
+    passes, policy = _KERNELS
+    decided = decide(theirs, get_policy(policy), as_pipelines(passes), route="jaxlib")
+    if decided.num_accepted == 0:
+        raise NotReplacedError("no rule applies to a loop of jaxlib's module")
+    try:
+        if not is_safe:
+            check_compiles(decided.result)
+    except CompileError as error:
+        raise NotReplacedError(str(error)) from error
+    return decided
+
+
+def _has_loops(module: HloModule) -> bool:
+    return module.opcode_counts().get("while", 0) > 0
+
+
+def planner_of(
+    policy: str | Policy, passes: Passes | None, until: str | None, *, always: bool
+) -> Planner:
+    """The planner of `jit`'s arguments; `always` as in `Given`.
+
+    Raises:
+        ArgumentError: "auto" was given passes.
+        ArgumentTypeError: the policy is not callable, or passes are not passes.
+        UnknownPassError: no pass has this name.
+        UnknownPolicyError: no policy has this name.
+    """
+    if policy == "auto":
+        if passes is not None:
+            raise ArgumentError(
+                f"passes={passes!r} need a policy: policy='auto' decides its own "
+                "passes; see hloenv.policies.list_policies()"
+            )
+        return Auto()
+    pipelines = as_pipelines("algsimp" if passes is None else passes)
+    text = None
+    if isinstance(policy, str):
+        plan = [policy, until, [each.to_json() for each in pipelines]]
+        text = json.dumps(plan, sort_keys=True)
+        policy = get_policy(policy)
+    if not callable(policy):
+        raise ArgumentTypeError(
+            "policy must be a name, or a function from Alternatives to decisions, "
+            f"got {type(policy).__name__}"
+        )
+    return Given(policy, pipelines, until, text, always=always)

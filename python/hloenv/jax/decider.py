@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decides which version of a function runs for a signature.
+
+A version is compiled, its outputs are compared with those of plain jax.jit, and both
+are timed in turns. What another process found best is used without that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Protocol
+
+from .attempts import Attempt, Planner, Stages
+from .compare import Consuming, compare
+from .decide import Decided, unsupported
+from .explain import signature_text
+from .lowering import require_jax
+from .replacements import Replacements
+from .trials import Trial, fastest, verdict_of
+from .verdicts import Verdict, key_of, recall, remember
+from .wrapping import Options, calls, name_of, named
+
+
+class DonationWarning(UserWarning):
+    """Donated arguments of a function of hloenv.jit stay alive."""
+
+
+class Wrapped(Protocol):
+    """What a `Decider` needs of the function that it decides for."""
+
+    def new_function(self) -> Any:
+        """A new jax.jit function whose trace calls what `Decider.plans` says."""
+
+    def fall_back(self, reason: str) -> None:
+        """Warns that the function runs as plain jax.jit."""
+
+    def warn(self, category: type[Warning], message: str) -> None:
+        """Warns the user of the function."""
+
+
+class Decider:
+    """Decides the signatures of one function; callers must not run concurrently.
+
+    Attributes:
+        considered: the decided versions, used or not.
+        plans: what the trace of each decided signature calls.
+        planner: proposes versions.
+        replacements: of jaxlib's modules.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        plain: Any,
+        wrapped: Wrapped,
+        *,
+        planner: Planner,
+        budget: float,
+        remember: bool,
+        options: Options,
+    ) -> None:
+        self._jax = require_jax("hloenv.jit")
+        self.considered: list[Decided] = []
+        self.plans: dict[Any, Callable[..., Any]] = {}
+        self.planner = planner
+        self.replacements = Replacements()
+        self._fn = fn
+        self._plain = plain
+        self._wrapped = wrapped
+        self._budget = budget
+        self._remember = remember
+        self._options = options
+
+    def clear(self) -> None:
+        """Forgets all decisions."""
+        self.plans.clear()
+        self.replacements.clear()
+        self.considered.clear()
+
+    def is_known(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether an earlier process found what is best for these arguments."""
+        key = self._key(Stages(self._plain.trace(*args, **kwargs)))
+        return key is not None and recall(key) is not None
+
+    def consider(
+        self, signature: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Decides which function the trace of a signature calls.
+
+        Returns:
+            A compiled function with the decisions; None for the plain function.
+        """
+        self.plans[signature] = self._plain
+        stages = Stages(self._plain.trace(*args, **kwargs))
+        leaves = self._jax.tree.leaves((args, kwargs))
+        reason = unsupported(self._jax, stages.traced, stages.lowered, leaves)
+        if reason is not None:
+            self._wrapped.fall_back(reason)
+            return None
+        key = self._key(stages)
+        verdict = None if key is None else recall(key)
+        if verdict is not None and not verdict.attempt:
+            reason = f"{verdict.reason} (found on {verdict.date})"
+            self._keep(Decided(stages.module, stages.module), reason)
+            self._sign(-1, stages)
+            return None
+        stages.is_safe = verdict is not None
+        num_considered = len(self.considered)
+        trials = []
+        for attempt in self.planner.attempts(stages):
+            if attempt.reason:
+                self._keep(attempt.decided, attempt.reason)
+            elif verdict is None or attempt.name == verdict.attempt:
+                trials.append(self._try(signature, attempt, verdict, args, kwargs))
+                if not self._budget and trials[-1].is_usable:
+                    break
+        best = self._choose(signature, trials)
+        self._sign(num_considered, stages)
+        if key and verdict is None and not any(each.is_fault for each in trials):
+            remember(key, verdict_of(best, self.considered[num_considered:]))
+        return None if best is None else best.function
+
+    def _key(self, stages: Stages) -> str | None:
+        """Identifies the decisions in other processes; None if none are kept."""
+        if not (self._remember and self.planner.is_auto and self._budget):
+            return None
+        return key_of(stages.module, self._budget)
+
+    def _try(
+        self,
+        signature: Any,
+        attempt: Attempt,
+        verdict: Verdict | None,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Trial:
+        """Compiles one decided version, and compares it if there is no verdict."""
+        plan = self._plan(attempt)
+        self.plans[signature] = plan
+        function = self._wrapped.new_function()
+        trial = Trial(attempt.name, attempt.decided, plan, function)
+        try:
+            lowered = function.lower(*args, **kwargs)
+            if attempt.replace is not None:
+                self._warn_of_donations(lowered)
+                trial.compiled(self.replacements.compile(attempt.replace, lowered))
+            if trial.is_usable and verdict is not None:
+                trial.recalled(verdict)
+            elif trial.is_usable and self._budget:
+                trial.compared(
+                    compare(
+                        self._call(self._plain, args, kwargs),
+                        self._call(function, args, kwargs),
+                        seconds=self._budget,
+                    )
+                )
+        finally:
+            self.plans[signature] = self._plain
+        return trial
+
+    def _call(
+        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Callable[[], Any]:
+        """A call that may be repeated."""
+        if self._options.donates:
+            return Consuming(fn, args, kwargs)
+        return lambda: fn(*args, **kwargs)
+
+    def _choose(self, signature: Any, trials: list[Trial]) -> Trial | None:
+        """Uses the fastest of the versions, and leaves the others."""
+        best = fastest(trials)
+        for each in trials:
+            if each is best:
+                continue
+            if each.replaced is not None:
+                self.replacements.leave(each.replaced)
+            if each.is_fault:
+                self._wrapped.fall_back(each.reason)
+            if each.is_shown:
+                self._keep(each.decided, each.reason or "another version is faster")
+        if best is not None:
+            self.plans[signature] = best.plan
+            self.considered.append(best.decided)
+        return best
+
+    def _warn_of_donations(self, lowered: Any) -> None:
+        if any(each.donated for each in self._jax.tree.leaves(lowered.args_info)):
+            self._wrapped.warn(
+                DonationWarning,
+                "keeps its donated arguments: jaxlib drops the donations of a replaced "
+                "module",
+            )
+
+    def _sign(self, begin: int, stages: Stages) -> None:
+        """Notes the types of the arguments in the versions from `begin` on."""
+        types = signature_text(stages.traced.jaxpr.in_avals)
+        self.considered[begin:] = [
+            replace(each, signature=types) for each in self.considered[begin:]
+        ]
+
+    def _keep(self, decided: Decided, reason: str) -> None:
+        self.considered.append(replace(decided, is_used=False, reason=reason))
+
+    def _plan(self, attempt: Attempt) -> Callable[..., Any]:
+        """What the trace calls, under a name unique in jax's persistent cache.
+
+        The cache does not know what replaces a module of jaxlib's.
+        """
+        module = attempt.decided.result.fingerprint()
+        name = f"{name_of(self._fn)}_{attempt.name}_{module}"
+        function = attempt.function or calls(self._plain)
+        return self._jax.jit(  # type: ignore[no-any-return]
+            named(self._fn, function, name), **self._options.static
+        )

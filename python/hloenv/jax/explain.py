@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Says what hloenv.jit decided, why, and what it gained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from .decide import Decided
+
+_WHERE = {
+    "stablehlo": "on the module as jax lowers it",
+    "wheel": "in the pipeline of TensorFlow's XLA",
+    "jaxlib": "on the module that jaxlib has optimized",
+}
+
+
+def explain(name: str, considered: Sequence[Decided]) -> str:
+    """One paragraph for each considered version.
+
+    Args:
+        name: of the function.
+        considered: the versions, used or not.
+    """
+    if not considered:
+        return f"{name}: nothing was considered; call it first"
+    return "\n".join(line for each in considered for line in _of(name, each))
+
+
+def signature_text(types: Iterable[object]) -> str:
+    """The types of arguments, on one line.
+
+    Args:
+        types: as jax has them.
+    """
+    texts = [
+        getattr(each, "str_short", lambda each=each: str(each))() for each in types
+    ]
+    shown = texts if len(texts) <= 6 else [*texts[:5], f"{len(texts) - 5} more"]
+    return ", ".join(shown)
+
+
+def _of(name: str, decided: Decided) -> Iterator[str]:
+    verb = "decided" if decided.is_used else "plain jax.jit"
+    yield f"{name}({decided.signature}): {verb}{_gain(decided)}"
+    if decided.reason:
+        yield f"  {decided.reason}"
+    for part in (decided, decided.then):
+        if part is not None and part.num_alternatives:
+            accepted = ", ".join(
+                f"{count} x {label}" for label, count in sorted(part.accepted.items())
+            )
+            yield (
+                f"  {_WHERE[part.route]}: {part.num_accepted} of "
+                f"{part.num_alternatives} alternatives accepted"
+                + (f" ({accepted})" if accepted else "")
+                + (f", {part.num_rejected} rejected" if part.num_rejected else "")
+            )
+
+
+def _gain(decided: Decided) -> str:
+    if decided.speedup is None:
+        return ""
+    interval = ""
+    if decided.interval is not None:
+        low, high = decided.interval
+        interval = f" (95 %: {low:.3g} to {high:.3g})"
+    return f", {decided.speedup:.3g} times as fast as jax.jit{interval}"

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decided versions of a function that were compiled and compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .compare import Comparison
+from .decide import Decided
+from .replacements import Replaced
+from .verdicts import Verdict
+
+
+@dataclass
+class Trial:
+    """A decided version that was compiled.
+
+    Attributes:
+        attempt: its name.
+        decided: what was decided.
+        plan: what the trace of the signature calls.
+        function: the compiled function.
+        replaced: of jaxlib's module; None if that is left.
+        reason: why it is not used; empty if it may be.
+        is_fault: whether it failed or its outputs differ.
+        is_shown: whether it is listed among the considered versions.
+    """
+
+    attempt: str
+    decided: Decided
+    plan: Callable[..., Any]
+    function: Any
+    replaced: Replaced | None = None
+    reason: str = ""
+    is_fault: bool = False
+    is_shown: bool = True
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it may be used."""
+        return not self.reason
+
+    def compiled(self, replaced: Replaced) -> None:
+        """Takes the result of the compilation."""
+        self.replaced = replaced
+        self.reason = replaced.refused
+        self.is_fault = bool(replaced.refused) and not (
+            replaced.is_known or replaced.is_left
+        )
+        self.is_shown = not self.is_fault
+        if replaced.decided is not None and self.decided.route == "jaxlib":
+            self.decided = replaced.decided
+        elif replaced.decided is not None and self.decided.route == "stablehlo":
+            self.decided = replace(self.decided, then=replaced.decided)
+
+    def compared(self, result: Comparison) -> None:
+        """Takes the result of the comparison with the plain function."""
+        self.reason = result.reason
+        self.is_fault = not result.is_equal
+        self.decided = replace(
+            self.decided, speedup=result.speedup, interval=result.interval
+        )
+
+    def recalled(self, verdict: Verdict) -> None:
+        """Takes the result of a comparison in an earlier process."""
+        self.decided = replace(
+            self.decided, speedup=verdict.speedup, interval=verdict.interval
+        )
+
+
+def fastest(trials: Iterable[Trial]) -> Trial | None:
+    """The fastest of those that may be used; None if there is none."""
+    usable = [each for each in trials if each.is_usable]
+    return max(usable, key=lambda each: each.decided.speedup or 1.0, default=None)
+
+
+def verdict_of(best: Trial | None, considered: Iterable[Decided]) -> Verdict:
+    """What to keep for other processes.
+
+    Args:
+        best: of the trials.
+        considered: the versions of the signature, used or not.
+    """
+    if best is not None:
+        return Verdict(
+            best.attempt,
+            speedup=best.decided.speedup,
+            interval=best.decided.interval,
+        )
+    reasons = list(dict.fromkeys(each.reason for each in considered if each.reason))
+    return Verdict("", "; ".join(reasons))

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was measured to be best for a function, kept for other processes.
+
+One small file for each module, machine, number of cores, and version of jax, jaxlib and
+hloenv, in the folder of the store. A file that cannot be read, or is damaged, counts as
+absent; a folder that cannot be written keeps nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from .._files import replacing
+from .._version import __version__
+from ..hlo.module import HloModule
+from ..measurement.store import default_path
+from ..runtime.machine import this_machine
+from .lowering import require_jax
+
+# Incremented when the fixed rules change.
+_RULES = 1
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The best way to compile one module.
+
+    Attributes:
+        attempt: name of the `Attempt`; empty for plain jax.jit.
+        reason: why plain jax.jit is best; empty if it is not.
+        speedup: jax.jit's time over that of the attempt; None if not compared.
+        interval: 95 % interval of `speedup`.
+        date: of the comparison, as 2026-11-23.
+    """
+
+    attempt: str
+    reason: str = ""
+    speedup: float | None = None
+    interval: tuple[float, float] | None = None
+    date: str = ""
+
+
+def key_of(module: HloModule, budget: float) -> str:
+    """Identifies a module, the machine, versions, and the time of the comparison."""
+    jax = require_jax("hloenv.jit")
+    machine = this_machine()
+    parts = {
+        "module": module.fingerprint(),
+        "machine": machine.id,
+        "cores": len(os.sched_getaffinity(0)),
+        "flags": machine.flags,
+        "jax": jax.__version__,
+        "jaxlib": jax.lib.__version__,
+        "hloenv": __version__,
+        "rules": _RULES,
+        "budget": budget,
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def recall(key: str) -> Verdict | None:
+    """The verdict of an earlier process; None if there is none."""
+    try:
+        found = json.loads(_path(key).read_text(encoding="utf-8"))
+        verdict = found["verdict"]
+        if found["checksum"] != _checksum(verdict):
+            return None
+        interval = verdict["interval"]
+        return Verdict(**{**verdict, "interval": interval and tuple(interval)})
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+
+
+def remember(key: str, verdict: Verdict) -> None:
+    """Keeps a verdict for other processes, with today's date."""
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    fields = {**asdict(verdict), "date": today}
+    text = json.dumps({"verdict": fields, "checksum": _checksum(fields)})
+    path = _path(key)
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with replacing(path) as draft:
+            draft.write_text(text, encoding="utf-8")
+
+
+def _path(key: str) -> Path:
+    return default_path().parent / "jit" / f"{key}.json"
+
+
+def _checksum(fields: Mapping[str, Any]) -> str:
+    text = json.dumps(fields, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Executables of hloenv inside jax, and functions without jax."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hloenv
+from hloenv.errors import ArgumentError, ArgumentTypeError, CompileError
+from hloenv.jax import call_executable
+
+pytestmark = [pytest.mark.jax, pytest.mark.compile]
+
+
+def step(params, batch, *, scale=1.0):
+    """Uses none of batch["unused"]."""
+    hidden = jnp.tanh(batch["x"] @ params["w"] + params["b"])
+    return {"loss": (hidden**2).mean() * scale, "hidden": hidden}
+
+
+PARAMS = {"w": np.full((3, 4), 0.1, np.float32), "b": np.ones(4, np.float32)}
+BATCH = {"x": np.arange(6, dtype=np.float32).reshape(2, 3), "unused": np.ones(5)}
+
+
+def assert_same(actual, expected):
+    assert jax.tree.structure(actual) == jax.tree.structure(expected)
+    for one, other in zip(
+        jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True
+    ):
+        assert one.dtype == other.dtype
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A decided module in a file."""
+    env = hloenv.HloEnv(hloenv.HloModule.from_jax(step, PARAMS, BATCH))
+    env.run_until("simplification")
+    alternatives = env.get_alternatives("algsimp")
+    env.apply_alternatives(alternatives.decisions_for("algsimp"))
+    path = tmp_path / "decided.hlo"
+    env.module.save(path)
+    return path
+
+
+def test_a_saved_module_takes_the_pytrees_of_its_function(saved):
+    loaded = hloenv.load(saved, step)
+    assert_same(loaded(PARAMS, BATCH), step(PARAMS, BATCH))
+    assert "hloenv_run" in loaded.lower(PARAMS, BATCH).as_text()
+
+
+def test_a_saved_module_takes_flat_arrays_without_a_function(saved):
+    loaded = hloenv.load(saved)
+    outputs = loaded(PARAMS["b"], PARAMS["w"], BATCH["x"])
+    expected = jax.tree.leaves(step(PARAMS, BATCH))
+    assert isinstance(outputs, tuple)
+    for one, other in zip(outputs, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
+
+
+def test_static_arguments_are_those_of_the_function(saved):
+    loaded = hloenv.load(saved, step, static_argnames="scale")
+    assert_same(loaded(PARAMS, BATCH, scale=1.0), step(PARAMS, BATCH))
+
+
+def test_it_runs_inside_other_functions_of_jax(saved):
+    loaded = hloenv.load(saved, step)
+
+    def outer(run):
+        def body(total, x):
+            result = run(PARAMS, {**BATCH, "x": x})
+            return total + result["loss"], result["hidden"]
+
+        return lambda xs: jax.lax.scan(body, 0.0, xs)
+
+    xs = np.stack([BATCH["x"], 2 * BATCH["x"], -BATCH["x"]])
+    assert_same(jax.jit(outer(loaded))(xs), outer(step)(xs))
+
+    def each(run):
+        return jax.vmap(lambda x: run(PARAMS, {**BATCH, "x": x})["loss"])
+
+    assert_same(each(loaded)(xs), each(step)(xs))
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        ({**BATCH, "x": np.ones((5, 3), np.float32)}, r"argument 2.*float32\[2,3\]"),
+        ({**BATCH, "x": np.ones((2, 3), np.int32)}, r"argument 2.*int32\[2,3\]"),
+    ],
+)
+def test_other_types_are_errors(saved, batch, message):
+    with pytest.raises(ArgumentError, match=message):
+        hloenv.load(saved, step)(PARAMS, batch)
+
+
+def test_other_functions_are_errors(saved):
+    with pytest.raises(ArgumentError, match="3 arguments, but the function has 1"):
+        hloenv.load(saved, lambda x: x)(PARAMS["b"])
+    with pytest.raises(ArgumentError, match="2 results, but the function has 1"):
+        hloenv.load(saved, lambda p, b: step(p, b)["loss"])(PARAMS, BATCH)
+    with pytest.raises(ArgumentError, match="3 arguments, but the function has 1"):
+        hloenv.load(saved)(PARAMS["b"])
+
+
+def test_outputs_of_any_size_are_whole():
+    """XLA may want more memory for an output than the array has."""
+
+    def fn(x):
+        return x[:3] * 2, x.sum(), x[:0], x > 1, x.astype(jnp.bfloat16), x
+
+    x = np.arange(7, dtype=np.float32)
+    module = hloenv.HloModule.from_jax(fn, x)
+    call = call_executable(hloenv.compile(module))
+    for one, other in zip(jax.jit(call)(x), fn(jnp.asarray(x)), strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_layout_that_jax_does_not_have_is_an_error():
+    module = hloenv.HloModule.from_text(
+        """HloModule m, entry_computation_layout={(f32[2,3]{0,1})->f32[2,3]{0,1}}
+        ENTRY e {
+          x = f32[2,3]{0,1} parameter(0)
+          ROOT r = f32[2,3]{0,1} negate(x)
+        }"""
+    )
+    with pytest.raises(CompileError, match="layout"):
+        call_executable(hloenv.compile(module))
+
+
+def test_many_threads_call_one_executable(saved):
+    import threading
+
+    loaded = hloenv.load(saved, step)
+    expected = step(PARAMS, BATCH)
+    loaded(PARAMS, BATCH)
+    results = []
+    threads = [
+        threading.Thread(
+            target=lambda: results.extend(loaded(PARAMS, BATCH) for _ in range(50))
+        )
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 200
+    for result in results:
+        assert_same(result, expected)
+
+
+def test_numpy_outputs():
+    fast = hloenv.jit(step, outputs="numpy")
+    for batch in (BATCH, {**BATCH, "x": np.ones((5, 3), np.float32)}, BATCH):
+        result = fast(PARAMS, batch)
+        assert type(result["loss"]) is np.ndarray
+        assert_same(result, step(PARAMS, batch))
+    assert len(fast._versions) == 2
+
+
+def test_numpy_outputs_take_arrays_of_jax_and_numbers():
+    fast = hloenv.jit(lambda x, y: (x * y, y), outputs="numpy")
+    product, y = fast(jnp.arange(3.0), 2.0)
+    np.testing.assert_array_equal(product, [0, 2, 4])
+    assert y == 2.0
+    product, _ = fast(np.arange(3, dtype=np.int32), 2)
+    np.testing.assert_array_equal(product, [0, 2, 4])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"static_argnums": 1}, {"donate_argnums": 0}],
+)
+def test_numpy_outputs_refuse_options(options):
+    with pytest.raises(ArgumentTypeError, match="static"):
+        hloenv.jit(step, outputs="numpy", **options)
+
+
+def test_numpy_outputs_refuse_side_effects_and_keys():
+    def prints(x):
+        jax.debug.print("{}", x)
+        return x
+
+    with pytest.raises(ArgumentError, match="side effects"):
+        hloenv.jit(prints, outputs="numpy")(np.ones(2))
+    with pytest.raises(ArgumentError, match="key_data"):
+        hloenv.jit(jax.random.split, outputs="numpy")(jax.random.key(0))
+    with pytest.raises(ArgumentError, match="outputs must be"):
+        hloenv.jit(prints, outputs="torch")
+    with pytest.raises(ArgumentError, match="policy='auto' only"):
+        hloenv.jit(prints, outputs="numpy", policy="accept-all")
