@@ -136,6 +136,7 @@ std::vector<PassInfo> SimplifierPasses() {
              options.String("level") == "aggressive" ? Level::kAggressive
                                                      : Level::kDefault);
        }},
+      ConvolutionFormsPass(),
       {"cse",
        "HloCSE",
        "Merges equal constants and equal instructions with equal operands.",
@@ -165,6 +166,7 @@ std::vector<PassInfo> SimplifierPasses() {
              options.Bool("remove_cross_partition_collective_ops"),
              options.Bool("use_call_analysis"));
        }},
+      DotFormsPass(),
       {"dynamic-dimension-simplifier",
        "DynamicDimensionSimplifier",
        "Simplifies arithmetic on the sizes of dynamic dimensions.",

@@ -6,12 +6,14 @@
 
 namespace hloenv {
 
-PassInfo DotLoweringPass();      // dot_lowering.cc
-PassInfo ThunkOrderPass();       // thunk_order.cc
-PassInfo GeneralFusionPass();    // general_fusion.cc
-PassInfo GeneralLayoutPass();    // general_layout.cc
-PassInfo GeneralSimplifyPass();  // general_simplify.cc
-PassInfo MergeDotsPass();        // merge_dots.cc
-PassInfo ReassociatePass();      // reassociate.cc
+PassInfo ConvolutionFormsPass();  // convolution_forms.cc
+PassInfo DotFormsPass();          // dot_forms.cc
+PassInfo DotLoweringPass();       // dot_lowering.cc
+PassInfo ThunkOrderPass();        // thunk_order.cc
+PassInfo GeneralFusionPass();     // general_fusion.cc
+PassInfo GeneralLayoutPass();     // general_layout.cc
+PassInfo GeneralSimplifyPass();   // general_simplify.cc
+PassInfo MergeDotsPass();         // merge_dots.cc
+PassInfo ReassociatePass();       // reassociate.cc
 
 }  // namespace hloenv

@@ -31,7 +31,8 @@ examples:
 _GROUPS = (
     (
         "hloenv's own, each rewrite a choice",
-        r"^general-|^reassociate$|^merge-dots$|^(dot|execution)-strategy$",
+        r"^general-|^reassociate$|^merge-dots$|^(convolution|dot)-forms$"
+        r"|^(dot|execution)-strategy$",
     ),
     (
         "Pipelines of XLA's CPU compiler",

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// Proposes convolutions without base dilation for those with: transposed
+// convolutions and gradients of strided ones.
+#include <numeric>
+
+#include "passes/proposals/convolution.h"
+#include "passes/proposals/convolution_rules.h"
+#include "support/status.h"
+#include "xla/shape_util.h"
+
+namespace hloenv {
+namespace {
+
+using xla::HloInstruction;
+
+constexpr int64_t kMaxPhases = 16;
+
+// The output positions p = q * base_dilation + phase of one dimension, as a
+// convolution without base dilation of every `step`-th tap.
+struct Phase {
+  SpatialDimension dimension;
+  int64_t first_index;  // in the kernel
+  int64_t step;
+  bool is_zero;  // no tap reads the input
+};
+
+// The outputs of each phase of a dimension, the last of which may be cropped.
+int64_t SizeOfPhase(const SpatialDimension& each) {
+  return (each.output + each.base_dilation - 1) / each.base_dilation;
+}
+
+Phase PhaseOf(const SpatialDimension& each, int64_t number) {
+  if (each.base_dilation == 1) return {each, 0, 1, false};
+  const int64_t base = each.base_dilation;
+  Phase phase{each, 0, base / std::gcd(base, each.window_dilation), false};
+  // The first tap that reads an element of the input at some q.
+  int64_t tap = 0;
+  const auto position = [&] {
+    return number + tap * each.window_dilation - each.pad_low;
+  };
+  while (tap < each.taps && position() % base != 0) ++tap;
+  SpatialDimension& result = phase.dimension;
+  result.output = SizeOfPhase(each);
+  result.base_dilation = 1;
+  if (tap == each.taps) {
+    phase.is_zero = true;
+    return phase;
+  }
+  result.taps = (each.taps - 1 - tap) / phase.step + 1;
+  result.window_dilation =
+      result.taps == 1 ? 1 : each.window_dilation * phase.step / base;
+  result.pad_low = -(position() / base);
+  result.pad_high = result.output + result.window_dilation * (result.taps - 1) -
+                    each.input - result.pad_low;
+  const int64_t last = tap + (result.taps - 1) * phase.step;
+  phase.first_index = each.reversed ? each.taps - 1 - last : tap;
+  return phase;
+}
+
+// One phase of each dimension.
+using Phases = std::vector<Phase>;
+
+absl::StatusOr<HloInstruction*> ConvolutionOf(const Convolution& convolution,
+                                              const Phases& phases,
+                                              HloInstruction* input,
+                                              HloInstruction* kernel) {
+  const HloInstruction& original = convolution.instruction();
+  const auto& numbers = original.convolution_dimension_numbers();
+  xla::Shape shape = xla::ShapeUtil::MakeShape(original.shape().element_type(),
+                                               original.shape().dimensions());
+  Labelled part{kernel, std::string(RankOf(kernel->shape()), ' ')};
+  xla::Window window = original.window();
+  std::vector<Cut> cuts;
+  bool is_zero = false;
+  for (size_t d = 0; d < phases.size(); ++d) {
+    const SpatialDimension& each = phases[d].dimension;
+    shape.set_dimensions(numbers.output_spatial_dimensions(d), each.output);
+    part.labels[numbers.kernel_spatial_dimensions(d)] = TapLabel(d);
+    cuts.push_back(
+        {TapLabel(d), phases[d].first_index, each.taps, phases[d].step});
+    xla::WindowDimension* dimension = window.mutable_dimensions(d);
+    dimension->set_size(each.taps);
+    dimension->set_padding_low(each.pad_low);
+    dimension->set_padding_high(each.pad_high);
+    dimension->set_window_dilation(each.window_dilation);
+    dimension->set_base_dilation(each.base_dilation);
+    is_zero |= phases[d].is_zero;
+  }
+  if (is_zero) {
+    return Zeros(input->parent(), shape.element_type(), "", shape.dimensions())
+        .value;
+  }
+  return input->parent()->AddInstruction(HloInstruction::CreateConvolve(
+      shape, input, Sliced(part, cuts).value, original.feature_group_count(),
+      original.batch_group_count(), window, numbers,
+      original.precision_config()));
+}
+
+// Interleaves the results of all phases, the last dimension's fastest.
+HloInstruction* Interleaved(const Convolution& convolution,
+                            const std::vector<HloInstruction*>& parts) {
+  const auto& numbers =
+      convolution.instruction().convolution_dimension_numbers();
+  const std::vector<SpatialDimension>& spatial = convolution.spatial();
+  std::vector<Labelled> results;
+  for (HloInstruction* part : parts) {
+    Labelled result{part, std::string(RankOf(part->shape()), ' ')};
+    result.labels[numbers.output_batch_dimension()] = 'b';
+    result.labels[numbers.output_feature_dimension()] = 'o';
+    for (size_t d = 0; d < spatial.size(); ++d) {
+      result.labels[numbers.output_spatial_dimensions(d)] = PositionLabel(d);
+    }
+    for (size_t d = 0; d < spatial.size(); ++d) {
+      if (spatial[d].base_dilation == 1) continue;
+      result = WithUnit(result, result.At(PositionLabel(d)) + 1, TapLabel(d));
+    }
+    results.push_back(std::move(result));
+  }
+  for (size_t d = spatial.size(); d-- > 0;) {
+    const int64_t count = spatial[d].base_dilation;
+    if (count == 1) continue;
+    std::vector<Labelled> joined;
+    for (size_t i = 0; i < results.size(); i += count) {
+      joined.push_back(
+          Concatenated(absl::MakeSpan(results).subspan(i, count), TapLabel(d)));
+    }
+    results = std::move(joined);
+  }
+  Labelled result = results.front();
+  for (size_t d = 0; d < spatial.size(); ++d) {
+    if (spatial[d].base_dilation == 1) continue;
+    result = MergeLabels(result, Pair(PositionLabel(d), TapLabel(d)),
+                         PositionLabel(d));
+    result = Sliced(result, {{PositionLabel(d), 0, spatial[d].output}});
+  }
+  return result.value;
+}
+
+// All combinations of phases; empty if some phase has no usual form.
+std::vector<Phases> AllPhases(const Convolution& convolution) {
+  Index counts;
+  int64_t count = 1;
+  for (const SpatialDimension& each : convolution.spatial()) {
+    if (each.base_dilation > 1 && each.stride > 1) return {};
+    counts.push_back(each.base_dilation);
+    count *= each.base_dilation;
+    if (count > kMaxPhases) return {};
+  }
+  if (count == 1) return {};
+  std::vector<Phases> all;
+  for (const Index& index : IndicesBelow(counts)) {
+    Phases phases;
+    for (size_t d = 0; d < index.size(); ++d) {
+      phases.push_back(PhaseOf(convolution.spatial()[d], index[d]));
+      const SpatialDimension& each = phases.back().dimension;
+      if (!phases.back().is_zero &&
+          (each.pad_low <= -each.input || each.pad_high <= -each.input)) {
+        return {};  // the padding removes the input
+      }
+    }
+    all.push_back(std::move(phases));
+  }
+  return all;
+}
+
+void ProposePhases(const HloInstruction& root, RuleContext& context,
+                   std::vector<Proposal>& proposals) {
+  const std::optional<Convolution> found = Convolution::Of(root, context);
+  if (!found.has_value()) return;
+  std::vector<Phases> all = AllPhases(*found);
+  if (all.empty()) return;
+  Propose(
+      PhasesRule(), root, {root.operand(0), root.operand(1)},
+      [convolution = *found,
+       all = std::move(all)](absl::Span<HloInstruction* const> x)
+          -> absl::StatusOr<HloInstruction*> {
+        std::vector<HloInstruction*> parts;
+        for (const Phases& phases : all) {
+          HLOENV_ASSIGN_OR_RETURN(
+              HloInstruction * part,
+              ConvolutionOf(convolution, phases, x[0], x[1]));
+          parts.push_back(part);
+        }
+        return Interleaved(convolution, parts);
+      },
+      proposals);
+}
+
+}  // namespace
+
+const Rule& PhasesRule() {
+  static constexpr Rule rule = {
+      "phases",
+      "Rewrites a convolution with base dilation as interleaved convolutions "
+      "without: one for each offset of the output in the dilation, with every "
+      "other element of the kernel. Up to 16, and without stride in the "
+      "dilated dimensions. The products are those of the original without "
+      "those with the zeros of the dilation; the backend may add in another "
+      "order.",
+      &ProposePhases};
+  return rule;
+}
+
+}  // namespace hloenv

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rules of convolution-forms.
+#pragma once
+
+#include "passes/proposals/rules.h"
+
+namespace hloenv {
+
+const Rule& TapsRule();     // convolution_forms.cc
+const Rule& OutputsRule();  // convolution_forms.cc
+const Rule& PatchesRule();  // convolution_forms.cc
+const Rule& BlocksRule();   // convolution_blocks.cc
+const Rule& PhasesRule();   // convolution_phases.cc
+
+}  // namespace hloenv

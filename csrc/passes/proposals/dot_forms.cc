@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+// Proposes multiplications and additions for dots of tiny matrices, of which
+// the backend makes one call of a library each.
+#include "passes/proposals/general_passes.h"
+#include "passes/proposals/labelled.h"
+#include "passes/proposals/rules.h"
+#include "support/status.h"
+#include "xla/shape_util.h"
+
+namespace hloenv {
+namespace {
+
+using xla::HloInstruction;
+
+// Limits of the multiplications of one product of matrices and of all, of the
+// products that are added up without a loop, and of the elements of each.
+constexpr int64_t kMaxProductSize = 4096;
+constexpr int64_t kMaxSize = int64_t{1} << 24;
+constexpr int64_t kMaxTerms = 8;
+constexpr int64_t kMaxTermSize = 64;
+
+// A dot with labelled dimensions: those of both operands that are summed over
+// have the labels in `summed`.
+struct TinyDot {
+  std::string left;
+  std::string right;
+  std::string result;
+  std::string summed;
+  std::vector<int64_t> summed_sizes;
+  int64_t batch = 1;  // numbers of products of matrices,
+  int64_t terms = 1;  // of terms of each sum,
+  int64_t free = 1;   // and of sums of each product
+};
+
+bool HasTinyShapes(const HloInstruction& dot, RuleContext& context) {
+  if (dot.opcode() != xla::HloOpcode::kDot || !IsPlain(dot) ||
+      dot.operand_count() != 2 ||
+      dot.precision_config().algorithm() != xla::PrecisionConfig::ALG_UNSET) {
+    return false;
+  }
+  for (const HloInstruction* operand : dot.operands()) {
+    if (!operand->shape().IsArray() || !operand->shape().is_static() ||
+        xla::ShapeUtil::IsZeroElementArray(operand->shape()) ||
+        context.ExtremesOf(*operand).large()) {
+      return false;
+    }
+  }
+  return HasExactTypes(dot.operand(0)->shape(), dot.operand(1)->shape(),
+                       dot.shape());
+}
+
+std::optional<TinyDot> TinyDotOf(const HloInstruction& dot,
+                                 RuleContext& context) {
+  if (!HasTinyShapes(dot, context)) return std::nullopt;
+  const auto& numbers = dot.dot_dimension_numbers();
+  const xla::Shape& left = dot.operand(0)->shape();
+  const xla::Shape& right = dot.operand(1)->shape();
+  TinyDot result;
+  result.left.resize(RankOf(left), '\0');
+  result.right.resize(RankOf(right), '\0');
+  char label = 'a';
+  for (int i = 0; i < numbers.lhs_batch_dimensions_size(); ++i, ++label) {
+    result.left[numbers.lhs_batch_dimensions(i)] = label;
+    result.right[numbers.rhs_batch_dimensions(i)] = label;
+    result.result += label;
+    result.batch *= left.dimensions(numbers.lhs_batch_dimensions(i));
+  }
+  for (int i = 0; i < numbers.lhs_contracting_dimensions_size(); ++i, ++label) {
+    const int64_t at = numbers.lhs_contracting_dimensions(i);
+    result.left[at] = label;
+    result.right[numbers.rhs_contracting_dimensions(i)] = label;
+    result.summed += label;
+    result.summed_sizes.push_back(left.dimensions(at));
+    result.terms *= left.dimensions(at);
+  }
+  for (std::string* labels : {&result.left, &result.right}) {
+    for (char& each : *labels) {
+      if (each != '\0') continue;
+      each = label++;
+      result.result += each;
+    }
+  }
+  result.free = xla::ShapeUtil::ElementsIn(dot.shape()) / result.batch;
+  return result;
+}
+
+Accumulation AccumulationOf(const HloInstruction& dot) {
+  return {AccumulationType(dot.shape().element_type()), {}};
+}
+
+const Rule& MultiplyReduceRule();
+void ProposeMultiplyReduce(const HloInstruction& root, RuleContext& context,
+                           std::vector<Proposal>& proposals) {
+  const std::optional<TinyDot> dot = TinyDotOf(root, context);
+  if (!dot.has_value() || dot->terms * dot->free > kMaxProductSize ||
+      dot->terms * dot->free > kMaxSize / dot->batch) {
+    return;
+  }
+  Propose(
+      MultiplyReduceRule(), root, {root.operand(0), root.operand(1)},
+      [dot = *dot, &root](absl::Span<HloInstruction* const> x)
+          -> absl::StatusOr<HloInstruction*> {
+        HLOENV_ASSIGN_OR_RETURN(Labelled sum,
+                                MultiplyOf({x[0], dot.left}, {x[1], dot.right},
+                                           dot.result, AccumulationOf(root)));
+        return Converted(sum, root.shape().element_type()).value;
+      },
+      proposals);
+}
+const Rule& MultiplyReduceRule() {
+  static constexpr Rule rule = {
+      "multiply_reduce",
+      "Rewrites a dot as the multiplication of broadcast operands and a "
+      "reduction, for up to 4096 multiplications for each product of matrices "
+      "and 2^24 in total. Floats round differently.",
+      &ProposeMultiplyReduce};
+  return rule;
+}
+
+// The part of an operand at one index of the summed dimensions.
+Labelled TermOf(const Labelled& operand, const std::string& summed,
+                absl::Span<const int64_t> index) {
+  std::vector<Cut> cuts;
+  for (size_t i = 0; i < summed.size(); ++i) {
+    cuts.push_back({summed[i], index[i], 1});
+  }
+  return WithoutUnits(Sliced(operand, cuts), summed);
+}
+
+absl::StatusOr<HloInstruction*> BuildUnrolled(
+    const TinyDot& dot, const HloInstruction& root,
+    absl::Span<HloInstruction* const> x) {
+  std::vector<Labelled> products;
+  std::vector<int64_t> index(dot.summed.size(), 0);
+  for (int64_t term = 0; term < dot.terms; ++term) {
+    int64_t rest = term;
+    for (size_t i = index.size(); i-- > 0;) {
+      index[i] = rest % dot.summed_sizes[i];
+      rest /= dot.summed_sizes[i];
+    }
+    HLOENV_ASSIGN_OR_RETURN(
+        Labelled product,
+        MultiplyOf(TermOf({x[0], dot.left}, dot.summed, index),
+                   TermOf({x[1], dot.right}, dot.summed, index), dot.result,
+                   AccumulationOf(root)));
+    products.push_back(std::move(product));
+  }
+  return Converted(SumOf(products), root.shape().element_type()).value;
+}
+
+const Rule& UnrolledRule();
+void ProposeUnrolled(const HloInstruction& root, RuleContext& context,
+                     std::vector<Proposal>& proposals) {
+  const std::optional<TinyDot> dot = TinyDotOf(root, context);
+  if (!dot.has_value() || dot->terms > kMaxTerms || dot->free > kMaxTermSize ||
+      dot->free > kMaxSize / dot->batch) {
+    return;
+  }
+  Propose(
+      UnrolledRule(), root, {root.operand(0), root.operand(1)},
+      [dot = *dot, &root](absl::Span<HloInstruction* const> x) {
+        return BuildUnrolled(dot, root, x);
+      },
+      proposals);
+}
+const Rule& UnrolledRule() {
+  static constexpr Rule rule = {
+      "unrolled",
+      "Rewrites a dot as a sum of multiplications of slices, for up to 8 terms "
+      "in each sum, 64 elements in each product of matrices and 2^24 in total. "
+      "Floats round differently.",
+      &ProposeUnrolled};
+  return rule;
+}
+
+absl::Span<const Rule> DotFormRules() {
+  static const auto* rules =
+      new std::vector<Rule>{MultiplyReduceRule(), UnrolledRule()};
+  return *rules;
+}
+
+}  // namespace
+
+PassInfo DotFormsPass() {
+  return RulePass(
+      "dot-forms", "hloenv::DotForms",
+      "Proposes multiplications and additions for dots of tiny matrices. Run "
+      "it before layout assignment. Integer results are exact, floats round "
+      "differently: the products are the same, and are summed in another "
+      "order, in no shorter type. Dots that read infinities or huge masks of "
+      "the module are not rewritten.",
+      DotFormRules(), [](const Options& options) {
+        return MakeRulePass("dot-forms", DotFormRules(), options);
+      });
+}
+
+}  // namespace hloenv

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""convolution-forms: every form of a convolution computes the same."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+import hloenv
+from support.convolutions import (
+    JAX_FORMS,
+    jax_form,
+    one_convolution,
+    random_convolution,
+)
+
+NAME = "convolution-forms"
+RULES = {"taps", "outputs", "patches", "blocks", "phases"}
+
+# The rules that apply to each convolution that JAX makes.
+EXPECTED = {
+    "depthwise": {"taps"},
+    "depthwise input": {"taps"},
+    "depthwise kernel": {"taps", "outputs"},
+    "strided depthwise": {"taps", "outputs"},
+    "strided depthwise input": {"taps", "phases"},
+    "strided depthwise kernel": {"taps", "outputs"},
+    "grouped": {"taps", "patches"},
+    "grouped input": {"taps", "patches"},
+    "grouped kernel": {"taps", "outputs", "patches"},
+    "transposed": {"taps", "patches", "phases"},
+    "transposed input": {"taps", "outputs", "patches"},
+    "transposed kernel": {"outputs", "patches", "phases"},
+    "patches": {"taps", "outputs", "patches", "blocks"},
+    "patches input": {"taps", "patches", "phases", "blocks"},
+    "patches kernel": {"taps", "outputs", "patches", "blocks"},
+    "1x1": {"blocks"},
+    "strided 1x1": {"blocks"},
+    "strided 1x1 input": {"blocks", "phases"},
+    "strided 1x1 kernel": {"taps", "outputs", "patches", "blocks"},
+    "strided input": {"taps", "patches", "phases"},
+    "small image": {"taps", "outputs", "patches"},
+}
+
+# Tolerances of results in these types, from operands and to results.
+TOLERANCES = {
+    "f32": 1e-12,  # computed in float64
+    "f64": 1e-12,
+    "s32": 0.0,
+    "bf16->f32": 1e-5,
+    "bf16": 2e-2,
+    "f16": 3e-3,
+}
+
+
+def captured(text: str, *, options: dict[str, bool] | None = None):
+    module = hloenv.HloModule.from_text(text)
+    env = hloenv.HloEnv(module)
+    return env.get_alternatives(hloenv.Pass(NAME, **(options or {})))
+
+
+def rules(alternatives: hloenv.Alternatives) -> list[str]:
+    return [choice.rule for each in alternatives for choice in each.choices[1:]]
+
+
+def check(text: str, types: str = "f32", seed: int = 0) -> list[str]:
+    """Each choice beside the original; the rules of the choices."""
+    alternatives = captured(text)
+    records = hloenv.verify_alternatives(
+        alternatives, seed=seed, float64=types == "f32"
+    )
+    for record in records:
+        assert record.relative <= TOLERANCES[types], (record, text)
+    return rules(alternatives)
+
+
+@pytest.mark.parametrize("name", JAX_FORMS)
+def test_forms_of_what_jax_makes(name):
+    assert set(check(jax_form(name))) == EXPECTED[name]
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("name", JAX_FORMS)
+def test_forms_compile_and_compute_the_same(name):
+    alternatives = captured(jax_form(name))
+    inputs = hloenv.random_inputs(alternatives.module)
+    wanted = hloenv.interpret(hloenv.HloModule.from_text(jax_form(name)), *inputs)
+    for choice in range(1, alternatives.num_choices[0]):
+        outputs = hloenv.compile(alternatives.apply([choice]))(*inputs)
+        hloenv.compare_outputs(wanted, outputs, rtol=1e-5).check()
+
+
+@pytest.mark.parametrize("types", TOLERANCES)
+def test_types(types):
+    for name in ("depthwise", "grouped kernel", "transposed", "patches input"):
+        assert set(check(jax_form(name, types), types)) == EXPECTED[name]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_convolutions(seed):
+    rng = random.Random(seed)
+    found = [rule for n in range(25) for rule in check(random_convolution(rng), seed=n)]
+    assert set(found) == RULES
+
+
+def test_depthwise_taps_have_no_dot():
+    alternatives = captured(jax_form("depthwise"))
+    counts = alternatives.apply([1]).opcode_counts()
+    assert counts["multiply"] == 9
+    assert not {"dot", "convolution"} & set(counts)
+
+
+def test_gradient_of_a_depthwise_kernel_is_nine_reductions():
+    alternatives = captured(jax_form("depthwise kernel"))
+    chosen = 1 + rules(alternatives).index("outputs")
+    counts = alternatives.apply([chosen]).opcode_counts()
+    assert counts["reduce"] == 9
+    assert not {"dot", "convolution", "pad"} & set(counts)
+
+
+@pytest.mark.parametrize("name", ["patches", "patches input", "patches kernel"])
+def test_blocks_are_one_dot(name):
+    alternatives = captured(jax_form(name))
+    chosen = 1 + rules(alternatives).index("blocks")
+    counts = alternatives.apply([chosen]).opcode_counts()
+    assert counts["dot"] == 1
+    assert not {"convolution", "pad"} & set(counts)
+
+
+def test_phases_leave_no_base_dilation():
+    alternatives = captured(jax_form("strided depthwise input"))
+    chosen = 1 + rules(alternatives).index("phases")
+    decided = alternatives.apply([chosen])
+    assert decided.opcode_counts()["convolution"] == 4
+    assert "lhs_dilate" not in decided.to_text()
+    # The convolutions can be decided again.
+    again = hloenv.HloEnv(decided).get_alternatives(NAME)
+    assert len(again) == 4
+
+
+def test_taps_that_read_only_padding_are_left_out():
+    text = one_convolution(
+        *("2,1,1,3", "3,3,3,5", "2,1,1,5"),
+        "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f",
+    )
+    alternatives = captured(text)
+    chosen = 1 + rules(alternatives).index("taps")
+    assert alternatives.apply([chosen]).opcode_counts()["dot"] == 1
+
+
+def test_precision_is_kept():
+    text = jax_form("grouped").replace(
+        "feature_group_count",
+        "operand_precision={highest,highest}, feature_group_count",
+    )
+    alternatives = captured(text)
+    for choice in range(1, alternatives.num_choices[0]):
+        dots = alternatives.apply([choice]).to_text().count(" dot(")
+        kept = alternatives.apply([choice]).to_text().count("{highest,highest}")
+        assert dots == kept > 0
+
+
+def test_each_rule_can_be_turned_off():
+    options = {option.name for option in hloenv.describe_pass(NAME).options}
+    assert options == RULES
+    for off in RULES:
+        assert off not in rules(captured(jax_form("patches"), options={off: False}))
+
+
+@pytest.mark.parametrize(
+    ("shapes", "attributes", "types"),
+    [
+        (
+            ("2,0,3", "1,3,4", "2,0,4"),
+            "window={size=1}, dim_labels=b0f_0io->b0f",
+            "f32",
+        ),
+        (("2,5,3", "2,3,4", "2,4,4"), "window={size=2}, dim_labels=b0f_0io->b0f", "s8"),
+        (
+            ("2,5,3", "2,3,4", "2,4,4"),
+            "window={size=2}, dim_labels=b0f_0io->b0f",
+            "f8e5m2",
+        ),
+        (
+            ("2,<=5,3", "2,3,4", "2,<=4,4"),
+            "window={size=2}, dim_labels=b0f_0io->b0f",
+            "f32",
+        ),
+        (
+            ("1,2,2,2,2,1", "1,1,1,1,1,1", "1,2,2,2,2,1"),
+            "window={size=1x1x1x1}, dim_labels=b0123f_0123io->b0123f",
+            "f32",
+        ),
+    ],
+    ids=["empty", "short integers", "short floats", "dynamic", "four dimensions"],
+)
+def test_not_offered(shapes, attributes, types):
+    assert len(captured(one_convolution(*shapes, attributes, types))) == 0
+
+
+def test_infinite_kernels_are_left_alone():
+    text = """HloModule masked
+
+ENTRY main {
+  x = f32[1,4,1] parameter(0)
+  inf = f32[] constant(inf)
+  k = f32[3,1,1] broadcast(inf), dimensions={}
+  ROOT c = f32[1,4,1] convolution(x, k), window={size=3 pad=1_1},
+    dim_labels=b0f_0io->b0f
+}
+"""
+    assert len(captured(text)) == 0
+    assert len(captured(text.replace("constant(inf)", "constant(2)"))) == 1

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""dot-forms: dots of tiny matrices as multiplications and additions."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+import hloenv
+
+NAME = "dot-forms"
+
+BATCHED = """HloModule batched
+
+ENTRY main {
+  x = f32[100,4,3]{2,1,0} parameter(0)
+  y = f32[100,3,5]{2,1,0} parameter(1)
+  ROOT d = f32[100,4,5]{2,1,0} dot(x, y), lhs_batch_dims={0}, rhs_batch_dims={0},
+    lhs_contracting_dims={2}, rhs_contracting_dims={1}
+}
+"""
+
+
+def captured(text: str) -> hloenv.Alternatives:
+    return hloenv.HloEnv(hloenv.HloModule.from_text(text)).get_alternatives(NAME)
+
+
+def rules(alternatives: hloenv.Alternatives) -> list[str]:
+    return [choice.rule for each in alternatives for choice in each.choices[1:]]
+
+
+def random_dot(rng: random.Random, types: str) -> str:
+    """A dot with any order of batch (a, b), summed (k, l) and free dimensions."""
+    sizes = {label: rng.randint(1, 3) for label in "abklmnpq"}
+    batch = "".join(rng.sample("ab", rng.randint(0, 2)))
+    summed = "".join(rng.sample("kl", rng.randint(0, 2)))
+    free = [rng.choice(("", "m", "mn")), rng.choice(("", "p", "pq"))]
+    left, right = (
+        "".join(rng.sample(labels, len(labels)))
+        for labels in (batch + summed + free[0], batch + summed + free[1])
+    )
+    result = (
+        batch
+        + "".join(label for label in left if label in free[0])
+        + "".join(label for label in right if label in free[1])
+    )
+
+    def shape(labels: str, kind: str) -> str:
+        return f"{kind}[{','.join(str(sizes[label]) for label in labels)}]"
+
+    def dimensions(name: str, labels: str, of: str) -> str:
+        return f"{name}={{{','.join(str(labels.index(each)) for each in of)}}}"
+
+    source, _, target = types.partition("->")
+    attributes = ", ".join(
+        (
+            dimensions("lhs_batch_dims", left, batch),
+            dimensions("rhs_batch_dims", right, batch),
+            dimensions("lhs_contracting_dims", left, summed),
+            dimensions("rhs_contracting_dims", right, summed),
+        )
+    )
+    return f"""HloModule random_dot
+
+ENTRY main {{
+  x = {shape(left, source)} parameter(0)
+  y = {shape(right, source)} parameter(1)
+  ROOT d = {shape(result, target or source)} dot(x, y), {attributes}
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("types", "tolerance"),
+    [
+        ("f32", 1e-12),
+        ("f64", 1e-12),
+        ("c64", 1e-12),
+        ("s32", 0.0),
+        ("bf16->f32", 1e-5),
+        ("bf16", 2e-2),
+        ("f16", 3e-3),
+    ],
+)
+def test_random_dots(types, tolerance):
+    rng = random.Random(0)
+    for seed in range(30):
+        text = random_dot(rng, types)
+        alternatives = captured(text)
+        assert "multiply_reduce" in rules(alternatives)
+        for record in hloenv.verify_alternatives(
+            alternatives, seed=seed, float64=types in ("f32", "c64")
+        ):
+            assert record.relative <= tolerance, (record, text)
+
+
+@pytest.mark.compile
+def test_forms_compile_and_compute_the_same():
+    alternatives = captured(BATCHED)
+    inputs = hloenv.random_inputs(alternatives.module)
+    wanted = hloenv.interpret(hloenv.HloModule.from_text(BATCHED), *inputs)
+    for choice in (1, 2):
+        outputs = hloenv.compile(alternatives.apply([choice]))(*inputs)
+        hloenv.compare_outputs(wanted, outputs, rtol=1e-5).check()
+
+
+def test_each_form():
+    alternatives = captured(BATCHED)
+    assert rules(alternatives) == ["multiply_reduce", "unrolled"]
+    reduced, unrolled = (alternatives.apply([n]).opcode_counts() for n in (1, 2))
+    assert reduced["multiply"] == reduced["reduce"] == 1
+    assert unrolled["multiply"] == 3
+    assert "dot" not in reduced
+    assert "dot" not in unrolled
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("100", "10000000", []),  # more than 2^24 elements
+        ("3", "9", ["multiply_reduce"]),  # too many terms
+        ("4", "20", ["multiply_reduce"]),  # too many elements
+        ("f32", "s8", []),
+        ("f32", "f8e5m2", []),
+        ("100", "0", []),
+        ("lhs_batch", "algorithm=dot_bf16_bf16_f32, lhs_batch", []),
+    ],
+)
+def test_not_offered(old, new, expected):
+    head, _, body = BATCHED.partition("ENTRY")
+    numbers = body.replace("{2,1,0}", "")
+    if old.isdigit():
+        numbers = numbers.replace(f"[{old},", f"[{new},").replace(f",{old}", f",{new}")
+    else:
+        numbers = numbers.replace(old, new)
+    assert rules(captured(f"{head}ENTRY{numbers}")) == expected
+
+
+def test_infinite_operands_are_left_alone():
+    text = BATCHED.replace(
+        "y = f32[100,3,5]{2,1,0} parameter(1)",
+        "inf = f32[] constant(inf)\n"
+        "  y = f32[100,3,5]{2,1,0} broadcast(inf), dimensions={}",
+    )
+    assert len(captured(text)) == 0
