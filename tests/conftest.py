@@ -45,7 +45,15 @@ _INSTALLED_BY = {
 # Memory maps that a test can use up in some seconds.
 _MAX_MAPS = 200_000
 # Files and folders that import a package when they are collected.
-_IMPORTS = {"test_jit.py": "jax", "envs": "gymnasium", "learn": "gymnasium"}
+_IMPORTS = {
+    "envs": "gymnasium",
+    "learn": "gymnasium",
+    "test_jit.py": "jax",
+    "test_jit_auto.py": "jax",
+    "test_jit_compared.py": "jax",
+    "test_loaded.py": "jax",
+    "test_single_kernel.py": "jax",
+}
 
 # A shell starts what it puts into the background with Ctrl-C ignored, which children
 # inherit; what the tests send must arrive.

@@ -91,6 +91,15 @@ void BindRuntime(py::module_& m) {
           [](const Executable& self) { return ToTuples(self.outputs()); })
       .def_property_readonly("temp_bytes", &Executable::temp_bytes)
       .def_property_readonly("num_graphs", &Executable::NumGraphs)
+      .def_property_readonly(
+          "steps",
+          [](const Executable& self) {
+            py::list steps;
+            for (const Executable::Step& step : self.Steps()) {
+              steps.append(py::make_tuple(step.name, step.kind));
+            }
+            return steps;
+          })
       .def(
           "copy",
           [](const Executable& self) { return ValueOrThrow(self.Copy()); },

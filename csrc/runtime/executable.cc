@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <new>
 
 #include "backend/dot_lowering.h"
@@ -182,6 +183,23 @@ absl::StatusOr<std::shared_ptr<Executable>> Executable::Copy() const {
 
 int64_t Executable::NumGraphs() const {
   return hloenv::NumGraphs(state_->cpu->thunks());
+}
+
+std::vector<Executable::Step> Executable::Steps() const {
+  std::vector<Step> steps;
+  const std::function<void(const xla::cpu::ThunkSequence&)> add =
+      [&](const xla::cpu::ThunkSequence& sequence) {
+        for (const auto& thunk : sequence) {
+          steps.push_back(
+              {thunk->info().op_name,
+               std::string(xla::cpu::Thunk::KindToString(thunk->kind()))});
+          for (const auto& nested : thunk->nested_thunks()) {
+            add(*nested.second);
+          }
+        }
+      };
+  add(state_->cpu->thunks().thunk_sequence());
+  return steps;
 }
 
 absl::StatusOr<std::shared_ptr<Executable>> Executable::Wrap(

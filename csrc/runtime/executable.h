@@ -101,6 +101,13 @@ class Executable {
   // loops, branches and calls) that ThunkExecutor runs as a dataflow graph.
   int64_t NumGraphs() const;
 
+  // The thunks, with those of loops, branches and calls after their caller.
+  struct Step {
+    std::string name;  // of the instruction
+    std::string kind;  // XLA's name of the thunk's kind: "kernel", "dot", ...
+  };
+  std::vector<Step> Steps() const;
+
   // The module as XLA's backend compiled it.
   const xla::HloModule& hlo() const;
 

@@ -61,11 +61,11 @@ absl::StatusOr<void*> MemoryOf(const void* argument, const BufferSpec& spec) {
   return buffer.data;
 }
 
-// Outputs in the caller's memory. XLA may need more memory for an output than
+// CallOutputs in the caller's memory. XLA may need more memory for an output than
 // its array has; such an output is copied.
-class Outputs {
+class CallOutputs {
  public:
-  explicit Outputs(const Executable& executable) : executable_(executable) {}
+  explicit CallOutputs(const Executable& executable) : executable_(executable) {}
 
   void Add(void* memory) {
     const BufferSpec& spec = executable_.outputs()[pointers_.size()];
@@ -121,7 +121,7 @@ absl::Status RunCall(const XLA_FFI_CallFrame& frame) {
         void* memory, MemoryOf(frame.args.args[i], executable->inputs()[i]));
     inputs.push_back(memory);
   }
-  Outputs outputs(*executable);
+  CallOutputs outputs(*executable);
   for (int64_t i = 0; i < num_outputs; ++i) {
     HLOENV_ASSIGN_OR_RETURN(
         void* memory, MemoryOf(frame.rets.rets[i], executable->outputs()[i]));

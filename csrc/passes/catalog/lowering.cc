@@ -99,6 +99,7 @@ std::vector<PassInfo> LoweringPasses() {
        "Removes custom calls that only annotate a sharding.",
        {},
        &Make<xla::ShardingRemover>},
+      SingleKernelPass(),
       {"small-while-loop-hoisting",
        "SmallWhileLoopHoistingPass",
        "Moves loops that access little memory into computations of their own, "

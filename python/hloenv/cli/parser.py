@@ -20,6 +20,7 @@ _COMMANDS = {
     "search": "search for decisions that run faster than XLA's default",
     "train": "train an agent that orders passes",
     "measure": "time modules against each other, or test the intervals",
+    "profile": "time a module's kernels: shares, rates, distance from the peak",
     "calibrate": "measure the constants of the static estimate",
     "bench": "run policies and searches on many modules: leaderboard",
     "apply": "replay a saved trace of decisions",

@@ -94,6 +94,10 @@ class Result:
             output.print_line(f"\n{self.path} is not written: {self.refused}")
         elif self.path is not None:
             output.print_line(f"\nwrote {self.path} and {self.path}.trace.json")
+            output.print_line(
+                f"in Python: hloenv.load({self.path!r}), or hloenv.load({self.path!r}, "
+                "fn) with the arguments of fn; both also inside jax.jit"
+            )
             if self.warning:
                 output.print_line(f"warning: {self.warning}")
 

@@ -76,6 +76,7 @@ ROUNDING = frozenset(
         "select_and_scatter_expander",
         "simplification",
         "simplify-fp-conversions",
+        "single-kernel",
         "transpose-folding",
         "tree_reduction_rewriter",
         "triangular_solve_expander",

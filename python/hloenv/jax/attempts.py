@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from .._native import core
 from ..errors import ArgumentError, ArgumentTypeError, CompileError
 from ..hlo.module import HloModule
 from ..hlo.passes import Pipeline
@@ -159,9 +160,13 @@ class Auto:
         """As in `Planner`."""
         module = stages.module
         forms = self._forms(stages)
-        replace_kernels = functools.partial(_kernels, is_safe=stages.is_safe)
+        if forms is not None and forms.reason:
+            yield forms
+            return
         kernels = Attempt(
-            "kernels", Decided(module, module, route="jaxlib"), replace=replace_kernels
+            "kernels",
+            Decided(module, module, route="jaxlib"),
+            replace=functools.partial(_kernels, is_safe=stages.is_safe),
         )
         if stages.donates or not _has_loops(module):
             kernels = replace(kernels, replace=None, reason="no rule applies to it")
@@ -169,18 +174,22 @@ class Auto:
             yield kernels
             return
         if kernels.replace is not None:
-            yield replace(forms, name="forms_kernels", replace=replace_kernels)
+            yield replace(forms, name="forms_kernels", replace=kernels.replace)
         yield forms
 
     def _forms(self, stages: Stages) -> Attempt | None:
+        """None if no rule applies."""
+        if _calls_python(stages.module):
+            undecided = Decided(stages.module, stages.module, route="stablehlo")
+            return Attempt("forms", undecided, reason="it calls Python")
         decided = forms_of(stages.module)
         if decided is None:
             return None
-        return Attempt(
-            "forms",
-            decided,
-            call_module(decided.applied, stages.traced, stages.lowered),
-        )
+        try:
+            call = call_module(decided.applied, stages.traced, stages.lowered)
+        except CompileError as error:
+            return Attempt("forms", decided, reason=str(error))
+        return Attempt("forms", decided, call)
 
 
 def forms_of(module: HloModule) -> Decided | None:
@@ -216,6 +225,12 @@ def _kernels(theirs: HloModule, *, is_safe: bool) -> Decided:
     except CompileError as error:
         raise NotReplacedError(str(error)) from error
     return decided
+
+
+def _calls_python(module: HloModule) -> bool:
+    """Whether it has custom calls of functions that only jax keeps alive."""
+    targets = (each[0] for each in core.custom_call_targets(module._core))
+    return any("callback" in target for target in targets)
 
 
 def _has_loops(module: HloModule) -> bool:

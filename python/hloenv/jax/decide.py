@@ -11,14 +11,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..errors import ArgumentTypeError
+from ..errors import ArgumentTypeError, PositionError
 from ..hlo.module import HloModule
 from ..hlo.passes import Pass, Pipeline, as_pipeline
 from ..hlo.pipeline import finish
 from ..policies import Policy
 from ..process import child
-from ..rewrite.alternatives import as_decisions
-from ..rewrite.env import HloEnv, needs_layouts
+from ..rewrite.alternatives import as_decisions, capture
+from ..rewrite.env import HloEnv, place_of
 
 # A single pass is a sequence of one.
 Passes = str | Pass | Pipeline | Sequence[str | Pass | Pipeline]
@@ -109,16 +109,19 @@ def decide(
     env = HloEnv(module)
     if until is not None:
         env.run_until(until)
+    current = module
     num_alternatives = num_rejected = 0
     accepted: Counter[str] = Counter()
-    at_fusion = False
     for pipeline in pipelines:
-        if route == "wheel" and not at_fusion and needs_layouts(pipeline):
-            env.run_until("fusion")
-            at_fusion = True
-        alternatives = env.get_alternatives(pipeline)
-        decisions = as_decisions(policy(alternatives))
-        env.apply_alternatives(decisions, alternatives, partial=True)
+        if route == "wheel":
+            _move_to(env, place_of(pipeline))
+            alternatives = env.get_alternatives(pipeline)
+            decisions = as_decisions(policy(alternatives))
+            current = env.apply_alternatives(decisions, alternatives, partial=True)
+        else:  # not a position of the wheel's pipeline
+            alternatives = capture(current, [pipeline])
+            decisions = as_decisions(policy(alternatives))
+            current = alternatives.apply(decisions, partial=True)
         num_alternatives += len(alternatives)
         num_rejected += int(np.count_nonzero(decisions == 0))
         for index in np.flatnonzero(decisions > 0):
@@ -126,13 +129,25 @@ def decide(
             accepted["/".join(filter(None, (choice.passes[0], choice.rule)))] += 1
     return Decided(
         module,
-        env.module,
+        current,
         num_alternatives,
         accepted.total(),
         num_rejected,
         accepted,
         route,
     )
+
+
+def _move_to(env: HloEnv, place: str | None) -> None:
+    """Runs XLA's pipeline up to `place`, unless the module is past it."""
+    position = env.module.position
+    if place is None:
+        return
+    try:
+        env.run_until(place)
+    except PositionError:
+        if position is None or not position.has_layouts:
+            raise
 
 
 def check_compiles(result: HloModule) -> None:

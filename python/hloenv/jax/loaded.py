@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..hlo.module import ArraySpec, HloModule
-from ..runtime.executable import Executable, compile
+from ..runtime.executable import Executable, Finish, compile
 from .ffi_call import call_executable
 from .lowering import require_jax
 
@@ -17,6 +17,8 @@ from .lowering import require_jax
 def load(
     module: HloModule | str | os.PathLike[str],
     fn: Callable[..., Any] | None = None,
+    *,
+    finish: Finish = "legalize",
     **jit_options: Any,
 ) -> Loaded:
     """A decided module as a function for jax, in one line.
@@ -31,6 +33,7 @@ def load(
         fn: the function that the module was lowered from, or one of the same arguments
             and results, for which the result is called with the same pytrees. Without
             it, the result takes and returns flat arrays in the order of the module.
+        finish: as for `hloenv.compile`.
         **jit_options: as for `jax.jit`, if `fn` has static arguments.
 
     Raises:
@@ -39,7 +42,7 @@ def load(
         FileNotFoundError: there is no such file.
         ImportError: jax is missing or too old.
     """
-    return Loaded(compile(module), fn, jit_options)
+    return Loaded(compile(module, finish=finish), fn, jit_options)
 
 
 class Loaded:

@@ -25,6 +25,7 @@ from .base import (
 )
 from .convolutions import KeepConvolutions
 from .fusion import FuseAllLegal, FuseByBytes
+from .loops import SmallLoops
 from .mixtures import Mixture, Share, XlaDefault
 from .rules import (
     AcceptAll,
@@ -52,6 +53,7 @@ __all__ = [
     "PolicySpecError",
     "RandomChoice",
     "Share",
+    "SmallLoops",
     "UnknownPolicyError",
     "XlaDefault",
     "describe_policy",

@@ -46,9 +46,12 @@ _AFTER_LAYOUT_ASSIGNMENT = frozenset(
         "fusion-wrapper",
         "general-fusion",
         "general-layout",
+        "single-kernel",
     }
 )
 
+# Passes whose rewrites XLA's later fusion would change.
+_BEFORE_COPY_INSERTION = frozenset({"single-kernel", "thunk-order"})
 
 # XLA's pipelines that ignore layouts.
 _BEFORE_LAYOUT_ASSIGNMENT = frozenset(
@@ -439,9 +442,12 @@ def _with_layouts(pipeline: Pipeline) -> Pipeline:
     return dataclasses.replace(pipeline, passes=tuple(passes))
 
 
-def needs_layouts(pipeline: Pipeline) -> bool:
-    """Whether XLA can use the rewrites of `pipeline` only after layout assignment."""
-    return bool(pass_names([pipeline]) & _AFTER_LAYOUT_ASSIGNMENT)
+def place_of(pipeline: Pipeline) -> str | None:
+    """The position from which XLA can use the rewrites of `pipeline`; None for any."""
+    names = pass_names([pipeline])
+    if names & _BEFORE_COPY_INSERTION:
+        return "copy-insertion"
+    return "fusion" if names & _AFTER_LAYOUT_ASSIGNMENT else None
 
 
 def replay(

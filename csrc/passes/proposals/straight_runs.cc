@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "absl/algorithm/container.h"
+#include "backend/single_kernel.h"
+#include "backend/thunk_order.h"
+#include "passes/proposals/region.h"
+#include "xla/service/call_graph.h"
+#include "xla/shape_util.h"
+
+namespace hloenv {
+namespace {
+
+using xla::HloComputation;
+using xla::HloInstruction;
+using xla::HloOpcode;
+
+class RunFinder {
+ public:
+  explicit RunFinder(const RunLimits& limits) : limits_(limits) {}
+
+  void Add(const HloInstruction& instruction) {
+    const bool reads_run = ReadsAny(instruction, members_);
+    const bool reads_later = ReadsAny(instruction, later_);
+    if (!CanBeMember(instruction, reads_run)) {
+      if (reads_run || reads_later) later_.insert(&instruction);
+      return;
+    }
+    const int64_t size = ContentsOf(instruction).num_instructions;
+    if (reads_later || num_instructions_ + size > limits_.max_instructions) {
+      const bool is_free = IsFree(instruction);
+      if (is_free) later_.insert(&instruction);
+      if (is_free) return;
+      Close();
+    }
+    members_.insert(&instruction);
+    run_.push_back(&instruction);
+    num_instructions_ += size;
+    num_steps_ += IsFree(instruction) ? 0 : 1;
+  }
+
+  void Close() {
+    if (num_steps_ >= limits_.min_steps) runs_.push_back(std::move(run_));
+    run_.clear();
+    members_.clear();
+    later_.clear();
+    num_instructions_ = num_steps_ = 0;
+  }
+
+  std::vector<std::vector<const HloInstruction*>>& runs() { return runs_; }
+
+ private:
+  using Set = absl::flat_hash_set<const HloInstruction*>;
+
+  static bool ReadsAny(const HloInstruction& instruction, const Set& set) {
+    return absl::c_any_of(
+        instruction.operands(),
+        [&set](const HloInstruction* each) { return set.contains(each); });
+  }
+
+  bool IsSmall(const xla::Shape& shape) const {
+    return shape.IsArray() &&
+           xla::ShapeUtil::ByteSizeOf(shape) <= limits_.max_bytes;
+  }
+
+  bool CanBeMember(const HloInstruction& instruction, bool reads_run) const {
+    switch (instruction.opcode()) {
+      case HloOpcode::kBitcast:
+      case HloOpcode::kGetTupleElement:
+        return reads_run && instruction.shape().IsArray();
+      case HloOpcode::kConstant:
+      case HloOpcode::kParameter:
+      case HloOpcode::kTuple:
+        return false;
+      default:
+        break;
+    }
+    if (instruction.has_sharding() || instruction.operand_count() == 0 ||
+        xla::GetInstructionCallContext(instruction.opcode()) ==
+            xla::CallContext::kControlFlow ||
+        !absl::c_all_of(instruction.operands(),
+                        [this](const HloInstruction* operand) {
+                          return IsSmall(operand->shape());
+                        })) {
+      return false;
+    }
+    bool is_small = true;
+    xla::ShapeUtil::ForEachLeafShape(
+        instruction.shape(),
+        [&](const xla::Shape& leaf, const xla::ShapeIndex&) {
+          is_small = is_small && IsSmall(leaf);
+        });
+    const KernelContents contents = ContentsOf(instruction);
+    return is_small && contents.is_supported &&
+           contents.num_other_fusions == 0 && contents.num_scatters == 0;
+  }
+
+  const RunLimits& limits_;
+  Set members_;
+  Set later_;  // not members, but depend on one
+  std::vector<const HloInstruction*> run_;
+  int64_t num_instructions_ = 0;
+  int64_t num_steps_ = 0;
+  std::vector<std::vector<const HloInstruction*>> runs_;
+};
+
+}  // namespace
+
+std::vector<std::vector<const HloInstruction*>> StraightRuns(
+    const HloComputation& computation, const RunLimits& limits) {
+  RunFinder finder(limits);
+  for (const HloInstruction* instruction :
+       computation.MakeInstructionPostOrder()) {
+    finder.Add(*instruction);
+  }
+  finder.Close();
+  return std::move(finder.runs());
+}
+
+std::vector<const HloInstruction*> ResultsOfRun(
+    const std::vector<const HloInstruction*>& members) {
+  const absl::flat_hash_set<const HloInstruction*> inside(members.begin(),
+                                                          members.end());
+  std::vector<const HloInstruction*> results;
+  for (const HloInstruction* member : members) {
+    const bool is_read = absl::c_any_of(
+        member->users(),
+        [&](const HloInstruction* user) { return !inside.contains(user); });
+    if (is_read || member->IsRoot()) results.push_back(member);
+  }
+  return results;
+}
+
+}  // namespace hloenv

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Accepts loops as single kernels where an estimate expects a gain.
+
+The rates were measured on one core of a server, with loops of one operation each, as
+thunks and as one kernel. They decide only between the two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .._typing import Int64Array
+from .base import register_policy
+
+if TYPE_CHECKING:
+    from ..graph.hlo_graph import HloGraph
+    from ..rewrite.alternatives import Alternatives
+
+_PASS = "single-kernel"
+
+# Nanoseconds to start a thunk, and to do the same inside a kernel.
+_THUNK_NS = 50.0
+_STEP_NS = 8.0
+# To start a library's matrix product, in addition to a thunk.
+_LIBRARY_NS = 350.0
+# To run a scatter's update as an iteration of a loop inside a kernel.
+_UPDATE_NS = 40.0
+# For each product of a dot of f32: in a library; and in a kernel, if LLVM unrolls the
+# innermost loop and vectorizes the next, if it only unrolls, and if neither.
+_LIBRARY_PRODUCT_NS = 0.04
+_VECTOR_PRODUCT_NS = 0.04
+_UNROLLED_NS = 0.002  # in addition, for each iteration of the innermost loop
+_ROW_PRODUCT_NS = 0.7
+_SCALAR_PRODUCT_NS = 1.1
+_CONVOLUTION_PRODUCT_NS = 2.0
+# LLVM unrolls loops up to this.
+_MAX_UNROLLED = 32
+# What both do, for each byte, operation and exp, log, tanh and the like.
+_BYTE_NS = 0.02
+_FLOP_NS = 0.02
+_TRANSCENDENTAL_NS = 0.5
+# XLA partitions larger operations among threads; a kernel has one.
+_MAX_BYTES = 1 << 17
+_LOST_THREADS_NS = 0.1  # for each byte
+# Iterations of a loop whose number is not known.
+_UNKNOWN_TRIPS = 16
+# The expected speedup and the expected gain of a call must exceed these.
+_MIN_SPEEDUP = 1.15
+_MIN_GAIN_NS = 1000.0
+
+_FREE = frozenset(
+    {
+        "add-dependency",
+        "after-all",
+        "bitcast",
+        "constant",
+        "get-tuple-element",
+        "opt-barrier",
+        "parameter",
+        "tuple",
+    }
+)
+_DOT = ("dot_batch_size", "dot_lhs_size", "dot_rhs_size", "dot_contracting_size")
+
+
+@dataclass
+class _Time:
+    """Nanoseconds of one run of a computation."""
+
+    thunks: float = 0.0
+    kernel: float = 0.0
+
+    def add(self, other: _Time, times: float = 1.0) -> None:
+        self.thunks += times * other.thunks
+        self.kernel += times * other.kernel
+
+
+class SmallLoops:
+    """Accepts single-kernel loops that are estimated to be faster.
+
+    A kernel starts no thunks, which dominate small loops, but has no library and no
+    threads. The estimate adds up, for each iteration, the thunks, the products of dots
+    and convolutions in either form, and what both do. Loops without a known number of
+    iterations count as 16. All other alternatives stay undecided.
+    """
+
+    def __call__(self, alternatives: Alternatives, /) -> Int64Array:
+        """[A] the choice of the first rule of single-kernel, or -1 (undecided)."""
+        decisions = alternatives.leave_to_xla()
+        found = {
+            each.index: choice
+            for each in alternatives
+            for choice in range(each.num_choices - 1, 0, -1)
+            if _PASS in each.choices[choice].passes
+        }
+        if found:
+            estimate = _Estimate(alternatives.graph)
+            for index, choice in found.items():
+                if estimate.pays(index):
+                    decisions[index] = choice
+        return decisions
+
+
+class _Estimate:
+    """Times of the computations of an alternative graph."""
+
+    def __init__(self, graph: HloGraph) -> None:
+        from ..graph.hlo_graph import opcodes
+
+        self._graph = graph
+        self._opcodes = opcodes()
+        self._dots = graph.attribute_block([*_DOT, "rhs_contracting_0"])
+        self._times: dict[int, _Time] = {}
+
+    def pays(self, alternative: int) -> bool:
+        """Whether the loop that is the original of an alternative should change."""
+        graph = self._graph
+        site = graph.site_offsets[alternative]
+        loop = int(graph.site_choice_nodes[graph.site_choice_offsets[site]])
+        time = self._of_node(loop)
+        gain = time.thunks - time.kernel
+        return gain > _MIN_GAIN_NS and time.thunks > _MIN_SPEEDUP * time.kernel
+
+    @cached_property
+    def _callees(self) -> dict[int, list[int]]:
+        callees: dict[int, list[int]] = {}
+        graph = self._graph
+        for node, computation in zip(
+            graph.call_nodes.tolist(), graph.call_computations.tolist(), strict=True
+        ):
+            callees.setdefault(node, []).append(computation)
+        return callees
+
+    @cached_property
+    def _is_choice(self) -> np.ndarray:
+        """[N] made by a choice, or the site of an alternative."""
+        graph = self._graph
+        marked = graph.is_alternative.copy()
+        marked[graph.site_choice_nodes] = True
+        marked[graph.site_choice_nodes[graph.site_choice_offsets[:-1]]] = False
+        return marked
+
+    def _of_computation(self, computation: int) -> _Time:
+        time = self._times.get(computation)
+        if time is None:
+            time = _Time()
+            begin, end = self._graph.computation_offsets[computation : computation + 2]
+            for node in range(int(begin), int(end)):
+                if not self._is_choice[node]:
+                    time.add(self._of_node(node))
+            self._times[computation] = time
+        return time
+
+    def _of_node(self, node: int) -> _Time:
+        opcode = self._opcodes[self._graph.opcode[node]]
+        if opcode in _FREE:
+            return _Time()
+        callees = self._callees.get(node, [])
+        if opcode == "while":
+            return self._of_loop(node, callees)
+        if opcode in ("call", "conditional"):
+            time = _Time(_THUNK_NS, _STEP_NS)
+            share = 1.0 / len(callees) if callees else 0.0
+            for callee in callees:
+                time.add(self._of_computation(callee), share)
+            return time
+        if opcode == "fusion":
+            return self._of_fusion(node, callees[0])
+        if opcode == "dot":
+            return self._of_dot(node)
+        return self._of_operation(node, opcode)
+
+    def _of_loop(self, node: int, callees: list[int]) -> _Time:
+        trips = int(self._graph.trip_count[node])
+        time = _Time(_THUNK_NS, _STEP_NS)
+        for callee in callees:
+            time.add(
+                self._of_computation(callee), trips if trips >= 0 else _UNKNOWN_TRIPS
+            )
+        return time
+
+    def _of_fusion(self, node: int, fused: int) -> _Time:
+        """A library's fusion is the sum of its operations, another one of its own."""
+        graph = self._graph
+        begin, end = graph.computation_offsets[fused : fused + 2]
+        inside = range(int(begin), int(end))
+        names = [self._opcodes[each] for each in graph.opcode[begin:end]]
+        for inner, name in zip(inside, names, strict=True):
+            if name == "dot":
+                return self._of_dot(inner)
+            if name == "scatter":
+                return self._of_scatter(inner)
+        return self._of_operation(node, "fusion")
+
+    def _of_operation(self, node: int, opcode: str) -> _Time:
+        if opcode == "scatter":
+            return self._of_scatter(node)
+        graph = self._graph
+        size = max(float(graph.bytes_accessed[node]), 0.0)
+        flops = max(float(graph.flops[node]), 0.0)
+        if opcode == "convolution":
+            products = flops / 2
+            return _Time(
+                _THUNK_NS + _LIBRARY_NS + products * _LIBRARY_PRODUCT_NS,
+                _STEP_NS + products * _CONVOLUTION_PRODUCT_NS,
+            )
+        work = size * _BYTE_NS + flops * _FLOP_NS
+        work += float(graph.transcendentals[node]) * _TRANSCENDENTAL_NS
+        lost = size * _LOST_THREADS_NS if size > _MAX_BYTES else 0.0
+        return _Time(_THUNK_NS + work, _STEP_NS + work + lost)
+
+    def _of_dot(self, node: int) -> _Time:
+        batch, lhs, rhs, contracted, dimension = self._dots[node].tolist()
+        products = float(batch * lhs * rhs * contracted)
+        graph = self._graph
+        # Wider types take longer in proportion.
+        elements = max(float(graph.element_count[node]), 1.0)
+        products *= float(graph.output_bytes[node]) / elements / 4
+        if min(lhs, rhs) == 1:
+            # Products with a vector are the same loops in a thunk.
+            work = products * _VECTOR_PRODUCT_NS
+            return _Time(_THUNK_NS + work, _STEP_NS + work)
+        right = int(graph.in_offsets[node]) + 1
+        if contracted > _MAX_UNROLLED:
+            rate = _SCALAR_PRODUCT_NS
+        elif int(graph.edge_minor_to_major[right, 0]) == dimension:
+            rate = _ROW_PRODUCT_NS
+        else:
+            rate = _VECTOR_PRODUCT_NS + _UNROLLED_NS * contracted
+        return _Time(
+            _THUNK_NS + _LIBRARY_NS + products * _LIBRARY_PRODUCT_NS,
+            _STEP_NS + products * rate,
+        )
+
+    def _of_scatter(self, node: int) -> _Time:
+        graph = self._graph
+        indices = int(graph.edge_sources[graph.in_offsets[node] + 1])
+        updates = int(graph.edge_sources[graph.in_offsets[node + 1] - 1])
+        rows = min(int(graph.element_count[each]) for each in (indices, updates))
+        work = float(graph.element_count[updates])
+        return _Time(
+            _THUNK_NS + work + rows * 2.0,
+            _STEP_NS + work + rows * _UPDATE_NS,
+        )
+
+
+register_policy(
+    "small-loops",
+    "make loops single kernels where that is estimated to be faster; leave the rest "
+    "undecided",
+    lambda _: SmallLoops(),
+)

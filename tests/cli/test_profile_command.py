@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command `hloenv profile`, and the profile behind it."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+import hloenv
+from hloenv.cli import main
+from hloenv.cli import profile as command
+from hloenv.cost.profile import Kernel, profile
+from hloenv.cost.roofline import Rates
+
+pytestmark = pytest.mark.compile
+
+# A library's product, a loop of five iterations, and a fusion.
+MODEL = """HloModule model
+
+add {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b)
+}
+
+body {
+  state = (s32[], f32[128,128]) parameter(0)
+  i = s32[] get-tuple-element(state), index=0
+  x = f32[128,128] get-tuple-element(state), index=1
+  one = s32[] constant(1)
+  next = s32[] add(i, one)
+  y = f32[128,128] dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  t = f32[128,128] tanh(y)
+  ROOT result = (s32[], f32[128,128]) tuple(next, t)
+}
+
+condition {
+  state = (s32[], f32[128,128]) parameter(0)
+  i = s32[] get-tuple-element(state), index=0
+  five = s32[] constant(5)
+  ROOT less = pred[] compare(i, five), direction=LT
+}
+
+ENTRY entry {
+  x = f32[128,128] parameter(0)
+  zero = s32[] constant(0)
+  start = (s32[], f32[128,128]) tuple(zero, x)
+  loop = (s32[], f32[128,128]) while(start), condition=condition, body=body
+  y = f32[128,128] get-tuple-element(loop), index=1
+  nothing = f32[] constant(0)
+  ROOT total = f32[128] reduce(y, nothing), dimensions={1}, to_apply=add
+}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Has model.hlo, and is the working directory."""
+    (tmp_path / "model.hlo").write_text(MODEL)
+    monkeypatch.setenv("HLOENV_STORE", str(tmp_path / "store.sqlite"))
+    monkeypatch.setattr(command, "calibrate", lambda **_: Rates())
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_kernels_of_a_module():
+    found = profile(hloenv.HloModule.from_text(MODEL))
+    assert found.seconds > 0
+    assert math.isclose(sum(each.share for each in found.kernels), 1)
+    shares = [each.share for each in found.kernels]
+    assert shares == sorted(shares, reverse=True)
+    (product,) = [each for each in found.kernels if "dot" in each.name]
+    assert product.runs == 5
+    assert product.flops == pytest.approx(5 * 2 * 128**3, rel=0.01)
+    assert product.emitter.startswith("library")
+    assert {"LLVM kernel"} <= {each.emitter for each in found.kernels}
+
+
+@pytest.mark.parametrize(
+    ("flops", "size", "expected"),
+    [(1e9, 1.0, 0.5), (1.0, 1e9, 0.25), (math.nan, 1e9, 0.25)],
+)
+def test_the_distance_from_the_peak(flops, size, expected):
+    rates = Rates(dot_flops_per_s=2e9, cache_bytes_per_s=4e9)
+    kernel = Kernel("k", "dot", "", 1, 1.0, 1.0, flops, size, "")
+    assert kernel.of_peak(rates) == pytest.approx(expected)
+    unknown = Kernel("k", "dot", "", 1, 1.0, 1.0, math.nan, math.nan, "")
+    assert math.isnan(unknown.of_peak(rates))
+
+
+def test_a_table_for_people(folder, capsys):
+    assert main(["profile", "model.hlo", "--top", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "a run on 1 core" in out
+    assert "more kernels" in out
+    assert "GFLOP/s" in out
+
+
+def test_json_for_programs(folder, capsys):
+    assert main(["profile", "model.hlo", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["module"] == "model"
+    assert {"name", "emitter", "share", "of_peak"} <= set(found["kernels"][0])
+
+
+@pytest.mark.needs("matplotlib")
+def test_a_picture(folder, capsys):
+    assert main(["profile", "model.hlo", "-o", "profile.png"]) == 0
+    assert (folder / "profile.png").read_bytes().startswith(b"\x89PNG")
+    assert main(["profile", "model.hlo", "-o", "profile.txt"]) == 1
+    assert "--json has the numbers" in capsys.readouterr().err

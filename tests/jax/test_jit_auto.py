@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: Apache-2.0
+"""hloenv.jit by hloenv's rules: other forms of operations, loops as one kernel."""
+
+from __future__ import annotations
+
+import json
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hloenv
+from hloenv.errors import ArgumentError
+from hloenv.jax import FallbackWarning, decider
+from hloenv.jax.compare import Comparison
+from hloenv.measurement.store import default_path
+
+pytestmark = [pytest.mark.jax, pytest.mark.compile]
+
+FASTER = Comparison(speedup=2.0, interval=(1.9, 2.1))
+SLOWER = Comparison(speedup=0.5, interval=(0.4, 0.6), reason="it is slower")
+
+
+def normal(*shape, seed=0):
+    return jax.random.normal(jax.random.key(seed), shape)
+
+
+def depthwise(kernel, x):
+    return jax.lax.conv_general_dilated(
+        x,
+        kernel,
+        (1, 1),
+        "SAME",
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        feature_group_count=x.shape[-1],
+    )
+
+
+KERNEL, IMAGE = normal(3, 3, 1, 32), normal(1, 28, 28, 32, seed=1)
+
+
+def filtered(a, noises):
+    def step(p, noise):
+        p = a @ p @ a.T + noise
+        return p - jnp.outer(p[:, 0], p[0]) / (p[0, 0] + 1), p[0, 0]
+
+    return jax.lax.scan(step, jnp.eye(3), noises)[1].sum()
+
+
+MATRIX, NOISES = jnp.eye(3) * 0.9 + 0.01, jnp.ones((500, 3, 3)) * 0.01
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path, monkeypatch):
+    """Nothing is found that another test has left; fallbacks are errors."""
+    monkeypatch.setenv("HLOENV_STORE", str(tmp_path / "store.sqlite"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FallbackWarning)
+        yield
+
+
+@pytest.fixture
+def verdicts(monkeypatch):
+    """Replaces the timing by given results; outputs are still computed."""
+    found: list[Comparison] = []
+
+    def decided_by_test(plain, other, *, seconds):
+        for one, other_one in zip(
+            jax.tree.leaves(plain()), jax.tree.leaves(other()), strict=True
+        ):
+            assert one.dtype == other_one.dtype
+        return found.pop(0)
+
+    monkeypatch.setattr(decider, "compare", decided_by_test)
+    return found
+
+
+def assert_same(actual, expected):
+    assert jax.tree.structure(actual) == jax.tree.structure(expected)
+    for one, other in zip(
+        jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True
+    ):
+        assert one.dtype == other.dtype
+        assert one.weak_type == other.weak_type
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_a_depthwise_convolution_takes_another_form():
+    fast = hloenv.jit(depthwise)
+    for _ in range(2):
+        assert_same(fast(KERNEL, IMAGE), jax.jit(depthwise)(KERNEL, IMAGE))
+    (one,) = fast.decided
+    assert one.route == "stablehlo"
+    assert sum(one.accepted.values()) == 1
+    assert one.interval[0] > 1.02
+    assert "on the module as jax lowers it: 1 of " in fast.explain()
+    assert "float32[3,3,1,32]" in fast.explain()
+
+
+def test_a_small_loop_becomes_one_kernel():
+    fast = hloenv.jit(jax.grad(filtered))
+    for _ in range(2):
+        assert_same(fast(MATRIX, NOISES), jax.jit(jax.grad(filtered))(MATRIX, NOISES))
+    (one,) = fast.decided
+    assert one.route == "jaxlib"
+    assert one.num_accepted >= 1
+    assert "the module that jaxlib has optimized" in fast.explain()
+
+
+def test_both_at_once(verdicts):
+    def both(kernel, x, matrix, noises):
+        return depthwise(kernel, x), filtered(matrix, noises)
+
+    verdicts += [FASTER, SLOWER]
+    fast = hloenv.jit(both)
+    args = KERNEL, IMAGE, MATRIX, NOISES
+    for _ in range(2):
+        assert_same(fast(*args), jax.jit(both)(*args))
+    (one,) = fast.decided
+    assert one.then is not None
+    assert (one.route, one.then.route) == ("stablehlo", "jaxlib")
+    assert verdicts == []
+
+
+def test_plain_where_no_rule_applies():
+    fast = hloenv.jit(lambda x: jnp.tanh(x @ x))
+    fast(normal(64, 64))
+    assert fast.decided == []
+    assert "no rule applies" in fast.explain()
+
+
+def test_a_slower_version_is_not_used(verdicts):
+    verdicts += [SLOWER]
+    fast = hloenv.jit(depthwise)
+    for _ in range(2):
+        assert_same(fast(KERNEL, IMAGE), jax.jit(depthwise)(KERNEL, IMAGE))
+    assert [each.is_used for each in fast.considered] == [False]
+    assert "it is slower" in fast.explain()
+
+
+def test_transformations_of_a_decided_function(verdicts):
+    verdicts += [FASTER]
+    fast, plain = hloenv.jit(depthwise), jax.jit(depthwise)
+    fast(KERNEL, IMAGE)
+    assert len(fast.decided) == 1
+
+    def loss(fn):
+        return lambda kernel, x: (fn(kernel, x) ** 2).sum()
+
+    images = jnp.stack([IMAGE, 2 * IMAGE])
+    for transform in (
+        lambda fn: jax.grad(loss(fn), (0, 1))(KERNEL, IMAGE),
+        lambda fn: jax.jit(jax.value_and_grad(loss(fn)))(KERNEL, IMAGE),
+        lambda fn: jax.vmap(fn, (None, 0))(KERNEL, images),
+        lambda fn: jax.vmap(jax.grad(loss(fn)), (None, 0))(KERNEL, images),
+        lambda fn: jax.grad(lambda k: jax.vmap(loss(fn), (None, 0))(k, images).sum())(
+            KERNEL
+        ),
+        lambda fn: jax.jvp(fn, (KERNEL, IMAGE), (KERNEL, IMAGE)),
+        lambda fn: jax.jit(lambda k, x: fn(k, fn(k, x)))(KERNEL, IMAGE),
+        lambda fn: jax.lax.scan(
+            lambda x, _: (fn(KERNEL, x) / 9, None), IMAGE, None, length=3
+        )[0],
+        lambda fn: jax.checkpoint(lambda k: fn(k, IMAGE))(KERNEL),
+    ):
+        for one, other in zip(
+            jax.tree.leaves(transform(fast)),
+            jax.tree.leaves(transform(plain)),
+            strict=True,
+        ):
+            np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-2)
+    # The decided form is inside the user's own function.
+    text = jax.jit(lambda k, x: fast(k, x)).lower(KERNEL, IMAGE).as_text()
+    assert "stablehlo.convolution" not in text
+
+
+def test_arguments_and_results_of_all_kinds(verdicts):
+    """Static arguments, unused ones, keys, weak types, numbers, pytrees."""
+
+    def fn(key, params, scale, mode, *, times):
+        noise = jax.random.normal(key, params["x"].shape)
+        y = depthwise(params["kernel"], params["x"] + 0.01 * noise)
+        return {"y": y * scale, "key": jax.random.split(key)[0], "scale": scale}, (
+            y if mode == "all" else times
+        )
+
+    verdicts += [FASTER] * 3
+    fast = hloenv.jit(fn, static_argnums=3, static_argnames="times")
+    plain = jax.jit(fn, static_argnums=3, static_argnames="times")
+    params = {"kernel": KERNEL, "unused": np.ones(3), "x": IMAGE}
+    for mode, times in (("all", 2), ("one", 3), ("all", 2), ("one", 4)):
+        for scale in (2.0, jnp.float32(2)):
+            ours, ours_key = _without_key(
+                fast(jax.random.key(3), params, scale, mode, times=times)
+            )
+            theirs, theirs_key = _without_key(
+                plain(jax.random.key(3), params, scale, mode, times=times)
+            )
+            verdicts.append(FASTER)
+            assert_same(ours, theirs)
+            assert ours_key == theirs_key
+    assert len(fast.decided) == 6
+
+
+def _without_key(result):
+    first, second = result
+    key = first.pop("key")
+    return (first, second), key
+
+
+def test_donations_are_kept(verdicts):
+    verdicts += [FASTER]
+
+    def step(kernel, x):
+        return kernel - 0.1 * jax.grad(lambda k: (depthwise(k, x) ** 2).mean())(kernel)
+
+    fast = hloenv.jit(step, donate_argnums=0)
+    kernel = KERNEL.copy()
+    result = fast(kernel, IMAGE)
+    assert kernel.is_deleted()
+    (one,) = fast.decided
+    assert one.route == "stablehlo"
+    assert_same(result, jax.jit(step)(KERNEL, IMAGE))
+    again = fast(result, IMAGE)
+    assert result.is_deleted()
+    assert again.shape == kernel.shape
+
+
+def test_donations_are_timed_on_copies():
+    fast = hloenv.jit(depthwise, donate_argnums=(0, 1), budget=0.05)
+    kernel, image = KERNEL.copy(), IMAGE.copy()
+    expected = jax.jit(depthwise)(KERNEL, IMAGE)
+    assert_same(fast(kernel, image), expected)
+    (one,) = fast.decided
+    assert one.speedup > 1.02
+    assert image.is_deleted()
+
+
+def test_without_a_budget_nothing_is_timed(monkeypatch):
+    monkeypatch.setattr(decider, "compare", None)
+    fast = hloenv.jit(depthwise, budget=0)
+    assert_same(fast(KERNEL, IMAGE), jax.jit(depthwise)(KERNEL, IMAGE))
+    (one,) = fast.decided
+    assert one.speedup is None
+
+
+def test_another_process_starts_with_what_was_found(verdicts, monkeypatch):
+    verdicts += [FASTER]
+    first = hloenv.jit(depthwise)
+    first(KERNEL, IMAGE)
+    # Another function object, as in another process; timing would be an error.
+    monkeypatch.setattr(decider, "compare", None)
+    second = hloenv.jit(depthwise)
+    assert_same(second(KERNEL, IMAGE), jax.jit(depthwise)(KERNEL, IMAGE))
+    (one,) = second.decided
+    assert (one.speedup, one.interval) == (FASTER.speedup, FASTER.interval)
+    assert second._plain._cache_size() == 0
+
+
+def test_plain_is_remembered_too(verdicts, monkeypatch):
+    verdicts += [SLOWER]
+    hloenv.jit(depthwise)(KERNEL, IMAGE)
+    monkeypatch.setattr(decider, "compare", None)
+    second = hloenv.jit(depthwise)
+    second(KERNEL, IMAGE)
+    assert second.decided == []
+    assert "it is slower (found on 20" in second.explain()
+
+
+def test_remember_is_an_option(verdicts):
+    verdicts += [FASTER, FASTER]
+    for _ in range(2):
+        hloenv.jit(depthwise, remember=False)(KERNEL, IMAGE)
+    assert verdicts == []
+    assert not (default_path().parent / "jit").exists()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text.replace('"forms"', '"other"'),
+        lambda text: text.replace("2.0", "9.0"),
+        lambda text: text[: len(text) // 2],
+        lambda _: "[]",
+        lambda _: json.dumps({"verdict": {}, "checksum": "0"}),
+        lambda _: "",
+    ],
+)
+def test_a_damaged_file_counts_as_absent(verdicts, damage):
+    verdicts += [FASTER, FASTER]
+    hloenv.jit(depthwise)(KERNEL, IMAGE)
+    (path,) = (default_path().parent / "jit").glob("*.json")
+    path.write_text(damage(path.read_text()))
+    second = hloenv.jit(depthwise)
+    second(KERNEL, IMAGE)
+    assert len(second.decided) == 1
+    assert verdicts == []
+
+
+def test_a_folder_that_cannot_be_written_keeps_nothing(verdicts, tmp_path):
+    verdicts += [FASTER, FASTER]
+    (tmp_path / "jit").write_text("a file in the place of the folder")
+    for _ in range(2):
+        fast = hloenv.jit(depthwise)
+        fast(KERNEL, IMAGE)
+        assert len(fast.decided) == 1
+    assert [each.name for each in tmp_path.iterdir()] == ["jit"]
+
+
+def test_functions_that_call_python_stay_plain():
+    def fn(kernel, x):
+        y = depthwise(kernel, x)
+        total = jax.pure_callback(
+            lambda v: np.float32(v.sum()), jax.ShapeDtypeStruct((), np.float32), y
+        )
+        return y, total
+
+    fast = hloenv.jit(fn)
+    y, total = fast(KERNEL, IMAGE)
+    np.testing.assert_allclose(total, y.sum(), rtol=1e-3)
+    assert fast.decided == []
+    assert "calls Python" in fast.explain()
+
+
+def test_auto_has_its_own_passes():
+    with pytest.raises(ArgumentError, match="policy='auto' decides its own passes"):
+        hloenv.jit(depthwise, passes="algsimp")

@@ -1,0 +1,351 @@
+# SPDX-License-Identifier: Apache-2.0
+"""single-kernel: loops and runs of instructions that become one LLVM kernel."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+import hloenv
+
+MARK = 'xla_cpu_small_call="true"'
+
+HELPERS = """
+add {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}
+
+less {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = pred[] compare(a, b), direction=LT
+}
+
+larger {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = pred[] compare(a, b), direction=GE
+}
+
+double {
+  a = f32[4,4] parameter(0)
+  ROOT b = f32[4,4] add(a, a)
+}
+
+library {
+  a = f32[4,4] parameter(0)
+  b = f32[4,4] parameter(1)
+  ROOT c = f32[4,4] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+
+shift {
+  a = f32[4,4] parameter(0)
+  zero = f32[] constant(0)
+  sums = f32[4] reduce(a, zero), dimensions={1}, to_apply=add
+  wide = f32[4,4] broadcast(sums), dimensions={0}
+  ROOT c = f32[4,4] subtract(a, wide)
+}
+"""
+
+
+def loop(lines: str, *, trips: int = 7, size: str = "4,4") -> str:
+    """A loop whose body computes y from x with these lines."""
+    state = f"(s32[], f32[{size}])"
+    return f"""
+HloModule loop
+
+{HELPERS}
+body {{
+  p = {state} parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  x = f32[{size}] get-tuple-element(p), index=1
+  one = s32[] constant(1)
+  next = s32[] add(i, one)
+  zero = f32[] constant(0)
+{lines}
+  ROOT r = {state} tuple(next, y)
+}}
+
+condition {{
+  p = {state} parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  n = s32[] constant({trips})
+  ROOT r = pred[] compare(i, n), direction=LT
+}}
+
+ENTRY main {{
+  x = f32[{size}] parameter(0)
+  i = s32[] constant(0)
+  t = {state} tuple(i, x)
+  w = {state} while(t), condition=condition, body=body
+  ROOT r = f32[{size}] get-tuple-element(w), index=1
+}}
+"""
+
+
+DOT = "dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+
+OFFERED = {
+    "elementwise": "  y = f32[4,4] tanh(x)",
+    "dot": f"  y = f32[4,4] {DOT}",
+    "fusion": "  y = f32[4,4] fusion(x), kind=kLoop, calls=double",
+    "softmax": "  y = f32[4,4] fusion(x), kind=kLoop, calls=shift",
+    "reduce": """  s = f32[4] reduce(x, zero), dimensions={0}, to_apply=add
+  y = f32[4,4] broadcast(s), dimensions={1}""",
+    "reduce-window": "  y = f32[4,4] reduce-window(x, zero), window={size=3x1 "
+    "pad=1_1x0_0}, to_apply=add",
+    "dynamic-update-slice": """  k = s32[] constant(0)
+  s = f32[1,4] dynamic-slice(x, i, k), dynamic_slice_sizes={1,4}
+  d = f32[1,4] add(s, s)
+  y = f32[4,4] dynamic-update-slice(x, d, i, k)""",
+    "gather": """  j = s32[4,1] iota(), iota_dimension=0
+  g = f32[4,1,4] gather(x, j), offset_dims={1,2}, collapsed_slice_dims={},
+    start_index_map={0}, index_vector_dim=1, slice_sizes={1,4}
+  y = f32[4,4] bitcast(g)""",
+    "conditional": """  two = s32[] constant(2)
+  c = pred[] compare(i, two), direction=LT
+  y = f32[4,4] conditional(c, x, x), true_computation=double,
+    false_computation=double""",
+    "call": "  y = f32[4,4] call(x), to_apply=double",
+    "convert": """  h = bf16[4,4] convert(x)
+  y = f32[4,4] convert(h)""",
+    "complex": """  c = c64[4,4] complex(x, x)
+  d = c64[4,4] multiply(c, c)
+  y = f32[4,4] real(d)""",
+    "convolution": """  v = f32[1,4,4,1] bitcast(x)
+  k = f32[1,1,1,1] constant({{{{2}}}})
+  c = f32[1,4,4,1] convolution(v, k), window={size=1x1}, dim_labels=b01f_01io->b01f
+  y = f32[4,4] bitcast(c)""",
+}
+
+NOT_OFFERED = {
+    "custom-call": '  y = f32[4,4] custom-call(x), custom_call_target="Other"',
+    "sort": "  y = f32[4,4] sort(x), dimensions={1}, to_apply=less",
+    "fft": """  c = c64[4,4] complex(x, x)
+  d = c64[4,4] fft(c), fft_type=FFT, fft_length={4}
+  y = f32[4,4] real(d)""",
+    "rng-state": """  u = u64[2] rng-get-and-update-state(), delta=4
+  v = f32[2] convert(u)
+  y = f32[4,4] pad(v0, zero), padding=0_3x0_2
+""".replace("v = f32[2]", "v1 = f32[2]").replace(
+        "  y =", "  v0 = f32[1,2] reshape(v1)\n  y ="
+    ),
+    "select-and-scatter": """  s = f32[2,2] slice(x), slice={[0:2], [0:2]}
+  y = f32[4,4] select-and-scatter(x, s, zero), window={size=2x2 stride=2x2},
+    select=larger, scatter=add""",
+    "triangular-solve": "  y = f32[4,4] triangular-solve(x, x), left_side=true, "
+    "lower=true, transpose_a=NO_TRANSPOSE",
+    "negative padding": """  q = f32[4,4] pad(x, zero), padding=-1_1x0_0
+  y = f32[4,4] add(q, x)""",
+    "bf16 arithmetic": """  h = bf16[4,4] convert(x)
+  g = bf16[4,4] tanh(h)
+  y = f32[4,4] convert(g)""",
+    "four bits": """  h = s4[4,4] convert(x)
+  y = f32[4,4] convert(h)""",
+    "batch innermost": """  v = f32[2,2,4] bitcast(x)
+  a = f32[2,2,4]{0,2,1} copy(v)
+  d = f32[2,2,2] dot(a, a), lhs_batch_dims={0}, rhs_batch_dims={0},
+    lhs_contracting_dims={2}, rhs_contracting_dims={2}
+  e = f32[8] bitcast(d)
+  s = f32[] reduce(e, zero), dimensions={0}, to_apply=add
+  y = f32[4,4] broadcast(s), dimensions={}""",
+    "two contracted dimensions": """  v = f32[2,2,4] bitcast(x)
+  d = f32[2,2] dot(v, v), lhs_contracting_dims={1,2}, rhs_contracting_dims={1,2}
+  y = f32[4,4] pad(d, zero), padding=0_2x0_2""",
+    "complex to real": """  c = c64[4,4] complex(x, x)
+  y = f32[4,4] convert(c)""",
+    "barrier": "  y = f32[4,4] opt-barrier(x)",
+}
+
+SCATTER = """  j = s32[3,1] constant({{0}, {2}, {2}})
+  u = f32[3,1,4] constant({{{1, 2, 3, 4}}, {{5, 6, 7, 8}}, {{9, 8, 7, 6}}})
+  y = f32[4,4] scatter(x, j, u), update_window_dims={1,2}, inserted_window_dims={},
+    scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=add"""
+LIBRARY = "  y = f32[4,4] fusion(x, x), kind=kCustom, calls=library"
+NESTED = (
+    OFFERED["elementwise"].replace("y =", "z =")
+    + """
+  k = s32[] constant(0)
+  t = (s32[], f32[4,4]) tuple(k, z)
+  w = (s32[], f32[4,4]) while(t), condition=inner_condition, body=inner_body
+  y = f32[4,4] get-tuple-element(w), index=1"""
+)
+
+pytestmark = pytest.mark.filterwarnings("ignore::hloenv.PositionWarning")
+
+
+def nested() -> str:
+    text = loop(NESTED)
+    inner = loop(OFFERED["dot"]).split("ENTRY")[0].split("body {")[1]
+    inner = "inner_body {" + inner.replace("condition {", "inner_condition {")
+    return text.replace("\nbody {", f"\n{inner}\nbody {{")
+
+
+def capture(text: str, **options) -> hloenv.Alternatives:
+    module = hloenv.HloModule.from_text(text)
+    options = {"run": False, **options}
+    return hloenv.HloEnv(module).get_alternatives(
+        hloenv.Pass("single-kernel", **options)
+    )
+
+
+def rules(alternatives: hloenv.Alternatives) -> list[str]:
+    return [choice.rule for each in alternatives for choice in each.choices[1:]]
+
+
+def check_values(text: str, **options) -> hloenv.HloModule:
+    """All decisions give the original's values in XLA's evaluator."""
+    module = hloenv.HloModule.from_text(text)
+    alternatives = capture(text, **options)
+    inputs = [np.linspace(-0.5, 0.4, 16, dtype=np.float32).reshape(4, 4)]
+    wanted = hloenv.interpret(module, *inputs)
+    rejected = alternatives.apply(alternatives.reject_all())
+    assert rejected.fingerprint() == module.fingerprint()
+    rng = random.Random(0)
+    for _ in range(4):
+        decided = alternatives.apply(
+            [rng.randrange(n) for n in alternatives.num_choices]
+        )
+        decided.verify()
+        got = hloenv.interpret(decided, *inputs)
+        hloenv.compare_outputs(wanted, got, rtol=1e-5).check()
+    return alternatives.apply(alternatives.decisions_for("single-kernel"))
+
+
+@pytest.mark.parametrize("name", OFFERED)
+def test_a_loop_of_supported_operations_is_offered(name):
+    assert rules(capture(loop(OFFERED[name]))) == ["loop"]
+    decided = check_values(loop(OFFERED[name]))
+    assert decided.to_text().count(MARK) == 1
+
+
+@pytest.mark.parametrize("name", NOT_OFFERED)
+def test_a_loop_with_another_operation_is_not_offered(name):
+    assert rules(capture(loop(NOT_OFFERED[name]))) == []
+    assert rules(capture(loop(NOT_OFFERED[name]), run=True)) == []
+
+
+def test_library_fusions_become_plain_instructions():
+    assert rules(capture(loop(LIBRARY))) == ["loop_plain_dots"]
+    assert "kCustom" not in check_values(loop(LIBRARY)).to_text()
+    assert rules(capture(loop(LIBRARY), loop_plain_dots=False)) == []
+
+
+def test_scatters_become_loops():
+    assert rules(capture(loop(SCATTER))) == ["loop_plain_scatters"]
+    assert "scatter" not in check_values(loop(SCATTER)).opcode_counts()
+    assert rules(capture(loop(SCATTER), loop_plain_scatters=False)) == []
+
+
+def test_nested_loops_are_decided_one_by_one():
+    assert rules(capture(nested())) == ["loop", "loop"]
+    decided = check_values(nested())
+    # The outer kernel contains the inner loop.
+    assert decided.opcode_counts()["while"] == 2
+    again = hloenv.HloEnv(decided).get_alternatives("single-kernel")
+    assert len(again) == 0
+
+
+def test_a_fused_reduction_is_not_repeated():
+    decided = check_values(loop(OFFERED["softmax"]))
+    assert "fusion" not in decided.opcode_counts()
+
+
+def test_size_limits():
+    text = loop(OFFERED["elementwise"])
+    assert rules(capture(text, max_instructions=2)) == []
+    assert rules(capture(text, loop=False)) == []
+
+
+RUN = """
+HloModule run
+
+ENTRY main {
+  x = f32[4,4] parameter(0)
+  a = f32[4,4] tanh(x)
+  b = f32[4,4] sine(a)
+  far = f32[4,4] custom-call(a), custom_call_target="Other"
+  c = f32[4,4] multiply(b, x)
+  d = f32[4,4] add(far, c)
+  e = f32[4,4] negate(c)
+  f = f32[4,4] exponential(b)
+  ROOT r = (f32[4,4], f32[4,4], f32[4,4]) tuple(d, e, f)
+}
+"""
+
+
+def test_a_run_goes_around_what_it_cannot_take_in():
+    alternatives = capture(RUN, run=True)
+    assert rules(alternatives) == ["run"]
+    (only,) = alternatives
+    # `d` reads the custom call, which reads `a`.
+    assert {site.original for site in only.sites} == {"a", "c", "e", "f"}
+    decided = alternatives.apply([1])
+    decided.verify()
+    assert decided.to_text().count(MARK) == 1
+
+
+def test_runs_compute_the_same():
+    text = RUN.replace('custom-call(a), custom_call_target="Other"', "cosine(a)")
+    assert rules(capture(text, run=True)) == ["run"]
+    check_values(text, run=True)
+    check_values(
+        loop(
+            OFFERED["reduce"]
+            + "\n"
+            + "\n".join(f"  u{i} = f32[4,4] tanh(u{i - 1})" for i in range(1, 5))
+            .replace("u0", "x")
+            .replace("  u4", "  q")
+        ),
+        run=True,
+    )
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(loop(each) for each in OFFERED.values()),
+        loop(LIBRARY.replace("fusion(x, x), kind=kCustom, calls=library", DOT)),
+        loop(SCATTER),
+        nested(),
+    ],
+)
+def test_the_backend_makes_one_kernel(text):
+    module = hloenv.HloModule.from_text(text)
+    env = hloenv.HloEnv(module)
+    env.run_until("copy-insertion")
+    alternatives = env.get_alternatives("single-kernel")
+    env.apply_alternatives(
+        [int(each.choices[1].rule != "run") for each in alternatives]
+    )
+    finished = hloenv.finish(env.module)
+    assert finished.to_text().count(MARK) >= 1
+    again = hloenv.HloModule.from_text(finished.to_text())
+    assert again.fingerprint() == finished.fingerprint()
+    inputs = [np.linspace(-0.5, 0.4, 16, dtype=np.float32).reshape(4, 4)]
+    outputs = hloenv.compile(finished, finish="none")(*inputs)
+    wanted = hloenv.compile(module)(*inputs)
+    hloenv.compare_outputs(wanted, outputs, rtol=1e-5).check()
+
+
+def test_the_policy_takes_small_loops_only():
+    policy = hloenv.policies.get_policy("small-loops")
+    small = capture(loop(OFFERED["dot"], trips=1000))
+    assert policy(small).tolist() == [1]
+    wide = OFFERED["dot"].replace("4,4", "64,64")
+    large = capture(loop(wide, trips=1000, size="64,64"))
+    assert policy(large).tolist() == [-1]
+    once = capture(loop(OFFERED["dot"], trips=2))
+    assert policy(once).tolist() == [-1]
+    other = hloenv.HloEnv(loop(OFFERED["dot"])).get_alternatives("algsimp")
+    assert (policy(other) == -1).all()
+
+
+def test_it_belongs_after_fusion():
+    with pytest.warns(hloenv.PositionWarning, match="single-kernel"):
+        capture(loop(OFFERED["dot"]))
