@@ -140,7 +140,7 @@ def test_not_offered(old, new, expected):
 def test_infinite_operands_are_left_alone():
     text = BATCHED.replace(
         "y = f32[100,3,5]{2,1,0} parameter(1)",
-        "inf = f32[] constant(inf)\n"
-        "  y = f32[100,3,5]{2,1,0} broadcast(inf), dimensions={}",
+        "huge = f32[] constant(inf)\n"
+        "  y = f32[100,3,5]{2,1,0} broadcast(huge), dimensions={}",
     )
     assert len(captured(text)) == 0

@@ -20,6 +20,9 @@ constexpr int64_t kMaxTaps = 64;
 constexpr int64_t kMaxTapsOfDots = 25;
 constexpr int64_t kMaxPositions = 64;
 constexpr int64_t kFewPositions = 16;
+// The part of the products that do not read padding, below which the others are
+// left out.
+constexpr double kMostInside = 0.6;
 constexpr int64_t kMaxPatchElements = int64_t{1} << 25;
 
 // Whether kernel index `k` is multiplied with any element of the input.
@@ -177,16 +180,34 @@ Labelled WithPositions(const Convolution& convolution, const Labelled& array) {
   return SplitLabel(array, 'p', labels, convolution.positions());
 }
 
+// Whether windows are cut down to the part inside of the input: if there is
+// base dilation, or if that leaves out a good part of the products. Otherwise
+// the padding costs less than slices of the kernel.
+bool CropsWindows(const Convolution& convolution) {
+  double part = 1;
+  for (const SpatialDimension& each : convolution.spatial()) {
+    if (each.base_dilation > 1) return true;
+    int64_t inside = 0;
+    for (int64_t p = 0; p < each.output; ++p) inside += InsideOf(each, p).size;
+    part *= static_cast<double>(inside) / (each.output * each.taps);
+  }
+  return part < kMostInside;
+}
+
 absl::StatusOr<HloInstruction*> BuildOutputs(const Convolution& convolution,
                                              Images x) {
   const bool groups_first = HasGroupedWindowDots(convolution);
-  const Labelled input = convolution.Input(x[0], groups_first);
+  Labelled input = convolution.Input(x[0], groups_first);
   const Labelled kernel = Reversed(convolution.Kernel(x[1], groups_first),
                                    ReversedTaps(convolution));
+  std::vector<SpatialDimension> spatial = convolution.spatial();
+  if (!CropsWindows(convolution)) {
+    input = convolution.PaddedInput(input);
+    spatial = OfPadded(convolution);
+  }
   std::vector<Labelled> results;
   for (const Index& position : IndicesBelow(convolution.positions())) {
-    const WindowParts parts =
-        PartsAt(convolution.spatial(), input, kernel, position);
+    const WindowParts parts = PartsAt(spatial, input, kernel, position);
     HLOENV_ASSIGN_OR_RETURN(Labelled result,
                             convolution.Product(parts.input, parts.kernel));
     results.push_back(WithUnit(result, 0, 'p'));
