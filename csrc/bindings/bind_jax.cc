@@ -29,6 +29,7 @@ void BindJax(py::module_& m) {
         return !SequentialComputations(module.hlo()).empty();
       },
       py::arg("module"), WithoutGil());
+  m.def("readable_here", &ReadableHere, py::arg("module"), WithoutGil());
   m.def("readable_by_jaxlib", &ReadableByJaxlib, py::arg("module"),
         WithoutGil());
 }

@@ -111,7 +111,8 @@ void BindRuntime(py::module_& m) {
       },
       py::arg("module"), WithoutGil());
   m.def(
-      "ffi_call_handler", [] { return py::capsule(FfiCallHandler()); },
+      "ffi_call_handler",
+      []() -> py::object { return py::capsule(FfiCallHandler()); },
       "An XLA_FFI_Handler that runs what publish_executable has stored.");
   m.def("publish_executable", &PublishExecutable, py::arg("key"),
         py::arg("executable"), WithoutGil());

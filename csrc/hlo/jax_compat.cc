@@ -31,14 +31,18 @@ xla::FrontendAttributes WithoutShardy(
   return kept;
 }
 
-// Removes a member whose value is a list of plain values from a JSON object.
+// Removes a member whose value is a list without brackets in its texts from a
+// JSON object.
 void RemoveListMember(absl::string_view name, std::string* json) {
   const std::string key = absl::StrCat("\"", name, "\":[");
   size_t begin = json->find(key);
   if (begin == std::string::npos) return;
-  size_t end = json->find(']', begin);
-  if (end == std::string::npos) return;
-  ++end;
+  size_t end = begin + key.size();
+  for (int depth = 1; depth > 0; ++end) {
+    if (end >= json->size()) return;
+    if ((*json)[end] == '[') ++depth;
+    if ((*json)[end] == ']') --depth;
+  }
   if (begin > 0 && (*json)[begin - 1] == ',') {
     --begin;
   } else if (end < json->size() && (*json)[end] == ',') {
@@ -88,7 +92,11 @@ Module WithoutShardings(const Module& module) {
   return Module(std::move(hlo));
 }
 
-Module ReadableByJaxlib(const Module& module) {
+namespace {
+
+// Removes a member of the configuration of loops. XLA writes members even where
+// they are empty, so that clearing it in the proto would leave it in the text.
+Module WithoutLoopMember(const Module& module, absl::string_view name) {
   std::unique_ptr<xla::HloModule> hlo = module.CloneHlo();
   for (xla::HloComputation* computation : hlo->computations()) {
     for (xla::HloInstruction* instruction : computation->instructions()) {
@@ -96,14 +104,22 @@ Module ReadableByJaxlib(const Module& module) {
           !instruction->has_backend_config()) {
         continue;
       }
-      // XLA writes the member even where it is empty, so that clearing it in
-      // the proto would leave it in the text.
       std::string config = instruction->raw_backend_config_string();
-      RemoveListMember("dynamic_variable_tuple_indices", &config);
+      RemoveListMember(name, &config);
       instruction->set_raw_backend_config_string(std::move(config));
     }
   }
   return Module(std::move(hlo));
+}
+
+}  // namespace
+
+Module ReadableByJaxlib(const Module& module) {
+  return WithoutLoopMember(module, "dynamic_variable_tuple_indices");
+}
+
+Module ReadableHere(const Module& module) {
+  return WithoutLoopMember(module, "dynamic_variables");
 }
 
 }  // namespace hloenv

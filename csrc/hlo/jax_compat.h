@@ -25,5 +25,7 @@ Module WithoutShardings(const Module& module);
 // Without optional hints on instructions that the XLA of jaxlib 0.10 cannot
 // parse.
 Module ReadableByJaxlib(const Module& module);
+// Without those on instructions of jaxlib's that this XLA cannot parse.
+Module ReadableHere(const Module& module);
 
 }  // namespace hloenv

@@ -111,7 +111,7 @@ class Replacements:
         """
         pending = self._pending
         try:
-            theirs = read_trusted(proto)
+            theirs = HloModule._wrap(core.readable_here(read_trusted(proto)._core))
             fingerprint = core.without_shardings(theirs._core).fingerprint()
             if pending is not None:
                 self._decide(pending, theirs, fingerprint)

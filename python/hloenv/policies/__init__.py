@@ -25,6 +25,7 @@ from .base import (
 )
 from .convolutions import KeepConvolutions
 from .fusion import FuseAllLegal, FuseByBytes
+from .known_forms import KnownForms
 from .loops import SmallLoops
 from .mixtures import Mixture, Share, XlaDefault
 from .rules import (
@@ -46,6 +47,7 @@ __all__ = [
     "GreedyRoofline",
     "KeepConvolutions",
     "KeepOriginal",
+    "KnownForms",
     "LeastBytes",
     "Mixture",
     "Policy",

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Takes the forms of convolutions and dots that are faster on XLA's CPU backend.
+
+The conditions come from measurements of each form beside XLA's own, on one core of a
+CPU with AVX-512, in float32, with jaxlib 0.10: a form is taken where it was at least
+1.3 times as fast on nearly all shapes that the condition covers, and slower on none.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .._typing import Int64Array
+from .base import register_policy
+
+if TYPE_CHECKING:
+    from ..graph.hlo_graph import HloGraph
+    from ..rewrite.alternatives import Alternatives
+
+_PASSES = frozenset({"convolution-forms", "dot-forms"})
+
+_SPATIAL = range(3)
+_ATTRIBUTES = (
+    *("feature_group_count", "batch_group_count", "output_batch"),
+    *("kernel_input_feature", "kernel_output_feature"),
+    *(f"sizes_{d}" for d in _SPATIAL),
+    *(f"base_dilations_{d}" for d in _SPATIAL),
+    *(f"input_spatial_{d}" for d in _SPATIAL),
+    *(f"output_spatial_{d}" for d in _SPATIAL),
+    *("dot_batch_size", "dot_lhs_size", "dot_rhs_size", "dot_contracting_size"),
+)
+_ABSENT = -(2**40)
+
+# Elements of the window of a patch embedding, from which XLA's convolution with as
+# large a base dilation was slow.
+_LARGE_PATCH = 100
+# Rows of the matrix of patches, features and elements of the window, of convolutions
+# that read the kernel transposed and were slow.
+_FEW_ROWS, _MANY_FEATURES, _MAX_WINDOW = 100, 128, 16
+# Terms of each sum and features, of gradients with respect to kernels that were slow.
+_FEW_TERMS, _MANY_ROWS = 64, 64
+# Input features of one group and elements of all patches, up to which one batched dot
+# was faster.
+_NARROW_GROUP = 4
+_MAX_PATCHES = 2**20
+# Products of matrices, from which multiplications were faster.
+_MANY_DOTS = 100
+
+
+@dataclass(frozen=True)
+class _Convolution:
+    """Sizes of a convolution; `batch`, `inputs` and `outputs` are those of one group.
+
+    Attributes:
+        is_transposed: the output features precede the input features in the kernel, as
+            in gradients with respect to the input.
+    """
+
+    groups: int
+    has_batch_groups: bool
+    batch: int
+    inputs: int
+    outputs: int
+    image: tuple[int, ...]
+    window: tuple[int, ...]
+    positions: int
+    is_transposed: bool
+    has_base_dilation: bool
+
+    @property
+    def taps(self) -> int:
+        return math.prod(self.window)
+
+    @property
+    def is_larger_than_image(self) -> bool:
+        """Whether the window is larger than the input in each dimension."""
+        return not self.has_base_dilation and all(
+            n < k for n, k in zip(self.image, self.window, strict=True)
+        )
+
+    def forms(self) -> tuple[str, ...]:
+        """The faster rules, the best first; none if XLA's form is as fast."""
+        if self.groups > 1:
+            return self._grouped_forms()
+        if self.has_base_dilation and self.positions < self.taps:
+            # The gradient with respect to the kernel of a transposed convolution.
+            return ("outputs",)
+        if max(self.image) == 1:
+            return ("taps",) if self.positions == 1 else ("blocks",)
+        if self.positions == 1:
+            # A gradient with respect to a 1x1 kernel, or a window over the image.
+            return ("blocks",)
+        if self.has_base_dilation and self.taps >= _LARGE_PATCH:
+            return ("blocks",)
+        if self.taps == 1:
+            return ("blocks",) if self.is_transposed else ()
+        if self.is_larger_than_image:
+            few = ("taps", "patches")
+            return few if self.is_transposed else few[::-1]
+        if self.has_base_dilation:
+            return ()
+        rows = self.batch * self.positions
+        is_wide = min(self.inputs, self.outputs) >= _MANY_FEATURES
+        if self.is_transposed and rows <= _FEW_ROWS and is_wide:
+            return ("taps",) if self.taps <= _MAX_WINDOW else ()
+        if self.batch >= _MANY_ROWS and self.inputs * self.taps <= _FEW_TERMS:
+            return ("patches",)
+        return ()
+
+    def _grouped_forms(self) -> tuple[str, ...]:
+        if self.has_batch_groups:
+            # A gradient with respect to the kernel; of a depthwise one without batch.
+            is_depthwise = self.inputs == self.batch == self.outputs == 1
+            others = ("outputs", "blocks", "patches")
+            return ("taps", *others) if is_depthwise else (*others, "taps")
+        if self.is_larger_than_image:
+            return ("outputs", "taps")
+        if self.inputs == 1:
+            return ("taps",)
+        if self.has_base_dilation:
+            return ("phases",)
+        patches = self.groups * self.batch * self.inputs * self.positions * self.taps
+        is_narrow = self.inputs <= _NARROW_GROUP
+        return ("patches",) if is_narrow and patches <= _MAX_PATCHES else ()
+
+
+class KnownForms:
+    """Takes known faster forms of `convolution-forms` and `dot-forms`.
+
+    Depthwise convolutions become multiplications and additions; gradients of grouped
+    and of transposed convolutions with respect to their kernels become dots, as do
+    those of 1x1 convolutions, and convolutions with kernels larger than their input;
+    products of many tiny matrices become multiplications and additions. Other
+    alternatives stay undecided, so that XLA's form is kept.
+
+    Run it on the module as JAX lowers it:
+
+        @hloenv.jit(policy="known-forms", passes="convolution-forms", until=None)
+        def step(params, batch): ...
+    """
+
+    def __call__(self, alternatives: Alternatives, /) -> Int64Array:
+        """[A] the choice of a faster form, -1 (undecided) for others."""
+        decisions = alternatives.leave_to_xla()
+        choices = {
+            each.index: {
+                choice.rule: index
+                for index, choice in enumerate(each.choices)
+                if not _PASSES.isdisjoint(choice.passes)
+            }
+            for each in alternatives
+        }
+        choices = {index: rules for index, rules in choices.items() if rules}
+        if not choices:
+            return decisions
+        graph = alternatives.graph
+        block = graph.attribute_block(_ATTRIBUTES, absent=_ABSENT)
+        first_site = graph.site_choice_offsets[graph.site_offsets[:-1]]
+        for index, rules in choices.items():
+            node = int(graph.site_choice_nodes[first_site[index]])
+            attributes = dict(zip(_ATTRIBUTES, block[node].tolist(), strict=True))
+            for rule in _forms(graph, node, attributes):
+                if rule in rules:
+                    decisions[index] = rules[rule]
+                    break
+        return decisions
+
+
+def _forms(graph: HloGraph, node: int, attributes: dict[str, int]) -> tuple[str, ...]:
+    if attributes["dot_batch_size"] != _ABSENT:
+        return _dot_forms(attributes)
+    return _convolution(graph, node, attributes).forms()
+
+
+def _dot_forms(attributes: dict[str, int]) -> tuple[str, ...]:
+    terms = attributes["dot_contracting_size"]
+    smaller = min(attributes["dot_lhs_size"], attributes["dot_rhs_size"])
+    if attributes["dot_batch_size"] < _MANY_DOTS or terms < 3:
+        return ()
+    return ("unrolled",) if smaller >= 3 or terms <= 4 else ()
+
+
+def _convolution(
+    graph: HloGraph, node: int, attributes: dict[str, int]
+) -> _Convolution:
+    start = graph.in_offsets[node]
+    left, right = graph.edge_dims[start : start + 2].tolist()
+    result = graph.dims[node].tolist()
+    groups = attributes["feature_group_count"] * attributes["batch_group_count"]
+    spatial = [d for d in _SPATIAL if attributes[f"sizes_{d}"] != _ABSENT]
+    image = tuple(left[attributes[f"input_spatial_{d}"]] for d in spatial)
+    kernel_input = attributes["kernel_input_feature"]
+    kernel_output = attributes["kernel_output_feature"]
+    return _Convolution(
+        groups=groups,
+        has_batch_groups=attributes["batch_group_count"] > 1,
+        batch=result[attributes["output_batch"]],
+        inputs=right[kernel_input],
+        outputs=right[kernel_output] // groups,
+        image=image,
+        window=tuple(attributes[f"sizes_{d}"] for d in spatial),
+        positions=math.prod(result[attributes[f"output_spatial_{d}"]] for d in spatial),
+        is_transposed=kernel_output < kernel_input,
+        has_base_dilation=any(
+            attributes[f"base_dilations_{d}"] > 1 and size > 1
+            for d, size in zip(spatial, image, strict=True)
+        ),
+    )
+
+
+register_policy(
+    "known-forms",
+    "take the forms of convolutions and dots that are known to be faster",
+    lambda _: KnownForms(),
+)
