@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The policy known-forms: which form each convolution and dot gets."""
+
+from __future__ import annotations
+
+import pytest
+
+import hloenv
+from hloenv.policies import get_policy
+from support.convolutions import JAX_FORMS, jax_form, one_convolution
+
+# The form of each convolution that JAX makes; None keeps XLA's.
+EXPECTED = {
+    "depthwise": "taps",
+    "depthwise input": "taps",
+    "depthwise kernel": "outputs",
+    "strided depthwise": "taps",
+    "strided depthwise input": "taps",
+    "strided depthwise kernel": "outputs",
+    "grouped": "patches",
+    "grouped input": "patches",
+    "grouped kernel": "outputs",
+    "transposed": None,
+    "transposed input": None,
+    "transposed kernel": "outputs",
+    "patches": None,
+    "patches input": None,
+    "patches kernel": None,
+    "1x1": None,
+    "strided 1x1": None,
+    "strided 1x1 input": "blocks",
+    "strided 1x1 kernel": "blocks",
+    "strided input": None,
+    "small image": "patches",
+}
+
+
+def products(batch: int, terms: int) -> str:
+    """Products of 4 x terms and terms x 4 matrices."""
+    return f"""HloModule dots
+
+ENTRY main {{
+  x = f32[{batch},4,{terms}] parameter(0)
+  y = f32[{batch},{terms},4] parameter(1)
+  ROOT d = f32[{batch},4,4] dot(x, y), lhs_batch_dims={{0}}, rhs_batch_dims={{0}},
+    lhs_contracting_dims={{2}}, rhs_contracting_dims={{1}}
+}}
+"""
+
+
+def form_of(text: str, name: str = "convolution-forms") -> str | None:
+    """The rule that the policy takes; None if it leaves the alternative undecided."""
+    env = hloenv.HloEnv(hloenv.HloModule.from_text(text))
+    alternatives = env.get_alternatives(name)
+    (decision,) = get_policy("known-forms")(alternatives).tolist()
+    assert decision != 0
+    return alternatives[0].choices[decision].rule if decision > 0 else None
+
+
+@pytest.mark.parametrize("name", JAX_FORMS)
+def test_forms_of_what_jax_makes(name):
+    assert form_of(jax_form(name)) == EXPECTED[name]
+
+
+@pytest.mark.parametrize(
+    ("shapes", "attributes", "expected"),
+    [
+        (  # an ordinary layer, and its gradients
+            ("1,28,28,128", "3,3,128,128", "1,28,28,128"),
+            "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f",
+            None,
+        ),
+        (
+            ("1,28,28,128", "3,3,128,128", "1,28,28,128"),
+            "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01oi->b01f",
+            None,
+        ),
+        (
+            ("1,28,28,128", "1,28,28,128", "3,3,128,128"),
+            "window={size=28x28 pad=1_1x1_1}, dim_labels=f01b_i01o->01bf",
+            None,
+        ),
+        (  # the last layers
+            ("1,7,7,512", "3,3,512,512", "1,7,7,512"),
+            "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01oi->b01f",
+            "taps",
+        ),
+        (
+            ("1,7,7,512", "1,7,7,512", "3,3,512,512"),
+            "window={size=7x7 pad=1_1x1_1}, dim_labels=f01b_i01o->01bf",
+            "patches",
+        ),
+        (  # a patch embedding's gradient
+            ("1,14,14,384", "16,16,3,384", "1,224,224,3"),
+            "window={size=16x16 pad=15_15x15_15 lhs_dilate=16x16}, "
+            "dim_labels=b01f_01oi->b01f",
+            "blocks",
+        ),
+        (  # one position
+            ("8,7,7,512", "7,7,512,512", "8,1,1,512"),
+            "window={size=7x7}, dim_labels=b01f_01io->b01f",
+            "blocks",
+        ),
+        (
+            ("1,1,1,64", "3,3,64,64", "1,1,1,64"),
+            "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f",
+            "taps",
+        ),
+        (  # wide groups
+            ("1,28,28,128", "3,3,32,128", "1,28,28,128"),
+            "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f, "
+            "feature_group_count=4",
+            None,
+        ),
+        (
+            ("1,14,14,128", "3,3,128,32", "1,28,28,128"),
+            "window={size=3x3 pad=1_2x1_2 lhs_dilate=2x2}, "
+            "dim_labels=b01f_01oi->b01f, feature_group_count=4",
+            "phases",
+        ),
+    ],
+)
+def test_forms_by_size(shapes, attributes, expected):
+    assert form_of(one_convolution(*shapes, attributes)) == expected
+
+
+@pytest.mark.parametrize(
+    ("batch", "terms", "expected"),
+    [(1000, 4, "unrolled"), (1000, 8, "unrolled"), (1000, 40, None), (10, 4, None)],
+)
+def test_dots(batch, terms, expected):
+    assert form_of(products(batch, terms), "dot-forms") == expected
+
+
+def test_other_passes_stay_undecided():
+    text = jax_form("strided depthwise input").replace(
+        "ROOT c =", "c ="
+    ).rstrip().removesuffix("}") + (
+        "  zero = f32[] constant(0)\n"
+        "  zeros = f32[2,6,6,3] broadcast(zero), dimensions={}\n"
+        "  ROOT sum = f32[2,6,6,3] add(c, zeros)\n}\n"
+    )
+    env = hloenv.HloEnv(hloenv.HloModule.from_text(text))
+    alternatives = env.get_alternatives("algsimp", "convolution-forms")
+    decisions = get_policy("known-forms")(alternatives)
+    assert len(decisions) == 2
+    assert sorted(decisions > 0) == [False, True]
+    assert decisions.min() == -1
+
+
+def test_decided_modules_compute_the_same():
+    for name, form in EXPECTED.items():
+        module = hloenv.HloModule.from_text(jax_form(name))
+        env = hloenv.HloEnv(module)
+        alternatives = env.get_alternatives("convolution-forms")
+        decisions = get_policy("known-forms")(alternatives)
+        decided = alternatives.apply(decisions, partial=True)
+        inputs = hloenv.random_inputs(module)
+        wanted = hloenv.interpret(module, *inputs)
+        outputs = hloenv.interpret(decided, *inputs)
+        hloenv.compare_outputs(wanted, outputs, rtol=1e-5).check()
+        assert ("convolution" in decided.opcode_counts()) == (form is None)
