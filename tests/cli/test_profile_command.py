@@ -72,7 +72,7 @@ def test_the_kernels_of_a_module():
     assert math.isclose(sum(each.share for each in found.kernels), 1)
     shares = [each.share for each in found.kernels]
     assert shares == sorted(shares, reverse=True)
-    (product,) = [each for each in found.kernels if "dot" in each.name]
+    (product,) = [each for each in found.kernels if each.opcode == "dot"]
     assert product.runs == 5
     assert product.flops == pytest.approx(5 * 2 * 128**3, rel=0.01)
     assert product.emitter.startswith("library")

@@ -111,7 +111,7 @@ def test_a_small_loop_becomes_one_kernel():
 
 def test_both_at_once(verdicts):
     def both(kernel, x, matrix, noises):
-        return depthwise(kernel, x), filtered(matrix, noises)
+        return depthwise(kernel, x), jax.grad(filtered)(matrix, noises)
 
     verdicts += [FASTER, SLOWER]
     fast = hloenv.jit(both)
@@ -229,10 +229,10 @@ def test_donations_are_kept(verdicts):
 
 
 def test_donations_are_timed_on_copies():
-    fast = hloenv.jit(depthwise, donate_argnums=(0, 1), budget=0.05)
-    kernel, image = KERNEL.copy(), IMAGE.copy()
+    fast = hloenv.jit(depthwise, donate_argnums=1, budget=0.05)
+    image = IMAGE.copy()
     expected = jax.jit(depthwise)(KERNEL, IMAGE)
-    assert_same(fast(kernel, image), expected)
+    assert_same(fast(KERNEL, image), expected)
     (one,) = fast.decided
     assert one.speedup > 1.02
     assert image.is_deleted()

@@ -367,8 +367,8 @@ PassInfo ConvolutionFormsPass() {
       "floats round differently: the products are the same, and are summed in "
       "another order, in no shorter type. The padding is written as zeros that "
       "are multiplied, so an infinity in the kernel gives NaN there; "
-      "convolutions that read infinities or huge masks of the module are not "
-      "rewritten.",
+      "convolutions whose kernels contain infinities or huge masks of the "
+      "module are not rewritten.",
       ConvolutionRules(), [](const Options& options) {
         return MakeRulePass("convolution-forms", ConvolutionRules(), options);
       });

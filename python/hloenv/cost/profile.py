@@ -71,14 +71,11 @@ class Kernel:
         """
         if not self.seconds > 0:
             return math.nan
-        return float(
-            np.nanmax(
-                [
-                    self.flops / self.seconds / rates.dot_flops_per_s,
-                    self.bytes / self.seconds / rates.cache_bytes_per_s,
-                ]
-            )
+        shares = (
+            self.flops / self.seconds / rates.dot_flops_per_s,
+            self.bytes / self.seconds / rates.cache_bytes_per_s,
         )
+        return max((each for each in shares if not math.isnan(each)), default=math.nan)
 
 
 @dataclass(frozen=True)

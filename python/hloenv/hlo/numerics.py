@@ -14,7 +14,8 @@ operations read are in the range of their type (for dots: summed over the contra
 dimension): finite values stay finite, and no value underflows to 0. Outside that range,
 results may overflow or underflow in one order and not in the other. Infinities and huge
 masks that the module holds as constants, and values computed from them, are outside it,
-so rewrites that would read them are not proposed. XLA's passes of this class give the
+so rewrites that would read them are not proposed (of convolutions: in their kernels;
+XLA specifies no order for the sums of a convolution). XLA's passes of this class give the
 guarantees of XLA's authors.
 
 "unsafe": results may differ for NaN, infinities and zeros of either sign. No pass is in
