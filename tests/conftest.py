@@ -52,7 +52,7 @@ _IMPORTS = {
     "test_jit_auto.py": "jax",
     "test_jit_compared.py": "jax",
     "test_loaded.py": "jax",
-    "test_single_kernel_in_jax.py": "jax",
+    "test_jit_single_kernel.py": "jax",
 }
 
 # A shell starts what it puts into the background with Ctrl-C ignored, which children

@@ -105,7 +105,7 @@ OFFERED = {
     "gather": """  j = s32[4,1] iota(), iota_dimension=0
   g = f32[4,1,4] gather(x, j), offset_dims={1,2}, collapsed_slice_dims={},
     start_index_map={0}, index_vector_dim=1, slice_sizes={1,4}
-  y = f32[4,4] bitcast(g)""",
+  y = f32[4,4] reshape(g)""",
     "conditional": """  two = s32[] constant(2)
   c = pred[] compare(i, two), direction=LT
   y = f32[4,4] conditional(c, x, x), true_computation=double,
@@ -116,10 +116,10 @@ OFFERED = {
     "complex": """  c = c64[4,4] complex(x, x)
   d = c64[4,4] multiply(c, c)
   y = f32[4,4] real(d)""",
-    "convolution": """  v = f32[1,4,4,1] bitcast(x)
+    "convolution": """  v = f32[1,4,4,1] reshape(x)
   k = f32[1,1,1,1] constant({{{{2}}}})
   c = f32[1,4,4,1] convolution(v, k), window={size=1x1}, dim_labels=b01f_01io->b01f
-  y = f32[4,4] bitcast(c)""",
+  y = f32[4,4] reshape(c)""",
 }
 
 NOT_OFFERED = {
@@ -146,14 +146,14 @@ NOT_OFFERED = {
   y = f32[4,4] convert(g)""",
     "four bits": """  h = s4[4,4] convert(x)
   y = f32[4,4] convert(h)""",
-    "batch innermost": """  v = f32[2,2,4] bitcast(x)
+    "batch innermost": """  v = f32[2,2,4] reshape(x)
   a = f32[2,2,4]{0,2,1} copy(v)
   d = f32[2,2,2] dot(a, a), lhs_batch_dims={0}, rhs_batch_dims={0},
     lhs_contracting_dims={2}, rhs_contracting_dims={2}
-  e = f32[8] bitcast(d)
+  e = f32[8] reshape(d)
   s = f32[] reduce(e, zero), dimensions={0}, to_apply=add
   y = f32[4,4] broadcast(s), dimensions={}""",
-    "two contracted dimensions": """  v = f32[2,2,4] bitcast(x)
+    "two contracted dimensions": """  v = f32[2,2,4] reshape(x)
   d = f32[2,2] dot(v, v), lhs_contracting_dims={1,2}, rhs_contracting_dims={1,2}
   y = f32[4,4] pad(d, zero), padding=0_2x0_2""",
     "complex to real": """  c = c64[4,4] complex(x, x)
@@ -226,7 +226,6 @@ def test_a_loop_of_supported_operations_is_offered(name):
 @pytest.mark.parametrize("name", NOT_OFFERED)
 def test_a_loop_with_another_operation_is_not_offered(name):
     assert rules(capture(loop(NOT_OFFERED[name]))) == []
-    assert rules(capture(loop(NOT_OFFERED[name]), run=True)) == []
 
 
 def test_library_fusions_become_plain_instructions():
@@ -290,19 +289,13 @@ def test_a_run_goes_around_what_it_cannot_take_in():
 
 
 def test_runs_compute_the_same():
+    chain = "\n".join(f"  v{i} = f32[4,4] tanh(v{i - 1})" for i in range(1, 5))
+    body = chain.replace("v0", "x").replace("v4 =", "y =")
+    assert rules(capture(loop(body), run=True, loop=False)) == ["run"]
+    check_values(loop(body), run=True)
     text = RUN.replace('custom-call(a), custom_call_target="Other"', "cosine(a)")
     assert rules(capture(text, run=True)) == ["run"]
     check_values(text, run=True)
-    check_values(
-        loop(
-            OFFERED["reduce"]
-            + "\n"
-            + "\n".join(f"  u{i} = f32[4,4] tanh(u{i - 1})" for i in range(1, 5))
-            .replace("u0", "x")
-            .replace("  u4", "  q")
-        ),
-        run=True,
-    )
 
 
 @pytest.mark.compile

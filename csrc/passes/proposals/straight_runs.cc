@@ -13,39 +13,34 @@ using xla::HloComputation;
 using xla::HloInstruction;
 using xla::HloOpcode;
 
+// Collects one run.
 class RunFinder {
  public:
   explicit RunFinder(const RunLimits& limits) : limits_(limits) {}
 
-  void Add(const HloInstruction& instruction) {
+  // Adds the instruction to the run if possible; call in post order. Otherwise
+  // nothing that depends on both it and the run can be a member.
+  bool Add(const HloInstruction& instruction) {
     const bool reads_run = ReadsAny(instruction, members_);
     const bool reads_later = ReadsAny(instruction, later_);
     if (!CanBeMember(instruction, reads_run)) {
       if (reads_run || reads_later) later_.insert(&instruction);
-      return;
+      return false;
     }
     const int64_t size = ContentsOf(instruction).num_instructions;
     if (reads_later || num_instructions_ + size > limits_.max_instructions) {
-      const bool is_free = IsFree(instruction);
-      if (is_free) later_.insert(&instruction);
-      if (is_free) return;
-      Close();
+      later_.insert(&instruction);
+      return false;
     }
     members_.insert(&instruction);
     run_.push_back(&instruction);
     num_instructions_ += size;
     num_steps_ += IsFree(instruction) ? 0 : 1;
+    return true;
   }
 
-  void Close() {
-    if (num_steps_ >= limits_.min_steps) runs_.push_back(std::move(run_));
-    run_.clear();
-    members_.clear();
-    later_.clear();
-    num_instructions_ = num_steps_ = 0;
-  }
-
-  std::vector<std::vector<const HloInstruction*>>& runs() { return runs_; }
+  bool IsLongEnough() const { return num_steps_ >= limits_.min_steps; }
+  std::vector<const HloInstruction*>& run() { return run_; }
 
  private:
   using Set = absl::flat_hash_set<const HloInstruction*>;
@@ -99,20 +94,28 @@ class RunFinder {
   std::vector<const HloInstruction*> run_;
   int64_t num_instructions_ = 0;
   int64_t num_steps_ = 0;
-  std::vector<std::vector<const HloInstruction*>> runs_;
 };
 
 }  // namespace
 
 std::vector<std::vector<const HloInstruction*>> StraightRuns(
     const HloComputation& computation, const RunLimits& limits) {
-  RunFinder finder(limits);
+  std::vector<std::vector<const HloInstruction*>> runs;
+  std::vector<const HloInstruction*> left;
   for (const HloInstruction* instruction :
        computation.MakeInstructionPostOrder()) {
-    finder.Add(*instruction);
+    left.push_back(instruction);
   }
-  finder.Close();
-  return std::move(finder.runs());
+  while (true) {
+    RunFinder finder(limits);
+    std::vector<const HloInstruction*> others;
+    for (const HloInstruction* instruction : left) {
+      if (!finder.Add(*instruction)) others.push_back(instruction);
+    }
+    if (others.size() == left.size()) return runs;
+    if (finder.IsLongEnough()) runs.push_back(std::move(finder.run()));
+    left = std::move(others);
+  }
 }
 
 std::vector<const HloInstruction*> ResultsOfRun(
