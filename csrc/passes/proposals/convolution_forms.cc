@@ -78,8 +78,8 @@ void ProposeTaps(const HloInstruction& root, RuleContext& context,
                  std::vector<Proposal>& proposals) {
   const std::optional<Convolution> found = Convolution::Of(root, context);
   if (!found.has_value() || found->num_taps() == 1) return;
-  const bool has_plain_dots = found->groups() == 1 && found->inputs() > 1;
-  if (found->num_taps() > (has_plain_dots ? kMaxTapsOfDots : kMaxTaps)) return;
+  const bool has_dots = found->inputs() > 1;
+  if (found->num_taps() > (has_dots ? kMaxTapsOfDots : kMaxTaps)) return;
   std::vector<Index> taps = UsedTaps(*found);
   if (taps.empty()) return;
   Propose(
@@ -317,10 +317,9 @@ const Rule& TapsRule() {
   static constexpr Rule rule = {
       "taps",
       "Rewrites a convolution as the sum over the elements of the window of "
-      "the "
-      "input there times that part of the kernel: a multiplication if each "
-      "group has one input feature, else a dot. For up to 64 elements, 25 "
-      "without groups. Floats round differently.",
+      "the input there times that part of the kernel: a multiplication if each "
+      "group has one input feature, else a dot. For up to 64 elements, 25 with "
+      "dots. Floats round differently.",
       &ProposeTaps};
   return rule;
 }
