@@ -32,7 +32,7 @@ _GROUPS = (
     (
         "hloenv's own, each rewrite a choice",
         r"^general-|^reassociate$|^merge-dots$|^(convolution|dot)-forms$"
-        r"|^(dot|execution)-strategy$",
+        r"|^dot-lowering$|^(thunk-order|single-kernel)$",
     ),
     (
         "Pipelines of XLA's CPU compiler",

@@ -148,6 +148,8 @@ def _is_default(decided: Decided) -> bool:
 # Passes, their policy: decided on the module as jax lowers it, and on jaxlib's.
 _FORMS = ("convolution-forms", "dot-forms"), "known-forms"
 _KERNELS = ("single-kernel",), "small-loops"
+# A rule that makes loops, whose state needs copies; jaxlib has inserted its own before.
+_NEEDS_COPIES = "plain_scatters"
 
 
 class Auto:
@@ -219,6 +221,9 @@ def _kernels(theirs: HloModule, *, is_safe: bool) -> Decided:
     decided = decide(theirs, get_policy(policy), as_pipelines(passes), route="jaxlib")
     if decided.num_accepted == 0:
         raise NotReplacedError("no rule applies to a loop of jaxlib's module")
+    if any(label.endswith(_NEEDS_COPIES) for label in decided.accepted):
+        copied = run_passes(decided.applied, "copy-insertion")
+        decided = replace(decided, applied=copied)
     try:
         if not is_safe:
             check_compiles(decided.result)
