@@ -22,7 +22,7 @@ from typing import Any, Protocol
 from .._native import core
 from ..errors import ArgumentError, ArgumentTypeError, CompileError
 from ..hlo.module import HloModule
-from ..hlo.passes import Pipeline
+from ..hlo.passes import Pipeline, run_passes
 from ..hlo.pipeline import finish
 from ..policies import Policy, get_policy
 from .decide import Decided, Passes, as_pipelines, check_compiles, decide
@@ -222,7 +222,7 @@ def _kernels(theirs: HloModule, *, is_safe: bool) -> Decided:
     if decided.num_accepted == 0:
         raise NotReplacedError("no rule applies to a loop of jaxlib's module")
     if any(label.endswith(_NEEDS_COPIES) for label in decided.accepted):
-        copied = run_passes(decided.applied, "copy-insertion")
+        copied = run_passes(decided.applied, "copy-insertion").module
         decided = replace(decided, applied=copied)
     try:
         if not is_safe:
