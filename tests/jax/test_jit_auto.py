@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import warnings
+import weakref
 
 import jax
 import jax.numpy as jnp
@@ -164,6 +166,7 @@ def test_transformations_of_a_decided_function(verdicts):
             lambda x, _: (fn(KERNEL, x) / 9, None), IMAGE, None, length=3
         )[0],
         lambda fn: jax.checkpoint(lambda k: fn(k, IMAGE))(KERNEL),
+        lambda fn: jax.linear_transpose(lambda x: fn(KERNEL, x), IMAGE)(IMAGE),
     ):
         for one, other in zip(
             jax.tree.leaves(transform(fast)),
@@ -171,9 +174,10 @@ def test_transformations_of_a_decided_function(verdicts):
             strict=True,
         ):
             np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-2)
-    # The decided form is inside the user's own function.
+    # Inside another function it is the plain one: decide the outer function.
     text = jax.jit(lambda k, x: fast(k, x)).lower(KERNEL, IMAGE).as_text()
-    assert "stablehlo.convolution" not in text
+    assert "stablehlo.convolution" in text
+    assert_same(fast(KERNEL, IMAGE), plain(KERNEL, IMAGE))
 
 
 def test_arguments_and_results_of_all_kinds(verdicts):
@@ -201,7 +205,7 @@ def test_arguments_and_results_of_all_kinds(verdicts):
             verdicts.append(FASTER)
             assert_same(ours, theirs)
             assert ours_key == theirs_key
-    assert len(fast.decided) == 6
+    assert len(fast.decided) == 6, fast.explain()
 
 
 def _without_key(result):
@@ -322,6 +326,85 @@ def test_functions_that_call_python_stay_plain():
     np.testing.assert_allclose(total, y.sum(), rtol=1e-3)
     assert fast.decided == []
     assert "calls Python" in fast.explain()
+
+
+def test_static_arguments_of_equal_value_and_other_type(verdicts):
+    def fn(kernel, x, mode):
+        return depthwise(kernel, x) * (1 if mode is True else 5)
+
+    verdicts += [FASTER] * 3
+    fast = hloenv.jit(fn, static_argnums=2)
+    for mode in (True, 1, 1.0, True):
+        expected = jax.jit(fn, static_argnums=2)(KERNEL, IMAGE, mode)
+        assert_same(fast(KERNEL, IMAGE, mode), expected)
+    assert len(fast.decided) == 3
+
+
+def test_settings_of_jax_are_part_of_the_signature(verdicts):
+    def fn(kernel, x):
+        return depthwise(kernel, x), jnp.zeros(3).astype(float)
+
+    verdicts += [FASTER] * 2
+    fast = hloenv.jit(fn)
+    fast(KERNEL, IMAGE)
+    with jax.enable_x64(True):
+        assert_same(fast(KERNEL, IMAGE), jax.jit(fn)(KERNEL, IMAGE))
+        assert fast(KERNEL, IMAGE)[1].dtype == np.float64
+    assert fast(KERNEL, IMAGE)[1].dtype == np.float32
+
+
+def test_donation_is_part_of_what_is_kept(verdicts):
+    """A function that donates is not decided in the same way."""
+    verdicts += [FASTER]
+    gradient = jax.grad(filtered)
+    donating = hloenv.jit(lambda a, n: gradient(a, n), donate_argnums=0)
+    donating(MATRIX.copy(), NOISES)
+    assert donating.decided == []
+    fast = hloenv.jit(lambda a, n: gradient(a, n))
+    fast(MATRIX, NOISES)
+    assert len(fast.decided) == 1
+
+
+def test_a_slow_function_is_not_compared_beyond_the_budget(monkeypatch):
+    calls = []
+
+    def slow(plain, seconds):
+        calls.append(seconds)
+        return "a comparison takes longer than the budget"
+
+    monkeypatch.setattr(decider, "exceeds", slow)
+    monkeypatch.setattr(decider, "compare", None)
+    fast = hloenv.jit(depthwise, budget=0.001)
+    assert_same(fast(KERNEL, IMAGE), jax.jit(depthwise)(KERNEL, IMAGE))
+    assert fast.decided == []
+    assert "longer than the budget" in fast.explain()
+    assert calls == [0.001]
+
+
+def test_a_function_that_is_gone_leaves_no_arrays(verdicts):
+    verdicts += [FASTER]
+
+    def use():
+        constant = jnp.full((1, 28, 28, 32), 3.0)
+        reference = weakref.ref(constant)
+        fast = hloenv.jit(lambda k, x: depthwise(k, x) + constant)
+        fast(KERNEL, IMAGE)
+        assert len(fast.decided) == 1
+        return reference
+
+    reference = use()
+    gc.collect()
+    assert reference() is None
+
+
+def test_without_a_home_folder(run_child):
+    run_child(
+        """
+import hloenv, jax.numpy as jnp
+assert hloenv.jit(lambda x: x * 2)(jnp.ones(2)).sum() == 4
+""",
+        env={"HLOENV_STORE": "~nobody-has-this-name/store.sqlite"},
+    )
 
 
 def test_auto_has_its_own_passes():

@@ -194,3 +194,58 @@ def test_numpy_outputs_refuse_side_effects_and_keys():
         hloenv.jit(prints, outputs="torch")
     with pytest.raises(ArgumentError, match="policy='auto' only"):
         hloenv.jit(prints, outputs="numpy", policy="accept-all")
+
+
+def test_numpy_outputs_notice_arguments_that_are_not_used():
+    fast = hloenv.jit(lambda x, y: x * y.shape[0], outputs="numpy")
+    x = np.ones(3, np.float32)
+    for size in (3, 5, 3):
+        result = fast(x, np.ones(size, np.float32))
+        np.testing.assert_array_equal(result, x * size)
+
+
+def test_numpy_outputs_distinguish_numbers():
+    fn = hloenv.jit(lambda x, s: x * s, outputs="numpy")
+    plain = jax.jit(lambda x, s: x * s)
+    half = np.ones(2, np.float16)
+    for args in (
+        (half, 2),
+        (half, 2.5),
+        (half, np.float32(2.5)),
+        (half, 2),
+        (half, True),
+        (np.ones(2), 2.5),
+        (np.ones(2, np.float32), jnp.float32(2)),
+        (half, jnp.asarray(2.5)),
+    ):
+        ours, theirs = fn(*args), plain(*args)
+        assert ours.dtype == theirs.dtype
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_numpy_outputs_follow_the_settings_of_jax():
+    fast = hloenv.jit(lambda x: x.astype(float), outputs="numpy")
+    x = np.ones(2, np.float32)
+    assert fast(x).dtype == np.float32
+    with jax.enable_x64(True):
+        assert fast(x).dtype == np.float64
+    assert fast(x).dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    "options", [{"passes": "algsimp"}, {"budget": -1}, {"budget": float("nan")}]
+)
+def test_numpy_outputs_check_their_options(options):
+    with pytest.raises(ArgumentError):
+        hloenv.jit(step, outputs="numpy", **options)
+    with pytest.raises(ArgumentTypeError):
+        hloenv.jit(3, outputs="numpy")
+
+
+def test_positional_static_arguments_by_name():
+    def fn(x, n):
+        return x * n
+
+    module = hloenv.HloModule.from_jax(fn, np.ones(2), 2, static_argnames="n")
+    loaded = hloenv.load(module, fn, static_argnames="n")
+    np.testing.assert_array_equal(loaded(np.ones(2), 2), [2, 2])

@@ -82,6 +82,29 @@ class Comparison:
     is_equal: bool = True
 
 
+def exceeds(plain: Call, seconds: float) -> str:
+    """Why a comparison would take too long; empty if it would not.
+
+    Args:
+        plain: a call of the plain function.
+        seconds: as in `compare`.
+    """
+    jax = require_jax("hloenv.jit")
+    for _ in range(2):  # the first call of a function compiles it
+        needed_ns = 2 * _ROUNDS[0] * _sample(jax, plain, 1)
+        if needed_ns <= _excess_ns(seconds):
+            return ""
+    return _too_long(seconds)
+
+
+def _excess_ns(seconds: float) -> float:
+    return seconds * 1e10
+
+
+def _too_long(seconds: float) -> str:
+    return f"a comparison takes longer than the budget of {seconds:g} s"
+
+
 def compare(plain: Call, other: Call, *, seconds: float) -> Comparison:
     """Compares the results of two functions, then times them interleaved.
 
@@ -108,10 +131,8 @@ def compare(plain: Call, other: Call, *, seconds: float) -> Comparison:
                 reason="it is slower than plain jax.jit",
             )
     once = plain_ns + other_ns
-    if once * _ROUNDS[0] > seconds * 1e10:
-        return Comparison(
-            reason=f"a comparison takes longer than the budget of {seconds:g} s"
-        )
+    if once * _ROUNDS[0] > _excess_ns(seconds):
+        return Comparison(reason=_too_long(seconds))
     calls = max(1, round(_SAMPLE_NS / min(plain_ns, other_ns)))
     for each in (plain, other):
         if isinstance(each, Consuming):

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from .attempts import Attempt, Planner, Stages
-from .compare import Consuming, compare
+from .compare import Consuming, compare, exceeds
 from .decide import Decided, unsupported
 from .explain import signature_text
 from .lowering import require_jax
@@ -71,6 +71,7 @@ class Decider:
         self._budget = budget
         self._remember = remember
         self._options = options
+        self._last: tuple[Any, Stages | None] = (None, None)
 
     def clear(self) -> None:
         """Forgets all decisions."""
@@ -78,10 +79,26 @@ class Decider:
         self.replacements.clear()
         self.considered.clear()
 
-    def is_known(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    def is_known(
+        self, signature: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> bool:
         """Whether an earlier process found what is best for these arguments."""
-        key = self._key(Stages(self._plain.trace(*args, **kwargs)))
+        try:
+            key = self._key(self._stages(signature, args, kwargs))
+        except Exception:  # `consider` says what it is, after a plain call
+            return False
         return key is not None and recall(key) is not None
+
+    def _stages(
+        self, signature: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Stages:
+        """As traced before, if the last call was for the same signature."""
+        known, stages = self._last
+        self._last = (None, None)
+        if stages is None or known != signature:
+            stages = Stages(self._plain.trace(*args, **kwargs))
+            self._last = (signature, stages)
+        return stages
 
     def consider(
         self, signature: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -92,11 +109,15 @@ class Decider:
             A compiled function with the decisions; None for the plain function.
         """
         self.plans[signature] = self._plain
-        stages = Stages(self._plain.trace(*args, **kwargs))
+        stages = self._stages(signature, args, kwargs)
+        self._last = (None, None)
         leaves = self._jax.tree.leaves((args, kwargs))
         reason = unsupported(self._jax, stages.traced, stages.lowered, leaves)
         if reason is not None:
-            self._wrapped.fall_back(reason)
+            self._keep(Decided(stages.module, stages.module), reason)
+            self._sign(-1, stages)
+            if not self.planner.is_auto:  # which promises nothing
+                self._wrapped.fall_back(reason)
             return None
         key = self._key(stages)
         verdict = None if key is None else recall(key)
@@ -125,7 +146,8 @@ class Decider:
         """Identifies the decisions in other processes; None if none are kept."""
         if not (self._remember and self.planner.is_auto and self._budget):
             return None
-        return key_of(stages.module, self._budget)
+        others = {"donates": stages.donates, **self._options.compiling}
+        return key_of(stages.module, self._budget, others)
 
     def _try(
         self,
@@ -136,6 +158,10 @@ class Decider:
         kwargs: dict[str, Any],
     ) -> Trial:
         """Compiles one decided version, and compares it if there is no verdict."""
+        if self._budget and verdict is None:
+            reason = exceeds(self._call(self._plain, args, kwargs), self._budget)
+            if reason:
+                return Trial(attempt.name, attempt.decided, None, None, reason=reason)
         plan = self._plan(attempt)
         self.plans[signature] = plan
         function = self._wrapped.new_function()
@@ -179,7 +205,7 @@ class Decider:
                 self._wrapped.fall_back(each.reason)
             if each.is_shown:
                 self._keep(each.decided, each.reason or "another version is faster")
-        if best is not None:
+        if best is not None and best.plan is not None:
             self.plans[signature] = best.plan
             self.considered.append(best.decided)
         return best

@@ -26,7 +26,15 @@ from .explain import explain
 from .injection import require_injection
 from .lowering import require_jax
 from .numpy_calls import NumpyFunction
-from .wrapping import Options, calls, level_of_user, name_of, named, signature_of
+from .wrapping import (
+    Options,
+    calls,
+    level_of_user,
+    name_of,
+    named,
+    signature_of,
+    top_level_test,
+)
 
 _BUDGET = 0.5  # seconds of timing for each signature
 
@@ -68,8 +76,8 @@ def jit(
     lowered, the policy decides the rewrites of each pass, the rest of XLA's pipeline
     runs, jaxlib compiles the result, and both versions are timed interleaved with the
     call's arguments. Later calls use the decided version if its outputs are equal and
-    it is clearly faster, and are plain `jax.jit` calls otherwise; both have the same
-    call overhead.
+    it is clearly faster, and are plain `jax.jit` calls otherwise; both go through jax's
+    own caches, with a few microseconds of Python in front.
 
     If this is not possible (another device than one CPU, side effects, a policy or a
     pass that fails, a module that jaxlib rejects) the function runs as under `jax.jit`,
@@ -111,8 +119,10 @@ def jit(
         UnknownPassError: no pass has this name.
         UnknownPolicyError: no policy has this name.
     """
+    if not budget >= 0:
+        raise ArgumentError(f"budget must be seconds >= 0, got {budget}")
     if outputs == "numpy":
-        if policy != "auto":
+        if policy != "auto" or passes is not None:
             raise ArgumentError(
                 "outputs='numpy' decides by policy='auto' only; to deploy other "
                 "decisions, use hloenv.load"
@@ -159,14 +169,13 @@ class JitFunction:
             raise ArgumentTypeError(
                 f"hloenv.jit needs a function, got {type(fn).__name__}"
             )
-        if not budget >= 0:
-            raise ArgumentError(f"budget must be seconds >= 0, got {budget}")
         functools.update_wrapper(self, fn)
         self._fn = fn
         self._budget = budget
         self._options = Options(jit_options)
         self._lock = threading.RLock()
         self._now = _Now()
+        self._is_at_top_level = top_level_test()
         # A separate function, as jax shares caches between uses of one function.
         self._plain = jax.jit(named(fn, calls(fn), name_of(fn)), **jit_options)
         self._decider = Decider(
@@ -184,6 +193,8 @@ class JitFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the function, and decides a new signature."""
+        if not self._is_at_top_level():
+            return self._plain(*args, **kwargs)
         decided = self._decided
         if decided is not None:
             now = self._now
@@ -278,7 +289,7 @@ class JitFunction:
             signature = self._signature(args, kwargs)
             if signature is None or signature in self._decider.plans:
                 return False
-            if self._options.donates or self._decider.is_known(args, kwargs):
+            if self._options.donates or self._decider.is_known(signature, args, kwargs):
                 self._decided = self._consider_safely(signature, args, kwargs)
             return self._decided is not None
 

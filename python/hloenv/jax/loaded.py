@@ -12,6 +12,7 @@ from ..hlo.module import ArraySpec, HloModule
 from ..runtime.executable import Executable, Finish, compile
 from .ffi_call import call_executable
 from .lowering import require_jax
+from .wrapping import name_of, named
 
 
 def load(
@@ -34,7 +35,8 @@ def load(
             and results, for which the result is called with the same pytrees. Without
             it, the result takes and returns flat arrays in the order of the module.
         finish: as for `hloenv.compile`.
-        **jit_options: as for `jax.jit`, if `fn` has static arguments.
+        **jit_options: as for `jax.jit`, if `fn` has static arguments. The module was
+            lowered for some values of them; others are not noticed.
 
     Raises:
         ArgumentError: at the call: `fn` has other arguments or results than the module.
@@ -63,7 +65,10 @@ class Loaded:
         self._call = call_executable(executable)
         self._fn = fn
         self._plain = None if fn is None else jax.jit(fn, **jit_options)
-        self._function = jax.jit(self._traced, **jit_options)
+        traced = lambda *args, **kwargs: self._traced(*args, **kwargs)  # noqa: E731
+        if fn is not None:
+            traced = named(fn, traced, name_of(fn))
+        self._function = jax.jit(traced, **jit_options)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the module."""

@@ -6,23 +6,25 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ..errors import ArgumentError, ArgumentTypeError
 from ..hlo.module import HloModule
+from ..runtime.compare import compare_outputs
 from ..runtime.executable import Executable, compile, time_runs
 from .attempts import forms_of
 from .decide import Decided
 from .lowering import from_lowered, require_jax
-from .wrapping import Options, calls, name_of, named
+from .wrapping import Options, calls, name_of, named, trace_context
 
 # Of the timing of one version.
 _ROUNDS = 20
-# A version must take less than this share of the time of XLA's default.
-_SHARE = 0.97
+_MIN_SPEEDUP = 1.03
+# Arguments whose shape and dtype an executable checks.
+_CHECKED = frozenset({np.ndarray, bool, int, float, complex})
 
 
 @dataclass(frozen=True)
@@ -31,16 +33,28 @@ class _Version:
 
     Attributes:
         executable: runs it.
-        kept: which flat arguments it takes; None for all.
+        kept: which flat arguments it takes.
+        dtypes: of those.
+        types: Python types of all flat arguments for which the executable's own checks
+            are enough: numpy arrays and numbers, all of which it takes. None if there
+            are others.
+        settings: of jax, when it was traced.
         tree: structure of the result.
     """
 
     executable: Executable
-    kept: tuple[int, ...] | None
+    kept: tuple[int, ...]
+    dtypes: tuple[Any, ...]
+    types: tuple[type, ...] | None
+    settings: Any
     tree: Any
 
     def arguments(self, leaves: Sequence[Any]) -> Sequence[Any]:
-        return leaves if self.kept is None else [leaves[i] for i in self.kept]
+        """Those that the executable takes, in its types."""
+        return [
+            np.asarray(leaves[i], dtype)
+            for i, dtype in zip(self.kept, self.dtypes, strict=True)
+        ]
 
 
 class NumpyFunction:
@@ -54,6 +68,10 @@ class NumpyFunction:
         self, fn: Callable[..., Any], *, budget: float, jit_options: dict[str, Any]
     ) -> None:
         self._jax = jax = require_jax("hloenv.jit")
+        if not callable(fn):
+            raise ArgumentTypeError(
+                f"hloenv.jit needs a function, got {type(fn).__name__}"
+            )
         options = Options(jit_options)
         if options.donates or options.static:
             raise ArgumentTypeError(
@@ -66,6 +84,7 @@ class NumpyFunction:
         self._budget = budget
         self._flatten = jax.tree_util.tree_flatten
         self._unflatten = jax.tree_util.tree_unflatten
+        self._settings = trace_context()
         self._lock = threading.Lock()
         # The last version by structure of the arguments, and all by signature.
         self._last: dict[Any, _Version] = {}
@@ -83,11 +102,15 @@ class NumpyFunction:
         """
         leaves, tree = self._flatten((args, kwargs))
         version = self._last.get(tree)
-        if version is not None:
+        if (
+            version is not None
+            and version.types == tuple(map(type, leaves))
+            and version.settings == self._settings()
+        ):
             try:
-                outputs = version.executable(*version.arguments(leaves))
+                outputs = version.executable(*leaves)
             except ArgumentError:
-                pass  # other shapes or types
+                pass  # other shapes or dtypes
             else:
                 return self._unflatten(version.tree, outputs)
         version = self._version(leaves, tree, args, kwargs)
@@ -105,7 +128,7 @@ class NumpyFunction:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> _Version:
-        key = tree, tuple(_type_of(leaf) for leaf in leaves)
+        key = tree, tuple(_type_of(leaf) for leaf in leaves), self._settings()
         with self._lock:
             version = self._versions.get(key)
             if version is None:
@@ -131,37 +154,41 @@ class NumpyFunction:
                     "jax.random.key_data and wrap_key_data inside the function"
                 )
         kept = tuple(sorted(lowered._lowering.compile_args["kept_var_idx"]))
-        is_all = len(kept) == len(traced.jaxpr.in_avals)
-        flat = jax.tree.leaves((args, kwargs))
-        inputs = [np.asarray(flat[i], traced.jaxpr.in_avals[i].dtype) for i in kept]
-        executable = self._fastest(module, inputs)
-        return _Version(executable, None if is_all else kept, tree)
+        dtypes = tuple(traced.jaxpr.in_avals[i].dtype for i in kept)
+        leaves = jax.tree.leaves((args, kwargs))
+        types: tuple[type, ...] | None = tuple(map(type, leaves))
+        if len(kept) < len(leaves) or not set(types or ()) <= _CHECKED:
+            types = None
+        version = _Version(
+            default := compile(module), kept, dtypes, types, self._settings(), tree
+        )
+        fastest = self._fastest(module, default, version.arguments(leaves))
+        return replace(version, executable=fastest)
 
-    def _fastest(self, module: HloModule, inputs: list[Any]) -> Executable:
+    def _fastest(
+        self, module: HloModule, default: Executable, inputs: Sequence[Any]
+    ) -> Executable:
         """The module compiled by XLA's default or hloenv's rules."""
-        default = compile(module)
         decided = forms_of(module)
         if decided is None:
             return default
         other = compile(decided.applied)
-        durations = time_runs([default, other], [inputs, inputs], repeats=_ROUNDS)
-        share = float(np.median(durations[1]) / np.median(durations[0]))
-        is_used = share < _SHARE or not self._budget
+        comparison = compare_outputs(default(*inputs), other(*inputs))
+        speedup, reason = None, ""
+        if not comparison.is_equal:
+            reason = f"its outputs differ from XLA's default: {comparison}"
+        elif self._budget:
+            durations = time_runs([default, other], [inputs, inputs], repeats=_ROUNDS)
+            speedup = float(np.median(durations[0]) / np.median(durations[1]))
+            reason = "" if speedup > _MIN_SPEEDUP else "it is not clearly faster"
         self.considered.append(
-            Decided(
-                **{
-                    **vars(decided),
-                    "is_used": is_used,
-                    "speedup": 1 / share,
-                    "reason": "" if is_used else "it is not clearly faster",
-                }
-            )
+            replace(decided, is_used=not reason, speedup=speedup, reason=reason)
         )
-        return other if is_used else default
+        return default if reason else other
 
 
 def _type_of(leaf: Any) -> Any:
-    """Shape and dtype of an argument; the type of a number."""
+    """Shape, dtype and weakness of an array; the type of a number."""
     if hasattr(leaf, "shape"):
-        return leaf.shape, leaf.dtype
+        return leaf.shape, leaf.dtype, getattr(leaf, "weak_type", False)
     return type(leaf)

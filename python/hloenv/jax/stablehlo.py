@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls a module inside jax's traces, in the place of the function it was lowered from.
+"""Calls a module inside jax.jit, in the place of the function it was lowered from.
 
 The module goes back as StableHLO, so jaxlib compiles it with its whole pipeline, and
-jax's dispatch, donations and persistent cache work as for any function. The public way
-into jax is an `Exported`: one is made of a function of the same types, and its module
-is replaced. Derivatives and batches of the call are those of the function itself.
+jax's dispatch, donations and persistent cache work as for any function. The call has no
+derivative and no batched form: it is for functions that are called with values.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import functools
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -20,24 +19,26 @@ from .injection import to_jaxlib
 from .lowering import require_jax
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class _Body:
-    """What one call runs, and the function that it stands for.
+    """What one call runs: StableHLO as bytecode."""
+
+    def __init__(self, bytecode: bytes) -> None:
+        self.bytecode = bytecode
+
+
+class _Handle:
+    """Stands for a body in jax's caches, which live longer than functions do.
 
     Attributes:
-        call: takes and returns flat lists of arrays; traced by jax.
-        jaxpr: the `ClosedJaxpr` of the plain function, on the same lists.
+        out_avals: types of the results.
+        kept: numbers of the arguments that the module takes.
+        body: a weak reference.
     """
 
-    call: Callable[..., list[Any]]
-    jaxpr: Any
-
-    def plain(self, *leaves: Any) -> list[Any]:
-        """The plain function, on flat lists."""
-        jax = require_jax("hloenv.jit")
-        from jax.extend.core import jaxpr_as_fun
-
-        return jax.jit(jaxpr_as_fun(self.jaxpr))(*leaves)  # type: ignore[no-any-return]
+    def __init__(self, out_avals: Any, kept: list[int], body: _Body) -> None:
+        self.out_avals = out_avals
+        self.kept = kept
+        self.body = weakref.ref(body)
 
 
 def call_module(module: HloModule, traced: Any, lowered: Any) -> Callable[..., Any]:
@@ -49,7 +50,7 @@ def call_module(module: HloModule, traced: Any, lowered: Any) -> Callable[..., A
         lowered: the `jax.stages.Lowered` of `traced`.
 
     Returns:
-        A function of the arguments of `traced`, to be called while jax traces it.
+        A function of the arguments of `traced`, to be called while jax.jit traces it.
         Static arguments are ignored.
 
     Raises:
@@ -57,14 +58,10 @@ def call_module(module: HloModule, traced: Any, lowered: Any) -> Callable[..., A
         ImportError: jax is missing or too old.
     """
     jax = require_jax("hloenv.jit")
+    body = _Body(_stablehlo(module))
     kept = sorted(lowered._lowering.compile_args["kept_var_idx"])
-    call = _exported(
-        module,
-        [traced.jaxpr.in_avals[i] for i in kept],
-        traced.jaxpr.out_avals,
-    )
+    handle = _Handle(traced.jaxpr.out_avals, kept, body)
     tree = jax.tree.structure(traced.out_info)
-    body = _Body(lambda *leaves: call(*(leaves[i] for i in kept)), traced.jaxpr)
     num_leaves = len(traced.jaxpr.in_avals)
 
     def function(*args: Any, **kwargs: Any) -> Any:
@@ -73,94 +70,54 @@ def call_module(module: HloModule, traced: Any, lowered: Any) -> Callable[..., A
             for leaf in jax.tree.leaves((args, kwargs))
             if isinstance(leaf, jax.core.Tracer)
         ]
+        assert body is not None  # lives as long as the function
         assert len(leaves) == num_leaves, (len(leaves), num_leaves)
-        return jax.tree.unflatten(tree, _primitive().bind(*leaves, body=body))
+        return jax.tree.unflatten(tree, _primitive().bind(*leaves, handle=handle))
 
     return function
 
 
-def _exported(
-    module: HloModule, in_avals: list[Any], out_avals: list[Any]
-) -> Callable[..., list[Any]]:
-    """A function on arrays that runs the module."""
+def _stablehlo(module: HloModule) -> bytes:
     jax = require_jax("hloenv.jit")
-    from jax import export
     from jaxlib import xla_client
 
     xla: Any = xla_client
     try:
-        stablehlo = xla._xla.mlir.hlo_to_stablehlo(to_jaxlib(module))
+        return bytes(xla._xla.mlir.hlo_to_stablehlo(to_jaxlib(module)))
     except (AttributeError, jax.errors.JaxRuntimeError, ValueError) as error:
         raise CompileError(
-            f"jaxlib {jax.version.__version__} cannot read the decided module as "
+            f"jaxlib {jax.lib.__version__} cannot read the decided module as "
             f"StableHLO: {error}"
         ) from error
-    in_types, out_types = (
-        [_data_type(aval) for aval in avals] for avals in (in_avals, out_avals)
-    )
-
-    def same_types(*_: Any) -> list[Any]:
-        return [jax.numpy.zeros(each.shape, each.dtype) for each in out_types]
-
-    exported = export.export(jax.jit(same_types, keep_unused=True), platforms=("cpu",))(
-        *in_types
-    )
-    run: Any = dataclasses.replace(exported, mlir_module_serialized=stablehlo).call
-
-    def call(*leaves: Any) -> list[Any]:
-        outputs = run(*(_data(leaf) for leaf in leaves))
-        return [
-            jax.random.wrap_key_data(output, impl=aval.dtype._impl.name)
-            if _is_key(aval)
-            else output
-            for output, aval in zip(outputs, out_avals, strict=True)
-        ]
-
-    return call
-
-
-def _is_key(aval: Any) -> bool:
-    jax = require_jax("hloenv.jit")
-    return bool(jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key))
-
-
-def _data(leaf: Any) -> Any:
-    return require_jax("hloenv.jit").random.key_data(leaf) if _is_key(leaf) else leaf
-
-
-def _data_type(aval: Any) -> Any:
-    jax = require_jax("hloenv.jit")
-    if _is_key(aval):
-        aval = jax.eval_shape(
-            jax.random.key_data, jax.ShapeDtypeStruct(aval.shape, aval.dtype)
-        )
-    return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
 
 
 @functools.cache
 def _primitive() -> Any:
-    """The primitive of these calls: multiple results, parameter `body`."""
-    jax = require_jax("hloenv.jit")
+    """The primitive of these calls: multiple results, parameter `handle`."""
     from jax.extend.core import Primitive
-    from jax.interpreters import ad, batching, mlir
+    from jax.interpreters import mlir
 
     primitive: Any = Primitive("hloenv_call")
     primitive.multiple_results = True
-    primitive.def_abstract_eval(lambda *_, body: body.jaxpr.out_avals)
-    primitive.def_impl(lambda *leaves, body: jax.jit(body.call)(*leaves))
-    mlir.register_lowering(
-        primitive,
-        mlir.lower_fun(lambda *leaves, body: body.call(*leaves), multiple_results=True),
-    )
-
-    def differentiate(primals: Any, tangents: Any, *, body: _Body) -> Any:
-        tangents = tuple(map(ad.instantiate_zeros, tangents))
-        return jax.jvp(body.plain, tuple(primals), tangents)
-
-    def batch(leaves: Any, axes: Any, *, body: _Body) -> Any:
-        outputs = jax.vmap(body.plain, tuple(axes))(*leaves)
-        return outputs, [0] * len(outputs)
-
-    ad.primitive_jvps[primitive] = differentiate
-    batching.primitive_batchers[primitive] = batch
+    primitive.def_abstract_eval(lambda *_, handle: handle.out_avals)
+    mlir.register_lowering(primitive, _lower, platform="cpu")
     return primitive
+
+
+def _lower(context: Any, *values: Any, handle: _Handle) -> Any:
+    """Adds the body to the module that jax is lowering, and a call of it."""
+    from jax.interpreters import mlir
+    from jaxlib.mlir import ir
+    from jaxlib.mlir.dialects import func
+
+    body = handle.body()
+    assert body is not None  # the function that was traced holds it
+    target = context.module_context
+    with target.module.context:
+        submodule = ir.Module.parse(body.bytecode)
+    main: Any = ir.SymbolTable(submodule.operation)["main"]
+    name = mlir.merge_mlir_modules(
+        target.module, "hloenv_call", submodule, dst_symtab=target.symbol_table
+    )
+    kept = [values[i] for i in handle.kept]
+    return func.CallOp(main.type.results, ir.FlatSymbolRefAttr.get(name), kept).results

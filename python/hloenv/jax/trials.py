@@ -20,8 +20,8 @@ class Trial:
     Attributes:
         attempt: its name.
         decided: what was decided.
-        plan: what the trace of the signature calls.
-        function: the compiled function.
+        plan: what the trace of the signature calls; None if it was not compiled.
+        function: the compiled function; None if it was not compiled.
         replaced: of jaxlib's module; None if that is left.
         reason: why it is not used; empty if it may be.
         is_fault: whether it failed or its outputs differ.
@@ -30,7 +30,7 @@ class Trial:
 
     attempt: str
     decided: Decided
-    plan: Callable[..., Any]
+    plan: Callable[..., Any] | None
     function: Any
     replaced: Replaced | None = None
     reason: str = ""

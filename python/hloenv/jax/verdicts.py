@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from .._files import replacing
+from .._native import core
 from .._version import __version__
 from ..hlo.module import HloModule
 from ..measurement.store import default_path
@@ -26,7 +27,7 @@ from ..runtime.machine import this_machine
 from .lowering import require_jax
 
 # Incremented when the fixed rules change.
-_RULES = 1
+_RULES = 2
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,14 @@ class Verdict:
     date: str = ""
 
 
-def key_of(module: HloModule, budget: float) -> str:
-    """Identifies a module, the machine, versions, and the time of the comparison."""
+def key_of(module: HloModule, budget: float, others: Mapping[str, Any]) -> str:
+    """Identifies a module, the machine, versions, and the time of the comparison.
+
+    Args:
+        module: as jax lowers it.
+        budget: seconds.
+        others: what else the decisions depend on, JSON-able.
+    """
     jax = require_jax("hloenv.jit")
     machine = this_machine()
     parts = {
@@ -60,8 +67,10 @@ def key_of(module: HloModule, budget: float) -> str:
         "jax": jax.__version__,
         "jaxlib": jax.lib.__version__,
         "hloenv": __version__,
+        "tensorflow": core.tensorflow_version,
         "rules": _RULES,
         "budget": budget,
+        **others,
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
@@ -75,7 +84,8 @@ def recall(key: str) -> Verdict | None:
             return None
         interval = verdict["interval"]
         return Verdict(**{**verdict, "interval": interval and tuple(interval)})
-    except (OSError, ValueError, LookupError, TypeError):
+    # RuntimeError: there is no home folder.
+    except (OSError, ValueError, LookupError, TypeError, RuntimeError):
         return None
 
 
@@ -84,8 +94,8 @@ def remember(key: str, verdict: Verdict) -> None:
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     fields = {**asdict(verdict), "date": today}
     text = json.dumps({"verdict": fields, "checksum": _checksum(fields)})
-    path = _path(key)
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, RuntimeError):
+        path = _path(key)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with replacing(path) as draft:
             draft.write_text(text, encoding="utf-8")

@@ -33,6 +33,15 @@ class Options:
             if name.startswith("static")
         }
 
+    @property
+    def compiling(self) -> dict[str, str]:
+        """Those of the compiler, as text."""
+        return {
+            name: repr(value)
+            for name, value in self.given.items()
+            if name == "compiler_options" and value
+        }
+
     @functools.cached_property
     def donates(self) -> bool:
         """Whether they donate arguments."""
@@ -63,18 +72,68 @@ def named(
 
 
 def signature_of(jax: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Identifies the arguments of a trace: types, and values of static ones."""
+    """Identifies a trace: types, static values and their types, jax's settings.
+
+    Args:
+        jax: the package.
+        args: of the trace.
+        kwargs: of the trace.
+
+    Returns:
+        A key; None if a static argument has indistinguishable parts.
+    """
     leaves, tree = jax.tree.flatten((args, kwargs))
     types = [
-        jax.typeof(leaf) if isinstance(leaf, jax.core.Tracer) else leaf
+        jax.typeof(leaf) if isinstance(leaf, jax.core.Tracer) else (type(leaf), leaf)
         for leaf in leaves
     ]
-    signature = tree, tuple(types)
+    signature = tree, tuple(types), settings_of_jax()
     try:
         hash(signature)
     except TypeError:
-        return None  # a static argument with indistinguishable parts
+        return None
     return signature
+
+
+def settings_of_jax() -> Any:
+    """What traces depend on: precision, x64, the random generator, ..."""
+    try:
+        from jax._src.config import eager_constant_folding
+    except ImportError:  # another version of jax
+        return trace_context()()
+    # `ensure_compile_time_eval`, in which versions are compared, sets it.
+    with eager_constant_folding(False):
+        return trace_context()()
+
+
+@functools.cache
+def trace_context() -> Callable[[], Any]:
+    """As `settings_of_jax` outside of traces, in a fraction of a microsecond."""
+    config = require_jax("hloenv.jit").config
+    try:
+        from jax._src.config import trace_context as found
+    except ImportError:  # another version of jax: those that change values
+        return lambda: (
+            config.jax_enable_x64,
+            config.jax_default_matmul_precision,
+            config.jax_numpy_dtype_promotion,
+            config.jax_threefry_partitionable,
+            config.jax_default_prng_impl,
+        )
+    context: Callable[[], Any] = found
+    return context
+
+
+@functools.cache
+def top_level_test() -> Callable[[], bool]:
+    """A function that says whether no transformation of jax is at work."""
+    jax = require_jax("hloenv.jit")
+    try:
+        from jax._src.core import trace_state_clean
+    except ImportError:  # another version of jax
+        return lambda: not isinstance(jax.numpy.zeros(()) + 0, jax.core.Tracer)
+    test: Callable[[], bool] = trace_state_clean
+    return test
 
 
 def level_of_user() -> int:
