@@ -193,24 +193,31 @@ class JitFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the function, and decides a new signature."""
+        decided = self._decided
+        if decided is None and self._num_compiled:
+            plain = self._plain
+            outputs = plain(*args, **kwargs)
+            if plain._cache_size() != self._num_compiled:
+                self._consider_after(args, kwargs)
+            return outputs
         if not self._is_at_top_level():
             return self._plain(*args, **kwargs)
-        decided = self._decided
-        if decided is not None:
-            now = self._now
-            now.call = args, kwargs
-            try:
-                return decided(*args, **kwargs)
-            finally:
-                now.call = None
+        if decided is None:
+            return self._call_first(args, kwargs)
+        now = self._now
+        now.call = args, kwargs
+        try:
+            return decided(*args, **kwargs)
+        finally:
+            now.call = None
+
+    def _call_first(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not self._budget:
             return self._decide_first(args, kwargs)
-        if self._num_compiled == 0 and self._decided_before_first(args, kwargs):
+        if self._decided_before_first(args, kwargs):
             return self(*args, **kwargs)
-        plain = self._plain
-        outputs = plain(*args, **kwargs)
-        if plain._cache_size() != self._num_compiled and not self._options.donates:
-            self._consider_after(args, kwargs)
+        outputs = self._plain(*args, **kwargs)
+        self._consider_after(args, kwargs)
         return outputs
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
@@ -295,7 +302,10 @@ class JitFunction:
 
     def _consider_after(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Decides a signature that has just run as plain jax.jit."""
-        if not self._has_values(args, kwargs):
+        if self._options.donates:  # the arguments are gone
+            self._num_compiled = self._plain._cache_size()
+            return
+        if not self._is_at_top_level() or not self._has_values(args, kwargs):
             return
         # If another thread is deciding, the next call of this signature retries.
         if self._lock.acquire(blocking=False):

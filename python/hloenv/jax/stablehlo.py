@@ -10,13 +10,17 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from .._native import core
 from ..errors import CompileError
 from ..hlo.module import HloModule
-from .injection import to_jaxlib
 from .lowering import require_jax
+
+# Attributes that the conversion keeps. jax's own modules have no layouts, and jaxlib's
+# runtime crashes on some modules that do.
+_LAYOUTS = ("result_layout", "xla_shape")
 
 
 class _Body:
@@ -31,11 +35,13 @@ class _Handle:
 
     Attributes:
         out_avals: types of the results.
-        kept: numbers of the arguments that the module takes.
+        kept: numbers of the arguments that the module takes; None for all.
         body: a weak reference.
     """
 
-    def __init__(self, out_avals: Any, kept: list[int], body: _Body) -> None:
+    def __init__(
+        self, out_avals: Sequence[Any], kept: Sequence[int] | None, body: _Body
+    ) -> None:
         self.out_avals = out_avals
         self.kept = kept
         self.body = weakref.ref(body)
@@ -58,9 +64,8 @@ def call_module(module: HloModule, traced: Any, lowered: Any) -> Callable[..., A
         ImportError: jax is missing or too old.
     """
     jax = require_jax("hloenv.jit")
-    body = _Body(_stablehlo(module))
     kept = sorted(lowered._lowering.compile_args["kept_var_idx"])
-    handle = _Handle(traced.jaxpr.out_avals, kept, body)
+    call = function_of(module, traced.jaxpr.out_avals, kept)
     tree = jax.tree.structure(traced.out_info)
     num_leaves = len(traced.jaxpr.in_avals)
 
@@ -70,11 +75,33 @@ def call_module(module: HloModule, traced: Any, lowered: Any) -> Callable[..., A
             for leaf in jax.tree.leaves((args, kwargs))
             if isinstance(leaf, jax.core.Tracer)
         ]
-        assert body is not None  # lives as long as the function
         assert len(leaves) == num_leaves, (len(leaves), num_leaves)
-        return jax.tree.unflatten(tree, _primitive().bind(*leaves, handle=handle))
+        return jax.tree.unflatten(tree, call(*leaves))
 
     return function
+
+
+def function_of(
+    module: HloModule, out_avals: Sequence[Any], kept: Sequence[int] | None = None
+) -> Callable[..., list[Any]]:
+    """A module as a function of flat arrays, to be called while jax.jit traces it.
+
+    Args:
+        module: before XLA's passes.
+        out_avals: jax's types of its results.
+        kept: numbers of the arguments that it takes; None for all.
+
+    Raises:
+        CompileError: jaxlib cannot read the module.
+    """
+    body = _Body(_stablehlo(module))
+    handle = _Handle(out_avals, kept, body)
+
+    def call(*leaves: Any) -> list[Any]:
+        assert body is not None  # lives as long as the function
+        return _primitive().bind(*leaves, handle=handle)  # type: ignore[no-any-return]
+
+    return call
 
 
 def _stablehlo(module: HloModule) -> bytes:
@@ -82,13 +109,14 @@ def _stablehlo(module: HloModule) -> bytes:
     from jaxlib import xla_client
 
     xla: Any = xla_client
+    readable = HloModule._wrap(core.readable_by_jaxlib(module._core))
     try:
-        return bytes(xla._xla.mlir.hlo_to_stablehlo(to_jaxlib(module)))
-    except (AttributeError, jax.errors.JaxRuntimeError, ValueError) as error:
+        return bytes(xla._xla.mlir.hlo_to_stablehlo(readable.to_proto()))
+    except Exception as error:  # jaxlib raises no specific class
         raise CompileError(
-            f"jaxlib {jax.lib.__version__} cannot read the decided module as "
-            f"StableHLO: {error}"
-        ) from error
+            f"jaxlib {jax.lib.__version__} cannot convert the module to StableHLO: "
+            f"{error}"
+        ) from None
 
 
 @functools.cache
@@ -96,10 +124,13 @@ def _primitive() -> Any:
     """The primitive of these calls: multiple results, parameter `handle`."""
     from jax.extend.core import Primitive
     from jax.interpreters import mlir
+    from jaxlib.cpu import _lapack
 
+    # jax does this only when it lowers a function that calls LAPACK.
+    _lapack.initialize()
     primitive: Any = Primitive("hloenv_call")
     primitive.multiple_results = True
-    primitive.def_abstract_eval(lambda *_, handle: handle.out_avals)
+    primitive.def_abstract_eval(lambda *_, handle: list(handle.out_avals))
     mlir.register_lowering(primitive, _lower, platform="cpu")
     return primitive
 
@@ -115,9 +146,21 @@ def _lower(context: Any, *values: Any, handle: _Handle) -> Any:
     target = context.module_context
     with target.module.context:
         submodule = ir.Module.parse(body.bytecode)
+    submodule.operation.walk(_without_layouts)
     main: Any = ir.SymbolTable(submodule.operation)["main"]
     name = mlir.merge_mlir_modules(
         target.module, "hloenv_call", submodule, dst_symtab=target.symbol_table
     )
-    kept = [values[i] for i in handle.kept]
-    return func.CallOp(main.type.results, ir.FlatSymbolRefAttr.get(name), kept).results
+    if handle.kept is not None:
+        values = tuple(values[i] for i in handle.kept)
+    call = func.CallOp(main.type.results, ir.FlatSymbolRefAttr.get(name), values)
+    return call.results
+
+
+def _without_layouts(operation: Any) -> Any:
+    from jaxlib.mlir import ir
+
+    for name in _LAYOUTS:
+        if name in operation.attributes:
+            del operation.attributes[name]
+    return ir.WalkResult.ADVANCE

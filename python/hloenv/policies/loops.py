@@ -48,6 +48,8 @@ _MAX_BYTES = 1 << 17
 _LOST_THREADS_NS = 0.1  # for each byte
 # Iterations of a loop whose number is not known.
 _UNKNOWN_TRIPS = 16
+# Compiling a kernel takes a time that grows with the square of its size.
+_MAX_INSTRUCTIONS = 300
 # The expected speedup and the expected gain of a call must exceed these.
 _MIN_SPEEDUP = 1.15
 _MIN_GAIN_NS = 1000.0
@@ -85,7 +87,8 @@ class SmallLoops:
     A kernel starts no thunks, which dominate small loops, but has no library and no
     threads. The estimate adds up, for each iteration, the thunks, the products of dots
     and convolutions in either form, and what both do. Loops without a known number of
-    iterations count as 16. All other alternatives stay undecided.
+    iterations count as 16. Loops of more than 300 instructions are left alone, since
+    they would take long to compile. All other alternatives stay undecided.
     """
 
     def __call__(self, alternatives: Alternatives, /) -> Int64Array:
@@ -121,9 +124,25 @@ class _Estimate:
         graph = self._graph
         site = graph.site_offsets[alternative]
         loop = int(graph.site_choice_nodes[graph.site_choice_offsets[site]])
+        if self._size_of(loop) > _MAX_INSTRUCTIONS:
+            return False
         time = self._of_node(loop)
         gain = time.thunks - time.kernel
         return gain > _MIN_GAIN_NS and time.thunks > _MIN_SPEEDUP * time.kernel
+
+    def _size_of(self, node: int) -> int:
+        """Number of instructions of everything that it calls."""
+        return sum(
+            int(self._graph.computation_num_instructions[callee])
+            + sum(
+                self._size_of(inner)
+                for inner in range(
+                    *self._graph.computation_offsets[callee : callee + 2].tolist()
+                )
+                if inner in self._callees
+            )
+            for callee in self._callees.get(node, ())
+        )
 
     @cached_property
     def _callees(self) -> dict[int, list[int]]:
