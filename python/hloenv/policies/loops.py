@@ -49,7 +49,7 @@ _LOST_THREADS_NS = 0.1  # for each byte
 # Iterations of a loop whose number is not known.
 _UNKNOWN_TRIPS = 16
 # Compiling a kernel takes a time that grows with the square of its size.
-_MAX_INSTRUCTIONS = 300
+_MAX_INSTRUCTIONS = 2000
 # The expected speedup and the expected gain of a call must exceed these.
 _MIN_SPEEDUP = 1.15
 _MIN_GAIN_NS = 1000.0
@@ -87,7 +87,7 @@ class SmallLoops:
     A kernel starts no thunks, which dominate small loops, but has no library and no
     threads. The estimate adds up, for each iteration, the thunks, the products of dots
     and convolutions in either form, and what both do. Loops without a known number of
-    iterations count as 16. Loops of more than 300 instructions are left alone, since
+    iterations count as 16. Loops of more than 2,000 instructions are left alone, since
     they would take long to compile. All other alternatives stay undecided.
     """
 
