@@ -61,11 +61,12 @@ absl::StatusOr<void*> MemoryOf(const void* argument, const BufferSpec& spec) {
   return buffer.data;
 }
 
-// CallOutputs in the caller's memory. XLA may need more memory for an output than
-// its array has; such an output is copied.
+// CallOutputs in the caller's memory. XLA may need more memory for an output
+// than its array has; such an output is copied.
 class CallOutputs {
  public:
-  explicit CallOutputs(const Executable& executable) : executable_(executable) {}
+  explicit CallOutputs(const Executable& executable)
+      : executable_(executable) {}
 
   void Add(void* memory) {
     const BufferSpec& spec = executable_.outputs()[pointers_.size()];
