@@ -3,6 +3,7 @@
 
 #include "xla/hlo/analysis/alias_info.h"
 #include "xla/hlo/ir/hlo_casting_utils.h"
+#include "xla/hlo/ir/hlo_instructions.h"
 #include "xla/hlo/transforms/simplifiers/gather_simplifier.h"
 #include "xla/service/instruction_fusion.h"
 
@@ -135,6 +136,30 @@ bool HasLoopRoot(const HloInstruction& fusion) {
   return root != HloOpcode::kDot && root != HloOpcode::kScatter;
 }
 
+// Whether the emitter of scatters would have to compute the array that it
+// scatters into from `producer`. It updates the fusion's operand in place, and
+// would leave memory as it is where that array is computed inside the fusion.
+bool IsScatteredInto(const HloInstruction& producer,
+                     const HloInstruction& consumer) {
+  if (consumer.opcode() != HloOpcode::kFusion) return false;
+  const HloInstruction* root = consumer.fused_expression_root();
+  if (root->opcode() != HloOpcode::kScatter) return false;
+  std::vector<const HloInstruction*> stack(
+      root->operands().begin(),
+      root->operands().begin() +
+          xla::Cast<xla::HloScatterInstruction>(root)->scatter_operand_count());
+  while (!stack.empty()) {
+    const HloInstruction* top = stack.back();
+    stack.pop_back();
+    if (top->opcode() == HloOpcode::kParameter &&
+        consumer.operand(top->parameter_number()) == &producer) {
+      return true;
+    }
+    stack.insert(stack.end(), top->operands().begin(), top->operands().end());
+  }
+  return false;
+}
+
 // A dot of a vector and `producer`, which need not be stored if fused. The
 // backend's other dots are library calls.
 bool IsDotOfVectorAnd(const HloInstruction& dot,
@@ -253,7 +278,8 @@ bool CanFuseIntoLoop(const HloInstruction& producer,
   if (!IsLoopFusible(consumer) && !IsDotOfVectorAnd(consumer, producer)) {
     return false;
   }
-  return KeepsInPlaceOperand(producer, consumer);
+  return !IsScatteredInto(producer, consumer) &&
+         KeepsInPlaceOperand(producer, consumer);
 }
 
 bool CanFuseIntoOutput(const HloInstruction& producer,

@@ -173,15 +173,15 @@ PassInfo SingleKernelPass() {
        {kPlainScatters, true,
         "Loops with scatters, which become loops over their updates; library "
         "fusions become plain instructions. Floats may round differently."},
-       {kRun, true,
-        "Runs of at least 4 and at most 48 instructions outside loops, on "
-        "arrays of at most 16 KiB. Floats may round differently."},
        {"max_instructions",
         int64_t{1024},
         "Maximum number of instructions of a loop, with those in fusions; "
         "LLVM's time grows faster than this number.",
         {},
-        /*minimum=*/1}},
+        /*minimum=*/1},
+       {kRun, true,
+        "Runs of at least 4 and at most 48 instructions outside loops, on "
+        "arrays of at most 16 KiB. Floats may round differently."}},
       /*make=*/nullptr,
       [](const Options& options) -> std::unique_ptr<CandidatePass> {
         return std::make_unique<SingleKernel>(options);
