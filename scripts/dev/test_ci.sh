@@ -41,7 +41,7 @@ else
   echo "no package registry is reachable: skipping the tests marked network"
 fi
 boxed "pytest -m '$marked'" \
-  "$bin/python" -m pytest --require-packages -m "$marked" --durations=5
+  "$bin/python" -m pytest --require-packages -n logical -m "$marked" --durations=5
 
 if ((${#failed[@]})); then
   printf 'test_ci: failed: %s\n' "${failed[@]}" >&2

@@ -194,18 +194,21 @@ def test_arguments_and_results_of_all_kinds(verdicts):
     fast = hloenv.jit(fn, static_argnums=3, static_argnames="times")
     plain = jax.jit(fn, static_argnums=3, static_argnames="times")
     params = {"kernel": KERNEL, "unused": np.ones(3), "x": IMAGE}
-    for mode, times in (("all", 2), ("one", 3), ("all", 2), ("one", 4)):
-        for scale in (2.0, jnp.float32(2)):
-            ours, ours_key = _without_key(
-                fast(jax.random.key(3), params, scale, mode, times=times)
-            )
-            theirs, theirs_key = _without_key(
-                plain(jax.random.key(3), params, scale, mode, times=times)
-            )
-            verdicts.append(FASTER)
-            assert_same(ours, theirs)
-            assert ours_key == theirs_key
-    assert len(fast.decided) == 6, fast.explain()
+    for mode, times, scale in (
+        ("all", 2, 2.0),
+        ("one", 3, 2.0),
+        ("all", 2, jnp.float32(2)),
+        ("all", 2, 2.0),
+    ):
+        ours, ours_key = _without_key(
+            fast(jax.random.key(3), params, scale, mode, times=times)
+        )
+        theirs, theirs_key = _without_key(
+            plain(jax.random.key(3), params, scale, mode, times=times)
+        )
+        assert_same(ours, theirs)
+        assert ours_key == theirs_key
+    assert len(fast.decided) == 3, fast.explain()
 
 
 def _without_key(result):
