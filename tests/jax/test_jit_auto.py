@@ -284,6 +284,24 @@ def test_remember_is_an_option(verdicts):
     assert not (default_path().parent / "jit").exists()
 
 
+def test_expanded_scatters_get_their_copies(verdicts):
+    """On jaxlib's module, which has its own copies already."""
+
+    def fn(x, w):
+        index = jnp.array([1, 3, 3])
+        return jax.lax.fori_loop(
+            0, 400, lambda i, c: (c * 0.9).at[index].add(w[:3] * c[i % 4]), x
+        )
+
+    verdicts += [FASTER]
+    x, w = 0.3 * normal(8, 8), 0.3 * normal(8, 8, seed=1)
+    fast = hloenv.jit(fn)
+    for _ in range(2):
+        assert_same(fast(x, w), jax.jit(fn)(x, w))
+    (one,) = fast.decided
+    assert one.accepted == {"single-kernel/loop_plain_scatters": 1}
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -406,7 +424,7 @@ def test_without_a_home_folder(run_child):
 import hloenv, jax.numpy as jnp
 assert hloenv.jit(lambda x: x * 2)(jnp.ones(2)).sum() == 4
 """,
-        env={"HLOENV_STORE": "~nobody-has-this-name/store.sqlite"},
+        env={"HLOENV_STORE": "~no-such-user/store.sqlite"},
     )
 
 

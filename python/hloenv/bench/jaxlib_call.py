@@ -13,10 +13,8 @@ from typing import Any
 
 from ..errors import CompileError
 from ..hlo.module import HloModule
+from ..jax.lowering import NOT_IN_JAX
 from ..jax.stablehlo import function_of
-
-# Element types that jax arrays do not support.
-_SUB_BYTE = frozenset({"s2", "u2", "s4", "u4", "s1", "u1", "f4e2m1fn"})
 
 Program = Callable[..., list[Any]]
 
@@ -30,7 +28,7 @@ def program_of(module: HloModule) -> Program:
     import jax
 
     for spec in (*module.input_specs(), *module.output_specs()):
-        if spec.hlo_dtype in _SUB_BYTE or spec.hlo_dtype == "token":
+        if spec.hlo_dtype in NOT_IN_JAX:
             raise CompileError(f"jax does not support arrays of {spec.hlo_dtype}")
     avals = [
         jax.core.ShapedArray(tuple(each.shape), each.dtype)

@@ -159,8 +159,10 @@ def take_turns(
         other: calls the second.
         rounds: minimum and maximum number; between them `seconds` decides.
         seconds: after which no round starts.
-        calls: of a function in a round. Returns: The times of each function by round,
-            in nanoseconds.
+        calls: of a function in a round.
+
+    Returns:
+        The times of each function by round, in nanoseconds.
     """
     jax = require_jax("hloenv.jit")
     fewest, most = rounds

@@ -33,7 +33,6 @@ class Decided:
         module: the module lowered by jax.
         applied: the module with the decisions, before the rest of XLA's passes.
         num_alternatives: number of alternatives.
-        num_accepted: number of decisions for a choice other than the original.
         num_rejected: number of decisions for the original; the others are left to XLA.
         accepted: number of accepted choices by pass and rule.
         route: how the result goes back into jax; see `hloenv.jax.attempts`.
@@ -50,7 +49,6 @@ class Decided:
     module: HloModule
     applied: HloModule
     num_alternatives: int = 0
-    num_accepted: int = 0
     num_rejected: int = 0
     accepted: Mapping[str, int] = field(default_factory=dict)
     route: Route = "wheel"
@@ -60,6 +58,11 @@ class Decided:
     reason: str = ""
     then: Decided | None = None
     signature: str = ""
+
+    @property
+    def num_accepted(self) -> int:
+        """Number of decisions for a choice other than the original."""
+        return sum(self.accepted.values())
 
     @functools.cached_property
     def result(self) -> HloModule:
@@ -131,7 +134,6 @@ def decide(
         module,
         current,
         num_alternatives,
-        accepted.total(),
         num_rejected,
         accepted,
         route,

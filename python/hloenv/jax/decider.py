@@ -21,6 +21,10 @@ from .trials import Trial, fastest, verdict_of
 from .verdicts import Verdict, key_of, recall, remember
 from .wrapping import Options, calls, name_of, named
 
+_KEEPS_DONATED = (
+    "keeps its donated arguments: jaxlib drops the donations of a replaced module"
+)
+
 
 class DonationWarning(UserWarning):
     """Donated arguments of a function of hloenv.jit stay alive."""
@@ -128,10 +132,17 @@ class Decider:
             return None
         stages.is_safe = verdict is not None
         num_considered = len(self.considered)
+        too_long: str | None = None if self._budget and verdict is None else ""
         trials = []
         for attempt in self.planner.attempts(stages):
             if attempt.reason:
                 self._keep(attempt.decided, attempt.reason)
+                continue
+            if too_long is None:
+                plain = self._call(self._plain, args, kwargs)
+                too_long = exceeds(plain, self._budget)
+            if too_long:
+                self._keep(attempt.decided, too_long)
             elif verdict is None or attempt.name == verdict.attempt:
                 trials.append(self._try(signature, attempt, verdict, args, kwargs))
                 if not self._budget and trials[-1].is_usable:
@@ -158,10 +169,6 @@ class Decider:
         kwargs: dict[str, Any],
     ) -> Trial:
         """Compiles one decided version, and compares it if there is no verdict."""
-        if self._budget and verdict is None:
-            reason = exceeds(self._call(self._plain, args, kwargs), self._budget)
-            if reason:
-                return Trial(attempt.name, attempt.decided, None, None, reason=reason)
         plan = self._plan(attempt)
         self.plans[signature] = plan
         function = self._wrapped.new_function()
@@ -169,7 +176,8 @@ class Decider:
         try:
             lowered = function.lower(*args, **kwargs)
             if attempt.replace is not None:
-                self._warn_of_donations(lowered)
+                if self._options.donates:
+                    self._wrapped.warn(DonationWarning, _KEEPS_DONATED)
                 trial.compiled(self.replacements.compile(attempt.replace, lowered))
             if trial.is_usable and verdict is not None:
                 trial.recalled(verdict)
@@ -203,20 +211,11 @@ class Decider:
                 self.replacements.leave(each.replaced)
             if each.is_fault:
                 self._wrapped.fall_back(each.reason)
-            if each.is_shown:
-                self._keep(each.decided, each.reason or "another version is faster")
-        if best is not None and best.plan is not None:
+            self._keep(each.decided, each.reason or "another version is faster")
+        if best is not None:
             self.plans[signature] = best.plan
             self.considered.append(best.decided)
         return best
-
-    def _warn_of_donations(self, lowered: Any) -> None:
-        if any(each.donated for each in self._jax.tree.leaves(lowered.args_info)):
-            self._wrapped.warn(
-                DonationWarning,
-                "keeps its donated arguments: jaxlib drops the donations of a replaced "
-                "module",
-            )
 
     def _sign(self, begin: int, stages: Stages) -> None:
         """Notes the types of the arguments in the versions from `begin` on."""

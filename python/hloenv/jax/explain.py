@@ -32,9 +32,7 @@ def signature_text(types: Iterable[object]) -> str:
     Args:
         types: as jax has them.
     """
-    texts = [
-        getattr(each, "str_short", lambda each=each: str(each))() for each in types
-    ]
+    texts = [str(each) for each in types]
     shown = texts if len(texts) <= 6 else [*texts[:5], f"{len(texts) - 5} more"]
     return ", ".join(shown)
 

@@ -14,7 +14,7 @@ from typing import Any
 from .._native import core
 from ..errors import CompileError
 from ..runtime.executable import Executable
-from .lowering import require_jax
+from .lowering import NOT_IN_JAX, require_jax
 
 _TARGET = "hloenv_run"
 
@@ -63,7 +63,7 @@ def call_executable(executable: Executable) -> Callable[..., list[Any]]:
 
 
 def _check(name: str, spec: Any, layout: tuple[int, ...]) -> None:
-    if spec.hlo_dtype == "token" or spec.hlo_dtype in ("s2", "u2", "s4", "u4", "s1"):
+    if spec.hlo_dtype in NOT_IN_JAX:
         raise CompileError(
             f"{name} has type {spec.hlo_dtype}, which hloenv cannot pass between jax "
             "and the executable"

@@ -81,7 +81,8 @@ def jit(
 
     If this is not possible (another device than one CPU, side effects, a policy or a
     pass that fails, a module that jaxlib rejects) the function runs as under `jax.jit`,
-    with a `FallbackWarning` that states the reason. Inside another transformation
+    and `explain()` has the reason. It is a `FallbackWarning` too if something failed,
+    or if another policy than "auto" was asked for. Inside another transformation
     (`jax.jit`, `grad`, `vmap`) it is plain `jax.jit`: decide the outer function.
 
     Args:

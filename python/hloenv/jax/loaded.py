@@ -12,7 +12,7 @@ from ..hlo.module import ArraySpec, HloModule
 from ..runtime.executable import Executable, Finish, compile
 from .ffi_call import call_executable
 from .lowering import require_jax
-from .wrapping import name_of, named
+from .wrapping import calls, name_of, named
 
 
 def load(
@@ -63,9 +63,8 @@ class Loaded:
         self._jax = jax = require_jax("hloenv.load")
         self.executable = executable
         self._call = call_executable(executable)
-        self._fn = fn
         self._plain = None if fn is None else jax.jit(fn, **jit_options)
-        traced = lambda *args, **kwargs: self._traced(*args, **kwargs)  # noqa: E731
+        traced = calls(self._traced)
         if fn is not None:
             traced = named(fn, traced, name_of(fn))
         self._function = jax.jit(traced, **jit_options)

@@ -13,16 +13,13 @@ import numpy as np
 
 from ..errors import ArgumentError, ArgumentTypeError
 from ..hlo.module import HloModule
-from ..runtime.compare import compare_outputs
-from ..runtime.executable import Executable, compile, time_runs
+from ..runtime.executable import Executable, compile
 from .attempts import forms_of
+from .compare import compare
 from .decide import Decided
 from .lowering import from_lowered, require_jax
 from .wrapping import Options, calls, name_of, named, trace_context
 
-# Of the timing of one version.
-_ROUNDS = 20
-_MIN_SPEEDUP = 1.03
 # Arguments whose shape and dtype an executable checks.
 _CHECKED = frozenset({np.ndarray, bool, int, float, complex})
 
@@ -173,18 +170,22 @@ class NumpyFunction:
         if decided is None:
             return default
         other = compile(decided.applied)
-        comparison = compare_outputs(default(*inputs), other(*inputs))
-        speedup, reason = None, ""
-        if not comparison.is_equal:
-            reason = f"its outputs differ from XLA's default: {comparison}"
-        elif self._budget:
-            durations = time_runs([default, other], [inputs, inputs], repeats=_ROUNDS)
-            speedup = float(np.median(durations[0]) / np.median(durations[1]))
-            reason = "" if speedup > _MIN_SPEEDUP else "it is not clearly faster"
-        self.considered.append(
-            replace(decided, is_used=not reason, speedup=speedup, reason=reason)
+        if not self._budget:
+            self.considered.append(decided)
+            return other
+        result = compare(
+            lambda: default(*inputs), lambda: other(*inputs), seconds=self._budget
         )
-        return default if reason else other
+        self.considered.append(
+            replace(
+                decided,
+                is_used=not result.reason,
+                speedup=result.speedup,
+                interval=result.interval,
+                reason=result.reason,
+            )
+        )
+        return default if result.reason else other
 
 
 def _type_of(leaf: Any) -> Any:

@@ -24,7 +24,7 @@ class NotReplacedError(HloEnvError):
 
 
 class _CompilationAbortedError(Exception):
-    """Ends a compilation that nobody needs."""
+    """Raised to jaxlib, which then stops compiling: the result would not be used."""
 
 
 @dataclass

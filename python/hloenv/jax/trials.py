@@ -20,22 +20,20 @@ class Trial:
     Attributes:
         attempt: its name.
         decided: what was decided.
-        plan: what the trace of the signature calls; None if it was not compiled.
-        function: the compiled function; None if it was not compiled.
+        plan: what the trace of the signature calls.
+        function: the compiled function.
         replaced: of jaxlib's module; None if that is left.
         reason: why it is not used; empty if it may be.
         is_fault: whether it failed or its outputs differ.
-        is_shown: whether it is listed among the considered versions.
     """
 
     attempt: str
     decided: Decided
-    plan: Callable[..., Any] | None
+    plan: Callable[..., Any]
     function: Any
     replaced: Replaced | None = None
     reason: str = ""
     is_fault: bool = False
-    is_shown: bool = True
 
     @property
     def is_usable(self) -> bool:
@@ -49,7 +47,6 @@ class Trial:
         self.is_fault = bool(replaced.refused) and not (
             replaced.is_known or replaced.is_left
         )
-        self.is_shown = not self.is_fault
         if replaced.decided is not None and self.decided.route == "jaxlib":
             self.decided = replaced.decided
         elif replaced.decided is not None and self.decided.route == "stablehlo":
