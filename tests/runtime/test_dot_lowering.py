@@ -341,7 +341,7 @@ def test_rules_and_searches_decide_dots_where_nothing_can_be_fused():
 
 
 def test_jaxlib_does_not_follow_marks():
-    from hloenv.jax.injection import InjectionWarning, to_jaxlib
+    from hloenv.runtime.jaxlib.hook import InjectionWarning, to_jaxlib
 
     with pytest.warns(InjectionWarning, match="ignores the decisions of dot-lowering"):
         to_jaxlib(decided(dot(8, 8, 8)))

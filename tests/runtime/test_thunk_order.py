@@ -270,7 +270,7 @@ ENTRY main {{
 
 
 def test_jaxlib_does_not_follow_the_mark():
-    from hloenv.jax.injection import InjectionWarning, to_jaxlib
+    from hloenv.runtime.jaxlib.hook import InjectionWarning, to_jaxlib
 
     with pytest.warns(InjectionWarning, match="ignores the decisions of thunk-order"):
         to_jaxlib(in_order(independent(9)))

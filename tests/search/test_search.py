@@ -267,7 +267,7 @@ def test_command_decides_at_several_decision_points(
     assert [len(each["decisions"]) for each in shown["measured"]] == [2]
 
 
-def test_command_decides_at_four_decision_points_by_default(
+def test_command_decides_at_five_decision_points_by_default(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     model, decided = tmp_path / "m.hlo", tmp_path / "decided.hlo"
@@ -276,7 +276,7 @@ def test_command_decides_at_four_decision_points_by_default(
     argv += ["--estimates", "6", "--measurements", "1", "-o", str(decided), "--force"]
     assert main(argv) == 0
     shown = json.loads(capsys.readouterr().out)
-    assert [len(each["decisions"]) for each in shown["measured"]] == [4]
+    assert [len(each["decisions"]) for each in shown["measured"]] == [5]
     assert shown["output"] == str(decided)
     hloenv.replay(shown["trace"], model)
 

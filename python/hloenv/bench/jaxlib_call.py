@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compiles a module with jaxlib and calls it through `jax.jit`.
 
-The module becomes a call inside a jitted function; see `hloenv.jax.stablehlo`. The rest
+The module becomes a call inside a jitted function (`hloenv.runtime.jaxlib`). The rest
 is plain `jax.jit`: jaxlib's XLA with its default flags, jax's C++ dispatch, arrays on
 the device.
 """
@@ -13,8 +13,8 @@ from typing import Any
 
 from ..errors import CompileError
 from ..hlo.module import HloModule
-from ..jax.lowering import NOT_IN_JAX
-from ..jax.stablehlo import function_of
+from ..runtime.jaxlib.package import NOT_IN_JAX
+from ..runtime.jaxlib.stablehlo import function_of
 
 Program = Callable[..., list[Any]]
 

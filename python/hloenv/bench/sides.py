@@ -25,14 +25,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
 from ..errors import CompileError, HloEnvError, MeasureTimeout, WorkerError
 from ..hlo.module import HloModule
 from ..measurement.worker import _end_with_parent, _Example
 from ..process.child import last_words, make_error, signal_name
 from ..runtime.compare import OutputComparison
-from ..runtime.executable import Executable, compile, time_runs
+from ..runtime.executable import AnyExecutable, Executable, compile, time_runs
 from .flags import use
 from .task import draw_inputs
 
@@ -51,7 +49,7 @@ class Loaded:
     """Result of `Side.load`.
 
     Attributes:
-        fingerprint: of the final module; "" for jaxlib.
+        fingerprint: of the final module.
         compile_ns: compile time.
         run_ns: approximate duration of one call.
     """
@@ -289,44 +287,36 @@ class _Xla:
 
 
 class _Jax:
-    """jaxlib's XLA, called through jax.jit."""
+    """jaxlib's XLA, called as through jax.jit."""
 
     def __init__(
         self, text: str, record: Record | None, seeds: list[int], _from_python: bool
     ):
-        os.environ["JAX_ENABLE_X64"] = "1"
-        os.environ["JAX_PLATFORMS"] = "cpu"
-        import jax
-
-        from . import jaxlib_call
-
-        jax.config.update("jax_enable_compilation_cache", False)  # type: ignore[no-untyped-call]
-        self._jit = jaxlib_call.jit
-        self._wait: Callable[[object], Any] = jax.block_until_ready
         module = HloModule.from_text(text)
-        self._program = jaxlib_call.program_of(module)
-        self._inputs = [
-            [jax.device_put(array) for array in draw_inputs(module, record, seed)]
-            for seed in seeds
-        ]
-        started = time.perf_counter_ns()
-        self._function = self._jit(self._program)
-        self._wait(self._function(*self._inputs[0]))  # type: ignore[no-untyped-call]
-        self._compile_ns = time.perf_counter_ns() - started
+        self._inputs = [draw_inputs(module, record, seed) for seed in seeds]
+        self._original = compile(module, finish="xla", isolate=False, engine="jaxlib")
+        self._renewed(self._original)
+        # jax's caches would give the same code again.
+        self._kept = [self._original]
+
+    def _renewed(self, executable: AnyExecutable) -> None:
+        self._current = executable
+        self._call = executable.call_of(self._inputs[0])
 
     def loaded(self) -> Loaded:
-        return Loaded("", self._compile_ns, min(self.time(1, 2)))
+        fingerprint = self._original.module.fingerprint()
+        return Loaded(fingerprint, self._original.compile_ns, min(self.time(1, 2)))
 
     def outputs(self, index: int) -> Outputs:
-        return [np.asarray(each) for each in self._function(*self._inputs[index])]
+        return list(self._current(*self._inputs[index]))
 
     def renew(self) -> None:
-        self._function = self._jit(self._program)
-        self._wait(self._function(*self._inputs[0]))
+        with contextlib.suppress(CompileError):
+            self._renewed(self._original.copy())
+            self._kept.append(self._current)
 
     def time(self, calls: int, rounds: int) -> list[int]:
-        function, inputs, wait = self._function, self._inputs[0], self._wait
-        return _time(lambda: wait(function(*inputs)), calls, rounds)
+        return _time(self._call, calls, rounds)
 
 
 def _time(call: Callable[[], object], calls: int, rounds: int) -> list[int]:

@@ -9,10 +9,12 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import get_args
 
 from ..errors import HloEnvError, PassOptionError
 from ..hlo.passes import OptionValue, Pass, Pipeline, describe_pass
 from ..measurement.store import Store
+from ..runtime.executable import Engine
 from .sandbox import add_isolation
 
 MODULE_HELP = (
@@ -176,6 +178,17 @@ def _parse_value(text: str, type_: str, what: str) -> OptionValue:
             f"option {what} must be of type {type_}, got {text!r}"
         ) from None
     return text
+
+
+def add_engine(parser: argparse.ArgumentParser) -> None:
+    """Adds --engine."""
+    parser.add_argument(
+        "--engine",
+        choices=get_args(Engine),
+        default="wheel",
+        help="the XLA that compiles and runs: wheel (default), that of TensorFlow's "
+        "wheel; jaxlib, that of jax.jit, called from Python",
+    )
 
 
 def add_store(parser: argparse.ArgumentParser) -> None:

@@ -19,6 +19,7 @@ from ..runtime.executable import Finish
 from . import output
 from .arguments import (
     MODULE_HELP,
+    add_engine,
     add_limit,
     add_store,
     not_negative,
@@ -39,6 +40,7 @@ examples:
   hloenv measure model.hlo decided.hlo other.pb --precision 0.005
   hloenv measure model.hlo decided.hlo.trace.json --inputs inputs.npz
   hloenv measure --baseline model.hlo final.hlo --finish none
+  hloenv measure train.py:step decided.hlo.trace.json --engine jaxlib
   hloenv measure --self-test --busy
 """
 _DEFAULTS = Settings()
@@ -83,6 +85,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         help="inputs of all modules, *.npz or *.safetensors (default: random ones)",
     )
     _add_plan(parser)
+    add_engine(parser)
     add_store(parser)
     parser.add_argument(
         "--self-test",
@@ -161,6 +164,7 @@ def run(args: argparse.Namespace) -> None:
     """Measures the modules, or runs the self-test."""
     settings = Settings(
         finish=args.finish,
+        engine=args.engine,
         threads=args.threads,
         repeats=args.repeats,
         precision=args.precision,

@@ -21,6 +21,7 @@ from ..rewrite.game import DecisionPoint
 from ..search.spaces import USUAL_SPACE, get_space
 from . import output
 from .arguments import (
+    add_engine,
     add_limit,
     add_module,
     add_passes,
@@ -53,6 +54,7 @@ examples:
   hloenv optimize model.hlo --pass algsimp --pass cse -o decided.hlo
   hloenv optimize train.py:step --pass algsimp --policy random --seed 7 -o d.hlo --force
   hloenv optimize model.hlo --policy pass-order --measure
+  hloenv optimize net.py:step --pass algsimp --engine jaxlib --measure
 """
 _PASS_ORDER = "pass-order"
 
@@ -108,6 +110,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         default=1,
         help="cores that the variants run on (default 1)",
     )
+    add_engine(parser)
     add_store(parser)
     parser.add_argument(
         "--timeout",
@@ -180,7 +183,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def decision_points(args: argparse.Namespace) -> list[DecisionPoint]:
-    """What --until and --pass say; without them, those of `hloenv search`.
+    """What --until and --pass say; without them, the usual ones of the engine.
 
     Raises:
         ArgumentError: there is --until, but no --pass.
@@ -189,7 +192,7 @@ def decision_points(args: argparse.Namespace) -> list[DecisionPoint]:
         return [DecisionPoint(tuple(parse_passes(args.passes)), args.until or "")]
     if args.until:
         raise ArgumentError(f"what is to be decided at {args.until}? add --pass PASS")
-    return list(get_space(USUAL_SPACE).stops)
+    return list(get_space(USUAL_SPACE[args.engine]).stops)
 
 
 def _is_pass_order(policy: str) -> bool:
@@ -219,6 +222,7 @@ def _measure(args: argparse.Namespace, results: list[Variant]) -> str:
 
     is_optional = args.force and not args.measure
     settings = Settings(
+        engine=args.engine,
         threads=args.threads,
         repeats=1 if is_optional and args.repeats is None else args.repeats,
         seed=args.seed,

@@ -15,7 +15,14 @@ from ..cost.roofline import Rates
 from ..errors import ArgumentError
 from ..measurement.store import Store
 from . import output
-from .arguments import add_limit, add_module, add_store, open_store, positive
+from .arguments import (
+    add_engine,
+    add_limit,
+    add_module,
+    add_store,
+    open_store,
+    positive,
+)
 from .load import load_module
 
 DESCRIPTION = (
@@ -28,6 +35,7 @@ EXAMPLES = """\
 examples:
   hloenv profile model.hlo
   hloenv profile train.py:step --threads 2 --top 30
+  hloenv profile train.py:step --engine jaxlib
   hloenv profile model.hlo --json > profile.json
   hloenv profile model.hlo -o profile.png
 """
@@ -59,6 +67,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="also draw the shares, as .png, .svg or .pdf",
     )
+    add_engine(parser)
     add_store(parser)
 
 
@@ -70,7 +79,9 @@ def run(args: argparse.Namespace) -> None:
     with open_store(args) as store:
         rates = _rates(args, store)
         with output.progress("timing the kernels", is_shown=not args.json):
-            found = profile(module, threads=args.threads, store=store)
+            found = profile(
+                module, threads=args.threads, store=store, engine=args.engine
+            )
     if args.output is not None:
         draw(found, args.output)
     if args.json:

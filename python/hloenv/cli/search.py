@@ -16,9 +16,10 @@ from ..measurement.pool import Evaluator
 from ..rewrite.game import DecisionPoint, Game, Prefix
 from ..search import describe_search, get_search, list_searches
 from ..search.driver import DEFAULT_SEARCH, Budget, SearchResult, run_search
-from ..search.spaces import USUAL_SPACE, get_space
+from ..search.spaces import SEARCH_SPACE, get_space
 from . import output
 from .arguments import (
+    add_engine,
     add_limit,
     add_module,
     add_passes,
@@ -47,9 +48,9 @@ examples:
   hloenv search model.hlo --stop "algsimp: algsimp" --stop "fusion: general-fusion"
   hloenv search train.py:step --pass algsimp --pass cse --estimates 500 --seed 7
   hloenv search model.hlo --pass algsimp --workers 8 --ray -o decided.hlo
+  hloenv search train.py:step --engine jaxlib
 """
 _SHOWN = 10
-# The space without --stop, --until and --pass.
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
@@ -66,9 +67,9 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         help="a decision point, instead of --until and --pass: a position in XLA's "
         "pipeline and the passes to decide there. Repeat the option for several, in "
         "the order of the pipeline; without a POSITION, right after the decision point "
-        "before (default, without --pass too: 'algsimp cse', then "
-        "'fusion: dot-lowering', then ': fusion general-fusion', then "
-        "'copy-insertion: thunk-order')",
+        "before (default, without --pass too: 'convolution-forms dot-forms', then "
+        "'algsimp cse', and for the wheel's XLA 'fusion: dot-lowering', then "
+        "': fusion general-fusion', then 'copy-insertion: thunk-order')",
     )
     names = (*list_searches(), *list_searches(families=True))
     searches = "; ".join(f"{name}: {describe_search(name).summary}" for name in names)
@@ -122,6 +123,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         help="give up on a candidate that takes longer to compile or to run "
         "(default 300)",
     )
+    add_engine(parser)
     add_store(parser)
     add_result(parser)
 
@@ -134,7 +136,12 @@ def run(args: argparse.Namespace) -> int:
     search = get_search(args.search, game, seed=args.seed)
     with output.progress("finding alternatives", is_shown=not args.json):
         game.complete()
-    settings = Settings(threads=args.threads, seed=args.seed, timeout_s=args.timeout)
+    settings = Settings(
+        engine=args.engine,
+        threads=args.threads,
+        seed=args.seed,
+        timeout_s=args.timeout,
+    )
     is_shown = not args.json
     failures: list[str] = []
 
@@ -145,7 +152,7 @@ def run(args: argparse.Namespace) -> int:
 
     with (
         open_store(args) as store,
-        KernelCache(threads=args.threads, store=store) as cache,
+        KernelCache(threads=args.threads, store=store, engine=args.engine) as cache,
         Evaluator(
             settings,
             store=store,
@@ -226,7 +233,7 @@ def _stops(args: argparse.Namespace) -> list[DecisionPoint]:
             "only --until and --pass"
         )
     if not (args.stops or args.passes or args.until):
-        return list(get_space(USUAL_SPACE).stops)
+        return list(get_space(SEARCH_SPACE[args.engine]).stops)
     if not args.stops and not args.passes:
         raise ArgumentError(
             f"--until {args.until} was given without a pass to decide; add --pass PASS"

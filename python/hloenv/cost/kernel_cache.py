@@ -18,14 +18,17 @@ import numpy as np
 from .._native import core
 from ..errors import HloEnvError, MeasureTimeout, WorkerError
 from ..hlo.module import HloModule
+from ..measurement.config import engine_key
 from ..measurement.store import RecordKey, Store
 from ..process.child import Child
 from ..process.cpu_affinity import CoreLease
+from ..runtime.executable import Engine, check_engine
 from ..runtime.machine import this_machine
 from .base import Estimate, decided_module
 
-# Kernels per compile: enough to amortize its fixed cost, few enough for short rounds.
-_BATCH = 64
+# Kernels per compile: enough for its fixed cost, few enough for short rounds. In
+# jaxlib a kernel cannot run twice in a row, so that few have to share the caches.
+_BATCH: dict[Engine, int] = {"wheel": 64, "jaxlib": 8}
 _TIMEOUT_S = 120.0
 # Overhead per thunk of concurrent thunk execution over sequential execution (a few ns),
 # if ThunkExecutor runs the sequence as a dataflow graph. Of 55 modules of the
@@ -47,6 +50,7 @@ class KernelCache:
 
     Attributes:
         threads: cores that the modules will run on.
+        engine: the XLA that runs the kernels.
         num_timed: kernels timed so far.
         timing_s: time that this took, including compiles, in seconds.
     """
@@ -57,6 +61,7 @@ class KernelCache:
         threads: int = 1,
         store: Store | None = None,
         max_memory_bytes: int | None = None,
+        engine: Engine = "wheel",
     ):
         """Leases its cores; the process starts with the first new kernel.
 
@@ -64,10 +69,15 @@ class KernelCache:
             threads: cores that the modules will run on.
             store: cache of the times.
             max_memory_bytes: memory limit of the child process.
+            engine: the XLA that compiles and runs the kernels, as in `hloenv.compile`;
+                what the kernels are, the wheel's pipeline decides in any case.
 
         Raises:
-            ArgumentError: the process has fewer cores than `threads`.
+            ArgumentError: the process has fewer cores than `threads`, or `engine` is
+                not an engine.
         """
+        check_engine(engine)
+        self.engine: Engine = engine
         self.threads = threads
         self.num_timed = 0
         self.timing_s = 0.0
@@ -149,7 +159,8 @@ class KernelCache:
 
     def _time(self, module: HloModule, graph: Any, missing: list[int]) -> None:
         """Times kernels in batches."""
-        batches = [missing[i : i + _BATCH] for i in range(0, len(missing), _BATCH)]
+        size = _BATCH[self.engine]
+        batches = [missing[i : i + size] for i in range(0, len(missing), size)]
         while batches:
             batch = batches.pop()
             results: list[float | str]
@@ -175,7 +186,7 @@ class KernelCache:
             graph.extract(batch), position=module.position, decided=module._decided
         )
         answer, _ = self._child.request(
-            {"do": "kernels", "count": len(batch)},
+            {"do": "kernels", "count": len(batch), "engine": self.engine},
             extracted.to_bytes(),
             timeout_s=_TIMEOUT_S,
         )
@@ -205,7 +216,9 @@ class KernelCache:
             flags=machine.flags,
             target="cpu",
             machine=machine.id,
-            variant=f"{_METHOD}, threads {self.threads}",
+            variant=", ".join(
+                [_METHOD, f"threads {self.threads}", *engine_key(self.engine)]
+            ),
         )
 
     def close(self) -> None:

@@ -4,24 +4,29 @@
 from __future__ import annotations
 
 import math
+import pickle
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from ..graph.hlo_graph import HloGraph
+from ..graph.hlo_graph import HloGraph, opcodes
 from ..hlo.module import HloModule
 from ..hlo.pipeline import finish
 from ..hlo.source import Source
 from ..measurement.measurer import measure
 from ..measurement.store import Store
-from ..runtime.executable import compile
+from ..process.child import Child
+from ..process.cpu_affinity import CoreLease
+from ..runtime.executable import Engine, compile
+from ..runtime.jaxlib import JaxlibExecutable
 from .base import decided_module
 from .kernel_cache import KernelCache
 from .roofline import Rates
 
 _SECONDS = 0.5  # of the runs of the whole module
+_MIN_RUNS, _MAX_RUNS = 3, 50  # under jax's profiler
 # What XLA calls a thunk, and what that means.
 _EMITTERS = {
     "kernel": "LLVM kernel",
@@ -100,29 +105,35 @@ class ModuleProfile:
 
 
 def profile(
-    module: HloModule, *, threads: int = 1, store: Store | None = None
+    module: HloModule,
+    *,
+    threads: int = 1,
+    store: Store | None = None,
+    engine: Engine = "wheel",
 ) -> ModuleProfile:
-    """Times a module, and each of its kernels alone.
+    """Times a module, and each of its kernels.
 
-    The module runs with the rest of XLA's passes, as `hloenv.compile` makes it. Kernels
-    are timed in a child process, as by the kernel cache: with operands in the caches.
+    The module runs as `hloenv.compile` makes it. Kernels of the wheel's XLA are timed
+    alone, as by the kernel cache: with operands in the caches. Those of jaxlib are
+    timed in runs of the module, by jax's profiler.
 
     Args:
         module: before or between XLA's passes, or after them.
         threads: cores that it runs on.
         store: of kernel times; known ones are reused.
+        engine: the XLA that compiles and runs it, as in `hloenv.compile`.
 
     Raises:
         ArgumentError: the process has fewer cores than `threads`.
         CompileError: XLA cannot compile the module.
+        ImportError: `engine="jaxlib"`, and jax is missing or too old.
         MeasureError: it cannot be timed.
     """
-    final = finish(module)
-    emitters = dict(compile(final, finish="none", isolate=True)._core.steps)
-    whole = measure(module, threads=threads, seconds=_SECONDS, store=store).check()
-    with KernelCache(threads=threads, store=store) as cache:
-        rows = cache.kernels(final)
-    decided = decided_module(final, threads=threads)
+    whole = measure(
+        module, threads=threads, seconds=_SECONDS, store=store, engine=engine
+    ).check()
+    timed = _timed_in_runs if engine == "jaxlib" else _timed_alone
+    rows, decided = timed(module, threads, store)
     work = _work_of(decided)
     sources = decided.sources()
     total = math.fsum(
@@ -136,7 +147,7 @@ def profile(
             Kernel(
                 row["name"],
                 row["opcode"],
-                _EMITTERS.get(emitters.get(row["name"], ""), ""),
+                row["emitter"],
                 row["runs"],
                 seconds,
                 seconds / total if total else 0.0,
@@ -146,6 +157,83 @@ def profile(
             )
         )
     return ModuleProfile(module.name, threads, whole.median_ns * 1e-9, kernels)
+
+
+_Rows = list[dict[str, Any]]
+
+
+def _timed_alone(
+    module: HloModule, threads: int, store: Store | None
+) -> tuple[_Rows, HloModule]:
+    """The kernels of the wheel's XLA, and the module that they are of."""
+    final = finish(module)
+    emitters = dict(compile(final, finish="none", isolate=True)._core.steps)
+    with KernelCache(threads=threads, store=store) as cache:
+        rows = cache.kernels(final)
+    for row in rows:
+        row["emitter"] = _EMITTERS.get(emitters.get(row["name"], ""), "")
+    return rows, decided_module(final, threads=threads)
+
+
+def _timed_in_runs(
+    module: HloModule, threads: int, _store: Store | None
+) -> tuple[_Rows, HloModule]:
+    """The kernels of jaxlib, and the module that they are of."""
+    lease = CoreLease(threads)
+    request = {"do": "call", "function": f"{__name__}:{run_by_jaxlib.__name__}"}
+    try:
+        with Child(cores=lease.cores) as child:
+            _, (found,) = child.request(request, pickle.dumps(((module,), {})))
+    finally:
+        lease.release()
+    rows, decided = pickle.loads(found)
+    return rows, decided
+
+
+def run_by_jaxlib(module: HloModule) -> tuple[_Rows, HloModule]:
+    """Times the thunks of runs by jaxlib, in this process.
+
+    Returns:
+        For each thunk its "name", "opcode", "emitter", "runs" in one run of the module,
+        and "seconds" of each, the most expensive first; and the module after jaxlib's
+        passes.
+    """
+    executable = compile(module, engine="jaxlib")
+    assert isinstance(executable, JaxlibExecutable)
+    once_s = float(np.median(executable.run(_MIN_RUNS))) * 1e-9
+    rounds = int(np.clip(_SECONDS / max(once_s, 1e-9), _MIN_RUNS, _MAX_RUNS))
+    times = executable.time_steps(rounds)
+    graph = HloGraph.from_module(executable.module)
+    known = opcodes()
+    opcode_of = {
+        name: known[graph.opcode[i]] for i, name in enumerate(graph.node_names)
+    }
+    per_run = np.median(times.durations_ns, axis=0) * 1e-9
+    # What the profiler itself takes at each thunk.
+    excess_s = max(float(per_run.sum()) - once_s, 0.0) / sum(times.runs)
+    rows = [
+        {
+            "name": name,
+            "opcode": opcode_of.get(name, ""),
+            "emitter": _emitter_of(name, opcode_of.get(name, "")),
+            "runs": runs,
+            "seconds": max(float(seconds) / runs - excess_s, 0.0),
+        }
+        for name, runs, seconds in zip(times.names, times.runs, per_run, strict=True)
+    ]
+    rows.sort(key=lambda row: -row["runs"] * row["seconds"])
+    return rows, executable.module
+
+
+def _emitter_of(name: str, opcode: str) -> str:
+    """What runs a thunk of jaxlib, as far as its instruction tells."""
+    if name.startswith("ynn_fusion"):
+        return _EMITTERS["ynn-fusion"]
+    if name.startswith("onednn_fusion"):
+        return _EMITTERS["onednn-fusion"]
+    if opcode == "fusion":
+        return _EMITTERS["kernel"]
+    return _EMITTERS.get(opcode, "")
 
 
 def _work_of(module: HloModule) -> dict[str, tuple[float, float]]:

@@ -24,6 +24,11 @@ def pass_names_of(entries: Entries) -> frozenset[str]:
     return frozenset(each.partition("?")[0] for each in entries if "!" not in each)
 
 
+def has_rejections(entries: Entries) -> bool:
+    """Whether a rewrite was rejected."""
+    return any(each.partition("?")[2] for each in entries)
+
+
 def moved_on(entries: Entries) -> Entries:
     """`entries` after XLA's pipeline has continued."""
     return frozenset(each for each in entries if "!" not in each)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from .._native import core, is_text
 from ..errors import PositionError
-from .decided import moved_on
+from .decided import has_rejections, moved_on, pass_names_of
 from .module import decided_of
 from .position import PipelinePosition, as_tuple
 
@@ -67,6 +67,14 @@ class SkipRule:
 def skip_rules() -> tuple[SkipRule, ...]:
     """The effects of rejections on other passes of XLA's pipeline."""
     return tuple(SkipRule(*rule) for rule in core.skip_rules())
+
+
+def restricts_pipeline(module: HloModule) -> bool:
+    """Whether the decisions of a module affect the rest of XLA's pipeline."""
+    ruled = {rule.decided for rule in skip_rules() if not rule.makes_the_same}
+    return has_rejections(module._decided) or bool(
+        pass_names_of(module._decided) & ruled
+    )
 
 
 @dataclass(frozen=True)

@@ -25,10 +25,11 @@ from ..hlo.module import HloModule
 from ..hlo.passes import Pipeline, run_passes
 from ..hlo.pipeline import finish
 from ..policies import Policy, get_policy
+from ..runtime.jaxlib.package import require_jax
+from ..runtime.jaxlib.stablehlo import call_module
 from .decide import Decided, Passes, as_pipelines, check_compiles, decide
-from .lowering import from_lowered, require_jax
+from .lowering import from_lowered
 from .replacements import NotReplacedError, Replace
-from .stablehlo import call_module
 
 
 class Stages:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..measurement.statistics import speedup_interval, speedup_of
 from ..runtime.compare import compare_outputs
-from .lowering import require_jax
+from ..runtime.jaxlib.package import require_jax
 
 # Shorter samples are dominated by the resolution of the clock.
 _SAMPLE_NS = 100_000

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol
 
+from ..runtime.jaxlib.package import require_jax
 from .attempts import Attempt, Planner, Stages
 from .compare import Consuming, compare, exceeds
 from .decide import Decided, unsupported
 from .explain import signature_text
-from .lowering import require_jax
 from .replacements import Replacements
 from .trials import Trial, fastest, verdict_of
 from .verdicts import Verdict, key_of, recall, remember

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from .._native import core
-from .injection import module_name, register
+from ..runtime.jaxlib.hook import module_name, register
 
 
 class Decider(Protocol):

@@ -14,7 +14,7 @@ from typing import Any
 from .._native import core
 from ..errors import CompileError
 from ..runtime.executable import Executable
-from .lowering import NOT_IN_JAX, require_jax
+from ..runtime.jaxlib.package import NOT_IN_JAX, require_jax
 
 _TARGET = "hloenv_run"
 

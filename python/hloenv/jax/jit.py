@@ -18,13 +18,12 @@ from typing import Any, Literal, overload
 
 from ..errors import ArgumentError, ArgumentTypeError, DecisionError
 from ..policies import Policy
+from ..runtime.jaxlib.package import require_injection, require_jax
 from .attempts import planner_of
 from .decide import Decided, Passes
 from .decider import Decider
 from .dispatch import dispatcher, unique_name
 from .explain import explain
-from .injection import require_injection
-from .lowering import require_jax
 from .numpy_calls import NumpyFunction
 from .wrapping import (
     Options,

@@ -10,8 +10,8 @@ from typing import Any
 from ..errors import ArgumentError
 from ..hlo.module import ArraySpec, HloModule
 from ..runtime.executable import Executable, Finish, compile
+from ..runtime.jaxlib.package import require_jax
 from .ffi_call import call_executable
-from .lowering import require_jax
 from .wrapping import calls, name_of, named
 
 

@@ -4,32 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from .._native import core
 from ..hlo.module import HloModule, read_here
-
-# Element types of which jax has no arrays in memory of its own.
-NOT_IN_JAX = frozenset({"token", "s1", "u1", "s2", "u2", "s4", "u4", "f4e2m1fn"})
-
-
-def require_jax(user: str) -> ModuleType:
-    """The package jax.
-
-    Args:
-        user: what needs it, for the message.
-
-    Raises:
-        ImportError: jax is not installed.
-    """
-    try:
-        import jax
-    except ImportError as error:
-        raise ImportError(f"{user} needs jax: pip install 'hloenv[jax]'") from error
-    return jax
+from ..runtime.jaxlib.package import require_jax
 
 
 def from_jax(

@@ -14,10 +14,11 @@ import numpy as np
 from ..errors import ArgumentError, ArgumentTypeError
 from ..hlo.module import HloModule
 from ..runtime.executable import Executable, compile
+from ..runtime.jaxlib.package import require_jax
 from .attempts import forms_of
 from .compare import compare
 from .decide import Decided
-from .lowering import from_lowered, require_jax
+from .lowering import from_lowered
 from .wrapping import Options, calls, name_of, named, trace_context
 
 # Arguments whose shape and dtype an executable checks.

@@ -10,9 +10,9 @@ from typing import Any
 from .._native import core
 from ..errors import HloEnvError
 from ..hlo.module import HloModule, read_trusted
+from ..runtime.jaxlib.hook import to_jaxlib, without_persistent_cache
+from ..runtime.jaxlib.package import require_jax
 from .decide import Decided
-from .injection import to_jaxlib, without_persistent_cache
-from .lowering import require_jax
 
 # Takes jaxlib's module in front of its scheduler; the result replaces it. Raises an
 # HloEnvError to leave it.

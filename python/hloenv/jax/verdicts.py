@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
 import hashlib
 import json
 import os
@@ -23,11 +24,11 @@ from .._native import core
 from .._version import __version__
 from ..hlo.module import HloModule
 from ..measurement.store import default_path
+from ..runtime.jaxlib.package import require_jax
 from ..runtime.machine import this_machine
-from .lowering import require_jax
 
-# Incremented when the fixed rules change.
-_RULES = 2
+# What the fixed rules are made of, besides the extension.
+_RULES = ("policies/known_forms.py", "policies/loops.py", "jax/attempts.py")
 
 
 @dataclass(frozen=True)
@@ -68,11 +69,23 @@ def key_of(module: HloModule, budget: float, others: Mapping[str, Any]) -> str:
         "jaxlib": jax.lib.__version__,
         "hloenv": __version__,
         "tensorflow": core.tensorflow_version,
-        "rules": _RULES,
+        "rules": _rules(),
         "budget": budget,
         **others,
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+@functools.cache
+def _rules() -> str:
+    """A hash of the fixed rules' sources, and of which build the extension is."""
+    package = Path(__file__).parents[1]
+    digest = hashlib.sha256()
+    for name in _RULES:
+        digest.update((package / name).read_bytes())
+    extension = Path(core.__file__).stat()
+    digest.update(f"{extension.st_size} {extension.st_mtime_ns}".encode())
+    return digest.hexdigest()
 
 
 def recall(key: str) -> Verdict | None:

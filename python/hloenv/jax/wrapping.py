@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .lowering import require_jax
+from ..runtime.jaxlib.package import require_jax
 
 
 @dataclass(frozen=True)

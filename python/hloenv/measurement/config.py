@@ -7,6 +7,7 @@ import hashlib
 import json
 import pickle
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any
 
 from ..errors import ArgumentError
@@ -14,7 +15,7 @@ from ..hlo.module import HloModule, decided_of
 from ..hlo.position import as_tuple
 from ..hlo.renamed import stored_entry
 from ..process.child import check_memory
-from ..runtime.executable import Finish
+from ..runtime.executable import Engine, Finish, check_engine
 from ..runtime.machine import this_machine
 from .store import RecordKey
 from .timing import Plan
@@ -26,6 +27,7 @@ class Settings:
 
     Attributes:
         finish: as in `compile`, for the modules; not for their baseline.
+        engine: the XLA that compiles and runs modules and baseline, as in `compile`.
         threads: cores of the process that compiles and runs.
         repeats: timed rounds; None to stop by the next three.
         precision: target half-width of the interval of the speed-up.
@@ -40,6 +42,7 @@ class Settings:
     """
 
     finish: Finish = "legalize"
+    engine: Engine = "wheel"
     threads: int = 1
     repeats: int | None = None
     precision: float = 0.01
@@ -55,6 +58,7 @@ class Settings:
             raise ArgumentError(
                 f"repeats must be None or an integer >= 1, got {self.repeats}"
             )
+        check_engine(self.engine)
         check_memory(self.max_memory_bytes)
         if self.input_sets < 1:
             raise ArgumentError(
@@ -122,6 +126,7 @@ class Keys:
                     settings.threads,
                     plan,
                     self.identity,
+                    *engine_key(settings.engine),
                 ],
                 sort_keys=True,
             ),
@@ -135,6 +140,11 @@ def _header(module: HloModule, finish: Finish) -> dict[str, Any]:
         "decided": decided_of(module),
         "finish": finish,
     }
+
+
+def engine_key(engine: Engine) -> list[str]:
+    """What keys of the store have in addition, for another engine than the wheel's."""
+    return [] if engine == "wheel" else [f"{engine} {version(engine)}"]
 
 
 def _stored(header: dict[str, Any]) -> dict[str, Any]:

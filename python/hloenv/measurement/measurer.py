@@ -191,6 +191,7 @@ class Measurer:
                     range(settings.seed, settings.seed + settings.input_sets)
                 ),
                 "finish": "legalize",
+                "engine": settings.engine,
             }
             blobs = [group.baseline.to_bytes()]
             if group.inputs is not None:
@@ -319,6 +320,7 @@ class _Group:
                         "do": "load",
                         "key": index,
                         "finish": self._settings.finish,
+                        "engine": self._settings.engine,
                     },
                     module.to_bytes(),
                     timeout_s=self._settings.timeout_s,
@@ -369,6 +371,7 @@ class _Group:
             fingerprint=self._modules[index].fingerprint(),
             baseline=self.baseline.fingerprint(),
             finish=self._settings.finish,
+            engine=self._settings.engine,
             seed=self._settings.seed,
             inputs=self.keys.inputs,
             durations_ns=record.get("durations_ns", ()),

@@ -51,6 +51,7 @@ class Measurement:
             largest excess.
         threads: cores that the runs were pinned to.
         machine: the machine, from `Machine.to_json`.
+        engine: the XLA that compiled and ran both, as in `compile`.
         error: None if the module ran and its outputs are equal.
         time: time of the measurement, in seconds since 1970; 0 if unknown.
     """
@@ -69,6 +70,7 @@ class Measurement:
     outputs: OutputComparison | None = None
     threads: int = 1
     machine: Mapping[str, Any] = field(default_factory=dict)
+    engine: str = "wheel"
     error: MeasureFailure | None = None
     time: float = field(default=0.0, compare=False)
 

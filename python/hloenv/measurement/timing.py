@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import CompileError
-from ..runtime.executable import Executable, time_runs
+from ..runtime.executable import AnyExecutable, time_runs
 from .statistics import noise_of_rounds, speedup_interval
 
 # Runs shorter than this are timed in batches.
@@ -80,7 +80,7 @@ class Copies:
     object to time several modules against one baseline without linking again.
     """
 
-    def __init__(self, executable: Executable, *, share: float = 1.0):
+    def __init__(self, executable: AnyExecutable, *, share: float = 1.0):
         """Copy 0 is the executable itself.
 
         Args:
@@ -89,10 +89,10 @@ class Copies:
         """
         self.executable = executable
         self._kept = [executable]
-        scratch_bytes = max(executable._core.temp_bytes, 1)
+        scratch_bytes = max(executable.temp_bytes, 1)
         self._max_kept = 1 + int(_MAX_KEPT_BYTES * share) // scratch_bytes
 
-    def get(self, index: int) -> Executable:
+    def get(self, index: int) -> AnyExecutable:
         """Copy `index`; the executable itself if XLA cannot export its code."""
         if index < len(self._kept):
             return self._kept[index]
@@ -107,7 +107,7 @@ class Copies:
 
 def time_against(
     baseline: Copies,
-    modules: Sequence[Executable],
+    modules: Sequence[AnyExecutable],
     inputs: Sequence[Any],
     plan: Plan,
 ) -> list[Timing]:
@@ -133,7 +133,7 @@ class _Session:
     def __init__(
         self,
         baseline: Copies,
-        modules: Sequence[Executable],
+        modules: Sequence[AnyExecutable],
         inputs: Sequence[Any],
         plan: Plan,
     ):

@@ -20,7 +20,8 @@ Requests, by "do":
     call: calls a "function"; blob 0 is its pickled arguments, the blob of the answer
         its pickled result.
 
-A module is blob 0, from `HloModule.to_bytes`; "finish" is as for `compile`.
+A module is blob 0, from `HloModule.to_bytes`; "finish" and "engine" are as for
+`compile`.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ import pickle
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import IO, Any
 
@@ -43,8 +45,9 @@ from ..hlo.pipeline import finish
 from ..process.child import limit_memory, read_frame, write_frame
 from ..process.cpu_affinity import turn_to_time
 from ..runtime.compare import OutputComparison, compare_outputs
-from ..runtime.executable import Executable, compile
+from ..runtime.executable import AnyExecutable, Engine, Executable, compile
 from ..runtime.random_inputs import perturbed, random_inputs
+from ..runtime.step_times import StepTimes
 from ..runtime.upcast import upcast_inputs, upcast_to_float64
 from .timing import Copies, Plan, time_against
 
@@ -63,11 +66,11 @@ class Worker:
 
     def __init__(self) -> None:
         """Without a baseline."""
-        self._baseline: Executable | None = None
+        self._baseline: AnyExecutable | None = None
         self._copies: Copies | None = None
         self._original: HloModule | None = None
         self._examples: list[_Example] = []
-        self._loaded: dict[int, Executable] = {}
+        self._loaded: dict[int, AnyExecutable] = {}
 
     def answer(
         self, request: dict[str, Any], blobs: list[bytes]
@@ -80,7 +83,7 @@ class Worker:
         match request["do"]:
             case "compile":
                 module = from_own_bytes(blobs[0])
-                compile(module, finish=request["finish"], isolate=False)
+                _compile(module, request)
                 return {}, []
             case "baseline":
                 return self._load_baseline(request, blobs), []
@@ -106,7 +109,7 @@ class Worker:
     ) -> dict[str, Any]:
         module = from_own_bytes(blobs[0])
         self._original = module
-        self._baseline = compile(module, finish=request["finish"], isolate=False)
+        self._baseline = _compile(module, request)
         self._copies = Copies(self._baseline)
         if len(blobs) > 1:
             given = [pickle.loads(blobs[1])]
@@ -116,7 +119,7 @@ class Worker:
         self._loaded = {}
         return {"compile_ns": self._baseline.compile_ns}
 
-    def _compare(self, executable: Executable) -> OutputComparison:
+    def _compare(self, executable: AnyExecutable) -> OutputComparison:
         """The worst comparison over all inputs."""
         assert self._original is not None
         comparisons = [
@@ -132,7 +135,7 @@ class Worker:
                 "the module and its baseline must take the same inputs, got "
                 f"{_listed(module)} and {_listed(self._baseline.module)}"
             )
-        executable = compile(module, finish=request["finish"], isolate=False)
+        executable = _compile(module, request)
         comparison = self._compare(executable)
         self._loaded[request["key"]] = executable
         return {"compile_ns": executable.compile_ns, "outputs": asdict(comparison)}
@@ -162,7 +165,7 @@ class Worker:
 class _Example:
     """One list of inputs, with the baseline's outputs."""
 
-    def __init__(self, baseline: Executable, inputs: list[Any]):
+    def __init__(self, baseline: AnyExecutable, inputs: list[Any]):
         self.inputs = inputs
         self._expected = baseline(*inputs)
         # Outputs on perturbed inputs, to estimate the effect of rounding.
@@ -171,7 +174,9 @@ class _Example:
         ]
         self._in_float64: tuple[Any, ...] | None = None
 
-    def compare(self, executable: Executable, original: HloModule) -> OutputComparison:
+    def compare(
+        self, executable: AnyExecutable, original: HloModule
+    ) -> OutputComparison:
         """Compares with the baseline's outputs; if they differ, also with float64's."""
         outputs = executable(*self.inputs)
         comparison = compare_outputs(
@@ -202,18 +207,22 @@ class _Example:
         )
 
 
+def _compile(module: HloModule, request: dict[str, Any]) -> AnyExecutable:
+    engine: Engine = request["engine"]
+    return compile(module, finish=request["finish"], isolate=False, engine=engine)
+
+
 def _time_kernels(request: dict[str, Any], proto: bytes) -> list[float]:
     """Nanoseconds of one run of each output's kernel."""
     module = finish(from_own_bytes(proto))
-    executable = compile(module, finish="none", isolate=False)
+    executable = _compile(module, {**request, "finish": "none"})
     inputs = random_inputs(module)
     output_of = core.output_of_instruction(executable.module._core)
     with turn_to_time(sorted(os.sched_getaffinity(0))):
         first = executable.time_steps(1, inputs=inputs, warmup=1)
         round_ns = max(float(first.totals_ns[0]), 1.0)
         rounds = int(np.clip(_KERNELS_NS / round_ns, _MIN_ROUNDS, _MAX_ROUNDS))
-        # Warm caches: in its module, most inputs of a kernel were just written.
-        times = executable.time_steps(rounds, inputs=inputs, warmup=1, is_warm=True)
+        times = _time_warm(executable, rounds, inputs)
     # Disturbances only lengthen a run.
     steps_ns = np.percentile(times.durations_ns, _QUANTILE, axis=0)
     kernels_ns = [0.0] * len(executable.output_specs)
@@ -221,6 +230,15 @@ def _time_kernels(request: dict[str, Any], proto: bytes) -> list[float]:
         if name in output_of:
             kernels_ns[output_of[name]] += float(step_ns)
     return kernels_ns[: request["count"]]
+
+
+def _time_warm(
+    executable: AnyExecutable, rounds: int, inputs: Sequence[Any]
+) -> StepTimes:
+    """With warm caches: in its module, most inputs of a kernel were just written."""
+    if isinstance(executable, Executable):
+        return executable.time_steps(rounds, inputs=inputs, warmup=1, is_warm=True)
+    return executable.time_steps(rounds, inputs=inputs, warmup=1)
 
 
 def _call(name: str, arguments: bytes) -> bytes:

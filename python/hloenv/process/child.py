@@ -335,12 +335,15 @@ def _forget_threads() -> None:
 os.register_at_fork(after_in_child=_forget_threads)
 
 
-def try_compile(module: bytes, finish: str, *, timeout_s: float | None = None) -> None:
+def try_compile(
+    module: bytes, finish: str, *, engine: str = "wheel", timeout_s: float | None = None
+) -> None:
     """Compiles a module in a child process and discards the result.
 
     Args:
         module: as `HloModule.to_bytes` gives it.
         finish: as for `hloenv.compile`.
+        engine: as for `hloenv.compile`.
         timeout_s: time limit of the child, in seconds.
 
     Raises:
@@ -348,7 +351,7 @@ def try_compile(module: bytes, finish: str, *, timeout_s: float | None = None) -
         MeasureTimeout: it took longer than `timeout_s`.
     """
     try:
-        request = {"do": "compile", "finish": finish}
+        request = {"do": "compile", "finish": finish, "engine": engine}
         _compiling.request(request, module, timeout_s=timeout_s)
     except WorkerError as error:
         raise CompileError(

@@ -4,19 +4,21 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args, overload
 
 import numpy as np
 
 from .._native import core
 from .._typing import Array
-from ..errors import CompileError
+from ..errors import ArgumentError, CompileError
 from ..hlo import pipeline
 from ..hlo.module import as_module
 from ..process import child
 from . import ffi
 from .buffers import place_array
+from .jaxlib import JaxlibExecutable, compile_by_jaxlib, time_calls
 from .random_inputs import random_inputs
+from .step_times import StepTimes
 
 if TYPE_CHECKING:
     import os
@@ -25,6 +27,27 @@ if TYPE_CHECKING:
     from ..hlo.module import ArraySpec, HloModule
 
 Finish = Literal["legalize", "xla", "none"]
+Engine = Literal["wheel", "jaxlib"]
+
+
+@overload
+def compile(
+    module: HloModule | str | os.PathLike[str],
+    *,
+    finish: Finish = ...,
+    isolate: bool | None = ...,
+    engine: Literal["wheel"] = ...,
+) -> Executable: ...
+
+
+@overload
+def compile(
+    module: HloModule | str | os.PathLike[str],
+    *,
+    finish: Finish = ...,
+    isolate: bool | None = ...,
+    engine: Engine,
+) -> Executable | JaxlibExecutable: ...
 
 
 def compile(
@@ -32,7 +55,8 @@ def compile(
     *,
     finish: Finish = "legalize",
     isolate: bool | None = None,
-) -> Executable:
+    engine: Engine = "wheel",
+) -> Executable | JaxlibExecutable:
     """Compiles a module for the CPU.
 
     Args:
@@ -46,25 +70,60 @@ def compile(
             the time of a second compile. By default, this is on for modules that XLA
             itself would not produce: with `finish="none"`, with decided passes, or
             with fusions before layout assignment.
+        engine: the XLA that compiles and runs: "wheel", that of TensorFlow's wheel; or
+            "jaxlib", that of jax.jit. jaxlib runs its own pipeline on a module from
+            before XLA's passes, unless rewrites were rejected, which it would redo.
+            Other modules go through the rest of the wheel's pipeline, and replace
+            jaxlib's in front of its scheduler.
+
+    Returns:
+        An `Executable`; of "jaxlib", a `JaxlibExecutable`, whose `module` is what
+        jaxlib's passes have made.
 
     Raises:
+        ArgumentError: `engine` is not one of these.
         CompileError: XLA rejects the module or crashes on it, or a custom call in it
             has no implementation.
         ForkError: this process was forked from one that had compiled: start it with
             "spawn" or "forkserver".
+        ImportError: `engine="jaxlib"`, and jax is missing or too old.
         PositionError: the pipeline does not reach the module's position again.
     """
     module = as_module(module)
     _check_finish(finish)
+    check_engine(engine)
     if isolate is None:
         is_xlas_own = finish == "xla" or (finish == "legalize" and not module.decided)
         isolate = not is_xlas_own or _has_early_fusions(module)
     if isolate:
-        child.try_compile(module.to_bytes(), finish)
+        child.try_compile(module.to_bytes(), finish, engine=engine)
+    if engine == "jaxlib":
+        return _compile_by_jaxlib(module, finish)
     final = legalized(module, finish)
     started_ns = time.perf_counter_ns()
     compiled = core.compile(final._core)
     return Executable(compiled, final, time.perf_counter_ns() - started_ns)
+
+
+def check_engine(engine: str) -> None:
+    """Rejects what is not an `Engine`.
+
+    Raises:
+        ArgumentError: no engine has this name.
+    """
+    if engine not in get_args(Engine):
+        raise ArgumentError(
+            f"engine must be one of {', '.join(get_args(Engine))}, got {engine!r}"
+        )
+
+
+def _compile_by_jaxlib(module: HloModule, finish: Finish) -> JaxlibExecutable:
+    is_free = module.position is None and not pipeline.restricts_pipeline(module)
+    if finish == "xla" or (finish == "legalize" and is_free):
+        return compile_by_jaxlib(module, is_final=False)
+    # Custom calls are jaxlib's, not those that the wheel knows.
+    final = module if finish == "none" else pipeline.finish(module)
+    return compile_by_jaxlib(final, is_final=True)
 
 
 def legalized(module: HloModule, finish: Finish) -> HloModule:
@@ -195,6 +254,20 @@ class Executable:
             *core.time_steps(self._caller, arguments, warmup, repeats, is_warm)
         )
 
+    def call_of(self, inputs: Sequence[Any] | None) -> Callable[[], object]:
+        """A function without arguments that runs once.
+
+        Args:
+            inputs: as for `__call__`; None for `random_inputs`.
+        """
+        given = tuple(random_inputs(self.module) if inputs is None else inputs)
+        return lambda: self(*given)
+
+    @property
+    def temp_bytes(self) -> int:
+        """Size of the scratch memory of a run."""
+        return self._core.temp_bytes
+
     def copy(self) -> Executable:
         """A copy of the code at another address.
 
@@ -213,22 +286,11 @@ class Executable:
         )
 
 
-class StepTimes(NamedTuple):
-    """Times of the thunks of an executable.
-
-    Attributes:
-        names: of the instruction of each of S thunks.
-        durations_ns: [repeats, S] float64, of each thunk alone, in nanoseconds.
-        totals_ns: [repeats] float64, of a whole run as XLA runs it, in nanoseconds.
-    """
-
-    names: list[str]
-    durations_ns: np.ndarray[Any, np.dtype[np.float64]]
-    totals_ns: np.ndarray[Any, np.dtype[np.float64]]
+AnyExecutable = Executable | JaxlibExecutable
 
 
 def time_runs(
-    executables: Sequence[Executable],
+    executables: Sequence[AnyExecutable],
     inputs: Sequence[Sequence[Any] | None],
     *,
     repeats: int,
@@ -242,7 +304,8 @@ def time_runs(
     executable that runs before each one varies.
 
     Args:
-        executables: the executables to time.
+        executables: the executables to time; with one of jaxlib among them, the runs of
+            all start from Python.
         inputs: the arguments of each; None for `random_inputs`.
         repeats: number of timed rounds.
         warmup: untimed rounds before the first timed one.
@@ -254,12 +317,19 @@ def time_runs(
         For each executable [repeats] int64, the duration of one run in each round, in
         nanoseconds.
     """
-    arguments = [
-        tuple(random_inputs(executable.module) if values is None else values)
-        for executable, values in zip(executables, inputs, strict=True)
-    ]
-    callers = [executable._caller for executable in executables]
     batch = [1] * len(executables) if batch is None else list(batch)
+    if any(isinstance(each, JaxlibExecutable) for each in executables):
+        calls = [
+            each.call_of(values)
+            for each, values in zip(executables, inputs, strict=True)
+        ]
+        return time_calls(calls, batch, repeats=repeats, warmup=warmup, seed=seed)
+    own = cast("Sequence[Executable]", executables)
+    arguments = [
+        tuple(random_inputs(each.module) if values is None else values)
+        for each, values in zip(own, inputs, strict=True)
+    ]
+    callers = [each._caller for each in own]
     return core.time_callers(callers, arguments, batch, warmup, repeats, seed)
 
 

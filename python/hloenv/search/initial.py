@@ -12,6 +12,7 @@ from ..rewrite.game import Game, Prefix
 
 # Ordered by how often they are the best.
 _RULES = (
+    "known-forms",
     "keep-original",
     "accept-all",
     "fewest-ops",

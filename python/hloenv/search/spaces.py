@@ -14,10 +14,14 @@ from ..policies import Policy
 from ..rewrite.alternatives import as_decisions
 from ..rewrite.game import DecisionPoint, Game, Prefix
 from ..rewrite.interception import intercept
+from ..runtime.executable import Engine
 
-# Default of the commands.
-USUAL_SPACE = "early-and-fusion"
+# Defaults of `hloenv optimize` and of `hloenv search`, for each engine. jaxlib's own
+# pipeline follows what is decided before it.
+USUAL_SPACE: dict[Engine, str] = {"wheel": "early-and-fusion", "jaxlib": "algsimp"}
+SEARCH_SPACE: dict[Engine, str] = {"wheel": "forms-to-fusion", "jaxlib": "before-xla"}
 
+_FORMS = DecisionPoint(("convolution-forms", "dot-forms"))
 _DOTS = DecisionPoint(("dot-lowering",), where="fusion")
 # Up to 8x40x50, tiled LLVM IR is mostly faster; at about 4x64x64, Eigen is as fast.
 # scripts/reports/tune_rules.py sets it.
@@ -170,10 +174,25 @@ SPACES = {
             (_SIMPLIFY, _REORDER, _LAYOUT, _FUSION),
         ),
         Space(
+            "forms",
+            "before all of XLA's passes: other forms of convolutions and small dots",
+            (_FORMS,),
+        ),
+        Space(
+            "before-xla",
+            "forms, then algebraic simplification, before all of XLA's passes",
+            (_FORMS, _ALGSIMP),
+        ),
+        Space(
             "early-and-fusion",
             "algebraic simplification before all of XLA's passes, then the lowering of "
             "small dots, fusion, and sequential thunk execution",
             (_ALGSIMP, _DOTS, _FUSION_THERE, _THUNK_ORDER),
+        ),
+        Space(
+            "forms-to-fusion",
+            "forms, then early-and-fusion",
+            (_FORMS, _ALGSIMP, _DOTS, _FUSION_THERE, _THUNK_ORDER),
         ),
         Space(
             "simplify-and-fusion",

@@ -13,10 +13,10 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .._native import core
-from ..errors import CompileError
-from ..hlo.module import HloModule
-from .lowering import require_jax
+from ..._native import core
+from ...errors import CompileError
+from ...hlo.module import HloModule
+from .package import require_jax
 
 # Attributes that the conversion keeps. jax's own modules have no layouts, and jaxlib's
 # runtime crashes on some modules that do.
