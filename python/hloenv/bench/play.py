@@ -112,9 +112,14 @@ class _Table:
         if not method.picks_rule:
             policy = get_policy(method.algorithm, seed=seed)
             return decide(self._module, method.space, policy)
-        threads = self._task.settings.threads
-        with KernelCache(threads=threads, store=self._store) as estimator:
+        with self._estimator() as estimator:
             return _decided_by(pick_rule(self._module, method.space, estimator))
+
+    def _estimator(self) -> KernelCache:
+        settings = self._task.settings
+        return KernelCache(
+            threads=settings.threads, store=self._store, engine=settings.engine
+        )
 
     def _decided_row(self, row: Row, decided: Decided, started: float) -> Row:
         return replace(
@@ -132,12 +137,13 @@ class _Table:
         modules: dict[str, HloModule] = {}
         for each in played:
             assert each.decided is not None
-            module = each.decided.module
-            fingerprint = module.fingerprint()
+            fingerprint = each.decided.module.fingerprint()
             if not each.row.same and fingerprint not in self._measurements:
-                modules.setdefault(fingerprint, module)
+                modules.setdefault(fingerprint, self._to_measure(each.decided))
         note("measuring")
-        settings = replace(self._task.settings, finish="none")
+        settings = self._task.settings
+        if settings.engine == "wheel":
+            settings = replace(settings, finish="none")
         failure = ""
         # Without a store: a row contains the time of its measurement.
         with Measurer(settings) as measurer:
@@ -163,14 +169,17 @@ class _Table:
             else:
                 yield timed_row(each.row, measurement)
 
+    def _to_measure(self, decided: Decided) -> HloModule:
+        """The final module; for jaxlib, the one on which it runs its own passes."""
+        is_wheel = self._task.settings.engine == "wheel"
+        return decided.module if is_wheel else decided.applied
+
     def _search(self, method: Method, seed: int) -> Row:
         row, task = self._started(method, seed), self._task
         started = time.perf_counter()
         try:
             with (
-                KernelCache(
-                    threads=task.settings.threads, store=self._store
-                ) as estimator,
+                self._estimator() as estimator,
                 Evaluator(task.settings, store=self._store, workers=1) as evaluator,
             ):
                 result = search_variants(

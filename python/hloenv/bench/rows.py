@@ -53,6 +53,7 @@ class Row:
         changes: how often each kind of decision differs from XLA's own.
         error: the error message, or "".
         flags: XLA flags of the baseline and of all methods that do not change them.
+        engine: the XLA that compiled and ran, as in `hloenv.compile`.
         definition: of the method and its space.
         version: of the code that made this row.
         commit: of its sources, with "+changes" if they differed from it.
@@ -93,6 +94,7 @@ class Row:
     entry_point: str = ""
     extent: str = "small"
     flags: str = ""
+    engine: str = "wheel"
     definition: str = ""
     version: str = ""
     commit: str = ""

@@ -286,6 +286,7 @@ def _row(entry: Entry, plan: Plan) -> Row:
         method="",
         seed=0,
         threads=plan.settings.threads,
+        engine=plan.settings.engine,
         repository=entry.repository,
         entry_point=entry.entry_point,
         extent=entry.extent,

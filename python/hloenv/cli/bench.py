@@ -29,7 +29,7 @@ from ..measurement.store import Store
 from ..policies import describe_policy, list_policies
 from ..search.spaces import SPACES
 from . import output
-from .arguments import not_negative, positive
+from .arguments import add_engine, not_negative, positive
 from .bench_files import Finished, write_report
 
 DESCRIPTION = (
@@ -72,8 +72,10 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-baselines",
         action="store_true",
-        help="leave out the baselines: jax.jit and other flags of XLA",
+        help="leave out the baselines: jax.jit and other flags of XLA (with --engine "
+        "jaxlib, jax.jit is what all methods are compared with)",
     )
+    add_engine(parser)
     parser.add_argument("--search", action="store_true", help="include the searches")
     parser.add_argument(
         "--list", action="store_true", help="list spaces, policies, searches; then exit"
@@ -171,7 +173,7 @@ def run(args: argparse.Namespace) -> None:
         names += THREADED_HEURISTICS
     if args.search:
         names += SEARCHES + THREADED_SEARCHES * is_threaded
-    if not args.no_baselines:
+    if not args.no_baselines and args.engine == "wheel":
         names += BASELINE_METHODS
     methods = as_methods(names)
     require_pyarrow()  # before hours of work, not after
@@ -183,7 +185,10 @@ def run(args: argparse.Namespace) -> None:
         methods=methods,
         seeds=tuple(range(args.seed, args.seed + args.seeds)),
         settings=Settings(
-            threads=args.threads, precision=args.precision, timeout_s=300
+            engine=args.engine,
+            threads=args.threads,
+            precision=args.precision,
+            timeout_s=300,
         ),
         estimates=args.estimates,
         measurements=args.measurements,

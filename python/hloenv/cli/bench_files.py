@@ -18,6 +18,7 @@ from ..bench.tables import Table, failures_table, tables
 from ..bench.version import code_version, commit_of, is_extension_stale, source_root
 from ..cost.calibration import calibrate, load_rates
 from ..measurement.store import Store
+from ..runtime.executable import Engine
 from ..runtime.machine import this_machine
 from . import output
 
@@ -84,6 +85,12 @@ def write_report(run: Finished, folder: Path, *, is_json: bool) -> None:
         output.print_line("no plots: matplotlib is missing (pip install hloenv[bench])")
 
 
+_ENGINES: dict[Engine, str] = {
+    "wheel": "the XLA of TensorFlow's wheel, without Python between runs",
+    "jaxlib": "jaxlib's XLA, called from Python; the default is what jax.jit compiles",
+}
+
+
 def _facts(run: Finished) -> dict[str, str]:
     machine, threads = this_machine(), run.plan.settings.threads
     command = " ".join(["hloenv", *sys.argv[1:]])
@@ -94,6 +101,7 @@ def _facts(run: Finished) -> dict[str, str]:
         "sources": _sources(run.plan),
         "machine": f"{machine.cpu}, {os.cpu_count()} cores, TensorFlow "
         f"{machine.tensorflow}, {machine.kernel}",
+        "engine": _ENGINES[run.plan.settings.engine],
         "cores": f"modules run on {threads} thread{'s' * (threads > 1)}, pinned to as "
         f"many of the cores {', '.join(map(str, cores))}; {run.workers} modules at the "
         "same time, timed in turns where they share a core",

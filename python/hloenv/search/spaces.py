@@ -248,12 +248,14 @@ class Decided:
     """A module after its decisions.
 
     Attributes:
+        applied: before the rest of XLA's passes; `module`, if these were intercepted.
         module: final: ready for XLA's backend.
         num_alternatives: that were decided.
         num_accepted: of them, those with a decision other than the original.
         changes: how often each kind of decision differs from XLA's own.
     """
 
+    applied: HloModule
     module: HloModule
     num_alternatives: int = 0
     num_accepted: int = 0
@@ -274,8 +276,10 @@ def decide(module: HloModule, space: Space, policy: Policy) -> Decided:
 
 def decided_of_game(game: Game, prefix: Prefix) -> Decided:
     """A complete prefix of a game, with the rest of XLA's passes run."""
+    applied = game.play(prefix)
     return Decided(
-        finish(game.play(prefix)),
+        applied,
+        finish(applied),
         sum(len(each) for each in prefix),
         sum(int((each > 0).sum()) for each in prefix),
         changes_of(game, prefix),
@@ -293,7 +297,7 @@ def _decide_live(module: HloModule, names: frozenset[str], policy: Policy) -> De
             count += len(decisions)
             accepted += int((decisions > 0).sum())
             stage.apply_alternatives(decisions)
-    return Decided(pipeline.module, count, accepted)
+    return Decided(pipeline.module, pipeline.module, count, accepted)
 
 
 def changes_of(game: Game, prefix: Prefix) -> Counter[str]:
