@@ -43,8 +43,12 @@ def result(tmp_path: Path) -> Callable[..., Result]:
     env = HloEnv(TWO_REWRITES)
     env.run("algsimp")
 
-    def make(measurement: Measurement | None, *, force: bool, failure="") -> Result:
-        args = argparse.Namespace(output=str(tmp_path / "out.hlo"), force=force)
+    def make(
+        measurement: Measurement | None, *, force: bool, failure="", engine="wheel"
+    ) -> Result:
+        args = argparse.Namespace(
+            output=str(tmp_path / "out.hlo"), force=force, engine=engine
+        )
         return Result(args, env, measurement, failure=failure)
 
     return make
@@ -68,6 +72,18 @@ def test_a_faster_module_is_written(result, tmp_path, force):
     assert hloenv.replay(f"{path}.trace.json", TWO_REWRITES).fingerprint() == (
         HloModule.from_file(path).fingerprint()
     )
+
+
+def test_the_printed_line_deploys_on_the_engine_that_was_measured(
+    result, tmp_path, capsys
+):
+    path = str(tmp_path / "out.hlo")
+    for engine, line in (
+        ("wheel", f"hloenv.load({path!r}), or"),
+        ("jaxlib", f"hloenv.load({path!r}, engine='jaxlib'), or"),
+    ):
+        result(_measurement(1.2), force=False, engine=engine).print()
+        assert line in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,30 @@ def test_it_runs_inside_other_functions_of_jax(saved):
     assert_same(each(loaded)(xs), each(step)(xs))
 
 
+def test_jaxlib_compiles_it_as_a_part_of_the_function(tmp_path):
+    env = hloenv.HloEnv(hloenv.HloModule.from_jax(step, PARAMS, BATCH))
+    alternatives = env.get_alternatives("dot-forms")
+    assert len(alternatives) > 0
+    env.apply_alternatives([1] * len(alternatives), alternatives)
+    path = tmp_path / "decided.hlo"
+    env.module.save(path)
+    loaded = hloenv.load(path, step, engine="jaxlib")
+    assert loaded.executable is None
+    text = loaded.lower(PARAMS, BATCH).as_text()
+    assert "dot_general" not in text
+    assert "hloenv_run" not in text
+    assert_same(loaded(PARAMS, BATCH), step(PARAMS, BATCH))
+    outer = jax.jit(lambda x: loaded(PARAMS, {**BATCH, "x": 2 * x})["loss"])
+    assert_same(outer(BATCH["x"]), step(PARAMS, {**BATCH, "x": 2 * BATCH["x"]})["loss"])
+
+
+def test_jaxlib_takes_no_module_from_within_the_pipeline(saved):
+    with pytest.raises(CompileError, match="use engine='wheel'"):
+        hloenv.load(saved, step, engine="jaxlib")
+    with pytest.raises(ArgumentError, match="engine must be one of"):
+        hloenv.load(saved, step, engine="gpu")
+
+
 @pytest.mark.parametrize(
     ("batch", "message"),
     [

@@ -7,6 +7,7 @@ import argparse
 import math
 
 from ..errors import InvalidModuleError, OutputMismatchError
+from ..hlo.pipeline import restricts_pipeline
 from ..measurement.record import Measurement
 from ..rewrite.env import HloEnv
 from . import output
@@ -57,6 +58,7 @@ class Result:
             failure: why there is no measurement, or nothing to write.
         """
         self.path: str | None = args.output
+        self._engine: str = args.engine
         self.refused = self.warning = ""
         if self.path is None:
             return
@@ -71,6 +73,7 @@ class Result:
             else:
                 self.refused = f"{doubt}; to write it anyway, use --force"
         if not self.refused:
+            self._is_restricted = restricts_pipeline(env.module)
             env.module.save(self.path)
             env.trace.save(self.path + ".trace.json")
 
@@ -94,12 +97,23 @@ class Result:
             output.print_line(f"\n{self.path} is not written: {self.refused}")
         elif self.path is not None:
             output.print_line(f"\nwrote {self.path} and {self.path}.trace.json")
-            output.print_line(
-                f"in Python: hloenv.load({self.path!r}), or hloenv.load({self.path!r}, "
-                "fn) with the arguments of fn; both also inside jax.jit"
-            )
+            output.print_line(f"in Python: {self._deployed()}")
             if self.warning:
                 output.print_line(f"warning: {self.warning}")
+
+    def _deployed(self) -> str:
+        """How a program uses the file."""
+        path = self.path
+        if self._engine == "jaxlib" and self._is_restricted:
+            return (
+                f"hloenv.jax.inject(hloenv.finish(hloenv.HloModule.from_file({path!r})))"
+                " around the first call of the function under jax.jit"
+            )
+        rest = "" if self._engine == "wheel" else f", engine={self._engine!r}"
+        return (
+            f"hloenv.load({path!r}{rest}), or hloenv.load({path!r}, fn{rest}) with the "
+            "arguments of fn; both also inside jax.jit"
+        )
 
 
 def _wrong(env: HloEnv, measurement: Measurement | None) -> str:

@@ -70,7 +70,12 @@ def skip_rules() -> tuple[SkipRule, ...]:
 
 
 def restricts_pipeline(module: HloModule) -> bool:
-    """Whether the decisions of a module affect the rest of XLA's pipeline."""
+    """Whether a module is from within XLA's pipeline, or its decisions affect the rest.
+
+    Another XLA than the wheel's cannot run the rest of the pipeline on such a module.
+    """
+    if module.position is not None:
+        return True
     ruled = {rule.decided for rule in skip_rules() if not rule.makes_the_same}
     return has_rejections(module._decided) or bool(
         pass_names_of(module._decided) & ruled

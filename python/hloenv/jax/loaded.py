@@ -7,10 +7,12 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..errors import ArgumentError
-from ..hlo.module import ArraySpec, HloModule
-from ..runtime.executable import Executable, Finish, compile
+from ..errors import ArgumentError, CompileError
+from ..hlo.module import ArraySpec, HloModule, as_module
+from ..hlo.pipeline import restricts_pipeline
+from ..runtime.executable import Engine, Executable, Finish, check_engine, compile
 from ..runtime.jaxlib.package import require_jax
+from ..runtime.jaxlib.stablehlo import function_of
 from .ffi_call import call_executable
 from .wrapping import calls, name_of, named
 
@@ -20,6 +22,7 @@ def load(
     fn: Callable[..., Any] | None = None,
     *,
     finish: Finish = "legalize",
+    engine: Engine = "wheel",
     **jit_options: Any,
 ) -> Loaded:
     """A decided module as a function for jax, in one line.
@@ -27,42 +30,69 @@ def load(
         step = hloenv.load("decided.hlo", step)
 
     The module is compiled by the XLA of TensorFlow's wheel and runs inside jax as one
-    custom call, also inside `jax.jit` and `lax.scan`. It has no derivative.
+    custom call, also inside `jax.jit` and `lax.scan`. With `engine="jaxlib"` it becomes
+    a part of the function that jaxlib compiles. It has no derivative.
 
     Args:
         module: what `optimize`, `search` or `HloModule.save` has written, or a module.
         fn: the function that the module was lowered from, or one of the same arguments
             and results, for which the result is called with the same pytrees. Without
             it, the result takes and returns flat arrays in the order of the module.
-        finish: as for `hloenv.compile`.
+        finish: as for `hloenv.compile`, with the wheel's XLA.
+        engine: as for `hloenv.compile`; what `optimize` and `search` have measured
+            with. "jaxlib" takes modules from before XLA's passes on which no rewrite
+            was rejected.
         **jit_options: as for `jax.jit`, if `fn` has static arguments. The module was
             lowered for some values of them; others are not noticed.
 
     Raises:
         ArgumentError: at the call: `fn` has other arguments or results than the module.
-        CompileError: XLA cannot compile the module, or jax cannot call it.
+        CompileError: XLA cannot compile the module, or jax cannot call it, or the
+            module is not for `engine="jaxlib"`.
         FileNotFoundError: there is no such file.
         ImportError: jax is missing or too old.
     """
-    return Loaded(compile(module, finish=finish), fn, jit_options)
+    module = as_module(module)
+    check_engine(engine)
+    if engine == "jaxlib":
+        return Loaded(module, _call_by_jaxlib(module), None, fn, jit_options)
+    executable = compile(module, finish=finish)
+    call = call_executable(executable)
+    return Loaded(executable.module, call, executable, fn, jit_options)
+
+
+def _call_by_jaxlib(module: HloModule) -> Callable[..., Any]:
+    if restricts_pipeline(module):
+        raise CompileError(
+            f"module {module.name!r} is from within XLA's pipeline, or rewrites of it "
+            "were rejected, which jaxlib would make again; use engine='wheel', or "
+            "hloenv.jax.inject for a whole function of jax.jit"
+        )
+    jax = require_jax("hloenv.load")
+    outputs = module.output_specs()
+    avals = [jax.core.ShapedArray(each.shape, each.dtype) for each in outputs]
+    return function_of(module, avals)
 
 
 class Loaded:
     """The result of `load`: call it as the function.
 
     Attributes:
-        executable: on numpy arrays, without jax.
+        executable: on numpy arrays, without jax; None with `engine="jaxlib"`.
     """
 
     def __init__(
         self,
-        executable: Executable,
+        module: HloModule,
+        call: Callable[..., Any],
+        executable: Executable | None,
         fn: Callable[..., Any] | None,
         jit_options: dict[str, Any],
     ) -> None:
         self._jax = jax = require_jax("hloenv.load")
         self.executable = executable
-        self._call = call_executable(executable)
+        self._module = module
+        self._call = call
         self._plain = None if fn is None else jax.jit(fn, **jit_options)
         traced = calls(self._traced)
         if fn is not None:
@@ -81,7 +111,7 @@ class Loaded:
         jax = self._jax
         if self._plain is None:
             leaves = jax.tree.leaves((args, kwargs))
-            self._check("argument", leaves, self.executable.input_specs)
+            self._check("argument", leaves, self._module.input_specs())
             return tuple(self._call(*leaves))
         traced = self._plain.trace(*args, **kwargs)
         kept = sorted(traced.lower()._lowering.compile_args["kept_var_idx"])
@@ -91,9 +121,9 @@ class Loaded:
             if isinstance(leaf, jax.core.Tracer)
         ]
         leaves = [leaves[i] for i in kept]
-        self._check("argument", leaves, self.executable.input_specs)
+        self._check("argument", leaves, self._module.input_specs())
         results, tree = jax.tree.flatten(traced.out_info)
-        self._check("result", results, self.executable.output_specs)
+        self._check("result", results, self._module.output_specs())
         return jax.tree.unflatten(tree, self._call(*leaves))
 
     def _check(self, kind: str, leaves: list[Any], specs: Sequence[ArraySpec]) -> None:
@@ -101,7 +131,7 @@ class Loaded:
         wanted = [(tuple(spec.shape), str(spec.dtype)) for spec in specs]
         if found == wanted:
             return
-        name = self.executable.module.name
+        name = self._module.name
         if len(found) != len(wanted):
             raise ArgumentError(
                 f"module {name!r} has {len(wanted)} {kind}s, but the function has "

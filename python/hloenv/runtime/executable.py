@@ -118,7 +118,7 @@ def check_engine(engine: str) -> None:
 
 
 def _compile_by_jaxlib(module: HloModule, finish: Finish) -> JaxlibExecutable:
-    is_free = module.position is None and not pipeline.restricts_pipeline(module)
+    is_free = not pipeline.restricts_pipeline(module)
     if finish == "xla" or (finish == "legalize" and is_free):
         return compile_by_jaxlib(module, is_final=False)
     # Custom calls are jaxlib's, not those that the wheel knows.
