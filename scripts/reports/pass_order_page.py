@@ -36,9 +36,11 @@ class Results:
         }
 
     def tests(self, variant: str) -> list[dict[str, Any]]:
-        """Of each seed, what the agent made of the test modules."""
+        """Of each seed that is done, what the agent made of the test modules."""
         paths = sorted(self.runs.glob(f"{variant}-[0-9]*/test.json"))
-        return [json.loads(path.read_text()) for path in paths]
+        wanted = {uri for uris in self.sets.values() for uri in uris}
+        tests = [json.loads(path.read_text()) for path in paths]
+        return [test for test in tests if wanted <= test.keys()]
 
     def curves(self, variant: str) -> list[list[dict[str, str]]]:
         """Of each seed, the rows of the learning curve."""

@@ -347,7 +347,9 @@ def test_a_pass_that_fails_ends_the_episode(monkeypatch) -> None:
     env = PassOrderEnv(small(), passes=FEW)
 
     def fail(*_):
-        raise WorkerError("the process crashed")
+        error = WorkerError("the process crashed")
+        error.is_kill = True
+        raise error
 
     monkeypatch.setattr(env, "runner", lambda: fail)
     env.reset()
@@ -358,9 +360,24 @@ def test_a_pass_that_fails_ends_the_episode(monkeypatch) -> None:
     assert env.observation_space.contains(observation)
     assert env.state.passes == ("cse",)
     monkeypatch.undo()
-    # What ended the process may have been the machine's fault: it is tried again.
+    # Another process ended it: it is tried again.
     env.reset()
     assert "error" not in env.step(0)[4]
+
+
+def test_a_pass_that_crashes_is_not_tried_again(monkeypatch) -> None:
+    env = PassOrderEnv(small(), passes=FEW)
+    calls = []
+
+    def crash(*_):
+        calls.append(0)
+        raise WorkerError("the process crashed")
+
+    monkeypatch.setattr(env, "runner", lambda: crash)
+    for _ in range(2):
+        env.reset()
+        assert env.step(0)[4]["error"] == "WorkerError: the process crashed"
+    assert len(calls) == 1
 
 
 def test_a_failure_is_remembered_without_what_it_went_through(monkeypatch) -> None:

@@ -134,9 +134,11 @@ class PassMemo:
             return found
         try:
             found = self._run(node, number, runner)
-        except (WorkerError, MeasureTimeout, ForkError):
+        except (MeasureTimeout, ForkError):
             raise  # it may be the machine's fault, or this process's
         except HloEnvError as error:
+            if isinstance(error, WorkerError) and error.is_kill:
+                raise  # another process did it
             # Not the exception, which holds on to the frames it went through.
             found = _Failure(type(error), str(error))
         self._following[key] = found
