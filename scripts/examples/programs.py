@@ -366,11 +366,11 @@ PROGRAMS: dict[str, tuple[str, Callable[[], Program]]] = {
 }
 
 
-def main() -> None:
-    """Times the chosen programs with jax.jit and with hloenv.jit."""
-    chosen = [name for name in PROGRAMS if all(text in name for text in sys.argv[1:])]
+def compare(programs: dict[str, tuple[str, Callable[[], Program]]]) -> None:
+    """Times the programs that the command line names with jax.jit and hloenv.jit."""
+    chosen = [name for name in programs if all(text in name for text in sys.argv[1:])]
     for name in chosen:
-        run, args = PROGRAMS[name][1]()
+        run, args = programs[name][1]()
         # Separate functions: jax shares its caches between uses of one.
         plain, ours = jax.jit(lambda *xs, run=run: run(*xs)), hloenv.jit(run)
         times: dict[str, list[float]] = {"plain": [], "ours": []}
@@ -385,4 +385,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    compare(PROGRAMS)
