@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "absl/algorithm/container.h"
 #include "hlo/order.h"
 #include "hlo/value_flow.h"
 #include "xla/hlo/ir/hlo_casting_utils.h"
@@ -138,6 +139,18 @@ bool PassesOn(const HloInstruction& instruction) {
     default:
       return false;
   }
+}
+
+// Whether each window holds more than padding.
+bool HasElementsInAllWindows(const HloInstruction& instruction) {
+  return instruction.opcode() == HloOpcode::kReduceWindow &&
+         absl::c_all_of(instruction.window().dimensions(),
+                        [](const xla::WindowDimension& dimension) {
+                          return dimension.base_dilation() == 1 &&
+                                 dimension.window_dilation() == 1 &&
+                                 dimension.padding_low() < dimension.size() &&
+                                 dimension.padding_high() < dimension.size();
+                        });
 }
 
 }  // namespace
@@ -296,9 +309,11 @@ Extremes Magnitudes::Reduced(const HloInstruction& instruction) const {
       return all;
     case HloOpcode::kMaximum:
     case HloOpcode::kMinimum: {
-      // A window may hold nothing but padding, and a scatter leaves most of
-      // its operand alone.
-      if (instruction.opcode() != HloOpcode::kReduce) return all;
+      // A scatter leaves most of its operand alone.
+      if (instruction.opcode() != HloOpcode::kReduce &&
+          !HasElementsInAllWindows(instruction)) {
+        return all;
+      }
       const Extremes array = Of(*instruction.operand(0));
       const Extremes start = Of(*instruction.operand(1));
       return opcode == HloOpcode::kMaximum ? Maximum(array, start)

@@ -3,8 +3,9 @@
 """Networks and simulations at sizes that run on a CPU, most as training steps.
 
 Small versions, written here, of the ten workloads with which Constable (a compiler that
-searches rewrites of JAX programs) was measured. `PROGRAMS` maps a name to a kind and a
-function that makes the program and its arguments, as in programs.py.
+searches rewrites of JAX programs) was measured, and a network with pooling. `PROGRAMS`
+maps a name to a kind and a function that makes the program and its arguments, as in
+programs.py.
 
     python scripts/examples/workloads.py        # all of them, with jax and hloenv
     python scripts/examples/workloads.py llama  # those whose name has this text
@@ -344,6 +345,32 @@ def resnet() -> Program:
     return trained(loss, params, normal(4, 64, 64, 3), tokens(4, vocabulary=10))
 
 
+def pooled() -> Program:
+    """A training step of two convolutions with max pooling, 16 images of 32x32."""
+
+    def pool(x: Any) -> Any:
+        return jax.lax.reduce_window(
+            *(x, -jnp.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+        )
+
+    params: Params = {
+        "one": 0.2 * normal(3, 3, 3, 32),
+        "two": 0.05 * normal(3, 3, 32, 64, seed=1),
+        "head": weights(8 * 8 * 64, 10),
+    }
+
+    def loss(p: Params, x: Any, labels: Any) -> Any:
+        for name in ("one", "two"):
+            x = jax.lax.conv_general_dilated(
+                *(x, p[name], (1, 1), "SAME"),
+                dimension_numbers=("NHWC", "HWIO", "NHWC"),
+            )
+            x = pool(jax.nn.relu(x))
+        return cross_entropy(x.reshape(len(x), -1) @ p["head"], labels)
+
+    return trained(loss, params, normal(16, 32, 32, 3), tokens(16, vocabulary=10))
+
+
 def searchless_chess() -> Program:
     """Values of moves by a transformer over 78 squares and signs, batch 8."""
     width = 128
@@ -373,6 +400,7 @@ PROGRAMS: dict[str, tuple[str, Callable[[], Program]]] = {
     "maxtext, training step": ("transformer", maxtext),
     "nasrnn, training step": ("recurrent", nas_rnn),
     "resnet, training step": ("residual", resnet),
+    "pooling, training step": ("convolutions", pooled),
     "searchless chess": ("transformer", searchless_chess),
 }
 

@@ -132,6 +132,92 @@ def test_dots(batch, terms, expected):
     assert form_of(products(batch, terms), "dot-forms") == expected
 
 
+@pytest.mark.parametrize(
+    ("shape", "dimension", "expected"),
+    [
+        ("400,400,3", 2, "chain"),
+        ("8,5000", 0, "chain"),
+        ("5000,9", 1, None),  # too many elements
+        ("100,3", 1, None),  # too few reductions
+    ],
+)
+def test_reductions(shape, dimension, expected):
+    sizes = shape.split(",")
+    result = ",".join(sizes[:dimension] + sizes[dimension + 1 :])
+    text = f"""HloModule reduction
+
+add {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b)
+}}
+
+ENTRY e {{
+  x = f32[{shape}] parameter(0)
+  zero = f32[] constant(0)
+  ROOT r = f32[{result}] reduce(x, zero), dimensions={{{dimension}}}, to_apply=add
+}}
+"""
+    assert form_of(text, "reduce-forms") == expected
+
+
+@pytest.mark.parametrize(
+    ("sizes", "results", "window", "expected"),
+    [
+        ("8,28,28,32", "8,14,14,32", "size=1x2x2x1 stride=1x2x2x1", "window"),
+        ("8,28,28,32", "8,4,4,32", "size=1x7x7x1 stride=1x7x7x1", None),
+        ("1,8,8,4", "1,4,4,4", "size=1x2x2x1 stride=1x2x2x1", None),
+        # The gradients of average pooling, with and without overlap.
+        (
+            "8,14,14,32",
+            "8,29,29,32",
+            "size=1x3x3x1 pad=0_0x2_2x2_2x0_0 lhs_dilate=1x2x2x1",
+            "window",
+        ),
+        (
+            "8,14,14,32",
+            "8,28,28,32",
+            "size=1x2x2x1 pad=0_0x1_1x1_1x0_0 lhs_dilate=1x2x2x1",
+            None,
+        ),
+    ],
+)
+def test_pooling(sizes, results, window, expected):
+    text = f"""HloModule pooling
+
+add {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b)
+}}
+
+ENTRY e {{
+  x = f32[{sizes}] parameter(0)
+  zero = f32[] constant(0)
+  ROOT r = f32[{results}] reduce-window(x, zero), window={{{window}}}, to_apply=add
+}}
+"""
+    assert form_of(text, "reduce-forms") == expected
+
+
+def test_truth_values_are_left_alone():
+    text = """HloModule truth
+
+both {
+  a = pred[] parameter(0)
+  b = pred[] parameter(1)
+  ROOT s = pred[] and(a, b)
+}
+
+ENTRY e {
+  x = pred[5000,3] parameter(0)
+  yes = pred[] constant(true)
+  ROOT r = pred[5000] reduce(x, yes), dimensions={1}, to_apply=both
+}
+"""
+    assert form_of(text, "reduce-forms") is None
+
+
 def test_other_passes_stay_undecided():
     text = jax_form("strided depthwise input").replace(
         "ROOT c =", "c ="

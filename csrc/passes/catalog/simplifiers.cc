@@ -193,6 +193,7 @@ std::vector<PassInfo> SimplifierPasses() {
        &Make<xla::MapInliner>},
       MergeDotsPass(),
       ReassociatePass(),
+      ReduceFormsPass(),
       {"reduce-window-resizer",
        "ReduceWindowResizer",
        "Gives one-dimensional reduce-windows a second dimension.",

@@ -43,7 +43,8 @@ _BUSY = (
     *("tuple-simplifier", "float-normalization-bf16", "simplify-fp-conversions"),
     *("change-op-data-type", "reduce-decomposer", "merge-dots", "simplify-conditional"),
     *("tree_reduction_rewriter", "conditional-to-select", "comparison-expander"),
-    *("convolution-forms", "dot-forms", "dot-lowering", "single-kernel", "thunk-order"),
+    *("convolution-forms", "dot-forms", "dot-lowering", "reduce-forms"),
+    *("single-kernel", "thunk-order"),
 )
 MAX_STEPS = 4
 

@@ -71,6 +71,7 @@ ROUNDING = frozenset(
         "qr_expander",
         "reassociate",
         "reduce-decomposer",
+        "reduce-forms",
         "reduce-window-rewriter",
         "result_caster",
         "rng-expander",

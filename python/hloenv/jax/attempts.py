@@ -147,7 +147,7 @@ def _is_default(decided: Decided) -> bool:
 
 
 # Passes, their policy: decided on the module as jax lowers it, and on jaxlib's.
-_FORMS = ("convolution-forms", "dot-forms"), "known-forms"
+_FORMS = ("convolution-forms", "dot-forms", "reduce-forms"), "known-forms"
 _KERNELS = ("single-kernel",), "small-loops"
 # A rule that makes loops, whose state needs copies; jaxlib has inserted its own before.
 _NEEDS_COPIES = "plain_scatters"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Takes the forms of convolutions and dots that are faster on XLA's CPU backend.
+"""Takes the forms of operations that are faster on XLA's CPU backend.
 
 The conditions come from measurements of each form beside XLA's own, on one core of a
 server's CPU, in float32, with jaxlib 0.10: most forms that are taken were at least 1.3
@@ -20,14 +20,15 @@ if TYPE_CHECKING:
     from ..graph.hlo_graph import HloGraph
     from ..rewrite.alternatives import Alternatives
 
-_PASSES = frozenset({"convolution-forms", "dot-forms"})
+_PASSES = frozenset({"convolution-forms", "dot-forms", "reduce-forms"})
 
 _SPATIAL = range(3)
+_WINDOW = range(6)
 _ATTRIBUTES = (
     *("feature_group_count", "batch_group_count", "output_batch"),
     *("kernel_input_feature", "kernel_output_feature"),
-    *(f"sizes_{d}" for d in _SPATIAL),
-    *(f"base_dilations_{d}" for d in _SPATIAL),
+    *(f"sizes_{d}" for d in _WINDOW),
+    *(f"base_dilations_{d}" for d in _WINDOW),
     *(f"input_spatial_{d}" for d in _SPATIAL),
     *(f"output_spatial_{d}" for d in _SPATIAL),
     *("dot_batch_size", "dot_lhs_size", "dot_rhs_size", "dot_contracting_size"),
@@ -48,6 +49,10 @@ _NARROW_GROUP = 4
 _MAX_PATCHES = 2**20
 # Products of matrices, from which multiplications were faster.
 _MANY_DOTS = 100
+# Elements of each reduction up to which, and reductions from which, a chain was faster;
+# and elements of each window.
+_FEW_ELEMENTS, _MANY_REDUCTIONS = 8, 1000
+_SMALL_WINDOW = 9
 
 
 @dataclass(frozen=True)
@@ -128,13 +133,14 @@ class _Convolution:
 
 
 class KnownForms:
-    """Takes known faster forms of `convolution-forms` and `dot-forms`.
+    """Takes known faster forms of `convolution-forms`, `dot-forms`, `reduce-forms`.
 
     Depthwise convolutions become multiplications and additions; gradients of grouped
     and of transposed convolutions with respect to their kernels become dots, as do
     those of 1x1 convolutions, and convolutions with kernels larger than their input;
-    products of many tiny matrices become multiplications and additions. Other
-    alternatives stay undecided, so that XLA's form is kept.
+    products of many tiny matrices, and many reductions of few elements each, become
+    elementwise operations. Other alternatives stay undecided, so that XLA's form is
+    kept.
 
     The conditions look at each convolution alone. XLA's fusion may copy a sum of
     multiplications into each of its readers, as the nine reductions of a gradient, so
@@ -176,6 +182,8 @@ class KnownForms:
 def _forms(graph: HloGraph, node: int, attributes: dict[str, int]) -> tuple[str, ...]:
     if attributes["dot_batch_size"] != _ABSENT:
         return _dot_forms(attributes)
+    if attributes["output_batch"] == _ABSENT:
+        return _reduce_forms(graph, node, attributes)
     return _convolution(graph, node, attributes).forms()
 
 
@@ -185,6 +193,32 @@ def _dot_forms(attributes: dict[str, int]) -> tuple[str, ...]:
     if attributes["dot_batch_size"] < _MANY_DOTS or terms < 3:
         return ()
     return ("unrolled",) if smaller >= 3 or terms <= 4 else ()
+
+
+def _reduce_forms(
+    graph: HloGraph, node: int, attributes: dict[str, int]
+) -> tuple[str, ...]:
+    """For a reduction, one over windows, or the gradient of max pooling."""
+    begin = int(graph.in_offsets[node])
+    operands = graph.edge_sources[begin : int(graph.in_offsets[node + 1])]
+    results = int(graph.element_count[node])
+    if int(graph.output_bytes[node]) <= results:
+        return ()  # truth values
+    if attributes["sizes_0"] == _ABSENT:
+        few = int(graph.element_count[operands[0]]) <= _FEW_ELEMENTS * results
+        return ("chain",) if few and results >= _MANY_REDUCTIONS else ()
+    sizes = [attributes[f"sizes_{d}"] for d in _WINDOW]
+    taps = math.prod(size for size in sizes if size != _ABSENT)
+    # The gradient of average pooling without overlap: most windows read one number.
+    is_sparse = taps > 1 and all(
+        size <= attributes[f"base_dilations_{d}"]
+        for d, size in enumerate(sizes)
+        if size > 1
+    )
+    if len(operands) == 3:  # select-and-scatter
+        results = int(graph.element_count[operands[1]])
+    is_small = taps <= _SMALL_WINDOW and results >= _MANY_REDUCTIONS
+    return ("window", "select") if is_small and not is_sparse else ()
 
 
 def _convolution(
@@ -217,6 +251,6 @@ def _convolution(
 
 register_policy(
     "known-forms",
-    "take the forms of convolutions and dots that are known to be faster",
+    "take the forms of convolutions, dots and reductions that are known to be faster",
     lambda _: KnownForms(),
 )

@@ -21,7 +21,7 @@ from ..runtime.executable import Engine
 USUAL_SPACE: dict[Engine, str] = {"wheel": "early-and-fusion", "jaxlib": "algsimp"}
 SEARCH_SPACE: dict[Engine, str] = {"wheel": "forms-to-fusion", "jaxlib": "before-xla"}
 
-_FORMS = DecisionPoint(("convolution-forms", "dot-forms"))
+_FORMS = DecisionPoint(("convolution-forms", "dot-forms", "reduce-forms"))
 _DOTS = DecisionPoint(("dot-lowering",), where="fusion")
 # Up to 8x40x50, tiled LLVM IR is mostly faster; at about 4x64x64, Eigen is as fast.
 # scripts/reports/tune_rules.py sets it.
@@ -175,7 +175,8 @@ SPACES = {
         ),
         Space(
             "forms",
-            "before all of XLA's passes: other forms of convolutions and small dots",
+            "before all of XLA's passes: other forms of convolutions, small dots and "
+            "short reductions",
             (_FORMS,),
         ),
         Space(

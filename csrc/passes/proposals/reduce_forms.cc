@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// Proposes chains of operations for reductions of few elements each, of which
+// the backend makes slow loops or slow calls of a library.
+//
+// Before:  s = f32[1000] reduce(x: f32[1000,3], 0), dimensions={1}, add
+// After:   s = ((0 + x[:,0]) + x[:,1]) + x[:,2]
+//
+// The operations are those of the reduction in the order of its definition, and
+// each is elementwise, so that it fuses with what makes and what reads it.
+#include "passes/proposals/general_passes.h"
+#include "passes/proposals/labelled.h"
+#include "passes/proposals/reduce_rules.h"
+#include "xla/shape_util.h"
+
+namespace hloenv {
+namespace {
+
+using xla::HloInstruction;
+using xla::HloOpcode;
+
+// Limit of the elements of each reduction.
+constexpr int64_t kMaxReduced = 16;
+
+// A reduction with labelled dimensions.
+struct ShortReduce {
+  HloOpcode operation;
+  std::string labels;  // of the operand
+  std::string reduced;
+  std::vector<int64_t> sizes;  // of the reduced dimensions
+  int64_t terms = 1;
+};
+
+std::optional<ShortReduce> ShortReduceOf(const HloInstruction& reduce,
+                                         RuleContext& context) {
+  if (reduce.opcode() != HloOpcode::kReduce || reduce.operand_count() != 2 ||
+      !IsPlain(reduce) || !IsReducible(reduce.shape())) {
+    return std::nullopt;
+  }
+  const HloInstruction& operand = *reduce.operand(0);
+  const std::optional<HloOpcode> operation = OperationOf(*reduce.to_apply());
+  if (!operation.has_value() || !operand.shape().is_static() ||
+      xla::ShapeUtil::IsZeroElementArray(operand.shape()) ||
+      operand.shape().element_type() != reduce.shape().element_type()) {
+    return std::nullopt;
+  }
+  // Sums of infinities or huge masks depend on the order.
+  const bool has_order =
+      *operation == HloOpcode::kAdd || *operation == HloOpcode::kMultiply;
+  if (has_order && context.ExtremesOf(operand).large()) return std::nullopt;
+  ShortReduce result;
+  result.operation = *operation;
+  for (int64_t d = 0; d < RankOf(operand.shape()); ++d) {
+    result.labels += static_cast<char>('a' + d);
+  }
+  for (const int64_t d : reduce.dimensions()) {
+    result.reduced += result.labels[d];
+    result.sizes.push_back(operand.shape().dimensions(d));
+    result.terms *= result.sizes.back();
+    if (result.terms > kMaxReduced) return std::nullopt;
+  }
+  return result;
+}
+
+// The elements at one index of the reduced dimensions.
+Labelled PartOf(const Labelled& operand, const ShortReduce& reduce,
+                int64_t term) {
+  std::vector<Cut> cuts;
+  for (size_t i = reduce.sizes.size(); i-- > 0;) {
+    cuts.push_back({reduce.reduced[i], term % reduce.sizes[i], 1});
+    term /= reduce.sizes[i];
+  }
+  return WithoutUnits(Sliced(operand, cuts), reduce.reduced);
+}
+
+absl::StatusOr<HloInstruction*> BuildChain(
+    const ShortReduce& reduce, const HloInstruction& root,
+    absl::Span<HloInstruction* const> x) {
+  const xla::PrimitiveType type = root.shape().element_type();
+  const xla::PrimitiveType wide = AccumulationType(type);
+  const xla::Shape shape =
+      xla::ShapeUtil::ChangeElementType(root.shape(), wide);
+  xla::HloComputation* computation = x[0]->parent();
+  HloInstruction* initial = Converted({x[1], ""}, wide).value;
+  HloInstruction* result =
+      RankOf(shape) == 0
+          ? initial
+          : computation->AddInstruction(
+                HloInstruction::CreateBroadcast(shape, initial, {}));
+  const Labelled operand = Converted({x[0], reduce.labels}, wide);
+  for (int64_t term = 0; term < reduce.terms; ++term) {
+    result = computation->AddInstruction(HloInstruction::CreateBinary(
+        shape, reduce.operation, result, PartOf(operand, reduce, term).value));
+  }
+  return Converted({result, ""}, type).value;
+}
+
+const Rule& ChainRule();
+void ProposeChain(const HloInstruction& root, RuleContext& context,
+                  std::vector<Proposal>& proposals) {
+  const std::optional<ShortReduce> reduce = ShortReduceOf(root, context);
+  if (!reduce.has_value()) return;
+  Propose(
+      ChainRule(), root, {root.operand(0), root.operand(1)},
+      [reduce = *reduce, &root](absl::Span<HloInstruction* const> x) {
+        return BuildChain(reduce, root, x);
+      },
+      proposals);
+}
+const Rule& ChainRule() {
+  static constexpr Rule rule = {
+      "chain",
+      "Rewrites a reduction of up to 16 elements each, by one operation, as a "
+      "chain of this operation on slices. Floats may round differently.",
+      &ProposeChain};
+  return rule;
+}
+
+absl::Span<const Rule> ReduceFormRules() {
+  static const auto* rules =
+      new std::vector<Rule>{ChainRule(), WindowChainRule(), SelectChainRule()};
+  return *rules;
+}
+
+}  // namespace
+
+std::optional<HloOpcode> OperationOf(const xla::HloComputation& reducer) {
+  const HloInstruction& root = *reducer.root_instruction();
+  if (root.operand_count() != 2 ||
+      root.operand(0)->opcode() != HloOpcode::kParameter ||
+      root.operand(1)->opcode() != HloOpcode::kParameter ||
+      root.operand(0) == root.operand(1)) {
+    return std::nullopt;
+  }
+  switch (root.opcode()) {
+    case HloOpcode::kAdd:
+    case HloOpcode::kMultiply:
+      if (root.shape().element_type() == xla::PRED) return std::nullopt;
+      return root.opcode();
+    case HloOpcode::kMaximum:
+    case HloOpcode::kMinimum:
+    case HloOpcode::kAnd:
+    case HloOpcode::kOr:
+    case HloOpcode::kXor:
+      return root.opcode();
+    default:
+      return std::nullopt;
+  }
+}
+
+bool IsReducible(const xla::Shape& shape) {
+  return shape.element_type() == xla::PRED ||
+         HasExactTypes(shape, shape, shape);
+}
+
+PassInfo ReduceFormsPass() {
+  return RulePass(
+      "reduce-forms", "hloenv::ReduceForms",
+      "Proposes elementwise operations for reductions of few elements each: of "
+      "short dimensions, such as three coordinates; of small windows, as in "
+      "pooling; and for the gradient of max pooling. Run it before layout "
+      "assignment. Integer results are exact; floats may round differently, as "
+      "the order of a reduction is not fixed. Sums that read infinities or "
+      "huge masks of the module are not rewritten.",
+      ReduceFormRules(), [](const Options& options) {
+        return MakeRulePass("reduce-forms", ReduceFormRules(), options);
+      });
+}
+
+}  // namespace hloenv

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// Proposes chains of operations for reductions over small windows (pooling and
+// its gradients), of which the backend makes a loop over each window.
+//
+// Before:  y = f32[8,8] reduce-window(x: f32[16,16], 0),
+//              window={size=2x2 stride=2x2}, add
+// After:   y = (((0 + x[0::2,0::2]) + x[0::2,1::2]) + x[1::2,0::2]) + ...
+#include "passes/proposals/labelled.h"
+#include "passes/proposals/reduce_rules.h"
+#include "passes/proposals/window_taps.h"
+#include "xla/literal_util.h"
+#include "xla/shape_util.h"
+#include "xla/window_util.h"
+
+namespace hloenv {
+namespace {
+
+using xla::HloInstruction;
+using xla::HloOpcode;
+
+constexpr int64_t kMaxTaps = 25;
+
+// Whether the operation with this number changes nothing.
+bool IsIdentity(const HloInstruction& number, HloOpcode operation) {
+  if (number.opcode() != HloOpcode::kConstant) return false;
+  const xla::Literal& literal = number.literal();
+  const xla::PrimitiveType type = literal.shape().element_type();
+  switch (operation) {
+    case HloOpcode::kAdd:
+    case HloOpcode::kOr:
+    case HloOpcode::kXor:
+      return literal == xla::LiteralUtil::Zero(type);
+    case HloOpcode::kMultiply:
+      return literal == xla::LiteralUtil::One(type);
+    case HloOpcode::kMaximum:
+      return literal == xla::LiteralUtil::MinValue(type);
+    case HloOpcode::kMinimum:
+      return literal == xla::LiteralUtil::MaxValue(type);
+    default:
+      return false;
+  }
+}
+
+bool HasPlainWindow(const xla::Window& window) {
+  return !xla::window_util::HasWindowReversal(window) &&
+         TapsOf(window) <= kMaxTaps;
+}
+
+std::optional<HloOpcode> WindowOperationOf(const HloInstruction& root,
+                                           RuleContext& context) {
+  if (root.opcode() != HloOpcode::kReduceWindow || root.operand_count() != 2 ||
+      !IsPlain(root) || !IsReducible(root.shape()) ||
+      !HasPlainWindow(root.window())) {
+    return std::nullopt;
+  }
+  const HloInstruction& operand = *root.operand(0);
+  const std::optional<HloOpcode> operation = OperationOf(*root.to_apply());
+  if (!operation.has_value() || !operand.shape().is_static() ||
+      xla::ShapeUtil::IsZeroElementArray(operand.shape()) ||
+      xla::ShapeUtil::IsZeroElementArray(root.shape()) ||
+      operand.shape().element_type() != root.shape().element_type()) {
+    return std::nullopt;
+  }
+  // Padding is no part of a window, so that it must not count.
+  if (HasPadding(root.window()) && !IsIdentity(*root.operand(1), *operation)) {
+    return std::nullopt;
+  }
+  const bool has_order =
+      *operation == HloOpcode::kAdd || *operation == HloOpcode::kMultiply;
+  if (has_order && context.ExtremesOf(operand).large()) return std::nullopt;
+  return operation;
+}
+
+absl::StatusOr<HloInstruction*> BuildWindowChain(
+    HloOpcode operation, const HloInstruction& root,
+    absl::Span<HloInstruction* const> x) {
+  const xla::PrimitiveType type = root.shape().element_type();
+  const xla::PrimitiveType wide = AccumulationType(type);
+  const xla::Shape shape =
+      xla::ShapeUtil::ChangeElementType(root.shape(), wide);
+  xla::HloComputation* computation = x[0]->parent();
+  HloInstruction* initial = Converted({x[1], ""}, wide).value;
+  HloInstruction* padded =
+      WithPadding(Converted({x[0], ""}, wide).value, root.window(), initial);
+  HloInstruction* result = computation->AddInstruction(
+      HloInstruction::CreateBroadcast(shape, initial, {}));
+  for (const std::vector<int64_t>& offsets : OffsetsOf(root.window())) {
+    result = computation->AddInstruction(HloInstruction::CreateBinary(
+        shape, operation, result,
+        TapOf(padded, root.window(), offsets, shape.dimensions())));
+  }
+  return Converted({result, ""}, type).value;
+}
+
+void ProposeWindowChain(const HloInstruction& root, RuleContext& context,
+                        std::vector<Proposal>& proposals) {
+  const std::optional<HloOpcode> operation = WindowOperationOf(root, context);
+  if (!operation.has_value()) return;
+  Propose(
+      WindowChainRule(), root, {root.operand(0), root.operand(1)},
+      [operation = *operation, &root](absl::Span<HloInstruction* const> x) {
+        return BuildWindowChain(operation, root, x);
+      },
+      proposals);
+}
+
+}  // namespace
+
+const Rule& WindowChainRule() {
+  static constexpr Rule rule = {
+      "window",
+      "Rewrites a reduction over windows of up to 25 elements, by one "
+      "operation, as a chain of this operation on strided slices. Floats may "
+      "round differently.",
+      &ProposeWindowChain};
+  return rule;
+}
+
+}  // namespace hloenv
