@@ -8,10 +8,11 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..cost.kernel_cache import KernelCache
+from ..cost import Estimator, open_estimator
 from ..errors import HloEnvError
 from ..hlo.module import HloModule
 from ..hlo.pipeline import finish
@@ -112,9 +113,12 @@ class _Table:
         if not method.picks_rule:
             policy = get_policy(method.algorithm, seed=seed)
             return decide(self._module, method.space, policy)
-        threads = self._task.settings.threads
-        with KernelCache(threads=threads, store=self._store) as estimator:
+        with self._estimator() as estimator:
             return _decided_by(pick_rule(self._module, method.space, estimator))
+
+    def _estimator(self) -> AbstractContextManager[Estimator]:
+        threads = self._task.settings.threads
+        return open_estimator(self._task.estimator, threads=threads, store=self._store)
 
     def _decided_row(self, row: Row, decided: Decided, started: float) -> Row:
         return replace(
@@ -168,9 +172,7 @@ class _Table:
         started = time.perf_counter()
         try:
             with (
-                KernelCache(
-                    threads=task.settings.threads, store=self._store
-                ) as estimator,
+                self._estimator() as estimator,
                 Evaluator(task.settings, store=self._store, workers=1) as evaluator,
             ):
                 result = search_variants(

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from ..cost import describe_estimator, list_estimators
 from ..errors import HloEnvError, PassOptionError
 from ..hlo.passes import OptionValue, Pass, Pipeline, describe_pass
 from ..measurement.store import Store
@@ -191,6 +192,27 @@ def add_store(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--again", action="store_true", help="measure again what the store holds"
+    )
+
+
+def add_estimator(
+    parser: argparse.ArgumentParser, what: str, default: str | None
+) -> None:
+    """Adds --estimator.
+
+    Args:
+        parser: of the command.
+        what: it estimates, for the help.
+        default: its name; None where the text states the default.
+    """
+    names = (*list_estimators(), *list_estimators(families=True))
+    listed = "; ".join(f"{name}: {describe_estimator(name).summary}" for name in names)
+    parser.add_argument(
+        "--estimator",
+        metavar="NAME",
+        type=name_of(describe_estimator),
+        default=default,
+        help=f"the cost model {what}. {listed}; or FILE.py:NAME",
     )
 
 

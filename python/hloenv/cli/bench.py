@@ -23,13 +23,14 @@ from ..bench.methods import (
 )
 from ..bench.rows import require_pyarrow
 from ..bench.runner import Plan
+from ..cost.registry import DEFAULT_ESTIMATOR, describe_estimator, list_estimators
 from ..errors import ArgumentError
 from ..measurement.config import Settings
 from ..measurement.store import Store
 from ..policies import describe_policy, list_policies
 from ..search.spaces import SPACES
 from . import output
-from .arguments import not_negative, positive
+from .arguments import add_estimator, not_negative, positive
 from .bench_files import Finished, write_report
 
 DESCRIPTION = (
@@ -46,7 +47,7 @@ examples:
   hloenv bench -c fusion/fuse-by-bytes -c live/keep-original a.hlo b.hlo
   hloenv bench --search --method fusion/search:evolve --threads 2
   hloenv bench --split unseen --extent real -c runtime/accept-all
-  hloenv bench --list                               # spaces, policies, searches
+  hloenv bench --list                               # what methods are made of
 """
 _QUICK_MODULES, _QUICK_SECONDS, _QUICK_MODULE_SECONDS = 40, 600.0, 90
 
@@ -76,7 +77,9 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--search", action="store_true", help="include the searches")
     parser.add_argument(
-        "--list", action="store_true", help="list spaces, policies, searches; then exit"
+        "--list",
+        action="store_true",
+        help="list spaces, policies, searches, estimators; then exit",
     )
     parser.add_argument(
         "--split",
@@ -116,6 +119,11 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--seconds", metavar="S", type=positive, help="start no module after S seconds"
+    )
+    add_estimator(
+        parser,
+        f"of searches and of {BEST_RULE} (default {DEFAULT_ESTIMATOR})",
+        DEFAULT_ESTIMATOR,
     )
     parser.add_argument(
         "--search-seconds",
@@ -189,6 +197,7 @@ def run(args: argparse.Namespace) -> None:
         measurements=args.measurements,
         search_s=args.search_seconds,
         module_s=module_s,
+        estimator=args.estimator,
         again=args.again,
     )
     cores = len(os.sched_getaffinity(0)) // args.threads
@@ -259,7 +268,9 @@ def _list() -> None:
     policies = [_named(describe_policy(name)) for name in list_policies()]
     output.print_line("\npolicies: " + ", ".join((*policies, BEST_RULE)))
     searches = [f"search:{_named(describe_search(name))}" for name in list_searches()]
-    output.print_line("searches: " + ", ".join(searches) + "\n")
+    output.print_line("searches: " + ", ".join(searches))
+    estimators = [_named(describe_estimator(name)) for name in list_estimators()]
+    output.print_line("estimators: " + ", ".join(estimators) + "\n")
     baselines = [(f"baseline/{each.name}", each.summary) for each in BASELINES.values()]
     output.print_table(("baseline", "definition"), baselines, fold=("definition",))
 

@@ -5,22 +5,25 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from .._registry import load_attribute
+from ..cost import Estimator, open_estimator
 from ..errors import ArgumentError, HloEnvError, StoreError
 from ..hlo.passes import Pass, Pipeline
 from ..measurement.config import Settings
 from ..policies import Policy, describe_policy, get_policy, list_policies
 from ..rewrite.env import HloEnv
 from ..rewrite.game import DecisionPoint
+from ..search.policy import EstimatingPolicy
 from ..search.spaces import USUAL_SPACE, get_space
 from . import output
 from .arguments import (
+    add_estimator,
     add_limit,
     add_module,
     add_passes,
@@ -72,6 +75,12 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         help=f"the policy (default accept-all). {policies}; {_PASS_ORDER}, or "
         f"{_PASS_ORDER}:CHECKPOINT: an agent of `hloenv train` runs passes in an order "
         "of its own, and decides on no alternative",
+    )
+    add_estimator(
+        parser,
+        "of the estimated times (default: a roofline), and of policies that estimate "
+        "(default: the kernel cache)",
+        None,
     )
     parser.add_argument(
         "--rounds",
@@ -150,21 +159,24 @@ def run(args: argparse.Namespace) -> int:
     env = HloEnv(module)
     start = module
     rounds = []
-    with output.progress("deciding", is_shown=not args.json), usual_store(args):
-        if policy is None:
-            order_passes(env, args)
-        for point in points:
-            if point.where:
-                env.run_until(point.where, occurrence=point.occurrence)
-            for each in point.first:
-                env.run(each)
-            if len(points) == 1:
-                start = env.module
-            assert policy is not None
-            rounds += decide(env, point.passes, policy, args.rounds)
-    variants = make_variants(module, start, env.module, name=args.policy)
-    with output.progress("running XLA's passes", is_shown=not args.json):
-        results = compare(variants)
+    with _estimator(args) as estimator:
+        if isinstance(policy, EstimatingPolicy):
+            policy.estimator = estimator
+        with output.progress("deciding", is_shown=not args.json), usual_store(args):
+            if policy is None:
+                order_passes(env, args)
+            for point in points:
+                if point.where:
+                    env.run_until(point.where, occurrence=point.occurrence)
+                for each in point.first:
+                    env.run(each)
+                if len(points) == 1:
+                    start = env.module
+                assert policy is not None
+                rounds += decide(env, point.passes, policy, args.rounds)
+        variants = make_variants(module, start, env.module, name=args.policy)
+        with output.progress("running XLA's passes", is_shown=not args.json):
+            results = compare(variants, estimator)
     failure = ""
     if args.measure or args.output is not None:
         with output.progress("measuring", is_shown=not args.json):
@@ -177,6 +189,19 @@ def run(args: argparse.Namespace) -> int:
         _print(args, env, rounds, results)
         result.print()
     return result.exit_code
+
+
+@contextlib.contextmanager
+def _estimator(args: argparse.Namespace) -> Iterator[Estimator | None]:
+    """The estimator that --estimator names, or None."""
+    if args.estimator is None:
+        yield None
+        return
+    with (
+        open_store(args) as store,
+        open_estimator(args.estimator, threads=args.threads, store=store) as estimator,
+    ):
+        yield estimator
 
 
 def decision_points(args: argparse.Namespace) -> list[DecisionPoint]:
@@ -283,6 +308,7 @@ def _as_json(
         "passes": args.passes,
         "until": args.until,
         "policy": args.policy,
+        "estimator": args.estimator,
         "seed": args.seed,
         "rounds": [asdict(each) for each in rounds],
         "variants": [each.to_json() for each in results],
@@ -303,7 +329,12 @@ def _print(
         )
     output.print_line()
     is_measured = args.measure or args.output is not None
-    print_variants(results, title=env.module.name, is_measured=is_measured)
+    print_variants(
+        results,
+        title=env.module.name,
+        is_measured=is_measured,
+        estimator=args.estimator,
+    )
     output.print_store_note(
         each.measurement.time for each in results if each.measurement is not None
     )

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..cost.base import Estimate
-from ..cost.kernel_cache import KernelCache
+from ..cost.registry import DEFAULT_ESTIMATOR, open_estimator
 from ..errors import ArgumentError, WorkerError
 from ..hlo.passes import Pass, Pipeline, describe_pass, pass_names
 from ..measurement.config import Settings
@@ -19,6 +19,7 @@ from ..search.driver import DEFAULT_SEARCH, Budget, SearchResult, run_search
 from ..search.spaces import USUAL_SPACE, get_space
 from . import output
 from .arguments import (
+    add_estimator,
     add_limit,
     add_module,
     add_passes,
@@ -35,10 +36,10 @@ from .result import Result, add_result
 
 DESCRIPTION = (
     "Searches for decisions that run faster than XLA's default. Hundreds of candidates "
-    "are estimated as the sum of their kernels, each of which is compiled and timed "
-    "once; the best candidates are compiled and timed as a whole, several at a time, "
-    "and the fastest is timed once more. The store caches all times, so that a search "
-    "that was interrupted resumes in a fraction of the time."
+    "are estimated, by default as the sum of their kernels, each of which is compiled "
+    "and timed once; the best candidates are compiled and timed as a whole, several at "
+    "a time, and the fastest is timed once more. The store caches all times, so that a "
+    "search that was interrupted resumes in a fraction of the time."
 )
 EXAMPLES = """\
 examples:
@@ -47,9 +48,9 @@ examples:
   hloenv search model.hlo --stop "algsimp: algsimp" --stop "fusion: general-fusion"
   hloenv search train.py:step --pass algsimp --pass cse --estimates 500 --seed 7
   hloenv search model.hlo --pass algsimp --workers 8 --ray -o decided.hlo
+  hloenv search model.hlo --search my.py:Mine --estimator my.py:Model
 """
 _SHOWN = 10
-# The space without --stop, --until and --pass.
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
@@ -78,6 +79,9 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         type=name_of(describe_search),
         default=DEFAULT_SEARCH,
         help=f"the search (default {DEFAULT_SEARCH}). {searches}",
+    )
+    add_estimator(
+        parser, f"of the candidates (default {DEFAULT_ESTIMATOR})", DEFAULT_ESTIMATOR
     )
     parser.add_argument(
         "--seconds",
@@ -145,7 +149,7 @@ def run(args: argparse.Namespace) -> int:
 
     with (
         open_store(args) as store,
-        KernelCache(threads=args.threads, store=store) as cache,
+        open_estimator(args.estimator, threads=args.threads, store=store) as estimator,
         Evaluator(
             settings,
             store=store,
@@ -161,7 +165,7 @@ def run(args: argparse.Namespace) -> int:
     ):
         found = run_search(
             search,
-            cache,
+            estimator,
             evaluator,
             budget=Budget(args.estimates, args.measurements, args.seconds),
             on_estimate=on_estimate,
@@ -170,7 +174,11 @@ def run(args: argparse.Namespace) -> int:
     _check_workers(found, failures)
     result = _write(args, game, found)
     if args.json:
-        names = {"module": module.name, "search": args.search}
+        names = {
+            "module": module.name,
+            "search": args.search,
+            "estimator": args.estimator,
+        }
         output.print_json({**names, **found.to_json(), **result.to_json()})
     else:
         _print(found, [len(each) for each in game.complete()])
