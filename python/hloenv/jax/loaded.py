@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import ArgumentError
-from ..hlo.module import ArraySpec, HloModule
+from ..hlo.array_spec import ArraySpec
+from ..hlo.module import HloModule
 from ..runtime.executable import Executable, Finish, compile
 from .ffi_call import call_executable
 from .lowering import require_jax

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from .._native import core
-from ..hlo.module import HloModule, read_here
+from ..hlo.module import HloModule
+from ..hlo.reading import read_here
 
 # Element types of which jax has no arrays in memory of its own.
 NOT_IN_JAX = frozenset({"token", "s1", "u1", "s2", "u2", "s4", "u4", "f4e2m1fn"})

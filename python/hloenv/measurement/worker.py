@@ -38,8 +38,9 @@ import numpy as np
 
 from .._native import core
 from ..errors import ArgumentError, HloEnvError, InvalidModuleError
-from ..hlo.module import HloModule, become_expendable, from_own_bytes, read_here
+from ..hlo.module import HloModule, from_own_bytes
 from ..hlo.pipeline import finish
+from ..hlo.reading import become_expendable, read_here
 from ..process.child import limit_memory, read_frame, write_frame
 from ..process.cpu_affinity import turn_to_time
 from ..runtime.compare import OutputComparison, compare_outputs
