@@ -19,7 +19,7 @@ from ..hlo.passes import Pipeline, list_passes, run_passes
 from ..hlo.pipeline import finish, run_until
 from ..process.forkserver import note, starts
 from ..rewrite.alternatives import Alternatives, capture
-from ..rewrite.env import at_place
+from ..rewrite.placement import at_place
 from .compiled import CompiledExpected, check_compiled
 from .examples import Range
 from .expected import Expected
