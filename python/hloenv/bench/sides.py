@@ -13,17 +13,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pickle
 import select
 import signal
-import struct
 import tempfile
 import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -31,6 +29,7 @@ from ..errors import CompileError, HloEnvError, MeasureTimeout, WorkerError
 from ..hlo.module import HloModule
 from ..measurement.worker import _end_with_parent, _Example
 from ..process.child import last_words, make_error, signal_name
+from ..process.frames import read_pickle, write_pickle
 from ..runtime.compare import OutputComparison
 from ..runtime.executable import Executable, compile, time_runs
 from .flags import use
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
 
 Compiler = Literal["xla", "jax.jit"]
 Outputs = list[Any]
-_LENGTH = struct.Struct("<q")
 _WARMUP_NS = 200_000
 _WARMUP_BELOW_NS = 200_000_000
 
@@ -189,25 +187,13 @@ class Side:
 
 
 def _write(descriptor: int, value: object) -> None:
-    data = pickle.dumps(value)
     with os.fdopen(os.dup(descriptor), "wb") as stream:
-        stream.write(_LENGTH.pack(len(data)) + data)
+        write_pickle(stream, value)
 
 
 def _read(descriptor: int) -> Any:
     with os.fdopen(os.dup(descriptor), "rb", buffering=0) as stream:
-        (length,) = _LENGTH.unpack(_read_exactly(stream, _LENGTH.size))
-        return pickle.loads(_read_exactly(stream, length))
-
-
-def _read_exactly(stream: IO[bytes], size: int) -> bytearray:
-    data = bytearray()
-    while len(data) < size:
-        part = stream.read(size - len(data))
-        if not part:
-            raise EOFError
-        data += part
-    return data
+        return read_pickle(stream)
 
 
 # --- in the process --------------------------------------------------------------

@@ -41,8 +41,9 @@ from ..errors import ArgumentError, HloEnvError, InvalidModuleError
 from ..hlo.module import HloModule, from_own_bytes
 from ..hlo.pipeline import finish
 from ..hlo.reading import become_expendable, read_here
-from ..process.child import limit_memory, read_frame, write_frame
+from ..process.child import limit_memory
 from ..process.cpu_affinity import turn_to_time
+from ..process.frames import read_frame, write_frame
 from ..runtime.compare import OutputComparison, compare_outputs
 from ..runtime.executable import Executable, compile
 from ..runtime.random_inputs import perturbed, random_inputs
