@@ -178,7 +178,7 @@ def measure(
         elif (found_one := measured.get(each.fingerprint())) is None:
             results.append((1.0, ""))
         elif found_one.error is not None:
-            results.append((1.0, f"{found_one.error.kind}: {found_one.error.message}"))
+            results.append((1.0, str(found_one.error)))
         else:
             results.append((found_one.speedup, ""))
     return results

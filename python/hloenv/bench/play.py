@@ -226,7 +226,7 @@ def timed_row(row: Row, measurement: Measurement) -> Row:
         median_ns=measurement.median_ns,
         compile_ns=measurement.compile_ns,
         worst_error=math.nan if outputs is None else outputs.excess,
-        error="" if error is None else f"{error.kind}: {error.message}",
+        error="" if error is None else str(error),
     )
 
 

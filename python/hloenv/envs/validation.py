@@ -44,5 +44,5 @@ def compare_outputs(module: HloModule, start: HloModule) -> list[str]:
     except HloEnvError as error:
         return [f"the start cannot be compiled: {error}"]
     if result.error is not None:
-        return [f"{result.error.kind}: {result.error.message}"]
+        return [str(result.error)]
     return []
