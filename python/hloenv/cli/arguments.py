@@ -14,6 +14,7 @@ from ..cost import describe_estimator, list_estimators
 from ..errors import HloEnvError, PassOptionError
 from ..hlo.passes import OptionValue, Pass, Pipeline, describe_pass
 from ..measurement.store import Store
+from .numbers import add_count
 from .sandbox import add_isolation
 
 MODULE_HELP = (
@@ -49,23 +50,6 @@ def add_action(
     return parser
 
 
-def positive(text: str) -> int:
-    """An int >= 1, for argparse."""
-    return _int_of_at_least(1, text)
-
-
-def not_negative(text: str) -> int:
-    """An int >= 0, for argparse."""
-    return _int_of_at_least(0, text)
-
-
-def _int_of_at_least(least: int, text: str) -> int:
-    with contextlib.suppress(ValueError):
-        if (value := int(text)) >= least:
-            return value
-    raise argparse.ArgumentTypeError(f"must be an integer >= {least}, got {text!r}")
-
-
 def name_of(make: Callable[[str], object]) -> Callable[[str], str]:
     """A name that `make` accepts, for argparse."""
 
@@ -98,11 +82,8 @@ def check_output(path: str | None) -> None:
 
 def add_limit(parser: argparse.ArgumentParser) -> None:
     """Adds the limits on size, time and memory."""
-    parser.add_argument(
-        "--max-instructions",
-        metavar="N",
-        type=positive,
-        help="reject modules with more than N instructions",
+    add_count(
+        parser, "--max-instructions", "reject modules with more than N instructions"
     )
     add_isolation(parser)
 

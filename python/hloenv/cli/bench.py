@@ -11,7 +11,7 @@ from pathlib import Path
 from .._registry import Info
 from ..bench import runner
 from ..bench.baselines import BASELINES
-from ..bench.entries import EXTENTS, Entry, from_dataset, from_files, sample
+from ..bench.entries import Entry, from_dataset, from_files, sample
 from ..bench.methods import (
     BASELINE_METHODS,
     BEST_RULE,
@@ -24,14 +24,16 @@ from ..bench.methods import (
 from ..bench.rows import require_pyarrow
 from ..bench.runner import Plan
 from ..cost.registry import DEFAULT_ESTIMATOR, describe_estimator, list_estimators
+from ..dataset.reader import EXTENTS
 from ..errors import ArgumentError
 from ..measurement.config import Settings
 from ..measurement.store import Store
 from ..policies import describe_policy, list_policies
 from ..search.spaces import SPACES
 from . import output
-from .arguments import add_estimator, not_negative, positive
+from .arguments import add_estimator
 from .bench_files import Finished, write_report
+from .numbers import add_count
 
 DESCRIPTION = (
     "Runs policies and searches on modules, compiles the decided modules, compares "
@@ -106,30 +108,25 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         ("--module-timeout", 1800, "seconds for all methods on one module"),
     )
     for name, default, text in counts:
-        shown = "" if default is None else f" (default {default})"
-        parser.add_argument(
-            name, metavar="N", type=positive, default=default, help=text + shown
-        )
-    parser.add_argument(
+        add_count(parser, name, text, default)
+    add_count(
+        parser,
         "--seed",
-        metavar="N",
-        type=not_negative,
-        default=0,
-        help="seed of the sample, and first seed of the methods (default 0)",
+        "seed of the sample, and first seed of the methods",
+        0,
+        least=0,
     )
-    parser.add_argument(
-        "--seconds", metavar="S", type=positive, help="start no module after S seconds"
-    )
+    add_count(parser, "--seconds", "start no module after S seconds", metavar="S")
     add_estimator(
         parser,
         f"of searches and of {BEST_RULE} (default {DEFAULT_ESTIMATOR})",
         DEFAULT_ESTIMATOR,
     )
-    parser.add_argument(
+    add_count(
+        parser,
         "--search-seconds",
+        "time limit of each search for its proposals and estimates",
         metavar="S",
-        type=positive,
-        help="time limit of each search for its proposals and estimates",
     )
     parser.add_argument(
         "--precision",
@@ -138,11 +135,10 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         default=0.02,
         help="target half-width of the 95 %% interval of a speed-up (default 0.02)",
     )
-    parser.add_argument(
+    add_count(
+        parser,
         "--workers",
-        metavar="N",
-        type=positive,
-        help="modules that run concurrently (default: available cores / threads)",
+        "modules that run concurrently (default: available cores / threads)",
     )
     parser.add_argument(
         "--quick",

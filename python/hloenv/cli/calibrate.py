@@ -11,7 +11,7 @@ from ..cost.calibration import NUM_STEPS, calibrate, rows
 from ..measurement.store import Store
 from ..runtime.machine import this_machine
 from . import output
-from .arguments import positive
+from .numbers import add_count
 
 DESCRIPTION = (
     "Measures this machine's arithmetic rates and memory bandwidths with small "
@@ -28,13 +28,7 @@ examples:
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
-    parser.add_argument(
-        "--threads",
-        metavar="N",
-        type=positive,
-        default=1,
-        help="cores that each module runs on (default 1)",
-    )
+    add_count(parser, "--threads", "cores that each module runs on", 1)
     parser.add_argument(
         "--store",
         metavar="PATH",

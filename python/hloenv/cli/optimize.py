@@ -30,13 +30,12 @@ from .arguments import (
     add_store,
     check_output,
     name_of,
-    not_negative,
     open_store,
     parse_passes,
-    positive,
     usual_store,
 )
 from .load import load_module
+from .numbers import add_count
 from .result import Result, add_result
 from .variants import Variant, compare, make_variants, print_variants
 
@@ -82,47 +81,32 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         "(default: the kernel cache)",
         None,
     )
-    parser.add_argument(
+    add_count(
+        parser,
         "--rounds",
-        metavar="N",
-        type=positive,
-        default=1,
-        help="capture and decide up to N times, until no alternative is accepted "
-        "(default 1)",
+        "capture and decide up to N times, until no alternative is accepted",
+        1,
     )
-    parser.add_argument(
-        "--seed",
-        metavar="N",
-        type=not_negative,
-        default=0,
-        help="seed of the policy and of the inputs (default 0)",
-    )
+    add_count(parser, "--seed", "seed of the policy and of the inputs", 0, least=0)
     parser.add_argument(
         "--measure",
         action="store_true",
         help="compile and time the variants, interleaved in a child process (-o "
         "implies it; with --force, one round)",
     )
-    parser.add_argument(
+    add_count(
+        parser,
         "--repeats",
-        metavar="N",
-        type=positive,
-        help="timed rounds of each variant (default: until its speed-up is known to "
-        "1 percent, or it is clearly slower)",
+        "timed rounds of each variant (default: until its speed-up is known to 1 "
+        "percent, or it is clearly slower)",
     )
-    parser.add_argument(
-        "--threads",
-        metavar="N",
-        type=positive,
-        default=1,
-        help="cores that the variants run on (default 1)",
-    )
+    add_count(parser, "--threads", "cores that the variants run on", 1)
     add_store(parser)
-    parser.add_argument(
+    add_count(
+        parser,
         "--timeout",
+        "give up on a variant that takes longer to compile or to run",
         metavar="SECONDS",
-        type=positive,
-        help="give up on a variant that takes longer to compile or to run",
     )
     add_result(parser)
 

@@ -15,8 +15,9 @@ from ..cost.roofline import Rates
 from ..errors import ArgumentError
 from ..measurement.store import Store
 from . import output
-from .arguments import add_limit, add_module, add_store, open_store, positive
+from .arguments import add_limit, add_module, add_store, open_store
 from .load import load_module
+from .numbers import add_count
 
 DESCRIPTION = (
     "Times a module as a whole, and each of its kernels alone, and says what runs each "
@@ -39,20 +40,8 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
     add_module(parser)
     add_limit(parser)
-    parser.add_argument(
-        "--threads",
-        metavar="N",
-        type=positive,
-        default=1,
-        help="cores that the module runs on (default 1)",
-    )
-    parser.add_argument(
-        "--top",
-        metavar="N",
-        type=positive,
-        default=20,
-        help="show only the N kernels with the largest share (default 20)",
-    )
+    add_count(parser, "--threads", "cores that the module runs on", 1)
+    add_count(parser, "--top", "show only the N kernels with the largest share", 20)
     parser.add_argument(
         *("-o", "--output"),
         metavar="FILE",

@@ -26,12 +26,11 @@ from .arguments import (
     add_store,
     check_output,
     name_of,
-    not_negative,
     open_store,
     parse_passes,
-    positive,
 )
 from .load import load_module
+from .numbers import add_count
 from .result import Result, add_result
 
 DESCRIPTION = (
@@ -83,11 +82,11 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     add_estimator(
         parser, f"of the candidates (default {DEFAULT_ESTIMATOR})", DEFAULT_ESTIMATOR
     )
-    parser.add_argument(
+    add_count(
+        parser,
         "--seconds",
+        "time limit of the search; the other budgets still apply",
         metavar="S",
-        type=positive,
-        help="time limit of the search; the other budgets still apply",
     )
     counts = (
         ("--estimates", 200, "candidates to estimate"),
@@ -95,36 +94,22 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         ("--threads", 1, "cores that each module runs on"),
     )
     for name, default, text in counts:
-        parser.add_argument(
-            name,
-            metavar="N",
-            type=positive,
-            default=default,
-            help=f"{text} (default {default})",
-        )
-    parser.add_argument(
+        add_count(parser, name, text, default)
+    add_count(
+        parser,
         "--workers",
-        metavar="N",
-        type=positive,
-        help="concurrent measurements (default: available cores / threads)",
+        "concurrent measurements (default: available cores / threads)",
     )
     parser.add_argument(
         "--ray", action="store_true", help="measure on a Ray cluster, or a local one"
     )
-    parser.add_argument(
-        "--seed",
-        metavar="N",
-        type=not_negative,
-        default=0,
-        help="seed of the candidates and of the inputs (default 0)",
-    )
-    parser.add_argument(
+    add_count(parser, "--seed", "seed of the candidates and of the inputs", 0, least=0)
+    add_count(
+        parser,
         "--timeout",
+        "give up on a candidate that takes longer to compile or to run",
+        300,
         metavar="SECONDS",
-        type=positive,
-        default=300,
-        help="give up on a candidate that takes longer to compile or to run "
-        "(default 300)",
     )
     add_store(parser)
     add_result(parser)
