@@ -16,6 +16,7 @@ from hloenv import HloModule, Pass, Pipeline
 from hloenv.errors import ArgumentTypeError, DecisionError, PassError
 from hloenv.jax import DonationWarning, FallbackWarning, from_jax, injection
 from hloenv.jax import jit as compared_jit
+from support.jax_outputs import assert_same
 
 pytestmark = [pytest.mark.jax, pytest.mark.compile]
 
@@ -131,22 +132,6 @@ PLANS = {
     "both": {"passes": ("algsimp", "cse", "fusion")},
     "reject": {"passes": ("algsimp", "fusion"), "policy": "reject-all"},
 }
-
-
-def assert_same(actual, expected):
-    assert jax.tree.structure(actual) == jax.tree.structure(expected)
-    for one, other in zip(
-        jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True
-    ):
-        assert one.dtype == other.dtype
-        assert one.weak_type == other.weak_type
-        tolerance = 2e-2 if one.dtype == jnp.bfloat16 else 2e-5
-        np.testing.assert_allclose(
-            np.asarray(one, np.float64) if one.dtype == jnp.bfloat16 else one,
-            np.asarray(other, np.float64) if one.dtype == jnp.bfloat16 else other,
-            rtol=tolerance,
-            atol=tolerance,
-        )
 
 
 @pytest.mark.parametrize("plan", PLANS)

@@ -19,17 +19,6 @@ from hloenv.measurement.store import RecordKey, Store
 from support.stores import VALUE, exit_code, filled, forked, key
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "store.sqlite"
-
-
-@pytest.fixture
-def store(path: Path) -> Iterator[Store]:
-    with Store(path) as store:
-        yield store
-
-
 def test_threads_share_a_store(store):
     def work(name: str) -> None:
         for i in range(50):
