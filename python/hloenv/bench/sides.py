@@ -27,7 +27,8 @@ import numpy as np
 
 from ..errors import CompileError, HloEnvError, MeasureTimeout, WorkerError
 from ..hlo.module import HloModule
-from ..measurement.worker import _end_with_parent, _Example
+from ..measurement.timing import WARMUP_BELOW_NS
+from ..measurement.worker import Example, end_with_parent
 from ..process.child import last_words, make_error, signal_name
 from ..process.frames import read_pickle, write_pickle
 from ..runtime.compare import OutputComparison
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 Compiler = Literal["xla", "jax.jit"]
 Outputs = list[Any]
 _WARMUP_NS = 200_000
-_WARMUP_BELOW_NS = 200_000_000
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ def _read(descriptor: int) -> Any:
 
 def _serve(requests: int, answers: int, compiler: Compiler, flags: str) -> None:
     use(flags if compiler == "xla" else "")
-    watch = threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True)
+    watch = threading.Thread(target=end_with_parent, args=(os.getppid(),), daemon=True)
     watch.start()
     side: _Xla | _Jax | None = None
     while True:
@@ -250,7 +250,7 @@ class _Xla:
 
     def compare(self, index: int, outputs: Outputs) -> OutputComparison:
         if index not in self._examples:
-            self._examples[index] = _Example(self._original, self._inputs[index])
+            self._examples[index] = Example(self._original, self._inputs[index])
         comparison: OutputComparison = self._examples[index].compare(
             lambda *_: tuple(outputs), self._module
         )
@@ -321,7 +321,7 @@ def _time(call: Callable[[], object], calls: int, rounds: int) -> list[int]:
     started = clock()
     call()
     first_ns = clock() - started
-    if first_ns < _WARMUP_BELOW_NS:
+    if first_ns < WARMUP_BELOW_NS:
         while clock() - started < _WARMUP_NS:
             call()
     durations = []

@@ -68,7 +68,7 @@ class Worker:
         self._baseline: Executable | None = None
         self._copies: Copies | None = None
         self._original: HloModule | None = None
-        self._examples: list[_Example] = []
+        self._examples: list[Example] = []
         self._loaded: dict[int, Executable] = {}
 
     def answer(
@@ -114,7 +114,7 @@ class Worker:
             given = [pickle.loads(blobs[1])]
         else:
             given = [random_inputs(module, seed=seed) for seed in request["seeds"]]
-        self._examples = [_Example(self._baseline, inputs) for inputs in given]
+        self._examples = [Example(self._baseline, inputs) for inputs in given]
         self._loaded = {}
         return {"compile_ns": self._baseline.compile_ns}
 
@@ -161,7 +161,7 @@ class Worker:
         ]
 
 
-class _Example:
+class Example:
     """One list of inputs, with the baseline's outputs."""
 
     def __init__(self, baseline: Executable, inputs: list[Any]):
@@ -282,7 +282,7 @@ def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
         write_frame(answers, answer, *results)
 
 
-def _end_with_parent(parent: int) -> None:
+def end_with_parent(parent: int) -> None:
     """Ends this process after its parent has ended."""
     while os.getppid() == parent:
         time.sleep(_PARENT_POLL_S)
@@ -294,7 +294,7 @@ def main() -> None:
     become_expendable()
     if len(sys.argv) > 1:
         limit_memory(int(sys.argv[1]))
-    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=end_with_parent, args=(os.getppid(),), daemon=True).start()
     requests = os.fdopen(os.dup(0), "rb")
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
