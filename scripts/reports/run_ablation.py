@@ -197,8 +197,8 @@ def main() -> None:
     for number, outcome in enumerate(outcomes, 1):
         name = names[missing[outcome.index]]
         if outcome.error:
-            reason = outcome.error.strip().splitlines()[-1]
-            print(f"{number}/{len(missing)} {name}: {reason}", file=sys.stderr)
+            said = f"{name}: {outcome.last_line}"
+            print(f"{number}/{len(missing)} {said}", file=sys.stderr)
         else:
             results.add(asdict(outcome.value))
             print(f"{number}/{len(missing)} {name}", file=sys.stderr)

@@ -277,8 +277,7 @@ class Tuning:
         for number, outcome in enumerate(outcomes if jobs else (), 1):
             record = missing[outcome.index]
             if outcome.error:
-                reason = outcome.error.strip().splitlines()[-1]
-                results = [(1.0, reason)] * len(candidates)
+                results = [(1.0, outcome.last_line)] * len(candidates)
             else:
                 results = outcome.value
             for v, (speedup, error) in zip(candidates, results, strict=True):

@@ -256,7 +256,7 @@ def _reason(outcome: Outcome, plan: Plan) -> str:
     if outcome.error == TIMEOUT:
         return f"MeasureTimeout: not finished within the module's {plan.module_s:g} s"
     if outcome.error.startswith("Traceback"):
-        return outcome.error.strip().splitlines()[-1][:_MAX_ERROR_CHARS]
+        return outcome.last_line[:_MAX_ERROR_CHARS]
     return "WorkerError: " + " ".join(outcome.error.split())[-_MAX_ERROR_CHARS:]
 
 

@@ -62,6 +62,11 @@ class Outcome:
         (result,) = self.values
         return result
 
+    @property
+    def last_line(self) -> str:
+        """The last line of the error: an exception, or what XLA logged last."""
+        return next(iter(reversed(self.error.strip().splitlines())), "")
+
 
 @dataclass(frozen=True)
 class Job:
