@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from .._optional import needed_by
 from ..cost.calibration import NUM_STEPS, calibrate, load_rates
 from ..cost.profile import Kernel, ModuleProfile, profile
 from ..cost.roofline import Rates
@@ -85,12 +86,8 @@ def draw(found: ModuleProfile, path: Path, *, top: int = 20) -> None:
     Raises:
         ImportError: matplotlib is missing.
     """
-    try:
+    with needed_by("hloenv profile -o", "matplotlib", "bench"):
         from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError(
-            "hloenv profile -o needs matplotlib: pip install 'hloenv[bench]'"
-        ) from error
     shown = list(found.kernels[:top])
     shares = [each.share for each in shown]
     labels = [_short(each.name) for each in shown]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .._native import core
+from .._optional import needed_by
 from ..hlo.module import HloModule
 from ..hlo.reading import read_here
 
@@ -26,10 +27,8 @@ def require_jax(user: str) -> ModuleType:
     Raises:
         ImportError: jax is not installed.
     """
-    try:
+    with needed_by(user, "jax", "jax"):
         import jax
-    except ImportError as error:
-        raise ImportError(f"{user} needs jax: pip install 'hloenv[jax]'") from error
     return jax
 
 
