@@ -90,21 +90,28 @@ def add_limit(parser: argparse.ArgumentParser) -> None:
 
 def add_passes(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
     """Adds --pass and --until."""
-    parser.add_argument(
-        *("-p", "--pass"),
-        dest="passes",
-        metavar="PASS",
-        action="append",
-        required=required,
-        default=[] if not required else None,
-        help=PASS_HELP,
-    )
+    add_pass(parser, PASS_HELP, required=required)
     parser.add_argument(
         "--until",
         metavar="POSITION",
         help="first run XLA's own pipeline until it reaches this position: the name or "
         "path of a pass, as 'fusion' or 'simplification/algsimp'; 'algsimp#2' for the "
         "second run of a pass",
+    )
+
+
+def add_pass(
+    parser: argparse.ArgumentParser, text: str, *, required: bool = False
+) -> None:
+    """Adds --pass, which may be repeated, with its help."""
+    parser.add_argument(
+        *("-p", "--pass"),
+        dest="passes",
+        metavar="PASS",
+        action="append",
+        required=required,
+        default=None if required else [],
+        help=text,
     )
 
 
@@ -162,12 +169,7 @@ def _parse_value(text: str, type_: str, what: str) -> OptionValue:
 
 def add_store(parser: argparse.ArgumentParser) -> None:
     """Adds --store, --no-store and --again."""
-    parser.add_argument(
-        "--store",
-        metavar="FILE",
-        help="SQLite file that caches measurements (default: $HLOENV_STORE, or "
-        "hloenv/store.sqlite in the user's cache folder)",
-    )
+    add_store_file(parser, "SQLite file that caches measurements")
     parser.add_argument(
         "--no-store", action="store_true", help="neither read nor write the store"
     )
@@ -197,6 +199,17 @@ def add_estimator(
     )
 
 
+def add_store_file(parser: argparse.ArgumentParser, what: str) -> None:
+    """Adds --store, the path of what the text says."""
+    parser.add_argument(
+        "--store",
+        metavar="FILE",
+        type=Path,
+        help=f"{what} (default: $HLOENV_STORE, or hloenv/store.sqlite in the user's "
+        "cache folder)",
+    )
+
+
 @contextlib.contextmanager
 def usual_store(args: argparse.Namespace) -> Iterator[None]:
     """Sets the store in which policies keep kernel times from `add_store`'s arguments.
@@ -210,7 +223,7 @@ def usual_store(args: argparse.Namespace) -> Iterator[None]:
         ):
             yield
     elif args.store is not None:
-        with _environment("HLOENV_STORE", args.store):
+        with _environment("HLOENV_STORE", str(args.store)):
             yield
     else:
         yield

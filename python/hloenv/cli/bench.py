@@ -31,7 +31,7 @@ from ..measurement.store import Store
 from ..policies import describe_policy, list_policies
 from ..search.spaces import SPACES
 from . import output
-from .arguments import add_estimator
+from .arguments import add_estimator, add_store_file
 from .bench_files import Finished, write_report
 from .numbers import add_count
 
@@ -146,11 +146,8 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         help=f"{_QUICK_MODULES} modules at most, {_QUICK_SECONDS / 60:.0f} minutes, "
         f"{_QUICK_MODULE_SECONDS} seconds for each",
     )
-    parser.add_argument(
-        "--store",
-        metavar="FILE",
-        help="SQLite file that caches rows, measurements and kernel times (default: "
-        "$HLOENV_STORE, or hloenv/store.sqlite in the user's cache folder)",
+    add_store_file(
+        parser, "SQLite file that caches rows, measurements and kernel times"
     )
     parser.add_argument(
         "--again", action="store_true", help="run again what the store holds"

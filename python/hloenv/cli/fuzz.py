@@ -16,6 +16,7 @@ from ..fuzz.reproducers import read_case
 from ..fuzz.subjects import DATASET, find_subjects
 from ..hlo.passes import describe_pass
 from . import output
+from .arguments import add_pass
 from .numbers import add_count
 
 DESCRIPTION = (
@@ -71,13 +72,8 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         least=0,
     )
     add_count(parser, "--jobs", "cases run concurrently", 1)
-    parser.add_argument(
-        *("-p", "--pass"),
-        dest="passes",
-        metavar="PASS",
-        action="append",
-        default=[],
-        help="draw only this pass; repeat the option for several (default: all)",
+    add_pass(
+        parser, "draw only this pass; repeat the option for several (default: all)"
     )
     add_count(parser, "--max-kb", "largest text of a real module, in KB", _MAX_KB)
     parser.add_argument(
