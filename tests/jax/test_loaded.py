@@ -14,6 +14,7 @@ import hloenv
 from hloenv.errors import ArgumentError, ArgumentTypeError, CompileError
 from hloenv.jax import call_executable
 from support import jax_outputs
+from support.threads import in_threads
 
 assert_same = functools.partial(jax_outputs.assert_same, tolerance=1e-5)
 
@@ -129,25 +130,14 @@ def test_a_layout_that_jax_does_not_have_is_an_error():
 
 
 def test_many_threads_call_one_executable(saved):
-    import threading
-
     loaded = hloenv.load(saved, step)
     expected = step(PARAMS, BATCH)
     loaded(PARAMS, BATCH)
-    results = []
-    threads = [
-        threading.Thread(
-            target=lambda: results.extend(loaded(PARAMS, BATCH) for _ in range(50))
-        )
-        for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(results) == 200
-    for result in results:
-        assert_same(result, expected)
+    for results in in_threads(
+        lambda _: [loaded(PARAMS, BATCH) for _ in range(50)], range(4)
+    ):
+        for result in results:
+            assert_same(result, expected)
 
 
 def test_numpy_outputs():

@@ -17,6 +17,7 @@ from hloenv.runtime.compare import compare_outputs
 from hloenv.runtime.executable import Executable, compile
 from hloenv.runtime.random_inputs import random_inputs
 from support.modules import ADD, entry_of
+from support.threads import in_threads
 
 if TYPE_CHECKING:
     from support.run_child import RunChild
@@ -356,20 +357,13 @@ def test_modules_for_several_devices_are_rejected():
 
 def test_four_threads_share_an_executable():
     executable = compile(ADD)
-    wrong: list[int] = []
 
     def run(value: int) -> None:
         for _ in range(50):
             (out,) = executable(np.full((3, 4), value, "f4"), np.ones((3, 4), "f4"))
-            if set(out.flat) != {value + 1}:
-                wrong.append(value)
+            assert set(out.flat) == {value + 1}
 
-    threads = [threading.Thread(target=run, args=(i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
+    in_threads(run, range(4))
 
 
 def test_python_runs_while_a_module_does():
