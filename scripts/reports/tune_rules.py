@@ -94,13 +94,13 @@ class Constant:
 CONSTANTS = (
     Constant(
         "max_products",
-        "SMALL_DOT_PRODUCTS in python/hloenv/bench/spaces.py",
+        "SMALL_DOT_PRODUCTS in python/hloenv/search/spaces.py",
         "small-dots/accept-all",
         (1000, 4000, 8000, 16000, 32000, 64000, 128000),
     ),
     Constant(
         "step_ns",
-        f"{_STEP} in python/hloenv/kernels.py",
+        f"{_STEP} in python/hloenv/cost/kernel_cache.py",
         "careful/best-rule",
         (0.0, 20.0, 40.0, 60.0, 90.0, 150.0),
     ),
