@@ -18,7 +18,7 @@ import pytest
 
 from hloenv import HloModule
 from hloenv._native import core
-from support.run_child import RunChild
+from support.run_child import RunChild, run_python
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -331,14 +331,7 @@ def run_child() -> RunChild:
         env: dict[str, str] | None = None,
         timeout: float = 120,
     ) -> subprocess.CompletedProcess[str]:
-        child = subprocess.run(
-            [sys.executable, "-c", code],
-            env={**os.environ, **(env or {})},
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
+        child = run_python("-c", code, env=env, timeout=timeout)
         assert child.returncode == exit_code, (
             f"the child ended with {child.returncode}, not {exit_code}\n"
             f"stdout:\n{child.stdout}\nstderr:\n{child.stderr}"

@@ -3,8 +3,9 @@
 
 A file is imported because a command was given `--import FILE`, or because a name is
 `FILE.py:NAME`. An installed package offers parts by an entry point: of the group
-"hloenv.policies" for policies, "hloenv.search" for searches. Each entry point names a
-module, or a function without arguments; both register what they offer.
+"hloenv.policies" for policies, "hloenv.search" for searches, "hloenv.cost" for
+estimators. Each entry point names a module, or a function without arguments; both
+register what they offer.
 
 Files of `--import` go into the environment, so that child processes import them too.
 """

@@ -9,7 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from ._plugins import load_entry_points, load_imports, origin_of
+from ._plugins import (
+    attribute_of_file,
+    load_entry_points,
+    load_imports,
+    origin_of,
+    split_file,
+)
 from .errors import HloEnvError
 
 Made = TypeVar("Made")
@@ -64,6 +70,7 @@ class Registry(Generic[Made]):
         error: Callable[[str], HloEnvError],
         *,
         group: str = "",
+        is_random: bool = False,
     ) -> None:
         """Makes an empty registry.
 
@@ -72,7 +79,9 @@ class Registry(Generic[Made]):
             plural: its plural.
             error: makes the error for an unknown name from its message.
             group: entry points with which installed packages register entries.
+            is_random: whether what a user's file has depends on the seed.
         """
+        self._is_random = is_random
         self._group = group
         self.kind = kind
         self._plural = plural
@@ -126,11 +135,17 @@ class Registry(Generic[Made]):
         return tuple(sorted(name for name in names if (":" in name) == families))
 
     def describe(self, spec: str) -> Info:
-        """Describes an entry.
+        """Describes an entry, or what a file has under a name: "my.py:name".
 
         Raises:
             The registry's error: no entry has this name.
+            ArgumentError, PluginError: the file has no such name, or it fails.
         """
+        if own := split_file(spec):
+            file, name = own
+            text = (attribute_of_file(file, name).__doc__ or "").strip()
+            summary = text.partition("\n")[0] or f"{name} of {file}"
+            return Info(spec, summary, self._is_random, file)
         return self._entry(spec)[0].info
 
     def summaries(self) -> dict[str, str]:

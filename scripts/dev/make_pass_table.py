@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 import hloenv
+from hloenv._markdown import table
 from hloenv.cli.passes import group_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -140,18 +141,22 @@ def document(rows: dict[str, Row], num_modules: int) -> str:
         "accept all, by fingerprint. *floats*: numerical guarantee for floats, see "
         "`python/hloenv/hlo/numerics.py`.",
         "",
-        "| " + " | ".join(HEADINGS) + " |",
-        "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | --- |",
     ]
+    cells = []
     for name, row in rows.items():
         ratio = f"{np.exp(np.mean(np.log(row.ratios))):.2f}" if row.ratios else "-"
         invariants = f"{row.captures} hold"
         if row.broken:
             invariants = f"{len(row.broken)} of {row.captures} broken"
-        kinds = [str(row.kinds[kind]) for kind in ("instruction", "sites", "pass")]
-        cells = [f"`{name}`", group_of(name), hloenv.describe_pass(name).numerics]
-        cells += [*kinds, str(row.choices), ratio, invariants]
-        lines.append("| " + " | ".join(cells) + " |")
+        kinds = [row.kinds[kind] for kind in ("instruction", "sites", "pass")]
+        numerics = hloenv.describe_pass(name).numerics
+        cells.append(
+            (
+                *(f"`{name}`", group_of(name), numerics),
+                *(*kinds, row.choices, ratio, invariants),
+            )
+        )
+    lines += table(HEADINGS, cells, "lllrrrrrl")
     lines += ["", f"{len(rows)} passes.", "", "## Whole modules", ""]
     for name, row in rows.items():
         lines += [f"* `{name}`: {reason} ({n})" for reason, n in row.reasons.items()]
@@ -177,9 +182,9 @@ def main() -> None:
     warnings.simplefilter("ignore", hloenv.PositionWarning)
     rows, num_modules = measure(arguments)
     (ROOT / "docs" / "passes.md").write_text(document(rows, num_modules))
-    table = {name: row.to_json() for name, row in rows.items()}
+    facts = {name: row.to_json() for name, row in rows.items()}
     path = ROOT / "python" / "hloenv" / "hlo" / "pass_table.json"
-    path.write_text(json.dumps(table, indent=1, sort_keys=True) + "\n")
+    path.write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n")
     sys.exit(any(row.broken for row in rows.values()))
 
 

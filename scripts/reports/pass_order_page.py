@@ -4,10 +4,8 @@
 from __future__ import annotations
 
 import csv
-import datetime
 import itertools
 import json
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import geometric_mean
@@ -15,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from hloenv.runtime.machine import this_machine
+from hloenv import _markdown
+from reporting import head
 
 SEARCHES = ("default", "fixed", "greedy", "random", "beam")
 
@@ -96,9 +95,8 @@ def spread(values: Sequence[float], form: str) -> str:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table in Markdown; all columns but the first hold numbers."""
-    lines = [columns, ["---", *["---:"] * (len(columns) - 1)], *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    """The text of a table; all columns but the first hold numbers."""
+    return "\n".join(_markdown.table(columns, rows))
 
 
 def variant_table(results: Results, variants: Sequence[str]) -> str:
@@ -264,24 +262,14 @@ def write_page(
     images = path.parent / "images"
     images.mkdir(exist_ok=True)
     draw_curves(results, every, images / "pass_order.png")
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True
-    ).stdout.strip()
     configs = {
         json.loads(each.read_text())["steps"]
         for each in runs.glob("*-[0-9]*/config.json")
     }
-    machine = this_machine()
-    text = f"""# Pass order by reinforcement learning
-
-Written by `scripts/reports/run_pass_order.py`; do not edit.
-
-    python scripts/reports/run_pass_order.py --runs runs/pass_order --jobs 2 --time
-    python scripts/reports/run_pass_order.py --runs runs/pass_order --steps 0 \\
-        --doc {path}
-
-{datetime.date.today()}, sources {commit}, {machine.cpu}, steps of training:
-{", ".join(f"{each:,}" for each in sorted(configs))}; the seeds are 0, 1, ...
+    text = "\n".join(head("Pass order by reinforcement learning"))
+    text += f"""
+* steps of training: {", ".join(f"{each:,}" for each in sorted(configs))}; the seeds are
+  0, 1, ...; run times are measured with `--time`
 
 An agent runs XLA's target-independent passes in an order of its own, 45 at most in an
 episode; the numbers are instructions that are left, as a share of those at the start:

@@ -12,21 +12,19 @@ from __future__ import annotations
 import argparse
 import math
 import re
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "python"))
-
-from hloenv import dataset  # noqa: E402
+from hloenv import dataset
+from hloenv._markdown import table
+from reporting import with_part
 
 _COLOURS = {"train": "#4878a8", "validation": "#e0a030", "test": "#c05050"}
 _WIDTH = 860
+_ORIGIN = "source", "version", "jax", "licence", "split"
 _FONT = 'font-family="sans-serif" font-size="12"'
-BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 # Two bins for each power of two.
 _BINS_PER_OCTAVE = 2
 
@@ -122,83 +120,87 @@ def draw(records: Sequence[dataset.Record]) -> str:
     )
 
 
-def figures(records: Sequence[dataset.Record]) -> str:
-    """Returns the figures of the data card as Markdown."""
-    counts = [record.instruction_count for record in records]
+def figures(records: Sequence[dataset.Record]) -> list[str]:
+    """The figures of the data card as Markdown."""
     repositories = {record.repository for record in records}
-    steps = sum(is_step(record.name) for record in records)
-    sources = len({record.source for record in records})
-    lines = [
-        f"{len(records):,} distinct modules of {sources} sources in "
-        f"{len(repositories)} repositories, {sum(counts):,} instructions; {steps:,} "
-        "whole steps (of training, of a simulation, of a sampler).",
-        "",
-        "| split | repositories | modules | >= 200 instructions | >= 2,000 | largest |",
-        "|---|--:|--:|--:|--:|--:|",
-    ]
+    sources = by_source(records)
+    splits = []
     for name in (*dataset.SPLITS, "all"):
         chosen = [r for r in records if name in (r.split, "all")]
-        lines.append(f"| {name} | {len({r.repository for r in chosen})} {_row(chosen)}")
-    lines += [
+        splits.append((name, len({r.repository for r in chosen}), *_sizes(chosen)))
+    sizes_of = [(*_origin(name, each), *_sizes(each)) for name, each in sources.items()]
+    sizes = ">= 2,000", "largest"
+    return [
+        f"{len(records):,} distinct modules of {len(sources)} sources in "
+        f"{len(repositories)} repositories, "
+        f"{sum(record.instruction_count for record in records):,} instructions; "
+        f"{sum(is_step(record.name) for record in records):,} "
+        "whole steps (of training, of a simulation, of a sampler).",
         "",
-        "| source | version | jax | licence | split | modules | >= 200 | >= 2,000 "
-        "| largest |",
-        "|---|---|---|---|---|--:|--:|--:|--:|",
+        *table(
+            ("split", "repositories", "modules", ">= 200 instructions", *sizes), splits
+        ),
+        "",
+        *table((*_ORIGIN, "modules", ">= 200", *sizes), sizes_of, "lllllrrrr"),
     ]
-    for name in sorted({record.source for record in records}):
-        chosen = [record for record in records if record.source == name]
-        first = chosen[0]
-        lines.append(
-            f"| {name} | {first.version} | {first.jax_version} | {first.licence} "
-            f"| {first.split} {_row(chosen)}"
-        )
-    return "\n".join(lines)
 
 
 def other_parts(
     real: Sequence[dataset.Record], unseen: Sequence[dataset.Record]
-) -> str:
-    """Returns the figures of real extents and of the unseen split as Markdown."""
-    columns = "| source | version | jax | licence | split | modules | instructions |"
+) -> list[str]:
+    """The figures of real extents and of the unseen split as Markdown."""
+    splits = []
+    for name in dataset.SPLITS:
+        chosen = [record for record in real if record.split == name]
+        repositories = {record.repository for record in chosen}
+        kinds = {architecture(record) for record in chosen}
+        counts = len(repositories), len(kinds), len(chosen)
+        splits.append((name, *counts, _span(chosen)))
+    sources = [
+        (
+            *(name, each[0].split, len(each), _span(each)),
+            ", ".join(sorted({architecture(record) for record in each})),
+        )
+        for name, each in by_source(real).items()
+    ]
     lines = [
         f"Real extents: {len(real)} programs of "
         f"{len({architecture(record) for record in real})} architectures:",
         "",
-        "| split | repositories | architectures | modules | instructions |",
-        "|---|--:|--:|--:|--:|",
+        *table(
+            ("split", "repositories", "architectures", "modules", "instructions"),
+            splits,
+        ),
+        "",
+        *table(
+            ("source", "split", "modules", "instructions", "architectures"),
+            sources,
+            "llrrl",
+        ),
     ]
-    for name in dataset.SPLITS:
-        chosen = [record for record in real if record.split == name]
-        lines.append(
-            f"| {name} | {len({r.repository for r in chosen})} "
-            f"| {len({architecture(r) for r in chosen})} | {len(chosen)} "
-            f"| {_span(chosen)} |"
-        )
-    lines += ["", "| source | split | modules | instructions | architectures |"]
-    lines += ["|---|---|--:|--:|---|"]
-    for name in sorted({record.source for record in real}):
-        chosen = [record for record in real if record.source == name]
-        kinds = sorted({architecture(record) for record in chosen})
-        lines.append(
-            f"| {name} | {chosen[0].split} | {len(chosen)} | {_span(chosen)} "
-            f"| {', '.join(kinds)} |"
-        )
     if unseen:
-        repositories = len({record.repository for record in unseen})
-        lines += ["", f"Unseen: {len(unseen)} modules of {repositories} projects:", ""]
-        lines += [columns, "|---|---|---|---|---|--:|--:|"]
-    for name in sorted({record.source for record in unseen}):
-        chosen = [record for record in unseen if record.source == name]
-        first = chosen[0]
-        lines.append(
-            f"| {name} | {first.version} | {first.jax_version} | {first.licence} "
-            f"| {first.split} | {len(chosen)} | {_span(chosen)} |"
-        )
-    return "\n".join(lines)
+        repositories = {record.repository for record in unseen}
+        rows = [
+            (*_origin(name, each), len(each), _span(each))
+            for name, each in by_source(unseen).items()
+        ]
+        lines += [
+            "",
+            f"Unseen: {len(unseen)} modules of {len(repositories)} projects:",
+            "",
+            *table((*_ORIGIN, "modules", "instructions"), rows, "lllllrr"),
+        ]
+    return lines
+
+
+def by_source(records: Sequence[dataset.Record]) -> dict[str, list[dataset.Record]]:
+    """The records of each source, sorted by name."""
+    names = sorted({record.source for record in records})
+    return {name: [r for r in records if r.source == name] for name in names}
 
 
 def architecture(record: dataset.Record) -> str:
-    """Returns the architecture of a program, from the name of its case."""
+    """The architecture of a program, from the name of its case."""
     case, _, options = record.name.split("/")[1].partition("[")
     for option in ("name=", "net=", "cell=", "core=", "model=_", "model="):
         _, found, rest = options.partition(option)
@@ -231,15 +233,20 @@ def is_step(name: str) -> bool:
     return last in ("step", "md_step") or last.endswith("train_step")
 
 
-def _row(records: Sequence[dataset.Record]) -> str:
+def _origin(name: str, records: Sequence[dataset.Record]) -> tuple[str, ...]:
+    first = records[0]
+    return name, first.version, first.jax_version, first.licence, first.split
+
+
+def _sizes(records: Sequence[dataset.Record]) -> tuple[str, ...]:
     counts = [record.instruction_count for record in records]
-    cells = (
+    sizes = (
         len(counts),
         sum(count >= 200 for count in counts),
         sum(count >= 2000 for count in counts),
         max(counts, default=0),
     )
-    return "".join(f"| {cell:,} " for cell in cells) + "|"
+    return tuple(f"{size:,}" for size in sizes)
 
 
 def with_figures(
@@ -259,12 +266,8 @@ def with_figures(
     Raises:
         ValueError: the card has no marks.
     """
-    before, begin, rest = card.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"the card needs the lines {BEGIN} and {END}")
-    text = f"{figures(records)}\n\n{other_parts(real, unseen)}"
-    return f"{before}{begin}\n{text}\n{end}{after}"
+    lines = [*figures(records), "", *other_parts(real, unseen)]
+    return with_part(card, "figures", lines)
 
 
 def main() -> None:

@@ -16,11 +16,7 @@ Results are stored; a repeated run continues.
 
 from __future__ import annotations
 
-import argparse
-import datetime
-import json
 import math
-import os
 import sys
 import time
 from dataclasses import asdict, dataclass
@@ -29,19 +25,19 @@ from pathlib import Path
 import numpy as np
 
 from hloenv import dataset
+from hloenv._markdown import table
 from hloenv.bench.ablation import ablate
 from hloenv.bench.entries import sample
 from hloenv.bench.rows import geometric_mean
 from hloenv.bench.statistics import clustered_interval
-from hloenv.bench.version import commit_of, source_root
 from hloenv.cost.kernel_cache import KernelCache
 from hloenv.hlo.module import HloModule
 from hloenv.measurement.config import Settings
 from hloenv.measurement.pool import Evaluator
 from hloenv.measurement.store import Store
 from hloenv.process.forkserver import run_jobs
-from hloenv.runtime.machine import this_machine
 from hloenv.search.spaces import get_space
+from reporting import Rows, head, parser_of, write_page
 
 # Modules above this time are reported separately.
 LONG_S = 20e-6
@@ -102,8 +98,8 @@ def _interval(rows: list[SearchResult], values: list[float]) -> str:
     return "one repository" if math.isnan(low) else f"{low:.3f} to {high:.3f}"
 
 
-def page(rows: list[SearchResult], args: argparse.Namespace) -> str:
-    """Returns the results as Markdown."""
+def page(rows: list[SearchResult]) -> list[str]:
+    """The results as Markdown."""
     kinds = ("dot", "convolution", "library call", "sort", "generated code")
 
     def mean(some: list[SearchResult], values: list[float]) -> str:
@@ -111,53 +107,46 @@ def page(rows: list[SearchResult], args: argparse.Namespace) -> str:
 
     bests = sorted((row.best for row in rows), reverse=True)
     long = [row for row in rows if row.default_s >= LONG_S]
+    summary = [
+        (f"{what}, by estimate", mean(rows, [row.estimated[i] for row in rows]))
+        for i, what in enumerate(("best single", "improving ones together", "variant"))
+    ]
+    summary += [
+        ("best of the three, measured again", mean(rows, [row.best for row in rows])),
+        (
+            f"the same, {len(long)} modules of 20 us or more",
+            mean(long, [row.best for row in long]) if len(long) > 1 else "-",
+        ),
+        (
+            "the same, top quartile",
+            f"{geometric_mean(bests[: max(1, len(bests) // 4)]):.3f}",
+        ),
+    ]
+    modules = [
+        (
+            *(row.module, f"{row.default_s * 1e6:.1f} us"),
+            *(f"{row.shares.get(kind, 0):.0%}" for kind in kinds),
+            *(row.num_singles, row.num_better),
+            *(f"{row.estimated[1]:.3f}", f"{row.best:.3f}"),
+        )
+        for row in sorted(rows, key=lambda each: -each.best)
+    ]
+    columns = ("module", "XLA's default", *kinds, "decisions", "better alone")
     lines = [
-        "# Single-decision ablation",
-        "",
-        "Written by `scripts/reports/run_ablation.py`; do not edit.",
-        "",
-        f"* date: {datetime.datetime.now(datetime.UTC).date()}",
-        f"* machine: {this_machine().cpu}, {os.cpu_count()} cores; one thread",
-        f"* sources: commit {commit_of(source_root())}",
-        f"* command: `python scripts/reports/run_ablation.py --split {args.split} "
-        f"--modules {args.modules} --seed {args.seed} --min-instructions "
-        f"{args.min_instructions} --max-instructions {args.max_instructions}`, "
-        f"{len(rows)} modules done",
+        *head("Single-decision ablation"),
+        f"* {len(rows)} modules done; one thread",
         "",
         "Every fusion decision that differs from XLA's own, alone; the improving ones "
         "together; the best variant of simplification. Geometric means of XLA's "
         "default time over theirs, at least 1:",
         "",
-        "| | speed-up (95 %) |",
-        "| --- | ---: |",
-    ]
-    for position, what in enumerate(
-        ("best single", "improving ones together", "variant")
-    ):
-        estimates = [row.estimated[position] for row in rows]
-        lines.append(f"| {what}, by estimate | {mean(rows, estimates)} |")
-    lines += [
-        "| best of the three, measured again | "
-        f"{mean(rows, [row.best for row in rows])} |",
-        f"| the same, {len(long)} modules of 20 us or more | "
-        f"{mean(long, [row.best for row in long]) if len(long) > 1 else '-'} |",
-        f"| the same, top quartile | "
-        f"{geometric_mean(bests[: max(1, len(bests) // 4)]):.3f} |",
+        *table(("", "speed-up (95 %)"), summary),
         "",
         "Time by kind of kernel; decisions do not change the code of library calls.",
         "",
-        "| module | XLA's default | " + " | ".join(kinds) + " | decisions | better "
-        "alone | together, estimated | best, measured |",
-        "| --- " + "| ---: " * (len(kinds) + 5) + "|",
+        *table((*columns, "together, estimated", "best, measured"), modules),
+        "",
     ]
-    for row in sorted(rows, key=lambda each: -each.best):
-        shares = " | ".join(f"{row.shares.get(kind, 0):.0%}" for kind in kinds)
-        lines.append(
-            f"| {row.module} | {row.default_s * 1e6:.1f} us | {shares} | "
-            f"{row.num_singles} | {row.num_better} | {row.estimated[1]:.3f} | "
-            f"{row.best:.3f} |"
-        )
-    lines.append("")
     total_s = sum(row.default_s for row in rows)
     for kind in kinds:
         of_module = sum(row.shares.get(kind, 0) for row in rows) / len(rows)
@@ -165,14 +154,12 @@ def page(rows: list[SearchResult], args: argparse.Namespace) -> str:
         lines.append(
             f"* {kind}: {of_module:.0%} of a module on average, {of_all:.0%} of all"
         )
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def main() -> None:
     """Evaluates missing modules and writes the page."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--modules", type=int, default=40, help="so many of the split")
     parser.add_argument(
         "--split", choices=("train", "validation"), default="validation"
@@ -183,10 +170,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1e9, help="stop after this")
     parser.add_argument("--timeout", type=float, default=300, help="of one module")
     parser.add_argument(
-        "--results", default="ablation.jsonl", help="file of the stored results"
+        "--results",
+        type=Path,
+        default=Path("ablation.jsonl"),
+        help="file of the stored results",
     )
     parser.add_argument("--store", default="ablation.sqlite", help="times of kernels")
-    parser.add_argument("--doc", type=Path, help="write the page to this file")
     args = parser.parse_args()
     low, high = args.min_instructions, args.max_instructions
     records = [
@@ -195,14 +184,9 @@ def main() -> None:
         if low <= record.instruction_count <= high
     ]
     records = sample(records, args.modules, args.seed)
-    results = Path(args.results)
-    found = {}
-    if results.exists():
-        for line in results.read_text().splitlines():
-            row = SearchResult(**json.loads(line))
-            found[row.module] = row
+    results = Rows(args.results, "module")
     names = [f"{record.source}/{record.name}" for record in records]
-    missing = [i for i, name in enumerate(names) if name not in found]
+    missing = [i for i, name in enumerate(names) if results.get(name) is None]
     outcomes = run_jobs(
         "run_ablation:look",
         [(names[i], records[i].text, args.store) for i in missing],
@@ -213,23 +197,18 @@ def main() -> None:
     for number, outcome in enumerate(outcomes, 1):
         name = names[missing[outcome.index]]
         if outcome.error:
-            reason = outcome.error.strip().splitlines()[-1]
-            print(f"{number}/{len(missing)} {name}: {reason}", file=sys.stderr)
+            said = f"{name}: {outcome.last_line}"
+            print(f"{number}/{len(missing)} {said}", file=sys.stderr)
         else:
-            found[name] = outcome.value
-            with results.open("a") as file:
-                file.write(json.dumps(asdict(outcome.value)) + "\n")
+            results.add(asdict(outcome.value))
             print(f"{number}/{len(missing)} {name}", file=sys.stderr)
         if time.monotonic() > ends:
             outcomes.close()
             break
-    rows = [found[name] for name in names if name in found]
+    rows = [SearchResult(**row) for name in names if (row := results.get(name))]
     if not rows:
         raise SystemExit("nothing was found")
-    text = page(rows, args)
-    print(text)
-    if args.doc is not None:
-        args.doc.write_text(text)
+    write_page(page(rows), args.doc)
 
 
 if __name__ == "__main__":

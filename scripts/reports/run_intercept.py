@@ -18,12 +18,13 @@ import random
 import sys
 from pathlib import Path
 
-import numpy as np
-
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests")]
 
+from hloenv._markdown import table  # noqa: E402
+from hloenv.bench.rows import geometric_mean  # noqa: E402
 from hloenv.process.forkserver import run_jobs  # noqa: E402
+from reporting import parser_of  # noqa: E402
 from support.intercept_checks import Report  # noqa: E402
 
 
@@ -73,25 +74,27 @@ def summary(reports: dict[str, Report], arguments: argparse.Namespace) -> str:
         default="",
     )
     whole = {name: reason for report in good for name, reason in report.whole}
+    over = "over an uninstrumented compile, geometric mean"
+    figures = [
+        ("modules", len(reports)),
+        ("of these, XLA cannot compile", len(refused)),
+        ("of these with a violation", len(violated)),
+        ("stages", sum(report.stages for report in good)),
+        ("alternatives", sum(report.alternatives for report in good)),
+        (f"run() at every stage {over}", f"{geometric_mean(ratios):.2f}"),
+        (f"the same, worst ({slowest})", f"{max(ratios, default=0):.2f}"),
+        (
+            f"capturing and accepting at every stage {over}",
+            f"{geometric_mean(accepts):.2f}",
+        ),
+    ]
     lines = [
         f"## Target {arguments.target}",
         "",
         f"`python scripts/reports/run_intercept.py --target {arguments.target}`, "
         f"{datetime.date.today()}",
         "",
-        "| | |",
-        "| --- | ---: |",
-        f"| modules | {len(reports)} |",
-        f"| of these, XLA cannot compile | {len(refused)} |",
-        f"| of these with a violation | {len(violated)} |",
-        f"| stages | {sum(report.stages for report in good)} |",
-        f"| alternatives | {sum(report.alternatives for report in good)} |",
-        "| run() at every stage over an uninstrumented compile, geometric mean | "
-        f"{_mean(ratios):.2f} |",
-        f"| the same, worst ({slowest}) | {max(ratios, default=0):.2f} |",
-        "| capturing and accepting at every stage over an uninstrumented compile, "
-        "geometric mean | "
-        f"{_mean(accepts):.2f} |",
+        *table(("", ""), figures),
         "",
     ]
     if whole:
@@ -104,10 +107,6 @@ def summary(reports: dict[str, Report], arguments: argparse.Namespace) -> str:
         for line in each.violations
     ]
     return "\n".join(lines)
-
-
-def _mean(values: list[float]) -> float:
-    return float(np.exp(np.mean(np.log(values)))) if values else 0.0
 
 
 def write(text: str, path: Path, target: str) -> None:
@@ -127,16 +126,13 @@ def write(text: str, path: Path, target: str) -> None:
 
 def main() -> None:
     """See the module's docstring."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("folder", nargs="?", default=ROOT.parent / "shared" / "hlo")
     parser.add_argument("--target", default="cpu")
     parser.add_argument("--modules", type=int, default=None, help="how many")
     parser.add_argument("--max-kb", type=int, default=10_000)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--timeout", type=float, default=300, help="seconds a module")
-    parser.add_argument("--doc", type=Path, help="a document to write the result into")
     arguments = parser.parse_args()
     reports = check(arguments)
     text = summary(reports, arguments)

@@ -21,17 +21,18 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 from hloenv._native import core
+from hloenv.bench.version import commit_of
 from hloenv.fuzz import archive, cells
 from hloenv.fuzz.results import Results, Row, code_version, is_stale
 from hloenv.fuzz.subjects import find_subjects
 from hloenv.fuzz.summary import Summary
 from hloenv.fuzz.sweep import Limits, Sweep, missing_tasks, sampled_tasks
+from reporting import parser_of, write_page
 
 ROOT = Path(__file__).resolve().parents[2]
 _SAMPLE_INSTRUCTIONS = 800
@@ -47,9 +48,7 @@ def _shard(text: str) -> tuple[int, int]:
 
 def parse_arguments() -> argparse.Namespace:
     """Parses the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument(
         "source",
         nargs="?",
@@ -97,30 +96,17 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--sample", metavar="SEED", help="check random cells endlessly")
     parser.add_argument("--failures", type=Path, help="save modules that fail here")
-    parser.add_argument(
-        "--doc",
-        type=Path,
-        help="write the page to this file, and all results to FILE.parquet next to it",
-        metavar="FILE.md",
-    )
     return parser.parse_args()
 
 
 def _header(arguments: argparse.Namespace, versions: dict[str, str]) -> list[str]:
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout.strip()
     listed = ", ".join(f"{kind} {version}" for kind, version in versions.items())
     if arguments.accept:
         listed += f" (and results of {', '.join(arguments.accept)})"
     return [
         f"modules: {arguments.source}; {datetime.date.today().isoformat()}",
-        f"sources: {commit}; versions of the checked code: {listed}; XLA of TensorFlow "
-        f"{core.tensorflow_version}; Python {sys.version.split()[0]}",
+        f"sources: {commit_of(ROOT)}; versions of the checked code: {listed}; XLA of "
+        f"TensorFlow {core.tensorflow_version}; Python {sys.version.split()[0]}",
     ]
 
 
@@ -209,13 +195,9 @@ def main() -> int:
     for line in unread:
         print(f"unread: {line}", file=sys.stderr)
     summary = Summary(plan, results)
-    page = summary.to_markdown(
-        _header(arguments, {kind: versions[kind] for kind in kinds})
-    )
-    print(page)
+    header = _header(arguments, {kind: versions[kind] for kind in kinds})
+    write_page(summary.to_markdown(header).splitlines(), arguments.doc)
     if arguments.doc:
-        arguments.doc.parent.mkdir(parents=True, exist_ok=True)
-        arguments.doc.write_text(page, encoding="utf-8")
         archive.write(arguments.doc.with_suffix(".parquet"), results.everything())
     return int(bool(summary.failures))
 

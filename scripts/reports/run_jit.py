@@ -15,12 +15,9 @@ to a JSONL file; a repeated run continues.
 from __future__ import annotations
 
 import argparse
-import datetime
 import importlib
 import json
 import math
-import os
-import subprocess
 import sys
 import time
 from collections import defaultdict
@@ -30,11 +27,13 @@ from typing import Any
 import numpy as np
 
 import hloenv
+from hloenv._markdown import table
 from hloenv.bench.entries import entry_point, sample
+from hloenv.bench.rows import geometric_mean
 from hloenv.bench.statistics import DURATIONS, clustered_interval, duration_class
 from hloenv.bench.version import commit_of, source_root
 from hloenv.dataset.reader import Record
-from hloenv.runtime.machine import this_machine
+from reporting import Row, Rows, count_of, head, parser_of, run_again, write_page
 
 _TIMEOUT_S = 900.0
 _ROUNDS = 5, 2000  # minimum, maximum
@@ -42,9 +41,7 @@ _ROUNDS = 5, 2000  # minimum, maximum
 
 def parse_arguments() -> argparse.Namespace:
     """Parses the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--split", default="validation")
     parser.add_argument("--extent", default="real")
     parser.add_argument("--match", help="only programs whose name contains this text")
@@ -53,12 +50,11 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--cores", type=int, default=1, help="that jax may use")
     parser.add_argument("--seconds", type=float, default=3.0, help="of each timing")
     parser.add_argument("--rows", type=Path, default=Path("build/jit.jsonl"))
-    parser.add_argument("--doc", type=Path, help="the page to write")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
-def measure(record: Record, seconds: float) -> dict[str, Any]:
+def measure(record: Record, seconds: float) -> Row:
     """Measures one program in this process."""
     jax: Any = importlib.import_module("jax")
 
@@ -92,32 +88,7 @@ def measure(record: Record, seconds: float) -> dict[str, Any]:
     }
 
 
-def play(record: Record, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Measures one program in a child process on its own cores."""
-    cores = sorted(os.sched_getaffinity(0))[-arguments.cores :]
-    command = [sys.executable, __file__, "--split", arguments.split]
-    command += ["--extent", arguments.extent, "--one", record.fingerprint]
-    command += ["--seconds", str(arguments.seconds)]
-    try:
-        child = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            timeout=_TIMEOUT_S,
-            check=False,
-            preexec_fn=lambda: os.sched_setaffinity(0, cores),
-        )
-    except subprocess.TimeoutExpired:
-        return {"error": f"not done in {_TIMEOUT_S:g} s"}
-    lines = child.stdout.splitlines()
-    if child.returncode != 0 or not lines:
-        last = (child.stderr.strip().splitlines() or ["no message"])[-1]
-        return {"error": f"exit code {child.returncode}: {last[:200]}"}
-    found: dict[str, Any] = json.loads(lines[-1])
-    return found
-
-
-def report(rows: list[dict[str, Any]], arguments: argparse.Namespace) -> str:
+def report(rows: list[Row], arguments: argparse.Namespace) -> list[str]:
     """The page."""
     units: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
@@ -133,59 +104,53 @@ def report(rows: list[dict[str, Any]], arguments: argparse.Namespace) -> str:
     total = sum(row["jax_ns"] for row in done) / sum(
         row["jax_ns"] / row["speedup"] for row in done
     )
-    cores = "one core" if arguments.cores == 1 else f"{arguments.cores} cores"
-    chosen = f" --match '{arguments.match}'" if arguments.match else ""
-    if arguments.modules is not None:
-        chosen += f" --modules {arguments.modules} --seed {arguments.seed}"
-    lines = [
-        "# hloenv.jit against jax.jit",
-        "",
-        "Written by `scripts/reports/run_jit.py`; do not edit. By default, "
-        "`@hloenv.jit` decides by the rules `known-forms` and `small-loops`, and uses "
-        "the result where it is measured to be significantly faster.",
-        "",
-        f"* command: `python scripts/reports/run_jit.py --split {arguments.split} "
-        f"--extent {arguments.extent} --cores {arguments.cores}{chosen} "
-        f"--doc {arguments.doc}`",
-        f"* date: {datetime.date.today()}; machine: {this_machine().cpu}, "
-        f"{cores}; sources: {rows[0]['version']}",
+    return [
+        *head("hloenv.jit against jax.jit"),
         f"* {len(rows)} programs, {len(values)} entry points, {len(units)} "
-        "repositories; speed-up: jax.jit's median time over hloenv.jit's, both called "
-        "alternately from Python, after the decision; failures count as 1",
+        f"repositories; speed-up, on {count_of(arguments.cores, 'core')}: jax.jit's "
+        "median time over hloenv.jit's, both called alternately from Python, after the "
+        "decision; failures count as 1",
+        "",
+        "By default, `@hloenv.jit` decides by the rules `known-forms` and "
+        "`small-loops`, and uses the result where it is measured to be significantly "
+        "faster.",
         "",
         f"**Geometric mean by entry point {math.exp(values.mean()):.3f}** (95 %, by "
         f"repository: {low:.3f} to {high:.3f}); total time {total:.3f}; worst "
         f"{min(row['speedup'] for row in done):.3f}; decided modules used in "
         f"{sum(row['is_used'] for row in done)} programs.",
         "",
-        "| jax.jit takes | programs | geometric mean | worst | best |",
-        "| --- | ---: | ---: | ---: | ---: |",
-    ]
-    for name, _ in DURATIONS:
-        found = [
-            row["speedup"] for row in done if duration_class(row["jax_ns"]) == name
-        ]
-        if found:
-            mean = math.exp(np.mean(np.log(found)))
-            lines.append(
-                f"| {name} | {len(found)} | {mean:.3f} | {min(found):.3f} | "
-                f"{max(found):.3f} |"
-            )
-    lines += [
+        *duration_table(done),
         "",
-        "| program | jax.jit | speed-up | used | first call, jax.jit | hloenv.jit |",
-        "| --- | ---: | ---: | --- | ---: | ---: |",
+        *program_table(rows),
     ]
+
+
+def duration_table(rows: list[Row]) -> list[str]:
+    """Speed-ups by the time that jax.jit takes."""
+    cells = []
+    for name, _ in DURATIONS:
+        speedups = [r["speedup"] for r in rows if duration_class(r["jax_ns"]) == name]
+        if speedups:
+            figures = geometric_mean(speedups), min(speedups), max(speedups)
+            cells.append((name, len(speedups), *(f"{each:.3f}" for each in figures)))
+    columns = "jax.jit takes", "programs", "geometric mean", "worst", "best"
+    return table(columns, cells)
+
+
+def program_table(rows: list[Row]) -> list[str]:
+    """A line for each program, the largest speed-up first."""
+    cells = []
     for row in sorted(rows, key=lambda row: -row.get("speedup", 0)):
         if "error" in row:
-            lines.append(f"| {row['name']} | | 1 | {row['error']} | | |")
+            cells.append((row["name"], "", "1", row["error"], "", ""))
             continue
-        lines.append(
-            f"| {row['name']} | {row['jax_ns'] / 1e6:.3f} ms | {row['speedup']:.3f} | "
-            f"{'yes' if row['is_used'] else 'no'} | {row['first_jax_s']:.1f} s | "
-            f"{row['first_s']:.1f} s |"
-        )
-    return "\n".join(lines) + "\n"
+        times = f"{row['first_jax_s']:.1f} s", f"{row['first_s']:.1f} s"
+        used = "yes" if row["is_used"] else "no"
+        jax_ms = f"{row['jax_ns'] / 1e6:.3f} ms"
+        cells.append((row["name"], jax_ms, f"{row['speedup']:.3f}", used, *times))
+    columns = "program", "jax.jit", "speed-up", "used", "first call, jax.jit"
+    return table((*columns, "hloenv.jit"), cells, "lrrlrr")
 
 
 def main() -> int:
@@ -202,34 +167,29 @@ def main() -> int:
         raise SystemExit(f"no program of {arguments.split} has {arguments.match!r}")
     if arguments.modules is not None:
         records = sample(records, arguments.modules, arguments.seed)
-    version = commit_of(source_root()).label
-    arguments.rows.parent.mkdir(parents=True, exist_ok=True)
-    known = {}
-    if arguments.rows.exists():
-        for line in arguments.rows.read_text().splitlines():
-            row = json.loads(line)
-            known[row["fingerprint"], row["version"], row["cores"]] = row
+    version, cores = commit_of(source_root()).label, arguments.cores
+    words = ["--split", arguments.split, "--extent", arguments.extent]
+    words += ["--seconds", str(arguments.seconds), "--one"]
+    known = Rows(arguments.rows, "fingerprint", "version", "cores")
     rows = []
     for number, record in enumerate(records, 1):
-        place = record.fingerprint, version, arguments.cores
-        if place not in known:
-            known[place] = {
+        row = known.get(record.fingerprint, version, cores)
+        if row is None:
+            row = {
                 "name": f"{record.source}/{record.name}",
                 "fingerprint": record.fingerprint,
                 "repository": record.repository,
                 "entry_point": entry_point(record.source, record.name),
                 "version": version,
-                "cores": arguments.cores,
-                **play(record, arguments),
+                "cores": cores,
+                **run_again(
+                    [*words, record.fingerprint], num_cores=cores, timeout_s=_TIMEOUT_S
+                ),
             }
-            with arguments.rows.open("a") as file:
-                file.write(json.dumps(known[place]) + "\n")
-        rows.append(known[place])
-        print(f"{number}/{len(records)}", json.dumps(rows[-1]), flush=True)
-    page = report(rows, arguments)
-    print(page)
-    if arguments.doc is not None:
-        arguments.doc.write_text(page)
+            known.add(row)
+        rows.append(row)
+        print(f"{number}/{len(records)}", json.dumps(row), flush=True)
+    write_page(report(rows, arguments), arguments.doc)
     return 0
 
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures the kernel cache: speed of a search, and rank correlation.
 
-Usage: python scripts/reports/run_kernel_cache.py [--doc FILE] [MODULE ...]
+    python scripts/reports/run_kernel_cache.py [--doc FILE] [MODULE ...]
 
-For each module (by default the examples' GPT-2 training step and ResNet forward):
+For each module, as `hloenv show` takes it (by default the examples' GPT-2 training step
+and ResNet forward):
 
 * a random search over fusion decisions, made after layout assignment, and one over
   algebraic simplification, made before it: candidates per minute with the kernel cache,
@@ -15,8 +16,6 @@ For each module (by default the examples' GPT-2 training step and ResNet forward
 from __future__ import annotations
 
 import argparse
-import datetime
-import importlib.util
 import os
 import statistics
 import sys
@@ -29,13 +28,15 @@ from typing import Any
 import numpy as np
 
 import hloenv
+from hloenv._markdown import table
+from hloenv.cli.load import load_module
 from hloenv.cost.kernel_cache import KernelCache
 from hloenv.cost.roofline import Roofline
 from hloenv.runtime.executable import time_runs
-from hloenv.runtime.machine import this_machine
+from reporting import head, parser_of, write_page
 
-ROOT = Path(__file__).resolve().parents[2]
-EXAMPLES = ("resnet.py", "gpt2.py")
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+DEFAULTS = [f"{EXAMPLES / name}.py:module" for name in ("resnet", "gpt2")]
 # Copies of the code, and rounds of each, for measured times.
 COPIES, ROUNDS = 12, 4
 # Versions in memory at a time.
@@ -178,89 +179,67 @@ def _relative_times(
     return np.array(rows)
 
 
-def load(path: Path) -> hloenv.HloModule:
-    """Loads a module from an example (`module()`) or a file."""
-    if path.suffix != ".py":
-        return hloenv.HloModule.from_file(path)
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    example = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(example)
-    module: hloenv.HloModule = example.module()
-    return module
-
-
 def report(
     rows: list[tuple[str, Search, Search, Ranks]], args: argparse.Namespace
-) -> str:
+) -> list[str]:
     """The page."""
-    machine = this_machine()
-    lines = [
-        "# The kernel cache",
-        "",
-        "Written by `scripts/reports/run_kernel_cache.py`; do not edit.",
-        "",
-        f"* date: {datetime.datetime.now(datetime.UTC).date()}",
-        f"* machine: {machine.cpu}, {os.cpu_count()} cores; one thread",
-        f"* command: `python scripts/reports/run_kernel_cache.py --steps {args.steps} "
-        f"--versions {args.versions}`; all seeds 0",
+    searches = [
+        (
+            *(name, what, f"{60 / each.cached_s:.0f}", f"{each.ratio:.1f}"),
+            *(each.kernels, f"{each.first_s:.1f} s"),
+        )
+        for name, after, before, _ in rows
+        for what, each in (
+            ("fusion, after layouts", after),
+            ("algsimp, before", before),
+        )
+    ]
+    columns = "module", "decisions", "candidates per minute", "ratio", "kernels timed"
+    correlations = [
+        (
+            *(name, f"{each.spread:.2f}", f"{each.repeatability:.2f}"),
+            *(f"{each.cache:.2f}", f"{each.roofline:.2f}"),
+        )
+        for name, _, _, each in rows
+    ]
+    return [
+        *head("The kernel cache"),
+        "* one thread; all seeds 0",
         "",
         f"A random search of {args.steps} steps; each step accepts a larger random "
         "share of the rewrites. `ratio`: candidates with the cache in the time to "
         "compile one full module and run it ten times.",
         "",
-        "| module | decisions | candidates per minute | ratio | kernels timed | "
-        "first |",
-        "| --- | --- | ---: | ---: | ---: | ---: |",
-    ]
-    for name, after, before, _ in rows:
-        for what, each in (
-            ("fusion, after layouts", after),
-            ("algsimp, before", before),
-        ):
-            lines.append(
-                f"| {name} | {what} | {60 / each.cached_s:.0f} | {each.ratio:.1f} | "
-                f"{each.kernels} | {each.first_s:.1f} s |"
-            )
-    lines += [
+        *table((*columns, "first"), searches, "llrrrr"),
         "",
         "Rank correlation (Spearman) of estimates with measured times, "
         f"{args.versions} versions from no fusions to all fusions. `repeated`: "
         "correlation of one half of the runs with the other; its square root is the "
         "upper bound for any estimate. `spread`: slowest over fastest version.",
         "",
-        "| module | spread | repeated | kernel cache | roofline |",
-        "| --- | ---: | ---: | ---: | ---: |",
+        *table(
+            ("module", "spread", "repeated", "kernel cache", "roofline"), correlations
+        ),
     ]
-    lines += [
-        f"| {name} | {each.spread:.2f} | {each.repeatability:.2f} | {each.cache:.2f} | "
-        f"{each.roofline:.2f} |"
-        for name, _, _, each in rows
-    ]
-    return "\n".join(lines) + "\n"
 
 
 def main() -> None:
     """Runs all of it."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("modules", nargs="*", type=Path)
+    parser = parser_of(__doc__)
+    parser.add_argument("modules", nargs="*", default=DEFAULTS, metavar="MODULE")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--versions", type=int, default=40)
-    parser.add_argument("--doc", type=Path)
     args = parser.parse_args()
-    paths = args.modules or [ROOT / "scripts" / "examples" / each for each in EXAMPLES]
     rows = []
-    for path in paths:
-        module = load(path)
-        print(f"{path.stem}: searching", file=sys.stderr, flush=True)
+    for source in args.modules:
+        module = load_module(source)
+        name = Path(source).name.partition(".")[0]
+        print(f"{name}: searching", file=sys.stderr, flush=True)
         after = search(module, "fusion", ["general-fusion"], args.steps)
         before = search(module, None, ["algsimp", "cse"], args.steps)
-        print(f"{path.stem}: timing versions", file=sys.stderr, flush=True)
-        rows.append((path.stem, after, before, ranks(module, args.versions)))
-        print(report(rows, args), flush=True)
-        if args.doc is not None:
-            args.doc.write_text(report(rows, args))
+        print(f"{name}: timing versions", file=sys.stderr, flush=True)
+        rows.append((name, after, before, ranks(module, args.versions)))
+        write_page(report(rows, args), args.doc)
 
 
 if __name__ == "__main__":

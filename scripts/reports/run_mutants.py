@@ -2,7 +2,7 @@
 """Reads damaged modules in child processes and writes a table of the outcomes.
 
     python scripts/reports/run_mutants.py --texts 10000 --protos 10000 \
-        --page docs/mutants.md
+        --doc docs/mutants.md
 
 Rows are appended to OUTPUT/rows.jsonl; a repeated run continues, and other runs can do
 a part (--first). Mutants that end the process are saved next to it.
@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import hloenv
+from hloenv._markdown import table
 from hloenv.fuzz.mutants import Kind, Mutant, make_mutants, run_mutants
+from reporting import Row, Rows, head, parser_of, write_page
 
 # Limit of a module's text, as large modules take long and find no more.
 _MAX_BYTES = 20_000
@@ -49,56 +49,38 @@ def _corpus(kind: Kind, texts: list[bytes]) -> list[bytes]:
     return protos
 
 
-def _done(rows: Path) -> list[dict[str, Any]]:
-    if not rows.exists():
-        return []
-    return [json.loads(line) for line in rows.read_text().splitlines()]
-
-
-def _left(
-    mutants: Iterator[Mutant], done: set[tuple[str, int, int]]
-) -> Iterator[Mutant]:
+def _left(mutants: Iterator[Mutant], rows: Rows) -> Iterator[Mutant]:
     for mutant in mutants:
-        if (mutant.kind, mutant.seed, mutant.number) not in done:
+        if rows.get(mutant.kind, mutant.seed, mutant.number) is None:
             yield mutant
 
 
-def _run(args: argparse.Namespace) -> list[dict[str, Any]]:
-    args.output.mkdir(parents=True, exist_ok=True)
-    path = args.output / "rows.jsonl"
-    rows = _done(path)
-    done = {(row["kind"], row["seed"], row["number"]) for row in rows}
+def _run(args: argparse.Namespace) -> list[Row]:
+    rows = Rows(args.output / "rows.jsonl", "kind", "seed", "number")
     texts = _texts([_ROOT / "tests", *args.folder])
     print(f"{len(texts)} modules, seed {args.seed}", file=sys.stderr)
-    with path.open("a") as stream:
-        for kind, count in (("text", args.texts), ("proto", args.protos)):
-            if not count:
-                continue
-            mutants = make_mutants(
-                kind,
-                _corpus(kind, texts),
-                seed=args.seed,
-                count=count,
-                first=args.first,
-            )
-            for result in run_mutants(_left(mutants, done), workers=args.jobs):
-                mutant = result.mutant
-                row = {
-                    "kind": mutant.kind,
-                    "seed": mutant.seed,
-                    "number": mutant.number,
-                    "outcome": result.outcome,
-                    "is_isolated": result.is_isolated,
-                }
-                if result.is_failure:
-                    row["detail"] = result.detail
-                    saved = args.output / (mutant.name + mutant.suffix)
-                    saved.write_bytes(mutant.content)
-                    print(f"{saved}: {result.detail}", file=sys.stderr)
-                rows.append(row)
-                stream.write(json.dumps(row) + "\n")
-                stream.flush()
-    return rows
+    for kind, count in (("text", args.texts), ("proto", args.protos)):
+        if not count:
+            continue
+        mutants = make_mutants(
+            kind, _corpus(kind, texts), seed=args.seed, count=count, first=args.first
+        )
+        for result in run_mutants(_left(mutants, rows), workers=args.jobs):
+            mutant = result.mutant
+            row = {
+                "kind": mutant.kind,
+                "seed": mutant.seed,
+                "number": mutant.number,
+                "outcome": result.outcome,
+                "is_isolated": result.is_isolated,
+            }
+            if result.is_failure:
+                row["detail"] = result.detail
+                saved = args.output / (mutant.name + mutant.suffix)
+                saved.write_bytes(mutant.content)
+                print(f"{saved}: {result.detail}", file=sys.stderr)
+            rows.add(row)
+    return rows.all()
 
 
 _MEANING = {
@@ -109,46 +91,42 @@ _MEANING = {
 }
 
 
-def _page(rows: list[dict[str, Any]]) -> str:
+def _page(rows: list[Row]) -> list[str]:
     seeds = sorted({(row["kind"], row["seed"]) for row in rows}, reverse=True)
-    lines = [
-        "# Damaged modules",
-        "",
-        "Written by `scripts/reports/run_mutants.py`. Each mutant is a small module of",
-        "the dataset or of the tests with one to three changes: to numbers, types,",
-        "shapes, operations, attributes, names, lines, brackets or bytes of text, or",
-        "to any field of a proto. A process reads the mutant through the public",
-        "interface. If",
-        "it is a valid module, the process prints it, reads the text and the proto",
-        "again, and captures two passes.",
-        "",
-        f"Seeds: {', '.join(f'{seed} ({kind})' for kind, seed in seeds)}.",
-        "",
-        "| | text | proto |",
-        "|---|---:|---:|",
-    ]
     by_kind = {
         kind: Counter(row["outcome"] for row in rows if row["kind"] == kind)
         for kind in ("text", "proto")
     }
     isolated = Counter(row["kind"] for row in rows if row["is_isolated"])
-
-    def add(name: str, counts: dict[str, int]) -> None:
-        cells = " | ".join(f"{counts.get(kind, 0):,}" for kind in ("text", "proto"))
-        lines.append(f"| {name} | {cells} |")
-
-    add("mutants", {kind: counter.total() for kind, counter in by_kind.items()})
-    add("of these read by a child process first", isolated)
+    totals = {kind: counter.total() for kind, counter in by_kind.items()}
+    counts = {"mutants": totals, "of these read by a child process first": isolated}
     names = [*_MEANING, *sorted(set().union(*by_kind.values()) - set(_MEANING))]
     for name in names:
         title = _MEANING.get(name, f"`{name}`")
-        add(title, {kind: counter[name] for kind, counter in by_kind.items()})
-    return "\n".join(lines) + "\n"
+        counts[title] = {kind: counter[name] for kind, counter in by_kind.items()}
+    return [
+        *head("Damaged modules"),
+        f"* seeds: {', '.join(f'{seed} ({kind})' for kind, seed in seeds)}",
+        "",
+        "Each mutant is a small module of the dataset or of the tests with one to "
+        "three changes: to numbers, types, shapes, operations, attributes, names, "
+        "lines, brackets or bytes of text, or to any field of a proto. A process reads "
+        "the mutant through the public interface. If it is a valid module, the process "
+        "prints it, reads the text and the proto again, and captures two passes.",
+        "",
+        *table(
+            ("", "text", "proto"),
+            [
+                (what, f"{each['text']:,}", f"{each['proto']:,}")
+                for what, each in counts.items()
+            ],
+        ),
+    ]
 
 
 def main() -> None:
     """Runs missing mutants and writes the page."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--texts", type=int, default=0, metavar="N")
     parser.add_argument("--protos", type=int, default=0, metavar="N")
     parser.add_argument("--seed", type=int, default=1)
@@ -156,11 +134,9 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--folder", type=Path, action="append", default=[])
     parser.add_argument("-o", "--output", type=Path, default=Path("mutants"))
-    parser.add_argument("--page", type=Path)
     args = parser.parse_args()
     rows = _run(args)
-    if args.page is not None:
-        args.page.write_text(_page(rows))
+    write_page(_page(rows), args.doc)
     failures = [row for row in rows if "detail" in row]
     print(f"{len(rows)} mutants, {len(failures)} failures", file=sys.stderr)
     sys.exit(1 if failures else 0)

@@ -45,6 +45,7 @@ from hloenv.learn import (
 from hloenv.learn.baselines import op_count
 from hloenv.measurement.measurer import Measurer
 from pass_order_page import write_page
+from reporting import parser_of
 
 HEADLINE = "maskable-ppo"
 # Name of a run: what differs from the defaults of `TrainConfig`.
@@ -89,9 +90,7 @@ MAX_ORDER_MODULES = 80
 
 def parse_arguments() -> argparse.Namespace:
     """Parses the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--runs", type=Path, required=True, metavar="FOLDER")
     parser.add_argument("--only", nargs="*", choices=EXPERIMENTS, help="experiments")
     parser.add_argument("--steps", type=int, default=100_000, help="0: train nothing")
@@ -99,7 +98,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--headline-seeds", type=int, default=5)
     parser.add_argument("--jobs", type=int, default=1, help="trained at a time")
     parser.add_argument("--time", action="store_true", help="measure run times")
-    parser.add_argument("--doc", type=Path, help="write the page")
     return parser.parse_args()
 
 

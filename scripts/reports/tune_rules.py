@@ -21,7 +21,6 @@ import json
 import os
 import random
 import sys
-import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -29,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from hloenv import dataset
+from hloenv._markdown import table
 from hloenv.bench import joint
 from hloenv.bench.entries import entry_point
 from hloenv.bench.flags import baseline_flags, use
@@ -36,7 +36,7 @@ from hloenv.bench.rows import Row
 from hloenv.bench.runner import version_store
 from hloenv.bench.statistics import Headline, headline
 from hloenv.bench.tables import interval
-from hloenv.bench.version import bench_version, commit_of, source_root
+from hloenv.bench.version import bench_version
 from hloenv.cost import kernel_cache
 from hloenv.cost.kernel_cache import KernelCache
 from hloenv.errors import HloEnvError
@@ -51,6 +51,7 @@ from hloenv.process.cpu_affinity import CoreLease
 from hloenv.process.forkserver import run_jobs
 from hloenv.runtime.machine import this_machine
 from hloenv.search import spaces
+from reporting import Rows, head, parser_of, write_page
 
 TRAIN, VALIDATION = "train", "validation"
 # Number of values that proceed from train to validation.
@@ -93,13 +94,13 @@ class Constant:
 CONSTANTS = (
     Constant(
         "max_products",
-        "SMALL_DOT_PRODUCTS in python/hloenv/bench/spaces.py",
+        "SMALL_DOT_PRODUCTS in python/hloenv/search/spaces.py",
         "small-dots/accept-all",
         (1000, 4000, 8000, 16000, 32000, 64000, 128000),
     ),
     Constant(
         "step_ns",
-        f"{_STEP} in python/hloenv/kernels.py",
+        f"{_STEP} in python/hloenv/cost/kernel_cache.py",
         "careful/best-rule",
         (0.0, 20.0, 40.0, 60.0, 90.0, 150.0),
     ),
@@ -177,7 +178,7 @@ def measure(
         elif (found_one := measured.get(each.fingerprint())) is None:
             results.append((1.0, ""))
         elif found_one.error is not None:
-            results.append((1.0, f"{found_one.error.kind}: {found_one.error.message}"))
+            results.append((1.0, str(found_one.error)))
         else:
             results.append((found_one.speedup, ""))
     return results
@@ -209,16 +210,11 @@ class Tuning:
     def __init__(self, args: argparse.Namespace) -> None:
         """Reads the results of earlier runs of this version."""
         self._args = args
-        self._path = Path(args.results)
         self._settings = Settings(
             finish="none", precision=args.precision, timeout_s=300
         )
         self._flags = baseline_flags()
-        self._known: dict[str, tuple[float, str]] = {}
-        if self._path.exists():
-            for line in self._path.read_text().splitlines():
-                key, speedup, error = json.loads(line)
-                self._known[key] = (speedup, error)
+        self._known = Rows(args.results, "key")
 
     def _key(self, record: Any, rule: str, values: Values) -> str:
         return json.dumps(
@@ -240,7 +236,7 @@ class Tuning:
         return [
             headline(
                 [
-                    self._row(record, self._known[self._key(record, constant.rule, v)])
+                    self._row(record, self._key(record, constant.rule, v))
                     for record in records
                 ]
             )
@@ -259,7 +255,7 @@ class Tuning:
             record
             for record in records
             if any(
-                self._key(record, constant.rule, v) not in self._known
+                self._known.get(self._key(record, constant.rule, v)) is None
                 for v in candidates
             )
         ]
@@ -281,15 +277,12 @@ class Tuning:
         for number, outcome in enumerate(outcomes if jobs else (), 1):
             record = missing[outcome.index]
             if outcome.error:
-                reason = outcome.error.strip().splitlines()[-1]
-                results = [(1.0, reason)] * len(candidates)
+                results = [(1.0, outcome.last_line)] * len(candidates)
             else:
                 results = outcome.value
-            with self._path.open("a") as file:
-                for v, (speedup, error) in zip(candidates, results, strict=True):
-                    key = self._key(record, constant.rule, v)
-                    self._known[key] = (speedup, error)
-                    file.write(json.dumps([key, speedup, error]) + "\n")
+            for v, (speedup, error) in zip(candidates, results, strict=True):
+                key = self._key(record, constant.rule, v)
+                self._known.add({"key": key, "speedup": speedup, "error": error})
             print(
                 f"{constant.name}, {split}: {number}/{len(missing)} "
                 f"{record.source}/{record.name}",
@@ -299,13 +292,14 @@ class Tuning:
     def _drawn(self, record: Any) -> Any:
         return record if record.input_distributions else None
 
-    def _row(self, record: Any, result: tuple[float, str]) -> Row:
-        speedup, error = result
+    def _row(self, record: Any, key: str) -> Row:
+        known = self._known.get(key)
+        assert known is not None
         return Row(
             *(record.name, record.fingerprint, record.source, record.family),
             *(record.split, "tuning", 0, self._settings.threads),
-            speedup=speedup,
-            error=error,
+            speedup=known["speedup"],
+            error=known["error"],
             repository=record.repository,
             entry_point=entry_point(record.source, record.name),
         )
@@ -353,19 +347,12 @@ def tune(
 
 def page(
     tables: dict[str, list[tuple[str, ...]]], values: Values, args: argparse.Namespace
-) -> str:
-    """Returns the tables and the chosen values as Markdown."""
-    machine = this_machine()
+) -> list[str]:
+    """The tables and the chosen values as Markdown."""
     lines = [
-        "# Constants of the fixed rules",
-        "",
-        "Written by `scripts/reports/tune_rules.py`; do not edit.",
-        "",
-        f"* date: {time.strftime('%Y-%m-%d', time.gmtime())}",
-        f"* sources: commit {commit_of(source_root())}, version {bench_version()}",
-        f"* machine: {machine.cpu}, {os.cpu_count()} cores; one thread, pinned",
+        *head("Constants of the fixed rules"),
+        f"* version of the sources: {bench_version()}; one thread, pinned",
         f"* baseline: XLA of the wheel with `{baseline_flags() or 'no flags'}`",
-        f"* command: `python scripts/reports/tune_rules.py {' '.join(sys.argv[1:])}`",
         f"* samples: at most {args.modules} modules of each split, seed {args.seed}, "
         f"at most {args.per_entry} of an entry point, {args.min_instructions} to "
         f"{args.max_instructions} instructions",
@@ -379,9 +366,7 @@ def page(
             continue
         lines += ["", f"## {constant.name}: {constant.where}", ""]
         lines += [f"By `{constant.rule}`.", ""]
-        lines += ["| " + " | ".join(columns) + " |"]
-        lines += ["| --- " + "| ---: " * (len(columns) - 1) + "|"]
-        lines += ["| " + " | ".join(each) + " |" for each in tables[constant.name]]
+        lines += table(columns, tables[constant.name])
     lines += ["", "## Chosen", ""]
     lines += [
         f"* {each.where}: {getattr(values, each.name):g}"
@@ -389,14 +374,12 @@ def page(
         for each in CONSTANTS
         if each.name in tables
     ]
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def main() -> None:
     """Tunes the constants one after the other and prints the chosen values."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     names = [each.name for each in CONSTANTS]
     parser.add_argument("--constant", action="append", choices=names, help="only it")
     parser.add_argument("--modules", type=int, default=120, help="of each split")
@@ -407,19 +390,15 @@ def main() -> None:
     parser.add_argument("--precision", type=float, default=0.01)
     parser.add_argument("--timeout", type=float, default=900, help="of one module")
     parser.add_argument("--workers", type=int, default=1, help="modules at once")
-    parser.add_argument("--results", default="tune_rules.jsonl")
+    parser.add_argument("--results", type=Path, default=Path("tune_rules.jsonl"))
     parser.add_argument("--store", default="tune_rules.sqlite", help="times of kernels")
-    parser.add_argument("--doc", type=Path, help="write the page to this file")
     args = parser.parse_args()
     tuning, values = Tuning(args), Values()
     tables = {}
     for constant in CONSTANTS:
         if not args.constant or constant.name in args.constant:
             values, tables[constant.name] = tune(constant, values, tuning)
-    text = page(tables, values, args)
-    print(text)
-    if args.doc is not None:
-        args.doc.write_text(text)
+    write_page(page(tables, values, args), args.doc)
 
 
 if __name__ == "__main__":

@@ -4,13 +4,11 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
-import sys
 from dataclasses import dataclass, field
-from types import ModuleType
 
 import pytest
 
+import tune_rules as script
 from hloenv.bench.statistics import Headline
 from hloenv.cost import kernel_cache
 from hloenv.hlo.module import HloModule
@@ -23,16 +21,6 @@ ENTRY entry {
   ROOT z = f32[16,16] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}
 }
 """
-
-
-@pytest.fixture
-def script(root, monkeypatch) -> ModuleType:
-    path = root / "scripts" / "reports" / "tune_rules.py"
-    spec = importlib.util.spec_from_file_location("tune_rules", path)
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "tune_rules", module)
-    spec.loader.exec_module(module)
-    return module
 
 
 @dataclass
@@ -50,7 +38,7 @@ class Scores:
         ]
 
 
-def test_the_best_on_train_are_measured_on_validation(script):
+def test_the_best_on_train_are_measured_on_validation():
     constant = script.Constant("min_gain", "", "", (0.0, 0.1, 0.2, 0.3, 0.4))
     train = {0.0: 1.3, 0.1: 1.2, 0.2: 1.25, 0.3: 1.0, 0.4: 1.0}
     # What is best of all on validation was not among the best on train.
@@ -62,7 +50,7 @@ def test_the_best_on_train_are_measured_on_validation(script):
     assert [line[0] for line in lines if "chosen" in line[0]] == ["0.2 (chosen)"]
 
 
-def test_ties_keep_the_present_value(script):
+def test_ties_keep_the_present_value():
     constant = script.CONSTANTS[0]
     flat = dict.fromkeys(constant.grid, 1.0)
     scores = Scores({"train": flat, "validation": flat})
@@ -73,7 +61,7 @@ def test_ties_keep_the_present_value(script):
     assert values.step_ns in script.CONSTANTS[1].grid
 
 
-def test_test_splits_are_never_loaded(script, monkeypatch):
+def test_test_splits_are_never_loaded(monkeypatch):
     loaded = []
 
     def load(split, **_):
@@ -92,7 +80,7 @@ def test_test_splits_are_never_loaded(script, monkeypatch):
     assert loaded == ["train", "validation"]
 
 
-def test_values_reach_the_rules(script, monkeypatch):
+def test_values_reach_the_rules(monkeypatch):
     monkeypatch.setattr(kernel_cache, script._STEP, getattr(kernel_cache, script._STEP))
     module = HloModule.from_text(DOT)
     default = finish(module).fingerprint()

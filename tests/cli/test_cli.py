@@ -4,59 +4,20 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import textwrap
-import time
-from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 
 import hloenv
-from hloenv.cli import main
 from hloenv.cli.arguments import parse_passes
 from hloenv.cli.output import format_quantity, format_seconds
 from hloenv.cli.passes import group_of
+from support.modules import TWO_REWRITES
 
-_MODEL = """HloModule model
-
-ENTRY main {
-  x = f32[64,64]{1,0} parameter(0)
-  zero = f32[] constant(0)
-  zeros = f32[64,64]{1,0} broadcast(zero), dimensions={}
-  sum = f32[64,64]{1,0} add(x, zeros)
-  sin1 = f32[64,64]{1,0} sine(sum)
-  sin2 = f32[64,64]{1,0} sine(sum)
-  ROOT product = f32[64,64]{1,0} multiply(sin1, sin2)
-}
-"""
 _COMMANDS = (
     *("passes", "show", "run", "alternatives", "optimize", "search", "apply", "diff"),
     *("graph", "fuzz", "store", "measure", "calibrate", "train"),
 )
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> str:
-    """A file with a small module that algsimp and cse rewrite."""
-    path = tmp_path / "model.hlo"
-    path.write_text(_MODEL, encoding="utf-8")
-    return str(path)
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]):
-    """Runs a command line; returns exit code, stdout and stderr."""
-
-    def run(*argv: str) -> tuple[int, str, str]:
-        code = main(argv)
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
 
 
 @pytest.fixture
@@ -111,11 +72,11 @@ def test_show(run, run_json, model):
     module = hloenv.HloModule.from_file(model)
     assert shown["fingerprint"] == module.fingerprint()
     assert shown["opcodes"] == module.opcode_counts()
-    assert shown["inputs"] == [{"dtype": "f32", "shape": [64, 64]}]
+    assert shown["inputs"] == [{"dtype": "f32", "shape": [1024]}]
     assert shown["cost"]["flops"] == module.cost().flops
     _, out, _ = run("show", model)
     assert module.fingerprint() in out
-    assert "f32[64,64]" in out
+    assert "f32[1024]" in out
     _, text, _ = run("show", model, "--text")
     assert hloenv.HloModule.from_text(text).fingerprint() == module.fingerprint()
 
@@ -221,7 +182,7 @@ def test_apply_replays_what_optimize_saves(run, run_json, model, tmp_path):
     assert code == 0
     assert done["fingerprint"] in out
     other = tmp_path / "other.hlo"
-    other.write_text(_MODEL.replace("sine(sum)\n  sin2", "cosine(sum)\n  sin2"))
+    other.write_text(TWO_REWRITES.replace("sine(sum)\n  sin2", "cosine(sum)\n  sin2"))
     code, out, err = run("apply", done["trace"], str(other))
     assert (code, out) == (1, "")
     assert "fingerprint" in err
@@ -277,15 +238,15 @@ def test_optimize_at_a_position(run_json, model):
 def test_diff(run, run_json, model, tmp_path):
     other = tmp_path / "other.hlo"
     other.write_text(
-        _MODEL.replace("sin2 = f32[64,64]{1,0} sine", "sin2 = f32[64,64]{1,0} cosine")
+        TWO_REWRITES.replace("sin2 = f32[1024]{0} sine", "sin2 = f32[1024]{0} cosine")
     )
     changed = run_json("diff", model, str(other))
     assert (changed["added"], changed["removed"], changed["changed"]) == (1, 1, 1)
     assert not changed["is_same"]
     _, out, _ = run("diff", model, str(other))
-    assert "- sin2 = f32[64,64]{1,0} sine" in out
-    assert "+ sin2 = f32[64,64]{1,0} cosine" in out
-    assert "~ product = f32[64,64]{1,0} multiply: operand 1: sin2 -> sin2" in out
+    assert "- sin2 = f32[1024]{0} sine" in out
+    assert "+ sin2 = f32[1024]{0} cosine" in out
+    assert "~ product = f32[1024]{0} multiply: operand 1: sin2 -> sin2" in out
     _, out, _ = run("diff", model, str(other), "--summary")
     assert "7 -> 7" in out
     assert run("diff", model, model)[:2] == (0, "no difference\n")
@@ -323,7 +284,7 @@ def leaves():
 
 def test_module_from_a_function(run, run_json, tmp_path):
     source = tmp_path / "functions.py"
-    source.write_text(f"TEXT = {_MODEL!r}\n{_FUNCTIONS}", encoding="utf-8")
+    source.write_text(f"TEXT = {TWO_REWRITES!r}\n{_FUNCTIONS}", encoding="utf-8")
     assert run_json("show", f"{source}:module")["instructions"] == 7
     for function, message in (
         ("broken", "ValueError: a reason of two lines"),
@@ -410,7 +371,12 @@ def test_wrong_usage_is_exit_code_2(run, argv):
 
 def test_bad_modules_are_failures(run, tmp_path):
     for number, content in enumerate(
-        (b"", b"HloModule broken\n\nENTRY e {", b"\x00\xff" * 99, _MODEL[:200].encode())
+        (
+            b"",
+            b"HloModule broken\n\nENTRY e {",
+            b"\x00\xff" * 99,
+            TWO_REWRITES[:200].encode(),
+        )
     ):
         path = tmp_path / f"bad{number}"
         path.write_bytes(content)
@@ -438,144 +404,6 @@ def test_early_fusion_warns_in_terms_of_options(run, model):
     assert code == 0
     assert "hloenv: warning: " in err
     assert "--until fusion" in err
-
-
-def _child(
-    *argv: str, program: Sequence[str] = ("-m", "hloenv"), **options
-) -> subprocess.Popen[str]:
-    package = str(Path(hloenv.__file__).parent.parent)
-    environment = {**os.environ, "PYTHONPATH": package}
-    return subprocess.Popen(
-        [sys.executable, *program, *argv],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        **options,
-    )
-
-
-def test_module_from_standard_input():
-    child = _child("show", "-", "--json", stdin=subprocess.PIPE)
-    out, err = child.communicate(_MODEL, timeout=120)
-    assert child.returncode == 0, err
-    assert json.loads(out)["instructions"] == 7
-
-
-def test_a_closed_pipe_gives_no_traceback():
-    child = _child("passes")
-    assert child.stdout is not None
-    child.stdout.close()
-    assert child.wait(timeout=120) == 141
-    assert child.stderr is not None
-    assert child.stderr.read() == ""
-    child.stderr.close()
-
-
-@pytest.mark.parametrize("where", ["python", "xla"])
-def test_ctrl_c_is_exit_code_130(tmp_path, where):
-    source = tmp_path / "slow.py"
-    # In XLA's evaluator, a loop that takes minutes and knows of no signal.
-    source.write_text(
-        textwrap.dedent(f"""\
-            import sys, time
-            import hloenv
-            import numpy as np
-
-            TEXT = '''HloModule slow
-            body {{
-              i = s32[] parameter(0)
-              one = s32[] constant(1)
-              ROOT next = s32[] add(i, one)
-            }}
-            condition {{
-              i = s32[] parameter(0)
-              limit = s32[] constant(2000000000)
-              ROOT less = pred[] compare(i, limit), direction=LT
-            }}
-            ENTRY main {{
-              i = s32[] parameter(0)
-              ROOT last = s32[] while(i), condition=condition, body=body
-            }}
-            '''
-
-            def slow():
-                print("started", file=sys.stderr, flush=True)
-                if {where!r} == "python":
-                    time.sleep(60)
-                hloenv.interpret(hloenv.HloModule.from_text(TEXT), np.int32(0))
-        """),
-        encoding="utf-8",
-    )
-    child = _child("show", f"{source}:slow")
-    assert child.stderr is not None
-    assert child.stderr.readline() == "started\n"
-    child.send_signal(signal.SIGINT)
-    out, err = child.communicate(timeout=30)
-    assert child.returncode == 130
-    assert (out, err) == ("", "hloenv: interrupted\n")
-
-
-# What a starting command has loaded when Ctrl-C comes, in the order of its imports.
-_LOADED = ("multiarray", "libtensorflow_framework", "libtensorflow_cc", "hloenv/_core")
-
-
-@pytest.mark.parametrize("how", ["module", "script"])
-@pytest.mark.parametrize(
-    ("loaded", "later_s"),
-    [*((name, 0.0) for name in _LOADED), ("_core", 0.1), ("_core", 0.5)],
-)
-def test_ctrl_c_while_a_command_starts_is_exit_code_130(tmp_path, how, loaded, later_s):
-    script = tmp_path / "hloenv"  # as pip writes it
-    script.write_text(
-        "import sys\nfrom hloenv.cli import main\n"
-        "if __name__ == '__main__':\n    sys.exit(main())\n"
-    )
-    program = [str(script)] if how == "script" else ["-m", "hloenv"]
-    child = _child("show", "-", program=program, stdin=subprocess.PIPE)
-    maps = Path(f"/proc/{child.pid}/maps")
-    deadline = time.monotonic() + 60
-    while loaded not in maps.read_text():
-        assert child.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
-    time.sleep(later_s)
-    child.send_signal(signal.SIGINT)
-    # The command waits for its input: only the signal ends it.
-    code = child.wait(timeout=30)
-    out, err = child.communicate()
-    assert code == 130
-    # While the libraries load, stderr is held back.
-    assert (out, err) in (("", "hloenv: interrupted\n"), ("", ""))
-
-
-def test_importing_the_library_does_not_handle_ctrl_c(run_child):
-    run_child(
-        "import signal\nbefore = signal.getsignal(signal.SIGINT)\nimport hloenv\n"
-        "import hloenv.cli\nassert signal.getsignal(signal.SIGINT) is before\n"
-        "assert before is signal.default_int_handler\n"
-    )
-
-
-@pytest.mark.compile
-def test_ctrl_c_while_measuring_ends_the_worker(model):
-    argv = ("optimize", model, "-p", "cse", "--measure", "--repeats", "1000000000")
-    child = _child(*argv)
-    assert child.stderr is not None
-    while child.stderr.readline() != "measuring ...\n":
-        assert child.poll() is None
-    children = Path(f"/proc/{child.pid}/task/{child.pid}/children")
-    deadline = time.monotonic() + 60
-    while not (workers := children.read_text().split()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    child.send_signal(signal.SIGINT)
-    out, err = child.communicate(timeout=30)
-    assert child.returncode == 130
-    assert (out, err) == ("", "hloenv: interrupted\n")
-    while any(Path(f"/proc/{worker}").exists() for worker in workers):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_formats():

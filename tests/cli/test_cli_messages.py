@@ -9,29 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from hloenv.cli import main
-
-_MODULE = """HloModule m
-
-ENTRY e {
-  x = f32[4] parameter(0)
-  ROOT y = f32[4] negate(x)
-}
-"""
-
 
 @pytest.fixture
-def model(tmp_path: Path) -> str:
-    path = tmp_path / "model.hlo"
-    path.write_text(_MODULE)
-    return str(path)
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]):
+def run(run):
     def call(*argv: str) -> tuple[int, str]:
-        code = main([*argv, "--no-isolate"])
-        return code, capsys.readouterr().err
+        code, _, err = run(*argv, "--no-isolate")
+        return code, err
 
     return call
 

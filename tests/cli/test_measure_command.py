@@ -42,15 +42,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], folder: Path):
+def run(run, folder: Path):
     """Runs `hloenv measure ...` in few rounds; returns exit code, stdout, stderr."""
-
-    def run(*argv: str) -> tuple[int, str, str]:
-        code = main(["measure", "--repeats", "4", *argv])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
+    return lambda *argv: run("measure", "--repeats", "4", *argv)
 
 
 def rows(out: str) -> dict[str, list[str]]:

@@ -19,15 +19,9 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], path: Path):
+def run(run, path: Path):
     """Runs `hloenv store ...` on `path`; returns exit code, stdout and stderr."""
-
-    def run(action: str, *argv: str) -> tuple[int, str, str]:
-        code = main(["store", action, "--store", str(path), *argv])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
+    return lambda action, *argv: run("store", action, "--store", str(path), *argv)
 
 
 def test_command_info(run, path):

@@ -9,7 +9,6 @@ import pytest
 
 from envs.modules import SMALL
 from hloenv import HloModule
-from hloenv.cli import main
 
 pytestmark = pytest.mark.needs(
     "gymnasium", "stable_baselines3", "sb3_contrib", "safetensors"
@@ -29,16 +28,6 @@ max_validation = 2
 n_steps = 8
 batch_size = 16
 """
-
-
-@pytest.fixture
-def run(capsys):
-    def run(*argv: str) -> tuple[int, str, str]:
-        code = main(argv)
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
 
 
 def test_an_agent_is_trained_resumed_and_used(run, tmp_path) -> None:

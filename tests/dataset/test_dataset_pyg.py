@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 import hloenv
 from hloenv.errors import DatasetError
 from support.dataset_rows import HLO, row, write_dataset
+from support.run_child import run_python
 
 pytestmark = pytest.mark.learn
 
@@ -131,7 +129,5 @@ def test_without_torch_geometric_the_error_names_the_extra():
         "try:\n    import hloenv.dataset.pyg\n"
         "except ImportError as error: print(error)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
+    done = run_python("-c", code)
     assert "pip install 'hloenv[learn]'" in done.stdout

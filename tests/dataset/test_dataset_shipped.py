@@ -7,18 +7,17 @@ import hashlib
 import json
 import math
 import re
-import runpy
 import statistics
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import hloenv
 from hloenv.cli import main
 from hloenv.dataset import reader
+from plot_dataset import architecture, draw, summary, with_figures
 from support.paths import ROOT
 
 sys.path.append(str(ROOT))
@@ -47,11 +46,6 @@ def unseen() -> reader.Dataset:
     return reader.load(reader.UNSEEN, extent="all", path=DATA)
 
 
-@pytest.fixture(scope="module")
-def plot(root) -> dict[str, Any]:
-    return runpy.run_path(str(root / "scripts" / "reports" / "plot_dataset.py"))
-
-
 def test_the_small_part_is_the_one_that_results_are_about(shipped):
     lines = []
     for record in shipped:
@@ -63,10 +57,10 @@ def test_the_small_part_is_the_one_that_results_are_about(shipped):
     assert digest.hexdigest() == SMALL_SHA256
 
 
-def test_real_extents_are_many_architectures_in_every_split(real, plot):
+def test_real_extents_are_many_architectures_in_every_split(real):
     kinds = {name: set() for name in reader.SPLITS}
     for record in real:
-        kinds[record.split].add(plot["architecture"](record))
+        kinds[record.split].add(architecture(record))
     counts = {name: sum(r.split == name for r in real) for name in reader.SPLITS}
     assert counts["train"] >= 20
     assert counts["validation"] >= 10
@@ -216,15 +210,13 @@ def test_all_of_the_other_parts_are_as_written(real, unseen):
     assert {name: found for name, found in problems.items() if found} == {}
 
 
-def test_the_card_and_the_picture_are_those_of_the_files(
-    shipped, real, unseen, plot, root
-):
+def test_the_card_and_the_picture_are_those_of_the_files(shipped, real, unseen, root):
     card = (root / "dataset" / "README.md").read_text(encoding="utf-8")
-    assert card == plot["with_figures"](card, shipped, real, unseen)
+    assert card == with_figures(card, shipped, real, unseen)
     picture = (root / "docs" / "dataset.svg").read_text(encoding="utf-8")
-    assert picture == plot["draw"](shipped)
+    assert picture == draw(shipped)
     readme = (root / "README.md").read_text(encoding="utf-8")
-    assert plot["summary"](shipped) in " ".join(readme.split())
+    assert summary(shipped) in " ".join(readme.split())
 
 
 _LOAD = """

@@ -4,10 +4,7 @@
 from __future__ import annotations
 
 import html
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import page_code
@@ -15,6 +12,7 @@ import pytest
 
 import hloenv
 from support.paths import ROOT
+from support.run_child import run_python
 
 # What a page needs beside hloenv itself.
 _NEEDS = {
@@ -42,16 +40,8 @@ def _marked(name: str) -> object:
 
 @pytest.mark.parametrize("name", [_marked(name) for name in _PAGES])
 def test_the_code_of_a_page_runs(name: str, tmp_path: Path):
-    package = str(Path(hloenv.__file__).parent.parent)
-    child = subprocess.run(
-        [sys.executable, page_code.__file__, str(ROOT / name), str(ROOT)],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": package},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    words = page_code.__file__, str(ROOT / name), str(ROOT)
+    child = run_python(*words, cwd=tmp_path)
     assert child.returncode == 0, child.stderr
 
 
@@ -66,14 +56,8 @@ def test_a_page_has_only_blocks_that_are_checked(name: str):
 
 def _failure(tmp_path: Path, page: str) -> str:
     (tmp_path / "page.md").write_text(page)
-    child = subprocess.run(
-        [sys.executable, page_code.__file__, "page.md", str(ROOT)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    words = page_code.__file__, "page.md", str(ROOT)
+    child = run_python(*words, cwd=tmp_path, timeout=60)
     return child.stderr if child.returncode else ""
 
 

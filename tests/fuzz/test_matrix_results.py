@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+import run_invariants
 from hloenv._native import core
 from hloenv.fuzz import archive
 from hloenv.fuzz.results import FUNCTIONS, Results, Row, code_version
@@ -383,11 +384,8 @@ def test_a_large_archive_is_small(tmp_path: Path) -> None:
 
 @pytest.mark.needs("pyarrow")
 def test_a_run_without_results_continues_from_the_archive(
-    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.syspath_prepend(str(root / "scripts" / "reports"))
-    import run_invariants
-
     def run(*arguments: str) -> tuple[int, str]:
         monkeypatch.setattr(sys, "argv", ["run_invariants.py", *arguments])
         status = run_invariants.main()

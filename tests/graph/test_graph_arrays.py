@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import gc
 import itertools
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +19,7 @@ from support.graphs import (
     SMALL,
     SMALL_NAMES,
 )
+from support.threads import in_threads
 
 
 @pytest.fixture(scope="module")
@@ -89,17 +89,11 @@ print(digest.hexdigest())
 
 def test_threads_may_build_graphs_of_one_module():
     module = HloModule.from_text(SMALL)._core
-    graphs: list[core.Graph] = []
 
-    def work() -> None:
-        graphs.extend(core.build_graph(module) for _ in range(100))
+    def work(_: int) -> list[core.Graph]:
+        return [core.build_graph(module) for _ in range(100)]
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(graphs) == 400
+    graphs = [graph for each in in_threads(work, range(4)) for graph in each]
     assert all(np.array_equal(g.flops, graphs[0].flops) for g in graphs)
 
 

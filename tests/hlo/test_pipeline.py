@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ import hloenv
 from hloenv.hlo.pipeline import finish, needed_passes, skip_rules
 from hloenv.hlo.position import PipelinePosition
 from support.interrupts import LARGE_MODULE, share_done_when_interrupted
+from support.threads import in_threads
 
 BEFORE_LAYOUTS = "HLO passes through layout assignment"
 AFTER_LAYOUTS = "HLO passes after layout assignment"
@@ -244,19 +244,10 @@ def test_a_position_of_another_pipeline_is_rejected(module: hloenv.HloModule):
 
 
 def test_threads_compile_side_by_side(module: hloenv.HloModule, finished: str):
-    results: dict[int, str] = {}
+    def run(stop: tuple[str, int]) -> str:
+        return hloenv.finish(hloenv.run_until(module, stop[0])).fingerprint()
 
-    def run(number: int) -> None:
-        stopped = hloenv.run_until(module, STOPS[number][0])
-        results[number] = hloenv.finish(stopped).fingerprint()
-
-    threads = [threading.Thread(target=run, args=(i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert set(results.values()) == {finished}
-    assert len(results) == 4
+    assert in_threads(run, STOPS[:4]) == [finished] * 4
 
 
 def test_interrupts_end_the_pipeline(hlo_dir: Path):

@@ -82,7 +82,7 @@ def sample_seed(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def run_all(request: pytest.FixtureRequest) -> Callable[..., dict[str, Any]]:
-    """Runs one function of hloenv.fuzz.matrix for every `source` that this run selects.
+    """Runs a function, "module:name", for every `source` that this run selects.
 
     All of a file's tests share their children: XLA's libraries load once, and two
     children work at a time.
@@ -109,9 +109,7 @@ def run_all(request: pytest.FixtureRequest) -> Callable[..., dict[str, Any]]:
             )
             for source in selected
         ]
-        outcomes = forkserver.map_jobs(
-            f"hloenv.fuzz.matrix:{function}", jobs, **options
-        )
+        outcomes = forkserver.map_jobs(function, jobs, **options)
         return dict(zip(selected, outcomes, strict=True))
 
     return run

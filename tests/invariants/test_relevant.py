@@ -15,7 +15,7 @@ _PASSES = ["algsimp", "cse", "algsimp,cse", "general-fusion", "call-inliner,algs
 
 @pytest.fixture(scope="module")
 def brute_force(run_all: Callable[..., dict[str, Any]]) -> dict[str, Any]:
-    return run_all("check_relevant_exactly", lambda _: (_PASSES,))
+    return run_all("support.relevant:check", lambda _: (_PASSES,))
 
 
 @pytest.mark.parametrize("source", sources(40, with_real=False))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hloenv.fuzz.matrix import all_passes
+from hloenv.hlo.passes import list_passes
 from support.cases import sources
 
 _PAIRS_PER_MODULE = 12
@@ -26,38 +26,44 @@ _LIKELY_PAIRS = (
 
 def _pairs(source: str) -> list[str]:
     rng = random.Random(source)
-    names = all_passes()
+    names = list_passes()
     drawn = [",".join(rng.sample(names, 2)) for _ in range(_PAIRS_PER_MODULE)]
     return [*_LIKELY_PAIRS, *drawn]
 
 
 @pytest.fixture(scope="module")
 def single(run_all: Callable[..., dict[str, Any]]) -> dict[str, Any]:
-    return run_all("check_structure", lambda _: ("raw", all_passes()))
+    return run_all(
+        "hloenv.fuzz.matrix:check_structure", lambda _: ("raw", list_passes())
+    )
 
 
 @pytest.fixture(scope="module")
 def inlined(run_all: Callable[..., dict[str, Any]]) -> dict[str, Any]:
-    return run_all("check_structure", lambda _: ("inlined", all_passes()))
+    return run_all(
+        "hloenv.fuzz.matrix:check_structure", lambda _: ("inlined", list_passes())
+    )
 
 
 @pytest.fixture(scope="module")
 def pairs(run_all: Callable[..., dict[str, Any]]) -> dict[str, Any]:
-    return run_all("check_structure", lambda source: ("raw", _pairs(source)))
+    return run_all(
+        "hloenv.fuzz.matrix:check_structure", lambda source: ("raw", _pairs(source))
+    )
 
 
 @pytest.mark.parametrize("source", sources(60))
 def test_every_pass_alone(
     single: dict[str, Any], assert_checked: Callable[..., None], source: str
 ) -> None:
-    assert_checked(single[source], len(all_passes()))
+    assert_checked(single[source], len(list_passes()))
 
 
 @pytest.mark.parametrize("source", sources(60))
 def test_every_pass_after_inlining(
     inlined: dict[str, Any], assert_checked: Callable[..., None], source: str
 ) -> None:
-    assert_checked(inlined[source], len(all_passes()))
+    assert_checked(inlined[source], len(list_passes()))
 
 
 @pytest.mark.parametrize("source", sources(60))

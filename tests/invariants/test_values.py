@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-from hloenv.fuzz.matrix import all_passes
+from hloenv.hlo.passes import list_passes
 from support.cases import sources
 
 
 def _jobs(source: str) -> tuple[str, list[str]]:
     """Every pass, and some pairs, of the inlined module."""
     rng = random.Random(source)
-    names = all_passes()
+    names = list_passes()
     return "inlined", [*names, *(",".join(rng.sample(names, 2)) for _ in range(10))]
 
 
 @pytest.fixture(scope="module")
 def values(run_all: Callable[..., dict[str, Any]]) -> dict[str, Any]:
-    return run_all("check_values", _jobs, timeout=100)
+    return run_all("hloenv.fuzz.matrix:check_values", _jobs, timeout=100)
 
 
 @pytest.mark.parametrize("source", sources(80))

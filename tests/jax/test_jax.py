@@ -12,6 +12,7 @@ import pytest
 import hloenv
 from hloenv import HloModule, InvalidModuleError
 from hloenv.jax import InjectionWarning, compile_injected, from_jax, inject, injection
+from support.threads import in_threads
 
 pytestmark = pytest.mark.jax
 
@@ -219,22 +220,18 @@ def test_blocks_in_two_threads_are_independent(jax, jnp):
             jaxlib_module(jax.jit(multiply).lower(x)), " multiply(", " divide("
         ),
     }
-    results = {}
     barrier = threading.Barrier(2)
 
     def work(fn):
         with inject(plans[fn]):
             barrier.wait()
-            results[fn] = np.asarray(jax.jit(fn)(x))
+            result = np.asarray(jax.jit(fn)(x))
             barrier.wait()
+        return result
 
-    threads = [threading.Thread(target=work, args=(fn,)) for fn in plans]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    np.testing.assert_allclose(results[add], np.arange(4.0) - 1)
-    np.testing.assert_allclose(results[multiply], np.arange(4.0) / 3, rtol=1e-6)
+    added, multiplied = in_threads(work, plans)
+    np.testing.assert_allclose(added, np.arange(4.0) - 1)
+    np.testing.assert_allclose(multiplied, np.arange(4.0) / 3, rtol=1e-6)
 
 
 def test_the_cache_on_disk_is_left_out_and_restored(tmp_path, run_child):

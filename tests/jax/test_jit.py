@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import gc
-import threading
 import warnings
 
 import jax
@@ -16,6 +15,8 @@ from hloenv import HloModule, Pass, Pipeline
 from hloenv.errors import ArgumentTypeError, DecisionError, PassError
 from hloenv.jax import DonationWarning, FallbackWarning, from_jax, injection
 from hloenv.jax import jit as compared_jit
+from support.jax_outputs import assert_same
+from support.threads import in_threads
 
 pytestmark = [pytest.mark.jax, pytest.mark.compile]
 
@@ -131,22 +132,6 @@ PLANS = {
     "both": {"passes": ("algsimp", "cse", "fusion")},
     "reject": {"passes": ("algsimp", "fusion"), "policy": "reject-all"},
 }
-
-
-def assert_same(actual, expected):
-    assert jax.tree.structure(actual) == jax.tree.structure(expected)
-    for one, other in zip(
-        jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True
-    ):
-        assert one.dtype == other.dtype
-        assert one.weak_type == other.weak_type
-        tolerance = 2e-2 if one.dtype == jnp.bfloat16 else 2e-5
-        np.testing.assert_allclose(
-            np.asarray(one, np.float64) if one.dtype == jnp.bfloat16 else one,
-            np.asarray(other, np.float64) if one.dtype == jnp.bfloat16 else other,
-            rtol=tolerance,
-            atol=tolerance,
-        )
 
 
 @pytest.mark.parametrize("plan", PLANS)
@@ -385,17 +370,7 @@ def test_threads_share_what_one_decided():
 
     decided = jit(lambda x: jnp.tanh(x) * 1, policy=policy, passes=("algsimp",))
     x = normal(50)
-    results = []
-    threads = [
-        threading.Thread(target=lambda: results.append(np.asarray(decided(x))))
-        for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(results) == 4
-    for result in results:
+    for result in in_threads(lambda _: np.asarray(decided(x)), range(4)):
         np.testing.assert_allclose(result, np.tanh(x), atol=1e-6)
     assert len(decided.decided) == len(calls) == 1
 

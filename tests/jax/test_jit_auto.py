@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import json
 import warnings
@@ -18,6 +19,9 @@ from hloenv.errors import ArgumentError
 from hloenv.jax import FallbackWarning, decider
 from hloenv.jax.compare import Comparison
 from hloenv.measurement.store import default_path
+from support import jax_outputs
+
+assert_same = functools.partial(jax_outputs.assert_same, tolerance=1e-4)
 
 pytestmark = [pytest.mark.jax, pytest.mark.compile]
 
@@ -77,16 +81,6 @@ def verdicts(monkeypatch):
 
     monkeypatch.setattr(decider, "compare", decided_by_test)
     return found
-
-
-def assert_same(actual, expected):
-    assert jax.tree.structure(actual) == jax.tree.structure(expected)
-    for one, other in zip(
-        jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True
-    ):
-        assert one.dtype == other.dtype
-        assert one.weak_type == other.weak_type
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
 
 
 def test_a_depthwise_convolution_takes_another_form():

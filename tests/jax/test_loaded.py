@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +13,10 @@ import pytest
 import hloenv
 from hloenv.errors import ArgumentError, ArgumentTypeError, CompileError
 from hloenv.jax import call_executable
+from support import jax_outputs
+from support.threads import in_threads
+
+assert_same = functools.partial(jax_outputs.assert_same, tolerance=1e-5)
 
 pytestmark = [pytest.mark.jax, pytest.mark.compile]
 
@@ -23,15 +29,6 @@ def step(params, batch, *, scale=1.0):
 
 PARAMS = {"w": np.full((3, 4), 0.1, np.float32), "b": np.ones(4, np.float32)}
 BATCH = {"x": np.arange(6, dtype=np.float32).reshape(2, 3), "unused": np.ones(5)}
-
-
-def assert_same(actual, expected):
-    assert jax.tree.structure(actual) == jax.tree.structure(expected)
-    for one, other in zip(
-        jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True
-    ):
-        assert one.dtype == other.dtype
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
 @pytest.fixture
@@ -157,25 +154,14 @@ def test_a_layout_that_jax_does_not_have_is_an_error():
 
 
 def test_many_threads_call_one_executable(saved):
-    import threading
-
     loaded = hloenv.load(saved, step)
     expected = step(PARAMS, BATCH)
     loaded(PARAMS, BATCH)
-    results = []
-    threads = [
-        threading.Thread(
-            target=lambda: results.extend(loaded(PARAMS, BATCH) for _ in range(50))
-        )
-        for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(results) == 200
-    for result in results:
-        assert_same(result, expected)
+    for results in in_threads(
+        lambda _: [loaded(PARAMS, BATCH) for _ in range(50)], range(4)
+    ):
+        for result in results:
+            assert_same(result, expected)
 
 
 def test_numpy_outputs():

@@ -12,24 +12,9 @@ import hloenv
 from hloenv import compile, measure
 from hloenv.measurement.statistics import speedup_interval, speedup_of
 from hloenv.runtime.executable import time_runs
+from support.modules import ADD, entry_of
 
 pytestmark = pytest.mark.compile
-
-
-ADD = """
-HloModule add
-ENTRY e {
-  a = f32[3,4] parameter(0)
-  b = f32[3,4] parameter(1)
-  ROOT r = f32[3,4] add(a, b)
-}
-"""
-
-
-def hlo(parameters: str, body: str) -> str:
-    """A module whose entry has the given lines."""
-    lines = "".join(f"  {line}\n" for line in body.strip().split("\n"))
-    return f"HloModule m\nENTRY e {{\n  {parameters}\n{lines}}}\n"
 
 
 def test_run_times_every_run():
@@ -127,7 +112,7 @@ def test_a_baseline_that_fails_is_an_exception():
 
 
 def test_the_memory_of_a_measurement_can_be_limited():
-    text = hlo(
+    text = entry_of(
         "a = f32[] parameter(0)",
         """b = f32[40000,40000] broadcast(a), dimensions={}
         ROOT r = f32[40000,40000] cosine(b)""",
@@ -191,12 +176,12 @@ def test_timing_stops_once_the_speedup_is_known():
 
 
 def test_outputs_are_compared_on_every_set_of_inputs():
-    text = hlo(
+    text = entry_of(
         "a = f32[] parameter(0)",
         """zero = f32[] constant(0)
         ROOT r = f32[] maximum(a, zero)""",
     )
-    positive = hlo("ROOT a = f32[] parameter(0)", "")
+    positive = entry_of("ROOT a = f32[] parameter(0)", "")
     signs = [float(hloenv.random_inputs(text, seed=seed)[0]) > 0 for seed in range(9)]
     seed = next(i for i in range(8) if signs[i] and not signs[i + 1])
     one = measure(positive, baseline=text, seed=seed, repeats=2, input_sets=1)

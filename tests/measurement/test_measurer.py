@@ -16,26 +16,13 @@ from hloenv.runtime.buffers import empty_aligned
 from hloenv.runtime.compare import compare_outputs
 from hloenv.runtime.executable import Executable, compile
 from hloenv.runtime.random_inputs import random_inputs
+from support.modules import ADD, entry_of
+from support.threads import in_threads
 
 if TYPE_CHECKING:
     from support.run_child import RunChild
 
 pytestmark = pytest.mark.compile
-
-ADD = """
-HloModule add
-ENTRY e {
-  a = f32[3,4] parameter(0)
-  b = f32[3,4] parameter(1)
-  ROOT r = f32[3,4] add(a, b)
-}
-"""
-
-
-def hlo(parameters: str, body: str, extra: str = "") -> str:
-    """A module whose entry has the given lines."""
-    lines = "".join(f"  {line}\n" for line in body.strip().split("\n"))
-    return f"HloModule m{extra}\nENTRY e {{\n  {parameters}\n{lines}}}\n"
 
 
 def check_repeatedly(executable: Executable, *inputs: np.ndarray) -> list[np.ndarray]:
@@ -71,7 +58,7 @@ def test_outputs_are_the_functions_values():
 
 
 def test_an_output_may_be_a_constant():
-    text = hlo(
+    text = entry_of(
         "a = f32[2] parameter(0)",
         """big = f32[3] constant({1, 2, 3})
         small = s32[] constant(7)
@@ -83,7 +70,7 @@ def test_an_output_may_be_a_constant():
 
 def test_an_output_may_be_a_large_constant():
     values = ", ".join(str(i) for i in range(2000))
-    text = hlo(
+    text = entry_of(
         "a = f32[] parameter(0)",
         f"""c = s32[2000] constant({{{values}}})
         ROOT r = (s32[2000], f32[]) tuple(c, a)""",
@@ -93,7 +80,7 @@ def test_an_output_may_be_a_large_constant():
 
 
 def test_an_output_may_be_a_parameter_or_the_same_value_twice():
-    text = hlo(
+    text = entry_of(
         "a = f32[4] parameter(0)",
         """n = f32[4] negate(a)
         ROOT r = (f32[4], f32[4], f32[4], f32[4]) tuple(a, n, n, a)""",
@@ -106,7 +93,7 @@ def test_an_output_may_be_a_parameter_or_the_same_value_twice():
 
 
 def test_the_whole_result_may_be_a_parameter():
-    text = hlo("ROOT a = f32[4] parameter(0)", "b = f32[] constant(0)")
+    text = entry_of("ROOT a = f32[4] parameter(0)", "b = f32[] constant(0)")
     a = empty_aligned((4,), np.dtype(np.float32))
     a[:] = [1, 2, 3, 4]
     (out,) = check_repeatedly(compile(text), a)
@@ -114,7 +101,7 @@ def test_the_whole_result_may_be_a_parameter():
 
 
 def test_tuples_go_in_and_come_out_flat():
-    text = hlo(
+    text = entry_of(
         "p = (f32[2], (s32[], f32[2])) parameter(0)",
         """a = f32[2] get-tuple-element(p), index=0
         q = (s32[], f32[2]) get-tuple-element(p), index=1
@@ -133,7 +120,7 @@ def test_tuples_go_in_and_come_out_flat():
 
 def test_a_module_without_outputs_runs():
     assert (
-        compile(hlo("a = f32[2] parameter(0)", "ROOT r = () tuple()"))(
+        compile(entry_of("a = f32[2] parameter(0)", "ROOT r = () tuple()"))(
             np.zeros(2, np.float32)
         )
         == ()
@@ -141,7 +128,7 @@ def test_a_module_without_outputs_runs():
 
 
 def test_empty_arrays_go_in_and_come_out():
-    text = hlo(
+    text = entry_of(
         "a = f32[0,3] parameter(0)",
         """n = f32[0,3] negate(a)
         ROOT r = (f32[0,3], f32[0,3]) tuple(n, a)""",
@@ -151,7 +138,7 @@ def test_empty_arrays_go_in_and_come_out():
 
 
 def test_tokens_are_none():
-    text = hlo(
+    text = entry_of(
         "t = token[] parameter(0)\n  a = f32[] parameter(1)",
         """u = token[] after-all(t)
         ROOT r = (token[], f32[]) tuple(u, a)""",
@@ -163,7 +150,7 @@ def test_tokens_are_none():
 
 @pytest.mark.parametrize("alias", ["may-alias", "must-alias"])
 def test_donated_inputs_are_not_overwritten(alias: str):
-    text = hlo(
+    text = entry_of(
         "a = f32[64] parameter(0)\n  b = f32[64] parameter(1)",
         """s = f32[64] add(a, b)
         d = f32[64] multiply(s, b)
@@ -209,7 +196,7 @@ NARROW = "s4 u4 f8e4m3fn f8e5m2 f8e4m3b11fnuz f8e4m3fnuz f8e5m2fnuz f8e4m3 f8e3m
 @pytest.mark.parametrize("dtype", f"{DTYPES} {NARROW}".split())
 def test_every_dtype_goes_through(dtype: str):
     value = {"pred": "true", "c": "(1, 0)"}.get(dtype if dtype == "pred" else dtype[0])
-    text = hlo(
+    text = entry_of(
         f"a = {dtype}[5,3] parameter(0)",
         f"""b = {dtype}[3,5] transpose(a), dimensions={{1,0}}
         one = {dtype}[] constant({value or 1})
@@ -227,7 +214,7 @@ def test_every_dtype_goes_through(dtype: str):
 def test_narrow_integers_compute():
     import ml_dtypes
 
-    text = hlo(
+    text = entry_of(
         "a = s4[7] parameter(0)\n  b = s4[7] parameter(1)", "ROOT r = s4[7] add(a, b)"
     )
     a = np.array([-8, -3, 0, 1, 2, 3, 7], ml_dtypes.int4)
@@ -262,7 +249,7 @@ def test_inputs_may_come_by_dlpack_or_be_python_numbers():
         def __dlpack_device__(self) -> tuple[int, int]:
             return self._array.__dlpack_device__()
 
-    text = hlo(
+    text = entry_of(
         "a = f32[2] parameter(0)\n  s = f32[] parameter(1)",
         """b = f32[2] broadcast(s), dimensions={}
         ROOT r = f32[2] multiply(a, b)""",
@@ -370,24 +357,17 @@ def test_modules_for_several_devices_are_rejected():
 
 def test_four_threads_share_an_executable():
     executable = compile(ADD)
-    wrong: list[int] = []
 
     def run(value: int) -> None:
         for _ in range(50):
             (out,) = executable(np.full((3, 4), value, "f4"), np.ones((3, 4), "f4"))
-            if set(out.flat) != {value + 1}:
-                wrong.append(value)
+            assert set(out.flat) == {value + 1}
 
-    threads = [threading.Thread(target=run, args=(i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
+    in_threads(run, range(4))
 
 
 def test_python_runs_while_a_module_does():
-    text = hlo(
+    text = entry_of(
         "a = f32[1024,1024] parameter(0)",
         """b = f32[1024,1024] dot(a, a), lhs_contracting_dims={1}, \
 rhs_contracting_dims={0}

@@ -19,18 +19,11 @@ import pytest
 import hloenv
 from hloenv.measurement.pool import Evaluator, Result
 from hloenv.measurement.ray import RayExecutor
+from support.modules import ADD
 from support.paths import TESTS
 
 pytestmark = pytest.mark.compile
 
-ADD = """
-HloModule add
-ENTRY e {
-  a = f32[3,4] parameter(0)
-  b = f32[3,4] parameter(1)
-  ROOT r = f32[3,4] add(a, b)
-}
-"""
 SWAPPED = ADD.replace("add(a, b)", "add(b, a)")
 WRONG = ADD.replace("add(a, b)", "subtract(a, b)")
 REFUSED = ADD.replace("add(a, b)", 'custom-call(a, b), custom_call_target="x"')

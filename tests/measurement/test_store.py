@@ -10,7 +10,6 @@ import random
 import sqlite3
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +18,6 @@ import pytest
 from hloenv.errors import StoreError
 from hloenv.measurement.store import Store, default_path
 from support.stores import VALUE, contents, exit_code, forked, key, limit_file_sizes
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "store.sqlite"
-
-
-@pytest.fixture
-def store(path: Path) -> Iterator[Store]:
-    with Store(path) as store:
-        yield store
 
 
 def test_values_come_back_exactly(store):

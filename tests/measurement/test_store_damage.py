@@ -18,11 +18,6 @@ from hloenv.measurement.store import RecordKey, Store
 from support.stores import VALUE, contents, filled, key
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "store.sqlite"
-
-
 def _execute(path: Path, statement: str, *parameters: Any) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute(statement, parameters)

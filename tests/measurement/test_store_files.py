@@ -8,7 +8,6 @@ import math
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +16,6 @@ import pytest
 from hloenv.errors import StoreError
 from hloenv.measurement.store import RecordKey, Store
 from support.stores import contents, exit_code, filled, forked, key, limit_file_sizes
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "store.sqlite"
-
-
-@pytest.fixture
-def store(path: Path) -> Iterator[Store]:
-    with Store(path) as store:
-        yield store
 
 
 def same(records: list[Any]) -> str:

@@ -17,17 +17,7 @@ import pytest
 
 from hloenv.measurement.store import RecordKey, Store
 from support.stores import VALUE, exit_code, filled, forked, key
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "store.sqlite"
-
-
-@pytest.fixture
-def store(path: Path) -> Iterator[Store]:
-    with Store(path) as store:
-        yield store
+from support.threads import in_threads
 
 
 def test_threads_share_a_store(store):
@@ -36,11 +26,7 @@ def test_threads_share_a_store(store):
             store.put(key(f"{name}-{i}"), {"i": i})
             assert store.get(key(f"{name}-{i}")) == {"i": i}
 
-    threads = [threading.Thread(target=work, args=(f"t{n}",)) for n in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, [f"t{n}" for n in range(8)])
     assert store.info().records == 400
 
 

@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+
+from support.run_child import run_python
 
 HLO = """HloModule m
 ENTRY e {
@@ -73,13 +73,7 @@ def end(operations: list[str], delay: float, exit_code: int, prepares: bool) -> 
         exit_code=exit_code,
         prepares=prepares,
     )
-    child = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    child = run_python("-c", code)
     assert (child.returncode, child.stdout, child.stderr) == (exit_code, "kept\n", "")
 
 

@@ -17,6 +17,7 @@ import hloenv
 from hloenv.errors import LockError, WorkerError
 from hloenv.process import child, cpu_affinity
 from support.modules import TWO_REWRITES
+from support.run_child import run_python
 
 PACKAGE = Path(hloenv.__file__).parents[1]
 
@@ -44,15 +45,7 @@ def _run(planted: Path, code: str, *options: str) -> subprocess.CompletedProcess
     """Runs a program that lies elsewhere in the folder; nothing in there may run."""
     program = planted.parent / "program.py"
     program.write_text(code)
-    done = subprocess.run(
-        [sys.executable, *options, str(program)],
-        cwd=planted,
-        env={**os.environ, "PYTHONPATH": str(PACKAGE)},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    done = run_python(*options, str(program), cwd=planted, timeout=240)
     ran = planted / "ran"
     assert not ran.exists(), f"planted modules ran: {ran.read_text()}"
     return done

@@ -3,14 +3,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-import hloenv
+from support.run_child import run_python
 
 _EXPECTED = {
     "01_load_and_run_pass.py": "simplify: ",
@@ -25,15 +22,8 @@ _EXPECTED_WITH_JAX = {"06_jax.py": "outputs equal"}
 
 
 def _run(root: Path, name: str, *arguments: str) -> str:
-    package = str(Path(hloenv.__file__).parent.parent)
-    child = subprocess.run(
-        [sys.executable, str(root / "scripts" / "examples" / name), *arguments],
-        env={**os.environ, "PYTHONPATH": package},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    path = root / "scripts" / "examples" / name
+    child = run_python(str(path), *arguments, timeout=300)
     assert child.returncode == 0, child.stderr
     return child.stdout
 

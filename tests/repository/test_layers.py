@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
+
+from support.run_child import run_python
 
 FOLDERS = (
     *("support", "workarounds", "hlo", "backend", "passes", "runtime"),
@@ -41,14 +41,7 @@ def test_architecture_has_the_order(root):
 
 def test_python_packages_import_only_packages_below_them(root):
     code = "from importlinter.cli import lint_imports_command; lint_imports_command()"
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", code, "--no-cache"],
-        cwd=root,
-        capture_output=True,
-        text=True,
-        timeout=250,
-        check=False,
-    )
+    done = run_python("-P", "-c", code, "--no-cache", cwd=root, timeout=250)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -8,6 +8,7 @@ import random
 import pytest
 
 import hloenv
+from support.captures import capture, check_compiled, rules
 from support.convolutions import (
     JAX_FORMS,
     jax_form,
@@ -55,13 +56,7 @@ TOLERANCES = {
 
 
 def captured(text: str, *, options: dict[str, bool] | None = None):
-    module = hloenv.HloModule.from_text(text)
-    env = hloenv.HloEnv(module)
-    return env.get_alternatives(hloenv.Pass(NAME, **(options or {})))
-
-
-def rules(alternatives: hloenv.Alternatives) -> list[str]:
-    return [choice.rule for each in alternatives for choice in each.choices[1:]]
+    return capture(text, hloenv.Pass(NAME, **(options or {})))
 
 
 def check(text: str, types: str = "f32", seed: int = 0) -> list[str]:
@@ -85,12 +80,7 @@ def test_forms_of_what_jax_makes(name):
     "name", ["depthwise", "grouped", "patches kernel", "strided 1x1 input"]
 )
 def test_forms_compile_and_compute_the_same(name):
-    alternatives = captured(jax_form(name))
-    inputs = hloenv.random_inputs(alternatives.module)
-    wanted = hloenv.interpret(hloenv.HloModule.from_text(jax_form(name)), *inputs)
-    for choice in range(1, alternatives.num_choices[0]):
-        outputs = hloenv.compile(alternatives.apply([choice]))(*inputs)
-        hloenv.compare_outputs(wanted, outputs, rtol=1e-5).check()
+    check_compiled(jax_form(name), NAME)
 
 
 @pytest.mark.parametrize("types", TOLERANCES)

@@ -8,6 +8,7 @@ import random
 import pytest
 
 import hloenv
+from support.captures import capture, check_compiled, rules
 
 NAME = "dot-forms"
 
@@ -23,11 +24,7 @@ ENTRY main {
 
 
 def captured(text: str) -> hloenv.Alternatives:
-    return hloenv.HloEnv(hloenv.HloModule.from_text(text)).get_alternatives(NAME)
-
-
-def rules(alternatives: hloenv.Alternatives) -> list[str]:
-    return [choice.rule for each in alternatives for choice in each.choices[1:]]
+    return capture(text, NAME)
 
 
 def random_dot(rng: random.Random, types: str) -> str:
@@ -97,12 +94,7 @@ def test_random_dots(types, tolerance):
 
 @pytest.mark.compile
 def test_forms_compile_and_compute_the_same():
-    alternatives = captured(BATCHED)
-    inputs = hloenv.random_inputs(alternatives.module)
-    wanted = hloenv.interpret(hloenv.HloModule.from_text(BATCHED), *inputs)
-    for choice in (1, 2):
-        outputs = hloenv.compile(alternatives.apply([choice]))(*inputs)
-        hloenv.compare_outputs(wanted, outputs, rtol=1e-5).check()
+    check_compiled(BATCHED, NAME)
 
 
 def test_each_form():

@@ -9,23 +9,11 @@ import pytest
 import hloenv
 from hloenv.policies import FuseAllLegal, RandomChoice, get_policy
 from hloenv.rewrite.game import DecisionPoint, Game
+from support import captures
+from support.captures import REDUCERS
 
 # Some modules are given as they are, without layouts assigned by XLA.
 pytestmark = pytest.mark.filterwarnings("ignore::hloenv.PositionWarning")
-
-REDUCERS = """
-max {
-  a = f32[] parameter(0)
-  b = f32[] parameter(1)
-  ROOT s = f32[] maximum(a, b)
-}
-
-add {
-  a = f32[] parameter(0)
-  b = f32[] parameter(1)
-  ROOT s = f32[] add(a, b)
-}
-"""
 
 
 def entry(body: str, *, before: str = "") -> str:
@@ -33,8 +21,7 @@ def entry(body: str, *, before: str = "") -> str:
 
 
 def capture(text: str, *passes: object) -> hloenv.Alternatives:
-    env = hloenv.HloEnv(hloenv.HloModule.from_text(text))
-    return env.get_alternatives(*(passes or (EVERYTHING,)))
+    return captures.capture(text, *(passes or (EVERYTHING,)))
 
 
 EVERYTHING = hloenv.Pass("general-fusion", duplicate_compared=True)

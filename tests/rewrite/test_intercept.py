@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import gc
 import random
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ import pytest
 
 import hloenv
 from support.interrupts import LARGE_MODULE, share_done_when_interrupted
+from support.threads import in_threads
 
 if TYPE_CHECKING:
     from support.run_child import RunChild
@@ -405,25 +405,18 @@ def test_leaving_early_ends_the_compile(module):
 
 
 def test_several_at_once_in_several_threads(module, finished):
-    results: dict[int, str] = {}
-
-    def work(number: int) -> None:
+    def work(number: int) -> str:
         with hloenv.intercept(module) as pipeline:
             for stage in pipeline:
                 if number % 2:
                     stage.get_alternatives()
                 stage.run()
-        results[number] = pipeline.module.fingerprint()
+        return pipeline.module.fingerprint()
 
     with hloenv.intercept(module) as outer:
         outer.run_until("cse")
-        threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        assert in_threads(work, range(4)) == [finished] * 4
         outer.finish()
-    assert set(results.values()) == {finished}
     assert outer.module.fingerprint() == finished
 
 

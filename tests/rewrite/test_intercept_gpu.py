@@ -3,16 +3,14 @@
 
 from __future__ import annotations
 
-import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from test_intercept import TEXT
 
 import hloenv
+from support.run_child import run_python
 
 pytestmark = pytest.mark.gpu_compiler
 
@@ -74,15 +72,7 @@ def test_random_fusions_give_valid_modules(module):
 
 
 def test_example(root: Path):
-    package = str(Path(hloenv.__file__).parent.parent)
     example = root / "scripts" / "examples" / "07_intercept.py"
-    child = subprocess.run(
-        [sys.executable, str(example), "h100"],
-        env={**os.environ, "PYTHONPATH": package},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    child = run_python(str(example), "h100", timeout=300)
     assert child.returncode == 0, child.stderr
     assert "h100: " in child.stdout

@@ -10,35 +10,12 @@ import pytest
 
 import hloenv
 from hloenv.hlo import numerics
-
-REDUCERS = """
-add {
-  a = f32[] parameter(0)
-  b = f32[] parameter(1)
-  ROOT s = f32[] add(a, b)
-}
-
-mul {
-  a = f32[] parameter(0)
-  b = f32[] parameter(1)
-  ROOT s = f32[] multiply(a, b)
-}
-
-max {
-  a = f32[] parameter(0)
-  b = f32[] parameter(1)
-  ROOT s = f32[] maximum(a, b)
-}
-"""
+from support import captures
+from support.captures import REDUCERS
 
 
 def rules(text: str) -> set[str]:
-    env = hloenv.HloEnv(hloenv.HloModule.from_text(text))
-    return {
-        choice.rule
-        for alternative in env.get_alternatives("reassociate")
-        for choice in alternative.choices[1:]
-    }
+    return set(captures.rules(captures.capture(text, "reassociate")))
 
 
 def entry(body: str) -> str:

@@ -17,6 +17,7 @@ import pytest
 
 import hloenv
 from support.killers import ENDLESS, FATAL_TO_READ, KILLERS
+from support.run_child import run_python
 
 MODEL = """HloModule model
 
@@ -187,16 +188,7 @@ def test_a_closed_sandbox_is_an_error() -> None:
 
 
 def _run(*argv: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    package = str(Path(hloenv.__file__).parent.parent)
-    return subprocess.run(
-        [sys.executable, "-m", "hloenv", *argv],
-        env={**os.environ, "PYTHONPATH": package},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        cwd=cwd,
-        check=False,
-    )
+    return run_python("-m", "hloenv", *argv, cwd=cwd)
 
 
 @pytest.mark.parametrize("name", KILLERS)
@@ -266,17 +258,7 @@ def test_reading_has_a_limit_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None
         "sys.argv = ['hloenv', 'show', 'x.hlo']\n"
         "sys.exit(cli.main())\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env={
-            **os.environ,
-            "PYTHONPATH": str(Path(hloenv.__file__).parent.parent),
-        },
-    )
+    done = run_python("-c", code, timeout=60)
     assert done.returncode == 1
     assert "did not finish reading" in done.stderr
 

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import hloenv
+from support import captures
+from support.captures import rules
 
 MARK = 'xla_cpu_small_call="true"'
 
@@ -186,15 +188,9 @@ def nested() -> str:
 
 
 def capture(text: str, **options) -> hloenv.Alternatives:
-    module = hloenv.HloModule.from_text(text)
-    options = {"run": False, **options}
-    return hloenv.HloEnv(module).get_alternatives(
-        hloenv.Pass("single-kernel", **options)
+    return captures.capture(
+        text, hloenv.Pass("single-kernel", **{"run": False, **options})
     )
-
-
-def rules(alternatives: hloenv.Alternatives) -> list[str]:
-    return [choice.rule for each in alternatives for choice in each.choices[1:]]
 
 
 def check_values(text: str, **options) -> hloenv.HloModule:

@@ -11,25 +11,10 @@ import pytest
 import hloenv
 from hloenv.runtime.compare import compare_outputs
 from hloenv.runtime.random_inputs import perturbed, random_inputs
+from support.modules import ADD, entry_of
 
 if TYPE_CHECKING:
     from support.run_child import RunChild
-
-
-ADD = """
-HloModule add
-ENTRY e {
-  a = f32[3,4] parameter(0)
-  b = f32[3,4] parameter(1)
-  ROOT r = f32[3,4] add(a, b)
-}
-"""
-
-
-def hlo(parameters: str, body: str) -> str:
-    """A module whose entry has the given lines."""
-    lines = "".join(f"  {line}\n" for line in body.strip().split("\n"))
-    return f"HloModule m\nENTRY e {{\n  {parameters}\n{lines}}}\n"
 
 
 # Inputs
@@ -46,7 +31,7 @@ print([each.tobytes().hex() for each in random_inputs({ADD!r}, seed=5)])
 
 
 def test_integers_that_index_are_valid_indices():
-    text = hlo(
+    text = entry_of(
         "table = f32[3,50] parameter(0)\n  i = s32[200] parameter(1)\n"
         "  j = s32[] parameter(2)\n  label = s32[200] parameter(3)\n"
         "  free = s32[200] parameter(4)",

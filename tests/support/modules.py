@@ -31,3 +31,24 @@ ENTRY main {
   ROOT f = pred[5]{0} fusion(r), kind=kLoop, calls=fused
 }
 """
+
+ADD = """
+HloModule add
+ENTRY e {
+  a = f32[3,4] parameter(0)
+  b = f32[3,4] parameter(1)
+  ROOT r = f32[3,4] add(a, b)
+}
+"""
+
+
+def entry_of(parameters: str, body: str, extra: str = "") -> str:
+    """A module whose entry has these lines.
+
+    Args:
+        parameters: the first line.
+        body: the others.
+        extra: of the module's first line.
+    """
+    lines = "".join(f"  {line}\n" for line in body.strip().split("\n"))
+    return f"HloModule m{extra}\nENTRY e {{\n  {parameters}\n{lines}}}\n"

@@ -7,15 +7,11 @@ import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..dataset.reader import EXTENTS, Record
 from ..errors import ArgumentError
 from ..hlo.module import HloModule
-
-if TYPE_CHECKING:
-    from ..dataset.reader import Record
-
-EXTENTS = ("small", "real")
 
 
 @dataclass(frozen=True)

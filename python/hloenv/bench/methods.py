@@ -24,7 +24,7 @@ class Method:
         space: the decision points.
         algorithm: name of a policy, "search:" and the name of a search, the name of a
             baseline, or "best-rule": the fixed rule and variant with the lowest
-            estimate of the kernel cache.
+            estimate.
     """
 
     space: Space

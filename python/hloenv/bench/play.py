@@ -8,10 +8,11 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..cost.kernel_cache import KernelCache
+from ..cost import Estimator, open_estimator
 from ..errors import HloEnvError
 from ..hlo.module import HloModule
 from ..hlo.pipeline import finish
@@ -115,10 +116,13 @@ class _Table:
         with self._estimator() as estimator:
             return _decided_by(pick_rule(self._module, method.space, estimator))
 
-    def _estimator(self) -> KernelCache:
+    def _estimator(self) -> AbstractContextManager[Estimator]:
         settings = self._task.settings
-        return KernelCache(
-            threads=settings.threads, store=self._store, engine=settings.engine
+        return open_estimator(
+            self._task.estimator,
+            threads=settings.threads,
+            store=self._store,
+            engine=settings.engine,
         )
 
     def _decided_row(self, row: Row, decided: Decided, started: float) -> Row:
@@ -233,7 +237,7 @@ def timed_row(row: Row, measurement: Measurement) -> Row:
         median_ns=measurement.median_ns,
         compile_ns=measurement.compile_ns,
         worst_error=math.nan if outputs is None else outputs.excess,
-        error="" if error is None else f"{error.kind}: {error.message}",
+        error="" if error is None else str(error),
     )
 
 

@@ -162,8 +162,7 @@ def profiles(
     for outcome in outcomes if jobs else ():
         name = missing[outcome.index].name
         if outcome.error:
-            reason = outcome.error.strip().splitlines()[-1]
-            by_name[name] = Profile(name, error=reason)
+            by_name[name] = Profile(name, error=outcome.last_line)
             continue
         by_name[name] = outcome.value
         store.put(keys[name], asdict(outcome.value))

@@ -7,6 +7,7 @@ import datetime
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from .. import _markdown
 from .rows import Row
 from .tables import Table, definitions_table, failures_table, tables
 
@@ -140,25 +141,16 @@ def markdown(
     for name in plots:
         lines += ["", f"![{name}]({name})"]
     for title, table in {**tables(rows), **(more or {})}.items():
-        lines += ["", f"## {title}", "", *_lines(table)]
+        lines += ["", f"## {title}", "", *_markdown.table(*table)]
     lines += ["", "## Largest wins", ""]
     lines += [f"* {line}" for line in largest_wins(rows)] or ["None."]
     if flags := chosen_flags(rows):
         lines += ["", "## Best flags", "", *(f"* {line}" for line in flags)]
     failures = failures_table(rows)
     lines += ["", "## Errors, each counted as 1", ""]
-    lines += _lines(failures) if failures[1] else ["None."]
-    lines += ["", "## Methods", "", *_lines(definitions_table(rows))]
+    lines += _markdown.table(*failures) if failures[1] else ["None."]
+    lines += ["", "## Methods", "", *_markdown.table(*definitions_table(rows))]
     return "\n".join(lines) + "\n"
-
-
-def _lines(table: Table) -> list[str]:
-    columns, cells = table
-    return [
-        "| " + " | ".join(columns) + " |",
-        "| --- " + "| ---: " * (len(columns) - 1) + "|",
-        *("| " + " | ".join(each) + " |" for each in cells),
-    ]
 
 
 def html(text: str) -> str:

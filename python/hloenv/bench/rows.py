@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from .._optional import needed_by
+
 
 @dataclass(frozen=True)
 class Row:
@@ -149,13 +151,8 @@ def require_pyarrow() -> None:
     Raises:
         ImportError: pyarrow is missing.
     """
-    try:
+    with needed_by("the benchmark, which writes Parquet files,", "pyarrow", "bench"):
         import pyarrow  # noqa: F401
-    except ImportError:
-        raise ImportError(
-            "the benchmark writes Parquet files, which needs pyarrow: "
-            "pip install 'hloenv[bench]'"
-        ) from None
 
 
 def write_parquet(rows: Iterable[Row], path: Path) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from .._plugins import digest_of
+from ..cost.registry import DEFAULT_ESTIMATOR, describe_estimator
 from ..errors import ArgumentError
 from ..measurement.config import Settings
 from ..measurement.store import RecordKey, Store
@@ -51,6 +53,7 @@ class Plan:
             for no limit.
         module_s: time limit for all policies and searches on one module, and for all
             baselines, in seconds; a method that does not finish gets an error.
+        estimator: name of the cost model of searches and of "best-rule".
         again: do not reuse rows of the store.
         flags: XLA flags, for the baseline and for the methods.
         version: of the code; rows of other versions are not reused.
@@ -64,6 +67,7 @@ class Plan:
     measurements: int = 20
     search_s: float | None = None
     module_s: float = 1800.0
+    estimator: str = DEFAULT_ESTIMATOR
     again: bool = False
     flags: str = field(default_factory=baseline_flags)
     version: str = field(default_factory=bench_version)
@@ -252,7 +256,7 @@ def _reason(outcome: Outcome, plan: Plan) -> str:
     if outcome.error == TIMEOUT:
         return f"MeasureTimeout: not finished within the module's {plan.module_s:g} s"
     if outcome.error.startswith("Traceback"):
-        return outcome.error.strip().splitlines()[-1][:_MAX_ERROR_CHARS]
+        return outcome.last_line[:_MAX_ERROR_CHARS]
     return "WorkerError: " + " ".join(outcome.error.split())[-_MAX_ERROR_CHARS:]
 
 
@@ -267,6 +271,7 @@ def _task(part: _Part, plan: Plan, store: Store) -> Task:
         search_s=plan.search_s,
         store=str(version_store(Path(store.path), plan.version)),
         flags=plan.flags,
+        estimator=plan.estimator,
         record=part.entry.record,
     )
 
@@ -297,13 +302,16 @@ def _row(entry: Entry, plan: Plan) -> Row:
 
 
 def _key(entry: Entry, method: str, seed: int, plan: Plan) -> RecordKey:
-    machine, settings = this_machine(), plan.settings
+    machine, settings, known = this_machine(), plan.settings, as_method(method)
     variant = [
         *(method, seed, asdict(settings)),
-        *(plan.version, as_method(method).definition, _inputs_of(entry)),
+        *(plan.version, known.definition, _inputs_of(entry)),
     ]
-    if "/search:" in method:
+    if known.is_search:
         variant += [plan.estimates, plan.measurements, plan.search_s]
+    if plan.estimator != DEFAULT_ESTIMATOR and (known.is_search or known.picks_rule):
+        origin = describe_estimator(plan.estimator).origin
+        variant += [plan.estimator, digest_of(origin)]
     return RecordKey(
         kind="bench",
         fingerprint=entry.fingerprint,

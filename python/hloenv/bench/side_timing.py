@@ -12,11 +12,10 @@ import numpy as np
 
 from ..measurement.config import Settings
 from ..measurement.statistics import speedup_interval, speedup_of
+from ..measurement.timing import MIN_DURATION_NS
 from ..process.cpu_affinity import turn_to_time
 from .sides import Loaded, Side
 
-# Calls shorter than this are timed in batches.
-_MIN_DURATION_NS = 20_000
 # Approximate run time of one side before the other runs.
 _TURN_NS = 4_000_000
 _MAX_ROUNDS = 64
@@ -100,7 +99,7 @@ def time_pair(
 def _sizes(loaded: tuple[Loaded, Loaded], limit_s: float) -> tuple[int, int, int]:
     """Calls per round, rounds per turn, and turns per copy."""
     run_ns = max(min(each.run_ns for each in loaded), 1)
-    calls = max(1, math.ceil(_MIN_DURATION_NS / run_ns))
+    calls = max(1, math.ceil(MIN_DURATION_NS / run_ns))
     round_ns = max(each.run_ns for each in loaded) * calls
     rounds = int(np.clip(_TURN_NS / round_ns, 1, _MAX_ROUNDS))
     copy_ns = limit_s * 1e9 / _MIN_COPIES

@@ -13,22 +13,22 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pickle
 import select
 import signal
-import struct
 import tempfile
 import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import CompileError, HloEnvError, MeasureTimeout, WorkerError
 from ..hlo.module import HloModule
-from ..measurement.worker import _end_with_parent, _Example
+from ..measurement.timing import WARMUP_BELOW_NS
+from ..measurement.worker import Example, end_with_parent
 from ..process.child import last_words, make_error, signal_name
+from ..process.frames import read_pickle, write_pickle
 from ..runtime.compare import OutputComparison
 from ..runtime.executable import AnyExecutable, Executable, compile, time_runs
 from .flags import use
@@ -39,9 +39,7 @@ if TYPE_CHECKING:
 
 Compiler = Literal["xla", "jax.jit"]
 Outputs = list[Any]
-_LENGTH = struct.Struct("<q")
 _WARMUP_NS = 200_000
-_WARMUP_BELOW_NS = 200_000_000
 
 
 @dataclass(frozen=True)
@@ -187,25 +185,13 @@ class Side:
 
 
 def _write(descriptor: int, value: object) -> None:
-    data = pickle.dumps(value)
     with os.fdopen(os.dup(descriptor), "wb") as stream:
-        stream.write(_LENGTH.pack(len(data)) + data)
+        write_pickle(stream, value)
 
 
 def _read(descriptor: int) -> Any:
     with os.fdopen(os.dup(descriptor), "rb", buffering=0) as stream:
-        (length,) = _LENGTH.unpack(_read_exactly(stream, _LENGTH.size))
-        return pickle.loads(_read_exactly(stream, length))
-
-
-def _read_exactly(stream: IO[bytes], size: int) -> bytearray:
-    data = bytearray()
-    while len(data) < size:
-        part = stream.read(size - len(data))
-        if not part:
-            raise EOFError
-        data += part
-    return data
+        return read_pickle(stream)
 
 
 # --- in the process --------------------------------------------------------------
@@ -213,7 +199,7 @@ def _read_exactly(stream: IO[bytes], size: int) -> bytearray:
 
 def _serve(requests: int, answers: int, compiler: Compiler, flags: str) -> None:
     use(flags if compiler == "xla" else "")
-    watch = threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True)
+    watch = threading.Thread(target=end_with_parent, args=(os.getppid(),), daemon=True)
     watch.start()
     side: _Xla | _Jax | None = None
     while True:
@@ -262,7 +248,7 @@ class _Xla:
 
     def compare(self, index: int, outputs: Outputs) -> OutputComparison:
         if index not in self._examples:
-            self._examples[index] = _Example(self._original, self._inputs[index])
+            self._examples[index] = Example(self._original, self._inputs[index])
         comparison: OutputComparison = self._examples[index].compare(
             lambda *_: tuple(outputs), self._module
         )
@@ -325,7 +311,7 @@ def _time(call: Callable[[], object], calls: int, rounds: int) -> list[int]:
     started = clock()
     call()
     first_ns = clock() - started
-    if first_ns < _WARMUP_BELOW_NS:
+    if first_ns < WARMUP_BELOW_NS:
         while clock() - started < _WARMUP_NS:
             call()
     durations = []

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..cost.registry import DEFAULT_ESTIMATOR
 from ..hlo.module import HloModule
 from ..measurement.config import Settings
 from ..runtime.random_inputs import random_inputs
@@ -29,6 +30,7 @@ class Task:
         search_s: time limit of a search for proposals and estimates, in seconds.
         store: path of the store of this version's measurements.
         flags: XLA flags of every compile.
+        estimator: name of the cost model of searches and of "best-rule".
         record: dataset record that specifies the inputs, if any.
     """
 
@@ -41,6 +43,7 @@ class Task:
     search_s: float | None
     store: str
     flags: str
+    estimator: str = DEFAULT_ESTIMATOR
     record: Record | None = None
 
     def inputs(self) -> list[Any] | None:

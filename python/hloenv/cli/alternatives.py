@@ -11,9 +11,10 @@ from ..hlo.source import Source
 from ..rewrite.alternatives import Alternative, Alternatives, Choice
 from ..rewrite.env import HloEnv
 from . import output
-from .arguments import add_limit, add_module, add_passes, not_negative, parse_passes
+from .arguments import add_limit, add_module, add_passes, parse_passes
 from .expressions import Expressions
 from .load import load_module
+from .numbers import add_count
 
 DESCRIPTION = (
     "Dry-runs passes on a module and lists every rewrite that they would make: its "
@@ -35,11 +36,11 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     add_module(parser)
     add_limit(parser)
     add_passes(parser)
-    parser.add_argument(
+    add_count(
+        parser,
         "--limit",
-        metavar="N",
-        type=not_negative,
-        help=f"list N alternatives, 0 for all (default {_DEFAULT_LIMIT}; JSON: all)",
+        f"list N alternatives, 0 for all (default {_DEFAULT_LIMIT}; JSON: all)",
+        least=0,
     )
 
 

@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import get_args
 
+from ..cost import describe_estimator, list_estimators
 from ..errors import HloEnvError, PassOptionError
 from ..hlo.passes import OptionValue, Pass, Pipeline, describe_pass
 from ..measurement.store import Store
 from ..runtime.executable import Engine
+from .numbers import add_count
 from .sandbox import add_isolation
 
 MODULE_HELP = (
@@ -50,23 +52,6 @@ def add_action(
     return parser
 
 
-def positive(text: str) -> int:
-    """An int >= 1, for argparse."""
-    return _int_of_at_least(1, text)
-
-
-def not_negative(text: str) -> int:
-    """An int >= 0, for argparse."""
-    return _int_of_at_least(0, text)
-
-
-def _int_of_at_least(least: int, text: str) -> int:
-    with contextlib.suppress(ValueError):
-        if (value := int(text)) >= least:
-            return value
-    raise argparse.ArgumentTypeError(f"must be an integer >= {least}, got {text!r}")
-
-
 def name_of(make: Callable[[str], object]) -> Callable[[str], str]:
     """A name that `make` accepts, for argparse."""
 
@@ -99,32 +84,36 @@ def check_output(path: str | None) -> None:
 
 def add_limit(parser: argparse.ArgumentParser) -> None:
     """Adds the limits on size, time and memory."""
-    parser.add_argument(
-        "--max-instructions",
-        metavar="N",
-        type=positive,
-        help="reject modules with more than N instructions",
+    add_count(
+        parser, "--max-instructions", "reject modules with more than N instructions"
     )
     add_isolation(parser)
 
 
 def add_passes(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
     """Adds --pass and --until."""
-    parser.add_argument(
-        *("-p", "--pass"),
-        dest="passes",
-        metavar="PASS",
-        action="append",
-        required=required,
-        default=[] if not required else None,
-        help=PASS_HELP,
-    )
+    add_pass(parser, PASS_HELP, required=required)
     parser.add_argument(
         "--until",
         metavar="POSITION",
         help="first run XLA's own pipeline until it reaches this position: the name or "
         "path of a pass, as 'fusion' or 'simplification/algsimp'; 'algsimp#2' for the "
         "second run of a pass",
+    )
+
+
+def add_pass(
+    parser: argparse.ArgumentParser, text: str, *, required: bool = False
+) -> None:
+    """Adds --pass, which may be repeated, with its help."""
+    parser.add_argument(
+        *("-p", "--pass"),
+        dest="passes",
+        metavar="PASS",
+        action="append",
+        required=required,
+        default=None if required else [],
+        help=text,
     )
 
 
@@ -193,17 +182,44 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
 
 def add_store(parser: argparse.ArgumentParser) -> None:
     """Adds --store, --no-store and --again."""
-    parser.add_argument(
-        "--store",
-        metavar="FILE",
-        help="SQLite file that caches measurements (default: $HLOENV_STORE, or "
-        "hloenv/store.sqlite in the user's cache folder)",
-    )
+    add_store_file(parser, "SQLite file that caches measurements")
     parser.add_argument(
         "--no-store", action="store_true", help="neither read nor write the store"
     )
     parser.add_argument(
         "--again", action="store_true", help="measure again what the store holds"
+    )
+
+
+def add_estimator(
+    parser: argparse.ArgumentParser, what: str, default: str | None
+) -> None:
+    """Adds --estimator.
+
+    Args:
+        parser: of the command.
+        what: it estimates, for the help.
+        default: its name; None where the text states the default.
+    """
+    names = (*list_estimators(), *list_estimators(families=True))
+    listed = "; ".join(f"{name}: {describe_estimator(name).summary}" for name in names)
+    parser.add_argument(
+        "--estimator",
+        metavar="NAME",
+        type=name_of(describe_estimator),
+        default=default,
+        help=f"the cost model {what}. {listed}; or FILE.py:NAME",
+    )
+
+
+def add_store_file(parser: argparse.ArgumentParser, what: str) -> None:
+    """Adds --store, the path of what the text says."""
+    parser.add_argument(
+        "--store",
+        metavar="FILE",
+        type=Path,
+        help=f"{what} (default: $HLOENV_STORE, or hloenv/store.sqlite in the user's "
+        "cache folder)",
     )
 
 
@@ -220,7 +236,7 @@ def usual_store(args: argparse.Namespace) -> Iterator[None]:
         ):
             yield
     elif args.store is not None:
-        with _environment("HLOENV_STORE", args.store):
+        with _environment("HLOENV_STORE", str(args.store)):
             yield
     else:
         yield

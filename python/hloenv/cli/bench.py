@@ -11,7 +11,7 @@ from pathlib import Path
 from .._registry import Info
 from ..bench import runner
 from ..bench.baselines import BASELINES
-from ..bench.entries import EXTENTS, Entry, from_dataset, from_files, sample
+from ..bench.entries import Entry, from_dataset, from_files, sample
 from ..bench.methods import (
     BASELINE_METHODS,
     BEST_RULE,
@@ -23,14 +23,17 @@ from ..bench.methods import (
 )
 from ..bench.rows import require_pyarrow
 from ..bench.runner import Plan
+from ..cost.registry import DEFAULT_ESTIMATOR, describe_estimator, list_estimators
+from ..dataset.reader import EXTENTS
 from ..errors import ArgumentError
 from ..measurement.config import Settings
 from ..measurement.store import Store
 from ..policies import describe_policy, list_policies
 from ..search.spaces import SPACES
 from . import output
-from .arguments import add_engine, not_negative, positive
+from .arguments import add_engine, add_estimator, add_store_file
 from .bench_files import Finished, write_report
+from .numbers import add_count
 
 DESCRIPTION = (
     "Runs policies and searches on modules, compiles the decided modules, compares "
@@ -46,7 +49,7 @@ examples:
   hloenv bench -c fusion/fuse-by-bytes -c live/keep-original a.hlo b.hlo
   hloenv bench --search --method fusion/search:evolve --threads 2
   hloenv bench --split unseen --extent real -c runtime/accept-all
-  hloenv bench --list                               # spaces, policies, searches
+  hloenv bench --list                               # what methods are made of
 """
 _QUICK_MODULES, _QUICK_SECONDS, _QUICK_MODULE_SECONDS = 40, 600.0, 90
 
@@ -78,7 +81,9 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     add_engine(parser)
     parser.add_argument("--search", action="store_true", help="include the searches")
     parser.add_argument(
-        "--list", action="store_true", help="list spaces, policies, searches; then exit"
+        "--list",
+        action="store_true",
+        help="list spaces, policies, searches, estimators; then exit",
     )
     parser.add_argument(
         "--split",
@@ -105,25 +110,25 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         ("--module-timeout", 1800, "seconds for all methods on one module"),
     )
     for name, default, text in counts:
-        shown = "" if default is None else f" (default {default})"
-        parser.add_argument(
-            name, metavar="N", type=positive, default=default, help=text + shown
-        )
-    parser.add_argument(
+        add_count(parser, name, text, default)
+    add_count(
+        parser,
         "--seed",
-        metavar="N",
-        type=not_negative,
-        default=0,
-        help="seed of the sample, and first seed of the methods (default 0)",
+        "seed of the sample, and first seed of the methods",
+        0,
+        least=0,
     )
-    parser.add_argument(
-        "--seconds", metavar="S", type=positive, help="start no module after S seconds"
+    add_count(parser, "--seconds", "start no module after S seconds", metavar="S")
+    add_estimator(
+        parser,
+        f"of searches and of {BEST_RULE} (default {DEFAULT_ESTIMATOR})",
+        DEFAULT_ESTIMATOR,
     )
-    parser.add_argument(
+    add_count(
+        parser,
         "--search-seconds",
+        "time limit of each search for its proposals and estimates",
         metavar="S",
-        type=positive,
-        help="time limit of each search for its proposals and estimates",
     )
     parser.add_argument(
         "--precision",
@@ -132,11 +137,10 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         default=0.02,
         help="target half-width of the 95 %% interval of a speed-up (default 0.02)",
     )
-    parser.add_argument(
+    add_count(
+        parser,
         "--workers",
-        metavar="N",
-        type=positive,
-        help="modules that run concurrently (default: available cores / threads)",
+        "modules that run concurrently (default: available cores / threads)",
     )
     parser.add_argument(
         "--quick",
@@ -144,11 +148,8 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         help=f"{_QUICK_MODULES} modules at most, {_QUICK_SECONDS / 60:.0f} minutes, "
         f"{_QUICK_MODULE_SECONDS} seconds for each",
     )
-    parser.add_argument(
-        "--store",
-        metavar="FILE",
-        help="SQLite file that caches rows, measurements and kernel times (default: "
-        "$HLOENV_STORE, or hloenv/store.sqlite in the user's cache folder)",
+    add_store_file(
+        parser, "SQLite file that caches rows, measurements and kernel times"
     )
     parser.add_argument(
         "--again", action="store_true", help="run again what the store holds"
@@ -194,6 +195,7 @@ def run(args: argparse.Namespace) -> None:
         measurements=args.measurements,
         search_s=args.search_seconds,
         module_s=module_s,
+        estimator=args.estimator,
         again=args.again,
     )
     cores = len(os.sched_getaffinity(0)) // args.threads
@@ -264,7 +266,9 @@ def _list() -> None:
     policies = [_named(describe_policy(name)) for name in list_policies()]
     output.print_line("\npolicies: " + ", ".join((*policies, BEST_RULE)))
     searches = [f"search:{_named(describe_search(name))}" for name in list_searches()]
-    output.print_line("searches: " + ", ".join(searches) + "\n")
+    output.print_line("searches: " + ", ".join(searches))
+    estimators = [_named(describe_estimator(name)) for name in list_estimators()]
+    output.print_line("estimators: " + ", ".join(estimators) + "\n")
     baselines = [(f"baseline/{each.name}", each.summary) for each in BASELINES.values()]
     output.print_table(("baseline", "definition"), baselines, fold=("definition",))
 

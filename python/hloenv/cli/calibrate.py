@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
-from pathlib import Path
 
 from ..cost.calibration import NUM_STEPS, calibrate, rows
 from ..measurement.store import Store
 from ..runtime.machine import this_machine
 from . import output
-from .arguments import positive
+from .arguments import add_store_file
+from .numbers import add_count
 
 DESCRIPTION = (
     "Measures this machine's arithmetic rates and memory bandwidths with small "
@@ -28,20 +28,8 @@ examples:
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
-    parser.add_argument(
-        "--threads",
-        metavar="N",
-        type=positive,
-        default=1,
-        help="cores that each module runs on (default 1)",
-    )
-    parser.add_argument(
-        "--store",
-        metavar="PATH",
-        type=Path,
-        help="SQLite file for the result (default $HLOENV_STORE, or "
-        "hloenv/store.sqlite in the user's cache folder)",
-    )
+    add_count(parser, "--threads", "cores that each module runs on", 1)
+    add_store_file(parser, "SQLite file for the result")
 
 
 def run(args: argparse.Namespace) -> None:

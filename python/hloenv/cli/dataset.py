@@ -55,13 +55,13 @@ def _add(
     parser = add_action(actions, name, text)
     parser.add_argument(
         "--split",
-        choices=(*reader.SPLITS, "unseen", "all"),
+        choices=(*reader.SPLITS, reader.UNSEEN, "all"),
         default="all",
         help="split to read (default all: every split but unseen)",
     )
     parser.add_argument(
         "--extent",
-        choices=("small", "real", "all"),
+        choices=(*reader.EXTENTS, "all"),
         default="small",
         help="array extents: small (default), or those of real runs",
     )

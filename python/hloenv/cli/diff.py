@@ -14,8 +14,9 @@ from ..hlo.diff import (
     diff_modules,
 )
 from . import output
-from .arguments import add_limit, not_negative
+from .arguments import add_limit
 from .load import load_module
+from .numbers import add_count
 
 DESCRIPTION = (
     "Compares two modules, computation by computation. Instructions are matched by "
@@ -39,12 +40,12 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--summary", action="store_true", help="counts only, one line per computation"
     )
-    parser.add_argument(
+    add_count(
+        parser,
         "--limit",
-        metavar="N",
-        type=not_negative,
-        default=40,
-        help="lines per computation, 0 for all (default 40); JSON has all",
+        "lines per computation, 0 for all; JSON has all",
+        40,
+        least=0,
     )
 
 

@@ -16,7 +16,8 @@ from ..fuzz.reproducers import read_case
 from ..fuzz.subjects import DATASET, find_subjects
 from ..hlo.passes import describe_pass
 from . import output
-from .arguments import not_negative, positive
+from .arguments import add_pass
+from .numbers import add_count
 
 DESCRIPTION = (
     "Checks the invariants of rewriting on random episodes: random modules (and real "
@@ -61,41 +62,20 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         help=f"start no case after S seconds (default {_DEFAULT_SECONDS:.0f}; no limit "
         "with --cases)",
     )
-    parser.add_argument(
-        "--cases", metavar="N", type=positive, help="stop after N cases"
-    )
-    parser.add_argument(
-        "--seed",
-        metavar="N",
-        type=not_negative,
-        default=0,
-        help="seed of the cases (default 0)",
-    )
-    parser.add_argument(
+    add_count(parser, "--cases", "stop after N cases")
+    add_count(parser, "--seed", "seed of the cases", 0, least=0)
+    add_count(
+        parser,
         "--first",
-        metavar="N",
-        type=not_negative,
-        default=0,
-        help="number of the first case, to continue an earlier run (default 0)",
+        "number of the first case, to continue an earlier run",
+        0,
+        least=0,
     )
-    parser.add_argument(
-        "--jobs", metavar="N", type=positive, default=1, help="cases run concurrently"
+    add_count(parser, "--jobs", "cases run concurrently", 1)
+    add_pass(
+        parser, "draw only this pass; repeat the option for several (default: all)"
     )
-    parser.add_argument(
-        *("-p", "--pass"),
-        dest="passes",
-        metavar="PASS",
-        action="append",
-        default=[],
-        help="draw only this pass; repeat the option for several (default: all)",
-    )
-    parser.add_argument(
-        "--max-kb",
-        metavar="N",
-        type=positive,
-        default=_MAX_KB,
-        help=f"largest text of a real module, in KB (default {_MAX_KB})",
-    )
+    add_count(parser, "--max-kb", "largest text of a real module, in KB", _MAX_KB)
     parser.add_argument(
         "--real",
         metavar="SHARE",

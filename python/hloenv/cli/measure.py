@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import math
 from typing import Any, get_args
 
 from ..errors import ArgumentError, HloEnvError
@@ -22,11 +20,10 @@ from .arguments import (
     add_engine,
     add_limit,
     add_store,
-    not_negative,
     open_store,
-    positive,
 )
 from .load import load_module
+from .numbers import above_zero, add_count
 
 DESCRIPTION = (
     "Times candidates against MODULE, compiled with XLA's default pipeline: all run "
@@ -93,13 +90,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         help="compare modules with themselves repeatedly: the given ones (default: "
         "built-in ones)",
     )
-    parser.add_argument(
-        "--comparisons",
-        metavar="N",
-        type=positive,
-        default=200,
-        help="comparisons of the self-test (default 200)",
-    )
+    add_count(parser, "--comparisons", "comparisons of the self-test", 200)
     parser.add_argument(
         "--busy",
         action="store_true",
@@ -108,17 +99,11 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_plan(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--threads",
-        metavar="N",
-        type=positive,
-        default=_DEFAULTS.threads,
-        help="cores that the modules run on (default 1)",
-    )
+    add_count(parser, "--threads", "cores that the modules run on", _DEFAULTS.threads)
     parser.add_argument(
         "--precision",
         metavar="P",
-        type=_above_zero,
+        type=above_zero,
         default=_DEFAULTS.precision,
         help="stop when the half-width of the speed-up's interval is below this share "
         f"of it (default {_DEFAULTS.precision})",
@@ -126,38 +111,25 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seconds",
         metavar="S",
-        type=_above_zero,
+        type=above_zero,
         default=_DEFAULTS.seconds,
         help="stop when the runs of a module have taken S seconds "
         f"(default {_DEFAULTS.seconds:g})",
     )
-    parser.add_argument(
-        "--repeats",
-        metavar="N",
-        type=positive,
-        help="run exactly N rounds instead",
-    )
-    parser.add_argument(
+    add_count(parser, "--repeats", "run exactly N rounds instead")
+    add_count(
+        parser,
         "--seed",
-        metavar="N",
-        type=not_negative,
-        default=_DEFAULTS.seed,
-        help="seed of the inputs and of the order of the runs (default 0)",
+        "seed of the inputs and of the order of the runs",
+        _DEFAULTS.seed,
+        least=0,
     )
     parser.add_argument(
         "--timeout",
         metavar="SECONDS",
-        type=_above_zero,
+        type=above_zero,
         help="give up on a module that takes longer to compile or to run",
     )
-
-
-def _above_zero(text: str) -> float:
-    with contextlib.suppress(ValueError):
-        value = float(text)
-        if 0 < value < math.inf:
-            return value
-    raise argparse.ArgumentTypeError(f"must be a number > 0, got {text!r}")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -259,8 +231,7 @@ def _print(
     )
     for name, result in zip(names, results, strict=True):
         if result.error is not None:
-            message = " ".join(result.error.message.split())
-            output.print_line(f"{name}: {result.error.kind}: {message}")
+            output.print_line(f"{name}: {' '.join(str(result.error).split())}")
     machine = results[0].machine
     cores = "core" if args.threads == 1 else "cores"
     output.print_line(

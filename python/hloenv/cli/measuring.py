@@ -31,7 +31,7 @@ def measure_variants(
     for variant, result in zip(others, results, strict=True):
         variant.measurement = result
         if result.error is not None:
-            variant.error = f"{result.error.kind}: {result.error.message}"
+            variant.error = str(result.error)
         if result.durations_ns:
             variant.measured_s = result.median_ns * 1e-9
         if result.outputs is not None:

@@ -5,36 +5,38 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from .._registry import load_attribute
+from ..cost import Estimator, open_estimator
 from ..errors import ArgumentError, HloEnvError, StoreError
 from ..hlo.passes import Pass, Pipeline
 from ..measurement.config import Settings
 from ..policies import Policy, describe_policy, get_policy, list_policies
 from ..rewrite.env import HloEnv
 from ..rewrite.game import DecisionPoint
+from ..search.policy import EstimatingPolicy
 from ..search.spaces import USUAL_SPACE, get_space
 from . import output
 from .arguments import (
     add_engine,
+    add_estimator,
     add_limit,
     add_module,
     add_passes,
     add_store,
     check_output,
     name_of,
-    not_negative,
     open_store,
     parse_passes,
-    positive,
     usual_store,
 )
 from .load import load_module
+from .numbers import add_count
 from .result import Result, add_result
 from .variants import Variant, compare, make_variants, print_variants
 
@@ -75,48 +77,39 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         f"{_PASS_ORDER}:CHECKPOINT: an agent of `hloenv train` runs passes in an order "
         "of its own, and decides on no alternative",
     )
-    parser.add_argument(
+    add_estimator(
+        parser,
+        "of the estimated times (default: a roofline), and of policies that estimate "
+        "(default: the kernel cache)",
+        None,
+    )
+    add_count(
+        parser,
         "--rounds",
-        metavar="N",
-        type=positive,
-        default=1,
-        help="capture and decide up to N times, until no alternative is accepted "
-        "(default 1)",
+        "capture and decide up to N times, until no alternative is accepted",
+        1,
     )
-    parser.add_argument(
-        "--seed",
-        metavar="N",
-        type=not_negative,
-        default=0,
-        help="seed of the policy and of the inputs (default 0)",
-    )
+    add_count(parser, "--seed", "seed of the policy and of the inputs", 0, least=0)
     parser.add_argument(
         "--measure",
         action="store_true",
         help="compile and time the variants, interleaved in a child process (-o "
         "implies it; with --force, one round)",
     )
-    parser.add_argument(
+    add_count(
+        parser,
         "--repeats",
-        metavar="N",
-        type=positive,
-        help="timed rounds of each variant (default: until its speed-up is known to "
-        "1 percent, or it is clearly slower)",
+        "timed rounds of each variant (default: until its speed-up is known to 1 "
+        "percent, or it is clearly slower)",
     )
-    parser.add_argument(
-        "--threads",
-        metavar="N",
-        type=positive,
-        default=1,
-        help="cores that the variants run on (default 1)",
-    )
+    add_count(parser, "--threads", "cores that the variants run on", 1)
     add_engine(parser)
     add_store(parser)
-    parser.add_argument(
+    add_count(
+        parser,
         "--timeout",
+        "give up on a variant that takes longer to compile or to run",
         metavar="SECONDS",
-        type=positive,
-        help="give up on a variant that takes longer to compile or to run",
     )
     add_result(parser)
 
@@ -153,21 +146,24 @@ def run(args: argparse.Namespace) -> int:
     env = HloEnv(module)
     start = module
     rounds = []
-    with output.progress("deciding", is_shown=not args.json), usual_store(args):
-        if policy is None:
-            order_passes(env, args)
-        for point in points:
-            if point.where:
-                env.run_until(point.where, occurrence=point.occurrence)
-            for each in point.first:
-                env.run(each)
-            if len(points) == 1:
-                start = env.module
-            assert policy is not None
-            rounds += decide(env, point.passes, policy, args.rounds)
-    variants = make_variants(module, start, env.module, name=args.policy)
-    with output.progress("running XLA's passes", is_shown=not args.json):
-        results = compare(variants)
+    with _estimator(args) as estimator:
+        if isinstance(policy, EstimatingPolicy):
+            policy.estimator = estimator
+        with output.progress("deciding", is_shown=not args.json), usual_store(args):
+            if policy is None:
+                order_passes(env, args)
+            for point in points:
+                if point.where:
+                    env.run_until(point.where, occurrence=point.occurrence)
+                for each in point.first:
+                    env.run(each)
+                if len(points) == 1:
+                    start = env.module
+                assert policy is not None
+                rounds += decide(env, point.passes, policy, args.rounds)
+        variants = make_variants(module, start, env.module, name=args.policy)
+        with output.progress("running XLA's passes", is_shown=not args.json):
+            results = compare(variants, estimator)
     failure = ""
     if args.measure or args.output is not None:
         with output.progress("measuring", is_shown=not args.json):
@@ -180,6 +176,19 @@ def run(args: argparse.Namespace) -> int:
         _print(args, env, rounds, results)
         result.print()
     return result.exit_code
+
+
+@contextlib.contextmanager
+def _estimator(args: argparse.Namespace) -> Iterator[Estimator | None]:
+    """The estimator that --estimator names, or None."""
+    if args.estimator is None:
+        yield None
+        return
+    with (
+        open_store(args) as store,
+        open_estimator(args.estimator, threads=args.threads, store=store) as estimator,
+    ):
+        yield estimator
 
 
 def decision_points(args: argparse.Namespace) -> list[DecisionPoint]:
@@ -287,6 +296,7 @@ def _as_json(
         "passes": args.passes,
         "until": args.until,
         "policy": args.policy,
+        "estimator": args.estimator,
         "seed": args.seed,
         "rounds": [asdict(each) for each in rounds],
         "variants": [each.to_json() for each in results],
@@ -307,7 +317,12 @@ def _print(
         )
     output.print_line()
     is_measured = args.measure or args.output is not None
-    print_variants(results, title=env.module.name, is_measured=is_measured)
+    print_variants(
+        results,
+        title=env.module.name,
+        is_measured=is_measured,
+        estimator=args.estimator,
+    )
     output.print_store_note(
         each.measurement.time for each in results if each.measurement is not None
     )

@@ -52,7 +52,8 @@ examples:
   hloenv optimize model.hlo --pass general-fusion --until fusion --policy least-bytes
 
 Every command takes --json (one JSON object on stdout), --verbose (tracebacks) and
---import FILE (your own policies and searches; --policy my.py:decide needs no --import).
+--import FILE (your own policies, searches and estimators; --policy my.py:decide needs
+no --import).
 Exit codes: 0 success, 1 failure (one line states the error), 2 wrong usage, 3 the file
 of -o is not written (optimize and search: invalid, wrong or no faster), 130 Ctrl-C.
 """
@@ -111,6 +112,6 @@ def _add_import(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         action="append",
         default=[],
-        help="import this Python file first; it may register policies and searches; "
-        "may be repeated",
+        help="import this Python file first; it may register policies, searches and "
+        "estimators; may be repeated",
     )

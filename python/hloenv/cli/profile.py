@@ -9,21 +9,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from .._optional import needed_by
 from ..cost.calibration import NUM_STEPS, calibrate, load_rates
 from ..cost.profile import Kernel, ModuleProfile, profile
 from ..cost.roofline import Rates
 from ..errors import ArgumentError
 from ..measurement.store import Store
 from . import output
-from .arguments import (
-    add_engine,
-    add_limit,
-    add_module,
-    add_store,
-    open_store,
-    positive,
-)
+from .arguments import add_engine, add_limit, add_module, add_store, open_store
 from .load import load_module
+from .numbers import add_count
 
 DESCRIPTION = (
     "Times a module as a whole, and each of its kernels alone, and says what runs each "
@@ -47,20 +42,8 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
     add_module(parser)
     add_limit(parser)
-    parser.add_argument(
-        "--threads",
-        metavar="N",
-        type=positive,
-        default=1,
-        help="cores that the module runs on (default 1)",
-    )
-    parser.add_argument(
-        "--top",
-        metavar="N",
-        type=positive,
-        default=20,
-        help="show only the N kernels with the largest share (default 20)",
-    )
+    add_count(parser, "--threads", "cores that the module runs on", 1)
+    add_count(parser, "--top", "show only the N kernels with the largest share", 20)
     parser.add_argument(
         *("-o", "--output"),
         metavar="FILE",
@@ -107,12 +90,8 @@ def draw(found: ModuleProfile, path: Path, *, top: int = 20) -> None:
     Raises:
         ImportError: matplotlib is missing.
     """
-    try:
+    with needed_by("hloenv profile -o", "matplotlib", "bench"):
         from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError(
-            "hloenv profile -o needs matplotlib: pip install 'hloenv[bench]'"
-        ) from error
     shown = list(found.kernels[:top])
     shares = [each.share for each in shown]
     labels = [_short(each.name) for each in shown]

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..hlo.passes import run_passes
 from . import output
-from .arguments import add_limit, add_module, check_output, parse_passes
+from .arguments import add_limit, add_module, add_pass, check_output, parse_passes
 from .load import load_module
 
 DESCRIPTION = (
@@ -26,13 +26,9 @@ examples:
 def add_parser(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
     add_module(parser)
-    parser.add_argument(
-        *("-p", "--pass"),
-        dest="passes",
-        metavar="PASS",
-        action="append",
-        default=[],
-        help="a pass; repeat the option for several, in order. With options: "
+    add_pass(
+        parser,
+        "a pass; repeat the option for several, in order. With options: "
         "NAME:OPTION=VALUE,...; a pipeline to a fixed point: NAME+NAME* (quote the *)",
     )
     parser.add_argument(

@@ -19,8 +19,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import IO
 
-from ..errors import ArgumentError
-from ..process.child import check_memory, last_words, limit_memory, signal_name
+from ..process.child import last_words, limit_memory, signal_name
+from .numbers import above_zero, size_bytes
 
 # Time limit for reading a file.
 READING_LIMIT_S = 120
@@ -43,36 +43,14 @@ def add_isolation(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--time-limit",
         metavar="SECONDS",
-        type=_positive_float,
+        type=above_zero,
         help="end the command after so many seconds",
     )
     parser.add_argument(
         "--memory-limit",
         metavar="BYTES",
-        type=_bytes,
+        type=size_bytes,
         help="memory that the command may allocate, as 4G or 500M",
-    )
-
-
-def _positive_float(text: str) -> float:
-    with contextlib.suppress(ValueError):
-        if (value := float(text)) > 0:
-            return value
-    raise argparse.ArgumentTypeError(f"must be a number > 0, got {text!r}")
-
-
-def _bytes(text: str) -> int:
-    scale = {"K": 2**10, "M": 2**20, "G": 2**30}.get(text[-1:].upper(), 1)
-    with contextlib.suppress(ValueError):
-        value = float(text if scale == 1 else text[:-1]) * scale
-        if 1 <= value < 2**62:
-            try:
-                check_memory(int(value))
-            except ArgumentError as error:
-                raise argparse.ArgumentTypeError(str(error)) from None
-            return int(value)
-    raise argparse.ArgumentTypeError(
-        f"must be a size, such as 500M, 4G or a number of bytes, got {text!r}"
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..cost.base import Estimate
-from ..cost.kernel_cache import KernelCache
+from ..cost.registry import DEFAULT_ESTIMATOR, open_estimator
 from ..errors import ArgumentError, WorkerError
 from ..hlo.passes import Pass, Pipeline, describe_pass, pass_names
 from ..measurement.config import Settings
@@ -20,26 +20,26 @@ from ..search.spaces import SEARCH_SPACE, get_space
 from . import output
 from .arguments import (
     add_engine,
+    add_estimator,
     add_limit,
     add_module,
     add_passes,
     add_store,
     check_output,
     name_of,
-    not_negative,
     open_store,
     parse_passes,
-    positive,
 )
 from .load import load_module
+from .numbers import add_count
 from .result import Result, add_result
 
 DESCRIPTION = (
     "Searches for decisions that run faster than XLA's default. Hundreds of candidates "
-    "are estimated as the sum of their kernels, each of which is compiled and timed "
-    "once; the best candidates are compiled and timed as a whole, several at a time, "
-    "and the fastest is timed once more. The store caches all times, so that a search "
-    "that was interrupted resumes in a fraction of the time."
+    "are estimated, by default as the sum of their kernels, each of which is compiled "
+    "and timed once; the best candidates are compiled and timed as a whole, several at "
+    "a time, and the fastest is timed once more. The store caches all times, so that a "
+    "search that was interrupted resumes in a fraction of the time."
 )
 EXAMPLES = """\
 examples:
@@ -49,6 +49,7 @@ examples:
   hloenv search train.py:step --pass algsimp --pass cse --estimates 500 --seed 7
   hloenv search model.hlo --pass algsimp --workers 8 --ray -o decided.hlo
   hloenv search train.py:step --engine jaxlib
+  hloenv search model.hlo --search my.py:Mine --estimator my.py:Model
 """
 _SHOWN = 10
 
@@ -81,11 +82,14 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         default=DEFAULT_SEARCH,
         help=f"the search (default {DEFAULT_SEARCH}). {searches}",
     )
-    parser.add_argument(
+    add_estimator(
+        parser, f"of the candidates (default {DEFAULT_ESTIMATOR})", DEFAULT_ESTIMATOR
+    )
+    add_count(
+        parser,
         "--seconds",
+        "time limit of the search; the other budgets still apply",
         metavar="S",
-        type=positive,
-        help="time limit of the search; the other budgets still apply",
     )
     counts = (
         ("--estimates", 200, "candidates to estimate"),
@@ -93,36 +97,22 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         ("--threads", 1, "cores that each module runs on"),
     )
     for name, default, text in counts:
-        parser.add_argument(
-            name,
-            metavar="N",
-            type=positive,
-            default=default,
-            help=f"{text} (default {default})",
-        )
-    parser.add_argument(
+        add_count(parser, name, text, default)
+    add_count(
+        parser,
         "--workers",
-        metavar="N",
-        type=positive,
-        help="concurrent measurements (default: available cores / threads)",
+        "concurrent measurements (default: available cores / threads)",
     )
     parser.add_argument(
         "--ray", action="store_true", help="measure on a Ray cluster, or a local one"
     )
-    parser.add_argument(
-        "--seed",
-        metavar="N",
-        type=not_negative,
-        default=0,
-        help="seed of the candidates and of the inputs (default 0)",
-    )
-    parser.add_argument(
+    add_count(parser, "--seed", "seed of the candidates and of the inputs", 0, least=0)
+    add_count(
+        parser,
         "--timeout",
+        "give up on a candidate that takes longer to compile or to run",
+        300,
         metavar="SECONDS",
-        type=positive,
-        default=300,
-        help="give up on a candidate that takes longer to compile or to run "
-        "(default 300)",
     )
     add_engine(parser)
     add_store(parser)
@@ -153,7 +143,9 @@ def run(args: argparse.Namespace) -> int:
 
     with (
         open_store(args) as store,
-        KernelCache(threads=args.threads, store=store, engine=args.engine) as cache,
+        open_estimator(
+            args.estimator, threads=args.threads, store=store, engine=args.engine
+        ) as estimator,
         Evaluator(
             settings,
             store=store,
@@ -169,7 +161,7 @@ def run(args: argparse.Namespace) -> int:
     ):
         found = run_search(
             search,
-            cache,
+            estimator,
             evaluator,
             budget=Budget(args.estimates, args.measurements, args.seconds),
             on_estimate=on_estimate,
@@ -178,7 +170,11 @@ def run(args: argparse.Namespace) -> int:
     _check_workers(found, failures)
     result = _write(args, game, found)
     if args.json:
-        names = {"module": module.name, "search": args.search}
+        names = {
+            "module": module.name,
+            "search": args.search,
+            "estimator": args.estimator,
+        }
         output.print_json({**names, **found.to_json(), **result.to_json()})
     else:
         _print(found, [len(each) for each in game.complete()])

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ..hlo.module import ArraySpec, HloModule
+from ..hlo.array_spec import ArraySpec
+from ..hlo.module import HloModule
 from . import output
 from .arguments import add_limit, add_module
 from .load import load_module

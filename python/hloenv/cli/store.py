@@ -7,12 +7,11 @@ import argparse
 import contextlib
 import time
 from dataclasses import asdict
-from pathlib import Path
 
 from ..errors import StoreError
 from ..measurement.store import Store, StoreInfo, default_path
 from . import output
-from .arguments import add_action
+from .arguments import add_action, add_store_file
 
 DESCRIPTION = (
     "Manages the store, one SQLite file that caches all measurements. Any number of "
@@ -63,13 +62,7 @@ def _add(
     actions: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str
 ) -> argparse.ArgumentParser:
     parser = add_action(actions, name, text)
-    parser.add_argument(
-        "--store",
-        metavar="PATH",
-        type=Path,
-        help="the store's file (default $HLOENV_STORE, or hloenv/store.sqlite in the "
-        "cache folder)",
-    )
+    add_store_file(parser, "the store's file")
     return parser
 
 

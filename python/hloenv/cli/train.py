@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from .._registry import load_attribute
 from . import output
-from .arguments import not_negative, positive
+from .numbers import add_count
 
 if TYPE_CHECKING:
     from ..learn.config import TrainConfig
@@ -61,12 +61,8 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="go on with the run in the folder, without CONFIG or with the same",
     )
-    parser.add_argument(
-        "--seed", metavar="N", type=not_negative, help="in place of CONFIG's (0)"
-    )
-    parser.add_argument(
-        "--steps", metavar="N", type=positive, help="in place of CONFIG's (100,000)"
-    )
+    add_count(parser, "--seed", "in place of CONFIG's (0)", least=0)
+    add_count(parser, "--steps", "in place of CONFIG's (100,000)")
 
 
 def run(args: argparse.Namespace) -> None:

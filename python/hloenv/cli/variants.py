@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ..cost.base import Estimator
 from ..cost.roofline import estimate_seconds
 from ..errors import HloEnvError
 from ..graph.hlo_graph import HloGraph
@@ -28,7 +29,7 @@ class Variant:
         module: after the decisions, before the rest of XLA's passes.
         is_decided: whether it results from decisions, including all rejected.
         final: the module that XLA's backend compiles; None if a pass failed.
-        estimate_s: static estimate of one run of `final`, in seconds.
+        estimate_s: estimate of one run of `final`, in seconds.
         measured_s: median of one run, in seconds.
         speedup: median time of `XLA_DEFAULT` over this one's.
         speedup_interval: of 95 % confidence, by bootstrap.
@@ -90,22 +91,40 @@ def make_variants(
     ]
 
 
-def compare(variants: list[Variant]) -> list[Variant]:
-    """Runs the rest of XLA's passes on each and fills in `final` and `estimate_s`."""
+def compare(
+    variants: list[Variant], estimator: Estimator | None = None
+) -> list[Variant]:
+    """Runs the rest of XLA's passes on each and fills in `final` and `estimate_s`.
+
+    Args:
+        variants: to fill in.
+        estimator: of `estimate_s`; None for a roofline of `final`.
+    """
     for variant in variants:
         try:
             variant.final = legalized(variant.module, "legalize")
         except HloEnvError as error:
             variant.error = str(error)
-        else:
+            continue
+        if estimator is None:
             variant.estimate_s = estimate_seconds(HloGraph.from_module(variant.final))
+        else:
+            (estimate,) = estimator.estimate_many([variant.module])
+            variant.estimate_s, variant.error = estimate.seconds, estimate.error
     return variants
 
 
 def print_variants(
-    variants: Sequence[Variant], *, title: str, is_measured: bool
+    variants: Sequence[Variant], *, title: str, is_measured: bool, estimator: str | None
 ) -> None:
-    """One column for each variant."""
+    """One column for each variant.
+
+    Args:
+        variants: to print.
+        title: of the table.
+        is_measured: whether there are measured times.
+        estimator: name of the one of `compare`; None for its roofline.
+    """
     decided = [_cells(each.module if each.is_decided else None) for each in variants]
     final = [_cells(each.final) for each in variants]
     names = ("instructions", "flops", "bytes moved")
@@ -121,10 +140,13 @@ def print_variants(
     for variant in variants:
         if variant.error:
             output.print_line(f"{variant.name}: {' '.join(variant.error.split())}")
-    output.print_line(
-        "\nfinal: after the rest of XLA's passes; estimated: a static roofline of the "
-        "final\nmodule, with one iteration for a loop of unknown trip count"
+    what = (
+        "a static roofline of the final\nmodule, with one iteration for a loop of "
+        "unknown trip count"
+        if estimator is None
+        else f"by {estimator}"
     )
+    output.print_line(f"\nfinal: after the rest of XLA's passes; estimated: {what}")
     if is_measured:
         output.print_line(
             f"output error: against {XLA_DEFAULT} on the same random inputs; in\n"

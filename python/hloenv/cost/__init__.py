@@ -5,6 +5,14 @@ from __future__ import annotations
 
 from .base import Estimate, Estimator
 from .kernel_cache import KernelCache
+from .registry import (
+    UnknownEstimatorError,
+    describe_estimator,
+    get_estimator,
+    list_estimators,
+    open_estimator,
+    register_estimator,
+)
 from .roofline import Rates, Roofline
 
 __all__ = [
@@ -13,4 +21,10 @@ __all__ = [
     "KernelCache",
     "Rates",
     "Roofline",
+    "UnknownEstimatorError",
+    "describe_estimator",
+    "get_estimator",
+    "list_estimators",
+    "open_estimator",
+    "register_estimator",
 ]

@@ -19,7 +19,7 @@ from ..process.cpu_affinity import CoreLease, turn_to_time
 from ..runtime.executable import compile
 from ..runtime.machine import this_machine
 from ..runtime.random_inputs import random_inputs
-from .roofline import Rates
+from .roofline import Rates, Roofline
 
 _MIN_RUNS, _MAX_RUNS = 5, 20_000
 # Disturbances only lengthen a run.
@@ -93,6 +93,20 @@ def load_rates(store: Store, threads: int = 1) -> Rates | None:
             f"the calibration in {store.path} cannot be read ({error!r}); run "
             "`hloenv calibrate` again"
         ) from None
+
+
+def calibrated_roofline(*, threads: int = 1, store: Store | None = None) -> Roofline:
+    """A roofline with the rates of `calibrate`; with the default rates without them.
+
+    Args:
+        threads: cores that the modules will run on.
+        store: where the rates are.
+
+    Raises:
+        StoreError: the record cannot be read.
+    """
+    rates = None if store is None else load_rates(store, threads)
+    return Roofline(rates, threads=threads)
 
 
 def _key(threads: int) -> RecordKey:
@@ -258,4 +272,11 @@ def rows(rates: Rates) -> list[tuple[str, float, str]]:
     ]
 
 
-__all__ = ["NUM_STEPS", "calibrate", "load_rates", "rows", "time_module"]
+__all__ = [
+    "NUM_STEPS",
+    "calibrate",
+    "calibrated_roofline",
+    "load_rates",
+    "rows",
+    "time_module",
+]

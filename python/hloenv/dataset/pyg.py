@@ -14,19 +14,15 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from .._optional import needed_by
 from ..graph.convert import to_pyg
 from ..graph.hlo_graph import HloGraph
 from ..hlo.module import HloModule
 from . import reader
 from .reader import Record
 
-try:
+with needed_by("hloenv.dataset.pyg", "torch and torch-geometric", "learn"):
     from torch_geometric.data import Dataset
-except ImportError as error:
-    raise ImportError(
-        f"hloenv.dataset.pyg needs torch and torch-geometric ({error}): "
-        "pip install 'hloenv[learn]'"
-    ) from error
 
 if TYPE_CHECKING:
     from torch_geometric.data import HeteroData

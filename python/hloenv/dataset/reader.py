@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, overload
 
 import numpy as np
 
+from .._optional import needed_by
 from .._typing import Array
 from ..errors import DatasetError, HloEnvError
 from ..hlo.module import HloModule
@@ -292,12 +293,8 @@ def load(
 
 
 def _parquet() -> Any:
-    try:
+    with needed_by("hloenv.dataset", "pyarrow", "store"):
         import pyarrow.parquet as parquet
-    except ImportError as error:
-        raise ImportError(
-            "hloenv.dataset needs pyarrow: pip install 'hloenv[store]'"
-        ) from error
     return parquet
 
 

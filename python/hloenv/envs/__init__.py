@@ -7,12 +7,10 @@ env = gymnasium.make("hloenv/PassOrder-v0", benchmark="hloenv://dataset/train/fl
 
 from __future__ import annotations
 
-try:
+from .._optional import needed_by
+
+with needed_by("hloenv.envs", "gymnasium", "rl"):
     from gymnasium.envs.registration import register, registry
-except ImportError as error:
-    raise ImportError(
-        "hloenv.envs needs gymnasium: pip install 'hloenv[rl]'"
-    ) from error
 
 from ..graph.hlo_graph import opcodes as observed_opcodes
 from .base import CompilerEnv, EpisodeOverError

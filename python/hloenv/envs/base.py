@@ -19,12 +19,13 @@ from ..hlo.module import HloModule
 from ..hlo.passes import Pass, Pipeline, run_passes
 from ..rewrite.sandbox import Sandbox, isolated
 from .benchmarks import MODULE_SCHEME, Benchmark, find_benchmarks
-from .episode import Episode, spelled
+from .episode import Episode, on_command_line
 from .pass_memo import Node, PassMemo, Runner
 from .render import render_ansi, render_rgb
 from .rewards import RewardSpace, get_reward
 from .spaces import get_observation
 from .state import EpisodeState, ValidationResult
+from .validation import compare_outputs, replay
 
 # Of one pass in the child process, in seconds.
 _TIMEOUT_S = 60.0
@@ -257,24 +258,9 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
         The module must have the same fingerprint, a deterministic reward the same sum,
         and the compiled module the outputs of the start's.
         """
-        problems = []
-        start = module = self.check_begun().load()
-        path: list[HloModule] = []
-        # What failed ended the episode.
-        for action in self.actions[: -1 if self.error else None]:
-            if action > len(self.passes):
-                module = path.pop() if path else module
-            elif action < len(self.passes):
-                try:
-                    result = self.runner()(module, self.passes[action])
-                except HloEnvError as error:
-                    problems.append(f"{self.action_name(action)} fails: {error}")
-                    break
-                if result.changed and result.module.fingerprint() != (
-                    module.fingerprint()
-                ):
-                    path.append(module)
-                    module = result.module
+        start = self.check_begun().load()
+        module, failure = replay(self, start)
+        problems = [failure] if failure else []
         if module.fingerprint() != self.node.fingerprint:
             problems.append("the same passes give another module")
         if self._reward.deterministic and not self.error:
@@ -284,7 +270,7 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
                 problems.append(
                     f"the reward is {twin.state.reward}, not {self.state.reward}"
                 )
-        problems += _compare(module, start)
+        problems += compare_outputs(module, start)
         return ValidationResult(tuple(problems))
 
     def fork(self) -> CompilerEnv:
@@ -317,7 +303,7 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
             )
         words = ["hloenv", "run", uri]
         for item in self._passes_of_path():
-            words += ["--pass", _on_command_line(item)]
+            words += ["--pass", on_command_line(item)]
         return shlex.join(words)
 
     def _passes_of_path(self) -> list[Pass | Pipeline]:
@@ -457,31 +443,3 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
 
     def _op_counts(self) -> list[int]:
         return [node.op_count for node in self._nodes]
-
-
-def _on_command_line(item: Pass | Pipeline) -> str:
-    if isinstance(item, Pass):
-        return spelled(item)
-    is_flat = all(isinstance(each, Pass) for each in item.passes)
-    if not is_flat or item.max_iterations != Pipeline("any", ["dce"]).max_iterations:
-        raise ArgumentError(
-            f"the pipeline {item.name!r} is not flat, or has max_iterations, which "
-            "--pass cannot say"
-        )
-    return "+".join(map(spelled, item.passes)) + "*" * item.fixed_point
-
-
-def _compare(module: HloModule, start: HloModule) -> list[str]:
-    from ..measurement.config import Settings
-    from ..measurement.measurer import Measurer
-
-    if module.fingerprint() == start.fingerprint():
-        return []
-    try:
-        with Measurer(Settings(repeats=1)) as measurer:
-            (result,) = measurer.measure([module], baseline=start)
-    except HloEnvError as error:
-        return [f"the start cannot be compiled: {error}"]
-    if result.error is not None:
-        return [f"{result.error.kind}: {result.error.message}"]
-    return []

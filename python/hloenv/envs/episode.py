@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import ForkError, HloEnvError
+from ..errors import ArgumentError, ForkError, HloEnvError
 from ..hlo.module import HloModule, ModuleCost
 from ..hlo.passes import Pass, Pipeline
 from .pass_memo import Node, PassMemo, Runner
@@ -20,6 +20,23 @@ def spelled(item: Pass | Pipeline) -> str:
         for key, value in item.options
     )
     return f"{item.name}:{options}" if options else item.name
+
+
+def on_command_line(item: Pass | Pipeline) -> str:
+    """A pass or a pipeline as --pass takes it.
+
+    Raises:
+        ArgumentError: a pipeline that --pass cannot say.
+    """
+    if isinstance(item, Pass):
+        return spelled(item)
+    is_flat = all(isinstance(each, Pass) for each in item.passes)
+    if not is_flat or item.max_iterations != Pipeline("any", ["dce"]).max_iterations:
+        raise ArgumentError(
+            f"the pipeline {item.name!r} is not flat, or has max_iterations, which "
+            "--pass cannot say"
+        )
+    return "+".join(map(spelled, item.passes)) + "*" * item.fixed_point
 
 
 class Episode:

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from .._files import replacing
+from .._optional import needed_by
 from .results import Row, without_collector
 
 _FORMAT = 1
@@ -196,11 +197,7 @@ def _outcome(row: Row) -> str:
 
 
 def _pyarrow() -> Any:
-    try:
+    with needed_by("the archive of results", "pyarrow", "store"):
         import pyarrow
         import pyarrow.parquet
-    except ImportError as error:
-        raise ImportError(
-            "the archive of results needs pyarrow: pip install 'hloenv[store]'"
-        ) from error
     return pyarrow

@@ -224,7 +224,7 @@ class Campaign:
                 case Skipped(reason):
                     summary.skipped[_general(reason)] += 1
         if outcome.error and not _is_ours(outcome):
-            what = f"{stage_of(outcome.note)}: {_last_line(outcome.error)}"
+            what = f"{stage_of(outcome.note)}: {outcome.last_line}"
             summary.died[what[:160]] += 1
 
     def _take(self, pool: Pool, case: Case, outcome: Outcome) -> None:
@@ -305,7 +305,7 @@ def violations_of(outcome: Outcome) -> list[Violation]:
             found.append(Violation(invariant, event.violation, tuple(steps)))
     if outcome.error and _is_ours(outcome):
         invariant = f"crash: {stage_of(outcome.note)}"
-        text = f"crash: {outcome.note}: {_last_line(outcome.error)}"
+        text = f"crash: {outcome.note}: {outcome.last_line}"
         found.append(Violation(invariant, text, tuple(steps)))
     return found
 
@@ -333,8 +333,3 @@ def _blamed(violation: Violation) -> str:
 def _general(reason: str) -> str:
     """Removes the names of one module from a reason."""
     return re.sub(r"(?<!\w)'[^']*'", "'…'", reason)[:120]
-
-
-def _last_line(error: str) -> str:
-    lines = error.strip().splitlines()
-    return lines[-1] if lines else ""

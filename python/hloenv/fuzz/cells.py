@@ -18,7 +18,7 @@ from .. import errors
 from ..hlo.module import HloModule
 from ..hlo.passes import as_pipeline, describe_pass, list_passes, pass_names
 from ..hlo.pipeline import list_stages, run_until
-from ..rewrite.env import at_place
+from ..rewrite.placement import at_place
 from ..search.spaces import SPACES
 from .subjects import Subject
 

@@ -20,7 +20,8 @@ from ..hlo.module import HloModule
 from ..hlo.passes import Pipeline
 from ..process.forkserver import note
 from ..rewrite.alternatives import Alternatives
-from ..rewrite.env import HloEnv, at_place, replay
+from ..rewrite.env import HloEnv, replay
+from ..rewrite.placement import at_place
 from ..rewrite.trace import Step
 from .cases import MAX_STEPS, Case, draw_decisions, is_unsafe, random_step
 from .expected import Expected

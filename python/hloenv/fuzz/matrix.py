@@ -6,8 +6,6 @@ Arguments and results are plain values. Pass names joined by "," are captured jo
 
 from __future__ import annotations
 
-import itertools
-import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -15,11 +13,11 @@ from pathlib import Path
 
 from .. import errors
 from ..hlo.module import HloModule
-from ..hlo.passes import Pipeline, list_passes, run_passes
+from ..hlo.passes import Pipeline, run_passes
 from ..hlo.pipeline import finish, run_until
 from ..process.forkserver import note, starts
 from ..rewrite.alternatives import Alternatives, capture
-from ..rewrite.env import at_place
+from ..rewrite.placement import at_place
 from .compiled import CompiledExpected, check_compiled
 from .examples import Range
 from .expected import Expected
@@ -35,11 +33,6 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "inlined": ("call-inliner", "dce"),
     "flattened": ("flatten-call-graph",),
 }
-
-
-def all_passes() -> list[str]:
-    """Returns the names of all registered passes."""
-    return list(list_passes())
 
 
 def load(source: str, variant: str = "raw") -> HloModule:
@@ -277,66 +270,3 @@ def _without_evaluator(
             yield replace(report, skipped=(*report.skipped, skipped))
         else:
             yield report
-
-
-def check_relevant_exactly(
-    source: str, passes: Sequence[str], *, max_combinations: int = 600
-) -> Iterator[Report]:
-    """Compares `relevant` with brute force over all decision vectors of small captures.
-
-    A decision is relevant, given some of the other decisions, if it changes the module
-    in some completion.
-    """
-    module = load(source)
-    for each in passes:
-        try:
-            alternatives = capture(module, parse(each))
-        except errors.PassError as error:
-            yield Report(each, 0, skipped=(str(error),))
-            continue
-        num_choices = [int(n) for n in alternatives.num_choices]
-        if not num_choices or math.prod(num_choices) > max_combinations:
-            yield Report(
-                each, len(num_choices), skipped=("too few or too many alternatives",)
-            )
-            continue
-        yield Report(
-            each,
-            len(num_choices),
-            tuple(_relevant_by_force(alternatives, num_choices)),
-            num_checks=1,
-        )
-
-
-def _relevant_by_force(
-    alternatives: Alternatives, num_choices: list[int]
-) -> Iterator[str]:
-    prints = {
-        decisions: alternatives.apply(decisions).fingerprint()
-        for decisions in itertools.product(*map(range, num_choices))
-    }
-    matters = {
-        decisions: [
-            any(
-                prints[(*decisions[:i], other, *decisions[i + 1 :])] != fingerprint
-                for other in range(count)
-            )
-            for i, count in enumerate(num_choices)
-        ]
-        for decisions, fingerprint in prints.items()
-    }
-    for decisions, needed in matters.items():
-        said = alternatives.relevant(decisions).tolist()
-        for i, (need, say) in enumerate(zip(needed, said, strict=True)):
-            if need and not say:
-                yield f"relevant: {i} matters at {list(decisions)}"
-    rng = random.Random(0)
-    for _ in range(50):
-        partial = [rng.choice([-1, rng.randrange(n)]) for n in num_choices]
-        said = alternatives.relevant(partial).tolist()
-        for decisions, needed in matters.items():
-            if any(p not in (-1, d) for p, d in zip(partial, decisions, strict=True)):
-                continue
-            for i, (need, say) in enumerate(zip(needed, said, strict=True)):
-                if need and not say:
-                    yield f"relevant: {i} matters at {partial}"

@@ -21,7 +21,7 @@ from ..hlo.module import HloModule
 from ..hlo.passes import Pass, Pipeline
 from ..process.forkserver import Job, Pool, note
 from ..rewrite.alternatives import Alternatives
-from ..rewrite.env import at_place
+from ..rewrite.placement import at_place
 from .cases import draw_decisions, is_unsafe
 from .expected import Expected
 from .invariants import StructureChecker, Vectors

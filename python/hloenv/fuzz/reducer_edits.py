@@ -11,14 +11,13 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-_OPCODE = re.compile(r" ([a-z][a-z0-9-]*)\(")
-_NAME = re.compile(r"%([\w.\-]+)")
+from ..hlo.text import COMMENT, NAME, OPCODE
+
 _METADATA = re.compile(
     r", (?:metadata|origin|frontend_attributes|sharding|backend_config)="
     r'\{(?:[^{}"]|"(?:[^"\\]|\\.)*"|\{[^{}]*\})*\}'
 )
 _LAYOUT = re.compile(r",? *entry_computation_layout=\{.*?\)->.*?\}(?=,|$)")
-_COMMENT = re.compile(r"/\*.*?\*/")
 
 
 @dataclass(frozen=True)
@@ -33,12 +32,12 @@ class _Line:
     @property
     def refs(self) -> tuple[str, ...]:
         """Names of operands and called computations."""
-        return tuple(_NAME.findall(self.rest))
+        return tuple(NAME.findall(self.rest))
 
     @property
     def operands(self) -> tuple[str, ...]:
         inside = self.rest[len(self.opcode) + 1 :].partition(")")[0]
-        return tuple(_NAME.findall(inside))
+        return tuple(NAME.findall(inside))
 
 
 @dataclass
@@ -64,8 +63,8 @@ def _read(text: str) -> _Sketch:
     for line in lines[1:]:
         if body is not None and line.startswith("  "):
             left, _, right = line.partition(" = ")
-            right = _COMMENT.sub("", right)
-            opcode = _OPCODE.search(" " + right)
+            right = COMMENT.sub("", right)
+            opcode = OPCODE.search(" " + right)
             if opcode is None:
                 continue
             name = left.rpartition("%")[2]
@@ -74,7 +73,7 @@ def _read(text: str) -> _Sketch:
             body.lines[name] = _Line(name, shape.strip(), opcode[1], rest)
             if left.lstrip().startswith("ROOT "):
                 body.root = name
-        elif line.endswith("{") and (found := _NAME.search(line)):
+        elif line.endswith("{") and (found := NAME.search(line)):
             body = _Body(found[1])
             sketch.bodies[body.name] = body
             if line.startswith("ENTRY"):

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from .._markdown import table
 from .cells import VARIANTS, Plan, home_of, variants_of
 from .results import Results, Row
 
@@ -108,9 +109,7 @@ class Summary:
         )
 
     def _totals(self) -> list[str]:
-        lines = _table(
-            ("invariants", "modules", "cells wanted", *_STATES, "alternatives"),
-        )
+        rows = []
         for kind, passes in self._passes.items():
             states: Counter[str] = Counter()
             for of_pass in passes.values():
@@ -122,15 +121,16 @@ class Summary:
                 *(states[state] for state in _STATES),
                 sum(each.alternatives for each in passes.values()),
             )
-            lines.append(_line((_TITLES[kind], *cells)))
-        return [*lines, ""]
+            rows.append((_TITLES[kind], *cells))
+        columns = ("invariants", "modules", "cells wanted", *_STATES, "alternatives")
+        return [*table(columns, rows), ""]
 
     def _failures(self) -> list[str]:
         lines = ["## Failures", ""]
         for row in self.failures:
             lines += [
                 f"* `{row.passes}` on {row.module} ({row.kind}, {row.variant}): "
-                + _cell(" ".join(violation.split())[:300])
+                + " ".join(violation.split())[:300]
                 for violation in row.violations[:3]
             ]
         return [*lines, *([] if len(lines) > 2 else ["None."]), ""]
@@ -146,24 +146,14 @@ class Summary:
                     times[reason] += number
             if not cells:
                 continue
-            lines += [f"Of {_TITLES[kind]}:", "", *_table(("reason", "cells", "times"))]
-            lines += [
-                _line((_cell(reason), count, times[reason]))
-                for reason, count in cells.most_common()
-            ]
-            lines.append("")
+            counts = [(why, count, times[why]) for why, count in cells.most_common()]
+            lines += [f"Of {_TITLES[kind]}:", ""]
+            lines += [*table(("reason", "cells", "times"), counts), ""]
         return lines
 
     def _coverage(self) -> list[str]:
         """Lists the number of checked modules for each pass."""
-        lines = [
-            "## Passes",
-            "",
-            "Modules on which a pass was checked, and in brackets those on which it "
-            "found an alternative.",
-            "",
-            *_table(("pass", "decided", *self._passes, "not allowed at")),
-        ]
+        rows = []
         for name in sorted({name for each in self._passes.values() for name in each}):
             counts = [
                 f"{len(passes[name].modules)} ({len(passes[name].changed)})"
@@ -175,8 +165,16 @@ class Summary:
             if name != "pairs":
                 home = home_of(name)
                 refused = ", ".join(v for v in VARIANTS if v not in variants_of(name))
-            lines.append(_line((f"`{name}`", home, *counts, refused)))
-        return [*lines, ""]
+            rows.append((f"`{name}`", home, *counts, refused))
+        return [
+            "## Passes",
+            "",
+            "Modules on which a pass was checked, and in brackets those on which it "
+            "found an alternative.",
+            "",
+            *table(("pass", "decided", *self._passes, "not allowed at"), rows),
+            "",
+        ]
 
     def _indivisible(self) -> list[str]:
         reasons: dict[str, set[str]] = defaultdict(set)
@@ -188,19 +186,7 @@ class Summary:
             return []
         lines = ["## Passes that were one indivisible alternative", ""]
         lines += [
-            f"* `{name}`, {len(found)} times, as on {_cell(min(found))}"
+            f"* `{name}`, {len(found)} times, as on {min(found)}"
             for name, found in sorted(reasons.items())
         ]
         return [*lines, ""]
-
-
-def _table(columns: Sequence[str]) -> list[str]:
-    return [_line(columns), _line(["---", *["---:"] * (len(columns) - 1)])]
-
-
-def _line(cells: Iterable[object]) -> str:
-    return "| " + " | ".join(map(str, cells)) + " |"
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")

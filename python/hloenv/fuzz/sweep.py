@@ -269,15 +269,15 @@ class Sweep:
             reason = f"memory limit: {stage.split(' ')[0]}"
         elif not outcome.started:
             reason = f"XLA crashed before any decision: {stage}: "
-            words = lines[-1]
+            words = outcome.last_line
         elif outcome.note.startswith(_OF_ORIGINAL):
             reason = f"XLA crashed on the original module: {stage}: "
-            words = lines[-1]
+            words = outcome.last_line
         elif outcome.note.startswith(_CONTAINED):
             reason = "XLA crashed on the decided module: "
-            words = f"{lines[0]} {lines[-1]}"
+            words = f"{lines[0]} {outcome.last_line}"
         else:
-            text = f"crash: {outcome.note[:300]}: {lines[0]} {lines[-1]}"
+            text = f"crash: {outcome.note[:300]}: {lines[0]} {outcome.last_line}"
             report = Report(passes, 0, (text[:2000],))
             return self._row(task, report)
         reason = (reason + general(words, task))[:_MAX_REASON]

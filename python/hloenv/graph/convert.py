@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, Protocol, overload, runtime_checkable
 
+from .._optional import needed_by
 from ..errors import ArgumentTypeError
 from ..hlo.module import HloModule
 from ..hlo.source import Source
@@ -64,13 +65,8 @@ def to_pyg(
         GraphError: an alternative has no site in the graph.
     """
     source = graph_of(graph)
-    try:
+    with needed_by("to_pyg", "torch and torch-geometric", "learn"):
         from . import pyg
-    except ImportError as error:
-        raise ImportError(
-            f"to_pyg needs torch and torch-geometric ({error}): "
-            "pip install 'hloenv[learn]'"
-        ) from error
     return pyg.to_hetero(source, passes) if hetero else pyg.to_data(source, passes)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .._optional import needed_by
 from .convert import GraphLike, graph_of, sources_of
 from .export import alternative_rows, computation_rows, node_rows
 
@@ -30,12 +31,8 @@ def to_networkx(graph: GraphLike, *, calls: bool = True) -> nx.MultiDiGraph[int]
     Raises:
         ImportError: networkx is not installed.
     """
-    try:
+    with needed_by("to_networkx", "networkx", "graph"):
         import networkx as nx
-    except ImportError as error:
-        raise ImportError(
-            f"to_networkx needs networkx ({error}): pip install 'hloenv[graph]'"
-        ) from error
     sources = sources_of(graph)
     graph = graph_of(graph)
     result = nx.MultiDiGraph(

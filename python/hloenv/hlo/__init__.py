@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+from .array_spec import ArraySpec
 from .diff import ModuleDiff, diff_modules
-from .module import ArraySpec, HloModule, ModuleCost, as_module
+from .module import HloModule, ModuleCost, as_module
 from .passes import (
     Pass,
     PassInfo,

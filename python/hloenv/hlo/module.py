@@ -5,91 +5,26 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from .._native import core, is_text
 from .._registry import load_attribute
 from ..errors import (
-    DoubtfulModuleError,
     InvalidModuleError,
     ModuleTooLargeError,
     ParseError,
     PositionError,
 )
-from ..process.child import try_load
+from .array_spec import ArraySpec
 from .decided import pass_names_of
 from .position import from_note, to_note
+from .reading import read_here, read_untrusted, starts_like_text
 from .source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-# numpy and ml_dtypes names of element types whose XLA name differs.
-_DTYPE_NAMES = {
-    "pred": "bool",
-    "s8": "int8",
-    "s16": "int16",
-    "s32": "int32",
-    "s64": "int64",
-    "u8": "uint8",
-    "u16": "uint16",
-    "u32": "uint32",
-    "u64": "uint64",
-    "f16": "float16",
-    "f32": "float32",
-    "f64": "float64",
-    "c64": "complex64",
-    "c128": "complex128",
-}
-_ML_DTYPE_NAMES = {"bf16": "bfloat16", "s4": "int4", "u4": "uint4"}
-
-
-_CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1f]")
-
-
-@dataclass(frozen=True)
-class ArraySpec:
-    """One flat leaf of a module's inputs or outputs.
-
-    Attributes:
-        shape: dimensions, major to minor.
-        hlo_dtype: XLA's name of the element type ("f32", "pred", "token", ...).
-    """
-
-    shape: tuple[int, ...]
-    hlo_dtype: str
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The numpy dtype; bfloat16 and the 8- and 4-bit types need ml_dtypes.
-
-        Raises:
-            TypeError: numpy has no such type (tokens, opaque values).
-        """
-        if self.hlo_dtype in _DTYPE_NAMES:
-            return np.dtype(_DTYPE_NAMES[self.hlo_dtype])
-        name = _ML_DTYPE_NAMES.get(self.hlo_dtype)
-        if name is None and self.hlo_dtype.startswith("f8"):
-            name = "float8_" + self.hlo_dtype[2:]
-        if name is None:
-            raise TypeError(
-                f"numpy has no dtype for HLO type {self.hlo_dtype!r}; only arrays have "
-                "one"
-            )
-        import ml_dtypes
-
-        dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
-        return dtype
-
-    @property
-    def nbytes(self) -> int:
-        """Size of the array in bytes, as numpy stores it."""
-        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
 
 @dataclass(frozen=True)
@@ -206,7 +141,9 @@ class HloModule:
             raise ParseError(
                 "the HLO text has unpaired surrogates; it must be encodable as UTF-8"
             )
-        return _at_its_position(_load(text, verify=verify), text, is_verified=verify)
+        return _at_its_position(
+            read_untrusted(text, verify=verify), text, is_verified=verify
+        )
 
     @classmethod
     def from_proto(cls, data: bytes, *, verify: bool = True) -> HloModule:
@@ -225,7 +162,7 @@ class HloModule:
             )
         source = bytes(data)
         return _at_its_position(
-            _load(source, verify=verify), source, is_verified=verify
+            read_untrusted(source, verify=verify), source, is_verified=verify
         )
 
     @classmethod
@@ -378,7 +315,7 @@ class HloModule:
             self._raw.verify()
         else:
             # XLA's verifier may crash on unchecked input as well.
-            _load(self._source, verify=True)
+            read_untrusted(self._source, verify=True)
         self._is_verified = True
 
     def cost(self) -> ModuleCost:
@@ -405,45 +342,6 @@ def _unpickle(source: str | bytes, is_verified: bool) -> HloModule:
     return _at_its_position(read_here(source), source, is_verified=is_verified)
 
 
-def _read(content: str | bytes, *, check_structure: bool, verify: bool) -> core.Module:
-    if isinstance(content, str):
-        return core.Module.from_text(
-            content, check_structure=check_structure, verify=verify
-        )
-    return core.Module.from_proto(
-        content, check_structure=check_structure, verify=verify
-    )
-
-
-def read_here(content: str | bytes, *, verify: bool = False) -> core.Module:
-    """Reads text or a proto in this process, without protection from a crash of XLA.
-
-    For input that hloenv or jax wrote, and for processes that may crash.
-    """
-    return _read(content, check_structure=False, verify=verify)
-
-
-# Whether this is a child process of hloenv that may crash.
-_is_expendable = False
-
-
-def become_expendable() -> None:
-    """Makes this process read modules without a structure check; it may crash."""
-    global _is_expendable
-    _is_expendable = True
-
-
-def _load(content: str | bytes, *, verify: bool) -> core.Module:
-    """Reads untrusted input."""
-    if _is_expendable:
-        return read_here(content, verify=verify)
-    try:
-        return _read(content, check_structure=True, verify=verify)
-    except DoubtfulModuleError as doubt:
-        try_load(content, verify=verify, doubt=str(doubt))
-    return read_here(content, verify=verify)
-
-
 def _at_its_position(
     module: core.Module, source: str | bytes, *, is_verified: bool
 ) -> HloModule:
@@ -464,16 +362,9 @@ def from_own_bytes(data: bytes) -> HloModule:
 
 def read_trusted(content: str | bytes) -> HloModule:
     """As `read_text_or_proto`, for input that is verified or from jaxlib."""
-    if isinstance(content, bytes) and _is_text(content):
+    if isinstance(content, bytes) and starts_like_text(content):
         content = content.decode()
     return _at_its_position(read_here(content), content, is_verified=True)
-
-
-def _is_text(content: bytes) -> bool:
-    is_like_text = content.lstrip().startswith((b"HloModule", b"//", b"/*"))
-    # A proto starts with a line break, the length of the module's name, the name, and
-    # the tag of another field, which is a control character.
-    return is_like_text and _CONTROL.search(content[:80]) is None
 
 
 def read_text_or_proto(content: str | bytes, *, verify: bool = True) -> HloModule:
@@ -486,7 +377,7 @@ def read_text_or_proto(content: str | bytes, *, verify: bool = True) -> HloModul
     """
     if isinstance(content, str):
         return HloModule.from_text(content, verify=verify)
-    if _is_text(content):
+    if starts_like_text(content):
         return HloModule.from_text(content.decode(), verify=verify)
     return HloModule.from_proto(content, verify=verify)
 

@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 from ..errors import ParseError
 
 # `opcode(`: shapes have no lower-case word before a parenthesis.
-_OPCODE = re.compile(r" ([a-z][a-z0-9-]*)\(")
-_NAME = re.compile(r"%([\w.\-]+)")
+OPCODE = re.compile(r" ([a-z][a-z0-9-]*)\(")
+NAME = re.compile(r"%([\w.\-]+)")
 _METADATA = re.compile(
     r',? (?:metadata|origin)=\{(?:[^{}"]|"(?:[^"\\]|\\.)*"|\{[^{}]*\})*\}'
 )
 # The first line of a computation; between it and the header, XLA prints the source
 # files, functions and stack frames that metadata refer to.
 _FIRST_COMPUTATION = re.compile(r"^(?:%|ENTRY )", re.MULTILINE)
-_COMMENT = re.compile(r"/\*.*?\*/")
+COMMENT = re.compile(r"/\*.*?\*/")
 _CONTROL = re.compile(r", control-predecessors=\{([^}]*)\}")
 
 
@@ -85,7 +85,7 @@ def parse_text(text: str) -> ModuleText:
     for line in lines[1:]:
         if computation is not None and line.startswith("  "):
             _parse_instruction(line, computation, numbers)
-        elif line.endswith("{") and (name := _NAME.search(line)):
+        elif line.endswith("{") and (name := NAME.search(line)):
             computation, numbers = Computation(name[1]), {}
             result.computations[computation.name] = computation
             if line.startswith("ENTRY"):
@@ -99,7 +99,7 @@ def _parse_instruction(
     line: str, computation: Computation, numbers: dict[str, int]
 ) -> None:
     left, _, right = line.partition(" = ")
-    opcode = _OPCODE.search(" " + right)
+    opcode = OPCODE.search(" " + right)
     if opcode is None:
         raise ParseError(f"this line of the HLO text is not an instruction: {line!r}")
     is_root = left.lstrip().startswith("ROOT ")
@@ -109,10 +109,10 @@ def _parse_instruction(
     attributes = _METADATA.sub("", right[end + 1 :])
     controls: list[int] = []
     if control := _CONTROL.search(attributes):
-        controls = [numbers[each] for each in _NAME.findall(control[1])]
+        controls = [numbers[each] for each in NAME.findall(control[1])]
         attributes = attributes.replace(control[0], "")
     inside = right[start:end]
-    operands = [numbers[each] for each in _NAME.findall(inside)]
+    operands = [numbers[each] for each in NAME.findall(inside)]
     numbers[name] = len(computation)
     if is_root:
         computation.root = len(computation)
@@ -120,11 +120,11 @@ def _parse_instruction(
         Instruction(
             name=name,
             opcode=opcode[1],
-            shape=_COMMENT.sub("", right[: opcode.start() - 1].strip() or right),
+            shape=COMMENT.sub("", right[: opcode.start() - 1].strip() or right),
             operands=operands,
             controls=controls,
-            attributes=("" if operands else inside) + _NAME.sub("%", attributes),
-            callees=_NAME.findall(attributes),
+            attributes=("" if operands else inside) + NAME.sub("%", attributes),
+            callees=NAME.findall(attributes),
         )
     )
 
@@ -146,7 +146,7 @@ def split_parts(line: str) -> list[str]:
     """Splits the header after the name: "entry_computation_layout={...}", ..."""
     parts: list[str] = []
     depth = 0
-    for piece in _COMMENT.sub("", line).split(", "):
+    for piece in COMMENT.sub("", line).split(", "):
         if depth == 0:
             parts.append(piece)
         else:

@@ -18,7 +18,8 @@ from ..hlo.pipeline import finish
 from ..policies import Policy
 from ..process import child
 from ..rewrite.alternatives import as_decisions, capture
-from ..rewrite.env import HloEnv, place_of
+from ..rewrite.env import HloEnv
+from ..rewrite.placement import place_of
 
 # A single pass is a sequence of one.
 Passes = str | Pass | Pipeline | Sequence[str | Pass | Pipeline]

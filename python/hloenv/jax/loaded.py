@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import ArgumentError, CompileError
-from ..hlo.module import ArraySpec, HloModule, as_module
+from ..hlo.array_spec import ArraySpec
+from ..hlo.module import HloModule, as_module
 from ..hlo.pipeline import restricts_pipeline
 from ..runtime.executable import Engine, Executable, Finish, check_engine, compile
 from ..runtime.jaxlib.package import require_jax

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from .._native import core
-from ..hlo.module import HloModule, read_here
+from ..hlo.module import HloModule
+from ..hlo.reading import read_here
 from ..runtime.jaxlib.package import require_jax
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from .._optional import needed_by
 from .._registry import Registry, load_attribute
 from ..errors import ArgumentError
 
@@ -56,11 +57,8 @@ class Algorithm:
         is_missing = name not in sys.modules
         sys.modules.setdefault(name, types.ModuleType(name))
         try:
-            return load_attribute(self.location)
-        except ImportError as error:
-            raise ImportError(
-                "agents need Stable-Baselines3: pip install 'hloenv[rl]'"
-            ) from error
+            with needed_by("an agent", "Stable-Baselines3", "rl"):
+                return load_attribute(self.location)
         finally:
             if is_missing:
                 del sys.modules[name]

@@ -12,6 +12,7 @@ import threading
 from concurrent.futures import Executor, Future
 from typing import Any
 
+from .._optional import needed_by
 from .measurer import Measurer
 from .pool import Task, measure_task
 from .record import Measurement
@@ -46,12 +47,8 @@ class RayExecutor(Executor):
         Raises:
             ImportError: Ray is not installed.
         """
-        try:
+        with needed_by("RayExecutor", "Ray", "ray"):
             import ray
-        except ImportError as error:
-            raise ImportError(
-                "RayExecutor needs Ray: pip install 'hloenv[ray]'"
-            ) from error
         if not ray.is_initialized():
             ray.init(log_to_driver=False)
         self._ray = ray

@@ -27,6 +27,9 @@ class MeasureFailure:
     kind: str
     message: str
 
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.message}"
+
 
 @dataclass(frozen=True)
 class Measurement:
@@ -140,7 +143,7 @@ class Measurement:
 
     def __str__(self) -> str:
         if self.error is not None:
-            return f"{self.error.kind}: {self.error.message}"
+            return str(self.error)
         low, high = self.speedup_interval
         ours_us, theirs_us = self.median_ns / 1e3, self.baseline_median_ns / 1e3
         return (

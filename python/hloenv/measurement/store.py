@@ -36,20 +36,18 @@ from .store_format import (
     read_rows,
     write_rows,
 )
-from .store_sqlite import (
-    ALL,
+from .store_queries import (
     EVERY,
     GET,
-    KEY,
     PUT,
-    Database,
     lookup,
     merge,
     repair,
     store_rows,
-    transaction,
     where,
 )
+from .store_schema import ALL, KEY, transaction
+from .store_sqlite import Database
 
 __all__ = [
     "Imported",

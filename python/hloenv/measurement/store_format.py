@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .._files import replacing
+from .._optional import needed_by
 from ..errors import StoreError
 
 _TAG = "$float"
@@ -358,13 +359,9 @@ def number_columns(values: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def _import_pyarrow() -> Any:
-    try:
+    with needed_by("Parquet, unlike .jsonl,", "pyarrow", "store"):
         import pyarrow
         import pyarrow.parquet
-    except ImportError as error:
-        raise ImportError(
-            "Parquet needs pyarrow: pip install 'hloenv[store]', or use .jsonl"
-        ) from error
     return pyarrow
 
 

@@ -15,7 +15,7 @@ from ..runtime.executable import AnyExecutable, time_runs
 from .statistics import noise_of_rounds, speedup_interval
 
 # Runs shorter than this are timed in batches.
-_MIN_DURATION_NS = 20_000
+MIN_DURATION_NS = 20_000
 _MAX_RUNS_AT_ONCE = 1000
 # Numbers of copies after which the interval is checked. Each check may stop on an
 # interval that is narrow by chance, so there are few.
@@ -31,7 +31,7 @@ _MORE_ROUNDS = 3
 _ROUNDS_OF_A_COPY = 4
 _MAX_GIVEN_COPIES = 6
 # Runs longer than this have no warm-up.
-_WARMUP_BELOW_NS = 200_000_000
+WARMUP_BELOW_NS = 200_000_000
 _MAX_KEPT_BYTES = 2**28
 
 
@@ -150,7 +150,7 @@ class _Session:
         self._run_ns = self._estimate_runs()
         # Equal for all, since the first run of a batch differs from the others.
         self._batch = min(
-            max(1, _MIN_DURATION_NS // min(self._run_ns)), _MAX_RUNS_AT_ONCE
+            max(1, MIN_DURATION_NS // min(self._run_ns)), _MAX_RUNS_AT_ONCE
         )
         # Of the slowest module.
         self._round_ns = max(self._run_ns) * self._batch
@@ -160,7 +160,7 @@ class _Session:
         """Approximate duration of one run of each, in ns."""
         inputs = [self._inputs] * len(self._all)
         first = time_runs(self._all, inputs, repeats=1, warmup=0)
-        if max(int(each[0]) for each in first) < _WARMUP_BELOW_NS:
+        if max(int(each[0]) for each in first) < WARMUP_BELOW_NS:
             # The minimum of two runs is less disturbed.
             first = time_runs(self._all, inputs, repeats=2, warmup=1)
         return [max(int(each.min()), 1) for each in first]
@@ -215,7 +215,7 @@ class _Session:
             copies,
             [self._inputs] * len(which),
             repeats=rounds,
-            warmup=int(self._round_ns < _WARMUP_BELOW_NS),
+            warmup=int(self._round_ns < WARMUP_BELOW_NS),
             batch=[self._batch] * len(which),
             seed=int(self._rng.integers(2**32)),
         )

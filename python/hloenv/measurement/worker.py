@@ -40,10 +40,12 @@ import numpy as np
 
 from .._native import core
 from ..errors import ArgumentError, HloEnvError, InvalidModuleError
-from ..hlo.module import HloModule, become_expendable, from_own_bytes, read_here
+from ..hlo.module import HloModule, from_own_bytes
 from ..hlo.pipeline import finish
-from ..process.child import limit_memory, read_frame, write_frame
+from ..hlo.reading import become_expendable, read_here
+from ..process.child import limit_memory
 from ..process.cpu_affinity import turn_to_time
+from ..process.frames import read_frame, write_frame
 from ..runtime.compare import OutputComparison, compare_outputs
 from ..runtime.executable import AnyExecutable, Engine, Executable, compile
 from ..runtime.random_inputs import perturbed, random_inputs
@@ -69,7 +71,7 @@ class Worker:
         self._baseline: AnyExecutable | None = None
         self._copies: Copies | None = None
         self._original: HloModule | None = None
-        self._examples: list[_Example] = []
+        self._examples: list[Example] = []
         self._loaded: dict[int, AnyExecutable] = {}
 
     def answer(
@@ -115,7 +117,7 @@ class Worker:
             given = [pickle.loads(blobs[1])]
         else:
             given = [random_inputs(module, seed=seed) for seed in request["seeds"]]
-        self._examples = [_Example(self._baseline, inputs) for inputs in given]
+        self._examples = [Example(self._baseline, inputs) for inputs in given]
         self._loaded = {}
         return {"compile_ns": self._baseline.compile_ns}
 
@@ -162,7 +164,7 @@ class Worker:
         ]
 
 
-class _Example:
+class Example:
     """One list of inputs, with the baseline's outputs."""
 
     def __init__(self, baseline: AnyExecutable, inputs: list[Any]):
@@ -298,7 +300,7 @@ def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
         write_frame(answers, answer, *results)
 
 
-def _end_with_parent(parent: int) -> None:
+def end_with_parent(parent: int) -> None:
     """Ends this process after its parent has ended."""
     while os.getppid() == parent:
         time.sleep(_PARENT_POLL_S)
@@ -310,7 +312,7 @@ def main() -> None:
     become_expendable()
     if len(sys.argv) > 1:
         limit_memory(int(sys.argv[1]))
-    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=end_with_parent, args=(os.getppid(),), daemon=True).start()
     requests = os.fdopen(os.dup(0), "rb")
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

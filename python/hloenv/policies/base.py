@@ -65,9 +65,6 @@ def describe_policy(name: str) -> PolicyInfo:
     Raises:
         UnknownPolicyError: no policy has this name.
     """
-    if own := split_file(name):
-        text = (get_policy(name).__doc__ or "").strip().partition("\n")[0]
-        return PolicyInfo(name, text or f"{own[1]} of {own[0]}", False, own[0])
     return _REGISTRY.describe(name)
 
 

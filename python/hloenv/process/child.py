@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import json
 import os
 import resource
 import select
 import signal
-import struct
 import subprocess
 import sys
 import tempfile
@@ -32,34 +30,9 @@ from ..errors import (
     MeasureTimeout,
     WorkerError,
 )
+from .frames import read_frame, write_frame
 
-_LENGTH = struct.Struct("<Q")
 _START_TIMEOUT_S = 120.0
-
-
-def write_frame(stream: IO[bytes], header: dict[str, Any], *blobs: bytes) -> None:
-    """Writes one frame and flushes."""
-    text = json.dumps({**header, "blobs": [len(blob) for blob in blobs]}).encode()
-    stream.write(b"".join((_LENGTH.pack(len(text)), text, *blobs)))
-    stream.flush()
-
-
-def read_frame(stream: IO[bytes]) -> tuple[dict[str, Any], list[bytes]]:
-    """Reads one frame.
-
-    Raises:
-        EOFError: the other process has closed the connection.
-    """
-    (length,) = _LENGTH.unpack(_read_exactly(stream, _LENGTH.size))
-    header: dict[str, Any] = json.loads(_read_exactly(stream, length))
-    return header, [_read_exactly(stream, size) for size in header.pop("blobs")]
-
-
-def _read_exactly(stream: IO[bytes], size: int) -> bytes:
-    data = stream.read(size)
-    if len(data) < size:
-        raise EOFError("the other process has closed the connection")
-    return data
 
 
 def signal_name(number: int) -> str:

@@ -18,7 +18,6 @@ from typing import IO
 from ..errors import ArgumentError, LockError
 
 _PRIVATE = 0o700
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 

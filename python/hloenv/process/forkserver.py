@@ -15,7 +15,6 @@ import pickle
 import queue
 import selectors
 import signal
-import struct
 import subprocess
 import sys
 import tempfile
@@ -28,8 +27,8 @@ from dataclasses import dataclass, field
 from typing import IO, Any, overload
 
 from .child import PYTHON, child_environment, last_words, limit_memory, signal_name
+from .frames import read_pickle, write_pickle
 
-_LENGTH = struct.Struct("<q")
 TIMEOUT = "timeout"
 
 
@@ -62,6 +61,11 @@ class Outcome:
             raise AssertionError(self.error)
         (result,) = self.values
         return result
+
+    @property
+    def last_line(self) -> str:
+        """The last line of the error: an exception, or what XLA logged last."""
+        return next(iter(reversed(self.error.strip().splitlines())), "")
 
 
 @dataclass(frozen=True)
@@ -111,13 +115,13 @@ class Pool:
         assert self._server.stdout is not None
         with contextlib.suppress(EOFError, OSError, ValueError):
             while True:
-                self._queue.put(Outcome(*_read(self._server.stdout)))
+                self._queue.put(Outcome(*read_pickle(self._server.stdout)))
         self._queue.put(None)
 
     def submit(self, job: Job) -> int:
         """Queues a job and returns its index."""
         assert self._server.stdin is not None
-        _write(self._server.stdin, (self._num_submitted, job))
+        write_pickle(self._server.stdin, (self._num_submitted, job))
         self._num_submitted += 1
         return self._num_submitted - 1
 
@@ -216,34 +220,13 @@ _out: IO[bytes] | None = None
 def note(text: str) -> None:
     """Records the next operation, to explain a crash of the child."""
     if _out is not None:
-        _write(_out, ("note", text))
+        write_pickle(_out, ("note", text))
 
 
 def starts(name: str) -> None:
     """Records the start of a part of the work, after its preparation."""
     if _out is not None:
-        _write(_out, ("starts", name))
-
-
-def _write(stream: IO[bytes], value: object) -> None:
-    data = pickle.dumps(value)
-    stream.write(_LENGTH.pack(len(data)) + data)
-    stream.flush()
-
-
-def _read_exactly(stream: IO[bytes], size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        part = stream.read(size - len(data))
-        if not part:
-            raise EOFError
-        data += part
-    return data
-
-
-def _read(stream: IO[bytes]) -> Any:
-    (length,) = _LENGTH.unpack(_read_exactly(stream, _LENGTH.size))
-    return pickle.loads(_read_exactly(stream, length))
+        write_pickle(_out, ("starts", name))
 
 
 # --- the server ---------------------------------------------------------------
@@ -276,11 +259,11 @@ def _in_child(job: Job, out: int) -> None:
         try:
             result = _find(job.function)(*job.arguments)
             for value in result if isinstance(result, Iterator) else [result]:
-                _write(stream, ("value", value))
+                write_pickle(stream, ("value", value))
         except BaseException:
-            _write(stream, ("error", traceback.format_exc()))
+            write_pickle(stream, ("error", traceback.format_exc()))
         else:
-            _write(stream, ("done", None))
+            write_pickle(stream, ("done", None))
 
 
 def _start(index: int, job: Job, inherited: list[int]) -> _Running:
@@ -329,7 +312,7 @@ def _finish(child: _Running) -> Outcome:
 def _take(child: _Running) -> bool:
     """Reads one message; False at the end."""
     try:
-        kind, value = _read(child.stream)
+        kind, value = read_pickle(child.stream)
     except (EOFError, pickle.UnpicklingError):
         return False
     if kind == "value":
@@ -383,7 +366,7 @@ class _Server:
 
     def _take_job(self) -> None:
         try:
-            self.waiting.append(_read(self.jobs))
+            self.waiting.append(read_pickle(self.jobs))
         except EOFError:
             self.stop()  # the parent has closed the pipe
 
@@ -394,7 +377,7 @@ class _Server:
         del self.running[child.pid]
         outcome = _finish(child)
         fields = (outcome.index, outcome.values, outcome.error, outcome.seconds)
-        _write(self.outcomes, (*fields, outcome.note, outcome.started))
+        write_pickle(self.outcomes, (*fields, outcome.note, outcome.started))
 
     def _end_late(self) -> None:
         now = time.monotonic()

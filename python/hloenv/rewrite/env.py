@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import warnings
 from dataclasses import dataclass
@@ -13,7 +12,6 @@ from .._native import core
 from ..errors import (
     ArgumentTypeError,
     DecisionError,
-    PositionError,
     PositionWarning,
     StaleAlternativesError,
     TraceError,
@@ -24,41 +22,17 @@ from ..hlo.passes import (
     Pass,
     Pipeline,
     as_pipeline,
-    describe_pass,
     is_candidate,
     pass_names,
     to_core,
 )
 from ..hlo.pipeline import run_until
 from .alternatives import Alternatives, Decisions, as_decisions, capture
+from .placement import at_place, warn_if_early
 from .trace import ModuleId, Step, Trace
 
 if TYPE_CHECKING:
     from ..graph.hlo_graph import HloGraph
-
-# Passes whose rewrites XLA's backend can use only after layout assignment.
-_AFTER_LAYOUT_ASSIGNMENT = frozenset(
-    {
-        "cpu_multi_output_fusion",
-        "dot-lowering",
-        "thunk-order",
-        "fusion",
-        "fusion-wrapper",
-        "general-fusion",
-        "general-layout",
-        "single-kernel",
-    }
-)
-
-# Passes whose rewrites XLA's later fusion would change.
-_BEFORE_COPY_INSERTION = frozenset({"single-kernel", "thunk-order"})
-
-# XLA's pipelines that ignore layouts.
-_BEFORE_LAYOUT_ASSIGNMENT = frozenset(
-    {"post_scatter_expansion_simplification", "simplification"}
-)
-# XLA's fusion would wrongly fuse its results again.
-_AFTER_FUSION = frozenset({"fusion-wrapper"})
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -269,7 +243,7 @@ class HloEnv:
             PositionError: a pass gives wrong results at the module's position.
         """
         pipelines = [at_place(as_pipeline(each), self.module) for each in passes]
-        self._check_place(pipelines)
+        warn_if_early(pipelines, self.module.position)
         state = self._state
         alternatives = capture(state.module, pipelines, owner=state)
         self._latest = alternatives
@@ -374,19 +348,6 @@ class HloEnv:
             latest = latest._pipelines if is_valid else None
         return {**self.__dict__, "_latest": latest}
 
-    def _check_place(self, pipelines: list[Pipeline]) -> None:
-        place = self.module.position
-        early = pass_names(pipelines) & _AFTER_LAYOUT_ASSIGNMENT
-        if early and (place is None or not place.has_layouts):
-            name = min(early)
-            warnings.warn(
-                f"{name!r} was captured before layout assignment, where fusions do not "
-                "compile and decisions for the backend have no effect; call "
-                "env.run_until('fusion') first",
-                PositionWarning,
-                stacklevel=3,
-            )
-
     def __repr__(self) -> str:
         return f"<HloEnv on {self.module!r}>"
 
@@ -399,55 +360,6 @@ def _run(module: core.Module, pipeline: Pipeline) -> tuple[core.Module, bool]:
         return found.apply(found.decisions_for(pipeline.name)), len(found) > 0
     changed_module, changed, _ = core.run_passes(module, spec)
     return changed_module, changed
-
-
-def at_place(pipeline: Pipeline, module: HloModule) -> Pipeline:
-    """The pipeline, with layout-sensitive passes if `module` has layouts.
-
-    Raises:
-        PositionError: a pass gives wrong results at the position of `module`.
-    """
-    place = module.position
-    if place is not None and place.has_layouts:
-        reason = str(place)
-    elif module._core.depends_on_layouts():
-        reason = "where bitcasts depend on layouts"
-    else:
-        return pipeline
-    names = pass_names([pipeline])
-    after_fusion = place is not None and place.name == "fusion"
-    for known, when in (
-        (_BEFORE_LAYOUT_ASSIGNMENT, "before layout assignment"),
-        (_AFTER_FUSION if after_fusion else frozenset(), "after fusion"),
-    ):
-        if wrong := names & known:
-            raise PositionError(
-                f"pass {min(wrong)!r} gives wrong results at this position ({reason}); "
-                f"use it only {when}, as XLA does"
-            )
-    return _with_layouts(pipeline)
-
-
-def _with_layouts(pipeline: Pipeline) -> Pipeline:
-    passes: list[Pass | Pipeline] = []
-    for each in pipeline.passes:
-        if isinstance(each, Pipeline):
-            passes.append(_with_layouts(each))
-            continue
-        given = dict(each.options)
-        for option in describe_pass(each.name).options:
-            if option.name in ("is_layout_sensitive", "layout_sensitive"):
-                given.setdefault(option.name, True)
-        passes.append(Pass(each.name, **given))
-    return dataclasses.replace(pipeline, passes=tuple(passes))
-
-
-def place_of(pipeline: Pipeline) -> str | None:
-    """The position from which XLA can use the rewrites of `pipeline`; None for any."""
-    names = pass_names([pipeline])
-    if names & _BEFORE_COPY_INSERTION:
-        return "copy-insertion"
-    return "fusion" if names & _AFTER_LAYOUT_ASSIGNMENT else None
 
 
 def replay(

@@ -13,7 +13,7 @@ from .._typing import Array
 from ..errors import ArgumentError
 
 if TYPE_CHECKING:
-    from ..hlo.module import ArraySpec
+    from ..hlo.array_spec import ArraySpec
 
 
 def empty_aligned(

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Sequence
 
-    from ..hlo.module import ArraySpec, HloModule
+    from ..hlo.array_spec import ArraySpec
+    from ..hlo.module import HloModule
 
 Finish = Literal["legalize", "xla", "none"]
 Engine = Literal["wheel", "jaxlib"]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .._optional import needed_by
 from ..errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -75,13 +76,9 @@ def load_inputs(path: str | os.PathLike[str]) -> list[Any]:
         except (ValueError, zipfile.BadZipFile) as error:
             raise ArgumentError(f"{path} is not a .npz file: {error}") from None
     if path.suffix == ".safetensors":
-        try:
+        with needed_by(f"reading {path}", "safetensors", "store"):
             import safetensors
             import safetensors.numpy
-        except ImportError as error:
-            raise ImportError(
-                f"reading {path} needs safetensors: pip install 'hloenv[store]'"
-            ) from error
         try:
             return _in_order(safetensors.numpy.load_file(path), path)
         except safetensors.SafetensorError as error:

@@ -11,7 +11,8 @@ import numpy as np
 from .._native import core
 from .._typing import Array
 from ..errors import ArgumentError
-from ..hlo.module import ArraySpec, HloModule
+from ..hlo.array_spec import ArraySpec
+from ..hlo.module import HloModule
 
 
 def as_bytes(arrays: Sequence[Any], specs: Sequence[ArraySpec]) -> list[Array]:

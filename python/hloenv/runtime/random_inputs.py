@@ -16,7 +16,8 @@ from .buffers import empty_aligned
 if TYPE_CHECKING:
     import os
 
-    from ..hlo.module import ArraySpec, HloModule
+    from ..hlo.array_spec import ArraySpec
+    from ..hlo.module import HloModule
 
 
 # Upper bound of integers without a known index bound.

@@ -172,7 +172,11 @@ def _digest(prefix: Prefix) -> str:
 
 
 _REGISTRY: Registry[Callable[..., Search]] = Registry(
-    "search", "searches", UnknownSearchError, group="hloenv.search"
+    "search",
+    "searches",
+    UnknownSearchError,
+    group="hloenv.search",
+    is_random=True,
 )
 
 
@@ -202,9 +206,6 @@ def describe_search(name: str) -> Info:
     Raises:
         UnknownSearchError: no search has this name.
     """
-    if own := split_file(name):
-        text = (attribute_of_file(*own).__doc__ or "").strip().partition("\n")[0]
-        return Info(name, text or f"{own[1]} of {own[0]}", True, own[0])
     return _REGISTRY.describe(name)
 
 

@@ -132,7 +132,7 @@ class SearchResult:
                     "speedup_interval": list(measurement.speedup_interval),
                     "error": None
                     if measurement.error is None
-                    else f"{measurement.error.kind}: {measurement.error.message}",
+                    else str(measurement.error),
                 }
                 for candidate, measurement in self.measured
             ],

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .._optional import needed_by
 from .._typing import Int64Array
 from ..errors import ArgumentError
 from ..rewrite.game import Game, Prefix
@@ -150,12 +151,8 @@ def _name(key: tuple[int, int]) -> str:
 
 
 def _import_optuna() -> Any:
-    try:
+    with needed_by("the search 'optuna:...'", "Optuna", "tune"):
         import optuna
-    except ImportError as error:
-        raise ImportError(
-            "the search 'optuna:...' needs Optuna: pip install 'hloenv[tune]'"
-        ) from error
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna
 

@@ -22,16 +22,25 @@ if TYPE_CHECKING:
     from ..rewrite.alternatives import Alternatives
 
 
-class _Estimated:
-    """Common part of the policies that estimate."""
+class EstimatingPolicy:
+    """Common part of the policies that estimate.
+
+    Attributes:
+        estimator: estimates run times; None until the first estimate stands for a
+            `KernelCache` for one thread, with the default store.
+    """
 
     def __init__(self, estimator: Estimator | None, steps: int) -> None:
-        self._estimator = estimator
+        self.estimator = estimator
         self._steps = steps
+
+    def __call__(self, alternatives: Alternatives, /) -> Int64Array:
+        """[A] choices."""
+        raise NotImplementedError
 
     def _seconds(self, alternatives: Alternatives, decisions: Int64Array) -> float:
         """Estimate; infinite if the module cannot be compiled."""
-        if self._estimator is None:
+        if self.estimator is None:
             from ..cost.kernel_cache import KernelCache
 
             store = Store()
@@ -39,12 +48,12 @@ class _Estimated:
             # Ends the process that times kernels with the policy.
             weakref.finalize(self, store.close)
             weakref.finalize(self, cache.close)
-            self._estimator = cache
-        (estimate,) = self._estimator.estimate_many([alternatives.apply(decisions)])
+            self.estimator = cache
+        (estimate,) = self.estimator.estimate_many([alternatives.apply(decisions)])
         return estimate.seconds if estimate.is_ok else math.inf
 
 
-class Searched(_Estimated):
+class Searched(EstimatingPolicy):
     """Decides as the best candidate of a search.
 
     The search starts from XLA's own decisions, every original, every rewrite, and the
@@ -90,7 +99,7 @@ class HillClimb(Searched):
     """`Searched` by hill climbing."""
 
 
-class GreedyKernels(_Estimated):
+class GreedyKernels(EstimatingPolicy):
     """Accepts blocks of decisions that are estimated to run faster, by gain score.
 
     Starts from the fastest of XLA's own decisions and those of the rules. The other

@@ -30,7 +30,7 @@ from .profile import profiled_steps
 from .stablehlo import function_of
 
 if TYPE_CHECKING:
-    from ...hlo.module import ArraySpec
+    from ...hlo.array_spec import ArraySpec
     from ..step_times import StepTimes
 
 _USER = "engine='jaxlib'"

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from types import ModuleType
 
+from ..._optional import needed_by
+
 # Element types of which jax has no arrays in memory of its own.
 NOT_IN_JAX = frozenset({"token", "s1", "u1", "s2", "u2", "s4", "u4", "f4e2m1fn"})
 
@@ -18,10 +20,8 @@ def require_jax(user: str) -> ModuleType:
     Raises:
         ImportError: jax is not installed.
     """
-    try:
+    with needed_by(user, "jax", "jax"):
         import jax
-    except ImportError as error:
-        raise ImportError(f"{user} needs jax: pip install 'hloenv[jax]'") from error
     return jax
 
 

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads HLO text and protos into the C++ core, in this process or after a trial.
+
+XLA's parser and proto reader end the process on unsound input, so that untrusted input
+is checked first: see `HloModule`.
+"""
+
+from __future__ import annotations
+
+import re
+
+from .._native import core
+from ..errors import DoubtfulModuleError
+from ..process.child import try_load
+
+_CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1f]")
+
+
+def _read(content: str | bytes, *, check_structure: bool, verify: bool) -> core.Module:
+    if isinstance(content, str):
+        return core.Module.from_text(
+            content, check_structure=check_structure, verify=verify
+        )
+    return core.Module.from_proto(
+        content, check_structure=check_structure, verify=verify
+    )
+
+
+def read_here(content: str | bytes, *, verify: bool = False) -> core.Module:
+    """Reads text or a proto in this process, without protection from a crash of XLA.
+
+    For input that hloenv or jax wrote, and for processes that may crash.
+    """
+    return _read(content, check_structure=False, verify=verify)
+
+
+# Whether this is a child process of hloenv that may crash.
+_is_expendable = False
+
+
+def become_expendable() -> None:
+    """Makes this process read modules without a structure check; it may crash."""
+    global _is_expendable
+    _is_expendable = True
+
+
+def read_untrusted(content: str | bytes, *, verify: bool) -> core.Module:
+    """Reads text or a proto of any origin.
+
+    Input that the structure check does not cover, or finds wrong, is read in a child
+    process first.
+
+    Raises:
+        ParseError: it is not HLO.
+        InvalidModuleError: it breaks a rule of HLO, or XLA crashes on it.
+        MeasureTimeout: the child process did not finish reading it in time.
+    """
+    if _is_expendable:
+        return read_here(content, verify=verify)
+    try:
+        return _read(content, check_structure=True, verify=verify)
+    except DoubtfulModuleError as doubt:
+        try_load(content, verify=verify, doubt=str(doubt))
+    return read_here(content, verify=verify)
+
+
+def starts_like_text(content: bytes) -> bool:
+    """Whether bytes are HLO text rather than a proto, by their beginning."""
+    is_like_text = content.lstrip().startswith((b"HloModule", b"//", b"/*"))
+    # A proto starts with a line break, the length of the module's name, the name, and
+    # the tag of another field, which is a control character.
+    return is_like_text and _CONTROL.search(content[:80]) is None

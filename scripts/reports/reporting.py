@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the reports share: options, stored rows, child processes, pages."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from hloenv.bench.version import commit_of, source_root
+from hloenv.runtime.machine import this_machine
+
+Row = dict[str, Any]
+
+
+def parser_of(description: str | None) -> argparse.ArgumentParser:
+    """A parser with the option --doc, the page to write.
+
+    Args:
+        description: of the script: its docstring.
+    """
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--doc", type=Path, metavar="FILE.md", help="the page to write")
+    return parser
+
+
+class Rows:
+    """Rows in a file of JSON lines: a repeated run finds those of the run before."""
+
+    def __init__(self, path: Path, *key: str) -> None:
+        """Reads the file, if it exists; of rows with the same key, the last counts.
+
+        Args:
+            path: of the file.
+            key: the columns that tell the rows apart.
+        """
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._path, self._key = path, key
+        lines = path.read_text().splitlines() if path.exists() else []
+        self._rows = {self._key_of(row): row for row in map(json.loads, lines)}
+
+    def _key_of(self, row: Row) -> tuple[Any, ...]:
+        return tuple(row[column] for column in self._key)
+
+    def get(self, *key: Any) -> Row | None:
+        """The row with these values of the key's columns."""
+        return self._rows.get(key)
+
+    def add(self, row: Row) -> None:
+        """Appends a row to the file."""
+        self._rows[self._key_of(row)] = row
+        with self._path.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def all(self) -> list[Row]:
+        """All rows, the oldest first."""
+        return list(self._rows.values())
+
+
+def run_again(words: Sequence[str], *, num_cores: int, timeout_s: float) -> Row:
+    """Runs this script in a child process on its own cores.
+
+    Args:
+        words: its arguments.
+        num_cores: how many cores it may use.
+        timeout_s: after which it is killed.
+
+    Returns:
+        The JSON of its last line; the reason as "error" if there is none.
+    """
+    cores = sorted(os.sched_getaffinity(0))[-num_cores:]
+    try:
+        child = subprocess.run(
+            [sys.executable, sys.argv[0], *words],
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+            preexec_fn=lambda: os.sched_setaffinity(0, cores),
+        )
+    except subprocess.TimeoutExpired:
+        return {"error": f"not done in {timeout_s:g} s"}
+    lines = child.stdout.splitlines()
+    if child.returncode != 0 or not lines:
+        last = (child.stderr.strip().splitlines() or ["no message"])[-1]
+        return {"error": f"exit code {child.returncode}: {last[:200]}"}
+    row: Row = json.loads(lines[-1])
+    return row
+
+
+def head(title: str) -> list[str]:
+    """The first lines of a page: its title, and what its figures come from."""
+    script = f"scripts/reports/{Path(sys.argv[0]).name}"
+    return [
+        f"# {title}",
+        "",
+        f"Written by `{script}`; do not edit.",
+        "",
+        f"* command: `{shlex.join(['python', script, *sys.argv[1:]])}`",
+        f"* date: {datetime.datetime.now(datetime.UTC).date()}",
+        f"* machine: {this_machine().cpu}, {os.cpu_count()} cores",
+        f"* sources: commit {commit_of(source_root())}",
+    ]
+
+
+def count_of(number: int, word: str) -> str:
+    """Such as "one core" and "2 cores"."""
+    return f"one {word}" if number == 1 else f"{number} {word}s"
+
+
+def write_page(lines: Iterable[str], path: Path | None) -> None:
+    """Prints a page, and writes it to the file if there is one."""
+    text = "\n".join(lines) + "\n"
+    print(text)
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+def with_part(text: str, name: str, lines: Iterable[str]) -> str:
+    """A page with other lines between the marks of a part.
+
+    Raises:
+        ValueError: it has no such marks.
+    """
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    before, has_begin, rest = text.partition(begin)
+    _, has_end, after = rest.partition(end)
+    if not has_begin or not has_end:
+        raise ValueError(f"the page needs the lines {begin} and {end}")
+    return "\n".join([f"{before}{begin}", *lines, f"{end}{after}"])

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the scripts of scripts/reports share."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from reporting import Rows, run_again, with_part
+
+
+def test_a_repeated_run_finds_the_rows_of_the_run_before(tmp_path):
+    path = tmp_path / "folder" / "rows.jsonl"
+    rows = Rows(path, "name", "cores")
+    rows.add({"name": "a", "cores": 1, "speedup": 2.0})
+    rows.add({"name": "a", "cores": 2, "speedup": 3.0})
+    again = Rows(path, "name", "cores")
+    assert again.all() == rows.all()
+    assert again.get("a", 2) == {"name": "a", "cores": 2, "speedup": 3.0}
+    assert again.get("b", 1) is None
+
+
+@pytest.mark.parametrize(
+    ("code", "row"),
+    [
+        ("print('a line'); print('{\"speedup\": 2.0}')", {"speedup": 2.0}),
+        (
+            "raise SystemExit('no such module')",
+            {"error": "exit code 1: no such module"},
+        ),
+        ("import os; os._exit(3)", {"error": "exit code 3: no message"}),
+        ("import time; time.sleep(60)", {"error": "not done in 5 s"}),
+    ],
+)
+def test_a_child_process_gives_a_row_or_its_error(tmp_path, monkeypatch, code, row):
+    script = tmp_path / "script.py"
+    script.write_text(code)
+    monkeypatch.setattr(sys, "argv", [str(script)])
+    assert run_again([], num_cores=1, timeout_s=5) == row
+
+
+def test_only_the_part_between_the_marks_is_replaced():
+    page = "a\n<!-- n: begin -->\nold\n<!-- n: end -->\nb\n"
+    assert with_part(page, "n", ["new"]) == page.replace("old", "new")
+
+
+def test_a_page_without_marks_is_an_error():
+    with pytest.raises(ValueError, match="needs the lines <!-- n: begin -->"):
+        with_part("<!-- n: end -->", "n", [])

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Captures of passes on HLO text, and what their choices compute."""
+
+from __future__ import annotations
+
+import hloenv
+
+# Computations that reductions of a test's entry may call.
+REDUCERS = "".join(
+    f"\n{name} {{\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n"
+    f"  ROOT s = f32[] {opcode}(a, b)\n}}\n"
+    for name, opcode in (("add", "add"), ("mul", "multiply"), ("max", "maximum"))
+)
+
+
+def capture(text: str, *passes: str | hloenv.Pass) -> hloenv.Alternatives:
+    """The alternatives of the passes on a module."""
+    return hloenv.HloEnv(hloenv.HloModule.from_text(text)).get_alternatives(*passes)
+
+
+def rules(alternatives: hloenv.Alternatives) -> list[str]:
+    """The rule of each choice that is not an original."""
+    return [choice.rule for each in alternatives for choice in each.choices[1:]]
+
+
+def check_compiled(text: str, name: str) -> None:
+    """Each choice of the only alternative compiles, and computes what it replaces."""
+    module = hloenv.HloModule.from_text(text)
+    alternatives = capture(text, name)
+    inputs = hloenv.random_inputs(module)
+    wanted = hloenv.interpret(module, *inputs)
+    for choice in range(1, alternatives.num_choices[0]):
+        outputs = hloenv.compile(alternatives.apply([choice]))(*inputs)
+        hloenv.compare_outputs(wanted, outputs, rtol=1e-5).check()
