@@ -6,13 +6,16 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+import numpy as np
+
 from ..errors import HloEnvError
+from ..hlo.passes import as_pipeline, pass_names
 from ..policies import get_policy
+from ..policies.known_forms import FORM_PASSES
 from ..rewrite.game import Game, Prefix
 
 # Ordered by how often they are the best.
 _RULES = (
-    "known-forms",
     "keep-original",
     "accept-all",
     "fewest-ops",
@@ -26,7 +29,8 @@ _RULES = (
 def starting_points(game: Game) -> list[Prefix]:
     """Distinct complete prefixes, XLA's own decisions first.
 
-    With one decision point: each rule. With several: each rule at the main decision
+    With forms among the passes, the known faster ones. With one decision point: each
+    rule. With several: each rule at the main decision
     point (the first with a default pass of XLA, or the last), with every rewrite
     accepted at points without a default; each rule at all points; and each rule at one
     point, with XLA's own decisions at the others. Rules for which a later pass fails
@@ -46,6 +50,7 @@ def starting_points(game: Game) -> list[Prefix]:
 
 
 def _by_rules(game: Game, default: Prefix) -> Iterator[Prefix]:
+    yield from _by_known_forms(game, default)
     if len(game.stops) > 1:
         yield from _at_main_point(game)
     for name in _RULES:
@@ -58,6 +63,18 @@ def _by_rules(game: Game, default: Prefix) -> Iterator[Prefix]:
             with contextlib.suppress(HloEnvError):
                 decisions = game.ask_policy(get_policy(name), default[:stop])
                 yield game.complete((*default[:stop], decisions))
+
+
+def _by_known_forms(game: Game, default: Prefix) -> Iterator[Prefix]:
+    """Known faster forms where forms are decided, and else XLA's own decisions."""
+    for stop, point in enumerate(game.stops):
+        if FORM_PASSES.isdisjoint(
+            pass_names([as_pipeline(each) for each in point.passes])
+        ):
+            continue
+        with contextlib.suppress(HloEnvError):
+            known = game.ask_policy(get_policy("known-forms"), default[:stop])
+            yield game.complete((*default[:stop], np.maximum(known, 0)))
 
 
 def _at_main_point(game: Game) -> Iterator[Prefix]:
