@@ -292,6 +292,31 @@ def test_simplification_is_rejected_where_bitcasts_depend_on_layouts():
     assert env.trace.steps == ()
 
 
+# The bitcast reads the order in memory that the copy has made.
+COPIED = """HloModule copied
+
+ENTRY e {
+  p = f32[6,4]{0,1} parameter(0)
+  c = f32[6,4]{1,0} copy(p)
+  b = f32[6,2,2]{2,1,0} bitcast(c)
+  ROOT n = f32[6,2,2]{2,1,0} negate(b)
+}
+"""
+
+
+@pytest.mark.parametrize("name", ["algsimp", "cse"])
+def test_layouts_cannot_be_ignored_where_values_depend_on_them(name):
+    env = hloenv.HloEnv(COPIED)
+    with pytest.raises(hloenv.PositionError, match="is_layout_sensitive=False gives"):
+        env.get_alternatives(hloenv.Pass(name, is_layout_sensitive=False))
+    with pytest.raises(hloenv.PositionError, match="leave the option out"):
+        env.run(hloenv.Pass(name, is_layout_sensitive=False))
+    for option in ({}, {"is_layout_sensitive": True}):
+        alternatives = env.get_alternatives(hloenv.Pass(name, **option))
+        for record in hloenv.verify_alternatives(alternatives):
+            assert record.relative == 0
+
+
 def test_passes_look_at_layouts_once_a_pass_made_bitcasts():
     env = hloenv.HloEnv(BITCAST.replace("bitcast(c)", "reshape(t)"))
     env.run("reshape-decomposer", "algsimp")

@@ -61,19 +61,25 @@ def at_place(pipeline: Pipeline, module: HloModule) -> Pipeline:
                 f"pass {min(wrong)!r} gives wrong results at this position ({reason}); "
                 f"use it only {when}, as XLA does"
             )
-    return _with_layouts(pipeline)
+    return _with_layouts(pipeline, reason)
 
 
-def _with_layouts(pipeline: Pipeline) -> Pipeline:
+def _with_layouts(pipeline: Pipeline, reason: str) -> Pipeline:
     passes: list[Pass | Pipeline] = []
     for each in pipeline.passes:
         if isinstance(each, Pipeline):
-            passes.append(_with_layouts(each))
+            passes.append(_with_layouts(each, reason))
             continue
         given = dict(each.options)
         for option in describe_pass(each.name).options:
-            if option.name in ("is_layout_sensitive", "layout_sensitive"):
-                given.setdefault(option.name, True)
+            if option.name not in ("is_layout_sensitive", "layout_sensitive"):
+                continue
+            if not given.setdefault(option.name, True):
+                raise PositionError(
+                    f"pass {each.name!r} with {option.name}=False gives wrong results "
+                    f"at this position ({reason}): it would remove copies between "
+                    "layouts; leave the option out"
+                )
         passes.append(Pass(each.name, **given))
     return dataclasses.replace(pipeline, passes=tuple(passes))
 
