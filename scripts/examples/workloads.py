@@ -391,17 +391,17 @@ def searchless_chess() -> Program:
 
 
 PROGRAMS: dict[str, tuple[str, Callable[[], Program]]] = {
-    "bert, training step": ("transformer", bert),
-    "gpt2, training step": ("transformer", gpt2),
-    "jax_md, 400 particles": ("simulation", jax_md),
-    "kan1, training step": ("splines", partial(kan, (16, 32, 1), 3, 256)),
-    "kan2, training step": ("splines", partial(kan, (64, 64, 64, 10), 2, 64)),
-    "llama, one token": ("transformer", llama),
-    "maxtext, training step": ("transformer", maxtext),
-    "nasrnn, training step": ("recurrent", nas_rnn),
-    "resnet, training step": ("residual", resnet),
-    "pooling, training step": ("convolutions", pooled),
-    "searchless chess": ("transformer", searchless_chess),
+    "bert, training step": ("workload, transformer", bert),
+    "gpt2, training step": ("workload, transformer", gpt2),
+    "jax_md, 400 particles": ("workload, simulation", jax_md),
+    "kan1, training step": ("workload, splines", partial(kan, (16, 32, 1), 3, 256)),
+    "kan2, training step": ("workload, splines", partial(kan, (64, 64, 64, 10), 2, 64)),
+    "llama, one token": ("workload, transformer", llama),
+    "maxtext, training step": ("workload, transformer", maxtext),
+    "nasrnn, training step": ("workload, recurrent", nas_rnn),
+    "resnet, training step": ("workload, residual", resnet),
+    "pooling, training step": ("workload, convolutions", pooled),
+    "searchless chess": ("workload, transformer", searchless_chess),
 }
 
 

@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compares hloenv.jit with jax.jit on the programs of scripts/examples/programs.py.
+"""Compares hloenv.jit with jax.jit on the programs of scripts/examples.
+
+These are programs.py, in the style of reports to jax, and workloads.py, whole networks
+and simulations.
 
 Each program runs in its own process, without what earlier processes found. Both
 versions are called once, which includes the decision of hloenv.jit, and then timed
@@ -32,7 +35,7 @@ from reporting import Row, Rows, count_of, head, parser_of, run_again, write_pag
 
 _TIMEOUT_S = 900.0
 _ROUNDS = 5, 500  # minimum, maximum
-_EXAMPLES = Path(__file__).parents[1] / "examples" / "programs.py"
+_EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -48,7 +51,10 @@ def parse_arguments() -> argparse.Namespace:
 
 def programs() -> dict[str, Any]:
     """`PROGRAMS` of the examples."""
-    found: dict[str, Any] = attribute_of_file(str(_EXAMPLES), "PROGRAMS")
+    sys.path.insert(0, str(_EXAMPLES))  # one of them imports the other
+    found: dict[str, Any] = {}
+    for name in ("programs.py", "workloads.py"):
+        found |= attribute_of_file(str(_EXAMPLES / name), "PROGRAMS")
     return found
 
 
@@ -89,7 +95,10 @@ def measure(name: str, seconds: float) -> Row:
 
 def report(rows: list[Row], arguments: argparse.Namespace) -> list[str]:
     """The page."""
-    speedups = [row["speedup"] if row.get("is_equal") else 1.0 for row in rows]
+    layers, whole = [], []
+    for row in rows:
+        some = whole if row["kind"].startswith("workload") else layers
+        some.append(row["speedup"] if row.get("is_equal") else 1.0)
     cells = []
     for row in sorted(rows, key=lambda row: -row.get("speedup", 0)):
         named = row["name"], row["kind"]
@@ -110,16 +119,21 @@ def report(rows: list[Row], arguments: argparse.Namespace) -> list[str]:
         *("first call, jax.jit", "hloenv.jit"),
     )
     return [
-        *head("hloenv.jit on programs that are slow under jax.jit"),
-        f"* {len(rows)} programs, written for this page in the style of reports to jax "
-        "and of common networks (`scripts/examples/programs.py`). The rules were set "
-        "with such programs in view: the mean says nothing about other programs.",
+        *head("hloenv.jit on programs of its own examples"),
+        f"* {len(rows)} programs, written for this page: in the style of reports to jax "
+        "and of layers that are slow under jax.jit (`scripts/examples/programs.py`), "
+        "and whole networks and simulations (`workloads.py`). The rules were set with "
+        "such programs in view: the means say nothing about other programs.",
         f"* speed-up, on {count_of(arguments.cores, 'core')}: jax.jit's median time "
         "over hloenv.jit's, both called alternately from Python after the decision, "
         "with its 95 % interval; failures and unequal outputs count as 1",
         "",
-        f"**Geometric mean {geometric_mean(speedups):.2f}**, worst "
-        f"{min(speedups):.2f}.",
+        *(
+            f"**Geometric mean of the {what} {geometric_mean(some):.2f}**, worst "
+            f"{min(some):.2f}.  "
+            for what, some in (("reports and layers", layers), ("workloads", whole))
+            if some
+        ),
         "",
         *table(columns, cells, "llrrllrr"),
     ]
