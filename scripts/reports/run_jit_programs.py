@@ -120,10 +120,11 @@ def report(rows: list[Row], arguments: argparse.Namespace) -> list[str]:
     )
     return [
         *head("hloenv.jit on programs of its own examples"),
-        f"* {len(rows)} programs, written for this page: in the style of reports to jax "
-        "and of layers that are slow under jax.jit (`scripts/examples/programs.py`), "
-        "and whole networks and simulations (`workloads.py`). The rules were set with "
-        "such programs in view: the means say nothing about other programs.",
+        f"* {len(rows)} programs, written for this page: in the style of reports to "
+        "jax and of layers that are slow under jax.jit "
+        "(`scripts/examples/programs.py`), and whole networks and simulations "
+        "(`workloads.py`). The rules were set with such programs in view: the means "
+        "say nothing about other programs.",
         f"* speed-up, on {count_of(arguments.cores, 'core')}: jax.jit's median time "
         "over hloenv.jit's, both called alternately from Python after the decision, "
         "with its 95 % interval; failures and unequal outputs count as 1",
