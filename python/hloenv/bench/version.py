@@ -15,7 +15,7 @@ from .. import _native
 from ..fuzz.results import is_stale, without_comments, without_docstrings
 
 # Packages and files of python/hloenv that do not affect results.
-_EXCLUDED_FOLDERS = ("cli", "dataset", "fuzz", "jax")
+_EXCLUDED_FOLDERS = ("cli", "dataset", "fuzz", "jax", "rewrite_map")
 _EXCLUDED_FILES = frozenset(
     {
         *("bench/report.py", "bench/tables.py", "bench/plots.py", "bench/ablation.py"),

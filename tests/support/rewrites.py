@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Modules of which it is known which of XLA's rewrites cost, and rows of such."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hloenv.rewrite_map import RewriteRow
+from support.convolutions import one_convolution
+
+_ATTRIBUTES = "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f"
+
+# The last layer of a ResNet on images of 64x64: XLA's algebraic simplifier swaps the
+# operands, and the backend has no library call for the result.
+SMALL_IMAGE = one_convolution(*("2,2,2,512", "3,3,512,512", "2,2,2,512"), _ATTRIBUTES)
+
+# Two of them, with fewer features.
+TWO_LAYERS = f"""HloModule layers
+
+ENTRY main {{
+  x = f32[2,2,2,64] parameter(0)
+  k = f32[3,3,64,64] parameter(1)
+  m = f32[3,3,64,64] parameter(2)
+  y = f32[2,2,2,64] convolution(x, k), {_ATTRIBUTES}
+  z = f32[2,2,2,64] tanh(y)
+  ROOT c = f32[2,2,2,64] convolution(z, m), {_ATTRIBUTES}
+}}
+"""
+
+
+def row(identity: str, worth: float, **fields: Any) -> RewriteRow:
+    """A made-up row."""
+    given = {"rule": "a -> b", "shape_class": "dot, f32, to 256", "count": 1, **fields}
+    return RewriteRow(
+        identity=identity,
+        entries=(f"algsimp?{identity}",),
+        pass_name="algsimp",
+        path="simplification/algsimp",
+        path_occurrence=1,
+        before="f32[2] dot()",
+        after="f32[2] multiply()",
+        worth=worth,
+        **given,
+    )
