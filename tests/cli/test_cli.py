@@ -35,7 +35,7 @@ ENTRY main {
 """
 _COMMANDS = (
     *("passes", "show", "run", "alternatives", "optimize", "search", "apply", "diff"),
-    *("graph", "fuzz", "store", "measure", "calibrate", "train"),
+    *("graph", "fuzz", "store", "measure", "calibrate", "train", "rewrites"),
 )
 
 
