@@ -72,7 +72,9 @@ def _head(
         "without this one. Equal rewrites of a program (the same operation with the "
         "same types becomes the same) are rejected together. The **worth** of a "
         "rewrite is the program's time without it over the time with it: above 1 it "
-        "pays, below 1 it costs. Times are sums of kernel times "
+        "pays, below 1 it costs. Where the rewrites that cost take more than a fifth "
+        "of the time, the others are tried again without these, in another round. "
+        "Times are sums of kernel times "
         "(`hloenv.cost.KernelCache`), and measured in turns, with outputs compared, "
         "where a measured worth is given with its 95 % interval. "
         "`hloenv rewrites` does the same for one program.",
@@ -103,14 +105,15 @@ def _costly_cases(maps: Sequence[ProgramMap], threshold: float) -> list[str]:
     lines = [
         "## What costs most",
         "",
-        "| program | pass | before | after | times | worth, estimated | measured |",
-        "| --- | --- | --- | --- | ---: | ---: | --- |",
+        "| program | pass | before | after | times | round | worth, estimated | "
+        "measured |",
+        "| --- | --- | --- | --- | ---: | ---: | ---: | --- |",
     ]
     for case in cases[:_MAX_RULES]:
         row = case.row
         lines.append(
             f"| {case.program.program} | {row.pass_name} | `{_short(row.before)}` | "
-            f"`{_short(row.after)}` | {row.count} | {row.worth:.3g} | "
+            f"`{_short(row.after)}` | {row.count} | {row.round} | {row.worth:.3g} | "
             f"{_measured(row)} |"
         )
     return [*lines, ""]

@@ -12,7 +12,7 @@ from hloenv.process.forkserver import Outcome
 from hloenv.rewrite_map import MapSettings, ProgramMap, find_rewrites, map_program
 from hloenv.rewrite_map.isolated import _skip_failed
 from hloenv.rewrite_map.reproducer import run_script, write_reproducer
-from support.rewrites import SMALL_IMAGE, TWO_LAYERS, row
+from support.rewrites import LARGE_AND_SMALL, SMALL_IMAGE, TWO_LAYERS, row
 
 pytestmark = pytest.mark.compile
 
@@ -29,8 +29,8 @@ def test_the_map_finds_the_known_convolution():
     )
     assert "rhs_reversal" in swap.after
     assert swap.worth < 0.2
-    assert swap.low < swap.measured < swap.high < 0.2  # its outputs are equal
-    assert found.together < 0.2
+    assert swap.low <= swap.measured <= swap.high < 1  # its outputs are equal
+    assert found.together < 0.5
 
 
 def test_estimates_alone():
@@ -46,6 +46,20 @@ def test_estimates_alone():
     assert worst.worth == worst.without_s / found.reference_s
     assert math.isnan(worst.measured)
     assert found.together_s <= worst.without_s * 1.1
+
+
+@pytest.mark.slow
+def test_what_a_costly_rewrite_hides_is_found_in_the_next_round():
+    module = hloenv.HloModule.from_text(LARGE_AND_SMALL)
+    found = map_program(module, MapSettings(measure=False))
+    large, small = sorted(found.costly(0.03), key=lambda each: each.round)
+    assert (large.round, small.round) == (1, 2)
+    assert "512" in large.before
+    assert "64" in small.before
+    assert small.worth == small.without_s / small.base_s
+    assert small.base_s == large.without_s
+    # The smaller one alone would have been below the threshold.
+    assert small.base_s - small.without_s < 0.03 * large.base_s
 
 
 def test_the_time_limit_leaves_the_cheapest_operations():

@@ -27,6 +27,20 @@ ENTRY main {{
 }}
 """
 
+# One of each: the larger hides the other.
+LARGE_AND_SMALL = f"""HloModule layers
+
+ENTRY main {{
+  x = f32[2,2,2,512] parameter(0)
+  k = f32[3,3,512,512] parameter(1)
+  y = f32[2,2,2,64] parameter(2)
+  m = f32[3,3,64,64] parameter(3)
+  a = f32[2,2,2,512] convolution(x, k), {_ATTRIBUTES}
+  b = f32[2,2,2,64] convolution(y, m), {_ATTRIBUTES}
+  ROOT both = (f32[2,2,2,512], f32[2,2,2,64]) tuple(a, b)
+}}
+"""
+
 
 def row(identity: str, worth: float, **fields: Any) -> RewriteRow:
     """A made-up row."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from .accepted import AcceptedRewrite, find_rewrites
 from .isolated import map_program
-from .mapping import MapSettings
 from .rows import ProgramMap, RewriteRow
+from .settings import MapSettings
 
 __all__ = [
     "AcceptedRewrite",

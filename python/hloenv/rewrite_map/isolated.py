@@ -10,8 +10,9 @@ from typing import Any
 
 from ..hlo.module import HloModule, read_trusted
 from ..process.forkserver import TIMEOUT, Job, Outcome, Pool
-from .mapping import Found, MapSettings, Reference, Together, map_here
+from .mapping import Found, Reference, Together, map_here
 from .rows import ProgramMap, RewriteRow
+from .settings import MapSettings
 
 _MAX_CRASHES = 20
 

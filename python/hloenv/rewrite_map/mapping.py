@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The worth of each rewrite that XLA makes on one module."""
+"""The worth of each rewrite that XLA makes on one module, in this process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import contextlib
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ..cost.kernel_cache import KernelCache
@@ -17,36 +17,14 @@ from ..measurement.config import Settings
 from ..measurement.measurer import Measurer
 from ..measurement.store import Store
 from ..process.forkserver import starts
-from .ablation import Ablation, reject, reject_one, worth_of
+from .ablation import Ablation, worth_of
 from .accepted import AcceptedRewrite, find_rewrites
+from .rounds import Rounds
 from .rows import RewriteRow
+from .settings import MapSettings
 
 # Part of the time limit that estimates may take if something is to be measured.
 _ESTIMATES = 0.6
-
-
-@dataclass(frozen=True)
-class MapSettings:
-    """How a program is mapped.
-
-    Attributes:
-        seconds: time limit of one program.
-        threshold: share of the time, from which a rewrite is measured, and from which
-            one that costs is rejected with the others.
-        measure: whether anything is measured; otherwise there are only estimates.
-        measure_s: time of the runs of one measurement.
-        timeout_s: time limit of one estimate or measurement.
-        threads: cores that the program runs on.
-        store: path of the file of kernel times and measurements; None for none.
-    """
-
-    seconds: float = 120.0
-    threshold: float = 0.03
-    measure: bool = True
-    measure_s: float = 1.0
-    timeout_s: float = 300.0
-    threads: int = 1
-    store: str | None = None
 
 
 @dataclass(frozen=True)
@@ -64,7 +42,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class Together:
-    """The program without all rewrites that cost.
+    """The program without all rewrites that cost by their estimates.
 
     Attributes:
         seconds: estimated.
@@ -112,16 +90,21 @@ def map_here(
         if settings.store is not None:
             store = stack.enter_context(Store(settings.store))
         rewrites = find_rewrites(module, threads=settings.threads)
+        rounds = Rounds(module, rewrites, settings.threshold, known)
+        together = None
         with KernelCache(threads=settings.threads, store=store) as cache:
-            ablation = Ablation(module, cache)
-            yield Reference(ablation.reference_s, len(rewrites))
-            rows = _Rows(module, settings.threshold, ablation, known)
+            yield Reference(Ablation(module, cache).reference_s, len(rewrites))
             share = _ESTIMATES if settings.measure else 1.0
-            yield from rows.estimate(rewrites, begin + share * limit_s)
-            yield from rows.estimate_together()
+            yield from rounds.estimate(cache, begin + share * limit_s)
+            if rounds.costly():
+                together = _estimate_together(rounds, cache)
+                yield together
         if settings.measure:
             measurer = stack.enter_context(Measurer(_of_runs(settings), store=store))
-            yield from rows.measure(measurer, inputs, begin + limit_s)
+            measured = _Measured(module, rounds, measurer, inputs)
+            if together is not None:
+                yield measured.together(together.seconds)
+            yield from measured.rows(begin + limit_s)
 
 
 def _of_runs(settings: MapSettings) -> Settings:
@@ -133,112 +116,55 @@ def _of_runs(settings: MapSettings) -> Settings:
     )
 
 
-class _Rows:
-    """The rows of one program, as they are filled in."""
+def _estimate_together(rounds: Rounds, cache: KernelCache) -> Together:
+    starts("together")
+    try:
+        return Together(Ablation(rounds.without(rounds.costly()), cache).reference_s)
+    except HloEnvError as error:
+        return Together(error=f"{type(error).__name__}: {error}")
+
+
+class _Measured:
+    """Measures what matters by the estimates."""
 
     def __init__(
         self,
         module: HloModule,
-        threshold: float,
-        ablation: Ablation,
-        known: Sequence[RewriteRow],
+        rounds: Rounds,
+        measurer: Measurer,
+        inputs: Sequence[Any] | None,
     ) -> None:
-        self._known = {row.identity: row for row in known}
         self._module = module
-        self._threshold = threshold
-        self._ablation = ablation
-        self._found: list[tuple[AcceptedRewrite, RewriteRow]] = []
-        self._together: Together | None = None
+        self._rounds = rounds
+        self._measurer = measurer
+        self._inputs = inputs
 
-    def estimate(
-        self, rewrites: list[AcceptedRewrite], deadline: float
-    ) -> Iterator[RewriteRow]:
-        """A row for each rewrite, as far as the time allows."""
-        for rewrite in rewrites:
-            if rewrite.identity in self._known:
-                self._found.append((rewrite, self._known[rewrite.identity]))
-                continue
-            if time.monotonic() > deadline:
-                continue
-            starts(rewrite.identity)
-            row = RewriteRow.of(rewrite)
-            yield replace(row)
-            try:
-                self._estimate(rewrite, row)
-            except HloEnvError as error:
-                row.error = f"{type(error).__name__}: {error}"
-            self._found.append((rewrite, row))
-            yield row
-
-    def _estimate(self, rewrite: AcceptedRewrite, row: RewriteRow) -> None:
-        without = reject(self._module, [rewrite])
-        row.without_s, row.is_noop = self._ablation.estimate(without)
-        row.worth = row.without_s / self._ablation.reference_s
-        if rewrite.count > 1 and self._effect(row) >= self._threshold:
-            single = reject_one(self._module, rewrite)
-            if single is not None:
-                row.without_one_s, _ = self._ablation.estimate(single)
-
-    def _effect(self, row: RewriteRow) -> float:
-        """The factor by which the rewrite changes the time, minus 1."""
-        if not row.worth > 0:
-            return 0.0
-        return math.expm1(abs(math.log(row.worth)))
-
-    def _costly(self) -> list[AcceptedRewrite]:
-        return [
-            rewrite
-            for rewrite, row in self._found
-            if row.worth < 1 and self._effect(row) >= self._threshold
-        ]
-
-    def estimate_together(self) -> Iterator[Together]:
-        """The program without all rewrites that cost, by their estimates."""
-        costly = self._costly()
-        if not costly:
-            return
+    def together(self, seconds: float) -> Together:
+        """The program without all that costs."""
         starts("together")
-        try:
-            seconds, _ = self._ablation.estimate(reject(self._module, costly))
-            self._together = Together(seconds)
-        except HloEnvError as error:
-            self._together = Together(error=f"{type(error).__name__}: {error}")
-        yield self._together
+        return Together(seconds, *self._worth([], self._rounds.costly()))
 
-    def measure(
-        self, measurer: Measurer, inputs: Sequence[Any] | None, deadline: float
-    ) -> Iterator[RewriteRow | Together]:
-        """Measures what costs together, then single rewrites that matter."""
-        costly = self._costly()
-        if costly and self._together is not None:
-            starts("together")
-            seconds = self._together.seconds
-            worth, error = self._measured(measurer, inputs, costly)
-            yield Together(seconds, worth, error)
-        important = [
-            (rewrite, row)
-            for rewrite, row in self._found
-            if self._effect(row) >= self._threshold
-        ]
-        for rewrite, row in sorted(important, key=lambda each: -self._effect(each[1])):
+    def rows(self, deadline: float) -> Iterator[RewriteRow]:
+        """Single rewrites, against the program of their round."""
+        for rewrite in self._rounds.important():
             if time.monotonic() > deadline:
                 return
+            row = self._rounds.rows[rewrite.identity]
             starts(rewrite.identity)
-            worth, row.error = self._measured(measurer, inputs, [rewrite])
+            base = self._rounds.costly(before=row.round)
+            worth, row.error = self._worth(base, [rewrite])
             row.measured, row.low, row.high = worth
             yield row
 
-    def _measured(
-        self,
-        measurer: Measurer,
-        inputs: Sequence[Any] | None,
-        rewrites: list[AcceptedRewrite],
+    def _worth(
+        self, base: list[AcceptedRewrite], rewrites: list[AcceptedRewrite]
     ) -> tuple[tuple[float, float, float], str]:
-        """Worth with its interval, and why there is none."""
-        without = reject(self._module, rewrites)
+        """Worth of rewrites with its interval, and why there is none."""
         try:
-            (result,) = measurer.measure(
-                [without], baseline=self._module, inputs=inputs
+            (result,) = self._measurer.measure(
+                [self._rounds.without([*base, *rewrites])],
+                baseline=self._rounds.without(base),
+                inputs=self._inputs,
             )
             return worth_of(result), ""
         except HloEnvError as error:

@@ -16,7 +16,8 @@ class RewriteRow:
     """One rewrite of XLA's, and the program's time without it.
 
     Worth is the time without the rewrite over the time with it: above 1 the rewrite
-    pays, below 1 it costs. Everything else is as XLA decides.
+    pays, below 1 it costs. Everything else is as XLA decides, except that the rewrites
+    that cost in an earlier round are rejected.
 
     Attributes:
         identity: a hash of the original and its replacement.
@@ -32,7 +33,10 @@ class RewriteRow:
         lost: other rewrites of the same run that change nothing without it.
         stopped: passes that do not run on a module without it.
         source: JAX operation and source line; "" if unknown.
-        without_s: estimated time of the program without all of them, in seconds.
+        round: 1, or the round in which the rewrites that cost in earlier ones are
+            rejected.
+        base_s: estimated time of the program of this round, in seconds.
+        without_s: the same without this rewrite, and all equal ones.
         without_one_s: the same with one of them rejected; NaN if not estimated.
         is_noop: whether XLA's kernels are the same without it.
         worth: estimated.
@@ -55,6 +59,8 @@ class RewriteRow:
     lost: int = 0
     stopped: tuple[str, ...] = ()
     source: str = ""
+    round: int = 1
+    base_s: float = math.nan
     without_s: float = math.nan
     without_one_s: float = math.nan
     is_noop: bool = False
