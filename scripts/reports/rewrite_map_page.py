@@ -87,7 +87,7 @@ def _summary(maps: Sequence[ProgramMap], threshold: float) -> list[str]:
     tried = [row for row in rows if row.worth > 0]
     same = sum(row.is_noop for row in tried)
     costly = sum(len(each.costly(threshold)) for each in maps)
-    paying = sum(row.best_worth >= 1 + threshold for row in tried)
+    paying = sum(row.pays(threshold) for row in tried)
     left = sum(each.num_left for each in maps)
     failed = sum(bool(row.error) for row in rows)
     return [
@@ -189,8 +189,8 @@ def _passes(maps: Sequence[ProgramMap], threshold: float) -> list[str]:
             count = counts.setdefault(row.pass_name, Counter())
             count["all"] += 1
             count["same"] += row.is_noop
-            count["pays"] += row.best_worth >= 1 + threshold
-            count["costs"] += row.best_worth <= 1 / (1 + threshold)
+            count["pays"] += row.pays(threshold)
+            count["costs"] += row.costs(threshold)
     lines = [
         "## By pass",
         "",

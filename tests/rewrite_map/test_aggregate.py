@@ -37,6 +37,15 @@ def test_costly_rows_are_those_above_the_threshold_the_worst_first():
     assert [each.identity for each in found.costly(0.005)] == ["3", "2", "1"]
 
 
+def test_an_interval_around_one_says_nothing():
+    sure = row("1", 0.5, measured=0.6, low=0.5, high=0.7)
+    unsure = row("2", 0.5, measured=0.6, low=0.3, high=1.1)
+    faster = row("3", 0.5, measured=1.6, low=1.2, high=1.9)
+    found = program("p", sure, unsure, faster)
+    assert found.costly(0.03) == [sure]
+    assert found.paying(0.03) == [faster]
+
+
 def test_rules_of_several_programs():
     maps = [
         program("p", row("1", 0.5, count=3), row("2", 0.9), repository="r"),

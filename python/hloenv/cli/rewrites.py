@@ -156,8 +156,7 @@ def _reproducers(
 
 def _print(found: ProgramMap, threshold: float, top: int) -> None:
     costly = found.costly(threshold)
-    paying = [row for row in found.rows if row.best_worth >= 1 + threshold]
-    paying.sort(key=lambda row: -row.best_worth)
+    paying = found.paying(threshold)
     output.print_line(
         f"{found.program}: {output.format_seconds(found.reference_s)} a run by the "
         f"estimate; {len(found.rows)} of {found.num_rewrites} rewrites tried in "
@@ -167,7 +166,10 @@ def _print(found: ProgramMap, threshold: float, top: int) -> None:
     _print_rows("rewrites that pay", paying, top)
     failed = sum(bool(row.error) for row in found.rows)
     small = len(found.rows) - len(costly) - len(paying)
-    output.print_line(f"\n{small} others change the time by less than {threshold:.0%}")
+    output.print_line(
+        f"\n{small} others change the time by less than {threshold:.0%}, or cannot be "
+        "told from none"
+    )
     if failed:
         output.print_line(f"{failed} could not be estimated or measured (see --json)")
     if not math.isnan(found.together_s):

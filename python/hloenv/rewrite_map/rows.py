@@ -94,6 +94,22 @@ class RewriteRow:
         """Measured if it was measured, else estimated."""
         return self.worth if math.isnan(self.measured) else self.measured
 
+    def costs(self, threshold: float) -> bool:
+        """Whether it costs at least this share of the time.
+
+        A measured one does if its interval excludes that it pays.
+        """
+        is_certain = math.isnan(self.high) or self.high < 1
+        return self.best_worth <= 1 / (1 + threshold) and is_certain
+
+    def pays(self, threshold: float) -> bool:
+        """Whether the program without it takes at least this share longer.
+
+        A measured one does if its interval excludes that it costs.
+        """
+        is_certain = math.isnan(self.low) or self.low > 1
+        return self.best_worth >= 1 + threshold and is_certain
+
 
 @dataclass
 class ProgramMap:
@@ -138,8 +154,13 @@ class ProgramMap:
 
     def costly(self, threshold: float) -> list[RewriteRow]:
         """Rows whose rewrite costs at least this share of the time, worst first."""
-        rows = [row for row in self.rows if row.best_worth <= 1 / (1 + threshold)]
+        rows = [row for row in self.rows if row.costs(threshold)]
         return sorted(rows, key=lambda row: row.best_worth)
+
+    def paying(self, threshold: float) -> list[RewriteRow]:
+        """Rows whose rewrite pays at least this share of the time, best first."""
+        rows = [row for row in self.rows if row.pays(threshold)]
+        return sorted(rows, key=lambda row: -row.best_worth)
 
     def to_json(self) -> dict[str, Any]:
         """Plain dicts, lists, strings and numbers; NaN is None."""
