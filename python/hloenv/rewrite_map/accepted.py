@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 from .._typing import Int64Array
 from ..hlo.module import HloModule
@@ -69,22 +70,16 @@ def find_rewrites(module: HloModule, *, threads: int = 1) -> list[AcceptedRewrit
     """
     found: dict[str, AcceptedRewrite] = {}
     with as_if_on(threads):
-        for each in _all_runs(module):
-            found[each.identity] = _together(found.get(each.identity), each)
+        changed = {
+            (stage.path, stage.path_occurrence): stage.name
+            for stage in list_stages(module)
+            if stage.changed and not _is_needed(stage.name)
+        }
+        with intercept(module) as pipeline:
+            for stage in pipeline:
+                if (stage.path, stage.path_occurrence) in changed:
+                    _add_run(stage, set(changed.values()), found)
     return sorted(found.values(), key=lambda each: -each.weight_s)
-
-
-def _all_runs(module: HloModule) -> Iterator[AcceptedRewrite]:
-    """The rewrites of each run of a pass; equal ones of one run together."""
-    changed = {
-        (stage.path, stage.path_occurrence): stage.name
-        for stage in list_stages(module)
-        if stage.changed and not _is_needed(stage.name)
-    }
-    with intercept(module) as pipeline:
-        for stage in pipeline:
-            if (stage.path, stage.path_occurrence) in changed:
-                yield from _of_stage(stage, set(changed.values()))
 
 
 def _is_needed(name: str) -> bool:
@@ -95,58 +90,87 @@ def _is_needed(name: str) -> bool:
     return False
 
 
-def _together(first: AcceptedRewrite | None, other: AcceptedRewrite) -> AcceptedRewrite:
-    """Counts equal rewrites of several runs together."""
-    if first is None:
-        return other
-    return dataclasses.replace(
-        first,
-        count=first.count + other.count,
-        weight_s=first.weight_s + other.weight_s,
-        entries=first.entries | other.entries,
-        source=first.source or other.source,
-    )
-
-
-def _of_stage(stage: LiveStage, names: set[str]) -> Iterator[AcceptedRewrite]:
-    """The rewrites of one run of a pass, equal ones together.
+def _add_run(
+    stage: LiveStage, names: set[str], found: dict[str, AcceptedRewrite]
+) -> None:
+    """Adds the rewrites of one run of a pass.
 
     Args:
         stage: the run, before it.
         names: the passes that change the module in the whole pipeline.
+        found: rewrites by identity.
     """
-    alternatives = stage.get_alternatives()
-    decisions = alternatives.decisions_for(stage.name)
-    groups = _equal_ones(alternatives, decisions)
-    if not groups:
-        return
-    changes = Changes(alternatives)
-    sources = alternatives.sources
-    stopped = tuple(
-        rule.skipped
-        for rule in skip_rules()
-        if rule.decided == stage.name
-        and not rule.makes_the_same
-        and rule.skipped in names
-    )
-    for entries, members in groups.items():
-        first = alternatives[members[0]]
-        change = changes.of(members[0], int(decisions[members[0]]))
+    run = _Run(stage, names)
+    for entries, members in run.groups.items():
+        identity = entries[0].partition("?")[2]
+        if (known := found.get(identity)) is None:
+            found[identity] = run.describe(entries, members)
+            continue
+        count = known.count + len(members)
+        found[identity] = dataclasses.replace(
+            known,
+            count=count,
+            weight_s=known.weight_s / known.count * count,
+            entries=known.entries | set(entries),
+        )
+
+
+class _Run:
+    """The rewrites of one run of a pass.
+
+    Attributes:
+        groups: equal alternatives by the entries that reject them.
+    """
+
+    def __init__(self, stage: LiveStage, names: set[str]) -> None:
+        self._stage = stage
+        self._alternatives = stage.get_alternatives()
+        self._decisions = self._alternatives.decisions_for(stage.name)
+        self._stopped = tuple(
+            rule.skipped
+            for rule in skip_rules()
+            if rule.decided == stage.name
+            and not rule.makes_the_same
+            and rule.skipped in names
+        )
+        self.groups = _equal_ones(self._alternatives, self._decisions)
+
+    # Reading the alternative graph takes longer than all else: only for new rewrites.
+    @cached_property
+    def _changes(self) -> Changes:
+        return Changes(self._alternatives)
+
+    @cached_property
+    def _relevant(self) -> npt.NDArray[np.bool_]:
+        return self._alternatives.relevant(self._decisions)
+
+    def describe(self, entries: tuple[str, ...], members: list[int]) -> AcceptedRewrite:
+        """The rewrite of the alternatives `members`, which are equal."""
+        first = self._alternatives[members[0]]
+        change = self._changes.of(members[0], int(self._decisions[members[0]]))
+        sources = (self._alternatives.sources[i] for i in members)
         fields = {**vars(change), "weight_s": change.weight_s * len(members)}
-        yield AcceptedRewrite(
+        return AcceptedRewrite(
             **fields,
             identity=entries[0].partition("?")[2],
             entries=frozenset(entries),
-            pass_name=stage.name,
-            path=stage.path,
-            path_occurrence=stage.path_occurrence,
+            pass_name=self._stage.name,
+            path=self._stage.path,
+            path_occurrence=self._stage.path_occurrence,
             computation=first.sites[0].computation,
             original=first.original,
             count=len(members),
-            lost=_num_lost(alternatives, decisions, members),
-            stopped=stopped,
-            source=str(next(filter(None, (sources[i] for i in members)), "")),
+            lost=self._num_lost(members),
+            stopped=self._stopped,
+            source=str(next(filter(None, sources), "")),
         )
+
+    def _num_lost(self, members: list[int]) -> int:
+        """Other accepted rewrites that are irrelevant without `members`."""
+        without = self._decisions.copy()
+        without[members] = 0
+        is_lost = self._relevant & ~self._alternatives.relevant(without)
+        return int(np.count_nonzero(is_lost & (without > 0)))
 
 
 def _equal_ones(
@@ -162,14 +186,3 @@ def _equal_ones(
         if entries:
             groups.setdefault(entries, []).append(index)
     return groups
-
-
-def _num_lost(
-    alternatives: Alternatives, decisions: Int64Array, members: list[int]
-) -> int:
-    """Other accepted rewrites that are irrelevant without `members`."""
-    without = decisions.copy()
-    without[members] = 0
-    relevant = alternatives.relevant
-    is_lost = relevant(decisions) & ~relevant(without) & (without > 0)
-    return int(np.count_nonzero(is_lost))
