@@ -4,7 +4,7 @@
 
 For each program of the train and validation splits, every rewrite that XLA makes is
 rejected alone: its worth is the estimated time without it over the time with it. Large
-effects are measured. The smallest programs of each repository come first.
+effects are measured. The cheapest programs of each repository come first.
 
     python scripts/reports/run_rewrite_map.py --seconds 3600 \
         --doc docs/results/xla_rewrites.md
@@ -33,6 +33,8 @@ from hloenv.rewrite_map import (
     find_rewrites,
     map_program,
 )
+from hloenv.rewrite_map.aggregate import aggregate
+from hloenv.rewrite_map.known import rules_that_cost, write_known
 from hloenv.rewrite_map.reproducer import Reproducer, run_script, write_reproducer
 from rewrite_map_page import write_page
 
@@ -51,7 +53,13 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--threshold", type=float, default=0.03, help="to measure")
     parser.add_argument("--no-measure", action="store_true", help="estimate only")
-    parser.add_argument("--match", default="", help="only programs with this text")
+    parser.add_argument(
+        "--match",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="only programs with this text; may be repeated: in this order",
+    )
     parser.add_argument(
         "--reproducers", type=int, default=0, help="write so many minimal programs"
     )
@@ -63,24 +71,34 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--results", type=Path, default=Path("build/rewrite_map.jsonl"))
     parser.add_argument("--store", default="build/rewrite_map.sqlite")
+    parser.add_argument(
+        "--known", action="store_true", help="write the table of rules that cost"
+    )
     parser.add_argument("--note", default="", help="a sentence for the page")
     parser.add_argument("--doc", type=Path, help="write the page to this file")
     return parser.parse_args()
 
 
-def programs(match: str) -> list[Record]:
-    """The programs, in turns of their repositories, the smallest of each first."""
+def programs(texts: list[str]) -> list[Record]:
+    """The programs, in turns of their repositories, the cheapest of each first.
+
+    Args:
+        texts: parts of names, for only the programs with one of them, in this order.
+    """
     of_repository: defaultdict[str, list[Record]] = defaultdict(list)
     for split in _SPLITS:
         for record in dataset.load(split, extent="real"):
-            if match in name_of(record):
-                of_repository[record.repository].append(record)
+            of_repository[record.repository].append(record)
     ranked = []
     for records in of_repository.values():
-        records.sort(key=lambda each: each.instruction_count)
+        records.sort(key=lambda each: each.flops)
         ranked += [(rank, record) for rank, record in enumerate(records)]
-    ranked.sort(key=lambda each: (each[0], each[1].instruction_count))
-    return [record for _, record in ranked]
+    ranked.sort(key=lambda each: (each[0], each[1].flops))
+    every = [record for _, record in ranked]
+    if not texts:
+        return every
+    chosen = [each for text in texts for each in every if text in name_of(each)]
+    return list({each.fingerprint: each for each in chosen}.values())
 
 
 def name_of(record: Record) -> str:
@@ -88,8 +106,10 @@ def name_of(record: Record) -> str:
     return f"{record.source}/{record.name}"
 
 
-def map_record(record: Record, arguments: argparse.Namespace) -> ProgramMap:
-    """Maps one program."""
+def map_record(
+    record: Record, known: ProgramMap | None, arguments: argparse.Namespace
+) -> ProgramMap:
+    """Maps one program, or what was left of it."""
     settings = MapSettings(
         seconds=arguments.program_seconds,
         threshold=arguments.threshold,
@@ -98,7 +118,9 @@ def map_record(record: Record, arguments: argparse.Namespace) -> ProgramMap:
         store=arguments.store,
     )
     inputs = None if arguments.no_measure else record.inputs()
-    found = map_program(record.module, settings, program=name_of(record), inputs=inputs)
+    found = map_program(
+        record.module, settings, program=name_of(record), inputs=inputs, known=known
+    )
     found.repository = record.repository
     found.entry_point = entry_point(record.source, record.name)
     found.split = record.split
@@ -109,6 +131,7 @@ def read_results(path: Path) -> dict[str, ProgramMap]:
     """The maps of earlier runs, by program."""
     if not path.exists():
         return {}
+    # The latest map of a program has the rows of the earlier ones.
     maps = [ProgramMap.from_json(json.loads(line)) for line in path.open()]
     return {each.program: each for each in maps}
 
@@ -116,22 +139,24 @@ def read_results(path: Path) -> dict[str, ProgramMap]:
 def add_missing(
     records: list[Record], found: dict[str, ProgramMap], arguments: argparse.Namespace
 ) -> None:
-    """Maps what is missing, as far as the time allows."""
+    """Maps what is missing, then what is left of others, as far as the time allows."""
     end = time.monotonic() + arguments.seconds
     arguments.results.parent.mkdir(parents=True, exist_ok=True)
-    for record in records:
+    missing = [each for each in records if name_of(each) not in found]
+    others = [each for each in records if name_of(each) in found]
+    for record in [*missing, *others]:
         name = name_of(record)
-        if name in found:
-            continue
+        known = found.get(name)
         if time.monotonic() > end:
             return
-        found[name] = map_record(record, arguments)
+        if known is not None and (known.error or not known.num_left):
+            continue
+        each = found[name] = map_record(record, known, arguments)
         with arguments.results.open("a") as file:
-            file.write(json.dumps(found[name].to_json()) + "\n")
-        each = found[name]
+            file.write(json.dumps(each.to_json()) + "\n")
         print(
-            f"{len(found)}/{len(records)} {name}: {len(each.rows)} of "
-            f"{each.num_rewrites} rewrites, {each.seconds:.0f} s {each.error}",
+            f"{name}: {len(each.rows)} of {each.num_rewrites} rewrites, "
+            f"{each.seconds:.0f} s {each.error}",
             file=sys.stderr,
         )
 
@@ -202,6 +227,8 @@ def main() -> int:
     maps = [found[name_of(each)] for each in records if name_of(each) in found]
     if not maps:
         raise SystemExit("nothing was mapped")
+    if arguments.known:
+        write_known(rules_that_cost(aggregate(maps)))
     commit = str(commit_of(source_root()))
     text = write_page(maps, reproducers, arguments, commit, len(records))
     print(text)

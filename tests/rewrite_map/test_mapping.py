@@ -67,6 +67,12 @@ def test_the_time_limit_leaves_the_cheapest_operations():
     found = map_program(module, MapSettings(measure=False, seconds=0))
     assert not found.rows
     assert found.num_left == found.num_rewrites > 0
+    # A later call continues.
+    found.rows = [row("0", 0.5)]
+    again = map_program(module, MapSettings(measure=False), known=found)
+    assert [each.identity for each in again.rows][:1] == ["0"]
+    assert len(again.rows) == 1 + again.num_rewrites
+    assert len(found.rows) == 1
 
 
 def test_a_program_that_takes_too_long_is_an_error():

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..hlo.module import HloModule, read_trusted
@@ -23,6 +24,7 @@ def map_program(
     *,
     program: str = "",
     inputs: Sequence[Any] | None = None,
+    known: ProgramMap | None = None,
 ) -> ProgramMap:
     """The worth of each rewrite that XLA makes on a program.
 
@@ -34,12 +36,15 @@ def map_program(
         settings: limits.
         program: its name; the module's by default.
         inputs: one array for each flat leaf of the parameters; random ones by default.
+        known: an earlier map of the program, which is continued.
 
     Returns:
         The map; its `error` says why a program has none.
     """
     settings = settings or MapSettings()
     found = ProgramMap(program or module.name)
+    if known is not None:
+        found = replace(known, rows=list(known.rows), error="")
     begin = time.monotonic()
     with Pool(workers=1) as pool:
         for _ in range(_MAX_CRASHES):
@@ -57,7 +62,7 @@ def map_program(
                 _add(found, each)
             if not outcome.error or not _skip_failed(found, outcome):
                 break
-    found.seconds = time.monotonic() - begin
+    found.seconds += time.monotonic() - begin
     return found
 
 
