@@ -48,15 +48,15 @@ def _head(
     commit: str,
     num_programs: int,
 ) -> list[str]:
-    measured = " --no-measure" if arguments.no_measure else ""
     lines = [
         "# The map of XLA's rewrites",
         "",
         "Written by `scripts/reports/run_rewrite_map.py`; do not edit.",
         "",
         f"* command: `python scripts/reports/run_rewrite_map.py --program-seconds "
-        f"{arguments.program_seconds:g} --threshold {arguments.threshold:g}{measured} "
-        f"--reproducers {arguments.reproducers} --doc {arguments.doc}`; no seeds",
+        f"{arguments.program_seconds:g} --threshold {arguments.threshold:g} "
+        f"--measure {arguments.measure} --reproducers {arguments.reproducers} "
+        f"--doc {arguments.doc}`; no seeds",
         f"* date: {datetime.datetime.now(datetime.UTC).date()}; machine: "
         f"{this_machine().cpu}, {os.cpu_count()} cores; one thread",
         f"* sources: commit {commit}",

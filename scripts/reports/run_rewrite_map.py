@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import time
 from collections import defaultdict
@@ -52,7 +53,9 @@ def parse_arguments() -> argparse.Namespace:
         "--measure-s", type=float, default=1.0, help="of one measurement"
     )
     parser.add_argument("--threshold", type=float, default=0.03, help="to measure")
-    parser.add_argument("--no-measure", action="store_true", help="estimate only")
+    parser.add_argument(
+        "--measure", choices=("all", "costly", "none"), default="all", help="what"
+    )
     parser.add_argument(
         "--match",
         action="append",
@@ -113,11 +116,11 @@ def map_record(
     settings = MapSettings(
         seconds=arguments.program_seconds,
         threshold=arguments.threshold,
-        measure=not arguments.no_measure,
+        measure=arguments.measure,
         measure_s=arguments.measure_s,
         store=arguments.store,
     )
-    inputs = None if arguments.no_measure else record.inputs()
+    inputs = None if arguments.measure == "none" else record.inputs()
     found = map_program(
         record.module, settings, program=name_of(record), inputs=inputs, known=known
     )
@@ -149,7 +152,7 @@ def add_missing(
         known = found.get(name)
         if time.monotonic() > end:
             return
-        if known is not None and (known.error or not known.num_left):
+        if known is not None and _is_done(known, arguments):
             continue
         each = found[name] = map_record(record, known, arguments)
         with arguments.results.open("a") as file:
@@ -159,6 +162,19 @@ def add_missing(
             f"{each.seconds:.0f} s {each.error}",
             file=sys.stderr,
         )
+
+
+def _is_done(known: ProgramMap, arguments: argparse.Namespace) -> bool:
+    """Whether nothing of a program is left to estimate or to measure."""
+    if known.error:
+        return True
+    important = known.costly(arguments.threshold)
+    if arguments.measure == "all":
+        important = important + known.paying(arguments.threshold)
+    is_measured = arguments.measure == "none" or not any(
+        math.isnan(row.measured) and not row.error for row in important
+    )
+    return not known.num_left and is_measured
 
 
 def write_reproducers(

@@ -35,7 +35,7 @@ def test_the_map_finds_the_known_convolution():
 
 def test_estimates_alone():
     module = hloenv.HloModule.from_text(TWO_LAYERS)
-    found = map_program(module, MapSettings(measure=False), program="two layers")
+    found = map_program(module, MapSettings(measure="none"), program="two layers")
     assert found.program == "two layers"
     assert found.num_rewrites == len(found.rows) == len(find_rewrites(module))
     worst = found.costly(0.03)[0]
@@ -51,7 +51,7 @@ def test_estimates_alone():
 @pytest.mark.slow
 def test_what_a_costly_rewrite_hides_is_found_in_the_next_round():
     module = hloenv.HloModule.from_text(LARGE_AND_SMALL)
-    found = map_program(module, MapSettings(measure=False))
+    found = map_program(module, MapSettings(measure="none"))
     large, small = sorted(found.costly(0.03), key=lambda each: each.round)
     assert (large.round, small.round) == (1, 2)
     assert "512" in large.before
@@ -64,12 +64,12 @@ def test_what_a_costly_rewrite_hides_is_found_in_the_next_round():
 
 def test_the_time_limit_leaves_the_cheapest_operations():
     module = hloenv.HloModule.from_text(TWO_LAYERS)
-    found = map_program(module, MapSettings(measure=False, seconds=0))
+    found = map_program(module, MapSettings(measure="none", seconds=0))
     assert not found.rows
     assert found.num_left == found.num_rewrites > 0
     # A later call continues.
     found.rows = [row("0", 0.5)]
-    again = map_program(module, MapSettings(measure=False), known=found)
+    again = map_program(module, MapSettings(measure="none"), known=found)
     assert [each.identity for each in again.rows][:1] == ["0"]
     assert len(again.rows) == 1 + again.num_rewrites
     assert len(found.rows) == 1
@@ -77,7 +77,7 @@ def test_the_time_limit_leaves_the_cheapest_operations():
 
 def test_a_program_that_takes_too_long_is_an_error():
     module = hloenv.HloModule.from_text(TWO_LAYERS)
-    found = map_program(module, MapSettings(measure=False, timeout_s=0.01))
+    found = map_program(module, MapSettings(measure="none", timeout_s=0.01))
     assert found.error == "the time limit of one rewrite"
 
 

@@ -134,7 +134,7 @@ def _settings(args: argparse.Namespace) -> MapSettings:
     return MapSettings(
         seconds=args.seconds,
         threshold=args.threshold,
-        measure=not args.no_measure,
+        measure="none" if args.no_measure else "all",
         threads=args.threads,
         store=store,
     )

@@ -94,17 +94,18 @@ def map_here(
         together = None
         with KernelCache(threads=settings.threads, store=store) as cache:
             yield Reference(Ablation(module, cache).reference_s, len(rewrites))
-            share = _ESTIMATES if settings.measure else 1.0
+            share = 1.0 if settings.measure == "none" else _ESTIMATES
             yield from rounds.estimate(cache, begin + share * limit_s)
             if rounds.costly():
                 together = _estimate_together(rounds, cache)
                 yield together
-        if settings.measure:
+        if settings.measure != "none":
             measurer = stack.enter_context(Measurer(_of_runs(settings), store=store))
             measured = _Measured(module, rounds, measurer, inputs)
             if together is not None:
                 yield measured.together(together.seconds)
-            yield from measured.rows(begin + limit_s)
+            rows = rounds.important(only_costly=settings.measure == "costly")
+            yield from measured.rows(rows, begin + limit_s)
 
 
 def _of_runs(settings: MapSettings) -> Settings:
@@ -144,12 +145,16 @@ class _Measured:
         starts("together")
         return Together(seconds, *self._worth([], self._rounds.costly()))
 
-    def rows(self, deadline: float) -> Iterator[RewriteRow]:
+    def rows(
+        self, rewrites: Sequence[AcceptedRewrite], deadline: float
+    ) -> Iterator[RewriteRow]:
         """Single rewrites, against the program of their round."""
-        for rewrite in self._rounds.important():
+        for rewrite in rewrites:
+            row = self._rounds.rows[rewrite.identity]
+            if not math.isnan(row.measured):
+                continue  # by an earlier process
             if time.monotonic() > deadline:
                 return
-            row = self._rounds.rows[rewrite.identity]
             starts(rewrite.identity)
             base = self._rounds.costly(before=row.round)
             worth, row.error = self._worth(base, [rewrite])

@@ -134,12 +134,14 @@ class Rounds:
             and row.identity in self._rewrites
         ]
 
-    def important(self) -> list[AcceptedRewrite]:
+    def important(self, *, only_costly: bool = False) -> list[AcceptedRewrite]:
         """The rewrites that matter, by round, then those with the largest effect."""
         rows = [
             row
             for row in self.rows.values()
-            if self._matters(row) and row.identity in self._rewrites
+            if self._matters(row)
+            and row.identity in self._rewrites
+            and (row.worth < 1 or not only_costly)
         ]
         rows.sort(key=lambda row: (row.round, -effect(row.worth)))
         return [self._rewrites[row.identity] for row in rows]

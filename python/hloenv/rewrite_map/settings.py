@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -14,7 +15,8 @@ class MapSettings:
         seconds: time limit of one program.
         threshold: share of the time, from which a rewrite is measured, and from which
             one that costs is rejected with the others.
-        measure: whether anything is measured; otherwise there are only estimates.
+        measure: "all" that changes the estimate by the threshold, only what is
+            "costly" by it, or "none".
         measure_s: time of the runs of one measurement.
         timeout_s: time limit of one estimate or measurement.
         threads: cores that the program runs on.
@@ -23,7 +25,7 @@ class MapSettings:
 
     seconds: float = 120.0
     threshold: float = 0.03
-    measure: bool = True
+    measure: Literal["all", "costly", "none"] = "all"
     measure_s: float = 1.0
     timeout_s: float = 300.0
     threads: int = 1
