@@ -6,11 +6,12 @@ from __future__ import annotations
 import pytest
 
 import hloenv
+from hloenv.cost import KernelCache
 from hloenv.rewrite_map import find_rewrites
-from hloenv.rewrite_map.ablation import reject, reject_one
+from hloenv.rewrite_map.ablation import Ablation, EstimateError, reject, reject_one
 from hloenv.rewrite_map.extract import smallest_module
 from support.modules import TWO_REWRITES
-from support.rewrites import SMALL_IMAGE, TWO_LAYERS
+from support.rewrites import COUNTED_LOOP, OTHER_LOOP, SMALL_IMAGE, TWO_LAYERS
 
 
 def swaps(module: hloenv.HloModule):
@@ -85,9 +86,24 @@ def test_passes_that_the_backend_needs_are_left_out():
     made = {
         each.pass_name for each in find_rewrites(hloenv.HloModule.from_text(TWO_LAYERS))
     }
+    needed.add("while-loop-trip-count-annotator")
     stages = hloenv.list_stages(hloenv.HloModule.from_text(TWO_LAYERS))
     assert {each.name for each in stages if each.changed} & needed
     assert not made & needed
+
+
+@pytest.mark.compile
+def test_loops_must_have_known_numbers_of_iterations():
+    module = hloenv.HloModule.from_text(COUNTED_LOOP)
+    other = hloenv.HloModule.from_text(OTHER_LOOP)
+    with KernelCache() as cache:
+        counted = Ablation(module, cache)
+        assert counted.estimate(module) == (counted.reference_s, True)
+        with pytest.raises(EstimateError, match="how often a loop runs"):
+            counted.estimate(other)
+        seconds, is_same = Ablation(other, cache).estimate(module)
+    assert seconds > 0
+    assert not is_same
 
 
 @pytest.mark.parametrize("text", [SMALL_IMAGE, TWO_LAYERS])

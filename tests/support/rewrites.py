@@ -41,6 +41,37 @@ ENTRY main {{
 }}
 """
 
+_LOOP = """HloModule loop
+
+body {{
+  state = (s32[], f32[256]) parameter(0)
+  i = s32[] get-tuple-element(state), index=0
+  x = f32[256] get-tuple-element(state), index=1
+  one = s32[] constant(1)
+  next = s32[] add(i, one)
+  y = f32[256] tanh(x)
+  ROOT result = (s32[], f32[256]) tuple(next, y)
+}}
+
+condition {{
+  state = (s32[], f32[256]) parameter(0)
+  i = s32[] get-tuple-element(state), index=0
+  five = s32[] constant(5)
+  ROOT less = pred[] compare(i, five), direction=LT
+}}
+
+ENTRY entry {{
+  x = f32[256] parameter(0)
+  first = s32[] {first}
+  start = (s32[], f32[256]) tuple(first, x)
+  loop = (s32[], f32[256]) while(start), condition=condition, body=body
+  ROOT y = f32[256] get-tuple-element(loop), index=1
+}}
+"""
+# A loop of four iterations, and one of which XLA does not know how often it runs.
+COUNTED_LOOP = _LOOP.format(first="constant(1)")
+OTHER_LOOP = _LOOP.format(first="parameter(1)")
+
 
 def row(identity: str, worth: float, **fields: Any) -> RewriteRow:
     """A made-up row."""

@@ -6,9 +6,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from ..cost.base import decided_module
 from ..cost.kernel_cache import KernelCache
 from ..errors import HloEnvError
+from ..graph.hlo_graph import HloGraph, opcodes
 from ..hlo.decided import with_decisions
 from ..hlo.module import HloModule
 from ..hlo.passes import list_passes
@@ -62,6 +65,10 @@ def reject_one(module: HloModule, rewrite: AcceptedRewrite) -> HloModule | None:
     return env.apply_alternatives(decisions)
 
 
+class EstimateError(HloEnvError, RuntimeError):
+    """A module has no estimate that can be compared."""
+
+
 class Ablation:
     """Estimated times of one module with and without rewrites.
 
@@ -82,6 +89,7 @@ class Ablation:
         self._cache = cache
         decided = decided_module(module, threads=cache.threads)
         self._reference = decided.fingerprint()
+        self._num_unknown_loops = _num_unknown_loops(decided)
         estimate = cache.estimate(decided)
         if not estimate.is_ok:
             raise HloEnvError(f"the program has no estimate: {estimate.error}")
@@ -91,15 +99,27 @@ class Ablation:
         """Estimated seconds of a module, and whether its kernels are the reference's.
 
         Raises:
-            HloEnvError: it cannot be estimated.
+            HloEnvError: it cannot be estimated, or not be compared, because XLA no
+                longer knows how often a loop runs.
         """
         decided = decided_module(without, threads=self._cache.threads)
         if decided.fingerprint() == self._reference:
             return self.reference_s, True
+        if _num_unknown_loops(decided) > self._num_unknown_loops:
+            raise EstimateError("without it, XLA does not know how often a loop runs")
         estimate = self._cache.estimate(decided)
         if not estimate.is_ok:
             raise HloEnvError(estimate.error)
         return estimate.seconds, False
+
+
+def _num_unknown_loops(module: HloModule) -> int:
+    """The loops of which XLA does not know the number of iterations."""
+    if "while" not in module.opcode_counts():
+        return 0
+    graph = HloGraph.from_module(module)
+    is_loop = graph.opcode == opcodes().index("while")
+    return int(np.count_nonzero(is_loop & (graph.trip_count < 0)))
 
 
 def worth_of(result: Measurement) -> tuple[float, float, float]:

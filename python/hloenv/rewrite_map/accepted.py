@@ -18,6 +18,9 @@ from ..rewrite.alternatives import Alternatives
 from ..rewrite.interception import LiveStage, intercept
 from .changes import Change, Changes
 
+# Passes that change no operation, only what XLA knows of it.
+_ANNOTATIONS = frozenset({"while-loop-trip-count-annotator"})
+
 
 @dataclass(frozen=True)
 class AcceptedRewrite(Change):
@@ -56,7 +59,8 @@ class AcceptedRewrite(Change):
 def find_rewrites(module: HloModule, *, threads: int = 1) -> list[AcceptedRewrite]:
     """Lists the rewrites of XLA's CPU pipeline that can be rejected.
 
-    Passes that the backend needs are left out (`hloenv.hlo.pipeline.needed_passes`).
+    Passes that the backend needs (`hloenv.hlo.pipeline.needed_passes`) and those that
+    only annotate operations are left out.
 
     Args:
         module: at the start of XLA's pipeline.
@@ -73,7 +77,7 @@ def find_rewrites(module: HloModule, *, threads: int = 1) -> list[AcceptedRewrit
         changed = {
             (stage.path, stage.path_occurrence): stage.name
             for stage in list_stages(module)
-            if stage.changed and not _is_needed(stage.name)
+            if stage.changed and not _is_left_out(stage.name)
         }
         with intercept(module) as pipeline:
             for stage in pipeline:
@@ -82,7 +86,9 @@ def find_rewrites(module: HloModule, *, threads: int = 1) -> list[AcceptedRewrit
     return sorted(found.values(), key=lambda each: -each.weight_s)
 
 
-def _is_needed(name: str) -> bool:
+def _is_left_out(name: str) -> bool:
+    if name in _ANNOTATIONS:
+        return True
     for each in needed_passes():
         stem = each.name.removesuffix("*")
         if name == stem or (stem != each.name and name.startswith(stem)):
