@@ -8,7 +8,7 @@ import datetime
 import math
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from hloenv.rewrite_map import ProgramMap, RewriteRow
 from hloenv.rewrite_map.aggregate import Case, RuleWorth, aggregate
@@ -126,7 +126,7 @@ def _measured(row: RewriteRow) -> str:
 
 
 def _minimal_programs(
-    found: Iterable[Reproducer], arguments: argparse.Namespace
+    found: Sequence[Reproducer], arguments: argparse.Namespace
 ) -> list[str]:
     lines = [
         "## Minimal programs",
@@ -138,7 +138,10 @@ def _minimal_programs(
         "| file | pass | found in | worth on the HLO | jax.jit | without the pass |",
         "| --- | --- | --- | --- | ---: | ---: |",
     ]
+    hidden = [each for each in found if not each.shows_cost]
     for each in found:
+        if not each.shows_cost:
+            continue
         times = ["", ""]
         if not math.isnan(each.with_ms):
             times = [f"{each.with_ms:.3g} ms", f"{each.without_ms:.3g} ms"]
@@ -149,6 +152,9 @@ def _minimal_programs(
             f"| `{each.script or each.hlo}` | {each.pass_name} | {each.program} | "
             f"{worth} | {times[0]} | {times[1]} |"
         )
+    if hidden:
+        names = ", ".join(f"{each.pass_name} in {each.program}" for each in hidden)
+        lines += ["", f"Without effect on the operation alone: {names}."]
     return [*lines, ""]
 
 

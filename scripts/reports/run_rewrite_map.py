@@ -190,7 +190,7 @@ def write_reproducers(
     arguments.folder.mkdir(parents=True, exist_ok=True)
     modules = {name_of(record): record for record in records}
     for program, row in _worst(list(found.values()), arguments.threshold):
-        if len(known) >= arguments.reproducers:
+        if sum(each.shows_cost for each in known) >= arguments.reproducers:
             break
         if program not in modules or any(
             row.identity.startswith(each.name[-8:]) for each in known
@@ -209,6 +209,8 @@ def _worst(maps: list[ProgramMap], threshold: float) -> list[tuple[str, RewriteR
     worst: dict[tuple[str, str, str], tuple[str, RewriteRow]] = {}
     for each in maps:
         for row in each.costly(threshold):
+            if math.isnan(row.measured):
+                continue
             key = row.pass_name, row.rule, row.shape_class
             if key not in worst or row.best_worth < worst[key][1].best_worth:
                 worst[key] = each.program, row
@@ -225,7 +227,10 @@ def _reproducer(record: Record, row: RewriteRow, folder: Path) -> Reproducer | N
     except (HloEnvError, KeyError) as error:
         print(f"{row.rule} of {name_of(record)}: {error}", file=sys.stderr)
         return None
-    if made is not None:
+    if made is not None and not made.shows_cost:
+        for file in filter(None, (made.hlo, made.script)):
+            (folder / file).unlink()
+    elif made is not None:
         run_script(made, folder)
         print(
             f"{made.name}: {made.worth:.3g}, jax {made.jax_worth:.3g}", file=sys.stderr

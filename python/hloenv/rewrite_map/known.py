@@ -1,21 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the map of the dataset's programs says about rewrites, as a table.
 
-`scripts/reports/run_rewrite_map.py --known` writes it. A rule is in it if it costs in
-every program that it changes, and by measurements in at least one.
+`scripts/reports/run_rewrite_map.py --known` writes `known_table.py`. A rule is in it if
+it costs in every program that it changes, and by measurements in at least one.
 """
 
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from .aggregate import RuleWorth
+from .known_table import RULES
 
-_FILE = Path(__file__).with_name("known.json")
+_FILE = Path(__file__).with_name("known_table.py")
+_START = "RULES: tuple[tuple[str, str, str, float, int], ...] = "
 # The largest worth of a rule that costs.
 _COSTS = 0.9
 # Effects of a rule that may be noise.
@@ -61,13 +62,24 @@ def rules_that_cost(rules: Sequence[RuleWorth]) -> list[KnownRule]:
 
 def write_known(rules: Sequence[KnownRule], path: Path = _FILE) -> None:
     """Writes the table."""
-    path.write_text(json.dumps([asdict(each) for each in rules], indent=1) + "\n")
+    head = path.read_text(encoding="utf-8").partition(_START)[0]
+    lines = ["("]
+    for each in rules:
+        lines.append("    (")
+        lines += [f"        {_literal(value)}," for value in astuple(each)]
+        lines.append("    ),")
+    text = "\n".join([*lines, ")"]) if rules else "()"
+    path.write_text(f"{head}{_START}{text}\n", encoding="utf-8")
+
+
+def _literal(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    return f'"{value}"' if isinstance(value, str) else str(value)
 
 
 @functools.cache
 def known_rules() -> dict[tuple[str, str, str], KnownRule]:
     """The shipped table, by pass, rule and shape class."""
-    if not _FILE.exists():
-        return {}
-    rules = [KnownRule(**each) for each in json.loads(_FILE.read_text())]
+    rules = [KnownRule(*each) for each in RULES]
     return {each.key: each for each in rules}

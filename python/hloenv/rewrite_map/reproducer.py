@@ -22,6 +22,7 @@ from .ablation import reject, worth_of
 from .accepted import AcceptedRewrite, find_rewrites
 from .extract import smallest_module
 from .jax_text import NotInJaxError, jax_function
+from .rows import with_nan, without_nan
 
 _TIMEOUT_S = 300.0
 _SCRIPT = '''\
@@ -135,14 +136,20 @@ class Reproducer:
         """Worth of the whole pass under plain jax.jit; NaN if it was not run."""
         return self.without_ms / self.with_ms
 
+    @property
+    def shows_cost(self) -> bool:
+        """Whether the rewrite costs on the small module too, by its interval."""
+        return self.high < 1
+
     def to_json(self) -> dict[str, Any]:
-        """Plain strings and numbers."""
-        return asdict(self)
+        """Plain strings and numbers; NaN is None."""
+        found: dict[str, Any] = without_nan(asdict(self))
+        return found
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Reproducer:
         """Reads the result of `to_json`."""
-        return cls(**data)
+        return cls(**with_nan(data))
 
 
 def write_reproducer(

@@ -164,33 +164,35 @@ class ProgramMap:
 
     def to_json(self) -> dict[str, Any]:
         """Plain dicts, lists, strings and numbers; NaN is None."""
-        found: dict[str, Any] = _without_nan(asdict(self))
+        found: dict[str, Any] = without_nan(asdict(self))
         return found
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ProgramMap:
         """Reads the result of `to_json`."""
-        fields = _with_nan(data)
+        fields = with_nan(data)
         fields["rows"] = [_row_from_json(row) for row in data["rows"]]
         return cls(**fields)
 
 
 def _row_from_json(data: Mapping[str, Any]) -> RewriteRow:
-    fields = _with_nan(data)
+    fields = with_nan(data)
     for name in ("entries", "stopped"):
         fields[name] = tuple(fields[name])
     return RewriteRow(**fields)
 
 
-def _with_nan(data: Mapping[str, Any]) -> dict[str, Any]:
+def with_nan(data: Mapping[str, Any]) -> dict[str, Any]:
+    """`data` with NaN for None."""
     return {key: math.nan if value is None else value for key, value in data.items()}
 
 
-def _without_nan(value: Any) -> Any:
+def without_nan(value: Any) -> Any:
+    """`value` with None for NaN, at any depth, and lists for tuples."""
     if isinstance(value, float):
         return None if math.isnan(value) else value
     if isinstance(value, dict):
-        return {key: _without_nan(each) for key, each in value.items()}
+        return {key: without_nan(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_without_nan(each) for each in value]
+        return [without_nan(each) for each in value]
     return value

@@ -25,6 +25,8 @@ _RULES = (
 def starting_points(game: Game) -> list[Prefix]:
     """Distinct complete prefixes, XLA's own decisions first.
 
+    The second are XLA's own decisions without the rewrites that are known to cost, if
+    there are any (`hloenv.policies.AvoidCostly`).
     With one decision point: each rule. With several: each rule at the main decision
     point (the first with a default pass of XLA, or the last), with every rewrite
     accepted at points without a default; each rule at all points; and each rule at one
@@ -45,6 +47,7 @@ def starting_points(game: Game) -> list[Prefix]:
 
 
 def _by_rules(game: Game, default: Prefix) -> Iterator[Prefix]:
+    yield from _without_costly(game)
     if len(game.stops) > 1:
         yield from _at_main_point(game)
     for name in _RULES:
@@ -57,6 +60,21 @@ def _by_rules(game: Game, default: Prefix) -> Iterator[Prefix]:
             with contextlib.suppress(HloEnvError):
                 decisions = game.ask_policy(get_policy(name), default[:stop])
                 yield game.complete((*default[:stop], decisions))
+
+
+def _without_costly(game: Game) -> Iterator[Prefix]:
+    """XLA's own decisions, but without the rewrites that are known to cost."""
+    policy = get_policy("avoid-costly")
+    prefix: Prefix = ()
+    is_other = False
+    while len(prefix) < len(game.stops):
+        decisions = game.default(prefix).copy()
+        is_rejected = game.ask_policy(policy, prefix) == 0
+        is_other |= bool((is_rejected & (decisions != 0)).any())
+        decisions[is_rejected] = 0
+        prefix = (*prefix, decisions)
+    if is_other:
+        yield prefix
 
 
 def _at_main_point(game: Game) -> Iterator[Prefix]:
