@@ -16,6 +16,7 @@ from hloenv.rewrite_map.known import (
     rules_that_cost,
     write_known,
 )
+from support.convolutions import one_convolution
 from support.modules import TWO_REWRITES
 from support.rewrites import SMALL_IMAGE, TWO_LAYERS, row
 
@@ -45,6 +46,22 @@ def test_other_passes_stay_undecided():
 def test_the_shipped_table_knows_the_convolution():
     assert (*SWAP, LARGE) in known_rules()
     assert get_policy("avoid-costly")(alternatives_of(SMALL_IMAGE)).tolist() == [0]
+
+
+def test_a_depthwise_convolution_with_features_first_is_not_transposed():
+    module = hloenv.HloModule.from_text(
+        one_convolution(
+            *("1,240,28,28", "240,1,5,5", "1,240,28,28"),
+            "window={size=5x5 pad=2_2x2_2}, dim_labels=bf01_oi01->bf01, "
+            "feature_group_count=240",
+        )
+    )
+    alternatives = hloenv.HloEnv(module).get_alternatives(
+        "convolution-canonicalization"
+    )
+    decided = alternatives.apply(get_policy("avoid-costly")(alternatives), partial=True)
+    assert "transpose" in hloenv.finish(module).opcode_counts()
+    assert "transpose" not in hloenv.finish(decided).opcode_counts()
 
 
 def programs(*measured: float) -> list[ProgramMap]:

@@ -20,7 +20,13 @@ class AvoidCostly:
 
     A rewrite is known by its pass, its rule (what becomes what) and the class of the
     original by type and size, as in the table of `hloenv.rewrite_map.known`, which the
-    map of XLA's rewrites on the dataset's programs gives.
+    map of XLA's rewrites on the dataset's programs gives. Run it on the module as JAX
+    lowers it, because XLA makes some of them early:
+
+        passes = ("algsimp", "convolution-canonicalization")
+
+        @hloenv.jit(policy="avoid-costly", passes=passes, until=None)
+        def step(params, batch): ...
 
     Args:
         rules: pass, rule and shape class of the rewrites to reject, instead of those of
