@@ -241,6 +241,7 @@ def _reproducer(record: Record, row: RewriteRow, folder: Path) -> Reproducer | N
 def main() -> int:
     """Maps missing programs and writes the page."""
     arguments = parse_arguments()
+    commit = str(commit_of(source_root()))  # before any file is written
     records = programs(arguments.match)
     found = read_results(arguments.results)
     add_missing(records, found, arguments)
@@ -250,7 +251,6 @@ def main() -> int:
         raise SystemExit("nothing was mapped")
     if arguments.known:
         write_known(rules_that_cost(aggregate(maps)))
-    commit = str(commit_of(source_root()))
     text = write_page(maps, reproducers, arguments, commit, len(records))
     print(text)
     if arguments.doc is not None:

@@ -32,6 +32,7 @@ class RuleWorth:
         num_programs: programs with it.
         num_repositories: projects of these programs.
         num_changes: cases, each a rewrite in a program, that change the kernels.
+        num_measured_costs: cases whose measured interval is below 1.
         worth: geometric mean over the programs, by estimates or, if there are any,
             measurements; a program's is that of its case with the largest effect.
         worst: the case with the lowest worth.
@@ -45,6 +46,7 @@ class RuleWorth:
     num_programs: int
     num_repositories: int
     num_changes: int
+    num_measured_costs: int
     worth: float
     worst: Case
     best: Case
@@ -90,6 +92,7 @@ def _worth_of(key: tuple[str, str, str], cases: Sequence[Case]) -> RuleWorth:
         num_programs=len(of_program),
         num_repositories=len({_repository(case.program) for case in cases}),
         num_changes=sum(not case.row.is_noop for case in cases),
+        num_measured_costs=sum(case.row.high < 1 for case in cases),
         worth=math.exp(math.fsum(of_program.values()) / len(of_program)),
         worst=min(cases, key=lambda case: case.row.best_worth),
         best=max(cases, key=lambda case: case.row.best_worth),

@@ -56,7 +56,7 @@ def rules_that_cost(rules: Sequence[RuleWorth]) -> list[KnownRule]:
         for each in rules
         if each.worth <= _COSTS
         and each.best.row.best_worth <= _NOISE
-        and each.worst.row.high < 1
+        and each.num_measured_costs
     ]
 
 
