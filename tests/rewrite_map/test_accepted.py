@@ -9,7 +9,7 @@ import hloenv
 from hloenv.cost import KernelCache
 from hloenv.rewrite_map import find_rewrites
 from hloenv.rewrite_map.ablation import Ablation, EstimateError, reject, reject_one
-from hloenv.rewrite_map.extract import smallest_module
+from hloenv.rewrite_map.extract import small_modules
 from support.modules import TWO_REWRITES
 from support.rewrites import COUNTED_LOOP, OTHER_LOOP, SMALL_IMAGE, TWO_LAYERS
 
@@ -110,17 +110,22 @@ def test_loops_must_have_known_numbers_of_iterations():
 def test_the_smallest_module_has_the_operation_alone(text):
     module = hloenv.HloModule.from_text(text)
     (found,) = swaps(module)
-    small = smallest_module(module, found)
-    assert small is not None
+    small = next(small_modules(module, found))
     assert small.opcode_counts() == {"convolution": 1, "parameter": 2}
     assert [each.identity for each in swaps(small)] == [found.identity]
+
+
+def test_larger_modules_have_the_operands():
+    module = hloenv.HloModule.from_text(TWO_REWRITES)
+    found = next(each for each in find_rewrites(module) if each.pass_name == "fusion")
+    counts = [each.instruction_count for each in small_modules(module, found)]
+    assert counts == sorted(set(counts))
 
 
 def test_the_smallest_module_has_what_the_rewrite_needs():
     module = hloenv.HloModule.from_text(TWO_REWRITES)
     found = next(each for each in find_rewrites(module) if each.before.opcode == "add")
-    small = smallest_module(module, found)
-    assert small is not None
+    small = next(small_modules(module, found))
     assert small.opcode_counts() == {
         "add": 1,
         "broadcast": 1,

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ..errors import HloEnvError
 from ..hlo.module import HloModule
@@ -21,18 +21,15 @@ _MAX_CONSTANT = 64
 _WITHOUT_OPERANDS = re.compile(r"(\d*)(.*)", re.DOTALL)
 
 
-def smallest_module(module: HloModule, rewrite: AcceptedRewrite) -> HloModule | None:
-    """The smallest module found on which XLA makes the same rewrite.
+def small_modules(module: HloModule, rewrite: AcceptedRewrite) -> Iterator[HloModule]:
+    """Small modules on which XLA makes the same rewrite, the smallest first.
 
-    Its parameters are the operands of the original, or operands of these up to some
+    Their parameters are the operands of the original, or operands of these up to some
     depth.
 
     Args:
         module: at the start of XLA's pipeline.
         rewrite: one that XLA makes on it.
-
-    Returns:
-        None if XLA makes the rewrite on none of the small modules.
 
     Raises:
         HloEnvError: the module cannot be compiled up to the rewrite.
@@ -43,7 +40,7 @@ def smallest_module(module: HloModule, rewrite: AcceptedRewrite) -> HloModule | 
     for depth in range(_MAX_DEPTH + 1):
         hlo = extract(text, rewrite.computation, rewrite.original, depth)
         if hlo in ("", tried):
-            return None
+            return
         tried = hlo
         try:
             small = HloModule.from_text(hlo)
@@ -51,8 +48,7 @@ def smallest_module(module: HloModule, rewrite: AcceptedRewrite) -> HloModule | 
         except HloEnvError:
             continue
         if rewrite.identity in made:
-            return small
-    return None
+            yield small
 
 
 def extract(text: ModuleText, where: str, name: str, depth: int) -> str:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -20,11 +21,13 @@ from ..hlo.text import parse_text
 from ..measurement.measurer import measure
 from .ablation import reject, worth_of
 from .accepted import AcceptedRewrite, find_rewrites
-from .extract import smallest_module
+from .extract import small_modules
 from .jax_text import NotInJaxError, jax_function
 from .rows import with_nan, without_nan
 
 _TIMEOUT_S = 300.0
+# Modules that are measured, until one shows that the rewrite costs.
+_MAX_MODULES = 4
 _SCRIPT = '''\
 """XLA's pass {pass_name} makes this {factor} slower on this CPU.
 
@@ -162,6 +165,9 @@ def write_reproducer(
 ) -> Reproducer | None:
     """Writes and checks a minimal program of one rewrite.
 
+    It is the smallest module on which the rewrite costs by a measurement, else the
+    largest that was tried.
+
     Args:
         module: at the start of XLA's pipeline.
         rewrite: one that XLA makes on it.
@@ -175,13 +181,17 @@ def write_reproducer(
     Raises:
         HloEnvError: the module cannot be compiled up to the rewrite.
     """
-    small = smallest_module(module, rewrite)
-    if small is None:
-        return None
     name = _file_name(rewrite)
-    found = Reproducer(name, program or module.name, rewrite.pass_name, f"{name}.hlo")
+    names = name, program or module.name, rewrite.pass_name, f"{name}.hlo"
+    found = None
+    for small in itertools.islice(small_modules(module, rewrite), _MAX_MODULES):
+        found = Reproducer(*names)
+        _measure(small, rewrite, found, measure_s)
+        if found.shows_cost:
+            break
+    if found is None:
+        return None
     (folder / found.hlo).write_text(small.to_text() + "\n", encoding="utf-8")
-    _measure(small, rewrite, found, measure_s)
     try:
         source = script_of(small, rewrite, found)
     except NotInJaxError as error:
