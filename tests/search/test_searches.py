@@ -13,6 +13,8 @@ import hloenv
 from hloenv import search
 from hloenv.rewrite.game import DecisionPoint, Game
 from hloenv.search import get_search, starting_points
+from hloenv.search.spaces import get_space
+from support.rewrites import SMALL_IMAGE
 
 # Independent places where algsimp and cse have something to do, eight of each.
 _COUNT = 8
@@ -303,3 +305,11 @@ def test_real_decisions_are_valid_and_gain(hlo_dir):
 def test_an_unknown_sampler_is_an_error():
     with pytest.raises(hloenv.ArgumentError, match="'tpee'; use one of tpe"):
         get_search("optuna:tpee", Game(TEXT, STOPS["one"]))
+
+
+def test_initial_points_leave_out_what_is_known_to_cost():
+    module = hloenv.HloModule.from_text(SMALL_IMAGE)
+    game = hloenv.Game(module, get_space("algsimp").stops)
+    first, second = starting_points(game)[:2]
+    assert "rhs_reversal" in hloenv.finish(game.play(first)).to_text()
+    assert "rhs_reversal" not in hloenv.finish(game.play(second)).to_text()

@@ -16,6 +16,11 @@ from ..fuzz.results import is_stale, without_comments, without_docstrings
 
 # Packages and files of python/hloenv that do not affect results.
 _EXCLUDED_FOLDERS = ("cli", "dataset", "fuzz", "jax")
+# Of rewrite_map, policies use the rest.
+_MAPPING = (
+    *("accepted", "ablation", "extract", "isolated", "jax_text", "mapping"),
+    *("reproducer", "rounds", "settings"),
+)
 _EXCLUDED_FILES = frozenset(
     {
         *("bench/report.py", "bench/tables.py", "bench/plots.py", "bench/ablation.py"),
@@ -23,6 +28,7 @@ _EXCLUDED_FILES = frozenset(
         *("bench/profile_table.py", "cost/calibration.py", "graph/convert.py"),
         *("_markdown.py",),
         *("graph/dot.py", "graph/export.py", "graph/networkx.py", "graph/pyg.py"),
+        *(f"rewrite_map/{name}.py" for name in _MAPPING),
         *("hlo/diff.py", "hlo/matching.py"),
         *("measurement/ray.py", "measurement/self_test.py"),
     }

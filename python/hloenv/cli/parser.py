@@ -21,6 +21,7 @@ _COMMANDS = {
     "train": "train an agent that orders passes",
     "measure": "time modules against each other, or test the intervals",
     "profile": "time a module's kernels: shares, rates, distance from the peak",
+    "rewrites": "show which of XLA's rewrites pay on a program, and which cost",
     "calibrate": "measure the constants of the static estimate",
     "bench": "run policies and searches on many modules: leaderboard",
     "apply": "replay a saved trace of decisions",

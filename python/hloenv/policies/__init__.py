@@ -26,6 +26,7 @@ from .base import (
 from .convolutions import KeepConvolutions
 from .fusion import FuseAllLegal, FuseByBytes
 from .known_forms import KnownForms
+from .known_rules import AvoidCostly
 from .loops import SmallLoops
 from .mixtures import Mixture, Share, XlaDefault
 from .rules import (
@@ -40,6 +41,7 @@ from .rules import (
 
 __all__ = [
     "AcceptAll",
+    "AvoidCostly",
     "FewestOps",
     "FirstOnly",
     "FuseAllLegal",

@@ -29,12 +29,13 @@ _RULES = (
 def starting_points(game: Game) -> list[Prefix]:
     """Distinct complete prefixes, XLA's own decisions first.
 
-    With forms among the passes, the known faster ones. With one decision point: each
-    rule. With several: each rule at the main decision
-    point (the first with a default pass of XLA, or the last), with every rewrite
-    accepted at points without a default; each rule at all points; and each rule at one
-    point, with XLA's own decisions at the others. Rules for which a later pass fails
-    are omitted.
+    The next are XLA's own decisions without the rewrites that are known to cost, if
+    there are any (`hloenv.policies.AvoidCostly`), and, with forms among the passes, the
+    known faster ones. With one decision point: each rule. With several: each rule at
+    the main decision point (the first with a default pass of XLA, or the last), with
+    every rewrite accepted at points without a default; each rule at all points; and
+    each rule at one point, with XLA's own decisions at the others. Rules for which a
+    later pass fails are omitted.
     """
     points = [game.complete()]
     seen = {_key(game, points[0])}
@@ -50,6 +51,7 @@ def starting_points(game: Game) -> list[Prefix]:
 
 
 def _by_rules(game: Game, default: Prefix) -> Iterator[Prefix]:
+    yield from _without_costly(game)
     yield from _by_known_forms(game, default)
     if len(game.stops) > 1:
         yield from _at_main_point(game)
@@ -75,6 +77,21 @@ def _by_known_forms(game: Game, default: Prefix) -> Iterator[Prefix]:
         with contextlib.suppress(HloEnvError):
             known = game.ask_policy(get_policy("known-forms"), default[:stop])
             yield game.complete((*default[:stop], np.maximum(known, 0)))
+
+
+def _without_costly(game: Game) -> Iterator[Prefix]:
+    """XLA's own decisions, but without the rewrites that are known to cost."""
+    policy = get_policy("avoid-costly")
+    prefix: Prefix = ()
+    is_other = False
+    while len(prefix) < len(game.stops):
+        decisions = game.default(prefix).copy()
+        is_rejected = game.ask_policy(policy, prefix) == 0
+        is_other |= bool((is_rejected & (decisions != 0)).any())
+        decisions[is_rejected] = 0
+        prefix = (*prefix, decisions)
+    if is_other:
+        yield prefix
 
 
 def _at_main_point(game: Game) -> Iterator[Prefix]:
