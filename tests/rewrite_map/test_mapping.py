@@ -76,7 +76,8 @@ def test_the_time_limit_leaves_the_cheapest_operations():
 
 
 def test_a_program_that_takes_too_long_is_an_error():
-    module = hloenv.HloModule.from_text(TWO_LAYERS)
+    # The pool looks once a second: some seconds of kernels.
+    module = hloenv.HloModule.from_text(SMALL_IMAGE.replace("512", "2048"))
     found = map_program(module, MapSettings(measure="none", timeout_s=0.01))
     assert found.error == "the time limit of one rewrite"
 
