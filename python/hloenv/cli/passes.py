@@ -31,7 +31,7 @@ examples:
 _GROUPS = (
     (
         "hloenv's own, each rewrite a choice",
-        r"^general-|^reassociate$|^merge-dots$|^(convolution|dot)-forms$"
+        r"^general-|^reassociate$|^merge-dots$|^(convolution|dot|reduce)-forms$"
         r"|^dot-lowering$|^(thunk-order|single-kernel)$",
     ),
     (
