@@ -268,8 +268,9 @@ def test_random_gradients_of_pooling(direction):
         num_offered += rules(alternatives) == ["select"]
         shapes = [spec.shape for spec in original(alternatives).input_specs()]
         numbers = np.random.default_rng(seed)
-        # Few values: many are equal, and some are infinite.
-        x = numbers.choice([-np.inf, 0, 1, 2], size=shapes[0]).astype(np.float32)
+        # Few values: many are equal, and some are infinite or no numbers.
+        x = numbers.choice([-np.inf, np.nan, 0, 1, 2], size=shapes[0])
+        x = x.astype(np.float32)
         s = numbers.normal(size=shapes[1]).astype(np.float32)
         wanted = hloenv.interpret(original(alternatives), x, s)
         for each in range(len(alternatives)):

@@ -32,21 +32,10 @@ struct ShortReduce {
 
 std::optional<ShortReduce> ShortReduceOf(const HloInstruction& reduce,
                                          RuleContext& context) {
-  if (reduce.opcode() != HloOpcode::kReduce || reduce.operand_count() != 2 ||
-      !IsPlain(reduce) || !IsReducible(reduce.shape())) {
-    return std::nullopt;
-  }
+  if (reduce.opcode() != HloOpcode::kReduce) return std::nullopt;
+  const std::optional<HloOpcode> operation = ReductionOf(reduce, context);
+  if (!operation.has_value()) return std::nullopt;
   const HloInstruction& operand = *reduce.operand(0);
-  const std::optional<HloOpcode> operation = OperationOf(*reduce.to_apply());
-  if (!operation.has_value() || !operand.shape().is_static() ||
-      xla::ShapeUtil::IsZeroElementArray(operand.shape()) ||
-      operand.shape().element_type() != reduce.shape().element_type()) {
-    return std::nullopt;
-  }
-  // Sums of infinities or huge masks depend on the order.
-  const bool has_order =
-      *operation == HloOpcode::kAdd || *operation == HloOpcode::kMultiply;
-  if (has_order && context.ExtremesOf(operand).large()) return std::nullopt;
   ShortReduce result;
   result.operation = *operation;
   for (int64_t d = 0; d < RankOf(operand.shape()); ++d) {
@@ -75,23 +64,14 @@ Labelled PartOf(const Labelled& operand, const ShortReduce& reduce,
 absl::StatusOr<HloInstruction*> BuildChain(
     const ShortReduce& reduce, const HloInstruction& root,
     absl::Span<HloInstruction* const> x) {
-  const xla::PrimitiveType type = root.shape().element_type();
-  const xla::PrimitiveType wide = AccumulationType(type);
-  const xla::Shape shape =
-      xla::ShapeUtil::ChangeElementType(root.shape(), wide);
-  xla::HloComputation* computation = x[0]->parent();
-  HloInstruction* initial = Converted({x[1], ""}, wide).value;
-  HloInstruction* result =
-      RankOf(shape) == 0
-          ? initial
-          : computation->AddInstruction(
-                HloInstruction::CreateBroadcast(shape, initial, {}));
-  const Labelled operand = Converted({x[0], reduce.labels}, wide);
+  const xla::PrimitiveType type = AccumulationType(root.shape().element_type());
+  const Labelled operand = Converted({x[0], reduce.labels}, type);
+  std::vector<HloInstruction*> terms;
   for (int64_t term = 0; term < reduce.terms; ++term) {
-    result = computation->AddInstruction(HloInstruction::CreateBinary(
-        shape, reduce.operation, result, PartOf(operand, reduce, term).value));
+    terms.push_back(PartOf(operand, reduce, term).value);
   }
-  return Converted({result, ""}, type).value;
+  return ChainOf(root, reduce.operation, Converted({x[1], ""}, type).value,
+                 terms);
 }
 
 const Rule& ChainRule();
@@ -150,6 +130,45 @@ std::optional<HloOpcode> OperationOf(const xla::HloComputation& reducer) {
 bool IsReducible(const xla::Shape& shape) {
   return shape.element_type() == xla::PRED ||
          HasExactTypes(shape, shape, shape);
+}
+
+std::optional<HloOpcode> ReductionOf(const HloInstruction& root,
+                                     RuleContext& context) {
+  if (root.operand_count() != 2 || !IsPlain(root) ||
+      !IsReducible(root.shape())) {
+    return std::nullopt;
+  }
+  const HloInstruction& operand = *root.operand(0);
+  const std::optional<HloOpcode> operation = OperationOf(*root.to_apply());
+  if (!operation.has_value() || !operand.shape().is_static() ||
+      xla::ShapeUtil::IsZeroElementArray(operand.shape()) ||
+      xla::ShapeUtil::IsZeroElementArray(root.shape()) ||
+      operand.shape().element_type() != root.shape().element_type()) {
+    return std::nullopt;
+  }
+  // Sums of infinities or huge masks depend on the order.
+  const bool has_order =
+      *operation == HloOpcode::kAdd || *operation == HloOpcode::kMultiply;
+  if (has_order && context.ExtremesOf(operand).large()) return std::nullopt;
+  return operation;
+}
+
+HloInstruction* ChainOf(const HloInstruction& root, HloOpcode operation,
+                        HloInstruction* initial,
+                        absl::Span<HloInstruction* const> terms) {
+  const xla::Shape shape = xla::ShapeUtil::ChangeElementType(
+      root.shape(), initial->shape().element_type());
+  xla::HloComputation* computation = initial->parent();
+  HloInstruction* result = initial;
+  if (RankOf(shape) > 0) {
+    result = computation->AddInstruction(
+        HloInstruction::CreateBroadcast(shape, initial, {}));
+  }
+  for (HloInstruction* term : terms) {
+    result = computation->AddInstruction(
+        HloInstruction::CreateBinary(shape, operation, result, term));
+  }
+  return Converted({result, ""}, root.shape().element_type()).value;
 }
 
 PassInfo ReduceFormsPass() {

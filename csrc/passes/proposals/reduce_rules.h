@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules of the candidate pass reduce-forms, which are in several files.
+// Rules of the candidate pass reduce-forms, which are in several files, and
+// what they share.
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "passes/proposals/rules.h"
 #include "xla/hlo/ir/hlo_computation.h"
@@ -15,6 +17,17 @@ namespace hloenv {
 std::optional<xla::HloOpcode> OperationOf(const xla::HloComputation& reducer);
 // Whether numbers of this type can be reduced by single operations.
 bool IsReducible(const xla::Shape& shape);
+// The operation of a reduction of one array, over dimensions or windows, that
+// can be written as a chain; nothing for others.
+std::optional<xla::HloOpcode> ReductionOf(const xla::HloInstruction& root,
+                                          RuleContext& context);
+// operation(...operation(operation(initial, terms[0]), terms[1])...), in the
+// type of `root`. The terms have its dimensions, and with `initial`, a number,
+// the type of accumulation.
+xla::HloInstruction* ChainOf(const xla::HloInstruction& root,
+                             xla::HloOpcode operation,
+                             xla::HloInstruction* initial,
+                             absl::Span<xla::HloInstruction* const> terms);
 
 const Rule& WindowChainRule();  // window_forms.cc
 const Rule& SelectChainRule();  // select_forms.cc

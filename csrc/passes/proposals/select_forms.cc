@@ -103,23 +103,16 @@ class SelectChain {
     HloInstruction* selected = Selected();
     HloInstruction* none =
         Splat(Number(xla::LiteralUtil::Zero(Wide())), source_->shape());
-    const xla::Shape shape =
-        xla::ShapeUtil::ChangeElementType(root_.shape(), Wide());
-    HloInstruction* result = Splat(initial_, shape);
+    std::vector<HloInstruction*> parts;
     for (size_t tap = 0; tap < offsets_.size(); ++tap) {
       HloInstruction* is_this =
-          Compare(selected,
-                  Splat(Number(xla::LiteralUtil::CreateR0<int32_t>(
-                            static_cast<int32_t>(tap))),
-                        selected->shape()),
-                  xla::ComparisonDirection::kEq);
+          Compare(selected, NumberOf(tap), xla::ComparisonDirection::kEq);
       HloInstruction* part =
           computation_->AddInstruction(HloInstruction::CreateTernary(
               source_->shape(), HloOpcode::kSelect, is_this, source_, none));
-      result = computation_->AddInstruction(HloInstruction::CreateBinary(
-          shape, HloOpcode::kAdd, result, Scattered(part, offsets_[tap])));
+      parts.push_back(Scattered(part, offsets_[tap]));
     }
-    return Converted({result, ""}, root_.shape().element_type()).value;
+    return ChainOf(root_, HloOpcode::kAdd, initial_, parts);
   }
 
  private:
@@ -137,6 +130,12 @@ class SelectChain {
     shape.set_element_type(number->shape().element_type());
     return computation_->AddInstruction(
         HloInstruction::CreateBroadcast(shape, number, {}));
+  }
+  // The number of a position, for each window.
+  HloInstruction* NumberOf(size_t tap) {
+    return Splat(
+        Number(xla::LiteralUtil::CreateR0<int32_t>(static_cast<int32_t>(tap))),
+        source_->shape());
   }
   HloInstruction* Compare(HloInstruction* left, HloInstruction* right,
                           xla::ComparisonDirection direction) {
@@ -168,10 +167,7 @@ class SelectChain {
     HloInstruction* best = TapOf(padded, window_, offsets_[0], Sizes());
     HloInstruction* is_valid =
         has_padding ? TapOf(valid, window_, offsets_[0], Sizes()) : nullptr;
-    xla::Shape numbers = best->shape();
-    numbers.set_element_type(xla::S32);
-    HloInstruction* selected =
-        Splat(Number(xla::LiteralUtil::CreateR0<int32_t>(0)), numbers);
+    HloInstruction* selected = NumberOf(0);
     for (size_t tap = 1; tap < offsets_.size(); ++tap) {
       HloInstruction* next = TapOf(padded, window_, offsets_[tap], Sizes());
       HloInstruction* keeps = Compare(best, next, direction);
@@ -188,11 +184,9 @@ class SelectChain {
       }
       best = computation_->AddInstruction(HloInstruction::CreateTernary(
           best->shape(), HloOpcode::kSelect, keeps, best, next));
-      selected = computation_->AddInstruction(HloInstruction::CreateTernary(
-          numbers, HloOpcode::kSelect, keeps, selected,
-          Splat(Number(xla::LiteralUtil::CreateR0<int32_t>(
-                    static_cast<int32_t>(tap))),
-                numbers)));
+      selected = computation_->AddInstruction(
+          HloInstruction::CreateTernary(selected->shape(), HloOpcode::kSelect,
+                                        keeps, selected, NumberOf(tap)));
     }
     return selected;
   }

@@ -9,7 +9,6 @@
 #include "passes/proposals/reduce_rules.h"
 #include "passes/proposals/window_taps.h"
 #include "xla/literal_util.h"
-#include "xla/shape_util.h"
 #include "xla/window_util.h"
 
 namespace hloenv {
@@ -41,55 +40,35 @@ bool IsIdentity(const HloInstruction& number, HloOpcode operation) {
   }
 }
 
-bool HasPlainWindow(const xla::Window& window) {
-  return !xla::window_util::HasWindowReversal(window) &&
-         TapsOf(window) <= kMaxTaps;
-}
-
 std::optional<HloOpcode> WindowOperationOf(const HloInstruction& root,
                                            RuleContext& context) {
-  if (root.opcode() != HloOpcode::kReduceWindow || root.operand_count() != 2 ||
-      !IsPlain(root) || !IsReducible(root.shape()) ||
-      !HasPlainWindow(root.window())) {
+  if (root.opcode() != HloOpcode::kReduceWindow ||
+      xla::window_util::HasWindowReversal(root.window()) ||
+      TapsOf(root.window()) > kMaxTaps) {
     return std::nullopt;
   }
-  const HloInstruction& operand = *root.operand(0);
-  const std::optional<HloOpcode> operation = OperationOf(*root.to_apply());
-  if (!operation.has_value() || !operand.shape().is_static() ||
-      xla::ShapeUtil::IsZeroElementArray(operand.shape()) ||
-      xla::ShapeUtil::IsZeroElementArray(root.shape()) ||
-      operand.shape().element_type() != root.shape().element_type()) {
-    return std::nullopt;
-  }
+  const std::optional<HloOpcode> operation = ReductionOf(root, context);
   // Padding is no part of a window, so that it must not count.
-  if (HasPadding(root.window()) && !IsIdentity(*root.operand(1), *operation)) {
+  if (!operation.has_value() || (HasPadding(root.window()) &&
+                                 !IsIdentity(*root.operand(1), *operation))) {
     return std::nullopt;
   }
-  const bool has_order =
-      *operation == HloOpcode::kAdd || *operation == HloOpcode::kMultiply;
-  if (has_order && context.ExtremesOf(operand).large()) return std::nullopt;
   return operation;
 }
 
 absl::StatusOr<HloInstruction*> BuildWindowChain(
     HloOpcode operation, const HloInstruction& root,
     absl::Span<HloInstruction* const> x) {
-  const xla::PrimitiveType type = root.shape().element_type();
-  const xla::PrimitiveType wide = AccumulationType(type);
-  const xla::Shape shape =
-      xla::ShapeUtil::ChangeElementType(root.shape(), wide);
-  xla::HloComputation* computation = x[0]->parent();
-  HloInstruction* initial = Converted({x[1], ""}, wide).value;
+  const xla::PrimitiveType type = AccumulationType(root.shape().element_type());
+  HloInstruction* initial = Converted({x[1], ""}, type).value;
   HloInstruction* padded =
-      WithPadding(Converted({x[0], ""}, wide).value, root.window(), initial);
-  HloInstruction* result = computation->AddInstruction(
-      HloInstruction::CreateBroadcast(shape, initial, {}));
+      WithPadding(Converted({x[0], ""}, type).value, root.window(), initial);
+  std::vector<HloInstruction*> terms;
   for (const std::vector<int64_t>& offsets : OffsetsOf(root.window())) {
-    result = computation->AddInstruction(HloInstruction::CreateBinary(
-        shape, operation, result,
-        TapOf(padded, root.window(), offsets, shape.dimensions())));
+    terms.push_back(
+        TapOf(padded, root.window(), offsets, root.shape().dimensions()));
   }
-  return Converted({result, ""}, type).value;
+  return ChainOf(root, operation, initial, terms);
 }
 
 void ProposeWindowChain(const HloInstruction& root, RuleContext& context,
