@@ -13,7 +13,7 @@ from ..hlo.module import HloModule, as_module
 from ..hlo.pipeline import restricts_pipeline
 from ..runtime.executable import Engine, Executable, Finish, check_engine, compile
 from ..runtime.jaxlib.package import require_jax
-from ..runtime.jaxlib.stablehlo import function_of
+from ..runtime.jaxlib.stablehlo import program_of
 from .ffi_call import call_executable
 from .wrapping import calls, name_of, named
 
@@ -69,10 +69,7 @@ def _call_by_jaxlib(module: HloModule) -> Callable[..., Any]:
             "were rejected, which jaxlib would make again; use engine='wheel', or "
             "hloenv.jax.inject for a whole function of jax.jit"
         )
-    jax = require_jax("hloenv.load")
-    outputs = module.output_specs()
-    avals = [jax.core.ShapedArray(each.shape, each.dtype) for each in outputs]
-    return function_of(module, avals)
+    return program_of(module)
 
 
 class Loaded:

@@ -25,9 +25,9 @@ from ...hlo.module import HloModule, read_trusted
 from ..buffers import place_array
 from ..random_inputs import random_inputs
 from .hook import module_name, register, to_jaxlib, without_persistent_cache
-from .package import NOT_IN_JAX, require_injection, require_jax
+from .package import require_injection, require_jax
 from .profile import profiled_steps
-from .stablehlo import function_of
+from .stablehlo import avals_of, program_of
 
 if TYPE_CHECKING:
     from ...hlo.array_spec import ArraySpec
@@ -54,12 +54,6 @@ def compile_by_jaxlib(module: HloModule, *, is_final: bool) -> JaxlibExecutable:
         ImportError: jax is missing or too old.
     """
     require_injection(_USER)
-    for spec in (*module.input_specs(), *module.output_specs()):
-        if spec.hlo_dtype in NOT_IN_JAX:
-            raise CompileError(
-                f"jax has no arrays of type {spec.hlo_dtype}, which module "
-                f"{module.name!r} takes or returns; use engine='wheel'"
-            )
     if core.has_donations(module._core):
         # jaxlib drops the donations of a module that it gets at its hook.
         module = HloModule._wrap(core.without_donations(module._core))
@@ -77,7 +71,7 @@ class _Source:
         """The `jax.stages.Compiled`, its module, and the nanoseconds that it took."""
         jax = require_jax(_USER)
         given = _with_interface_of(self.module) if self.is_final else self.module
-        program = function_of(given, _avals(jax, self.module.output_specs()))
+        program = program_of(given)
 
         def function(*arrays: Any) -> tuple[Any, ...]:
             return tuple(program(*arrays))
@@ -90,7 +84,7 @@ class _Source:
             layouts = {"in_shardings": arguments, "out_shardings": results}
         with _on_cpu(jax):
             jitted = jax.jit(function, keep_unused=True, **layouts)
-            lowered = jitted.lower(*_avals(jax, self.module.input_specs()))
+            lowered = jitted.lower(*avals_of(jax, self.module.input_specs()))
             started = time.perf_counter_ns()
             with seen.registered(), without_persistent_cache():
                 try:
@@ -318,10 +312,6 @@ def _on_cpu(jax: Any) -> Iterator[None]:
     """On the CPU, with 64-bit types, whatever jax's settings are."""
     with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
         yield
-
-
-def _avals(jax: Any, specs: Sequence[ArraySpec]) -> list[Any]:
-    return [jax.core.ShapedArray(tuple(each.shape), each.dtype) for each in specs]
 
 
 def _formats(jax: Any, entry_layout: str) -> tuple[Any, ...]:

@@ -41,7 +41,7 @@ def register(transform: Transform) -> Callable[[], None]:
     Raises:
         ImportError: jax is missing or too old.
     """
-    xla = require_injection("hloenv.jax.inject")
+    xla = require_injection("replacing jaxlib's modules")
     stage = xla.PipelineStage.PRE_SCHEDULER
     name = f"hloenv-{next(_registrations)}"
     xla.register_hlo_module_transformation(

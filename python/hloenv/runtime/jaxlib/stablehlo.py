@@ -11,12 +11,15 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..._native import core
 from ...errors import CompileError
 from ...hlo.module import HloModule
-from .package import require_jax
+from .package import NOT_IN_JAX, require_jax
+
+if TYPE_CHECKING:
+    from ...hlo.array_spec import ArraySpec
 
 # Attributes that the conversion keeps. jax's own modules have no layouts, and jaxlib's
 # runtime crashes on some modules that do.
@@ -102,6 +105,28 @@ def function_of(
         return _primitive().bind(*leaves, handle=handle)  # type: ignore[no-any-return]
 
     return call
+
+
+def program_of(module: HloModule) -> Callable[..., list[Any]]:
+    """`function_of` with the results' types taken from the module.
+
+    Raises:
+        CompileError: jaxlib cannot read the module, or jax has no arrays of one of its
+            types.
+    """
+    jax = require_jax("engine='jaxlib'")
+    for spec in (*module.input_specs(), *module.output_specs()):
+        if spec.hlo_dtype in NOT_IN_JAX:
+            raise CompileError(
+                f"jax has no arrays of type {spec.hlo_dtype}, which module "
+                f"{module.name!r} takes or returns; use engine='wheel'"
+            )
+    return function_of(module, avals_of(jax, module.output_specs()))
+
+
+def avals_of(jax: Any, specs: Sequence[ArraySpec]) -> list[Any]:
+    """The types of these arrays in jax."""
+    return [jax.core.ShapedArray(tuple(each.shape), each.dtype) for each in specs]
 
 
 def _stablehlo(module: HloModule) -> bytes:
