@@ -10,6 +10,7 @@ import pytest
 
 import hloenv
 from hloenv.cli import main
+from hloenv.measurement.record import Measurement
 from support.rewrites import TWO_LAYERS
 
 pytestmark = pytest.mark.compile
@@ -50,10 +51,38 @@ def test_nothing_is_written_where_nothing_costs(folder, capsys):
     )
     command = ["rewrites", "model.hlo", "--no-measure", "-o", "without.hlo"]
     assert main(command) == 3
-    assert "no rewrites that cost" in capsys.readouterr().out
+    shown = capsys.readouterr()
+    assert "no rewrites that cost" in shown.out
+    assert "without.hlo is not written: no rewrite costs" in shown.err
     assert not (folder / "without.hlo").exists()
 
 
+@pytest.mark.parametrize(("run_ns", "code"), [(100, 0), (400, 3)])
+def test_only_what_is_faster_is_written(folder, capsys, monkeypatch, run_ns, code):
+    written = []
+
+    def measure(module: hloenv.HloModule, *, baseline, threads) -> Measurement:
+        written.append(module)
+        return Measurement(
+            fingerprint=module.fingerprint(),
+            baseline=baseline.fingerprint(),
+            finish="",
+            seed=0,
+            durations_ns=(run_ns, run_ns + 1) * 20,
+            baseline_ns=(200, 201) * 20,
+            copies=(40,),
+            threads=threads,
+        )
+
+    monkeypatch.setattr("hloenv.cli.rewrites.measure", measure)
+    command = ["rewrites", "model.hlo", "-o", "without.hlo", "--json"]
+    assert main(command) == code
+    (module,) = written
+    assert "rhs_reversal" not in hloenv.finish(module).to_text()
+    assert (folder / "without.hlo").exists() == (code == 0)
+    assert ("not faster than XLA's default" in capsys.readouterr().err) == (code == 3)
+
+
 def test_limits_are_checked(folder, capsys):
-    assert main(["rewrites", "model.hlo", "--threshold", "0"]) == 1
-    assert "above 0" in capsys.readouterr().err
+    assert main(["rewrites", "model.hlo", "--threshold", "0"]) == 2
+    assert "must be a number > 0, got '0'" in capsys.readouterr().err

@@ -66,7 +66,7 @@ class Result:
             self.refused = failure
             return
         self.refused = _wrong(env, measurement)
-        doubt = failure or _doubt(measurement)
+        doubt = failure or doubt_about(measurement)
         if not self.refused and doubt:
             if args.force:
                 self.warning = doubt
@@ -130,7 +130,7 @@ def _wrong(env: HloEnv, measurement: Measurement | None) -> str:
     return ""
 
 
-def _doubt(measurement: Measurement | None) -> str:
+def doubt_about(measurement: Measurement | None) -> str:
     """Why a module is not known to be faster, or ""."""
     if measurement is None:
         return "it was not measured, and its outputs were not compared"

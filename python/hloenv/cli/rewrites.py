@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ..errors import ArgumentError
 from ..hlo.module import HloModule
+from ..measurement.measurer import measure
 from ..measurement.store import default_path
 from ..rewrite_map import (
     MapSettings,
@@ -24,7 +26,8 @@ from ..rewrite_map.reproducer import Reproducer, run_script, write_reproducer
 from . import output
 from .arguments import add_limit, add_module, add_store_file, check_output
 from .load import load_module
-from .numbers import add_count
+from .numbers import above_zero, add_count
+from .result import EXIT_NOT_WRITTEN, doubt_about
 
 DESCRIPTION = (
     "Compiles a program as XLA does, but without one of XLA's rewrites, for each "
@@ -41,7 +44,6 @@ examples:
 """
 _COLUMNS = ("pass", "rewrite", "of", "times", "worth", "measured")
 _MAX_TEXT = 60
-_EXIT_NOT_WRITTEN = 3
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
@@ -51,14 +53,14 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seconds",
         metavar="S",
-        type=float,
+        type=above_zero,
         default=120.0,
         help="time limit; rewrites of costly operations come first (default 120)",
     )
     parser.add_argument(
         "--threshold",
         metavar="SHARE",
-        type=float,
+        type=above_zero,
         default=0.03,
         help="show and measure rewrites that change the estimated time by this share "
         "(default 0.03)",
@@ -71,7 +73,10 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         *("-o", "--output"),
         metavar="FILE",
-        help="write the module with the rewrites that cost rejected",
+        help="write the module with the rewrites that cost rejected, if it has the "
+        "outputs of the original and is faster beyond its 95 %% interval (not checked "
+        "with --no-measure); otherwise nothing is written and the exit code is "
+        f"{EXIT_NOT_WRITTEN}",
     )
     parser.add_argument(
         "--reproducers",
@@ -87,8 +92,6 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Maps the rewrites of `args.module`."""
-    if not args.threshold > 0 or not args.seconds > 0:
-        raise ArgumentError("--threshold and --seconds must be above 0")
     check_output(args.output)
     module = load_module(args.module, args.max_instructions)
     with output.progress("trying the rewrites", is_shown=not args.json):
@@ -110,9 +113,21 @@ def run(args: argparse.Namespace) -> int:
     if args.output is None:
         return 0
     if not costly:
-        return _EXIT_NOT_WRITTEN
-    reject(module, costly).save(args.output)
+        return _not_written(args.output, "no rewrite costs")
+    decided = reject(module, costly)
+    if not args.no_measure:
+        with output.progress("measuring", is_shown=not args.json):
+            measured = measure(decided, baseline=module, threads=args.threads)
+        doubt = doubt_about(measured)
+        if doubt:
+            return _not_written(args.output, doubt)
+    decided.save(args.output)
     return 0
+
+
+def _not_written(path: str, why: str) -> int:
+    print(f"hloenv: {path} is not written: {why}", file=sys.stderr)
+    return EXIT_NOT_WRITTEN
 
 
 def _settings(args: argparse.Namespace) -> MapSettings:
