@@ -28,7 +28,7 @@ Params = dict[str, Any]
 
 
 def weights(*shape: int, seed: int = 0) -> Any:
-    """A matrix, or several, that keep the variance of what they multiply."""
+    """Normal numbers [..., n, m] of standard deviation 1/sqrt(n)."""
     return normal(*shape, seed=seed) / math.sqrt(shape[-2])
 
 

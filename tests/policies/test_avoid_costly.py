@@ -7,7 +7,7 @@ from typing import Any
 
 import hloenv
 from hloenv.policies import get_policy
-from hloenv.policies.known_rules import AvoidCostly
+from hloenv.policies.avoid_costly import AvoidCostly
 from hloenv.rewrite_map import ProgramMap
 from hloenv.rewrite_map.aggregate import aggregate
 from hloenv.rewrite_map.known import (

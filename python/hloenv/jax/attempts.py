@@ -25,6 +25,7 @@ from ..hlo.module import HloModule
 from ..hlo.passes import Pipeline, run_passes
 from ..hlo.pipeline import finish
 from ..policies import Policy, get_policy
+from ..policies.known_forms import FORM_PASSES
 from ..runtime.jaxlib.package import require_jax
 from ..runtime.jaxlib.stablehlo import call_module
 from .decide import Decided, Passes, as_pipelines, check_compiles, decide
@@ -147,7 +148,7 @@ def _is_default(decided: Decided) -> bool:
 
 
 # Passes, their policy: decided on the module as jax lowers it, and on jaxlib's.
-_FORMS = ("convolution-forms", "dot-forms", "reduce-forms"), "known-forms"
+_FORMS = FORM_PASSES, "known-forms"
 _KERNELS = ("single-kernel",), "small-loops"
 # A rule that makes loops, whose state needs copies; jaxlib has inserted its own before.
 _NEEDS_COPIES = "plain_scatters"

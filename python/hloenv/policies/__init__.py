@@ -14,6 +14,7 @@ from typing import Any
 from .._registry import load_attribute
 from ..rewrite.policy import Policy
 from . import estimated  # noqa: F401 (registers policies)
+from .avoid_costly import AvoidCostly
 from .base import (
     PolicyInfo,
     PolicySpecError,
@@ -26,7 +27,6 @@ from .base import (
 from .convolutions import KeepConvolutions
 from .fusion import FuseAllLegal, FuseByBytes
 from .known_forms import KnownForms
-from .known_rules import AvoidCostly
 from .loops import SmallLoops
 from .mixtures import Mixture, Share, XlaDefault
 from .rules import (

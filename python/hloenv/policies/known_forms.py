@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..graph.hlo_graph import HloGraph
     from ..rewrite.alternatives import Alternatives
 
-FORM_PASSES = frozenset({"convolution-forms", "dot-forms", "reduce-forms"})
+FORM_PASSES = ("convolution-forms", "dot-forms", "reduce-forms")
 
 _SPATIAL = range(3)
 _WINDOW = range(6)
@@ -159,7 +159,7 @@ class KnownForms:
             each.index: {
                 choice.rule: index
                 for index, choice in enumerate(each.choices)
-                if not FORM_PASSES.isdisjoint(choice.passes)
+                if not set(FORM_PASSES).isdisjoint(choice.passes)
             }
             for each in alternatives
         }

@@ -51,7 +51,8 @@ def starting_points(game: Game) -> list[Prefix]:
 
 
 def _by_rules(game: Game, default: Prefix) -> Iterator[Prefix]:
-    yield from _without_costly(game)
+    with contextlib.suppress(HloEnvError):
+        yield from _without_costly(game)
     yield from _by_known_forms(game, default)
     if len(game.stops) > 1:
         yield from _at_main_point(game)
@@ -70,7 +71,7 @@ def _by_rules(game: Game, default: Prefix) -> Iterator[Prefix]:
 def _by_known_forms(game: Game, default: Prefix) -> Iterator[Prefix]:
     """Known faster forms where forms are decided, and else XLA's own decisions."""
     for stop, point in enumerate(game.stops):
-        if FORM_PASSES.isdisjoint(
+        if set(FORM_PASSES).isdisjoint(
             pass_names([as_pipeline(each) for each in point.passes])
         ):
             continue

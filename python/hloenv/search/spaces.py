@@ -11,6 +11,7 @@ from ..hlo.module import HloModule
 from ..hlo.passes import Pass
 from ..hlo.pipeline import finish
 from ..policies import Policy
+from ..policies.known_forms import FORM_PASSES
 from ..rewrite.alternatives import as_decisions
 from ..rewrite.game import DecisionPoint, Game, Prefix
 from ..rewrite.interception import intercept
@@ -21,7 +22,7 @@ from ..runtime.executable import Engine
 USUAL_SPACE: dict[Engine, str] = {"wheel": "early-and-fusion", "jaxlib": "algsimp"}
 SEARCH_SPACE: dict[Engine, str] = {"wheel": "forms-to-fusion", "jaxlib": "before-xla"}
 
-_FORMS = DecisionPoint(("convolution-forms", "dot-forms", "reduce-forms"))
+_FORMS = DecisionPoint(FORM_PASSES)
 _DOTS = DecisionPoint(("dot-lowering",), where="fusion")
 # Up to 8x40x50, tiled LLVM IR is mostly faster; at about 4x64x64, Eigen is as fast.
 # scripts/reports/tune_rules.py sets it.
