@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-import pickle
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -17,8 +16,8 @@ from ..hlo.pipeline import finish
 from ..hlo.source import Source
 from ..measurement.measurer import measure
 from ..measurement.store import Store
-from ..process.child import Child
 from ..process.cpu_affinity import CoreLease
+from ..rewrite.sandbox import Sandbox
 from ..runtime.executable import Engine, compile
 from ..runtime.jaxlib import JaxlibExecutable
 from .base import decided_module
@@ -132,8 +131,10 @@ def profile(
     whole = measure(
         module, threads=threads, seconds=_SECONDS, store=store, engine=engine
     ).check()
-    timed = _timed_in_runs if engine == "jaxlib" else _timed_alone
-    rows, decided = timed(module, threads, store)
+    if engine == "jaxlib":
+        rows, decided = _timed_in_runs(module, threads)
+    else:
+        rows, decided = _timed_alone(module, threads, store)
     work = _work_of(decided)
     sources = decided.sources()
     total = math.fsum(
@@ -175,18 +176,15 @@ def _timed_alone(
     return rows, decided_module(final, threads=threads)
 
 
-def _timed_in_runs(
-    module: HloModule, threads: int, _store: Store | None
-) -> tuple[_Rows, HloModule]:
+def _timed_in_runs(module: HloModule, threads: int) -> tuple[_Rows, HloModule]:
     """The kernels of jaxlib, and the module that they are of."""
     lease = CoreLease(threads)
-    request = {"do": "call", "function": f"{__name__}:{run_by_jaxlib.__name__}"}
+    function = f"{__name__}:{run_by_jaxlib.__name__}"
     try:
-        with Child(cores=lease.cores) as child:
-            _, (found,) = child.request(request, pickle.dumps(((module,), {})))
+        with Sandbox(cores=lease.cores) as child:
+            rows, decided = child.call(function, module)
     finally:
         lease.release()
-    rows, decided = pickle.loads(found)
     return rows, decided
 
 

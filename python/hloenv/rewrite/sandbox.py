@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +46,13 @@ class Sandbox:
     """
 
     def __init__(
-        self, *, timeout_s: float | None, max_memory_bytes: int | None
+        self,
+        *,
+        timeout_s: float | None = None,
+        max_memory_bytes: int | None = None,
+        cores: Sequence[int] | None = None,
     ) -> None:
+        self._cores = cores
         self._timeout_s = timeout_s
         self._max_memory_bytes = max_memory_bytes
         self._child: Child | None = None
@@ -137,7 +142,9 @@ class Sandbox:
             self._child = None
         if self._child is None:
             self._child = Child(
-                max_memory_bytes=self._max_memory_bytes, with_current_folder=True
+                max_memory_bytes=self._max_memory_bytes,
+                cores=self._cores,
+                with_current_folder=True,
             )
         request = {"do": "call", "function": function}
         data = pickle.dumps((args, kwargs))

@@ -40,14 +40,10 @@ def size_class(size: int) -> str:
 
 
 def _convolution(operation: Operation) -> tuple[str, int]:
-    window = dict(
-        part.split("=", 1)
-        for part in operation.attribute("window").strip("{}").split()
-        if "=" in part
-    )
+    window = operation.window
     labels = re.split(r"_|->", operation.attribute("dim_labels"))
     left, right = (array_type(each).dims for each in operation.operands[:2])
-    taps = _numbers(window.get("size", ""))
+    taps = window["size"]
     result = operation.type
     groups = int(operation.attribute("feature_group_count") or 1)
     batch_groups = int(operation.attribute("batch_group_count") or 1)
@@ -61,23 +57,19 @@ def _convolution(operation: Operation) -> tuple[str, int]:
         kind = f"grouped {kind}"
     elif taps and all(n < k for n, k in zip(image, taps, strict=True)):
         kind = "with a kernel larger than the image"
-    elif "lhs_dilate" in window:
+    elif any(each > 1 for each in window["lhs_dilate"]):
         kind = f"transposed {kind}"
     elif taps and min(taps) > _FEW_ROWS:
         kind = "with a large window"
-    if "rhs_reversal" in window:
+    if any(window["rhs_reversal"]):
         kind += ", reversed"
     return kind, size
 
 
-def _numbers(text: str) -> list[int]:
-    return [int(each) for each in text.split("x") if each]
-
-
 def _dot(operation: Operation) -> tuple[str, int]:
     left = array_type(operation.operands[0]).dims
-    contracted = _dims(operation, "lhs_contracting_dims")
-    batch = math.prod(left[d] for d in _dims(operation, "lhs_batch_dims"))
+    contracted = operation.numbers("lhs_contracting_dims")
+    batch = math.prod(left[d] for d in operation.numbers("lhs_batch_dims"))
     terms = math.prod(left[d] for d in contracted)
     rows = math.prod(left) // max(batch * terms, 1)
     result = operation.type.num_elements
@@ -93,14 +85,9 @@ def _dot(operation: Operation) -> tuple[str, int]:
     return kind.strip(), result * terms
 
 
-def _dims(operation: Operation, name: str) -> list[int]:
-    text = operation.attribute(name).strip("{}")
-    return [int(each) for each in text.split(",") if each]
-
-
 def _reduction(operation: Operation) -> str:
     rank = len(array_type(operation.operands[0]).dims)
-    dims = _dims(operation, "dimensions")
+    dims = operation.numbers("dimensions")
     if len(dims) == rank:
         return "to a scalar"
     return "of rows" if rank - 1 in dims else "of columns"

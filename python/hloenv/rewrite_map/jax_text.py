@@ -7,17 +7,10 @@ import re
 from collections.abc import Callable
 
 from ..errors import HloEnvError
+from ..hlo.array_spec import ArraySpec
 from ..hlo.text import Computation, Instruction, ModuleText
 from .operations import Operation, array_type, operation_of
 
-_DTYPES = {
-    "pred": "bool",
-    "bf16": "bfloat16",
-    **{f"s{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
-    **{f"u{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
-    **{f"f{bits}": f"float{bits}" for bits in (16, 32, 64)},
-    **{"c64": "complex64", "c128": "complex128"},
-}
 # Functions of jax.lax that take the operands and nothing else.
 _ELEMENTWISE = {
     **{
@@ -49,9 +42,10 @@ def dtype_name(hlo_name: str) -> str:
     Raises:
         NotInJaxError: there is none.
     """
-    if hlo_name not in _DTYPES:
-        raise NotInJaxError(f"jax has no arrays of {hlo_name}")
-    return _DTYPES[hlo_name]
+    try:
+        return ArraySpec((), hlo_name).dtype.name
+    except TypeError:
+        raise NotInJaxError(f"jax has no arrays of {hlo_name}") from None
 
 
 def jax_function(text: ModuleText) -> tuple[str, list[tuple[tuple[int, ...], str]]]:
@@ -105,11 +99,6 @@ def _expression(
     return write(operation, operands)
 
 
-def _numbers(operation: Operation, name: str) -> list[int]:
-    text = operation.attribute(name).strip("{}")
-    return [int(each) for each in text.split(",") if each]
-
-
 def _constant(instruction: Instruction, operation: Operation) -> str:
     literal = instruction.attributes
     type_ = operation.type
@@ -139,8 +128,8 @@ def _reduction(
         raise NotInJaxError("a reduction by more than one operation")
     start = f"{operands[0]}, {operands[1]}, lax.{combine}"
     if operation.opcode == "reduce":
-        return f"lax.reduce({start}, {_numbers(operation, 'dimensions')})"
-    window = window_of(operation)
+        return f"lax.reduce({start}, {operation.numbers('dimensions')})"
+    window = operation.window
     return (
         f"lax.reduce_window({start}, {window['size']}, {window['stride']}, "
         f"{window['pad']}, {window['lhs_dilate']}, {window['rhs_dilate']})"
@@ -155,32 +144,12 @@ def _combiner(body: Computation) -> str | None:
     return _ELEMENTWISE.get(body.instructions[body.root].opcode)
 
 
-def window_of(operation: Operation) -> dict[str, list[int] | list[tuple[int, int]]]:
-    """Sizes, strides, padding and dilations of a window."""
-    parts = dict(
-        part.split("=", 1)
-        for part in operation.attribute("window").strip("{}").split()
-        if "=" in part
-    )
-    sizes = [int(each) for each in parts.get("size", "").split("x") if each]
-    found: dict[str, list[int] | list[tuple[int, int]]] = {"size": sizes}
-    for name in ("stride", "lhs_dilate", "rhs_dilate", "rhs_reversal"):
-        default = 0 if name == "rhs_reversal" else 1
-        texts = [each for each in parts.get(name, "").split("x") if each]
-        found[name] = [int(each) for each in texts] or [default] * len(sizes)
-    pads = [each.split("_") for each in parts.get("pad", "").split("x") if each]
-    found["pad"] = [(int(low), int(high)) for low, high in pads] or [(0, 0)] * len(
-        sizes
-    )
-    return found
-
-
 # Names of the first two dimensions of input, kernel and output in jax's order.
 _FEATURES = (("b", "f"), ("o", "i"), ("b", "f"))
 
 
 def _convolution(operation: Operation, operands: list[str]) -> str:
-    window = window_of(operation)
+    window = operation.window
     if any(window["rhs_reversal"]):
         raise NotInJaxError("jax has no convolution with a reversed window")
     labels = re.split(r"_|->", operation.attribute("dim_labels"))
@@ -200,7 +169,7 @@ def _convolution(operation: Operation, operands: list[str]) -> str:
 def _dot(operation: Operation, operands: list[str]) -> str:
     names = ("contracting", "batch")
     left, right = (
-        tuple(_numbers(operation, f"{side}_{name}_dims") for name in names)
+        tuple(operation.numbers(f"{side}_{name}_dims") for name in names)
         for side in ("lhs", "rhs")
     )
     numbers = tuple(zip(left, right, strict=True))
@@ -242,11 +211,11 @@ def _dims(operation: Operation) -> tuple[int, ...]:
 
 _WRITERS: dict[str, Callable[[Operation, list[str]], str]] = {
     "broadcast": lambda each, x: (
-        f"lax.broadcast_in_dim({x[0]}, {_dims(each)}, {_numbers(each, 'dimensions')})"
+        f"lax.broadcast_in_dim({x[0]}, {_dims(each)}, {each.numbers('dimensions')})"
     ),
     "compare": _compare,
     "concatenate": lambda each, x: (
-        f"lax.concatenate([{', '.join(x)}], {_numbers(each, 'dimensions')[0]})"
+        f"lax.concatenate([{', '.join(x)}], {each.numbers('dimensions')[0]})"
     ),
     "convert": lambda each, x: (
         f"lax.convert_element_type({x[0]}, {dtype_name(each.type.dtype)!r})"
@@ -263,10 +232,8 @@ _WRITERS: dict[str, Callable[[Operation, list[str]], str]] = {
     "iota": _iota,
     "pad": _pad,
     "reshape": lambda each, x: f"lax.reshape({x[0]}, {_dims(each)})",
-    "reverse": lambda each, x: f"lax.rev({x[0]}, {_numbers(each, 'dimensions')})",
+    "reverse": lambda each, x: f"lax.rev({x[0]}, {each.numbers('dimensions')})",
     "slice": _slice,
-    "transpose": lambda each, x: (
-        f"lax.transpose({x[0]}, {_numbers(each, 'dimensions')})"
-    ),
+    "transpose": lambda each, x: f"lax.transpose({x[0]}, {each.numbers('dimensions')})",
     "tuple": lambda _, x: f"({', '.join(x)},)",
 }

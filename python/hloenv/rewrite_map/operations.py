@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ..hlo.text import Computation, Instruction
 
@@ -16,6 +17,8 @@ _WINDOW_KEY = re.compile(r"(\w+)=")
 # Attributes that say nothing about the values.
 _IRRELEVANT = ("backend_config=", "metadata=", "origin=", "frontend_attributes=")
 _MAX_OPCODES = 6
+# Entries of a window, besides its padding, where XLA leaves them out.
+_WINDOW = {"size": 1, "stride": 1, "lhs_dilate": 1, "rhs_dilate": 1, "rhs_reversal": 0}
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,36 @@ class Operation:
             if each.startswith(start):
                 return each[len(start) :]
         return ""
+
+    def numbers(self, name: str) -> list[int]:
+        """The integers of an attribute such as dimensions={0,1}."""
+        return [
+            int(each) for each in self.attribute(name).strip("{}").split(",") if each
+        ]
+
+    @property
+    def window(self) -> dict[str, list[Any]]:
+        """One entry for each dimension of the window.
+
+        Returns:
+            Numbers under "size", "stride", "lhs_dilate", "rhs_dilate" and
+            "rhs_reversal"; pairs, low and high, under "pad".
+        """
+        parts = {
+            name: values.split("x")
+            for name, _, values in (
+                part.partition("=")
+                for part in self.attribute("window").strip("{}").split()
+            )
+        }
+        sizes = parts.get("size", [])
+        found: dict[str, list[Any]] = {
+            name: [int(each) for each in parts.get(name, len(sizes) * [default])]
+            for name, default in _WINDOW.items()
+        }
+        pads = (each.split("_") for each in parts.get("pad", len(sizes) * ["0_0"]))
+        found["pad"] = [(int(low), int(high)) for low, high in pads]
+        return found
 
     def __str__(self) -> str:
         head = f"{self.shape} {self.opcode}({', '.join(self.operands)})"
