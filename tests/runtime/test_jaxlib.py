@@ -12,6 +12,7 @@ from hloenv.cost.profile import profile
 from hloenv.errors import ArgumentError, CompileError
 from hloenv.measurement import Measurement, Settings, Store
 from hloenv.policies import get_policy
+from hloenv.runtime.executable import time_runs
 from hloenv.runtime.random_inputs import random_inputs
 
 pytestmark = [pytest.mark.jax, pytest.mark.compile]
@@ -231,6 +232,15 @@ def test_measurements_compare_outputs_and_name_the_engine(tmp_path):
         bad = hloenv.measure(wrong, baseline=module, engine="jaxlib", repeats=3)
     assert bad.error is not None
     assert bad.error.kind == "OutputMismatchError"
+
+
+def test_both_engines_are_timed_in_the_same_rounds():
+    module = hloenv.HloModule.from_text(TYPES)
+    both = [hloenv.compile(module, engine=each) for each in ("wheel", "jaxlib")]
+    inputs = random_inputs(module)
+    found = time_runs(both, [inputs, None], repeats=5, batch=[2, 1])
+    assert [each.shape for each in found] == [(5,), (5,)]
+    assert all((each > 0).all() for each in found)
 
 
 def test_measurements_from_before_there_were_engines_are_read():
