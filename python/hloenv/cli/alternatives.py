@@ -149,14 +149,16 @@ def _rows(
     if sites:
         where += f" and {len(sites)} more"
     head: tuple[Any, ...] = (
-        *(alternative.index, where, _cut(original)),
+        *(alternative.index, where, output.shortened(original, _MAX_EXPRESSION)),
         _short(source) if source else "",
     )
     rows = []
     for number, (choice, text) in enumerate(choices, start=1):
         passes = ", ".join(choice.passes)
         sizes = (len(choice.instructions), len(choice.makes_dead))
-        rows.append((*head, number, _cut(text), passes, *sizes))
+        rows.append(
+            (*head, number, output.shortened(text, _MAX_EXPRESSION), passes, *sizes)
+        )
         head = ("", "", "", "")
     return rows
 
@@ -164,7 +166,3 @@ def _rows(
 def _short(source: Source) -> str:
     """The operation and the line, without the file's folder."""
     return str(source._replace(file=source.file.rpartition("/")[2]))
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _MAX_EXPRESSION else text[: _MAX_EXPRESSION - 3] + "..."

@@ -164,6 +164,11 @@ def track(
         yield [counter(text, total) for text, total in works]
 
 
+def shortened(text: str, longest: int = 60) -> str:
+    """The text, or as much of its beginning as fits, and "..."."""
+    return text if len(text) <= longest else f"{text[: longest - 3]}..."
+
+
 def format_count(value: float) -> str:
     """Digits in groups of three: "12,345"; "-" for what is unknown."""
     return "-" if math.isnan(value) else f"{value:,.0f}"

@@ -94,7 +94,7 @@ def draw(found: ModuleProfile, path: Path, *, top: int = 20) -> None:
         from matplotlib.figure import Figure
     shown = list(found.kernels[:top])
     shares = [each.share for each in shown]
-    labels = [_short(each.name) for each in shown]
+    labels = [output.shortened(each.name, _MAX_NAME) for each in shown]
     rest = math.fsum(each.share for each in found.kernels[top:])
     if len(found.kernels) > top:
         shares.append(rest)
@@ -148,13 +148,13 @@ def _print(found: ModuleProfile, rates: Rates, top: int) -> None:
         output.print_line()
         output.print_table(
             ("kernel", "operation and source line"),
-            [(_short(name), source) for name, source in sources],
+            [(output.shortened(name, _MAX_NAME), source) for name, source in sources],
         )
 
 
 def _row(kernel: Kernel, rates: Rates) -> Sequence[Any]:
     return (
-        _short(kernel.name),
+        output.shortened(kernel.name, _MAX_NAME),
         kernel.emitter or kernel.opcode,
         output.format_count(kernel.runs),
         output.format_seconds(kernel.seconds),
@@ -169,7 +169,3 @@ def _rate(work: float, seconds: float) -> str:
     if not seconds > 0 or math.isnan(work):
         return "-"
     return f"{work / seconds * 1e-9:.3g}"
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 3]}..."

@@ -43,7 +43,6 @@ examples:
   hloenv rewrites model.hlo -o without.hlo --reproducers folder
 """
 _COLUMNS = ("pass", "rewrite", "of", "times", "worth", "measured")
-_MAX_TEXT = 60
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
@@ -214,8 +213,8 @@ def _row(row: RewriteRow) -> Sequence[Any]:
         measured = f"{row.measured:.3g} ({row.low:.3g} to {row.high:.3g})"
     return (
         row.pass_name,
-        _short(row.rule),
-        _short(row.before),
+        output.shortened(row.rule),
+        output.shortened(row.before),
         row.count,
         f"{row.worth:.3g}",
         measured,
@@ -239,7 +238,3 @@ def _print_reproducers(written: Sequence[Reproducer]) -> None:
 
 def _ratio(value: float) -> str:
     return "-" if math.isnan(value) else f"{value:.3g}"
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 3]}..."
