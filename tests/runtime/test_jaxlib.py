@@ -191,6 +191,13 @@ def test_jaxs_settings_do_not_change():
             CompileError,
             "no arrays of type s4",
         ),
+        (
+            "HloModule m\nENTRY e {\n  p = token[] parameter(0)\n"
+            "  ROOT c = f32[2] constant({1, 2})\n}\n",
+            {"finish": "none", "isolate": False},
+            CompileError,
+            "no arrays of type token",
+        ),
         (ADD_ZERO, {"engine": "tpu"}, ArgumentError, "wheel, jaxlib, got 'tpu'"),
         (ADD_ZERO, {"finish": "all"}, CompileError, "finish must be one of"),
     ],

@@ -27,7 +27,7 @@ from ..random_inputs import random_inputs
 from .hook import module_name, register, to_jaxlib, without_persistent_cache
 from .package import require_injection, require_jax
 from .profile import profiled_steps
-from .stablehlo import avals_of, program_of
+from .stablehlo import avals_of, check_types, program_of
 
 if TYPE_CHECKING:
     from ...hlo.array_spec import ArraySpec
@@ -54,6 +54,8 @@ def compile_by_jaxlib(module: HloModule, *, is_final: bool) -> JaxlibExecutable:
         ImportError: jax is missing or too old.
     """
     require_injection(_USER)
+    # Before a module with the same interface is made, which has no tokens.
+    check_types(module)
     if core.has_donations(module._core):
         # jaxlib drops the donations of a module that it gets at its hook.
         module = HloModule._wrap(core.without_donations(module._core))

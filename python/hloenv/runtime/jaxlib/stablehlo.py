@@ -115,13 +115,22 @@ def program_of(module: HloModule) -> Callable[..., list[Any]]:
             types.
     """
     jax = require_jax("engine='jaxlib'")
+    check_types(module)
+    return function_of(module, avals_of(jax, module.output_specs()))
+
+
+def check_types(module: HloModule) -> None:
+    """Rejects a module with inputs or outputs that jax has no arrays for.
+
+    Raises:
+        CompileError: there is one.
+    """
     for spec in (*module.input_specs(), *module.output_specs()):
         if spec.hlo_dtype in NOT_IN_JAX:
             raise CompileError(
                 f"jax has no arrays of type {spec.hlo_dtype}, which module "
                 f"{module.name!r} takes or returns; use engine='wheel'"
             )
-    return function_of(module, avals_of(jax, module.output_specs()))
 
 
 def avals_of(jax: Any, specs: Sequence[ArraySpec]) -> list[Any]:
