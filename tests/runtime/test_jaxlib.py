@@ -192,8 +192,7 @@ def test_jaxs_settings_do_not_change():
             "no arrays of type s4",
         ),
         (
-            "HloModule m\nENTRY e {\n  p = token[] parameter(0)\n"
-            "  ROOT c = f32[2] constant({1, 2})\n}\n",
+            "HloModule m\nENTRY e {\n  ROOT t = token[] after-all()\n}\n",
             {"finish": "none", "isolate": False},
             CompileError,
             "no arrays of type token",
