@@ -17,7 +17,7 @@ from hloenv.fuzz.results import Results, Row
 from hloenv.fuzz.subjects import find_subjects
 from hloenv.fuzz.sweep import Limits, Sweep, sampled_tasks
 
-_SECONDS = float(os.environ.get("HLOENV_SAMPLE_SECONDS", "110"))
+_SECONDS = float(os.environ.get("HLOENV_SAMPLE_SECONDS", "75"))
 
 
 def _described(row: Row) -> str:

@@ -59,7 +59,7 @@ def test_every_pass_alone(
     assert_checked(single[source], len(list_passes()))
 
 
-@pytest.mark.parametrize("source", sources(60))
+@pytest.mark.parametrize("source", sources(20))
 def test_every_pass_after_inlining(
     inlined: dict[str, Any], assert_checked: Callable[..., None], source: str
 ) -> None:
