@@ -133,6 +133,39 @@ def test_dots(batch, terms, expected):
 
 
 @pytest.mark.parametrize(
+    ("rows", "columns", "terms", "expected"),
+    [
+        (1, 3072, 768, "matrix_first"),
+        (8, 64, 4096, "matrix_first"),
+        (1, 50257, 768, "separate"),  # logits
+        (8, 50257, 768, None),
+        (32, 3072, 768, None),
+        (1, 64, 64, None),
+    ],
+)
+def test_few_rows(rows, columns, terms, expected):
+    text = f"""HloModule rows
+
+ENTRY main {{
+  x = f32[{rows},{terms}] parameter(0)
+  w = f32[{columns},{terms}] parameter(1)
+  ROOT d = f32[{rows},{columns}] dot(x, w), lhs_contracting_dims={{1}},
+    rhs_contracting_dims={{1}}
+}}
+"""
+    env = hloenv.HloEnv(hloenv.HloModule.from_text(text))
+    alternatives = env.get_alternatives("dot-forms")
+    taken = [
+        each.choices[decision].rule
+        for each, decision in zip(
+            alternatives, get_policy("known-forms")(alternatives).tolist(), strict=True
+        )
+        if decision > 0
+    ]
+    assert taken == ([expected] if expected else [])
+
+
+@pytest.mark.parametrize(
     ("shape", "dimension", "expected"),
     [
         ("400,400,3", 2, "chain"),

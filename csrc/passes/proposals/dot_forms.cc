@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Proposes multiplications and additions for dots of tiny matrices, of which
-// the backend makes one call of a library each.
+// Proposes other forms of dots: multiplications and additions for tiny
+// matrices, of which the backend makes one call of a library each; see also
+// few_row_dots.cc.
+#include "absl/algorithm/container.h"
+#include "passes/proposals/dot_rules.h"
 #include "passes/proposals/general_passes.h"
-#include "passes/proposals/labelled.h"
-#include "passes/proposals/rules.h"
 #include "support/status.h"
 #include "xla/shape_util.h"
 
@@ -19,69 +20,17 @@ constexpr int64_t kMaxSize = int64_t{1} << 24;
 constexpr int64_t kMaxTerms = 8;
 constexpr int64_t kMaxTermSize = 64;
 
-// A dot with labelled dimensions: those of both operands that are summed over
-// have the labels in `summed`.
-struct TinyDot {
-  std::string left;
-  std::string right;
-  std::string result;
-  std::string summed;
-  std::vector<int64_t> summed_sizes;
-  int64_t batch = 1;  // numbers of products of matrices,
-  int64_t terms = 1;  // of terms of each sum,
-  int64_t free = 1;   // and of sums of each product
-};
-
-bool HasTinyShapes(const HloInstruction& dot, RuleContext& context) {
-  if (dot.opcode() != xla::HloOpcode::kDot || !IsPlain(dot) ||
-      dot.operand_count() != 2 ||
-      dot.precision_config().algorithm() != xla::PrecisionConfig::ALG_UNSET) {
-    return false;
-  }
+std::optional<LabelledDot> TinyDotOf(const HloInstruction& dot,
+                                     RuleContext& context) {
+  if (!IsPlainDot(dot)) return std::nullopt;
   for (const HloInstruction* operand : dot.operands()) {
-    if (!operand->shape().IsArray() || !operand->shape().is_static() ||
-        xla::ShapeUtil::IsZeroElementArray(operand->shape()) ||
-        context.ExtremesOf(*operand).large()) {
-      return false;
-    }
+    if (context.ExtremesOf(*operand).large()) return std::nullopt;
   }
-  return HasExactTypes(dot.operand(0)->shape(), dot.operand(1)->shape(),
-                       dot.shape());
-}
-
-std::optional<TinyDot> TinyDotOf(const HloInstruction& dot,
-                                 RuleContext& context) {
-  if (!HasTinyShapes(dot, context)) return std::nullopt;
-  const auto& numbers = dot.dot_dimension_numbers();
-  const xla::Shape& left = dot.operand(0)->shape();
-  const xla::Shape& right = dot.operand(1)->shape();
-  TinyDot result;
-  result.left.resize(RankOf(left), '\0');
-  result.right.resize(RankOf(right), '\0');
-  char label = 'a';
-  for (int i = 0; i < numbers.lhs_batch_dimensions_size(); ++i, ++label) {
-    result.left[numbers.lhs_batch_dimensions(i)] = label;
-    result.right[numbers.rhs_batch_dimensions(i)] = label;
-    result.result += label;
-    result.batch *= left.dimensions(numbers.lhs_batch_dimensions(i));
+  if (!HasExactTypes(dot.operand(0)->shape(), dot.operand(1)->shape(),
+                     dot.shape())) {
+    return std::nullopt;
   }
-  for (int i = 0; i < numbers.lhs_contracting_dimensions_size(); ++i, ++label) {
-    const int64_t at = numbers.lhs_contracting_dimensions(i);
-    result.left[at] = label;
-    result.right[numbers.rhs_contracting_dimensions(i)] = label;
-    result.summed += label;
-    result.summed_sizes.push_back(left.dimensions(at));
-    result.terms *= left.dimensions(at);
-  }
-  for (std::string* labels : {&result.left, &result.right}) {
-    for (char& each : *labels) {
-      if (each != '\0') continue;
-      each = label++;
-      result.result += each;
-    }
-  }
-  result.free = xla::ShapeUtil::ElementsIn(dot.shape()) / result.batch;
-  return result;
+  return LabelledDotOf(dot);
 }
 
 Accumulation AccumulationOf(const HloInstruction& dot) {
@@ -91,7 +40,7 @@ Accumulation AccumulationOf(const HloInstruction& dot) {
 const Rule& MultiplyReduceRule();
 void ProposeMultiplyReduce(const HloInstruction& root, RuleContext& context,
                            std::vector<Proposal>& proposals) {
-  const std::optional<TinyDot> dot = TinyDotOf(root, context);
+  const std::optional<LabelledDot> dot = TinyDotOf(root, context);
   if (!dot.has_value() || dot->terms * dot->free > kMaxProductSize ||
       dot->terms * dot->free > kMaxSize / dot->batch) {
     return;
@@ -128,7 +77,7 @@ Labelled TermOf(const Labelled& operand, const std::string& summed,
 }
 
 absl::StatusOr<HloInstruction*> BuildUnrolled(
-    const TinyDot& dot, const HloInstruction& root,
+    const LabelledDot& dot, const HloInstruction& root,
     absl::Span<HloInstruction* const> x) {
   std::vector<Labelled> products;
   std::vector<int64_t> index(dot.summed.size(), 0);
@@ -151,7 +100,7 @@ absl::StatusOr<HloInstruction*> BuildUnrolled(
 const Rule& UnrolledRule();
 void ProposeUnrolled(const HloInstruction& root, RuleContext& context,
                      std::vector<Proposal>& proposals) {
-  const std::optional<TinyDot> dot = TinyDotOf(root, context);
+  const std::optional<LabelledDot> dot = TinyDotOf(root, context);
   if (!dot.has_value() || dot->terms > kMaxTerms || dot->free > kMaxTermSize ||
       dot->free > kMaxSize / dot->batch) {
     return;
@@ -174,21 +123,70 @@ const Rule& UnrolledRule() {
 }
 
 absl::Span<const Rule> DotFormRules() {
-  static const auto* rules =
-      new std::vector<Rule>{MultiplyReduceRule(), UnrolledRule()};
+  static const auto* rules = new std::vector<Rule>{
+      MultiplyReduceRule(), UnrolledRule(), MatrixFirstRule(), SeparateRule()};
   return *rules;
 }
 
 }  // namespace
 
+bool IsPlainDot(const HloInstruction& instruction) {
+  if (instruction.opcode() != xla::HloOpcode::kDot || !IsPlain(instruction) ||
+      instruction.operand_count() != 2 ||
+      instruction.precision_config().algorithm() !=
+          xla::PrecisionConfig::ALG_UNSET) {
+    return false;
+  }
+  return absl::c_all_of(instruction.operands(),
+                        [](const HloInstruction* operand) {
+                          const xla::Shape& shape = operand->shape();
+                          return shape.IsArray() && shape.is_static() &&
+                                 !xla::ShapeUtil::IsZeroElementArray(shape);
+                        });
+}
+
+LabelledDot LabelledDotOf(const HloInstruction& dot) {
+  const auto& numbers = dot.dot_dimension_numbers();
+  const xla::Shape& left = dot.operand(0)->shape();
+  const xla::Shape& right = dot.operand(1)->shape();
+  LabelledDot result;
+  result.left.resize(RankOf(left), '\0');
+  result.right.resize(RankOf(right), '\0');
+  char label = 'a';
+  for (int i = 0; i < numbers.lhs_batch_dimensions_size(); ++i, ++label) {
+    result.left[numbers.lhs_batch_dimensions(i)] = label;
+    result.right[numbers.rhs_batch_dimensions(i)] = label;
+    result.result += label;
+    result.batch *= left.dimensions(numbers.lhs_batch_dimensions(i));
+  }
+  for (int i = 0; i < numbers.lhs_contracting_dimensions_size(); ++i, ++label) {
+    const int64_t at = numbers.lhs_contracting_dimensions(i);
+    result.left[at] = label;
+    result.right[numbers.rhs_contracting_dimensions(i)] = label;
+    result.summed += label;
+    result.summed_sizes.push_back(left.dimensions(at));
+    result.terms *= left.dimensions(at);
+  }
+  for (std::string* labels : {&result.left, &result.right}) {
+    for (char& each : *labels) {
+      if (each != '\0') continue;
+      each = label++;
+      result.result += each;
+    }
+  }
+  result.free = xla::ShapeUtil::ElementsIn(dot.shape()) / result.batch;
+  return result;
+}
+
 PassInfo DotFormsPass() {
   return RulePass(
       "dot-forms", "hloenv::DotForms",
-      "Proposes multiplications and additions for dots of tiny matrices. Run "
-      "it before layout assignment. Integer results are exact, floats round "
-      "differently: the products are the same, and are summed in another "
-      "order, in no shorter type. Dots that read infinities or huge masks of "
-      "the module are not rewritten.",
+      "Proposes multiplications and additions for dots of tiny matrices, and "
+      "for dots of few rows and a transposed matrix the matrix first, or no "
+      "fusion with their users. Run it before layout assignment. Integer "
+      "results are exact, floats round differently: the products are the same, "
+      "and are summed in another order, in no shorter type. Dots that read "
+      "infinities or huge masks of the module do not become multiplications.",
       DotFormRules(), [](const Options& options) {
         return MakeRulePass("dot-forms", DotFormRules(), options);
       });

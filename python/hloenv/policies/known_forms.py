@@ -49,6 +49,9 @@ _NARROW_GROUP = 4
 _MAX_PATCHES = 2**20
 # Products of matrices, from which multiplications were faster.
 _MANY_DOTS = 100
+# Rows of a product with a transposed matrix; elements of the matrix from which another
+# form was faster; and columns for each term, up to which that was the matrix first.
+_FEW_DOT_ROWS, _LARGE_MATRIX, _MANY_COLUMNS = 16, 2**14, 4
 # Elements of each reduction up to which, and reductions from which, a chain was faster;
 # and elements of each window.
 _FEW_ELEMENTS, _MANY_REDUCTIONS = 8, 1000
@@ -139,7 +142,8 @@ class KnownForms:
     and of transposed convolutions with respect to their kernels become dots, as do
     those of 1x1 convolutions, and convolutions with kernels larger than their input;
     products of many tiny matrices, and many reductions of few elements each, become
-    elementwise operations. Other alternatives stay undecided, so that XLA's form is
+    elementwise operations; products of few rows and a transposed matrix read the
+    matrix as it is. Other alternatives stay undecided, so that XLA's form is
     kept.
 
     The conditions look at each convolution alone. XLA's fusion may copy a sum of
@@ -189,7 +193,13 @@ def _forms(graph: HloGraph, node: int, attributes: dict[str, int]) -> tuple[str,
 
 def _dot_forms(attributes: dict[str, int]) -> tuple[str, ...]:
     terms = attributes["dot_contracting_size"]
-    smaller = min(attributes["dot_lhs_size"], attributes["dot_rhs_size"])
+    rows, columns = attributes["dot_lhs_size"], attributes["dot_rhs_size"]
+    if attributes["dot_batch_size"] == 1 and rows <= _FEW_DOT_ROWS:
+        if terms * columns < _LARGE_MATRIX:
+            return ()
+        is_wide = columns > _MANY_COLUMNS * terms
+        return ("separate",) if is_wide else ("matrix_first",)
+    smaller = min(rows, columns)
     if attributes["dot_batch_size"] < _MANY_DOTS or terms < 3:
         return ()
     return ("unrolled",) if smaller >= 3 or terms <= 4 else ()
