@@ -7,6 +7,7 @@ import pytest
 
 import hloenv
 from hloenv.policies import get_policy
+from support.arg_reduce import arg_text
 from support.convolutions import JAX_FORMS, jax_form, one_convolution
 
 # The form of each convolution that JAX makes; None keeps XLA's.
@@ -279,3 +280,9 @@ def test_decided_modules_compute_the_same():
         outputs = hloenv.interpret(decided, *inputs)
         hloenv.compare_outputs(wanted, outputs, rtol=1e-5).check()
         assert ("convolution" in decided.opcode_counts()) == (form is None)
+
+
+@pytest.mark.parametrize(("reduced", "expected"), [(100, "packed_index"), (10, None)])
+def test_the_index_of_an_extreme_element(reduced, expected):
+    text = arg_text(shape=(20, reduced))
+    assert form_of(text, "reduce-forms") == expected

@@ -96,8 +96,8 @@ const Rule& ChainRule() {
 }
 
 absl::Span<const Rule> ReduceFormRules() {
-  static const auto* rules =
-      new std::vector<Rule>{ChainRule(), WindowChainRule(), SelectChainRule()};
+  static const auto* rules = new std::vector<Rule>{
+      ChainRule(), WindowChainRule(), SelectChainRule(), PackedIndexRule()};
   return *rules;
 }
 
@@ -176,8 +176,9 @@ PassInfo ReduceFormsPass() {
       "reduce-forms", "hloenv::ReduceForms",
       "Proposes elementwise operations for reductions of few elements each: of "
       "short dimensions, such as three coordinates; of small windows, as in "
-      "pooling; and for the gradient of max pooling. Run it before layout "
-      "assignment. Integer results are exact; floats may round differently, as "
+      "pooling; and for the gradient of max pooling; and one reduction for the "
+      "index of an extreme element. Run it before layout assignment. Integer "
+      "results are exact; floats may round differently, as "
       "the order of a reduction is not fixed. Sums that read infinities or "
       "huge masks of the module are not rewritten.",
       ReduceFormRules(), [](const Options& options) {

@@ -29,6 +29,7 @@ xla::HloInstruction* ChainOf(const xla::HloInstruction& root,
                              xla::HloInstruction* initial,
                              absl::Span<xla::HloInstruction* const> terms);
 
+const Rule& PackedIndexRule();  // arg_forms.cc
 const Rule& WindowChainRule();  // window_forms.cc
 const Rule& SelectChainRule();  // select_forms.cc
 

@@ -56,6 +56,8 @@ _FEW_DOT_ROWS, _LARGE_MATRIX, _MANY_COLUMNS = 16, 2**14, 4
 # and elements of each window.
 _FEW_ELEMENTS, _MANY_REDUCTIONS = 8, 1000
 _SMALL_WINDOW = 9
+# Elements of a reduction from which the index of an extreme one was faster packed.
+_LONG_REDUCTION = 16
 
 
 @dataclass(frozen=True)
@@ -143,8 +145,8 @@ class KnownForms:
     those of 1x1 convolutions, and convolutions with kernels larger than their input;
     products of many tiny matrices, and many reductions of few elements each, become
     elementwise operations; products of few rows and a transposed matrix read the
-    matrix as it is. Other alternatives stay undecided, so that XLA's form is
-    kept.
+    matrix as it is; the index of the largest element becomes one reduction of
+    integers. Other alternatives stay undecided, so that XLA's form is kept.
 
     The conditions look at each convolution alone. XLA's fusion may copy a sum of
     multiplications into each of its readers, as the nine reductions of a gradient, so
@@ -208,10 +210,12 @@ def _dot_forms(attributes: dict[str, int]) -> tuple[str, ...]:
 def _reduce_forms(
     graph: HloGraph, node: int, attributes: dict[str, int]
 ) -> tuple[str, ...]:
-    """For a reduction, one over windows, or the gradient of max pooling."""
-    begin = int(graph.in_offsets[node])
-    operands = graph.edge_sources[begin : int(graph.in_offsets[node + 1])]
+    """For a reduction, its index, one over windows, or the gradient of max pooling."""
+    operands = _operands(graph, node)
     results = int(graph.element_count[node])
+    if len(operands) == 1:  # the index of an extreme element
+        elements = int(graph.element_count[_operands(graph, int(operands[0]))[0]])
+        return ("packed_index",) if elements >= _LONG_REDUCTION * results else ()
     if int(graph.output_bytes[node]) <= results:
         return ()  # truth values
     if attributes["sizes_0"] == _ABSENT:
@@ -229,6 +233,11 @@ def _reduce_forms(
         results = int(graph.element_count[operands[1]])
     is_small = taps <= _SMALL_WINDOW and results >= _MANY_REDUCTIONS
     return ("window", "select") if is_small and not is_sparse else ()
+
+
+def _operands(graph: HloGraph, node: int) -> Int64Array:
+    begin, end = graph.in_offsets[node : node + 2].tolist()
+    return graph.edge_sources[begin:end]
 
 
 def _convolution(

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+// Proposes one reduction of integers for the index of the largest or smallest
+// element, which the backend computes one element at a time:
+//
+//   p = (f32[8], s32[8]) reduce(x: f32[8,100], iota, -inf, 0), dimensions={1}
+//   i = s32[8] get-tuple-element(p), index=1
+//
+// becomes, with keys whose order as integers is that of the numbers x,
+//
+//   k = s64[8,100] key(x) << 32 | (99 - iota)
+//   m = s64[8] reduce(k), dimensions={1}, maximum
+//   i = s32[8] 99 - (m & 0xffffffff)
+//
+// Each element is read once: where the maximum is computed first and then
+// compared with the elements, a backend that computes the elements twice, and
+// rounds them differently, finds none.
+#include "absl/algorithm/container.h"
+#include "passes/proposals/reduce_rules.h"
+#include "support/status.h"
+#include "xla/comparison_util.h"
+#include "xla/hlo/evaluator/hlo_evaluator.h"
+#include "xla/hlo/ir/hlo_casting_utils.h"
+#include "xla/hlo/ir/hlo_instructions.h"
+#include "xla/literal_util.h"
+#include "xla/primitive_util.h"
+#include "xla/service/hlo_creation_utils.h"
+#include "xla/shape_util.h"
+
+namespace hloenv {
+namespace {
+
+using xla::HloInstruction;
+using xla::HloOpcode;
+using xla::Literal;
+
+constexpr int32_t kInfinityBits = 0x7f800000;
+
+struct ArgReduce {
+  const HloInstruction* values;
+  int64_t dimension;
+  bool is_max;
+};
+
+// Numbers of each kind that comparisons tell apart.
+std::vector<Literal> Samples(xla::PrimitiveType type) {
+  std::vector<Literal> samples;
+  const auto add = [&](auto number) {
+    samples.push_back(xla::LiteralUtil::CreateR0(number).Convert(type).value());
+  };
+  if (xla::primitive_util::IsFloatingPointType(type)) {
+    for (const float each : {-2.f, -0.f, 0.f, 1.f}) add(each);
+    add(-std::numeric_limits<float>::infinity());
+    add(std::numeric_limits<float>::infinity());
+    add(std::numeric_limits<float>::quiet_NaN());
+  } else {
+    for (const int32_t each : {0, 1, 2}) add(each);
+  }
+  return samples;
+}
+
+double NumberOf(const Literal& scalar) {
+  return scalar.Convert(xla::F64)->Get<double>({});
+}
+
+// Whether a reduction prefers the element `left` at index `i` to `right` at
+// index `j`: the first not-a-number, else the largest or smallest number, the
+// first of equal ones.
+bool IsLeftFirst(const Literal& left, int i, const Literal& right, int j,
+                 bool is_max) {
+  const double a = NumberOf(left);
+  const double b = NumberOf(right);
+  if (std::isnan(a)) return !std::isnan(b) || i < j;
+  if (std::isnan(b)) return false;
+  if (a == b) return i < j;
+  return (a > b) == is_max;
+}
+
+// Whether a reducer of (value, index) pairs only compares and selects, so that
+// samples show what it does with all numbers.
+bool OnlySelects(const xla::HloComputation& reducer) {
+  return absl::c_all_of(reducer.instructions(), [](const HloInstruction* each) {
+    switch (each->opcode()) {
+      case HloOpcode::kParameter:
+      case HloOpcode::kCompare:
+      case HloOpcode::kSelect:
+      case HloOpcode::kAnd:
+      case HloOpcode::kOr:
+      case HloOpcode::kNot:
+      case HloOpcode::kMaximum:
+      case HloOpcode::kMinimum:
+      case HloOpcode::kTuple:
+        return true;
+      default:
+        return false;
+    }
+  });
+}
+
+bool Selects(const xla::HloComputation& reducer, xla::PrimitiveType type,
+             xla::PrimitiveType index_type, bool is_max) {
+  if (!OnlySelects(reducer)) return false;
+  const std::vector<Literal> samples = Samples(type);
+  xla::HloEvaluator evaluator;
+  for (const Literal& left : samples) {
+    for (const Literal& right : samples) {
+      for (const auto& [i, j] : {std::pair(3, 7), std::pair(7, 3)}) {
+        const bool are_both_nan =
+            std::isnan(NumberOf(left)) && std::isnan(NumberOf(right));
+        if (are_both_nan && i > j) continue;  // pairs are reduced in order
+        const Literal first =
+            xla::LiteralUtil::CreateR0(i).Convert(index_type).value();
+        const Literal second =
+            xla::LiteralUtil::CreateR0(j).Convert(index_type).value();
+        absl::StatusOr<Literal> result =
+            evaluator.Evaluate(reducer, {&left, &first, &right, &second});
+        evaluator.ResetVisitStates();
+        if (!result.ok()) return false;
+        const bool is_left = IsLeftFirst(left, i, right, j, is_max);
+        const std::vector<Literal> pair = result->DecomposeTuple();
+        const double value = NumberOf(pair[0]);
+        const double wanted = NumberOf(is_left ? left : right);
+        if (pair[1] != (is_left ? first : second) ||
+            (value != wanted && !(std::isnan(value) && std::isnan(wanted)))) {
+          return false;
+        }
+      }
+    }
+  }
+  return true;
+}
+
+bool IsIota(const HloInstruction& instruction, int64_t dimension) {
+  if (const auto* iota = xla::DynCast<xla::HloIotaInstruction>(&instruction)) {
+    return iota->iota_dimension() == dimension;
+  }
+  return instruction.opcode() == HloOpcode::kBroadcast &&
+         instruction.operand(0)->opcode() == HloOpcode::kIota &&
+         absl::c_equal(instruction.dimensions(),
+                       std::vector<int64_t>{dimension});
+}
+
+bool HasKeys(xla::PrimitiveType type) {
+  switch (type) {
+    case xla::F32:
+    case xla::F16:
+    case xla::BF16:
+    case xla::S32:
+    case xla::S16:
+    case xla::S8:
+    case xla::U16:
+    case xla::U8:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Whether a constant is what each element is preferred to or equal to.
+bool IsWorst(const HloInstruction& constant, bool is_max) {
+  if (constant.opcode() != HloOpcode::kConstant) return false;
+  const xla::PrimitiveType type = constant.shape().element_type();
+  return constant.literal() == (is_max ? xla::LiteralUtil::MinValue(type)
+                                       : xla::LiteralUtil::MaxValue(type));
+}
+
+std::optional<ArgReduce> ArgReduceOf(const HloInstruction& root) {
+  if (root.opcode() != HloOpcode::kGetTupleElement || root.tuple_index() != 1 ||
+      !IsPlain(root)) {
+    return std::nullopt;
+  }
+  const HloInstruction& reduce = *root.operand(0);
+  if (reduce.opcode() != HloOpcode::kReduce || reduce.operand_count() != 4 ||
+      reduce.dimensions().size() != 1 || reduce.HasControlDependencies() ||
+      reduce.has_sharding()) {
+    return std::nullopt;
+  }
+  const HloInstruction& values = *reduce.operand(0);
+  const xla::Shape& shape = values.shape();
+  const xla::PrimitiveType type = shape.element_type();
+  const xla::PrimitiveType index_type = root.shape().element_type();
+  const int64_t dimension = reduce.dimensions(0);
+  if (!shape.is_static() || xla::ShapeUtil::IsZeroElementArray(shape) ||
+      shape.dimensions(dimension) > std::numeric_limits<int32_t>::max() ||
+      !HasKeys(type) || (index_type != xla::S32 && index_type != xla::S64) ||
+      !IsIota(*reduce.operand(1), dimension) ||
+      reduce.operand(3)->opcode() != HloOpcode::kConstant ||
+      !reduce.operand(3)->literal().IsAll(0)) {
+    return std::nullopt;
+  }
+  for (const bool is_max : {true, false}) {
+    if (IsWorst(*reduce.operand(2), is_max) &&
+        Selects(*reduce.to_apply(), type, index_type, is_max)) {
+      return ArgReduce{&values, dimension, is_max};
+    }
+  }
+  return std::nullopt;
+}
+
+// Adds elementwise instructions on arrays of one shape.
+class Elementwise {
+ public:
+  Elementwise(xla::HloComputation* computation, const xla::Shape& shape)
+      : computation_(computation),
+        dimensions_(shape.dimensions().begin(), shape.dimensions().end()) {}
+
+  xla::Shape ShapeOf(xla::PrimitiveType type) const {
+    return xla::ShapeUtil::MakeShape(type, dimensions_);
+  }
+  HloInstruction* Add(std::unique_ptr<HloInstruction> instruction) {
+    return computation_->AddInstruction(std::move(instruction));
+  }
+  template <typename T>
+  HloInstruction* Constant(T number) {
+    HloInstruction* scalar = Add(
+        HloInstruction::CreateConstant(xla::LiteralUtil::CreateR0<T>(number)));
+    return Add(HloInstruction::CreateBroadcast(
+        ShapeOf(scalar->shape().element_type()), scalar, {}));
+  }
+  HloInstruction* Convert(HloInstruction* x, xla::PrimitiveType type) {
+    if (x->shape().element_type() == type) return x;
+    return Add(HloInstruction::CreateConvert(ShapeOf(type), x));
+  }
+  HloInstruction* Binary(HloOpcode opcode, HloInstruction* x,
+                         HloInstruction* y) {
+    return Add(HloInstruction::CreateBinary(ShapeOf(x->shape().element_type()),
+                                            opcode, x, y));
+  }
+  HloInstruction* Select(xla::ComparisonDirection direction, HloInstruction* x,
+                         HloInstruction* y, HloInstruction* on_true,
+                         HloInstruction* on_false) {
+    HloInstruction* predicate =
+        Add(HloInstruction::CreateCompare(ShapeOf(xla::PRED), x, y, direction));
+    return Add(HloInstruction::CreateTernary(
+        ShapeOf(on_true->shape().element_type()), HloOpcode::kSelect, predicate,
+        on_true, on_false));
+  }
+
+ private:
+  xla::HloComputation* computation_;
+  std::vector<int64_t> dimensions_;
+};
+
+// Integers in the order in which a reduction prefers the numbers. Done with the
+// bits, as XLA's simplifier ignores the sign of zeros.
+HloInstruction* KeyOf(HloInstruction* x, bool is_max, Elementwise& build) {
+  const bool is_float =
+      xla::primitive_util::IsFloatingPointType(x->shape().element_type());
+  HloInstruction* bits = build.Convert(x, is_float ? xla::F32 : xla::S32);
+  HloInstruction* key = bits;
+  HloInstruction* all = build.Constant<int32_t>(-1);
+  HloInstruction* magnitude = nullptr;
+  HloInstruction* mask = nullptr;
+  if (is_float) {
+    bits = build.Add(
+        HloInstruction::CreateBitcastConvert(build.ShapeOf(xla::S32), bits));
+    HloInstruction* zero = build.Constant<int32_t>(0);
+    mask = build.Constant<int32_t>(std::numeric_limits<int32_t>::max());
+    magnitude = build.Binary(HloOpcode::kAnd, bits, mask);
+    key = build.Select(xla::ComparisonDirection::kLt, bits, zero,
+                       build.Binary(HloOpcode::kXor, bits, mask), bits);
+    // Negative zero.
+    key = build.Select(xla::ComparisonDirection::kEq, key, all, zero, key);
+  }
+  if (!is_max) key = build.Binary(HloOpcode::kXor, key, all);
+  if (!is_float) return key;
+  return build.Select(xla::ComparisonDirection::kGt, magnitude,
+                      build.Constant<int32_t>(kInfinityBits), mask, key);
+}
+
+absl::StatusOr<HloInstruction*> BuildPacked(const ArgReduce& reduce,
+                                            const HloInstruction& root,
+                                            HloInstruction* x) {
+  Elementwise build(x->parent(), x->shape());
+  const int64_t last = x->shape().dimensions(reduce.dimension) - 1;
+  HloInstruction* iota = build.Add(
+      HloInstruction::CreateIota(build.ShapeOf(xla::S64), reduce.dimension));
+  HloInstruction* from_end =
+      build.Binary(HloOpcode::kSubtract, build.Constant<int64_t>(last), iota);
+  HloInstruction* packed = build.Binary(
+      HloOpcode::kOr,
+      build.Binary(HloOpcode::kShiftLeft,
+                   build.Convert(KeyOf(x, reduce.is_max, build), xla::S64),
+                   build.Constant<int64_t>(32)),
+      from_end);
+  HloInstruction* worst = build.Add(
+      HloInstruction::CreateConstant(xla::LiteralUtil::MinValue(xla::S64)));
+  HLOENV_ASSIGN_OR_RETURN(HloInstruction * best,
+                          xla::MakeReduceHlo(packed, worst, {reduce.dimension},
+                                             HloOpcode::kMaximum));
+  Elementwise reduced(x->parent(), best->shape());
+  HloInstruction* index =
+      reduced.Binary(HloOpcode::kSubtract, reduced.Constant<int64_t>(last),
+                     reduced.Binary(HloOpcode::kAnd, best,
+                                    reduced.Constant<int64_t>(0xffffffff)));
+  return reduced.Convert(index, root.shape().element_type());
+}
+
+void ProposePacked(const HloInstruction& root, RuleContext& /*context*/,
+                   std::vector<Proposal>& proposals) {
+  const std::optional<ArgReduce> reduce = ArgReduceOf(root);
+  if (!reduce.has_value()) return;
+  Propose(
+      PackedIndexRule(), root, {reduce->values},
+      [reduce = *reduce, &root](absl::Span<HloInstruction* const> x) {
+        return BuildPacked(reduce, root, x[0]);
+      },
+      proposals);
+}
+
+}  // namespace
+
+const Rule& PackedIndexRule() {
+  static constexpr Rule rule = {
+      "packed_index",
+      "Rewrites the index of the largest or smallest element of a dimension, "
+      "of numbers of up to 32 bits, as one reduction of integers of 64 bits "
+      "that contain the number and the index. Exact, but tells numbers below "
+      "the smallest normal one apart, which the backend takes for zeros.",
+      &ProposePacked};
+  return rule;
+}
+
+}  // namespace hloenv

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""reduce-forms: the index of an extreme element as one reduction of integers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import hloenv
+from support.arg_reduce import DTYPES, arg_text
+from support.captures import capture, check_compiled, rules
+
+NAME = "reduce-forms"
+
+
+def hard_numbers(kind: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
+    """Many equal numbers, zeros of both signs, infinities and not-a-numbers."""
+    rng = np.random.default_rng(seed)
+    if "f" not in kind:
+        info = np.iinfo(DTYPES[kind])
+        few = [info.min, info.max, 0, 1, 2]
+        return rng.choice(few[seed % 2 :], size=shape).astype(DTYPES[kind])
+    few = [0.0, -0.0, 1.5, -1.5, np.inf, -np.inf, np.nan, -np.nan]
+    allowed = few[: (2, 4, 6, 8)[seed % 4]] if seed % 5 else few[5:6]
+    numbers = rng.choice(allowed, size=shape)
+    return numbers.astype(DTYPES[kind])
+
+
+@pytest.mark.parametrize("direction", ["GT", "LT"])
+@pytest.mark.parametrize("kind", sorted(DTYPES))
+def test_the_index_is_exact(kind, direction):
+    for seed in range(12):
+        shape, dimension = [((40, 9), 0), ((40, 9), 1), ((30,), 0)][seed % 3]
+        module = hloenv.HloModule.from_text(arg_text(kind, direction, shape, dimension))
+        alternatives = hloenv.HloEnv(module).get_alternatives(NAME)
+        assert rules(alternatives) == ["packed_index"]
+        numbers = hard_numbers(kind, shape, seed)
+        (wanted,) = hloenv.interpret(module, numbers)
+        (found,) = hloenv.interpret(alternatives.apply([1]), numbers)
+        np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("direction", ["GT", "LT"])
+def test_it_compiles_and_gives_the_index_of_numpy(direction):
+    module = hloenv.HloModule.from_text(arg_text("f32", direction, (64, 300)))
+    alternatives = hloenv.HloEnv(module).get_alternatives(NAME)
+    numbers = np.random.default_rng(0).normal(size=(64, 300)).astype(np.float32)
+    numbers[3, 7] = numbers[3, 9] = 9.0
+    numbers[4, 7] = numbers[4, 9] = -9.0
+    numbers[5, [8, 12]] = np.nan
+    numbers[6] = -0.0
+    numbers[6, 5] = 0.0
+    (found,) = hloenv.compile(alternatives.apply([1]))(numbers)
+    wanted = (np.argmax if direction == "GT" else np.argmin)(numbers, axis=1)
+    np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.compile
+def test_computed_elements():
+    text = arg_text().replace(
+        "x = f32[6,50] parameter(0)",
+        "y = f32[6,50] parameter(0)\n  x = f32[6,50] exponential(y)",
+    )
+    check_compiled(text, NAME)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("direction=GT", "direction=GE"),  # the last of equal elements
+        ("compare(i, j), direction=LT", "compare(i, j), direction=GT"),
+        ("or(better, isnan)", "or(better, better)"),  # the last number after NaN
+        ("select(left, i, j)", "select(left, j, i)"),
+        ("constant(-inf)", "constant(0)"),
+        ("zero = s32[] constant(0)", "zero = s32[] constant(1)"),
+        ("iota_dimension=1", "iota_dimension=0"),
+        ("at = s32[] select(left, i, j)", "at = s32[] add(i, j)"),
+        ("index=1", "index=0"),
+    ],
+)
+def test_not_offered(old, new):
+    text = arg_text()
+    assert old in text
+    changed = text.replace(old, new)
+    if new == "index=0":
+        changed = changed.replace("ROOT at = s32[6]", "ROOT at = f32[6]")
+    assert rules(capture(changed, NAME)) == []
+
+
+@pytest.mark.parametrize("kind", ["f64", "s64"])
+def test_numbers_that_have_no_key_of_32_bits(kind):
+    text = arg_text("f32" if kind == "f64" else "s32")
+    least = (str(np.iinfo(np.int32).min), str(np.iinfo(np.int64).min))
+    text = text.replace(*least).replace("f32", "f64").replace("s32", "s64")
+    assert f"x = {kind}[" in text
+    assert rules(capture(text, NAME)) == []
+
+
+@pytest.mark.jax
+def test_what_jax_makes():
+    import jax.numpy as jnp
+
+    def indices(x):
+        return jnp.argmax(x, axis=-1), jnp.argmin(x, axis=0)
+
+    x = np.zeros((20, 30), np.float32)
+    env = hloenv.HloEnv(hloenv.HloModule.from_jax(indices, x))
+    assert rules(env.get_alternatives(NAME)).count("packed_index") == 2
