@@ -19,6 +19,7 @@ EXAMPLES = """\
 examples:
   hloenv train pass-order -o runs/first --steps 20000
   hloenv train pass-order -o runs/first --resume
+  hloenv train cost-model -o runs/cost
   hloenv train pass-order --help
   tensorboard --logdir runs
 """

@@ -29,6 +29,7 @@ def shown(
     *,
     is_shown: bool,
     unit: str = "steps",
+    what: str = "training",
 ) -> Iterator[Callable[[_P], None]]:
     """A function to call with the progress of a run, which it shows on stderr.
 
@@ -37,6 +38,7 @@ def shown(
         describe: the figures of the run, in one line.
         is_shown: whether anything is shown.
         unit: what is counted.
+        what: is done.
     """
     stderr = output.console(to_stderr=True)
     if not is_shown:
@@ -55,7 +57,7 @@ def shown(
         bars_of.TimeRemainingColumn(),
     )
     with bars_of.Progress(*columns, console=stderr) as bars:
-        task = bars.add_task("training", total=steps, shown="")
+        task = bars.add_task(what, total=steps, shown="")
 
         def report(progress: _P) -> None:
             bars.update(task, completed=progress.step, shown=describe(progress))
