@@ -26,7 +26,7 @@ SUMMARY = "train networks that estimate run times"
 DESCRIPTION = (
     "Trains a cost model. First it makes the data: variants of modules of the dataset, "
     "by random decisions and rules at positions of XLA's pipeline, and the times of "
-    "their kernels; then it trains networks to rank the variants of a module. CONFIG is "
+    "their kernels; then it trains networks that rank a module's variants. CONFIG is "
     "a TOML file; what it leaves out has a default. Both parts go on where they were "
     "interrupted: the data by themselves, the training with --resume."
 )

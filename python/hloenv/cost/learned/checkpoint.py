@@ -146,5 +146,7 @@ def _check_shape(shape: Any) -> None:
             raise ValueError(
                 f"{name} must be an integer from 1 to {limit}, got {value!r}"
             )
+    if not 0 <= shape.dropout < 1:
+        raise ValueError(f"dropout must be at least 0 and below 1, got {shape.dropout}")
     if shape.width % 4:
         raise ValueError(f"width must be a multiple of 4, got {shape.width}")

@@ -50,6 +50,8 @@ def kernel_node_features() -> tuple[str, ...]:
     Those of `hloenv.graph.pyg.node_features`, attributes, and what follows from the
     kernel: `log_minor` and `log_second_minor` are the two extents that vary fastest in
     memory, `runs` those in one run of the kernel, `callee` a reducer or comparator.
+    `evaluations` are the elements that a fusion computes of a node: more than it has,
+    `repetitions` times, where users read elements several times.
     """
     return (
         *node_features(),
@@ -57,6 +59,7 @@ def kernel_node_features() -> tuple[str, ...]:
         *(f"log_{name}" for name in _SIZE_ATTRIBUTES),
         *("log_minor", "log_second_minor", "log_runs", "is_kernel", "is_outside"),
         *("log_callee_instructions", "log_callee_flops", "log_node_s"),
+        *("log_evaluations", "log_repetitions"),
     )
 
 
@@ -72,7 +75,7 @@ def kernel_features() -> tuple[str, ...]:
     """Names of the columns of `Kernels.kernel_x`; sums over one run of the kernel."""
     return (
         *("log_flops", "log_transcendentals", "log_bytes", "log_input_bytes"),
-        *("log_output_bytes", "log_num_nodes", "log_elements", "log_roofline_ns"),
+        *("log_output_bytes", "log_num_nodes", "log_work", "log_roofline_ns"),
     )
 
 
@@ -97,8 +100,8 @@ class Kernels:
             like; 0 for none.
         dtype: [N] int64 index into `dtypes()`.
         x: [N, F] float32, named by `kernel_node_features`.
-        work: [N] float32 log of 1 + the elements or operations of all runs of the node
-            in one run of its kernel.
+        work: [N] float32 log of 1 + the elements or operations that one run of its
+            kernel computes for the node, with repetitions.
         node_kernel: [N] int64 kernel of each node.
         edges: [2, E] int64 source and target node; a source comes from the same kernel.
         edge_x: [E, F] float32, named by `edge_features`.
@@ -203,6 +206,7 @@ class _Builder:
         self._entry = entry
         self._outputs = outputs
         self._of_node, self._runs = self._assign()
+        self._evaluations = _evaluations(graph)
         kept = np.flatnonzero(self._of_node >= 0)
         self._nodes = kept[np.argsort(self._of_node[kept], kind="stable")]
         self._place = np.full(graph.num_nodes, -1, np.int64)
@@ -216,18 +220,17 @@ class _Builder:
         x = np.concatenate(
             [node_matrix(graph).numpy(), self._columns(node_s, callees)], axis=1
         )
-        amount = np.maximum(graph.element_count, np.maximum(graph.flops, 0))
-        work = np.log1p(amount * self._runs)
+        work = self._work()
         return Kernels(
             graph.opcode[nodes].astype(np.int64),
             callees["opcode"][nodes],
             graph.dtype[nodes].astype(np.int64),
             x[nodes].astype(np.float32),
-            work[nodes].astype(np.float32),
+            np.log1p(work[nodes]).astype(np.float32),
             self._of_node[nodes],
             edges,
             edge_x,
-            self._kernel_x(node_s),
+            self._kernel_x(node_s, work),
         )
 
     def _assign(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
@@ -254,6 +257,13 @@ class _Builder:
             runs[nodes] = (runs[caller] * trips[caller])[computation]
         return of_node, runs
 
+    def _work(self) -> npt.NDArray[np.float64]:
+        """[N] elements or operations in one run of the kernel, with repetitions."""
+        graph = self._graph
+        size = np.maximum(graph.element_count, 1)
+        per_element = np.maximum(graph.flops / size, 1)
+        return np.asarray(self._evaluations * self._runs * per_element, np.float64)
+
     def _callees(self) -> dict[str, npt.NDArray[np.int64]]:
         """[N] of reducers and the like: root's opcode + 1, instructions, operations."""
         graph = self._graph
@@ -277,12 +287,14 @@ class _Builder:
         is_kernel = np.zeros(graph.num_nodes)
         is_kernel[self._outputs] = 1
         is_outside = (graph.computation == self._entry) & (is_kernel == 0)
+        repetitions = self._evaluations / np.maximum(graph.element_count, 1)
         indices = (graph.attribute_block(_INDEX_ATTRIBUTES) + 1) / MAX_RANK
         sizes = graph.attribute_block(_SIZE_ATTRIBUTES, absent=0)
         columns = (
             *(_log(minor), _log(second), _log(self._runs), is_kernel, is_outside),
             *(_log(callees["instructions"]), _log(callees["flops"])),
             _log(node_s * 1e9),
+            *(_log(self._evaluations), _log(repetitions)),
         )
         block = np.stack([np.asarray(each, np.float64) for each in columns], axis=1)
         return np.concatenate(
@@ -328,24 +340,62 @@ class _Builder:
         )
         return np.stack(places)[:, is_kept], edge_x[is_kept].astype(np.float32)
 
-    def _kernel_x(self, node_s: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
+    def _kernel_x(
+        self, node_s: npt.NDArray[np.float64], work: npt.NDArray[np.float64]
+    ) -> npt.NDArray[np.float32]:
         graph, outputs = self._graph, self._outputs
         kernel, nodes = self._of_node[self._nodes], self._nodes
-
-        def total(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-            summed = np.bincount(kernel, values[nodes], minlength=len(outputs))
-            return np.asarray(summed, np.float64)
-
-        is_value = (graph.computation == self._entry) | (graph.fusion_node >= 0)
-        # A fusion's cost is that of its body.
-        roofline = node_s[outputs]
+        num_nodes = np.bincount(kernel, minlength=len(outputs))
+        all_work = np.bincount(kernel, work[nodes], minlength=len(outputs))
         columns = (
             *(graph.flops[outputs], graph.transcendentals[outputs]),
             *(graph.bytes_accessed[outputs], graph.input_bytes[outputs]),
-            *(graph.output_bytes[outputs], total(np.ones(graph.num_nodes))),
-            *(total(graph.element_count * self._runs * is_value), roofline * 1e9),
+            *(graph.output_bytes[outputs], num_nodes, all_work),
+            node_s[outputs] * 1e9,
         )
         return np.stack([_log(each) for each in columns], axis=1).astype(np.float32)
+
+
+# Read several elements of their operands for each of their own.
+_READ_MANY = ("reduce", "reduce-window", "dot", "convolution", "select-and-scatter")
+# Each of their own elements is one of an operand.
+_JOIN = ("concatenate", "pad", "dynamic-update-slice")
+_MAX_EVALUATIONS = 1e15
+# Levels of a fusion that are followed.
+_MAX_DEPTH = 256
+
+
+def _evaluations(graph: HloGraph) -> npt.NDArray[np.float64]:
+    """[N] elements that are computed of each node in one run of its computation.
+
+    In a fusion, a node is computed anew for each element that a user reads, but once
+    for users that read the same.
+    """
+    size = graph.element_count.astype(np.float64)
+    is_fused = graph.computation_is_fusion[graph.computation]
+    is_tuple = graph.opcode == _index("tuple")
+    start = np.where(is_fused & ~graph.is_root, 0, size)
+    source, target = graph.edge_sources, graph.edge_targets
+    is_edge = is_fused[target] & ~graph.edge_is_control
+    source, target = source[is_edge], target[is_edge]
+    is_output = is_tuple[target] & graph.is_root[target]
+    start[source[is_output]] = size[source[is_output]]
+    own = np.maximum(size[target], 1)
+    ratio = np.ones(len(source))
+    many = np.isin(graph.opcode[target], _indices(_READ_MANY))
+    ratio[many] = np.maximum(graph.flops[target[many]] / own[many], 1)
+    joined = np.isin(graph.opcode[target], _indices(_JOIN))
+    ratio[joined] = np.minimum(size[source[joined]] / own[joined], 1)
+    ratio[is_output] = 0  # counted above
+    found = start.copy()
+    # A level of the fusions in each round.
+    for _ in range(_MAX_DEPTH):
+        before = found.copy()
+        read = np.minimum(before[target] * ratio, _MAX_EVALUATIONS)
+        np.maximum.at(found, source, read)
+        if np.array_equal(before, found):
+            break
+    return found
 
 
 def _minor_extents(

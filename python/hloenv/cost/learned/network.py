@@ -31,6 +31,8 @@ _OPCODE_WIDTH = 16
 _TYPE_WIDTH = 6
 # A kernel without work, in log ns.
 _FIRST_FLOOR = 2.0
+# An element or operation, in log ns, before training.
+_FIRST_COST = -2.0
 _HEADS = 4
 
 
@@ -43,12 +45,14 @@ class Shape:
         width: of the hidden layers.
         rounds: of message passing.
         has_attention: whether variants of one module attend to each other.
+        dropout: share of the values that training leaves out; no weights depend on it.
     """
 
     members: int = 3
     width: int = 48
     rounds: int = 3
     has_attention: bool = False
+    dropout: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         """The attributes."""
@@ -119,11 +123,12 @@ class KernelNetwork(nn.Module):
         self.forward_convs = nn.ModuleList(conv() for _ in range(shape.rounds))
         self.backward_convs = nn.ModuleList(conv() for _ in range(shape.rounds))
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(shape.rounds))
-        self.cost = nn.Sequential(
-            nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1)
-        )
+        last = nn.Linear(width, 1)
+        nn.init.constant_(last.bias, _FIRST_COST)
+        self.cost = nn.Sequential(nn.Linear(width, width), nn.ReLU(), last)
         num_pooled = 2 * width + len(kernel_features())
         self.pooled = nn.Sequential(nn.Linear(num_pooled, width), nn.ReLU())
+        self.dropout = nn.Dropout(shape.dropout)
         self.factor = nn.Linear(width, 2)
         nn.init.zeros_(self.factor.weight)
         nn.init.zeros_(self.factor.bias)
@@ -145,7 +150,7 @@ class KernelNetwork(nn.Module):
         layers = zip(self.forward_convs, self.backward_convs, self.norms, strict=True)
         for along, against, norm in layers:
             passed = along(nodes, edges, edge_x) + against(nodes, turned, edge_x)
-            nodes = nodes + torch.relu(norm(passed))
+            nodes = nodes + self.dropout(torch.relu(norm(passed)))
         of_kernel, count = kernels.node_kernel, kernels.num_kernels
         logs = self.cost(nodes).squeeze(1) + kernels.work
         largest = scatter(logs.detach(), of_kernel, dim_size=count, reduce="max")
@@ -157,7 +162,7 @@ class KernelNetwork(nn.Module):
         mean = scatter(nodes, of_kernel, dim_size=count, reduce="mean")
         weighted = scatter(nodes * share, of_kernel, dim_size=count)
         embedding = self.pooled(torch.cat([mean, weighted, kernel_x], dim=1))
-        factor, floor = self.factor(embedding).unbind(1)
+        factor, floor = self.factor(self.dropout(embedding)).unbind(1)
         return torch.logaddexp(work + factor, _FIRST_FLOOR + floor), embedding
 
 

@@ -11,7 +11,8 @@ from ..config_file import FileConfig
 
 _POSITIVE = (
     *("variants", "max_modules", "max_validation", "threads", "steps", "members"),
-    *("width", "rounds", "modules_per_step", "evaluate_every"),
+    *("width", "rounds", "modules_per_step", "kernels_per_step"),
+    *("evaluate_every",),
 )
 MEASURED = ("store", "all", "none")
 # What determines the data of a module.
@@ -39,7 +40,9 @@ class CostModelConfig(FileConfig):
         rounds: of message passing.
         has_attention: whether the variants of a module that are estimated together
             attend to each other; each estimate then depends on the others.
+        dropout: share of the hidden values that a step leaves out.
         modules_per_step: whose variants are ranked in one step.
+        kernels_per_step: drawn from more modules in one step, for the regression.
         learning_rate: at its largest.
         ranking_weight: of the pairwise ranking loss; that of the regression of log
             times is 1.
@@ -62,7 +65,9 @@ class CostModelConfig(FileConfig):
     width: int = 48
     rounds: int = 3
     has_attention: bool = False
-    modules_per_step: int = 8
+    dropout: float = 0.1
+    modules_per_step: int = 4
+    kernels_per_step: int = 192
     learning_rate: float = 2e-3
     ranking_weight: float = 1.0
     evaluate_every: int = 250
@@ -75,6 +80,12 @@ class CostModelConfig(FileConfig):
         for name in ("seed", "data_seed", "ranking_weight"):
             if not getattr(self, name) >= 0:
                 raise ArgumentError(f"{name} must be >= 0, got {getattr(self, name)}")
+        if not 0 <= self.dropout < 1:
+            raise ArgumentError(
+                f"dropout must be at least 0 and below 1, got {self.dropout}"
+            )
+        if self.width % 4:
+            raise ArgumentError(f"width must be a multiple of 4, got {self.width}")
         if not 0 < self.learning_rate < 1:
             raise ArgumentError(
                 f"learning_rate must be between 0 and 1, got {self.learning_rate}"

@@ -36,7 +36,6 @@ from ...runtime.machine import this_machine
 from .config import CostModelConfig
 from .variants import Variant, make_variants
 
-SPLITS = ("train", "validation")
 _FORMAT = 1
 _SETTINGS = "data.json"
 # A module that ends the process this often is left out.
@@ -132,6 +131,7 @@ def make_data(
     config: CostModelConfig,
     folder: str | os.PathLike[str],
     *,
+    splits: Sequence[tuple[str, str, int]] | None = None,
     store: Store | None = None,
     report: Callable[[Made], None] = lambda _: None,
 ) -> None:
@@ -140,6 +140,8 @@ def make_data(
     Args:
         config: which modules and variants.
         folder: made if it does not exist.
+        splits: name, URI of the modules, and how many are drawn, of each split; by
+            default "train" and "validation", as `config` has them.
         store: cache of kernel times and measurements.
         report: called after each module.
 
@@ -150,12 +152,14 @@ def make_data(
     """
     base = Path(folder)
     _check_settings(base, config)
-    wanted = [
-        (split, benchmark)
-        for split, source, count in (
+    if splits is None:
+        splits = (
             ("train", config.train, config.max_modules),
             ("validation", config.validation, config.max_validation),
         )
+    wanted = [
+        (split, benchmark)
+        for split, source, count in splits
         for benchmark in draw_benchmarks(source, count, seed=config.data_seed)
     ]
     with ExitStack() as stack:

@@ -112,25 +112,51 @@ def sample_of(shard: Shard, *, device: str = "cpu") -> Sample | None:
 
 
 def losses(
-    ensemble: Ensemble, samples: Sequence[Sample], *, device: str
+    ensemble: Ensemble,
+    samples: Sequence[Sample],
+    drawn: Sequence[tuple[Sample, npt.NDArray[np.int64]]],
+    *,
+    device: str,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """[M, S] regression of kernels and [M, S] ranking, of each member and sample."""
-    kernels = Kernels.concatenate([each.kernels for each in samples])
-    logs, embeddings = ensemble(KernelTensors(kernels, device))
-    ends = np.cumsum([0, *(len(each.kernels) for each in samples)]).tolist()
+    """What training makes small.
+
+    Args:
+        ensemble: M networks.
+        samples: R modules whose variants are ranked.
+        drawn: D modules, and some kernels of each, for the regression alone.
+        device: of the networks.
+
+    Returns:
+        [M, R + D] regression of the log times of kernels, and [M, R] ranking.
+    """
+    every = [(each, np.arange(len(each.kernels))) for each in samples]
+    every += drawn
+    parts = [each.kernels for each in samples]
+    parts += [each.kernels.select(which) for each, which in drawn]
+    logs, embeddings = ensemble(KernelTensors(Kernels.concatenate(parts), device))
+    ends = np.cumsum([0, *(len(each) for each in parts)]).tolist()
     regressions, rankings = [], []
-    for sample, start, end in zip(samples, ends, ends[1:], strict=False):
+    for i, ((sample, which), start, end) in enumerate(
+        zip(every, ends, ends[1:], strict=False)
+    ):
         own = logs[:, start:end]
-        regressions.append(_regression(own, sample))
-        totals = ensemble.totals(own, embeddings[:, start:end], sample.uses)
-        rankings.append(_ranking(totals, sample))
+        regressions.append(_regression(own, sample, which))
+        if i < len(samples):
+            totals = ensemble.totals(own, embeddings[:, start:end], sample.uses)
+            rankings.append(_ranking(totals, sample))
     return torch.stack(regressions, 1), torch.stack(rankings, 1)
 
 
-def _regression(logs: torch.Tensor, sample: Sample) -> torch.Tensor:
-    """[M] of log times, the kernels weighted by their share."""
-    wanted = torch.tensor(sample.log_ns, device=logs.device)
-    weight = torch.tensor(sample.weight, device=logs.device) + 0.02
+# Weight of a kernel that takes no share of its module's time; 1 with all of it.
+_LEAST_WEIGHT = 0.1
+
+
+def _regression(
+    logs: torch.Tensor, sample: Sample, which: npt.NDArray[np.int64]
+) -> torch.Tensor:
+    """[M] of log times of some kernels, weighted by their share of the module's."""
+    wanted = torch.tensor(sample.log_ns[which], device=logs.device)
+    weight = torch.tensor(sample.weight[which], device=logs.device) + _LEAST_WEIGHT
     weight = torch.where(torch.isnan(wanted), 0.0, weight)
     error = torch.nn.functional.smooth_l1_loss(
         logs, torch.nan_to_num(wanted).expand_as(logs), reduction="none", beta=0.5

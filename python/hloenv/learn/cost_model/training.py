@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from ..._files import replacing
@@ -43,6 +44,8 @@ _MAY_CHANGE = ("steps", "max_modules", "max_validation")
 # Share of the training modules that a member of the ensemble sees.
 _BAG = 0.85
 _WARM_UP = 50  # steps
+# Kernels that are drawn from one module, beside those whose variants are ranked.
+_PER_MODULE = 16
 _MAX_GRADIENT = 5.0
 
 
@@ -179,6 +182,11 @@ def evaluate(
     )
 
 
+def _mean(values: torch.Tensor, is_seen: torch.Tensor) -> torch.Tensor:
+    """Of those that are seen."""
+    return (values * is_seen).sum() / is_seen.sum().clamp(min=1)
+
+
 class _Run:
     def __init__(
         self,
@@ -199,7 +207,11 @@ class _Run:
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(config.seed)
             shape = Shape(
-                config.members, config.width, config.rounds, config.has_attention
+                config.members,
+                config.width,
+                config.rounds,
+                config.has_attention,
+                config.dropout,
             )
             self.ensemble = Ensemble(shape)
         self.ensemble.fit_scaling(
@@ -264,16 +276,20 @@ class _Run:
         config = self.config
         for group in self.optimizer.param_groups:
             group["lr"] = config.learning_rate * self.rate()
-        indices = self.indices()
+        rng = np.random.default_rng([config.seed, 3, self.step])
+        ranked, drawn = self.indices(), self.drawn(rng)
+        samples = self.train_samples
         self.ensemble.train()
-        regression, ranking = losses(
-            self.ensemble,
-            [self.train_samples[i] for i in indices],
-            device=self.device,
-        )
-        total = regression + config.ranking_weight * ranking
-        is_seen = torch.tensor(self.bags()[:, indices], device=self.device)
-        loss = (total * is_seen).sum() / is_seen.sum().clamp(min=1)
+        with torch.random.fork_rng():
+            torch.manual_seed(int(rng.integers(2**62)))  # of dropout
+            regression, ranking = losses(
+                self.ensemble,
+                [samples[i] for i in ranked],
+                [(samples[i], which) for i, which in drawn],
+                device=self.device,
+            )
+        loss = _mean(regression, self.bags([*ranked, *(i for i, _ in drawn)]))
+        loss = loss + config.ranking_weight * _mean(ranking, self.bags(ranked))
         if not bool(torch.isfinite(loss)):
             raise ArgumentError(
                 f"the loss is {loss.item()} at step {self.step}; give a smaller "
@@ -300,10 +316,24 @@ class _Run:
             found.append(int(rng.permutation(count)[place % count]))
         return list(dict.fromkeys(found))
 
-    def bags(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """[M, modules] whether a member sees a module."""
+    def drawn(
+        self, rng: np.random.Generator
+    ) -> list[tuple[int, npt.NDArray[np.int64]]]:
+        """Other modules, and some kernels of each."""
+        count, size = len(self.train_samples), self.config.kernels_per_step
+        modules = rng.choice(count, min(count, math.ceil(size / _PER_MODULE)), False)
+        found = []
+        for module in modules.tolist():
+            kernels = len(self.train_samples[module].kernels)
+            which = rng.choice(kernels, min(kernels, _PER_MODULE), replace=False)
+            found.append((module, np.sort(which)))
+        return found
+
+    def bags(self, modules: Sequence[int]) -> torch.Tensor:
+        """[M, modules] whether a member sees each of them."""
         rng = np.random.default_rng([self.config.seed, 2])
-        return rng.random((self.config.members, len(self.train_samples))) < _BAG
+        seen = rng.random((self.config.members, len(self.train_samples))) < _BAG
+        return torch.tensor(seen[:, list(modules)], device=self.device)
 
     # --- evaluations and files
 
