@@ -37,7 +37,7 @@ from hloenv.bench.runner import version_store
 from hloenv.bench.statistics import Headline, headline
 from hloenv.bench.tables import interval
 from hloenv.bench.version import bench_version
-from hloenv.cost import kernel_cache
+from hloenv.cost import kernels
 from hloenv.cost.kernel_cache import KernelCache
 from hloenv.errors import HloEnvError
 from hloenv.hlo.module import HloModule
@@ -70,7 +70,7 @@ class Values:
     """
 
     max_products: int = spaces.SMALL_DOT_PRODUCTS
-    step_ns: float = getattr(kernel_cache, _STEP)
+    step_ns: float = getattr(kernels, _STEP)
     min_gain: float = joint.MIN_GAIN
 
 
@@ -100,7 +100,7 @@ CONSTANTS = (
     ),
     Constant(
         "step_ns",
-        f"{_STEP} in python/hloenv/cost/kernel_cache.py",
+        f"{_STEP} in python/hloenv/cost/kernels.py",
         "careful/best-rule",
         (0.0, 20.0, 40.0, 60.0, 90.0, 150.0),
     ),
@@ -125,7 +125,7 @@ def decided(
     space = replace(space, stops=stops)
     if player != "best-rule":
         return spaces.decide(module, space, get_policy(player)).module
-    setattr(kernel_cache, _STEP, values.step_ns)
+    setattr(kernels, _STEP, values.step_ns)
     won = joint.pick_rule(module, space, cache, min_gain=values.min_gain)
     return finish(won.game.play(won.prefix))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from .base import Estimate, Estimator
 from .kernel_cache import KernelCache
+from .kernels import KernelSplit
 from .registry import (
     UnknownEstimatorError,
     describe_estimator,
@@ -19,6 +20,7 @@ __all__ = [
     "Estimate",
     "Estimator",
     "KernelCache",
+    "KernelSplit",
     "Rates",
     "Roofline",
     "UnknownEstimatorError",

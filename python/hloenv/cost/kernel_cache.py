@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from .._native import core
 from ..errors import HloEnvError, MeasureTimeout, WorkerError
 from ..hlo.module import HloModule
 from ..measurement.config import engine_key
@@ -24,17 +23,13 @@ from ..process.child import Child
 from ..process.cpu_affinity import CoreLease
 from ..runtime.executable import Engine, check_engine
 from ..runtime.machine import this_machine
-from .base import Estimate, decided_module
+from .base import Estimate
+from .kernels import KernelSplit
 
 # Kernels per compile: enough for its fixed cost, few enough for short rounds. In
 # jaxlib a kernel cannot run twice in a row, so that few have to share the caches.
 _BATCH: dict[Engine, int] = {"wheel": 64, "jaxlib": 8}
 _TIMEOUT_S = 120.0
-# Overhead per thunk of concurrent thunk execution over sequential execution (a few ns),
-# if ThunkExecutor runs the sequence as a dataflow graph. Of 55 modules of the
-# train split without while loops (9 to 320 thunks, one core): median 32 ns, upper
-# quartile 71 ns, 90 % quantile 111 ns.
-_GRAPH_STEP_NS = 60.0
 # The timing method, which is part of the store keys.
 _METHOD = "warm"
 
@@ -44,9 +39,7 @@ class KernelCache:
 
     Kernels are timed in a child process pinned to its own core. The estimate of a
     module is the sum of its kernels, times the trip counts of loops (16 if unknown, so
-    that versions of one module are comparable). If ThunkExecutor runs a computation as
-    a dataflow graph, each kernel costs some ns more, and with several threads the
-    computation ends with its last kernel, if each starts as soon as possible.
+    that versions of one module are comparable), and `KernelSplit.total_s`.
 
     Attributes:
         threads: cores that the modules will run on.
@@ -98,25 +91,40 @@ class KernelCache:
 
     def _estimate(self, module: HloModule) -> Estimate:
         try:
-            decided = decided_module(module, threads=self.threads)
+            split = KernelSplit(module, threads=self.threads)
         except HloEnvError as error:
             return Estimate(math.nan, error=str(error))
-        graph = core.KernelGraph(decided._core)
-        fingerprints: list[str] = graph.fingerprints
-        missing = self._look_up(fingerprints)
+        before = self.num_timed
+        times = self.times(split)
+        num_timed = self.num_timed - before
+        for name, time_ in zip(split.names, times, strict=True):
+            if isinstance(time_, str):
+                why = f"kernel {name!r} cannot be timed: {time_}"
+                return Estimate(math.nan, len(split), num_timed, why)
+        seconds = split.total_s([float(each) for each in times])
+        return Estimate(seconds, len(split), num_timed)
+
+    def times(
+        self, split: KernelSplit, kernels: Sequence[int] | None = None
+    ) -> list[float | str]:
+        """Times the kernels of a module that are not known yet.
+
+        Args:
+            split: the module.
+            kernels: indices of the kernels; all by default.
+
+        Returns:
+            Seconds of each of `kernels`, or why there are none.
+        """
+        wanted = range(len(split)) if kernels is None else kernels
+        fingerprints = [split.fingerprints[i] for i in wanted]
+        missing = [wanted[i] for i in self._look_up(fingerprints)]
         if missing:
             started = time.perf_counter()
-            self._time(decided, graph, missing)
+            self._time(split, missing)
             self.timing_s += time.perf_counter() - started
-        kernels_ns: list[float] = []
-        for name, fingerprint in zip(graph.names, fingerprints, strict=True):
-            known = self._known[fingerprint]
-            if isinstance(known, str):
-                why = f"kernel {name!r} cannot be timed: {known}"
-                return Estimate(math.nan, len(fingerprints), len(missing), why)
-            kernels_ns.append(known)
-        total_ns = graph.total_ns(kernels_ns, self.threads, _GRAPH_STEP_NS)
-        return Estimate(total_ns * 1e-9, len(fingerprints), len(missing))
+        known = (self._known[each] for each in fingerprints)
+        return [each if isinstance(each, str) else each * 1e-9 for each in known]
 
     def kernels(self, module: HloModule) -> list[dict[str, Any]]:
         """The kernels in the estimate of `module`, the most expensive first.
@@ -125,20 +133,18 @@ class KernelCache:
             For each kernel its "name" (of one instruction), "opcode", "fingerprint",
             "runs" in one run of the module, and "seconds" of each.
         """
-        self.estimate(module)
-        graph = core.KernelGraph(decided_module(module, threads=self.threads)._core)
+        split = KernelSplit(module, threads=self.threads)
         rows = []
-        columns = (graph.names, graph.opcodes, graph.fingerprints, graph.num_runs)
-        for name, opcode, fingerprint, runs in zip(*columns, strict=True):
-            known = self._known[fingerprint]
-            seconds = math.nan if isinstance(known, str) else known * 1e-9
+        columns = (split.names, split.opcodes, split.fingerprints, split.num_runs)
+        times = self.times(split)
+        for name, opcode, fingerprint, runs, time_ in zip(*columns, times, strict=True):
             rows.append(
                 {
                     "name": name,
                     "opcode": opcode,
                     "fingerprint": fingerprint,
-                    "runs": runs,
-                    "seconds": seconds,
+                    "runs": float(runs),
+                    "seconds": math.nan if isinstance(time_, str) else time_,
                 }
             )
         return sorted(
@@ -157,7 +163,7 @@ class KernelCache:
                 self._known[fingerprints[i]] = record["ns"] if error is None else error
         return [i for i in unknown if fingerprints[i] not in self._known]
 
-    def _time(self, module: HloModule, graph: Any, missing: list[int]) -> None:
+    def _time(self, split: KernelSplit, missing: list[int]) -> None:
         """Times kernels in batches."""
         size = _BATCH[self.engine]
         batches = [missing[i : i + size] for i in range(0, len(missing), size)]
@@ -165,7 +171,7 @@ class KernelCache:
             batch = batches.pop()
             results: list[float | str]
             try:
-                results = list(self._time_batch(module, graph, batch))
+                results = list(self._time_batch(split, batch))
             except (HloEnvError, WorkerError, MeasureTimeout) as error:
                 if len(batch) > 1:
                     # Bisects to find the kernel that fails.
@@ -173,21 +179,16 @@ class KernelCache:
                     batches += [batch[:middle], batch[middle:]]
                     continue
                 results = [f"{type(error).__name__}: {error}"]
-            self._keep([graph.fingerprints[i] for i in batch], results)
+            self._keep([split.fingerprints[i] for i in batch], results)
 
-    def _time_batch(
-        self, module: HloModule, graph: Any, batch: list[int]
-    ) -> list[float]:
+    def _time_batch(self, split: KernelSplit, batch: list[int]) -> list[float]:
         if self._child is None or not self._child.is_alive:
             self._child = Child(
                 max_memory_bytes=self._max_memory_bytes, cores=self._lease.cores
             )
-        extracted = HloModule._wrap(
-            graph.extract(batch), position=module.position, decided=module._decided
-        )
         answer, _ = self._child.request(
             {"do": "kernels", "count": len(batch), "engine": self.engine},
-            extracted.to_bytes(),
+            split.extract(batch).to_bytes(),
             timeout_s=_TIMEOUT_S,
         )
         return [float(each) for each in answer["ns"]]

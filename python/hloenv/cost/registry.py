@@ -132,3 +132,14 @@ register_estimator(
     "arithmetic and memory traffic, at the rates of `hloenv calibrate` if it has run",
     "hloenv.cost.calibration:calibrated_roofline",
 )
+register_estimator(
+    "learned",
+    "networks trained on timed kernels: nothing is compiled or run",
+    "hloenv.cost.learned.estimator:make_learned",
+)
+register_estimator(
+    "learned:CHECKPOINT",
+    "the same, of `hloenv train cost-model`; [CHECKPOINT,]measure-above=SPREAD times "
+    "kernels where the networks disagree by more, such as 0.1 for 10 %",
+    "hloenv.cost.learned.estimator:make_learned",
+)

@@ -158,6 +158,13 @@ def _kernel_cache() -> Estimator:
     return KernelCache(store=Store())
 
 
+@cache
+def _learned() -> Estimator:
+    from ..cost.learned.estimator import LearnedCost
+
+    return LearnedCost()
+
+
 def _run_time(env: Episode) -> float:
     from ..measurement.measurer import Measurer
 
@@ -223,6 +230,13 @@ register_reward(
     compute=_log_ratio(_seconds(_kernel_cache)),
     value=_seconds(_kernel_cache),
     deterministic=False,
+)
+register_reward(
+    "learned",
+    "Log of the speed-up by the step, by the learned cost model of the package.",
+    unit="natural logarithm of a speed-up",
+    compute=_log_ratio(_seconds(_learned)),
+    value=_seconds(_learned),
 )
 register_reward(
     "runtime",

@@ -119,7 +119,7 @@ def to_data(graph: HloGraph, passes: Sequence[str]) -> HloData:
     """The homogeneous form; see `to_pyg`."""
     index = _choice_indices(graph)
     return HloData(
-        x=_node_matrix(graph),
+        x=node_matrix(graph),
         opcode=_index(graph.opcode),
         dtype=_index(graph.dtype),
         node_computation=_index(graph.computation),
@@ -158,7 +158,7 @@ def to_hetero(graph: HloGraph, passes: Sequence[str]) -> HeteroData:
     """
     index = _choice_indices(graph)
     data = HeteroData()
-    data["instruction"].x = _node_matrix(graph)
+    data["instruction"].x = node_matrix(graph)
     data["instruction"].opcode = _index(graph.opcode)
     data["instruction"].dtype = _index(graph.dtype)
     data["computation"].x = _computation_matrix(graph)
@@ -257,7 +257,8 @@ def _matrix(columns: list[npt.NDArray[Any]], rows: int) -> torch.Tensor:
     return torch.from_numpy(np.concatenate(blocks, axis=1, dtype=np.float32))
 
 
-def _node_matrix(graph: HloGraph) -> torch.Tensor:
+def node_matrix(graph: HloGraph) -> torch.Tensor:
+    """[N, F] features of the nodes, named by `node_features()`."""
     directions = np.arange(len(comparison_directions()))
     kinds = np.arange(len(fusion_kinds()))
     return _matrix(

@@ -1,0 +1,449 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The data of a cost model: variants of modules, and the times of their kernels.
+
+A folder has `data.json`, the settings; and for each split a folder with one `.npz` for
+each module, by the module's fingerprint. Interrupted, it is complete up to the module
+in work. The kernels are there as HLO, so that the data outlives the features.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..._files import replacing
+from ..._version import __version__
+from ...cost import KernelCache, KernelSplit, Roofline
+from ...cost.roofline import estimate_seconds
+from ...envs.benchmarks import SCHEME, Benchmark, find_benchmarks
+from ...errors import ArgumentError, DatasetError, HloEnvError
+from ...graph.hlo_graph import HloGraph
+from ...hlo.module import HloModule
+from ...measurement.measurer import Measurer
+from ...measurement.record import Measurement
+from ...measurement.store import Store
+from ...runtime.machine import this_machine
+from .config import CostModelConfig
+from .variants import Variant, make_variants
+
+_FORMAT = 1
+_SETTINGS = "data.json"
+# A module that ends the process this often is left out.
+_MAX_TRIES = 2
+
+
+@dataclass(frozen=True)
+class Made:
+    """How far the data are.
+
+    Attributes:
+        step: modules that are done, also those of earlier processes.
+        steps: modules in all.
+        kernels: timed by this process.
+        uri: of the last module.
+        error: why the last module has no data, "" if it has.
+    """
+
+    step: int
+    steps: int
+    kernels: int
+    uri: str
+    error: str
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Variants of one module. K kernels of all variants, V variants, T uses.
+
+    Attributes:
+        uri: of the module.
+        source: its repository, as the dataset names it.
+        split: "train" or "validation".
+        modules: in which the kernels lie, one after the other; see
+            `KernelSplit.extract`.
+        fingerprints: [K] of the kernels.
+        kernel_s: [K] float64 seconds of one run; NaN where it could not be timed.
+        variant_offsets: [V + 1] int64 offsets into the uses.
+        use_kernel: [T] int64 kernels of each variant.
+        use_runs: [T] float64 runs of each in one run of the variant.
+        overhead_s: [V] float64 seconds of a variant besides its kernels.
+        roofline_s: [V] float64 estimate of the roofline.
+        measured: [V] float64 measured time over that of XLA's default, NaN if unknown.
+        spaces: [V] where the decisions of each variant were made.
+    """
+
+    uri: str
+    source: str
+    split: str
+    modules: tuple[bytes, ...]
+    fingerprints: tuple[str, ...]
+    kernel_s: npt.NDArray[np.float64]
+    variant_offsets: npt.NDArray[np.int64]
+    use_kernel: npt.NDArray[np.int64]
+    use_runs: npt.NDArray[np.float64]
+    overhead_s: npt.NDArray[np.float64]
+    roofline_s: npt.NDArray[np.float64]
+    measured: npt.NDArray[np.float64]
+    spaces: tuple[str, ...]
+
+    @property
+    def num_variants(self) -> int:
+        """V."""
+        return len(self.overhead_s)
+
+    @property
+    def use_variant(self) -> npt.NDArray[np.int64]:
+        """[T] variant of each use."""
+        return np.repeat(np.arange(self.num_variants), np.diff(self.variant_offsets))
+
+    def total_s(self, kernel_s: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """[V] seconds of each variant on one core, from [K] those of the kernels."""
+        used = self.use_runs * kernel_s[self.use_kernel]
+        summed = np.bincount(self.use_variant, used, minlength=self.num_variants)
+        total: npt.NDArray[np.float64] = summed + self.overhead_s
+        return total
+
+
+_TEXTS = ("uri", "source", "split")
+_LISTS = ("fingerprints", "spaces")
+_ARRAYS = {
+    "kernel_s": np.float64,
+    "variant_offsets": np.int64,
+    "use_kernel": np.int64,
+    "use_runs": np.float64,
+    "overhead_s": np.float64,
+    "roofline_s": np.float64,
+    "measured": np.float64,
+}
+
+
+def make_data(
+    config: CostModelConfig,
+    folder: str | os.PathLike[str],
+    *,
+    splits: Sequence[tuple[str, str, int]] | None = None,
+    store: Store | None = None,
+    report: Callable[[Made], None] = lambda _: None,
+) -> None:
+    """Makes the data of a configuration; what is in the folder already is kept.
+
+    Args:
+        config: which modules and variants.
+        folder: made if it does not exist.
+        splits: name, URI of the modules, and how many are drawn, of each split; by
+            default "train" and "validation", as `config` has them.
+        store: cache of kernel times and measurements.
+        report: called after each module.
+
+    Raises:
+        ArgumentError: the folder has data of other settings, or `config.train` or
+            `config.validation` names no modules.
+        OSError: a file cannot be written.
+    """
+    base = Path(folder)
+    _check_settings(base, config)
+    if splits is None:
+        splits = (
+            ("train", config.train, config.max_modules),
+            ("validation", config.validation, config.max_validation),
+        )
+    wanted = [
+        (split, benchmark)
+        for split, source, count in splits
+        for benchmark in draw_benchmarks(source, count, seed=config.data_seed)
+    ]
+    with ExitStack() as stack:
+        cache = stack.enter_context(KernelCache(threads=config.threads, store=store))
+        measurer = None
+        if config.measured == "all":
+            measurer = stack.enter_context(Measurer(store=store))
+        maker = _Maker(config, cache, measurer, store)
+        for step, (split, benchmark) in enumerate(wanted, 1):
+            error = maker.make(base / split, split, benchmark)
+            report(Made(step, len(wanted), cache.num_timed, benchmark.uri, error))
+
+
+def draw_benchmarks(source: str, count: int, *, seed: int) -> list[Benchmark]:
+    """At most `count` modules of a URI, in turn from each of its repositories."""
+    rng = np.random.default_rng(seed)
+    found = find_benchmarks(source)
+    by_source: dict[str, list[Benchmark]] = {}
+    for index in rng.permutation(len(found)):
+        by_source.setdefault(_source_of(found[index].uri), []).append(found[index])
+    sources = sorted(by_source)
+    order = [sources[i] for i in rng.permutation(len(sources))]
+    rounds = max(len(each) for each in by_source.values())
+    drawn = [
+        by_source[name][i]
+        for i in range(rounds)
+        for name in order
+        if i < len(by_source[name])
+    ]
+    return drawn[:count]
+
+
+def _source_of(uri: str) -> str:
+    """The repository of a module of the dataset; of others, the URI."""
+    kind, _, rest = uri.removeprefix(SCHEME).partition("/")
+    return rest.split("/")[1] if kind == "dataset" else uri
+
+
+class _Maker:
+    """Makes the file of one module after the other."""
+
+    def __init__(
+        self,
+        config: CostModelConfig,
+        cache: KernelCache,
+        measurer: Measurer | None,
+        store: Store | None,
+    ) -> None:
+        self._config = config
+        self._cache = cache
+        self._measurer = measurer
+        self._store = store
+        self._roofline = Roofline(threads=config.threads)
+
+    def make(self, folder: Path, split: str, benchmark: Benchmark) -> str:
+        """Writes the file of a module, if it is not there.
+
+        Returns:
+            Why there is none, or "".
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        module = benchmark.load()
+        name = module.fingerprint()
+        path, note = folder / f"{name}.npz", folder / f"{name}.failed.json"
+        if path.exists():
+            return ""
+        tries = 0
+        if note.exists():
+            noted = _read_json(note)
+            tries = int(noted.get("tries", 0))
+            error = str(noted.get("error", ""))
+            if error or tries >= _MAX_TRIES:
+                return error or "it ended the process"
+        _write_json(note, {"uri": benchmark.uri, "tries": tries + 1, "error": ""})
+        try:
+            shard = self._shard(split, benchmark, module)
+        except HloEnvError as error:
+            text = f"{type(error).__name__}: {error}"
+            _write_json(note, {"uri": benchmark.uri, "tries": tries, "error": text})
+            return text
+        except KeyboardInterrupt:
+            note.unlink()
+            raise
+        write_shard(path, shard)
+        note.unlink()
+        return ""
+
+    def _shard(self, split: str, benchmark: Benchmark, module: HloModule) -> Shard:
+        # The same variants in any order of the modules.
+        seeds = [self._config.data_seed, int(module.fingerprint(), 16) % 2**63]
+        variants = list(
+            make_variants(
+                module,
+                self._config.variants,
+                rng=np.random.default_rng(seeds),
+                threads=self._config.threads,
+            )
+        )
+        known: dict[str, int] = {}
+        modules, times = [], list[float]()
+        for variant in variants:
+            kernels = variant.split
+            new = [i for i, f in enumerate(kernels.fingerprints) if f not in known]
+            if not new:
+                continue
+            modules.append(kernels.extract(new).to_bytes())
+            for i, time in zip(new, self._cache.times(kernels, new), strict=True):
+                known[kernels.fingerprints[i]] = len(known)
+                times.append(math.nan if isinstance(time, str) else time)
+        splits = [variant.split for variant in variants]
+        uses = [known[name] for each in splits for name in each.fingerprints]
+        return Shard(
+            benchmark.uri,
+            _source_of(benchmark.uri),
+            split,
+            tuple(modules),
+            tuple(known),
+            np.array(times, np.float64),
+            np.cumsum([0, *(len(each) for each in splits)]),
+            np.array(uses, np.int64),
+            np.concatenate([each.num_runs for each in splits]),
+            np.array([each.overhead_s for each in splits]),
+            np.array([self._roofline_s(each) for each in splits]),
+            np.array(self._measured(module, variants), np.float64),
+            tuple(variant.space for variant in variants),
+        )
+
+    def _roofline_s(self, split: KernelSplit) -> float:
+        return estimate_seconds(
+            HloGraph.from_module(split.module), self._roofline.rates
+        )
+
+    def _measured(self, module: HloModule, variants: Sequence[Variant]) -> list[float]:
+        """[V] measured time over that of XLA's default."""
+        modules = [variant.module for variant in variants]
+        if self._measurer is not None:
+            measured = self._measurer.measure(modules, baseline=module)
+            return [_relative([each]) for each in measured]
+        if self._store is None or self._config.measured == "none":
+            return [math.nan] * len(modules)
+        default = module.fingerprint()
+        return [
+            _relative(
+                [
+                    each
+                    for each in self._stored(variant)
+                    if each.baseline == default and each.threads == self._config.threads
+                ]
+            )
+            for variant in modules
+        ]
+
+    def _stored(self, module: HloModule) -> Iterator[Measurement]:
+        assert self._store is not None
+        for _, _, value in self._store.records(
+            "measurement", this_machine().id, fingerprint=module.fingerprint()
+        ):
+            found = Measurement.from_json(value)
+            if found.is_ok and found.engine == "wheel" and found.finish == "legalize":
+                yield found
+
+
+def _relative(measured: Sequence[Measurement]) -> float:
+    ratios = [
+        each.median_ns / each.baseline_median_ns for each in measured if each.is_ok
+    ]
+    return statistics.median(ratios) if ratios else math.nan
+
+
+def _check_settings(folder: Path, config: CostModelConfig) -> None:
+    """Compares the settings of the folder, or writes them."""
+    path = folder / _SETTINGS
+    given = {"format": _FORMAT, **config.data}
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        machine = this_machine().to_json()
+        _write_json(path, {**given, "version": __version__, "machine": machine})
+        return
+    noted = _read_json(path)
+    for name, value in given.items():
+        if noted.get(name) != value:
+            raise ArgumentError(
+                f"the data in {folder} have {name} {noted.get(name)!r}, not {value!r}; "
+                "give another folder"
+            )
+    own = this_machine().id
+    if noted.get("machine", {}).get("id", own) != own:
+        raise ArgumentError(
+            f"the data in {folder} are of another machine; times of two machines do "
+            "not mix: give another folder"
+        )
+
+
+def _write_json(path: Path, value: Any) -> None:
+    with replacing(path) as draft:
+        draft.write_text(json.dumps(value, indent=1))
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        found: Any = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ArgumentError(f"{path} is damaged: {error}") from None
+    if not isinstance(found, dict):
+        raise ArgumentError(f"{path} is damaged: it holds no JSON object")
+    return dict(found)
+
+
+def write_shard(path: Path, shard: Shard) -> None:
+    """Writes the file of one module; it is complete, or not there."""
+    texts = {name: getattr(shard, name) for name in (*_TEXTS, *_LISTS)}
+    arrays = {name: getattr(shard, name) for name in _ARRAYS}
+    described = json.dumps({"format": _FORMAT, **texts}).encode()
+    with replacing(path) as draft, draft.open("wb") as file:
+        np.savez_compressed(
+            file,
+            described=np.frombuffer(described, np.uint8),
+            modules=np.frombuffer(b"".join(shard.modules), np.uint8),
+            module_sizes=np.array([len(each) for each in shard.modules], np.int64),
+            **arrays,
+        )
+
+
+def read_shard(path: str | os.PathLike[str]) -> Shard:
+    """Reads the file of one module; nothing in it is executed.
+
+    Raises:
+        FileNotFoundError: there is none.
+        DatasetError: it is damaged, or of another version.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            described = json.loads(file["described"].tobytes())
+            if described.pop("format") != _FORMAT:
+                raise DatasetError(f"{path} is of another version; make the data again")
+            for name in _LISTS:
+                described[name] = tuple(described[name])
+            ends = np.cumsum(file["module_sizes"]).tolist()
+            data = file["modules"].tobytes()
+            arrays = {name: file[name] for name in _ARRAYS}
+        modules = [data[i:j] for i, j in zip([0, *ends], ends, strict=False)]
+        shard = Shard(modules=tuple(modules), **described, **arrays)
+        _check(shard)
+    except (FileNotFoundError, DatasetError):
+        raise
+    except Exception as error:  # zipfile, zlib, numpy and json have no common root
+        raise DatasetError(
+            f"{path} is no file of training data: {error}; remove it, and it is made "
+            "again"
+        ) from None
+    return shard
+
+
+def _check(shard: Shard) -> None:
+    """Raises a ValueError where the arrays do not fit each other."""
+    for name, dtype in _ARRAYS.items():
+        array = getattr(shard, name)
+        if array.ndim != 1 or array.dtype != dtype:
+            raise ValueError(f"{name} is {array.dtype} {list(array.shape)}")
+    sizes = {len(shard.roofline_s), len(shard.measured), len(shard.spaces)}
+    offsets, kernels = shard.variant_offsets, len(shard.kernel_s)
+    is_right = (
+        sizes == {shard.num_variants}
+        and len(shard.fingerprints) == kernels
+        and len(offsets) == shard.num_variants + 1
+        and offsets[0] == 0
+        and bool(np.all(np.diff(offsets) >= 0))
+        and offsets[-1] == len(shard.use_kernel) == len(shard.use_runs)
+        and bool(np.all((shard.use_kernel >= 0) & (shard.use_kernel < kernels)))
+    )
+    if not is_right:
+        raise ValueError("its arrays do not fit each other")
+
+
+def read_data(folder: str | os.PathLike[str], split: str) -> list[Shard]:
+    """The data of a split, in the order of their files.
+
+    Raises:
+        ArgumentError: there are none.
+        DatasetError: a file is damaged.
+    """
+    paths = sorted((Path(folder) / split).glob("[!.]*.npz"))
+    if not paths:
+        raise ArgumentError(
+            f"{folder} has no data of {split}; `hloenv train cost-model` makes them"
+        )
+    return [read_shard(path) for path in paths]

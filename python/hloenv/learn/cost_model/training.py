@@ -1,0 +1,411 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training of a cost model: steps, evaluations, checkpoints, resuming.
+
+A run's folder has `config.json`; `curve.csv`, a row for each evaluation;
+`best.safetensors`, the networks that ranked the validation modules best, and
+`last.safetensors`; `resume.pt`, with which the run goes on (tensors and numbers:
+reading it executes nothing); `tensorboard/`, where TensorBoard is installed.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from ..._files import replacing
+from ...cost.learned.checkpoint import CostModel, load_cost_model
+from ...cost.learned.features import Kernels, feature_digest
+from ...cost.learned.network import Ensemble, Shape
+from ...cost.learned.ranking import Ranking, mean_ranking
+from ...errors import ArgumentError
+from ..tensorboard import open_writer
+from .config import CostModelConfig
+from .data import read_data
+from .samples import Sample, losses, sample_of, totals_of
+
+_CONFIG = "config.json"
+_CURVE = "curve.csv"
+_RESUME = "resume.pt"
+BEST = "best.safetensors"
+LAST = "last.safetensors"
+# What may differ when a run is resumed.
+_MAY_CHANGE = ("steps", "max_modules", "max_validation")
+# Share of the training modules that a member of the ensemble sees.
+_BAG = 0.85
+_WARM_UP = 50  # steps
+# Kernels that are drawn from one module, beside those whose variants are ranked.
+_PER_MODULE = 16
+_MAX_GRADIENT = 5.0
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A training run now.
+
+    Attributes:
+        step: steps so far.
+        steps: of the whole run.
+        loss: mean over the steps since the last evaluation.
+        kendall: Kendall's tau within a validation module, mean over modules, at the
+            latest evaluation.
+        spearman: the same, rank correlation.
+        slowdown: of the variant with the least estimate over the best one, mean.
+        best_kendall: at the best evaluation.
+        seconds: of training, those of earlier processes included.
+    """
+
+    step: int
+    steps: int
+    loss: float
+    kendall: float
+    spearman: float
+    slowdown: float
+    best_kendall: float
+    seconds: float
+
+
+def train(
+    config: CostModelConfig,
+    data: str | os.PathLike[str],
+    folder: str | os.PathLike[str],
+    *,
+    resume: bool = False,
+    report: Callable[[Progress], None] = lambda _: None,
+) -> CostModel:
+    """Trains a cost model; on a GPU where torch has one.
+
+    Args:
+        config: what to train.
+        data: folder that `make_data` wrote.
+        folder: for the files of the run; made if it does not exist.
+        resume: whether to go on where an earlier run of the same configuration ended;
+            it may have more steps.
+        report: called after each step.
+
+    Returns:
+        The model that ranked the validation modules best.
+
+    Raises:
+        ArgumentError: the folder has a run already, or, to resume, none or one of
+            another configuration; there are no data.
+        DatasetError: a file of the data is damaged.
+        OSError: a file cannot be written.
+    """
+    run = _Run(config, Path(data), Path(folder), report, resume=resume)
+    try:
+        return run.train()
+    finally:
+        run.close()
+
+
+def config_of(folder: str | os.PathLike[str]) -> CostModelConfig:
+    """The configuration of the run in a folder.
+
+    Raises:
+        ArgumentError: there is none.
+    """
+    path = Path(folder) / _CONFIG
+    try:
+        return CostModelConfig.from_dict(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise ArgumentError(f"{folder} has no run to resume") from None
+    except ValueError as error:
+        raise ArgumentError(f"{path}: {error}") from None
+
+
+def check_folder(
+    config: CostModelConfig, folder: str | os.PathLike[str], *, resume: bool
+) -> None:
+    """Checks that a run may start, or go on, in a folder.
+
+    Raises:
+        ArgumentError: it may not.
+    """
+    base = Path(folder)
+    if not resume:
+        if (base / _CONFIG).exists():
+            raise ArgumentError(
+                f"{base} has a run already; resume it, or give another folder"
+            )
+        return
+    found, given = config_of(base).to_dict(), config.to_dict()
+    differing = [
+        key for key in given if found[key] != given[key] and key not in _MAY_CHANGE
+    ]
+    if differing:
+        raise ArgumentError(
+            f"the run in {base} has another configuration: "
+            + "; ".join(
+                f"{key} {found[key]!r}, not {given[key]!r}" for key in differing
+            )
+        )
+
+
+def samples_of(
+    data: str | os.PathLike[str], split: str, *, device: str = "cpu"
+) -> list[Sample]:
+    """The samples of a split with at least two variants.
+
+    Raises:
+        ArgumentError: there are none.
+        DatasetError: a file is damaged.
+    """
+    found = [sample_of(shard, device=device) for shard in read_data(data, split)]
+    kept = [each for each in found if each is not None and len(each.variants) > 1]
+    if not kept:
+        raise ArgumentError(f"no module of {split} in {data} has two variants")
+    return kept
+
+
+def evaluate(
+    ensemble: Ensemble, samples: Sequence[Sample], *, device: str = "cpu"
+) -> Ranking:
+    """Mean over the modules whose variants differ."""
+    ranked = [each for each in samples if each.is_ranked]
+    totals = totals_of(ensemble, ranked, device=device)
+    return mean_ranking(
+        [
+            sample.ranking(total.mean(0))
+            for sample, total in zip(ranked, totals, strict=True)
+        ]
+    )
+
+
+def _mean(values: torch.Tensor, is_seen: torch.Tensor) -> torch.Tensor:
+    """Of those that are seen."""
+    return (values * is_seen).sum() / is_seen.sum().clamp(min=1)
+
+
+class _Run:
+    def __init__(
+        self,
+        config: CostModelConfig,
+        data: Path,
+        folder: Path,
+        report: Callable[[Progress], None],
+        *,
+        resume: bool,
+    ) -> None:
+        check_folder(config, folder, resume=resume)
+        self.config = config
+        self.folder = folder
+        self.report = report
+        self.device = "cuda" if torch.cuda.is_available() else "cpu"
+        self.train_samples = samples_of(data, "train", device=self.device)
+        self.validation = samples_of(data, "validation", device=self.device)
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(config.seed)
+            shape = Shape(
+                config.members,
+                config.width,
+                config.rounds,
+                config.has_attention,
+                config.dropout,
+            )
+            self.ensemble = Ensemble(shape)
+        self.ensemble.fit_scaling(
+            Kernels.concatenate([each.kernels for each in self.train_samples])
+        )
+        self.ensemble.to(self.device)
+        self.optimizer = torch.optim.AdamW(
+            self.ensemble.parameters(), lr=config.learning_rate, weight_decay=1e-4
+        )
+        self.step, self.rows = 0, list[dict[str, float]]()
+        self.best_kendall, self.seconds_before = -math.inf, 0.0
+        self.losses: list[float] = []
+        if resume and (folder / _RESUME).exists():
+            self._resume()
+        # Last: what fails above leaves nothing behind.
+        folder.mkdir(parents=True, exist_ok=True)
+        with replacing(folder / _CONFIG) as draft:
+            draft.write_text(json.dumps(config.to_dict(), indent=1))
+        self.writer = open_writer(folder / "tensorboard")
+        self._began = time.monotonic()
+
+    def _resume(self) -> None:
+        path = self.folder / _RESUME
+        try:
+            # Tensors, numbers and lists alone: nothing in the file is executed.
+            state = torch.load(path, weights_only=True, map_location=self.device)
+            if state["features"] != feature_digest():
+                raise ArgumentError(
+                    f"the run in {self.folder} was started with other features; start "
+                    "a new one in another folder"
+                )
+            self.ensemble.load_state_dict(state["ensemble"])
+            self.optimizer.load_state_dict(state["optimizer"])
+        except ArgumentError:
+            raise
+        except Exception as error:  # zip, pickle and torch have no common root
+            raise ArgumentError(
+                f"{path} is damaged: {error}; start a new run in another folder"
+            ) from None
+        self.step = int(state["step"])
+        self.rows = list(state["rows"])
+        self.losses = list(state["losses"])
+        self.best_kendall = float(state["best_kendall"])
+        self.seconds_before = float(self.rows[-1]["seconds"])
+
+    # --- the loop
+
+    def train(self) -> CostModel:
+        if not self.rows:
+            self.checkpoint()
+        while self.step < self.config.steps:
+            self.losses.append(self.take_step())
+            self.step += 1
+            is_last = self.step == self.config.steps
+            if self.step % self.config.evaluate_every == 0 or is_last:
+                self.checkpoint()
+            self.report(self.progress())
+        return load_cost_model(self.folder / BEST)
+
+    def take_step(self) -> float:
+        """One step; which modules it takes depends on the seed and the step alone."""
+        config = self.config
+        for group in self.optimizer.param_groups:
+            group["lr"] = config.learning_rate * self.rate()
+        rng = np.random.default_rng([config.seed, 3, self.step])
+        ranked, drawn = self.indices(), self.drawn(rng)
+        samples = self.train_samples
+        self.ensemble.train()
+        with torch.random.fork_rng():
+            torch.manual_seed(int(rng.integers(2**62)))  # of dropout
+            regression, ranking = losses(
+                self.ensemble,
+                [samples[i] for i in ranked],
+                [(samples[i], which) for i, which in drawn],
+                device=self.device,
+            )
+        loss = _mean(regression, self.bags([*ranked, *(i for i, _ in drawn)]))
+        loss = loss + config.ranking_weight * _mean(ranking, self.bags(ranked))
+        if not bool(torch.isfinite(loss)):
+            raise ArgumentError(
+                f"the loss is {loss.item()} at step {self.step}; give a smaller "
+                f"learning_rate than {config.learning_rate}"
+            )
+        self.optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(self.ensemble.parameters(), _MAX_GRADIENT)
+        self.optimizer.step()
+        return float(loss.item())
+
+    def rate(self) -> float:
+        """Of the learning rate: up for some steps, then half a cosine."""
+        done = self.step / max(self.config.steps, 1)
+        warm = min(1.0, (self.step + 1) / _WARM_UP)
+        return warm * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * done)))
+
+    def indices(self) -> list[int]:
+        """The modules of this step: an order of all of them in each epoch."""
+        count, size = len(self.train_samples), self.config.modules_per_step
+        found = []
+        for place in range(self.step * size, (self.step + 1) * size):
+            rng = np.random.default_rng([self.config.seed, 1, place // count])
+            found.append(int(rng.permutation(count)[place % count]))
+        return list(dict.fromkeys(found))
+
+    def drawn(
+        self, rng: np.random.Generator
+    ) -> list[tuple[int, npt.NDArray[np.int64]]]:
+        """Other modules, and some kernels of each."""
+        count, size = len(self.train_samples), self.config.kernels_per_step
+        modules = rng.choice(count, min(count, math.ceil(size / _PER_MODULE)), False)
+        found = []
+        for module in modules.tolist():
+            kernels = len(self.train_samples[module].kernels)
+            which = rng.choice(kernels, min(kernels, _PER_MODULE), replace=False)
+            found.append((module, np.sort(which)))
+        return found
+
+    def bags(self, modules: Sequence[int]) -> torch.Tensor:
+        """[M, modules] whether a member sees each of them."""
+        rng = np.random.default_rng([self.config.seed, 2])
+        seen = rng.random((self.config.members, len(self.train_samples))) < _BAG
+        return torch.tensor(seen[:, list(modules)], device=self.device)
+
+    # --- evaluations and files
+
+    def checkpoint(self) -> None:
+        """Evaluates the networks, and saves them and the run."""
+        self.ensemble.eval()
+        found = evaluate(self.ensemble, self.validation, device=self.device)
+        is_best = found.kendall > self.best_kendall or not self.rows
+        self.best_kendall = max(found.kendall, self.best_kendall)
+        self.rows.append(
+            {
+                "step": self.step,
+                "loss": float(np.mean(self.losses)) if self.losses else math.nan,
+                "kendall": found.kendall,
+                "spearman": found.spearman,
+                "slowdown": found.slowdown[0],
+                "seconds": self.seconds(),
+            }
+        )
+        self.losses = []
+        if self.writer is not None:
+            for key, value in self.rows[-1].items():
+                self.writer.add_scalar(f"cost_model/{key}", value, self.step)
+        model = CostModel(self.ensemble, self.notes(found))
+        model.save(self.folder / LAST)
+        if is_best:
+            model.save(self.folder / BEST)
+        with replacing(self.folder / _RESUME) as draft:
+            state = {
+                "features": feature_digest(),
+                "ensemble": self.ensemble.state_dict(),
+                "optimizer": self.optimizer.state_dict(),
+                "step": self.step,
+                "rows": self.rows,
+                "losses": self.losses,
+                "best_kendall": self.best_kendall,
+            }
+            torch.save(state, draft)
+        with (
+            replacing(self.folder / _CURVE) as draft,
+            draft.open("w", newline="", encoding="utf-8") as file,
+        ):
+            writer = csv.DictWriter(file, self.rows[0])
+            writer.writeheader()
+            writer.writerows(self.rows)
+
+    def notes(self, found: Ranking) -> dict[str, Any]:
+        return {
+            "steps": self.step,
+            "threads": self.config.threads,
+            "train_modules": len(self.train_samples),
+            "validation_modules": sum(each.is_ranked for each in self.validation),
+            "validation": asdict(found),
+            "config": self.config.to_dict(),
+        }
+
+    def seconds(self) -> float:
+        return self.seconds_before + time.monotonic() - self._began
+
+    def progress(self) -> Progress:
+        row = self.rows[-1]
+        return Progress(
+            self.step,
+            self.config.steps,
+            float(np.mean(self.losses)) if self.losses else row["loss"],
+            row["kendall"],
+            row["spearman"],
+            row["slowdown"],
+            self.best_kendall,
+            self.seconds(),
+        )
+
+    def close(self) -> None:
+        if self.writer is not None:
+            self.writer.close()
