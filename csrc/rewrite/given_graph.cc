@@ -60,7 +60,7 @@ absl::Status CheckAlternativeGraph(const Module& graph) {
   for (const AlternativeSite& site : FindAlternatives(graph.hlo())) {
     HLOENV_RETURN_IF_ERROR(CheckSite(site));
     const HloInstruction& call = *site.instruction;
-    if (site.alternative != number) {
+    if (last == nullptr || site.alternative != number) {
       if (site.alternative != number + 1) {
         return Wrong(call, absl::StrCat("has number ", site.alternative,
                                         "; the numbers count from 0, and ",

@@ -54,4 +54,5 @@ def test_a_rule_gives_equal_integers(name) -> None:
 
 def test_the_substitutions_are_a_pass_with_an_option_for_each_rule() -> None:
     assert "substitutions" in list_passes()
-    assert {each.name for each in SUBSTITUTIONS.info.options} == set(RULES)
+    options = {each.name.replace("_", "-") for each in SUBSTITUTIONS.info.options}
+    assert options == set(RULES)

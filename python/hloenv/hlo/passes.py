@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from .._native import core, is_text
-from ..errors import PassError, PassOptionError
+from ..errors import PassError, PassOptionError, UnknownPassError
 from .module import HloModule, as_module
 from .numerics import numerics_of
 from .pass_info import OptionValue, PassInfo, PassOption
@@ -57,7 +57,12 @@ def describe_pass(name: str) -> PassInfo:
 
 @functools.cache
 def _describe_pass(name: str) -> PassInfo:
-    info = core.describe_pass(name)
+    try:
+        info = core.describe_pass(name)
+    except UnknownPassError as error:
+        # The core does not know how many passes there are in Python.
+        text = str(error).rpartition(" lists all ")[0] or str(error)
+        raise UnknownPassError(f"{text} lists all {len(list_passes())}") from None
     return PassInfo(
         name=info["name"],
         summary=info["summary"],

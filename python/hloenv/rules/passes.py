@@ -22,7 +22,7 @@ _ENTRY = "ENTRY %unused {\n  ROOT %nothing = s32[] constant(0)\n}\n"
 
 
 class RulePass:
-    """A candidate pass of rules; each rule is an option that turns it off.
+    """A candidate pass of rules; each rule is an option, with "_" for "-".
 
     Attributes:
         rules: in the order of their proposals.
@@ -51,7 +51,12 @@ class RulePass:
     @property
     def info(self) -> PassInfo:
         """Its description; an option for each rule where there are several."""
-        options = [PassOption(r.name, "bool", True, r.doc) for r in self.rules]
+        options = [
+            PassOption(
+                _option(each), "bool", True, each.doc or f"The rule {each.name}."
+            )
+            for each in self.rules
+        ]
         return PassInfo(
             name=self._name,
             summary=self._summary,
@@ -68,7 +73,7 @@ class RulePass:
         subject = Subject(module)
         found: list[Replacement] = []
         for rule in self.rules:
-            if options.get(rule.name, True):
+            if options.get(_option(rule), True):
                 found += rule.replacements(subject)
         return to_proposals(found)
 
@@ -131,6 +136,10 @@ def _check_alone(replacement: Replacement) -> None:
 
 def _blocks(text: str) -> list[str]:
     return [each + "\n\n" for each in text.split("\n\n") if each.strip()]
+
+
+def _option(rule: Rule) -> str:
+    return rule.name.replace("-", "_")
 
 
 def _weakest(classes: Iterable[Numerics]) -> Numerics:
