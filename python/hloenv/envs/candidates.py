@@ -97,6 +97,10 @@ class Candidates:
     def __len__(self) -> int:
         return len(self.choice)
 
+    def originals(self) -> Int64Array:
+        """[Y] the number of the original of each row's alternative, as in `row`."""
+        return self.row[self.first[self.alternative] + 1]
+
     def decisions(self, positions: Int64Array) -> Int64Array:
         """[A] decisions by the position of one row of each alternative."""
         chosen = self.choice[self.first + positions]
@@ -182,6 +186,18 @@ class CandidateTable:
             self._first,
             self.default,
         )
+
+    def open_rows(self, decisions: Int64Array, is_decided: BoolArray) -> Candidates:
+        """The rows, of which those are allowed that decide one more alternative.
+
+        Args:
+            decisions: [A] so far.
+            is_decided: [A] alternatives that are not to be decided again.
+        """
+        rows = self.rows(decisions)
+        is_open = self.alternatives.relevant(decisions) & ~is_decided
+        rows.allowed[:] &= is_open[rows.alternative] & (rows.choice >= 0)
+        return rows
 
     @cached_property
     def _looks(self) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:

@@ -117,9 +117,7 @@ class RewriteBase(CompilerEnv):
         """The rows of this decision point; None where all are behind."""
         if self.is_complete:
             return None
-        rows = self.table().rows(self._decisions)
-        rows.allowed[:] = self._allowed(rows)
-        return rows
+        return self._rows()
 
     @property
     def prefix(self) -> Prefix:
@@ -199,8 +197,8 @@ class RewriteBase(CompilerEnv):
     def _is_stop(self, action: Any) -> bool:  # noqa: ARG002
         return self.is_complete
 
-    def _allowed(self, rows: Candidates) -> BoolArray:
-        return rows.allowed
+    def _rows(self) -> Candidates:
+        return self.table().rows(self._decisions)
 
     def _replay(self, start: HloModule) -> tuple[HloModule, str]:
         twin = self._fresh()
@@ -341,10 +339,8 @@ class RewriteEnv(RewriteBase):
             masks[1 : 1 + len(kept)] = kept
         return masks
 
-    def _allowed(self, rows: Candidates) -> BoolArray:
-        relevant = self.table().alternatives.relevant(self._decisions)
-        is_open = (relevant & ~self._is_decided)[rows.alternative]
-        return rows.allowed & is_open & (rows.choice >= 0)
+    def _rows(self) -> Candidates:
+        return self.table().open_rows(self._decisions, self._is_decided)
 
     def _act(self, number: Any) -> None:
         rows = self.candidates()

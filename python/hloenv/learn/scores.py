@@ -50,9 +50,11 @@ class Decisions:
                 "network has diverged; resume with a lower learning_rate"
             )
         shifted = scores.logits - highest[self.groups]
-        total = self._sum(shifted.exp())
+        total = self._sum(shifted.exp()).log()
+        # [G] logarithm of the sum of the exponentials of each group's scores.
+        self.log_normalizers = highest + total
         # [X] log-probabilities of the candidates.
-        self.log_probs = shifted - total.log()[self.groups]
+        self.log_probs = shifted - total[self.groups]
         sizes = torch.bincount(self.groups, minlength=self.num_groups)
         self._first = torch.cumsum(sizes, 0) - sizes
 
