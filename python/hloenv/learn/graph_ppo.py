@@ -103,17 +103,16 @@ class PPOConfig:
         Raises:
             ArgumentError: one of them is out of range.
         """
-        for name in ("num_steps", "num_epochs", "minibatch_size"):
-            if getattr(self, name) < 1:
-                raise ArgumentError(f"{name} must be >= 1, got {getattr(self, name)}")
         for field in fields(self):
             value = getattr(self, field.name)
-            if not (math.isfinite(value) and value >= 0):
-                raise ArgumentError(f"{field.name} must be >= 0, got {value}")
+            is_number = isinstance(value, (int, float)) and math.isfinite(value)
+            if not (is_number and value >= 0):
+                raise ArgumentError(f"{field.name} must be >= 0, got {value!r}")
         for name in ("gamma", "gae_lambda"):
             if getattr(self, name) > 1:
                 raise ArgumentError(f"{name} must be <= 1, got {getattr(self, name)}")
-        for name in ("learning_rate", "clip", "max_grad_norm"):
+        counts = ("num_steps", "num_epochs", "minibatch_size")
+        for name in (*counts, "learning_rate", "clip", "max_grad_norm"):
             if getattr(self, name) == 0:
                 raise ArgumentError(f"{name} must be > 0, got 0")
 
@@ -161,7 +160,8 @@ class GraphPPO:
     """The algorithm, its networks and its environments.
 
     Attributes:
-        network: that learns.
+        network, optimizer: what learns, and how.
+        generator: of all random numbers but those of the environments.
         step: steps of all environments so far.
     """
 
@@ -192,7 +192,7 @@ class GraphPPO:
         self._seed = seed
         self._scalar = scalar_actions
         self._device = torch.device(device)
-        self._generator = torch.Generator().manual_seed(seed)
+        self.generator = torch.Generator().manual_seed(seed)
         self.optimizer = torch.optim.Adam(
             network.parameters(), lr=self.config.learning_rate, eps=1e-5
         )
@@ -261,7 +261,7 @@ class GraphPPO:
     def _act(self, observations: list[Any]) -> list[_Step]:
         scores = self.network(observations)
         decisions = Decisions(scores)
-        chosen = decisions.sample(self._generator)
+        chosen = decisions.sample(self.generator)
         count = len(observations)
         log_probs = decisions.split(decisions.log_prob(chosen).cpu(), count)
         values = scores.values.tolist()
@@ -314,7 +314,7 @@ class GraphPPO:
         )
 
     def _epoch(self, batch: list[_Step]) -> Iterator[dict[str, float]]:
-        order = torch.randperm(len(batch), generator=self._generator).tolist()
+        order = torch.randperm(len(batch), generator=self.generator).tolist()
         size = self.config.minibatch_size
         for begin in range(0, len(order), size):
             loss, row = self._loss([batch[i] for i in order[begin : begin + size]])

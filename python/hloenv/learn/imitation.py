@@ -13,11 +13,14 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from .._files import replacing
 from .._typing import BoolArray, Int64Array
 from ..cost.registry import open_estimator
 from ..envs.benchmarks import find_benchmarks
@@ -100,29 +103,28 @@ def demonstrate(task: DemonstrationTask) -> Demonstration:
     )
 
 
-def append_demonstration(path: Path, found: Demonstration) -> None:
-    """Adds a line to a file of demonstrations."""
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(vars(found)) + "\n")
+def write_demonstrations(path: Path, found: Iterable[Demonstration]) -> None:
+    """Writes demonstrations, one line each, over what the file holds."""
+    with replacing(path) as draft:
+        lines = [json.dumps(vars(each)) + "\n" for each in found]
+        draft.write_text("".join(lines), encoding="utf-8")
 
 
 def read_demonstrations(path: Path) -> dict[str, Demonstration]:
-    """The demonstrations of a file, by URI; a line that was cut off is left out."""
-    found = {}
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    for line in lines:
-        try:
-            data = json.loads(line)
-        except ValueError:
-            continue
-        found[data["uri"]] = Demonstration(
-            data["uri"],
-            tuple(map(tuple, data["decisions"])),
-            tuple(map(tuple, data["relevant"])),
-            data["default_s"],
-            data["best_s"],
+    """The demonstrations of a file, by URI; none where there is no file."""
+    if not path.exists():
+        return {}
+    rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    return {
+        row["uri"]: Demonstration(
+            row["uri"],
+            tuple(map(tuple, row["decisions"])),
+            tuple(map(tuple, row["relevant"])),
+            row["default_s"],
+            row["best_s"],
         )
-    return found
+        for row in rows
+    }
 
 
 @dataclass(frozen=True)
@@ -165,6 +167,7 @@ def examples_of(
                 f"the demonstration of {shown.uri} has {len(wanted)} decisions where "
                 f"there are {len(rows.first)}: it is of another version of hloenv"
             )
+        action: Any
         if isinstance(env, RewriteAllEnv):
             action, right = _all(rows, wanted)
             weights = np.array(shown.relevant[env.round], np.int64)
@@ -233,7 +236,7 @@ def _loss(network: nn.Module, examples: Sequence[Example]) -> Tensor:
     scores = network([each.observation for each in examples])
     decisions = Decisions(scores)
 
-    def joined(arrays: Iterable[np.ndarray]) -> Tensor:  # type: ignore[type-arg]
+    def joined(arrays: Iterable[npt.NDArray[Any]]) -> Tensor:
         return torch.from_numpy(np.concatenate(list(arrays))).to(scores.values.device)
 
     right = joined(each.right for each in examples)
@@ -241,5 +244,5 @@ def _loss(network: nn.Module, examples: Sequence[Example]) -> Tensor:
     masked = decisions.log_probs.masked_fill(~right, -torch.inf)
     likely = Decisions(scores._replace(logits=masked)).log_normalizers
     values = torch.tensor([each.value for each in examples]).to(scores.values)
-    value_loss = (scores.values - values).square().mean()
+    value_loss: Tensor = (scores.values - values).square().mean()
     return decisions.per_observation(-likely * weights) + 0.5 * value_loss

@@ -12,7 +12,7 @@ import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from .._optional import needed_by
 from ..errors import ArgumentError, HloEnvError, WorkerError
@@ -101,7 +101,7 @@ def _on_ray(
         import ray
     if not ray.is_initialized():
         ray.init(log_to_driver=False)
-    remote = ray.remote(max_retries=3)(_call)
+    remote: Any = ray.remote(max_retries=3)(_call)
     numbers = {remote.remote(function, task): i for i, task in enumerate(tasks)}
     left = list(numbers)
     while left:
