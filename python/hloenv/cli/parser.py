@@ -18,7 +18,7 @@ _COMMANDS = {
     "alternatives": "list every rewrite that passes would make",
     "optimize": "apply a policy to the rewrites, and time the result",
     "search": "search for decisions that run faster than XLA's default",
-    "train": "train an agent that orders passes",
+    "train": "train an agent or a model",
     "measure": "time modules against each other, or test the intervals",
     "profile": "time a module's kernels: shares, rates, distance from the peak",
     "rewrites": "show which of XLA's rewrites pay on a program, and which cost",

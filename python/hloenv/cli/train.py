@@ -1,154 +1,52 @@
 # SPDX-License-Identifier: Apache-2.0
-"""hloenv train: trains an agent, and shows how it comes on."""
+"""hloenv train: trains what decides or estimates, and shows how it comes on."""
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING
+import importlib
+import textwrap
 
-from .._registry import load_attribute
-from . import output
-from .numbers import add_count
-
-if TYPE_CHECKING:
-    from ..learn.config import TrainConfig
-    from ..learn.training import Progress
+from .arguments import add_action
+from .trainers import KINDS
 
 DESCRIPTION = (
-    "Trains an agent that orders XLA's passes. CONFIG is a TOML file; what it leaves "
-    "out has a default. The run's folder holds the learning curve, the best agent and "
-    "what --resume needs, also after a crash."
+    "Trains a model of the KIND. `hloenv train KIND --help` describes its arguments. "
+    "A run's folder holds the learning curve, the best model and what --resume needs, "
+    "also after a crash."
 )
 EXAMPLES = """\
 examples:
   hloenv train pass-order -o runs/first --steps 20000
-  hloenv train pass-order agent.toml -o runs/agent --seed 3
-  hloenv train pass-order -o runs/agent --resume
-  hloenv optimize model.hlo --policy pass-order:runs/agent/best.safetensors
+  hloenv train pass-order -o runs/first --resume
+  hloenv train pass-order --help
   tensorboard --logdir runs
-
-a configuration; hloenv.learn.TrainConfig describes all settings:
-  algorithm = "maskable-ppo"          # or a2c, dqn, ppo, trpo
-  train = "hloenv://all/train?max_instructions=1500"
-  observation = "op_counts_normalized+pass_counts"
-  reward = "op_count_log"
-  steps = 100000
-  [arguments]                         # of the algorithm in Stable-Baselines3
-  learning_rate = 3e-4
 """
-_TASKS = ("pass-order",)
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
-    """Declares the arguments."""
-    parser.add_argument("task", metavar="TASK", choices=_TASKS, help="pass-order")
-    parser.add_argument(
-        "config", metavar="CONFIG", nargs="?", help="a TOML file (default: no settings)"
-    )
-    parser.add_argument(
-        *("-o", "--output"),
-        metavar="FOLDER",
-        required=True,
-        help="of the run; made if it does not exist",
-    )
-    parser.add_argument(
-        "--resume",
-        action="store_true",
-        help="go on with the run in the folder, without CONFIG or with the same",
-    )
-    add_count(parser, "--seed", "in place of CONFIG's (0)", least=0)
-    add_count(parser, "--steps", "in place of CONFIG's (100,000)")
+    """Declares the arguments of each kind."""
+    kinds = parser.add_subparsers(metavar="KIND", dest="kind", required=True)
+    for name in KINDS:
+        file = importlib.import_module(
+            f".trainers.{name.replace('-', '_')}", "hloenv.cli"
+        )
+        kind = add_action(kinds, name, file.SUMMARY)
+        kind.description = textwrap.fill(file.DESCRIPTION, 80)
+        kind.epilog = file.EXAMPLES
+        kind.formatter_class = argparse.RawDescriptionHelpFormatter
+        kind.add_argument(
+            "--import",
+            dest="imports",
+            metavar="FILE",
+            action="append",
+            default=argparse.SUPPRESS,
+            help="import this Python file first; may be repeated",
+        )
+        file.add_parser(kind)
+        kind.set_defaults(train=file.run)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Trains as `args.config` says."""
-    config_class: type[TrainConfig] = load_attribute("hloenv.learn.config:TrainConfig")
-    if args.config is not None:
-        config = config_class.read(args.config)
-    elif args.resume:
-        config = load_attribute("hloenv.learn.training:config_of")(args.output)
-    else:
-        config = config_class()
-    given = {"seed": args.seed, "steps": args.steps}
-    config = dataclasses.replace(
-        config, **{key: value for key, value in given.items() if value is not None}
-    )
-    train = load_attribute("hloenv.learn.training:train")
-    with _shown(config, is_shown=not args.json) as report:
-        agent = train(config, args.output, resume=args.resume, report=report)
-    best = Path(args.output) / "best.safetensors"
-    if args.json:
-        output.print_json(
-            {
-                "agent": str(best),
-                "steps": agent.notes["steps"],
-                "validation_score": agent.notes["validation_score"],
-                "config": config.to_dict(),
-            }
-        )
-        return
-    output.print_line(
-        f"wrote {best}: after {agent.notes['steps']:,} steps, the agent leaves "
-        f"{agent.notes['validation_score']:.1%} of what {config.reward} decreases, on "
-        "the validation modules (geometric mean)"
-    )
-
-
-@contextmanager
-def _shown(
-    config: TrainConfig, *, is_shown: bool
-) -> Iterator[Callable[[Progress], None]]:
-    """A bar with return, entropy, steps a second and time left; else some lines."""
-    stderr = output.console(to_stderr=True)
-    if not is_shown:
-        yield lambda _: None
-        return
-    if not stderr.is_terminal:
-        yield _Lines(config)
-        return
-    from rich import progress as bars_of
-
-    columns = (
-        bars_of.TextColumn("{task.description}"),
-        bars_of.BarColumn(),
-        bars_of.TextColumn("{task.fields[shown]}"),
-        bars_of.TextColumn("left"),
-        bars_of.TimeRemainingColumn(),
-    )
-    with bars_of.Progress(*columns, console=stderr) as bars:
-        task = bars.add_task("training", total=config.steps, shown="")
-
-        def report(progress: Progress) -> None:
-            bars.update(task, completed=progress.step, shown=describe(progress))
-
-        yield report
-
-
-class _Lines:
-    """A line on stderr for each tenth of the run."""
-
-    def __init__(self, config: TrainConfig) -> None:
-        self._every = config.steps / 10
-        self._next = 0.0
-
-    def __call__(self, progress: Progress) -> None:
-        if progress.step < self._next:
-            return
-        self._next = (progress.step // self._every + 1) * self._every
-        line = f"{progress.step:,} of {progress.steps:,} steps: {describe(progress)}"
-        output.console(to_stderr=True).print(line)
-
-
-def describe(progress: Progress) -> str:
-    """The figures of a training run, in one line."""
-    rate = progress.step / progress.seconds if progress.seconds > 0 else math.nan
-    return (
-        f"return {progress.episode_return:.3f}, entropy {progress.entropy:.2f}, "
-        f"left {progress.score:.1%} (best {progress.best_score:.1%}), "
-        f"{rate:,.0f} steps/s"
-    )
+    """Trains as the kind says."""
+    args.train(args)

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import inspect
-import sys
-import types
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +11,7 @@ from typing import Any
 from .._optional import needed_by
 from .._registry import Registry, load_attribute
 from ..errors import ArgumentError
+from .tensorboard import without_tensorflow
 
 # Arguments of the classes that `hloenv.learn.training` sets.
 _RESERVED = frozenset(
@@ -51,17 +50,9 @@ class Algorithm:
         Raises:
             ImportError: Stable-Baselines3 or sb3-contrib is not installed.
         """
-        # Stable-Baselines3 imports TensorBoard, and that all of TensorFlow unless it
-        # finds this module.
-        name = "tensorboard.compat.notf"
-        is_missing = name not in sys.modules
-        sys.modules.setdefault(name, types.ModuleType(name))
-        try:
-            with needed_by("an agent", "Stable-Baselines3", "rl"):
-                return load_attribute(self.location)
-        finally:
-            if is_missing:
-                del sys.modules[name]
+        # Stable-Baselines3 imports TensorBoard.
+        with without_tensorflow(), needed_by("an agent", "Stable-Baselines3", "rl"):
+            return load_attribute(self.location)
 
 
 _REGISTRY: Registry[Algorithm] = Registry("algorithm", "algorithms", ArgumentError)

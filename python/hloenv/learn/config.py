@@ -3,12 +3,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-import os
-import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from ..envs.base import CompilerEnv
@@ -16,10 +11,11 @@ from ..envs.pass_order import PassOrderEnv
 from ..errors import ArgumentError
 from ..hlo.module import HloModule
 from .algorithms import get_algorithm
+from .settings import Settings
 
 
 @dataclass(frozen=True)
-class TrainConfig:
+class TrainConfig(Settings):
     """One training run; by default, as the agent that hloenv brings along.
 
     Attributes:
@@ -83,44 +79,6 @@ class TrainConfig:
                 f"{self.algorithm} has no value function: leave critic_observation out"
             )
 
-    @classmethod
-    def read(cls, path: str | os.PathLike[str]) -> TrainConfig:
-        """Reads a TOML file.
-
-        Raises:
-            FileNotFoundError: there is none.
-            ArgumentError: it is no TOML, or has unknown keys or values of other types.
-        """
-        data = Path(path).read_bytes()
-        try:
-            return cls.from_dict(tomllib.loads(data.decode()))
-        except (UnicodeDecodeError, tomllib.TOMLDecodeError, ArgumentError) as error:
-            raise ArgumentError(f"{path}: {error}") from None
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> TrainConfig:
-        """From names and values, as in the file.
-
-        Raises:
-            ArgumentError: an unknown name, or a value of another type.
-        """
-        fields = {each.name: each for each in dataclasses.fields(cls)}
-        checked = {}
-        for name, value in values.items():
-            if name not in fields:
-                raise ArgumentError(
-                    f"no setting is named {name!r}; there are {', '.join(fields)}"
-                )
-            checked[name] = _checked(name, value, str(fields[name].type))
-        return cls(**checked)
-
-    def to_dict(self) -> dict[str, Any]:
-        """What `from_dict` takes, as JSON or TOML can hold it."""
-        return {
-            key: list(value) if isinstance(value, tuple) else value
-            for key, value in dataclasses.asdict(self).items()
-        }
-
     @property
     def observations(self) -> str:
         """All that the environment observes, for actor and critic."""
@@ -140,25 +98,3 @@ class TrainConfig:
             passes=self.passes or None,
             max_steps=self.max_steps,
         )
-
-
-_TYPES: dict[str, tuple[type, ...]] = {
-    "str": (str,),
-    "int": (int,),
-    "bool": (bool,),
-    "dict[str, Any]": (dict,),
-}
-
-
-def _checked(name: str, value: Any, type_: str) -> Any:
-    if type_.startswith("tuple["):
-        element = type_.removeprefix("tuple[").partition(",")[0]
-        if not isinstance(value, (list, tuple)):
-            raise ArgumentError(f"{name} must be a list, got {value!r}")
-        return tuple(_checked(name, each, element) for each in value)
-    is_right = isinstance(value, _TYPES[type_])
-    if isinstance(value, bool) and type_ != "bool":
-        is_right = False
-    if not is_right:
-        raise ArgumentError(f"{name} must be {type_.partition('[')[0]}, got {value!r}")
-    return value

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""hloenv train pass-order: an agent that orders XLA's passes."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..._registry import load_attribute
+from .. import output
+from ..numbers import add_count
+from .progress import shown
+
+if TYPE_CHECKING:
+    from ...learn.config import TrainConfig
+    from ...learn.training import Progress
+
+SUMMARY = "train an agent that orders passes"
+DESCRIPTION = (
+    "Trains an agent that orders XLA's passes. CONFIG is a TOML file; what it leaves "
+    "out has a default. The run's folder holds the learning curve, the best agent and "
+    "what --resume needs, also after a crash."
+)
+EXAMPLES = """\
+examples:
+  hloenv train pass-order -o runs/first --steps 20000
+  hloenv train pass-order agent.toml -o runs/agent --seed 3
+  hloenv train pass-order -o runs/agent --resume
+  hloenv optimize model.hlo --policy pass-order:runs/agent/best.safetensors
+  tensorboard --logdir runs
+
+a configuration; hloenv.learn.TrainConfig describes all settings:
+  algorithm = "maskable-ppo"          # or a2c, dqn, ppo, trpo
+  train = "hloenv://all/train?max_instructions=1500"
+  observation = "op_counts_normalized+pass_counts"
+  reward = "op_count_log"
+  steps = 100000
+  [arguments]                         # of the algorithm in Stable-Baselines3
+  learning_rate = 3e-4
+"""
+
+
+def add_parser(parser: argparse.ArgumentParser) -> None:
+    """Declares the arguments."""
+    parser.add_argument(
+        "config", metavar="CONFIG", nargs="?", help="a TOML file (default: no settings)"
+    )
+    parser.add_argument(
+        *("-o", "--output"),
+        metavar="FOLDER",
+        required=True,
+        help="of the run; made if it does not exist",
+    )
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on with the run in the folder, without CONFIG or with the same",
+    )
+    add_count(parser, "--seed", "in place of CONFIG's (0)", least=0)
+    add_count(parser, "--steps", "in place of CONFIG's (100,000)")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Trains as `args.config` says."""
+    config_class: type[TrainConfig] = load_attribute("hloenv.learn.config:TrainConfig")
+    if args.config is not None:
+        config = config_class.read(args.config)
+    elif args.resume:
+        config = load_attribute("hloenv.learn.training:config_of")(args.output)
+    else:
+        config = config_class()
+    given = {"seed": args.seed, "steps": args.steps}
+    config = dataclasses.replace(
+        config, **{key: value for key, value in given.items() if value is not None}
+    )
+    train = load_attribute("hloenv.learn.training:train")
+    with shown(config.steps, describe, is_shown=not args.json) as report:
+        agent = train(config, args.output, resume=args.resume, report=report)
+    best = Path(args.output) / "best.safetensors"
+    if args.json:
+        output.print_json(
+            {
+                "agent": str(best),
+                "steps": agent.notes["steps"],
+                "validation_score": agent.notes["validation_score"],
+                "config": config.to_dict(),
+            }
+        )
+        return
+    output.print_line(
+        f"wrote {best}: after {agent.notes['steps']:,} steps, the agent leaves "
+        f"{agent.notes['validation_score']:.1%} of what {config.reward} decreases, on "
+        "the validation modules (geometric mean)"
+    )
+
+
+def describe(progress: Progress) -> str:
+    """The figures of a training run, in one line."""
+    rate = progress.step / progress.seconds if progress.seconds > 0 else math.nan
+    return (
+        f"return {progress.episode_return:.3f}, entropy {progress.entropy:.2f}, "
+        f"left {progress.score:.1%} (best {progress.best_score:.1%}), "
+        f"{rate:,.0f} steps/s"
+    )
