@@ -93,14 +93,14 @@ void BindInterpret(py::module_& m) {
       py::arg("graph"), py::arg("num_choices"), py::arg("inputs"));
   m.def(
       "measure_rounding",
-      [](const Capture& capture, const std::vector<ByteArray>& inputs,
+      [](const Module& graph, const std::vector<ByteArray>& inputs,
          const std::vector<int64_t>& alternatives, int num_runs) {
         const std::vector<Bytes> spans = Spans(inputs);
         std::vector<ChoiceError> moves;
         {
           GilRelease release;
           moves = ValueOrThrow(
-              MeasureRounding(capture, spans, alternatives, num_runs));
+              MeasureRounding(graph, spans, alternatives, num_runs));
         }
         py::list result;
         for (const ChoiceError& move : moves) {
@@ -108,7 +108,7 @@ void BindInterpret(py::module_& m) {
         }
         return result;
       },
-      py::arg("capture"), py::arg("inputs"), py::arg("alternatives"),
+      py::arg("graph"), py::arg("inputs"), py::arg("alternatives"),
       py::arg("num_runs"));
 }
 

@@ -8,6 +8,7 @@
 #include "bindings/gil.h"
 #include "hlo/module.h"
 #include "passes/pipeline.h"
+#include "passes/proposals/given.h"
 #include "passes/registry.h"
 #include "support/native_scope.h"
 #include "support/status.h"
@@ -145,6 +146,26 @@ void BindPasses(py::module_& m) {
            py::arg("fixed_point") = false, py::arg("max_iterations") = 25)
       .def_property_readonly(
           "name", [](const PipelineSpec& self) { return self.name; });
+
+  // Each proposal: rule, names of the originals, names of the values it reads,
+  // and the computation in `library`.
+  m.def(
+      "given_candidates",
+      [](const std::string& name, const Module& library,
+         std::vector<std::tuple<std::string, std::vector<std::string>,
+                                std::vector<std::string>, std::string>>
+             proposals) {
+        std::vector<GivenProposal> given;
+        for (auto& [rule, originals, reads, computation] : proposals) {
+          given.push_back({std::move(rule), std::move(originals),
+                           std::move(reads), std::move(computation)});
+        }
+        PipelineSpec spec;
+        spec.name = name;
+        spec.given = MakeGivenPass(name, library, std::move(given));
+        return spec;
+      },
+      py::arg("name"), py::arg("library"), py::arg("proposals"));
 
   m.def(
       "run_passes",

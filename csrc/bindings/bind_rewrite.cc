@@ -7,6 +7,7 @@
 #include "bindings/errors.h"
 #include "bindings/gil.h"
 #include "rewrite/capture.h"
+#include "rewrite/given_graph.h"
 #include "rewrite/recorder.h"
 #include "support/hooks.h"
 
@@ -154,6 +155,18 @@ void BindRewrite(py::module_& m) {
           [](const Capture& self) { return ValueOrThrow(self.Graph()); },
           WithoutGil());
 
+  m.def(
+      "check_alternative_graph",
+      [](const Module& graph) { ThrowIfError(CheckAlternativeGraph(graph)); },
+      py::arg("graph"));
+  m.def(
+      "apply_to_graph",
+      [](const Module& graph, const Int64Array& decisions) {
+        const absl::Span<const int64_t> span = AsSpan(decisions);
+        GilRelease release;
+        return ValueOrThrow(ApplyToGraph(graph, span));
+      },
+      py::arg("graph"), py::arg("decisions"));
   m.def("install_hooks", [] { ThrowIfError(InstallRecorderHooks()); });
   m.def("remove_hooks", &RemoveHooks);
   m.def("num_patched_slots", &NumPatchedSlots);

@@ -22,6 +22,8 @@ class HloPassInterface;
 
 namespace hloenv {
 
+class CandidatePass;
+
 // A single pass is a pipeline with one step.
 struct PipelineSpec {
   std::string name;  // as in provenance and traces
@@ -30,6 +32,9 @@ struct PipelineSpec {
   // rounds.
   bool fixed_point = false;
   int max_iterations = 25;
+  // Proposals of the caller (proposals/given.h), for a capture only; `steps` is
+  // empty then.
+  std::shared_ptr<const CandidatePass> given = nullptr;
 };
 
 using PipelineStep = std::variant<PassSpec, PipelineSpec>;
@@ -49,7 +54,8 @@ absl::Status CheckPipeline(const PipelineSpec& spec);
 // would then point at freed instructions.
 absl::Status CheckUnscheduled(const xla::HloModule& module);
 
-// Whether `spec` is one candidate pass (candidate.h) and nothing else.
+// Whether `spec` is one candidate pass of the catalog (candidate.h) and nothing
+// else.
 bool IsCandidatePipeline(const PipelineSpec& spec);
 
 enum class StopReason {

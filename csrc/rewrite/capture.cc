@@ -3,6 +3,7 @@
 
 #include <map>
 
+#include "passes/proposals/candidate.h"
 #include "rewrite/cycles.h"
 #include "rewrite/proposal_source.h"
 #include "rewrite/shadow_source.h"
@@ -109,7 +110,10 @@ absl::Status Capture::RunPasses(const std::vector<PipelineSpec>& passes,
   }
   if (!passes.empty()) HLOENV_RETURN_IF_ERROR(CheckUnscheduled(module_.hlo()));
   for (const PipelineSpec& spec : passes) {
-    if (IsCandidatePipeline(spec)) {
+    if (spec.given != nullptr) {
+      HLOENV_RETURN_IF_ERROR(AddName(spec.name));
+      HLOENV_RETURN_IF_ERROR(AddProposals(*spec.given));
+    } else if (IsCandidatePipeline(spec)) {
       HLOENV_RETURN_IF_ERROR(AddName(spec.name));
       HLOENV_RETURN_IF_ERROR(
           AddCandidates(std::get<PassSpec>(spec.steps.front())));
@@ -165,9 +169,14 @@ absl::Status Capture::AddCandidates(const PassSpec& spec) {
     if (shadow->is_indivisible() || !shadow->validity().ok()) continue;
     AddShadow(std::move(shadow), {part.name});
   }
-  if (candidates.pass == nullptr) return absl::OkStatus();
+  return candidates.pass == nullptr ? absl::OkStatus()
+                                    : AddProposals(*candidates.pass);
+}
+
+// Uses the name that was added last.
+absl::Status Capture::AddProposals(const CandidatePass& pass) {
   HLOENV_ASSIGN_OR_RETURN(std::vector<Proposal> proposals,
-                          candidates.pass->Propose(module_.hlo()));
+                          pass.Propose(module_.hlo()));
   analysis_ = &module_.analysis();
   sources_.push_back(std::make_unique<ProposalSource>(
       static_cast<int32_t>(sources_.size()),

@@ -134,6 +134,7 @@ class Capture {
   void AddShadow(std::unique_ptr<Shadow> shadow,
                  std::vector<std::string> xla_passes);
   absl::Status AddCandidates(const PassSpec& spec);
+  absl::Status AddProposals(const CandidatePass& pass);
   void NumberNodes();
   Offers CollectOffers() const;
   bool BreakCycles(const Offers& offers);

@@ -216,11 +216,10 @@ absl::StatusOr<ChoiceErrors> VerifyGraph(const Module& graph,
 }
 
 absl::StatusOr<std::vector<ChoiceError>> MeasureRounding(
-    const Capture& capture, absl::Span<const Bytes> inputs,
+    const Module& graph, absl::Span<const Bytes> inputs,
     const std::vector<int64_t>& alternatives, int num_runs) {
-  HLOENV_ASSIGN_OR_RETURN(Module graph, capture.Graph());
-  HLOENV_ASSIGN_OR_RETURN(graph, ForEvaluator(graph));
-  HLOENV_ASSIGN_OR_RETURN(graph, WithRoundings(graph));
+  HLOENV_ASSIGN_OR_RETURN(Module rounded, ForEvaluator(graph));
+  HLOENV_ASSIGN_OR_RETURN(rounded, WithRoundings(rounded));
   absl::flat_hash_map<int64_t, size_t> position;
   for (size_t i = 0; i < alternatives.size(); ++i) {
     position[alternatives[i]] = i;
@@ -247,7 +246,7 @@ absl::StatusOr<std::vector<ChoiceError>> MeasureRounding(
       return operands[0]->Clone();
     };
     HLOENV_RETURN_IF_ERROR(
-        Interpret(graph, inputs,
+        Interpret(rounded, inputs,
                   run == 0 ? KeepRoundings(on_alternative)
                            : PerturbRoundings(run, on_alternative))
             .status());

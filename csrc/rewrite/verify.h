@@ -39,12 +39,13 @@ absl::StatusOr<std::vector<std::vector<ChoiceError>>> VerifyGraph(
     const Module& graph, absl::Span<const int64_t> num_choices,
     absl::Span<const Bytes> inputs);
 
-// The largest change of the originals of `alternatives` when every rounding is
-// perturbed (perturb.h), over `num_runs` runs. A choice that differs from its
+// The largest change of the originals of `alternatives` of the alternative
+// graph `graph` when every rounding is perturbed (perturb.h), over `num_runs`
+// runs. A choice that differs from its
 // original only in rounding may have an error of this size. `num_evaluations`
 // as above. Errors: those of Interpret.
 absl::StatusOr<std::vector<ChoiceError>> MeasureRounding(
-    const Capture& capture, absl::Span<const Bytes> inputs,
+    const Module& graph, absl::Span<const Bytes> inputs,
     const std::vector<int64_t>& alternatives, int num_runs);
 
 }  // namespace hloenv

@@ -43,6 +43,8 @@ _LAZY = {
     "Game": "rewrite",
     "jit": "jax",
     "load": "jax",
+    "register_pass": "rules",
+    "rule": "rules",
     "to_networkx": "graph",
     "to_pyg": "graph",
 }

@@ -65,17 +65,9 @@ class RuleCandidatePass : public CandidatePass {
 
   absl::StatusOr<std::vector<Proposal>> Propose(
       const HloModule& module) const override {
-    std::unique_ptr<xla::CallGraph> call_graph = xla::CallGraph::Build(&module);
     LazyMagnitudes magnitudes(module);
     std::vector<Proposal> proposals;
-    for (const HloComputation* computation : module.computations()) {
-      // Skip fused computations, reducers and other embedded computations.
-      if (computation->IsAsyncComputation() ||
-          (!computation->IsEntryComputation() &&
-           call_graph->GetNode(computation).context() !=
-               xla::CallContext::kControlFlow)) {
-        continue;
-      }
+    for (const HloComputation* computation : RewritableComputations(module)) {
       RuleContext context(*computation, &magnitudes);
       for (const HloInstruction* instruction : context.post_order()) {
         if (is_meant_ != nullptr && !is_meant_(*instruction)) continue;
@@ -124,6 +116,21 @@ std::unique_ptr<CandidatePass> MakeRulePass(
   }
   return std::make_unique<RuleCandidatePass>(name, std::move(enabled),
                                              std::move(is_meant));
+}
+
+std::vector<const HloComputation*> RewritableComputations(
+    const HloModule& module) {
+  std::unique_ptr<xla::CallGraph> call_graph = xla::CallGraph::Build(&module);
+  std::vector<const HloComputation*> result;
+  for (const HloComputation* computation : module.computations()) {
+    if (!computation->IsAsyncComputation() &&
+        (computation->IsEntryComputation() ||
+         call_graph->GetNode(computation).context() ==
+             xla::CallContext::kControlFlow)) {
+      result.push_back(computation);
+    }
+  }
+  return result;
 }
 
 bool IsPlain(const HloInstruction& instruction) {

@@ -95,6 +95,11 @@ inline int64_t RankOf(const xla::Shape& shape) {
   return static_cast<int64_t>(shape.dimensions().size());
 }
 
+// The computations in which rules may rewrite: the entry and those of control
+// flow, but not fused computations, reducers and other embedded ones.
+std::vector<const xla::HloComputation*> RewritableComputations(
+    const xla::HloModule& module);
+
 // Whether a rule may rewrite `instruction`: a static array with row-major
 // layout, without side effects, control dependencies or sharding.
 bool IsPlain(const xla::HloInstruction& instruction);

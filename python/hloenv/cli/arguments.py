@@ -13,7 +13,8 @@ from typing import get_args
 
 from ..cost import describe_estimator, list_estimators
 from ..errors import HloEnvError, PassOptionError
-from ..hlo.passes import OptionValue, Pass, Pipeline, describe_pass
+from ..hlo.pass_info import OptionValue
+from ..hlo.passes import Pass, Pipeline, describe_pass
 from ..measurement.store import Store
 from ..runtime.executable import Engine
 from .numbers import add_count

@@ -8,9 +8,8 @@ import re
 from dataclasses import asdict
 from typing import Any
 
+from ..hlo.pass_info import PassInfo, PassOption
 from ..hlo.passes import (
-    PassInfo,
-    PassOption,
     describe_pass,
     excluded_passes,
     list_passes,

@@ -13,6 +13,7 @@ from ..errors import ArgumentError, WorkerError
 from ..hlo.passes import Pass, Pipeline, describe_pass, pass_names
 from ..measurement.config import Settings
 from ..measurement.pool import Evaluator
+from ..policies import get_policy
 from ..rewrite.game import DecisionPoint, Game, Prefix
 from ..search import describe_search, get_search, list_searches
 from ..search.driver import DEFAULT_SEARCH, Budget, SearchResult, run_search
@@ -49,6 +50,7 @@ examples:
   hloenv search train.py:step --pass algsimp --pass cse --estimates 500 --seed 7
   hloenv search model.hlo --pass algsimp --workers 8 --ray -o decided.hlo
   hloenv search train.py:step --engine jaxlib
+  hloenv search model.hlo --policy gnn --estimates 60
   hloenv search model.hlo --search my.py:Mine --estimator my.py:Model
 """
 _SHOWN = 10
@@ -81,6 +83,13 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         type=name_of(describe_search),
         default=DEFAULT_SEARCH,
         help=f"the search (default {DEFAULT_SEARCH}). {searches}",
+    )
+    parser.add_argument(
+        "--policy",
+        metavar="NAME",
+        type=name_of(get_policy),
+        help="search near the decisions of this policy, such as gnn or gnn:CHECKPOINT; "
+        "the same as --search policy:NAME",
     )
     add_estimator(
         parser, f"of the candidates (default {DEFAULT_ESTIMATOR})", DEFAULT_ESTIMATOR
@@ -124,6 +133,8 @@ def run(args: argparse.Namespace) -> int:
     check_output(args.output)
     module = load_module(args.module, args.max_instructions)
     game = Game(module, _stops(args))
+    if args.policy is not None:
+        args.search = f"policy:{args.policy}"
     search = get_search(args.search, game, seed=args.seed)
     with output.progress("finding alternatives", is_shown=not args.json):
         game.complete()

@@ -17,6 +17,8 @@ from .base import CompilerEnv, EpisodeOverError
 from .benchmarks import Benchmark, find_benchmarks, list_benchmark_sets
 from .pass_order import PassOrderEnv, target_independent_passes
 from .rewards import get_reward, list_rewards, register_reward
+from .rewrite import RewriteAllEnv, RewriteEnv
+from .rewrite_observations import RewriteObservation
 from .spaces import list_observations, register_observation
 from .state import EpisodeState, ValidationResult, read_csv, write_csv
 from .vector import GraphVectorEnv
@@ -38,6 +40,9 @@ __all__ = [
     "LogEpisodes",
     "PassOrderEnv",
     "PotentialShaping",
+    "RewriteAllEnv",
+    "RewriteEnv",
+    "RewriteObservation",
     "ValidateEpisodes",
     "ValidationResult",
     "cost_potential",
@@ -54,5 +59,10 @@ __all__ = [
     "write_csv",
 ]
 
-if "hloenv/PassOrder-v0" not in registry:
-    register("hloenv/PassOrder-v0", entry_point="hloenv.envs.pass_order:PassOrderEnv")
+for _name, _entry_point in (
+    ("hloenv/PassOrder-v0", "hloenv.envs.pass_order:PassOrderEnv"),
+    ("hloenv/Rewrite-v0", "hloenv.envs.rewrite:RewriteEnv"),
+    ("hloenv/RewriteAll-v0", "hloenv.envs.rewrite:RewriteAllEnv"),
+):
+    if _name not in registry:
+        register(_name, entry_point=_entry_point)

@@ -36,7 +36,11 @@ class EpisodeOverError(HloEnvError, RuntimeError):
 
 
 class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
-    """An environment whose actions change a module by passes; see `Episode`.
+    """An environment whose actions change a module; see `Episode`.
+
+    The actions are passes; environments with others override `num_actions`,
+    `action_name`, `action_of`, `check_action`, `action_masks`, `_start`, `_act`,
+    `_is_stop` and `_replay`.
 
     Attributes:
         benchmarks: from which `reset` draws.
@@ -122,13 +126,13 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
         else:
             drawn = int(self.np_random.integers(len(self.benchmarks)))
             benchmark = self.benchmarks[drawn]
-        start = self.memo.start(benchmark.load)
+        start = self._start(benchmark)
         self._benchmark = benchmark
         self._begin(start)
         return self._observation.observe(self), self._info(changed=False)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Runs one pass, or ends the episode.
+        """Takes one action.
 
         Raises:
             ArgumentError: the action is out of range.
@@ -142,7 +146,7 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
         reward = 0.0
         try:
             self._act(number)
-            is_stop = number == len(self.passes)
+            is_stop = self._is_stop(number)
             is_last = len(self.actions) >= self.max_steps
             terminated = is_stop or (is_last and self._reward.is_terminal)
             truncated = is_last and not terminated
@@ -159,7 +163,16 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
         observation = self._observation.observe(self)
         return observation, reward, terminated, truncated, self._info(changed=changed)
 
-    def _act(self, number: int) -> None:
+    def _start(self, benchmark: Benchmark) -> Node:
+        """The node that an episode on this benchmark starts from."""
+        return self.memo.start(benchmark.load)
+
+    def _is_stop(self, action: Any) -> bool:
+        """Whether the action that was just taken ends the episode."""
+        return bool(action == len(self.passes))
+
+    def _act(self, number: Any) -> None:
+        """Changes `node` as the action says."""
         if number == len(self.passes):
             return
         if number > len(self.passes):
@@ -242,15 +255,10 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
             ArgumentError: it has a benchmark or a pass that does not exist here.
             EpisodeOverError: it is longer than an episode here.
         """
-        numbers = {self.action_name(i): i for i in range(self.num_actions)}
-        if unknown := [name for name in state.passes if name not in numbers]:
-            raise ArgumentError(
-                f"the state has the action {unknown[0]!r}; this environment has "
-                f"{', '.join(numbers)}"
-            )
+        actions = [self.action_of(name) for name in state.passes]
         self.reset(options={"benchmark": state.benchmark})
-        for name in state.passes:
-            self.step(numbers[name])
+        for action in actions:
+            self.step(action)
 
     def validate(self) -> ValidationResult:
         """Replays the episode without the memo, and compares the outputs.
@@ -259,9 +267,9 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
         and the compiled module the outputs of the start's.
         """
         start = self.check_begun().load()
-        module, failure = replay(self, start)
+        module, failure = self._replay(start)
         problems = [failure] if failure else []
-        if module.fingerprint() != self.node.fingerprint:
+        if self._fingerprint(module) != self.node.fingerprint:
             problems.append("the same passes give another module")
         if self._reward.deterministic and not self.error:
             twin = self._fresh()
@@ -272,6 +280,14 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
                 )
         problems += compare_outputs(module, start)
         return ValidationResult(tuple(problems))
+
+    def _replay(self, start: HloModule) -> tuple[HloModule, str]:
+        """The module that the episode makes of `start`, and what fails."""
+        return replay(self, start)
+
+    def _fingerprint(self, module: HloModule) -> str:
+        """What the `fingerprint` of this module's node is."""
+        return module.fingerprint()
 
     def fork(self) -> CompilerEnv:
         """Another environment in the same state, which shares the memo."""
@@ -319,7 +335,7 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
         return made
 
     def __getstate__(self) -> dict[str, Any]:
-        dropped = {"memo", "start", "node", "previous"}
+        dropped = {"memo", "start", "node", "previous", "measured_node"}
         dropped |= {"benchmarks", "_by_uri", "_benchmark"}
         state = {k: v for k, v in self.__dict__.items() if k not in dropped}
         source: str | HloModule | None = None
@@ -346,8 +362,9 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
             return
         self._benchmark = self._find_benchmark(source)
         # The module is made again from the actions.
-        self.start = self.node = self.previous = self.memo.start(self._benchmark.load)
+        self.start = self.node = self.previous = self._start(self._benchmark)
         self._nodes = [self.start]
+        self.measured_node = self.start
         actions, self.actions = self.actions, []
         for position, action in enumerate(actions):
             self.previous = self.node
@@ -392,21 +409,26 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
         self.is_over = False
         self.error = ""
         self.extra_info = {}
+        self.measured, self.measured_node = 0.0, node
         self._nodes = [node]
         self._path = []
         self._unchanged = {}
         self._rewards = []
         self._seconds = 0.0
 
-    def check_action(self, action: Any) -> int:
-        """The number of an action that `step` would take now.
+    def check_running(self) -> None:
+        """Raises EpisodeOverError if there is no episode or it has ended."""
+        if self.is_over:
+            raise EpisodeOverError("the episode is over; call reset() first")
+
+    def check_action(self, action: Any) -> Any:
+        """The action that `step` would take now, here a number.
 
         Raises:
             ArgumentError: the action is out of range.
             EpisodeOverError: there is no episode.
         """
-        if self.is_over:
-            raise EpisodeOverError("the episode is over; call reset() first")
+        self.check_running()
         if not self.action_space.contains(action) and not (
             isinstance(action, (int, np.integer)) and 0 <= action < self.num_actions
         ):

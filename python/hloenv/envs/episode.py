@@ -55,6 +55,8 @@ class Episode:
         is_over: whether the episode has ended.
         error: why it ended, if a pass failed.
         extra_info: what rewards add to the `info` of a step.
+        measured: log of the speed-up over the start at the last measurement.
+        measured_node: the node of this measurement; at first the start's.
     """
 
     passes: tuple[Pass | Pipeline, ...]
@@ -64,10 +66,12 @@ class Episode:
     start: Node
     node: Node
     previous: Node
-    actions: list[int]
+    actions: list[Any]
     is_over: bool
     error: str
     extra_info: dict[str, Any]
+    measured: float
+    measured_node: Node
 
     @property
     def num_actions(self) -> int:
@@ -107,11 +111,25 @@ class Episode:
         """What runs passes: in this process, or in a child process."""
         raise NotImplementedError
 
-    def action_name(self, action: int) -> str:
+    def action_name(self, action: Any) -> str:
         """Name of an action."""
         if action < len(self.passes):
             return spelled(self.passes[action])
         return "stop" if action == len(self.passes) else "undo"
+
+    def action_of(self, name: str) -> Any:
+        """The action of a name.
+
+        Raises:
+            ArgumentError: no action has it.
+        """
+        names = [self.action_name(each) for each in range(self.num_actions)]
+        if name not in names:
+            raise ArgumentError(
+                f"the state has the action {name!r}; this environment has "
+                f"{', '.join(names)}"
+            )
+        return names.index(name)
 
     @property
     def action_names(self) -> list[str]:

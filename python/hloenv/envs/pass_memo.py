@@ -39,9 +39,13 @@ class Node:
         via: number of this pass.
         counts: [number of opcodes] instructions by opcode, read-only.
         op_count: their sum.
+        values: estimates of the module, by what made them.
     """
 
-    __slots__ = ("cost", "counts", "fingerprint", "load", "op_count", "parent", "via")
+    __slots__ = (
+        *("cost", "counts", "fingerprint", "load", "op_count", "parent", "values"),
+        "via",
+    )
 
     def __init__(
         self,
@@ -56,6 +60,7 @@ class Node:
         self.via = via
         self.load = load
         self.cost: ModuleCost | None = None
+        self.values: dict[object, float] = {}
         counts = np.zeros(len(opcode_index()), np.int64)
         for name, count in module.opcode_counts().items():
             counts[opcode_index()[name]] = count

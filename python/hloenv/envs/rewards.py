@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .._registry import Registry
 from ..cost.base import Estimator
+from ..cost.registry import DEFAULT_ESTIMATOR, describe_estimator, get_estimator
 from ..cost.roofline import Roofline
 from ..errors import ArgumentError
 
@@ -51,9 +52,12 @@ class RewardSpace:
     is_terminal: bool = False
 
 
+_LOG = "natural logarithm of a speed-up"
 # All environments of the process share an estimator.
 _ESTIMATING = threading.Lock()
-_REGISTRY: Registry[RewardSpace] = Registry("reward", "rewards", ArgumentError)
+_REGISTRY: Registry[RewardSpace | Callable[[str], RewardSpace]] = Registry(
+    "reward", "rewards", ArgumentError
+)
 
 
 def register_reward(
@@ -82,17 +86,21 @@ def register_reward(
 
 
 def get_reward(name: str) -> RewardSpace:
-    """The reward of a name.
+    """The reward of a name, or of a family: "estimate:roofline", "measured:5".
 
     Raises:
-        ArgumentError: no reward has this name.
+        ArgumentError: no reward has this name, or what follows the colon is not valid.
     """
-    return _REGISTRY.find(name)[0]
+    made, spec = _REGISTRY.find(name)
+    if isinstance(made, RewardSpace):
+        return made
+    return made(spec or "")
 
 
-def list_rewards() -> dict[str, str]:
-    """Names and summaries of all rewards."""
-    return _REGISTRY.summaries()
+def list_rewards(*, families: bool = False) -> dict[str, str]:
+    """Names and summaries of all rewards; or of the families."""
+    names = _REGISTRY.names(families=families)
+    return {name: _REGISTRY.describe(name).summary for name in names}
 
 
 def _share_saved(value: Value) -> Any:
@@ -125,10 +133,12 @@ def _seconds(make_estimator: Callable[[], Estimator]) -> Value:
     """The estimated time of a module."""
 
     def value(env: Episode, node: Node) -> float:
-        module = env.module_of(node)
-        with _ESTIMATING:
-            (estimate,) = make_estimator().estimate_many([module])
-        return float(estimate.seconds)
+        if make_estimator not in node.values:
+            module = env.module_of(node)
+            with _ESTIMATING:
+                (estimate,) = make_estimator().estimate_many([module])
+            node.values[make_estimator] = float(estimate.seconds)
+        return node.values[make_estimator]
 
     return value
 
@@ -151,25 +161,54 @@ def _roofline() -> Estimator:
 
 
 @cache
-def _kernel_cache() -> Estimator:
-    from ..cost.kernel_cache import KernelCache
+def _estimator(name: str) -> Estimator:
     from ..measurement.store import Store
 
-    return KernelCache(store=Store())
+    return get_estimator(name, store=Store())
+
+
+def _kernel_cache() -> Estimator:
+    return _estimator(DEFAULT_ESTIMATOR)
 
 
 @cache
-def _learned() -> Estimator:
-    from ..cost.learned.estimator import LearnedCost
+def _by_estimator(name: str) -> RewardSpace:
+    describe_estimator(name)
+    value = _seconds(lambda: _estimator(name))
+    is_exact = name in ("roofline", "learned")
+    return RewardSpace(_log_ratio(value), _LOG, value, deterministic=is_exact)
 
-    return LearnedCost()
+
+@cache
+def _measured_every(spec: str) -> RewardSpace:
+    if not (spec.isascii() and spec.isdecimal() and int(spec) >= 1):
+        raise ArgumentError(
+            f"measured:{spec} must be measured:STEPS, such as measured:5"
+        )
+    every = int(spec)
+
+    def compute(env: Episode) -> float:
+        is_due = env.is_over or len(env.actions) % every == 0
+        if env.error or not is_due:
+            return 0.0
+        before = env.measured
+        if env.node is not env.measured_node:
+            env.measured, env.measured_node = _log_speedup(env), env.node
+        return env.measured - before
+
+    return RewardSpace(compute, _LOG, _op_count, deterministic=False)
 
 
 def _run_time(env: Episode) -> float:
-    from ..measurement.measurer import Measurer
-
     if not env.is_over or env.error:
         return 0.0
+    return _log_speedup(env)
+
+
+def _log_speedup(env: Episode) -> float:
+    """Of the module now over the start's, measured; 0 where that fails."""
+    from ..measurement.measurer import Measurer
+
     with Measurer() as measurer:
         (result,) = measurer.measure([env.module], baseline=env.module_of(env.start))
     env.extra_info["runtime"] = {
@@ -219,30 +258,34 @@ register_reward(
 register_reward(
     "roofline",
     "Log of the speed-up by the step, by the static estimate.",
-    unit="natural logarithm of a speed-up",
+    unit=_LOG,
     compute=_log_ratio(_seconds(_roofline)),
     value=_seconds(_roofline),
 )
 register_reward(
     "kernel_cache",
     "Log of the speed-up by the step, by the measured times of kernels.",
-    unit="natural logarithm of a speed-up",
+    unit=_LOG,
     compute=_log_ratio(_seconds(_kernel_cache)),
     value=_seconds(_kernel_cache),
     deterministic=False,
 )
 register_reward(
-    "learned",
-    "Log of the speed-up by the step, by the learned cost model of the package.",
-    unit="natural logarithm of a speed-up",
-    compute=_log_ratio(_seconds(_learned)),
-    value=_seconds(_learned),
-)
-register_reward(
     "runtime",
     "At the end, log of the measured speed-up over the start; info has its interval.",
-    unit="natural logarithm of a speed-up",
+    unit=_LOG,
     compute=_run_time,
     deterministic=False,
     is_terminal=True,
+)
+_REGISTRY.add(
+    "estimate:NAME",
+    "Log of the speed-up by the step, by the estimator of this name.",
+    _by_estimator,
+)
+_REGISTRY.add(
+    "measured:STEPS",
+    "Every so many steps and at the end, log of the measured speed-up over the module "
+    "of the last measurement; 0 in between.",
+    _measured_every,
 )

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ..hlo.pass_info import OptionValue, PassOption
 from ..hlo.passes import (
-    OptionValue,
     Pass,
-    PassOption,
     Pipeline,
     describe_pass,
     list_passes,

@@ -6,9 +6,9 @@ from __future__ import annotations
 from .array_spec import ArraySpec
 from .diff import ModuleDiff, diff_modules
 from .module import HloModule, ModuleCost, as_module
+from .pass_info import PassInfo
 from .passes import (
     Pass,
-    PassInfo,
     Pipeline,
     describe_pass,
     excluded_passes,

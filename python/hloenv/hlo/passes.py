@@ -14,68 +14,19 @@ from typing import Any, Literal
 import numpy as np
 
 from .._native import core, is_text
-from ..errors import PassOptionError
+from ..errors import PassError, PassOptionError, UnknownPassError
 from .module import HloModule, as_module
-from .numerics import Numerics, numerics_of
+from .numerics import numerics_of
+from .pass_info import OptionValue, PassInfo, PassOption
+from .python_passes import check_options, find_pass, python_pass_names, to_given
 from .renamed import current_name
 
-OptionValue = bool | int | float | str
-OptionType = Literal["bool", "int", "float", "string"]
 StopReason = Literal["ran-once", "converged", "iteration-limit"]
 
 
-@dataclass(frozen=True)
-class PassOption:
-    """One option of a pass.
-
-    Attributes:
-        name: keyword of `Pass`.
-        type: "bool", "int", "float" (takes ints too) or "string".
-        default: value when not given.
-        doc: one sentence.
-        allowed: values of a string option; empty if all are allowed.
-        minimum: smallest value of an int option, or None.
-    """
-
-    name: str
-    type: OptionType
-    default: OptionValue
-    doc: str
-    allowed: tuple[str, ...] = ()
-    minimum: int | None = None
-
-
-@dataclass(frozen=True)
-class PassInfo:
-    """Description of a pass.
-
-    Attributes:
-        name: XLA's own name.
-        summary: what it does, in a sentence or two.
-        options: sorted by name.
-        candidate: whether it only proposes rewrites, each a choice, so that it gives
-            alternatives but cannot run.
-        class_name: XLA's C++ class.
-        kinds: kinds of its alternatives (`Alternative.kind`) on real modules, sorted;
-            empty if it changed none of them.
-        indivisible_reasons: why it was one indivisible alternative, if it was.
-        numerics: its guarantee for floats with its default options: "exact" or
-            "rounding"; `hloenv.hlo.numerics` defines them.
-    """
-
-    name: str
-    summary: str
-    options: tuple[PassOption, ...]
-    candidate: bool
-    class_name: str
-    kinds: tuple[str, ...] = ()
-    indivisible_reasons: tuple[str, ...] = ()
-    numerics: Numerics = "exact"
-
-
 def list_passes() -> tuple[str, ...]:
-    """Names of all passes, sorted."""
-    return tuple(core.list_passes())
+    """Names of all passes, those in Python included, sorted."""
+    return tuple(sorted((*core.list_passes(), *python_pass_names())))
 
 
 def excluded_passes() -> dict[str, str]:
@@ -99,12 +50,19 @@ def describe_pass(name: str) -> PassInfo:
         UnknownPassError: no pass has this name; the message suggests one.
         PassOptionError: the name is not a str.
     """
-    return _describe_pass(_checked_name(name, "a pass"))
+    name = _checked_name(name, "a pass")
+    own = find_pass(name)
+    return _describe_pass(name) if own is None else own.info
 
 
 @functools.cache
 def _describe_pass(name: str) -> PassInfo:
-    info = core.describe_pass(name)
+    try:
+        info = core.describe_pass(name)
+    except UnknownPassError as error:
+        # The core does not know how many passes there are in Python.
+        text = str(error).rpartition(" lists all ")[0] or str(error)
+        raise UnknownPassError(f"{text} lists all {len(list_passes())}") from None
     return PassInfo(
         name=info["name"],
         summary=info["summary"],
@@ -149,7 +107,10 @@ class Pass:
                     f"{plain!r}"
                 )
             given[key] = plain
-        core.check_pass(name, given)
+        if (own := find_pass(name)) is not None:
+            check_options(own, given)
+        else:
+            core.check_pass(name, given)
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "options", tuple(sorted(given.items())))
 
@@ -326,8 +287,27 @@ def is_candidate(pipeline: Pipeline) -> bool:
     )
 
 
-def to_core(pipeline: Pipeline) -> core.PipelineSpec:
-    """The C++ core's form of a pipeline."""
+def to_core(pipeline: Pipeline, module: HloModule | None = None) -> core.PipelineSpec:
+    """The C++ core's form of a pipeline.
+
+    Args:
+        pipeline: passes of XLA and hloenv, or one candidate pass in Python.
+        module: to capture; only passes in Python need it.
+
+    Raises:
+        PassError: a pass in Python is to run, or is one of several.
+    """
+    for name in pass_names([pipeline]):
+        if (own := find_pass(name)) is None:
+            continue
+        (first, *others) = pipeline.passes
+        if module is None or others or not isinstance(first, Pass):
+            raise PassError(
+                f"pass {name!r} only proposes rewrites, so it cannot run or be part "
+                "of a pipeline; capture it with get_alternatives, which merges the "
+                "rewrites of several passes"
+            )
+        return to_given(own, module, dict(first.options))
     steps = [
         to_core(item) if isinstance(item, Pipeline) else (item.name, dict(item.options))
         for item in pipeline.passes

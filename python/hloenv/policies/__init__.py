@@ -13,7 +13,7 @@ from typing import Any
 
 from .._registry import load_attribute
 from ..rewrite.policy import Policy
-from . import estimated  # noqa: F401 (registers policies)
+from . import estimated, learned  # noqa: F401 (they register policies)
 from .avoid_costly import AvoidCostly
 from .base import (
     PolicyInfo,

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,7 +22,7 @@ from ..errors import (
     UnknownPassError,
 )
 from ..hlo.decided import Entries, was_run, with_decisions, with_run
-from ..hlo.module import HloModule
+from ..hlo.module import HloModule, as_module
 from ..hlo.passes import Pipeline, is_candidate, pass_names, to_core
 from ..hlo.renamed import current_name
 from ..hlo.source import Source
@@ -30,6 +31,7 @@ from .cost_delta import CostDelta
 if TYPE_CHECKING:
     from ..graph.hlo_graph import HloGraph
     from ..hlo.position import PipelinePosition
+    from .given_graph import GivenGraph
 
 Decisions = Sequence[int] | npt.NDArray[Any]
 
@@ -88,7 +90,7 @@ class Alternative:
 
     __slots__ = ("_capture", "index")
 
-    def __init__(self, capture: core.Capture, index: int) -> None:
+    def __init__(self, capture: core.Capture | GivenGraph, index: int) -> None:
         self._capture = capture
         self.index = index
 
@@ -157,7 +159,9 @@ class Alternatives(Sequence[Alternative]):
         pass_names: the passes that were captured.
     """
 
-    def __init__(self, capture: core.Capture, *, owner: object = None) -> None:
+    def __init__(
+        self, capture: core.Capture | GivenGraph, *, owner: object = None
+    ) -> None:
         self._capture = capture
         # The environment state of the capture.
         self._owner = owner
@@ -167,9 +171,37 @@ class Alternatives(Sequence[Alternative]):
         # Position of the decided modules.
         self._place: PipelinePosition | None = None
         self._decided: Entries = frozenset()  # before these decisions
+        self._given: HloModule | None = None  # as from_module got it
         self.num_choices: npt.NDArray[np.int64] = capture.num_choices()
         self.num_choices.setflags(write=False)
         self.pass_names: tuple[str, ...] = capture.pass_names
+
+    @classmethod
+    def from_module(cls, graph: HloModule | str | os.PathLike[str]) -> Alternatives:
+        """Alternatives that someone else wrote, such as an e-graph.
+
+        Args:
+            graph: HLO text, a path or a module in which each alternative is a custom
+                call "hloenv.alternative" of its choices, the original first, as in
+                `module` of a capture; `rewrite.given_graph` describes it. Choices may
+                read other alternatives.
+
+        Returns:
+            The alternatives; `apply` with zeros gives the module of the originals.
+
+        Raises:
+            ParseError: it is not a module.
+            InvalidModuleError: the alternatives are inconsistent: numbers that do not
+                count from 0, fewer than two choices, or choices of several shapes.
+        """
+        from .given_graph import GivenGraph
+
+        module = as_module(graph)
+        alternatives = cls(GivenGraph(module))
+        alternatives._place = module.position
+        alternatives._decided = module._decided
+        alternatives._given = module
+        return alternatives
 
     def __len__(self) -> int:
         return len(self.num_choices)
@@ -333,6 +365,8 @@ class Alternatives(Sequence[Alternative]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the module and passes; unpickling captures again."""
+        if self._given is not None:
+            return Alternatives.from_module, (self._given,)
         if self._module is None:
             raise InterceptError(
                 f"{self!r} cannot be pickled: they belong to an intercepted compile in "
@@ -373,7 +407,8 @@ def capture(
         PassError: a pass failed on this module.
     """
     alternatives = Alternatives(
-        core.capture(module._core, [to_core(each) for each in pipelines]), owner=owner
+        core.capture(module._core, [to_core(each, module) for each in pipelines]),
+        owner=owner,
     )
     alternatives._pipelines = tuple(pipelines)
     alternatives._module = module

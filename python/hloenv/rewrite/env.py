@@ -353,12 +353,11 @@ class HloEnv:
 
 
 def _run(module: core.Module, pipeline: Pipeline) -> tuple[core.Module, bool]:
-    spec = to_core(pipeline)
     if is_candidate(pipeline):
         # A candidate pass cannot run: all its proposals are applied instead.
-        found = core.capture(module, [spec])
+        found = core.capture(module, [to_core(pipeline, HloModule._wrap(module))])
         return found.apply(found.decisions_for(pipeline.name)), len(found) > 0
-    changed_module, changed, _ = core.run_passes(module, spec)
+    changed_module, changed, _ = core.run_passes(module, to_core(pipeline))
     return changed_module, changed
 
 

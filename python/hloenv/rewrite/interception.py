@@ -22,11 +22,18 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from .._native import core
-from ..errors import HloEnvError, InterceptError, PositionError, PositionWarning
+from ..errors import (
+    HloEnvError,
+    InterceptError,
+    PositionError,
+    PositionWarning,
+    StaleAlternativesError,
+)
 from ..hlo.module import HloModule, as_module
 from ..hlo.passes import as_pipeline, to_core
 from ..hlo.pipeline import needed_passes
 from .alternatives import Alternatives, Decisions, as_decisions
+from .given_graph import GivenGraph
 
 if TYPE_CHECKING:
     from ..hlo.passes import Pass, Pipeline
@@ -114,7 +121,7 @@ class LiveStage:
                 there are `others`.
         """
         self._check_open("capture while the stage is open")
-        specs = [to_core(as_pipeline(each)) for each in others]
+        specs = [to_core(as_pipeline(each), self.module) for each in others]
         return Alternatives(self._pipeline._core.capture(specs), owner=self)
 
     def apply_alternatives(
@@ -145,6 +152,10 @@ class LiveStage:
                 f"{type(alternatives).__name__}"
             )
         capture = None if alternatives is None else alternatives._capture
+        if isinstance(capture, GivenGraph):
+            raise StaleAlternativesError(
+                f"{alternatives!r} are not of this stage; call get_alternatives()"
+            )
         try:
             self._pipeline._core.apply(capture, array.tolist())
         except HloEnvError:

@@ -83,12 +83,15 @@ def verify_alternatives(
         inputs = random_inputs(module, seed=seed)
     if float64:
         return _verify_in_float64(alternatives, inputs)
-    return [
-        ChoiceError(*record)
-        for record in core.verify_alternatives(
-            alternatives._capture, as_bytes(inputs, module.input_specs())
+    arrays = as_bytes(inputs, module.input_specs())
+    capture = alternatives._capture
+    if isinstance(capture, core.Capture):
+        records = core.verify_alternatives(capture, arrays)
+    else:
+        records = core.verify_graph(
+            capture.graph(), alternatives.num_choices.tolist(), arrays
         )
-    ]
+    return [ChoiceError(*record) for record in records]
 
 
 def _verify_in_float64(
@@ -155,8 +158,10 @@ def _recaptured(
     alternatives: Alternatives, arrays: Sequence[Any]
 ) -> dict[tuple[object, ...], ChoiceError]:
     """Errors of the choices that the passes propose in the upcast module, by key."""
+    if not alternatives._pipelines:  # of Alternatives.from_module
+        return {}
     wide = upcast_to_float64(HloModule._wrap(alternatives._capture.module()))
-    specs = [to_core(each) for each in alternatives._pipelines]
+    specs = [to_core(each, wide) for each in alternatives._pipelines]
     try:
         capture = core.capture(wide._core, specs)
     except PassError:
@@ -232,7 +237,7 @@ def measure_rounding(
     """
     module = HloModule._wrap(alternatives._capture.module())
     moves: list[tuple[float, float]] = core.measure_rounding(
-        alternatives._capture,
+        alternatives.module._core,
         as_bytes(inputs, module.input_specs()),
         list(indices),
         num_runs,

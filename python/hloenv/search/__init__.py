@@ -23,6 +23,7 @@ from .base import (
 )
 from .beam import Beam
 from .evolution import Evolve
+from .guided import PolicySearch
 from .initial import starting_points
 from .mcts import TreeSearch
 from .optuna import OptunaSearch
@@ -34,6 +35,7 @@ __all__ = [
     "Evolve",
     "HillClimb",
     "OptunaSearch",
+    "PolicySearch",
     "RandomSearch",
     "Search",
     "TreeSearch",

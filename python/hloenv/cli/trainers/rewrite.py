@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""hloenv train rewrite: a graph network that accepts or rejects rewrites."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..._registry import load_attribute
+from ...errors import ArgumentError
+from .. import output
+from ..numbers import add_count
+from .progress import shown
+
+if TYPE_CHECKING:
+    from ...learn.rewrite_config import RewriteConfig
+    from ...learn.rewrite_training import RewriteProgress
+
+SUMMARY = "train a graph network that accepts or rejects rewrites"
+DESCRIPTION = (
+    "Trains a graph network that decides on rewrites before the module is measured. It "
+    "imitates the best decisions of searches on training modules, and then learns by "
+    "proximal policy optimization. CONFIG is a TOML file; what it leaves out has a "
+    "default. At the end, the best policy on the validation modules is compared with "
+    "XLA's default, random decisions and fixed rules, by the estimated time. The run's "
+    "folder holds the learning curve, the best policy and what --resume needs, also "
+    "after a crash."
+)
+EXAMPLES = """\
+examples:
+  hloenv train rewrite -o runs/small --small
+  hloenv train rewrite rewrite.toml -o runs/rewrite --seed 3
+  hloenv train rewrite -o runs/rewrite --resume
+  hloenv optimize model.hlo --policy gnn:runs/rewrite/best.safetensors --measure
+  tensorboard --logdir runs
+
+a configuration; hloenv.learn.RewriteConfig describes all settings:
+  mode = "all"                        # or one: one alternative in each step
+  space = "early-and-fusion"          # what is decided where; hloenv.search.SPACES
+  estimator = "kernel-cache"          # or roofline, or your own my.py:Model
+  train = "hloenv://all/train?max_instructions=600"
+  demonstrations = 400
+  steps = 20000
+  [ppo]                               # hloenv.learn.graph_ppo.PPOConfig
+  learning_rate = 3e-4
+"""
+# A run of some minutes.
+_SMALL = {
+    "train": "hloenv://dataset/train?min_instructions=40&max_instructions=160",
+    "validation": "hloenv://dataset/validation?min_instructions=40&max_instructions=160",
+    "demonstrations": 60,
+    "estimates": 40,
+    "imitation_epochs": 15,
+    "steps": 512,
+    "evaluate_every": 256,
+    "num_envs": 4,
+    "max_validation": 16,
+    "ppo": {"num_steps": 16, "learning_rate": 1e-4},
+}
+
+
+def add_parser(parser: argparse.ArgumentParser) -> None:
+    """Declares the arguments."""
+    parser.add_argument(
+        "config", metavar="CONFIG", nargs="?", help="a TOML file (default: no settings)"
+    )
+    parser.add_argument(
+        *("-o", "--output"),
+        metavar="FOLDER",
+        required=True,
+        help="of the run; made if it does not exist",
+    )
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on with the run in the folder, without CONFIG or with the same",
+    )
+    parser.add_argument(
+        "--small",
+        action="store_true",
+        help="a run of some minutes on small modules, without CONFIG",
+    )
+    add_count(parser, "--seed", "in place of CONFIG's (0)", least=0)
+    add_count(parser, "--steps", "of PPO, in place of CONFIG's (20,000)", least=0)
+    add_count(parser, "--workers", "child processes that search, in place of CONFIG's")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Trains as `args.config` says."""
+    config = _config(args)
+    train = load_attribute("hloenv.learn.rewrite_training:train_rewrite")
+    with shown(config.total, describe, is_shown=not args.json) as report:
+        model = train(config, args.output, resume=args.resume, report=report)
+    folder = Path(args.output)
+    found = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    scores = {name: row["speedup"] for name, row in found["policies"].items()}
+    best = folder / "best.safetensors"
+    if args.json:
+        output.print_json(
+            {
+                "policy": str(best),
+                "step": model.notes["step"],
+                "validation": {"xla": 1.0} | scores,
+                "modules": len(found["modules"]),
+                "config": config.to_dict(),
+            }
+        )
+        return
+    output.print_line(
+        f"wrote {best}; on {len(found['modules'])} validation modules, the estimated "
+        f"speed-up over XLA's default ({config.estimator}, geometric mean) is"
+    )
+    for name, score in sorted(scores.items(), key=lambda item: -item[1]):
+        output.print_line(f"  {name:16s} {score:.3f}")
+
+
+def _config(args: argparse.Namespace) -> RewriteConfig:
+    config_class: type[RewriteConfig] = load_attribute(
+        "hloenv.learn.rewrite_config:RewriteConfig"
+    )
+    if args.small and (args.config is not None or args.resume):
+        raise ArgumentError("--small is a configuration: leave CONFIG and --resume out")
+    if args.config is not None:
+        config = config_class.read(args.config)
+    elif args.resume:
+        config = load_attribute("hloenv.learn.rewrite_training:rewrite_config_of")(
+            args.output
+        )
+    else:
+        config = config_class.from_dict(_SMALL if args.small else {})
+    given = {"seed": args.seed, "steps": args.steps, "workers": args.workers}
+    changes = {key: value for key, value in given.items() if value is not None}
+    return dataclasses.replace(config, **changes)
+
+
+def describe(progress: RewriteProgress) -> str:
+    """The figures of a training run, in one line."""
+    parts = [progress.phase]
+    figures = (
+        ("loss", progress.loss, ".3f"),
+        ("return", progress.episode_return, ".3f"),
+        ("entropy", progress.entropy, ".2f"),
+        ("speed-up", progress.score, ".3f"),
+        ("best", progress.best_score, ".3f"),
+    )
+    parts += [
+        f"{name} {value:{form}}"
+        for name, value, form in figures
+        if not math.isnan(value)
+    ]
+    return ", ".join(parts)

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Graph networks as policies: `get_policy("gnn")`, and their checkpoints.
+
+A checkpoint is one safetensors file: the weights, with the means and spreads of the
+features, and JSON that says what the features mean. Reading it executes nothing that
+is in it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._files import replacing
+from .._optional import needed_by
+from .._typing import Int64Array
+from .._version import __version__
+from ..errors import HloEnvError
+from .agent import CheckpointError
+
+with needed_by("the policy gnn", "PyTorch and PyTorch Geometric", "learn"):
+    import torch
+
+    from .networks import RewriteNetwork, feature_names
+
+from ..envs.candidates import Candidates, CandidateTable
+from ..envs.rewrite_observations import RewriteObservation
+from .scores import Decisions
+
+if TYPE_CHECKING:
+    from ..rewrite.alternatives import Alternatives
+
+_FORMAT = 1
+_KEY = "hloenv"
+_KIND = "rewrite"
+DEFAULT_CHECKPOINT = Path(__file__).with_name("rewrite.safetensors")
+# Nodes of an alternative graph that a policy encodes; XLA decides larger ones.
+MAX_NODES = 200_000
+# Decisions that a policy that decides one after the other makes on one capture.
+_MAX_DECISIONS = 200
+
+
+class GraphTooLargeWarning(UserWarning):
+    """A graph has more nodes than a policy encodes; XLA decides there."""
+
+
+@dataclass(frozen=True)
+class GnnModel:
+    """A network that was trained.
+
+    Attributes:
+        network: from observations to scores.
+        is_joint: whether it decides all alternatives at once, or one after the other.
+        notes: what the checkpoint says of its training.
+    """
+
+    network: RewriteNetwork
+    is_joint: bool
+    notes: dict[str, Any]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes a checkpoint; the file is replaced once it is complete.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        from safetensors.torch import save
+
+        described = {
+            "format": _FORMAT,
+            "kind": _KIND,
+            "version": __version__,
+            "features": feature_names(),
+            "network": {"width": self.network.width, "rounds": self.network.rounds},
+            "is_joint": self.is_joint,
+            "notes": self.notes,
+        }
+        weights = {
+            name: tensor.detach().cpu().contiguous().clone()
+            for name, tensor in self.network.state_dict().items()
+        }
+        data = save(weights, metadata={_KEY: json.dumps(described)})
+        with replacing(Path(path)) as draft:
+            draft.write_bytes(data)
+
+
+def load_gnn(path: str | os.PathLike[str] = DEFAULT_CHECKPOINT) -> GnnModel:
+    """Reads a checkpoint.
+
+    Raises:
+        FileNotFoundError: there is none.
+        CheckpointError: it is damaged, of another kind or a later version, or its
+            features are not those of this version of hloenv.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(os.fspath(path), framework="pt") as file:
+            described = json.loads((file.metadata() or {})[_KEY])
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        _check(path, described)
+        network = RewriteNetwork(**described["network"])
+        network.load_state_dict(weights)
+        if not all(
+            bool(each.isfinite().all()) for each in network.state_dict().values()
+        ):
+            raise ValueError("a weight is not finite")
+        network.eval()
+        return GnnModel(network, bool(described["is_joint"]), dict(described["notes"]))
+    except (FileNotFoundError, CheckpointError):
+        raise
+    except (
+        SafetensorError,
+        AttributeError,
+        HloEnvError,
+        LookupError,
+        OSError,
+        RuntimeError,
+        TypeError,
+        ValueError,
+    ) as error:
+        text = str(error).strip().partition("\n")[0]
+        raise CheckpointError(
+            f"{path} is no checkpoint of hloenv train rewrite: {text}"
+        ) from None
+
+
+def _check(path: str | os.PathLike[str], described: dict[str, Any]) -> None:
+    if (kind := described.get("kind")) != _KIND:
+        raise CheckpointError(
+            f"{path} holds {kind or 'another agent'!r}, not a policy of rewrites; give "
+            "a checkpoint of `hloenv train rewrite`"
+        )
+    if described["format"] != _FORMAT:
+        raise CheckpointError(
+            f"{path}: format {described['format']}, this version reads {_FORMAT}"
+        )
+    for name, ours in feature_names().items():
+        theirs = described["features"][name]
+        if theirs == ours:
+            continue
+        gone = sorted(set(theirs) - set(ours))
+        new = sorted(set(ours) - set(theirs))
+        raise CheckpointError(
+            f"{path}: its features of {name} are not those of hloenv {__version__}: "
+            f"gone {', '.join(gone) or '-'}; new {', '.join(new) or '-'}"
+            f"{'' if gone or new else '; their order differs'}; train it again"
+        )
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """PyTorch on one thread: its operations are too small for several."""
+    count = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(count)
+
+
+class GnnPolicy:
+    """Decides as a graph network scores the choices highest.
+
+    Args:
+        model: the network; by default the one that hloenv brings along.
+        max_nodes: XLA decides where an alternative graph has more.
+    """
+
+    def __init__(
+        self, model: GnnModel | None = None, *, max_nodes: int = MAX_NODES
+    ) -> None:
+        self.model = load_gnn() if model is None else model
+        self._max_nodes = max_nodes
+
+    def __call__(self, alternatives: Alternatives, /) -> Int64Array:
+        """[A] the likeliest choices; -1 where they are left to XLA.
+
+        Raises:
+            TrainingError: the network's scores are not finite.
+        """
+        return self._decide(alternatives, None)
+
+    def sample(
+        self, alternatives: Alternatives, rng: np.random.Generator
+    ) -> Int64Array:
+        """[A] choices that are drawn with the network's probabilities."""
+        generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
+        return self._decide(alternatives, generator)
+
+    def _decide(
+        self, alternatives: Alternatives, generator: torch.Generator | None
+    ) -> Int64Array:
+        table = CandidateTable(alternatives)
+        if not len(alternatives):
+            return table.default
+        if (size := alternatives.graph.num_nodes) > self._max_nodes:
+            warnings.warn(
+                f"the alternative graph of {alternatives.module.name!r} has {size:,} "
+                f"nodes, more than {self._max_nodes:,}: XLA decides there",
+                GraphTooLargeWarning,
+                stacklevel=3,
+            )
+            return table.default
+        with one_thread(), torch.no_grad():
+            if self.model.is_joint:
+                rows = table.rows()
+                return rows.decisions(self._chosen(table, rows, generator))
+            return self._one_by_one(table, generator)
+
+    def _one_by_one(
+        self, table: CandidateTable, generator: torch.Generator | None
+    ) -> Int64Array:
+        decisions = table.default.copy()
+        is_decided = np.zeros(len(decisions), np.bool_)
+        for _ in range(min(len(decisions), _MAX_DECISIONS)):
+            rows = table.open_rows(decisions, is_decided)
+            (position,) = self._chosen(table, rows, generator).tolist()
+            if position == 0:
+                break
+            alternative = rows.alternative[position - 1]
+            decisions[alternative] = rows.choice[position - 1]
+            is_decided[alternative] = True
+        return decisions
+
+    def _chosen(
+        self,
+        table: CandidateTable,
+        rows: Candidates,
+        generator: torch.Generator | None,
+    ) -> Int64Array:
+        seen = RewriteObservation(
+            table.data, rows, np.zeros(2, np.float32), self.model.is_joint
+        )
+        decisions = Decisions(self.model.network([seen]))
+        if generator is None:
+            return decisions.mode().numpy()
+        return decisions.sample(generator).numpy()
+
+
+def make_shipped(_: int) -> GnnPolicy:
+    """The policy "gnn", for any seed."""
+    return GnnPolicy()
+
+
+def make_from_checkpoint(path: str, _: int) -> GnnPolicy:
+    """The policy "gnn:CHECKPOINT", for any seed."""
+    return GnnPolicy(load_gnn(path))

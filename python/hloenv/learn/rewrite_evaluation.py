@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How fast the modules are that a policy decides, by estimate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import geometric_mean
+
+from ..cost.base import Estimator
+from ..envs.benchmarks import find_benchmarks
+from ..errors import HloEnvError
+from ..hlo.module import HloModule
+from ..policies import Policy
+from ..rewrite.game import Game
+from ..search.spaces import get_space
+
+
+@dataclass(frozen=True)
+class PolicyScore:
+    """A policy on several modules.
+
+    Attributes:
+        speedups: of each module over XLA's default, by estimate; 1 where the policy
+            fails, because XLA's default runs then.
+        failures: how many modules the policy fails on, or has no estimate for.
+    """
+
+    speedups: tuple[float, ...]
+    failures: int
+
+    @property
+    def mean(self) -> float:
+        """Geometric mean of the speed-ups."""
+        return geometric_mean(self.speedups)
+
+
+class Validation:
+    """Modules whose captures and default times are kept from one policy to the next."""
+
+    def __init__(self, uris: Sequence[str], space: str, estimator: Estimator) -> None:
+        """Estimates XLA's default; leaves out modules for which that fails."""
+        self._estimator = estimator
+        self._stops = get_space(space).stops
+        self._games: list[tuple[str, Game, float]] = []
+        for uri in uris:
+            module = find_benchmarks(uri)[0].load()
+            seconds = self._seconds(module)
+            if math.isfinite(seconds) and seconds > 0:
+                self._games.append((uri, Game(module, self._stops), seconds))
+
+    @property
+    def uris(self) -> list[str]:
+        """Of the modules that are used."""
+        return [uri for uri, _, _ in self._games]
+
+    def score(self, policy: Policy) -> PolicyScore:
+        """Decides each module by the policy, at all decision points."""
+        speedups, failures = [], 0
+        for _, game, default_s in self._games:
+            try:
+                seconds = self._seconds(game.play(game.follow_policy(policy)))
+            except HloEnvError:
+                seconds = math.nan
+            is_known = math.isfinite(seconds) and seconds > 0
+            failures += not is_known
+            speedups.append(default_s / seconds if is_known else 1.0)
+        return PolicyScore(tuple(speedups) or (1.0,), failures)
+
+    def _seconds(self, module: HloModule) -> float:
+        (estimate,) = self._estimator.estimate_many([module])
+        return float(estimate.seconds) if estimate.is_ok else math.nan

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The state of a PPO run as one safetensors file, which executes nothing when read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .._files import replacing
+from .agent import CheckpointError
+from .graph_ppo import GraphPPO
+
+_KEY = "hloenv"
+
+
+def save(path: Path, ppo: GraphPPO, counters: dict[str, Any]) -> None:
+    """Writes network, optimizer, random numbers and counters.
+
+    Args:
+        path: replaced once the file is complete.
+        ppo: the run.
+        counters: what else is to be kept, as JSON can hold it.
+    """
+    from safetensors.torch import save as to_bytes
+
+    tensors = {f"network.{k}": v for k, v in ppo.network.state_dict().items()}
+    for number, state in ppo.optimizer.state_dict()["state"].items():
+        tensors |= {f"optimizer.{number}.{k}": v for k, v in state.items()}
+    tensors["generator"] = ppo.generator.get_state()
+    kept = {name: t.detach().cpu().clone() for name, t in tensors.items()}
+    text = json.dumps({"step": ppo.step, "counters": counters})
+    with replacing(path) as draft:
+        draft.write_bytes(to_bytes(kept, metadata={_KEY: text}))
+
+
+def load(path: Path, ppo: GraphPPO) -> dict[str, Any]:
+    """Restores what `save` wrote, into a run of the same configuration.
+
+    Returns:
+        The counters.
+
+    Raises:
+        CheckpointError: the file is damaged, or of another network.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            described = json.loads((file.metadata() or {})[_KEY])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        network = _below(tensors, "network.")
+        ppo.network.load_state_dict(network)
+        states: dict[int, dict[str, torch.Tensor]] = {}
+        for name, tensor in _below(tensors, "optimizer.").items():
+            number, _, key = name.partition(".")
+            states.setdefault(int(number), {})[key] = tensor
+        groups = ppo.optimizer.state_dict()["param_groups"]
+        ppo.optimizer.load_state_dict({"state": states, "param_groups": groups})
+        ppo.generator.set_state(tensors["generator"])
+        ppo.step = int(described["step"])
+        counters: dict[str, Any] = described["counters"]
+    except (SafetensorError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        text = str(error).strip().partition("\n")[0]
+        raise CheckpointError(f"{path} cannot be resumed: {text}") from None
+    return counters
+
+
+def _below(tensors: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
+    return {
+        name.removeprefix(prefix): tensor
+        for name, tensor in tensors.items()
+        if name.startswith(prefix)
+    }

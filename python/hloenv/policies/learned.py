@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Registers the policies of `hloenv.learn.gnn`."""
+
+from __future__ import annotations
+
+from .base import register_policy
+
+register_policy(
+    "gnn",
+    "the graph network that hloenv brings along scores the choices",
+    "hloenv.learn.gnn:make_shipped",
+)
+register_policy(
+    "gnn:CHECKPOINT",
+    "a graph network that `hloenv train rewrite` has trained scores the choices",
+    "hloenv.learn.gnn:make_from_checkpoint",
+)

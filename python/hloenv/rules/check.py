@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks rules with small integers, for which floats are exact.
+
+Sums and products of small integers are exact in every float type, in every order, so
+that a rule must give equal outputs, to the bit, whatever its class. A module with few
+elements is checked on every assignment of -1, 0 and 1 (or of 0 and 1), which proves the
+equality of functions that are polynomials of degree at most 2 (or 1) in each element;
+larger ones are checked on random integers.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .._native import core
+from ..hlo.array_spec import ArraySpec
+from ..hlo.module import HloModule, as_module
+from ..hlo.python_passes import Proposals
+from ..rewrite.alternatives import Alternatives
+from ..runtime.interpreter import interpret
+from .passes import to_proposals
+from .pattern import RuleError
+from .rule import Rule
+from .subject import Subject
+
+Array = npt.NDArray[Any]
+
+MAX_ASSIGNMENTS = 4096
+_RANDOM_DRAWS = 24
+_LARGEST = 3
+
+
+def capture_rules(module: HloModule, rules: Sequence[Rule]) -> Alternatives:
+    """The alternatives of some rules, which need not belong to a pass.
+
+    Raises:
+        PassError: XLA rejects the text of a replacement, or `where` fails.
+    """
+    subject = Subject(module)
+    found = [each for rule in rules for each in rule.replacements(subject)]
+    return capture_proposals(module, to_proposals(found))
+
+
+def capture_proposals(module: HloModule, proposals: Proposals) -> Alternatives:
+    """The alternatives of proposals."""
+    spec = core.given_candidates(
+        "rules",
+        proposals.library._core,
+        [
+            (each.rule, list(each.originals), list(each.reads), each.computation)
+            for each in proposals.proposals
+        ],
+    )
+    return Alternatives(core.capture(module._core, [spec]))
+
+
+def check_rule(
+    rule: Rule, example: HloModule | str | os.PathLike[str], *, seed: int = 0
+) -> int:
+    """Checks a rule at every place of a module.
+
+    Args:
+        rule: the rule.
+        example: in which it applies; a small module is checked exhaustively.
+        seed: of random integers.
+
+    Returns:
+        The number of pairs of outputs that were compared.
+
+    Raises:
+        RuleError: it does not apply, or an output differs; the message has the inputs.
+    """
+    module = as_module(example)
+    alternatives = capture_rules(module, [rule])
+    if not len(alternatives):
+        raise RuleError(f"rule {rule.name!r} does not apply to its example")
+    results = [
+        alternatives.apply(decisions) for decisions in single_decisions(alternatives)
+    ]
+    num_compared = 0
+    for inputs in assignments(module.input_specs(), seed=seed):
+        want = interpret(module, *inputs)
+        for result in results:
+            got = interpret(result, *inputs)
+            num_compared += len(want)
+            if not all(map(_are_equal, want, got)):
+                raise RuleError(_difference(rule, module, inputs, want, got))
+    return num_compared
+
+
+def single_decisions(alternatives: Alternatives) -> Iterator[npt.NDArray[np.int64]]:
+    """The decisions that take one choice and keep all other originals."""
+    for index, count in enumerate(alternatives.num_choices):
+        for choice in range(1, int(count)):
+            decisions = alternatives.reject_all()
+            decisions[index] = choice
+            yield decisions
+
+
+def assignments(specs: Sequence[ArraySpec], *, seed: int = 0) -> Iterator[list[Array]]:
+    """Inputs of small integers: every assignment if there are few, else random ones."""
+    sizes = [int(np.prod(spec.shape, dtype=np.int64)) for spec in specs]
+    total = sum(sizes)
+    for values in ((0, 1, -1), (0, 1)):
+        if len(values) ** total <= MAX_ASSIGNMENTS:
+            for flat in itertools.product(values, repeat=total):
+                yield _arrays(specs, sizes, np.array(flat))
+            return
+    rng = np.random.default_rng(seed)
+    for _ in range(_RANDOM_DRAWS):
+        yield _arrays(specs, sizes, rng.integers(-_LARGEST, _LARGEST + 1, total))
+
+
+def _arrays(
+    specs: Sequence[ArraySpec], sizes: Sequence[int], flat: npt.NDArray[np.int64]
+) -> list[Array]:
+    parts = np.split(flat, np.cumsum(sizes)[:-1])
+    return [
+        (part % 2 if spec.dtype.kind in "bu" else part)
+        .astype(spec.dtype)
+        .reshape(spec.shape)
+        for spec, part in zip(specs, parts, strict=True)
+    ]
+
+
+def _are_equal(want: Array, got: Array) -> bool:
+    return bool(np.array_equal(want, got, equal_nan=want.dtype.kind in "fc"))
+
+
+def _difference(
+    rule: Rule,
+    module: HloModule,
+    inputs: Sequence[Array],
+    want: Sequence[Array],
+    got: Sequence[Array],
+) -> str:
+    given = "; ".join(str(each.tolist()) for each in inputs)
+    pair = next(p for p in zip(want, got, strict=True) if not _are_equal(*p))
+    return (
+        f"rule {rule.name!r} is wrong: for the inputs {given} the module "
+        f"{module.name!r} gives {pair[0].tolist()}, and after the rule "
+        f"{pair[1].tolist()}"
+    )

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Candidate passes that consist of rules."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from ..errors import HloEnvError, PassError
+from ..hlo.module import HloModule
+from ..hlo.numerics import Numerics
+from ..hlo.pass_info import OptionValue, PassInfo, PassOption
+from ..hlo.python_passes import GivenProposal, Proposals
+from .pattern import RuleError
+from .rule import Replacement, Rule
+from .subject import Subject
+
+# The computations of a library belong to no module.
+_BODY = re.compile(r"^%rule\.\d+ .*?^}", re.MULTILINE | re.DOTALL)
+_LAYOUT = re.compile(r"\]\{[\d,]*\}")
+_ENTRY = "ENTRY %unused {\n  ROOT %nothing = s32[] constant(0)\n}\n"
+
+
+class RulePass:
+    """A candidate pass of rules; each rule is an option, with "_" for "-".
+
+    Attributes:
+        rules: in the order of their proposals.
+    """
+
+    def __init__(self, name: str, rules: Iterable[Rule], *, summary: str = "") -> None:
+        """Makes a pass.
+
+        Args:
+            name: of the pass.
+            rules: at least one, with different names.
+            summary: one sentence; that of a single rule by default.
+
+        Raises:
+            RuleError: no rules, or two with one name.
+        """
+        self.rules = tuple(rules)
+        names = [rule.name for rule in self.rules]
+        if not names or len(set(names)) < len(names):
+            raise RuleError(
+                f"pass {name!r} needs rules with different names, got {names}"
+            )
+        self._summary = summary or self.rules[0].doc or f"The rule {names[0]}."
+        self._name = name
+
+    @property
+    def info(self) -> PassInfo:
+        """Its description; an option for each rule where there are several."""
+        options = [
+            PassOption(
+                _option(each), "bool", True, each.doc or f"The rule {each.name}."
+            )
+            for each in self.rules
+        ]
+        return PassInfo(
+            name=self._name,
+            summary=self._summary,
+            options=tuple(sorted(options, key=lambda option: option.name)),
+            candidate=True,
+            class_name="hloenv.rules.RulePass",
+            numerics=_weakest(rule.numerics for rule in self.rules),
+        )
+
+    def propose(
+        self, module: HloModule, options: Mapping[str, OptionValue]
+    ) -> Proposals:
+        """What the rules that are on propose."""
+        subject = Subject(module)
+        found: list[Replacement] = []
+        for rule in self.rules:
+            if options.get(_option(rule), True):
+                found += rule.replacements(subject)
+        return to_proposals(found)
+
+
+def to_proposals(
+    found: Sequence[Replacement], *, has_layouts: bool = False
+) -> Proposals:
+    """Replacements with their computations in one library.
+
+    Args:
+        found: what rules propose.
+        has_layouts: whether the bodies say the layouts of all arrays; else these are
+            row-major, also where XLA infers other ones from the operands.
+
+    Raises:
+        PassError: XLA rejects the text of a replacement; the message names the rule.
+    """
+    called: dict[str, None] = {}
+    names: dict[tuple[str, str], str] = {}
+    proposals = []
+    for each in found:
+        called.setdefault(each.called)
+        name = names.setdefault((each.called, each.body), f"rule.{len(names)}")
+        proposals.append(GivenProposal(each.rule, each.originals, each.reads, name))
+    library = _library(found, called, names)
+    if not has_layouts and found:
+        text = _BODY.sub(lambda body: _LAYOUT.sub("]", body[0]), library.to_text())
+        library = HloModule.from_text(text)
+    return Proposals(library, tuple(proposals))
+
+
+def _library(
+    found: Sequence[Replacement],
+    called: Iterable[str],
+    names: Mapping[tuple[str, str], str],
+) -> HloModule:
+    # A computation that several bodies call is in the text once.
+    blocks = dict.fromkeys(block for text in called for block in _blocks(text))
+    bodies = [f"%{name} {body}" for (_, body), name in names.items()]
+    text = "\n".join(["HloModule rules\n", *blocks, *bodies, _ENTRY])
+    try:
+        return HloModule.from_text(text)
+    except HloEnvError as error:
+        for each in found:
+            _check_alone(each)
+        raise PassError(f"the replacements of rules are invalid: {error}") from error
+
+
+def _check_alone(replacement: Replacement) -> None:
+    """Raises an error that names the rule if its text is invalid."""
+    text = f"HloModule rule\n{replacement.called}\n%rule {replacement.body}\n{_ENTRY}"
+    try:
+        HloModule.from_text(text)
+    except HloEnvError as error:
+        raise PassError(
+            f"the replacement of {', '.join(replacement.originals)} by rule "
+            f"{replacement.rule!r} is invalid: {error}\n{replacement.body}"
+        ) from error
+
+
+def _blocks(text: str) -> list[str]:
+    return [each + "\n\n" for each in text.split("\n\n") if each.strip()]
+
+
+def _option(rule: Rule) -> str:
+    return rule.name.replace("-", "_")
+
+
+def _weakest(classes: Iterable[Numerics]) -> Numerics:
+    order: tuple[Numerics, ...] = ("exact", "rounding", "unsafe")
+    return max(classes, key=order.index)

@@ -1,0 +1,330 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules: what a pattern matches is replaced by other HLO text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from ..errors import PassError
+from ..hlo.numerics import Numerics
+from .matcher import Match, anchors, matches_at, path_to_bound
+from .pattern import MAX_LINES, Pattern, RuleError, is_type, parse_pattern
+from .subject import Subject
+
+# What `where` returns: whether the rule applies, or texts of further placeholders.
+Condition = Callable[[Match], "bool | Mapping[str, Any]"]
+
+_PLACEHOLDER = re.compile(r"\$([A-Za-z_][\w.]*)")
+_SHAPE = re.compile(r"\b([A-Za-z]\w*)\[([^\]]*)\]")
+_RULE_NAME = re.compile(r"^[a-z0-9]+(-[a-z0-9]+)*$")
+_NUMERICS = ("exact", "rounding", "unsafe")
+# One rule proposes at most this many replacements in a module.
+MAX_MATCHES = 10_000
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """What a rule proposes at one place.
+
+    Attributes:
+        rule: its name.
+        originals: names of the instructions that are replaced together.
+        reads: names of the instructions that the replacement reads.
+        body: HLO text of a computation, from its first brace.
+        called: text of the computations of the module that the body calls.
+        match: the place.
+    """
+
+    rule: str
+    originals: tuple[str, ...]
+    reads: tuple[str, ...]
+    body: str
+    called: str
+    match: Match = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rewrite rule in HLO text.
+
+    Attributes:
+        name: lower case, words joined by "-".
+        before: the pattern; `rules.pattern` describes its language.
+        after: the replacement in the same language, or one name of `before`. Names of
+            `before` that it does not define are read; shapes may be left out where XLA
+            infers them. `$NAME.shape` and `$NAME.dtype` are those of a value of
+            `before`.
+        where: gets each `Match`; false where the rule does not apply, or a dict with
+            the texts of further placeholders of `after`.
+        numerics: its guarantee for floats, as for passes.
+        doc: what it does, in one sentence.
+        opcodes: the opcodes that each placeholder for an opcode stands for.
+        ordered: whether several roots must stand in the order of the module, so that a
+            rule that treats them equally does not match twice.
+
+    Raises:
+        RuleError: one of them is not what it must be.
+    """
+
+    name: str
+    before: str
+    after: str
+    where: Condition | None = None
+    numerics: Numerics = "rounding"
+    doc: str = ""
+    opcodes: Mapping[str, Sequence[str]] | None = None
+    ordered: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not _RULE_NAME.match(self.name):
+            raise RuleError(
+                f"the name of a rule must be lower case words joined by '-', got "
+                f"{self.name!r}"
+            )
+        if self.numerics not in _NUMERICS:
+            raise RuleError(
+                f"numerics of rule {self.name!r} must be one of "
+                f"{', '.join(_NUMERICS)}, got {self.numerics!r}"
+            )
+        if self.where is not None and not callable(self.where):
+            raise RuleError(f"`where` of rule {self.name!r} must be a function")
+        try:
+            self._check()
+        except RuleError as error:
+            raise RuleError(f"rule {self.name!r}: {error}") from None
+
+    def _check(self) -> None:
+        before, after = self.pattern, self._after_names
+        for position in range(1, len(before.roots)):
+            bound: set[str] = set()
+            for root in before.roots[:position]:
+                bound |= before.below(root)
+            path_to_bound(before, before.roots[position], bound)
+        if unknown := after.reads - set(before.lines):
+            raise RuleError(f"`after` reads {sorted(unknown)}, which `before` lacks")
+        if own := after.reads & set(before.roots):
+            raise RuleError(f"`after` reads {sorted(own)}, which it replaces")
+        if after.num_roots != len(before.roots):
+            raise RuleError(
+                f"`before` has {len(before.roots)} roots and `after` "
+                f"{after.num_roots}; give both as many"
+            )
+        free = set(_PLACEHOLDER.findall(self.after)) - self._placeholders
+        if free and self.where is None:
+            raise RuleError(
+                f"`after` has placeholders {sorted(free)} that `before` does not bind; "
+                "bind them, or return them from `where`"
+            )
+
+    @cached_property
+    def pattern(self) -> Pattern:
+        """The parsed `before`."""
+        return parse_pattern(self.before, self.opcodes)
+
+    @cached_property
+    def _after_names(self) -> _After:
+        return _After.parse(self.after)
+
+    @cached_property
+    def _placeholders(self) -> set[str]:
+        found = set(_PLACEHOLDER.findall(self.before))
+        for name in self.pattern.lines:
+            found |= {f"{name}.shape", f"{name}.dtype"}
+        for line in self.pattern.lines.values():
+            found |= {each for each in (line.dims or ()) if not each.isdecimal()}
+            if line.dtype and not is_type(line.dtype):
+                found.add(line.dtype)
+        return found
+
+    def replacements(self, subject: Subject) -> Iterator[Replacement]:
+        """What the rule proposes, in the order of the module, at most MAX_MATCHES.
+
+        Raises:
+            PassError: `where` failed, or did not give a placeholder of `after`.
+        """
+        seen: set[tuple[object, ...]] = set()
+        for anchor in anchors(self.pattern, subject):
+            for match in matches_at(self.pattern, anchor):
+                made = self._replacement(match, subject)
+                if made is None:
+                    continue
+                key = (made.originals, made.reads, made.body)
+                if key in seen:
+                    continue
+                if len(seen) == MAX_MATCHES:
+                    return
+                seen.add(key)
+                yield made
+
+    def _replacement(self, match: Match, subject: Subject) -> Replacement | None:
+        originals = tuple(match[root] for root in self.pattern.roots)
+        if self.ordered and list(originals) != sorted(originals, key=lambda v: v.index):
+            return None
+        texts = self._texts(match)
+        if texts is None:
+            return None
+        after = self._after_names
+        reads = [name for name in self.pattern.lines if name in after.reads]
+        # Something must be read, which then tells where the replacement belongs.
+        reads = reads or [self.pattern.roots[0]]
+        lines = [
+            f"  {_safe(name)} = {_shape(match[name])} parameter({number})"
+            for number, name in enumerate(reads)
+        ]
+        if not after.lines:  # a value that is there already
+            lines[0] = lines[0].replace("  %", "  ROOT %", 1)
+        lines += after.fill(texts, f"rule {self.name!r} at {originals[0].name!r}")
+        body = "{\n" + "\n".join(lines) + "\n}\n"
+        called = "".join(
+            subject.computation_text(each)
+            for each in dict.fromkeys(subject.called_in(body))
+        )
+        return Replacement(
+            self.name,
+            tuple(each.name for each in originals),
+            tuple(match[name].name for name in reads),
+            body,
+            called,
+            match,
+        )
+
+    def _texts(self, match: Match) -> Mapping[str, str] | None:
+        if self.where is None:
+            return _texts_of(match)
+        try:
+            found = self.where(match)
+        except Exception as error:
+            raise PassError(
+                f"`where` of rule {self.name!r} fails at "
+                f"{match[self.pattern.roots[0]].name!r}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        if isinstance(found, Mapping):
+            return {**_texts_of(match), **{k: _as_text(v) for k, v in found.items()}}
+        return _texts_of(match) if found else None
+
+
+@dataclass(frozen=True)
+class _After:
+    """`after`, of which names and placeholders are known.
+
+    Attributes:
+        lines: as (text before the operands, operands, text after them).
+        reads: names that it does not define.
+        num_roots: 1, or the elements of a tuple.
+    """
+
+    lines: tuple[str, ...]
+    reads: frozenset[str]
+    num_roots: int
+
+    @classmethod
+    def parse(cls, text: str) -> _After:
+        lines = [each.strip() for each in text.strip().splitlines()]
+        lines = [each for each in lines if each and not each.startswith("//")]
+        if len(lines) == 1 and re.fullmatch(r"%?[A-Za-z_][\w.\-]*", lines[0]):
+            return cls((), frozenset({lines[0].removeprefix("%")}), 1)
+        if len(lines) > MAX_LINES:
+            raise RuleError(f"`after` has {len(lines)} lines; at most {MAX_LINES} fit")
+        defined: set[str] = set()
+        reads: set[str] = set()
+        num_roots = 0
+        for line in lines:
+            found = _AFTER_LINE.match(line)
+            if found is None:
+                raise RuleError(
+                    f"`after` line {line!r} is not 'NAME = [TYPE[DIMS]] "
+                    "OPCODE(OPERANDS)[, ATTRIBUTES]'"
+                )
+            operands = []
+            if found["opcode"] == "parameter":
+                raise RuleError(
+                    "`after` has a parameter; it reads the names of `before`"
+                )
+            if found["opcode"] != "constant":
+                operands = re.findall(r"[A-Za-z_][\w.\-]*", found["operands"])
+            reads |= set(operands) - defined
+            if found["name"] in defined or found["name"] in reads:
+                raise RuleError(
+                    f"`after` line {line!r} defines {found['name']!r} a second time or "
+                    "after its use"
+                )
+            defined.add(found["name"])
+            if found["root"]:
+                is_tuple = found["opcode"] == "tuple"
+                num_roots = len(operands) if is_tuple else 1
+        if sum(line.startswith("ROOT") for line in lines) != 1:
+            raise RuleError("`after` needs one line with ROOT")
+        return cls(tuple(lines), frozenset(reads), num_roots)
+
+    def fill(self, texts: Mapping[str, str], where: str) -> list[str]:
+        """The lines with the texts of the placeholders."""
+
+        def text_of(name: str) -> str:
+            if name not in texts:
+                raise PassError(
+                    f"{where} has no text for the placeholder {name!r}; bind it in "
+                    "`before`, or return it from `where`"
+                )
+            return texts[name]
+
+        def shape_of(found: re.Match[str]) -> str:
+            dtype = found[1] if is_type(found[1]) else text_of(found[1])
+            dims = [each.strip() for each in found[2].split(",") if each.strip()]
+            sizes = [each if each.isdecimal() else text_of(each) for each in dims]
+            return f"{dtype}[{','.join(sizes)}]"
+
+        result = []
+        for line in self.lines:
+            parts = _AFTER_LINE.match(line)
+            assert parts is not None  # `parse` has checked it
+            shape = _PLACEHOLDER.sub(lambda f: text_of(f[1]), parts["shape"] or "")
+            shape = _SHAPE.sub(shape_of, shape)
+            opcode = _PLACEHOLDER.sub(lambda f: text_of(f[1]), parts["opcode"])
+            rest = _PLACEHOLDER.sub(lambda f: text_of(f[1]), parts["rest"])
+            rest = re.sub(r"^[\s,]+|[\s,]+$", "", re.sub(r",(\s*,)+", ",", rest))
+            inside = parts["operands"]
+            if parts["opcode"] == "constant":
+                inside = _PLACEHOLDER.sub(lambda f: text_of(f[1]), inside)
+            else:
+                inside = re.sub(r"[A-Za-z_][\w.\-]*", lambda f: _safe(f[0]), inside)
+            result.append(
+                f"  {'ROOT ' if parts['root'] else ''}{_safe(parts['name'])} = {shape}"
+                f"{opcode}({inside}){', ' + rest if rest else ''}"
+            )
+        return result
+
+
+_AFTER_LINE = re.compile(
+    r"^(?P<root>ROOT\s+)?%?(?P<name>[A-Za-z_][\w.\-]*)\s*=\s*"
+    r"(?P<shape>(?:\$[\w.]+(?:\[[^\]]*\])?|[A-Za-z]\w*\[[^\]]*\](?:\{[\d,]*\})?)\s+)?"
+    r"(?P<opcode>\$?[a-z][a-z0-9\-]*)\((?P<operands>[^()]*)\)(?P<rest>.*)$"
+)
+
+
+def _safe(name: str) -> str:
+    # HLO has words that are no names, such as types and opcodes.
+    return "%" + name
+
+
+def _shape(value: Any) -> str:
+    return f"{value.dtype}[{','.join(map(str, value.dims))}]"
+
+
+def _texts_of(match: Match) -> dict[str, str]:
+    texts = dict(match.texts)
+    for name, value in match.values.items():
+        texts[f"{name}.shape"] = _shape(value)
+        texts[f"{name}.dtype"] = value.dtype
+    return texts
+
+
+def _as_text(value: object) -> str:
+    """Text of a placeholder: tuples of integers become "{1,0}"."""
+    if isinstance(value, tuple | list):
+        return "{" + ",".join(map(str, value)) + "}"
+    return str(value)

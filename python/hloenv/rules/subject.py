@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A module as values, which the patterns of rules are matched against."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+
+from ..hlo.module import HloModule
+from ..hlo.text import (
+    NAME,
+    Instruction,
+    ModuleText,
+    parse_text,
+    split_parts,
+    without_metadata,
+)
+
+_ARRAY = re.compile(r"^([a-z]\w*)\[([\d,]*)\](?:\{([^}]*)\})?$")
+_ATTRIBUTE = re.compile(r", [a-z_]+=")
+# Computations of these are rewritten; those of fusions and reductions are not.
+_CONTROL_FLOW = frozenset({"call", "conditional", "while"})
+
+
+class Value:
+    """One instruction of a module.
+
+    Attributes:
+        name: unique in the module.
+        opcode: XLA's name: "dot".
+        dtype: XLA's name of the type of an array: "f32"; "" if it is no array.
+        dims: dimensions of an array, in elements.
+        shape: as the module prints it.
+        is_plain: whether it is a static array in row-major layout without control
+            dependencies, so that a rule may read it.
+        operands: in order.
+        users: in order, each once.
+        number: position among the values of the subject.
+        literal: text of a constant, or number of a parameter.
+        attribute_text: the attributes, as the module prints them.
+    """
+
+    __slots__ = (
+        "__dict__",
+        "attribute_text",
+        "computation",
+        "dims",
+        "dtype",
+        "index",
+        "is_plain",
+        "literal",
+        "name",
+        "number",
+        "opcode",
+        "operands",
+        "shape",
+        "users",
+    )
+
+    def __init__(self, computation: str, index: int, name: str, opcode: str) -> None:
+        self.computation = computation
+        self.index = index
+        self.number = 0
+        self.name = name
+        self.opcode = opcode
+        self.shape = self.dtype = self.literal = self.attribute_text = ""
+        self.dims: tuple[int, ...] = ()
+        self.is_plain = False
+        self.operands: tuple[Value, ...] = ()
+        self.users: list[Value] = []
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions."""
+        return len(self.dims)
+
+    @cached_property
+    def attributes(self) -> Mapping[str, str]:
+        """Attributes by name: `{"dimensions": "{1,0}"}`."""
+        return split_attributes(self.attribute_text)
+
+    def ints(self, name: str) -> tuple[int, ...]:
+        """The numbers of an attribute such as `dimensions={1,0}`; empty if absent."""
+        return tuple(map(int, re.findall(r"-?\d+", self.attributes.get(name, ""))))
+
+    def __repr__(self) -> str:
+        return f"<{self.name} = {self.shape} {self.opcode}>"
+
+
+def split_attributes(text: str) -> dict[str, str]:
+    """Attributes by name; `text` as after an instruction's operands."""
+    parts = split_parts("," + " " + text) if text else []
+    pairs = (part.partition("=") for part in parts)
+    return {key.strip(): normalized(value) for key, _, value in pairs}
+
+
+def normalized(text: str) -> str:
+    """An attribute's value with single blanks, and none after commas."""
+    return re.sub(r",\s+", ",", " ".join(text.split()))
+
+
+class Subject:
+    """The values of a module that rules may rewrite.
+
+    Attributes:
+        values: in order, computation by computation.
+        by_opcode: the same, by opcode.
+    """
+
+    def __init__(self, module: HloModule) -> None:
+        """Reads a module; time is linear in its text."""
+        self._text = without_metadata(module.to_text())
+        parsed = parse_text(self._text)
+        self.values: list[Value] = []
+        self.by_opcode: dict[str, list[Value]] = {}
+        for name in _rewritable(parsed):
+            self._add(name, parsed)
+
+    def _add(self, name: str, parsed: ModuleText) -> None:
+        values: list[Value] = []
+        for index, line in enumerate(parsed.computations[name].instructions):
+            value = Value(name, index, line.name, line.opcode)
+            value.shape = line.shape
+            if match := _ARRAY.match(line.shape):
+                value.dtype = match[1]
+                value.dims = tuple(map(int, match[2].split(","))) if match[2] else ()
+                value.is_plain = not line.controls and _is_row_major(match[3])
+            value.operands = tuple(values[i] for i in line.operands)
+            for operand in dict.fromkeys(value.operands):
+                operand.users.append(value)
+            text = _with_callees(line)
+            start = _ATTRIBUTE.search(text)
+            split = start.start() if start else len(text)
+            value.literal = text[:split]
+            value.attribute_text = text[split:].removeprefix(",").strip()
+            value.number = len(self.values)
+            values.append(value)
+            self.values.append(value)
+            self.by_opcode.setdefault(line.opcode, []).append(value)
+
+    def computation_text(self, name: str) -> str:
+        """Text of a computation and of those that it calls, these first.
+
+        Args:
+            name: of a computation of the module.
+        """
+        blocks = self._blocks
+        order: list[str] = []
+        stack = [name]
+        while stack:
+            top = stack[-1]
+            called = [
+                each
+                for each in NAME.findall(blocks[top].partition("\n")[2])
+                if each in blocks and each not in order
+            ]
+            if called:
+                stack += called
+                continue
+            stack.pop()
+            if top not in order:
+                order.append(top)
+        return "".join(blocks[each] for each in order)
+
+    def called_in(self, text: str) -> Iterator[str]:
+        """Names of computations of the module that `text` mentions."""
+        if "%" in text:
+            yield from (each for each in NAME.findall(text) if each in self._blocks)
+
+    @cached_property
+    def _blocks(self) -> dict[str, str]:
+        blocks = {}
+        for block in re.split(r"\n(?=(?:%|ENTRY ))", self._text)[1:]:
+            found = NAME.search(block)
+            if found:
+                blocks[found[1]] = block.strip() + "\n\n"
+        return blocks
+
+
+def _with_callees(line: Instruction) -> str:
+    """Literal and attributes with the names that `hlo.text` takes out."""
+    callees = iter(line.callees)
+    return re.sub("%", lambda _: "%" + next(callees, ""), line.attributes)
+
+
+def _is_row_major(layout: str | None) -> bool:
+    if not layout:
+        return True
+    if ":" in layout:  # tiles or a memory space
+        return False
+    order = [int(each) for each in layout.split(",")]
+    return order == sorted(order, reverse=True)
+
+
+def _rewritable(parsed: ModuleText) -> list[str]:
+    """The entry and what control flow calls from it, callees first."""
+    found = {parsed.entry}
+    # Callees precede their callers.
+    for name in reversed(parsed.computations):
+        if name in found:
+            for each in parsed.computations[name].instructions:
+                if each.opcode in _CONTROL_FLOW:
+                    found.update(c for c in each.callees if c in parsed.computations)
+    return [name for name in parsed.computations if name in found]

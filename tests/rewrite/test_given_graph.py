@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Alternatives that another program wrote."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+import hloenv
+from hloenv.errors import (
+    DecisionError,
+    InvalidModuleError,
+    ParseError,
+    StaleAlternativesError,
+    UnknownPassError,
+)
+from hloenv.fuzz.generator.module import random_module
+
+# The second alternative reads the first one, as the classes of an e-graph do.
+NESTED = """HloModule nested
+
+ENTRY main {
+  x = f32[4] parameter(0)
+  two = f32[] constant(2)
+  b = f32[4] broadcast(two), dimensions={}
+  m = f32[4] multiply(x, b)
+  s = f32[4] add(x, x)
+  first = f32[4] custom-call(m, s), custom_call_target="hloenv.alternative", backend_config={"alternative":"0","kind":"instruction","passes":"mine"}
+  n = f32[4] negate(first)
+  z = f32[] constant(0)
+  c = f32[4] broadcast(z), dimensions={}
+  d = f32[4] subtract(c, first)
+  e = f32[4] sine(first)
+  ROOT second = f32[4] custom-call(n, d, e), custom_call_target="hloenv.alternative", backend_config={"alternative":"1","kind":"instruction","passes":"mine|other,mine"}
+}
+"""
+
+
+def test_choices_may_read_other_alternatives() -> None:
+    found = hloenv.Alternatives.from_module(NESTED)
+    assert found.num_choices.tolist() == [2, 3]
+    assert found.pass_names == ("mine", "other")
+    assert found[0].original == "m"
+    assert [each.passes for each in found[1].choices] == [
+        (),
+        ("mine",),
+        ("other", "mine"),
+    ]
+    assert found[1].choices[1].opcode == "subtract"
+    assert set(found[1].choices[1].instructions) == {"z", "c", "d"}
+    assert found[0].choices[1].makes_dead == ("two", "b", "m")
+    counts = found.apply([1, 1]).opcode_counts()
+    assert counts == {
+        "parameter": 1,
+        "add": 1,
+        "constant": 1,
+        "broadcast": 1,
+        "subtract": 1,
+    }
+    assert found.decisions_for("other").tolist() == [0, 2]
+    assert found.relevant([0, 0]).tolist() == [True, True]
+
+
+def test_a_wrong_choice_is_found() -> None:
+    found = hloenv.Alternatives.from_module(NESTED)
+    errors = {
+        (each.alternative, each.choice): each.relative
+        for each in hloenv.verify_alternatives(found)
+    }
+    assert errors[0, 1] == 0
+    assert errors[1, 1] == 0
+    assert errors[1, 2] > 0.1
+    assert len(hloenv.verify_alternatives(found, float64=True)) == 3
+
+
+def test_a_given_graph_pickles_and_goes_on_in_xla() -> None:
+    found = pickle.loads(pickle.dumps(hloenv.Alternatives.from_module(NESTED)))
+    module = found.apply([1, 1])
+    (output,) = hloenv.compile(module)(np.arange(4, dtype=np.float32))
+    assert output.tolist() == [0, -2, -4, -6]
+    assert found.costs.flops.tolist()[:2] == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_graph_of_a_capture_is_the_capture(seed) -> None:
+    module = hloenv.HloModule.from_text(random_module(seed))
+    alternatives = hloenv.HloEnv(module).get_alternatives("reassociate", "cse")
+    again = hloenv.Alternatives.from_module(alternatives.module.to_text())
+    assert again.num_choices.tolist() == alternatives.num_choices.tolist()
+    rng = np.random.default_rng(seed)
+    for _ in range(3):
+        decisions = rng.integers(0, alternatives.num_choices)
+        want = alternatives.apply(decisions).fingerprint()
+        assert again.apply(decisions).fingerprint() == want
+
+
+def _site(operands: str, config: str) -> str:
+    return (
+        "HloModule m\n\nENTRY main {\n  x = f32[4] parameter(0)\n"
+        "  y = f32[5] parameter(1)\n  z = f32[4] negate(x)\n"
+        f"  ROOT a = f32[4] custom-call({operands}), "
+        'custom_call_target="hloenv.alternative"'
+        f"{', backend_config=' + config if config else ''}\n}}\n"
+    )
+
+
+_GOOD = '{"alternative":"0","kind":"instruction","passes":"p"}'
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (_site("x, z", ""), "has no number"),
+        (_site("x, z", '{"alternative":"x"}'), "has no number"),
+        (_site("x", _GOOD), "has 1 operands"),
+        (_site("x, y", _GOOD), "give both one shape"),
+        (_site("x, z", _GOOD.replace('"0"', '"1"')), "0 is missing"),
+        (_site("x, z", _GOOD.replace('"0"', '"-1"')), "-1"),
+        (_site("x, z", _GOOD.replace('"0"', '"9000000000000"')), "is missing"),
+        (_site("x, z", _GOOD.replace("instruction", "pass")), "of kind 'pass'"),
+    ],
+)
+def test_an_inconsistent_graph_is_refused(text, message) -> None:
+    with pytest.raises(InvalidModuleError, match=message):
+        hloenv.Alternatives.from_module(text)
+
+
+def test_text_that_is_no_module_is_refused() -> None:
+    with pytest.raises(ParseError):
+        hloenv.Alternatives.from_module("HloModule m\n\nENTRY e {")
+
+
+@pytest.mark.parametrize("decisions", [[0], [0, 3], [2, 0], [-1, 0], [0.5, 0]])
+def test_wrong_decisions_are_refused(decisions) -> None:
+    with pytest.raises(DecisionError):
+        hloenv.Alternatives.from_module(NESTED).apply(decisions)
+
+
+def test_a_pass_that_offers_nothing_is_unknown() -> None:
+    with pytest.raises(UnknownPassError, match="mine, other"):
+        hloenv.Alternatives.from_module(NESTED).decisions_for("cse")
+
+
+def test_an_environment_takes_only_its_own_alternatives() -> None:
+    found = hloenv.Alternatives.from_module(NESTED)
+    env = hloenv.HloEnv(found.apply([0, 0]))
+    with pytest.raises(StaleAlternativesError):
+        env.apply_alternatives([0, 0], found)
+
+
+def test_a_module_without_alternatives_has_none() -> None:
+    text = "HloModule m\n\nENTRY main {\n  ROOT x = f32[4] parameter(0)\n}\n"
+    found = hloenv.Alternatives.from_module(text)
+    assert len(found) == 0
+    assert (
+        found.apply([]).fingerprint() == hloenv.HloModule.from_text(text).fingerprint()
+    )

@@ -1,0 +1,454 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules and passes that users write."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+import hloenv
+from hloenv.errors import PassError, PassOptionError, UnknownPassError
+from hloenv.hlo.python_passes import add_pass, remove_pass
+from hloenv.rules import Rule, RuleError, RulePass, check_rule, register_pass, rule
+from hloenv.rules.check import capture_rules
+from hloenv.rules.matcher import MAX_PARTNERS
+from hloenv.rules.subject import Subject
+
+MM = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+SUM = f"""HloModule sum
+
+ENTRY main {{
+  a = f32[2,2] parameter(0)
+  b = f32[2,2] parameter(1)
+  c = f32[2,2] parameter(2)
+  x = f32[2,2] dot(a, b), {MM}
+  y = f32[2,2] dot(c, b), {MM}
+  ROOT s = f32[2,2] add(y, x)
+}}
+"""
+FACTOR = {
+    "before": """
+        ab = dot(a, b), $dims
+        cb = dot(c, b), $dims
+        ROOT r = add(ab, cb)
+    """,
+    "after": """
+        s = add(a, c)
+        ROOT r = dot(s, b), $dims
+    """,
+    "where": lambda m: m["a"].dims == m["c"].dims,
+    "doc": "Rewrites a b + c b as (a + c) b.",
+}
+
+
+@pytest.fixture
+def factor():
+    made = rule("my-factor", examples=[SUM], **FACTOR)
+    yield made
+    remove_pass("my-factor")
+
+
+def test_a_rule_is_a_pass_that_captures_competes_and_verifies(factor) -> None:
+    assert "my-factor" in hloenv.list_passes()
+    info = hloenv.describe_pass("my-factor")
+    assert (info.candidate, info.numerics) == (True, "rounding")
+    env = hloenv.HloEnv(SUM)
+    alternatives = env.get_alternatives("my-factor", "substitutions")
+    # Both passes compete for the sum.
+    (sum_,) = [each for each in alternatives if each.original == "s"]
+    passes = {name for choice in sum_.choices[1:] for name in choice.passes}
+    assert passes == {"my-factor", "substitutions"}
+    assert max(e.relative for e in hloenv.verify_alternatives(alternatives)) < 1e-5
+    env.apply_alternatives(alternatives.decisions_for("my-factor"))
+    assert env.module.opcode_counts() == {"parameter": 3, "add": 1, "dot": 1}
+    hloenv.compile(env.module)
+    assert hloenv.replay(env.trace, SUM).fingerprint() == env.fingerprint()
+
+
+def test_the_alternatives_of_a_rule_pickle(factor) -> None:
+    alternatives = hloenv.HloEnv(SUM).get_alternatives("my-factor")
+    again = pickle.loads(pickle.dumps(alternatives))
+    decisions = np.ones(len(alternatives), int)
+    assert (
+        again.apply(decisions).fingerprint()
+        == alternatives.apply(decisions).fingerprint()
+    )
+
+
+def test_a_rule_applies_all_its_proposals_as_a_pass(factor) -> None:
+    env = hloenv.HloEnv(SUM)
+    assert env.run("my-factor")
+    assert env.module.opcode_counts()["dot"] == 1
+
+
+def test_a_rule_cannot_be_part_of_a_pipeline(factor) -> None:
+    pipeline = hloenv.Pipeline("two", ["my-factor", "dce"])
+    with pytest.raises(PassError, match="only proposes"):
+        hloenv.HloEnv(SUM).get_alternatives(pipeline)
+    with pytest.raises(PassError, match="only proposes"):
+        hloenv.run_passes(SUM, "my-factor")
+
+
+def test_a_removed_rule_is_unknown(factor) -> None:
+    remove_pass("my-factor")
+    with pytest.raises(UnknownPassError):
+        hloenv.HloEnv(SUM).get_alternatives("my-factor")
+
+
+def test_the_options_of_a_pass_turn_rules_off() -> None:
+    with pytest.raises(PassOptionError, match="has no option"):
+        hloenv.Pass("substitutions", fly=True)
+    with pytest.raises(PassOptionError, match="must be a bool"):
+        hloenv.Pass("substitutions", merge_dot_sum=1)
+    names = ("factor-dot-left-operands", "merge-dot-sum")
+    off = {
+        each.name: False
+        for each in hloenv.describe_pass("substitutions").options
+        if each.name.replace("_", "-") not in names
+    }
+    env = hloenv.HloEnv(SUM)
+    found = env.get_alternatives(hloenv.Pass("substitutions", **off))
+    rules = {c.rule for a in found for c in a.choices[1:]}
+    assert rules == set(names)
+
+
+def test_the_name_of_another_pass_is_refused() -> None:
+    with pytest.raises(PassOptionError, match="has a pass 'cse' already"):
+        rule("cse", **FACTOR)
+    with pytest.raises(PassOptionError, match="already"):
+        rule("substitutions", **FACTOR)
+
+
+def test_a_wrong_rule_is_refused_with_its_counterexample() -> None:
+    with pytest.raises(RuleError, match=r"'minus' is wrong: for the inputs .* gives"):
+        rule(
+            "minus",
+            before="ROOT r = add(a, b)",
+            after="ROOT r = subtract(a, b)",
+            examples=[SUM],
+        )
+    assert "minus" not in hloenv.list_passes()
+
+
+def test_a_wrong_rule_is_found_by_verification() -> None:
+    wrong = Rule("wrong", "ROOT r = add(a, b)", "ROOT r = subtract(a, b)")
+    errors = hloenv.verify_alternatives(
+        capture_rules(hloenv.HloModule.from_text(SUM), [wrong])
+    )
+    assert max(each.relative for each in errors) > 0.1
+
+
+def test_an_example_in_which_a_rule_does_not_apply_is_refused() -> None:
+    with pytest.raises(RuleError, match="does not apply"):
+        check_rule(Rule("never", "ROOT r = sine(a)", "ROOT r = sine(a)"), SUM)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("r = add(a, b)", "ROOT r = add(a, b)", "one line with ROOT"),
+        ("ROOT r = add(a, b)", "r = add(a, b)", "one line with ROOT"),
+        ("ROOT r = add(a,", "ROOT r = add(a, b)", "is not"),
+        ("ROOT r = add(a, 1)", "ROOT r = add(a, a)", "is not a name"),
+        ("ROOT r = add(a, b)", "ROOT r = add(a, c)", r"reads \['c'\]"),
+        ("ROOT r = add(a, b)", "ROOT s = add(r, a)", "which it replaces"),
+        ("x = sine(a)\nROOT r = add(a, b)", "ROOT r = add(a, b)", "does not depend"),
+        ("a = sine(b)\na = sine(b)\nROOT r = sine(a)", "ROOT r = sine(b)", "second"),
+        ("ROOT r = transpose(a), $p", "ROOT r = transpose(a), $q", "placeholders"),
+        ("ROOT r = $f(a)", "ROOT r = $f(a)", "placeholder"),
+        (
+            "x = sine(a)\ny = sine(b)\nROOT r = tuple(x, y)",
+            "x = sine(a)\ny = sine(b)\nROOT r = tuple(x, y)",
+            "shares no value",
+        ),
+        (
+            "x = sine(a)\nROOT r = tuple(x)",
+            "x = sine(a)\ny = sine(a)\nROOT r = tuple(x, y)",
+            "roots",
+        ),
+        ("ROOT r = add(a, b), x, $y", "ROOT r = add(a, b)", "neither"),
+    ],
+)
+def test_a_malformed_rule_is_refused(before, after, message) -> None:
+    with pytest.raises(RuleError, match=message):
+        Rule("bad", before, after)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"name": "No Name"}, "lower case"),
+        ({"numerics": "good"}, "must be one of"),
+        ({"where": 3}, "must be a function"),
+    ],
+)
+def test_wrong_arguments_of_a_rule_are_refused(arguments, message) -> None:
+    given = {"name": "x", "before": "ROOT r = sine(a)", "after": "a", **arguments}
+    with pytest.raises(RuleError, match=message):
+        Rule(**given)
+
+
+@pytest.mark.parametrize(
+    ("after", "where", "message"),
+    [
+        ("ROOT r = dot(a, b)", None, "gives f32"),
+        ("ROOT r = f32[3] broadcast(a), dimensions={5}", None, "invalid"),
+        ("z = f32[] constant(x)\nROOT r = add(a, z)", None, "invalid"),
+        ("ROOT r = f32[1] slice(a), slice={[0:1], [0:1]}", None, "invalid"),
+        ("ROOT r = concatenate(a, b), dimensions={0}", None, "gives f32"),
+        ("ROOT r = add(a, b), $x", lambda m: {}, "has no text"),
+        ("ROOT r = add(a, b)", lambda m: m["nothing"], "KeyError"),
+    ],
+)
+def test_a_replacement_that_xla_rejects_names_the_rule(after, where, message) -> None:
+    made = Rule("bad", "ROOT r = add(a, b)", after, where)
+    with pytest.raises(PassError, match="'bad'.*" + message):
+        capture_rules(hloenv.HloModule.from_text(SUM), [made])
+
+
+def test_shapes_types_and_literals_are_matched() -> None:
+    text = """HloModule m
+
+ENTRY main {
+  a = f32[2,3] parameter(0)
+  b = s32[3,3] parameter(1)
+  zero = f32[] constant(0)
+  one = f32[] constant(1)
+  p = f32[2,3] broadcast(zero), dimensions={}
+  q = f32[2,3] broadcast(one), dimensions={}
+  x = f32[2,3] add(a, p)
+  y = f32[2,3] add(q, x)
+  z = s32[3,3] add(b, b)
+  ROOT t = (f32[2,3], s32[3,3]) tuple(y, z)
+}
+"""
+    subject = Subject(hloenv.HloModule.from_text(text))
+
+    def places(before: str, after: str = "a") -> list[str]:
+        made = Rule("x", before, after)
+        return [each.originals[0] for each in made.replacements(subject)]
+
+    zero = "z = constant(0)\nb = broadcast(z), $d\nROOT r = add(a, b)"
+    assert places(zero) == ["x"]
+    assert places("ROOT r = T[n,n] add(a, b)") == ["z"]
+    assert places("ROOT r = f32[m,n] add(a, b)") == ["x", "x", "y", "y"]
+    assert places("ROOT r = s32[3,3] add(a, a)") == ["z"]
+    assert places("ROOT r = f32[3] add(a, b)") == []
+
+
+def test_only_rewritable_computations_are_matched() -> None:
+    text = """HloModule m
+
+sum {
+  p = f32[] parameter(0)
+  q = f32[] parameter(1)
+  ROOT s = f32[] add(p, q)
+}
+
+body {
+  p = (s32[], f32[4]) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  x = f32[4] get-tuple-element(p), index=1
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  y = f32[4] add(x, x)
+  ROOT t = (s32[], f32[4]) tuple(j, y)
+}
+
+condition {
+  p = (s32[], f32[4]) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  n = s32[] constant(3)
+  ROOT c = pred[] compare(i, n), direction=LT
+}
+
+ENTRY main {
+  x = f32[4] parameter(0)
+  zero = s32[] constant(0)
+  t = (s32[], f32[4]) tuple(zero, x)
+  w = (s32[], f32[4]) while(t), condition=condition, body=body
+  y = f32[4] get-tuple-element(w), index=1
+  f = f32[] constant(0)
+  ROOT r = f32[] reduce(y, f), dimensions={0}, to_apply=sum
+}
+"""
+    module = hloenv.HloModule.from_text(text)
+    double = Rule(
+        "double",
+        "ROOT r = T[n] add(a, a)",
+        """
+        two = T[] constant(2)
+        b = T[n] broadcast(two), dimensions={}
+        ROOT r = multiply(a, b)
+        """,
+        numerics="exact",
+    )
+    alternatives = capture_rules(module, [double])
+    assert [each.original for each in alternatives] == ["y"]
+    assert check_rule(double, module) > 0
+
+
+def test_a_rule_keeps_the_computations_that_its_instructions_call() -> None:
+    text = """HloModule m
+
+sum {
+  p = f32[] parameter(0)
+  q = f32[] parameter(1)
+  ROOT s = f32[] add(p, q)
+}
+
+ENTRY main {
+  x = f32[2,3] parameter(0)
+  z = f32[] constant(0)
+  n = f32[2,3] negate(x)
+  ROOT r = f32[2] reduce(n, z), dimensions={1}, to_apply=sum
+}
+"""
+    out = Rule(
+        "negate-after-reduce",
+        "n = negate(x)\nz = constant(0)\nROOT r = reduce(n, z), $attrs",
+        "s = reduce(x, z), $attrs\nROOT r = negate(s)",
+    )
+    assert check_rule(out, text) > 0
+
+
+def test_many_partners_are_capped() -> None:
+    users = 300
+    lines = [f"  v{i} = f32[4] sine(x)" for i in range(users)]
+    names = ", ".join(f"v{i}" for i in range(users))
+    shapes = ", ".join(["f32[4]"] * users)
+    text = (
+        "HloModule m\n\nENTRY main {\n  x = f32[4] parameter(0)\n"
+        + "\n".join(lines)
+        + f"\n  ROOT t = ({shapes}) tuple({names})\n}}\n"
+    )
+    pair = Rule(
+        "pair",
+        "p = sine(x)\nq = sine(x)\nROOT r = tuple(p, q)",
+        "p = sine(x)\nROOT r = tuple(p, p)",
+        ordered=True,
+    )
+    subject = Subject(hloenv.HloModule.from_text(text))
+    assert 0 < len(list(pair.replacements(subject))) <= users * MAX_PARTNERS
+
+
+def test_two_rules_of_one_pass_must_differ_in_name() -> None:
+    same = Rule("x", "ROOT r = sine(a)", "ROOT r = cosine(a)")
+    with pytest.raises(RuleError, match="different names"):
+        RulePass("two", [same, same])
+    with pytest.raises(RuleError, match="different names"):
+        RulePass("none", [])
+
+
+def test_a_pass_of_a_type_that_proposes_something_else_is_refused() -> None:
+    class Odd:
+        info = RulePass("odd", [Rule("x", "ROOT r = sine(a)", "a")]).info
+
+        def propose(self, module, options):
+            return []
+
+    add_pass(Odd())
+    try:
+        with pytest.raises(PassError, match="must return"):
+            hloenv.HloEnv(SUM).get_alternatives("odd")
+    finally:
+        remove_pass("odd")
+
+
+ZEROS = """HloModule zeros
+
+ENTRY main {
+  a = f32[4] parameter(0)
+  b = f32[4] parameter(1)
+  z = f32[] constant(0)
+  t = f32[4] broadcast(z), dimensions={}
+  x = f32[4] add(a, t)
+  y = f32[4] multiply(x, b)
+  u = f32[4] add(b, t)
+  v = f32[4] sine(u)
+  ROOT r = f32[4] subtract(y, v)
+}
+"""
+
+
+@pytest.fixture
+def simplify():
+    @register_pass
+    def my_simplify(module):
+        """Runs algsimp."""
+        return hloenv.run_passes(module, "algsimp").module
+
+    yield "my-simplify"
+    remove_pass("my-simplify")
+
+
+def test_a_function_is_one_alternative(simplify) -> None:
+    assert hloenv.describe_pass(simplify).summary == "Runs algsimp."
+    alternatives = hloenv.HloEnv(ZEROS).get_alternatives(simplify)
+    assert len(alternatives) == 1
+    result = alternatives.apply([1])
+    assert (
+        result.fingerprint() == hloenv.run_passes(ZEROS, "algsimp").module.fingerprint()
+    )
+    assert {each.absolute for each in hloenv.verify_alternatives(alternatives)} == {0}
+
+
+def test_the_regions_of_a_function_are_alternatives(simplify) -> None:
+    env = hloenv.HloEnv(ZEROS)
+    alternatives = env.get_alternatives(hloenv.Pass(simplify, regions=True))
+    assert len(alternatives) == 2
+    assert {each.absolute for each in hloenv.verify_alternatives(alternatives)} == {0}
+    one = alternatives.apply([1, 0])
+    assert one.opcode_counts()["add"] == 1
+    both = alternatives.apply([1, 1])
+    assert (
+        both.fingerprint() == hloenv.run_passes(ZEROS, "algsimp").module.fingerprint()
+    )
+
+
+def test_a_wrong_region_is_found_by_verification() -> None:
+    @register_pass(name="two-signs", regions=True)
+    def negate_both(module):
+        text = module.to_text()
+        text = text.replace("add(%a, %t)", "subtract(%t, %a)")
+        return text.replace("add(%b, %t)", "negate(%b)").replace("sine", "cosine")
+
+    try:
+        alternatives = hloenv.HloEnv(ZEROS).get_alternatives("two-signs")
+        errors = hloenv.verify_alternatives(alternatives)
+        assert max(each.relative for each in errors) > 0.1
+    finally:
+        remove_pass("two-signs")
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda module: None, "TypeError|must be"),
+        (lambda module: 1 / 0, "ZeroDivisionError"),
+        (lambda module: SUM, "inputs and outputs"),
+        (lambda module: "no module", "fails on"),
+    ],
+)
+def test_a_function_that_fails_is_a_pass_error(function, message) -> None:
+    register_pass(function, name="failing")
+    try:
+        with pytest.raises(PassError, match=message):
+            hloenv.HloEnv(ZEROS).get_alternatives("failing")
+    finally:
+        remove_pass("failing")
+
+
+def test_a_function_that_changes_nothing_gives_no_alternatives() -> None:
+    register_pass(lambda module: module, name="idle")
+    try:
+        assert len(hloenv.HloEnv(ZEROS).get_alternatives("idle")) == 0
+    finally:
+        remove_pass("idle")
+
+
+def test_no_function_is_refused() -> None:
+    with pytest.raises(PassOptionError, match="must be a function"):
+        register_pass(3, name="three")
