@@ -339,6 +339,36 @@ def attention() -> Program:
 
 
 # Report or kind, and what makes the program.
+def decode_step() -> Program:
+    """A feed-forward block on one token, with weights as PyTorch stores them."""
+
+    def run(x: Any, up: Any, b: Any, down: Any, c: Any) -> Any:
+        return x + jax.nn.gelu(x @ up.T + b) @ down.T + c
+
+    weights = normal(3072, 768, seed=1), normal(3072, seed=2)
+    return run, (normal(1, 768), *weights, normal(768, 3072, seed=3), normal(768))
+
+
+def codebook() -> Program:
+    """The nearest of 512 vectors, as in vector quantization."""
+
+    def run(x: Any, codes: Any) -> Any:
+        distances = -2 * x @ codes.T + (codes**2).sum(1)
+        return codes[jnp.argmin(distances, axis=1)]
+
+    return run, (normal(4096, 64), normal(512, 64, seed=1))
+
+
+def accuracy() -> Program:
+    """The share of right classes."""
+
+    def run(logits: Any, labels: Any) -> Any:
+        return (jnp.argmax(logits, axis=-1) == labels).mean()
+
+    labels = np.random.default_rng(1).integers(0, 1000, 1024)
+    return run, (normal(1024, 1000), jnp.asarray(labels, np.int32))
+
+
 PROGRAMS: dict[str, tuple[str, Callable[[], Program]]] = {
     "filter 3x3, f64": ("jax#36799", filter_3x3),
     "filter 3x3, f64, gradient": ("jax#36799", lambda: gradient_of(filter_3x3())),
@@ -360,6 +390,9 @@ PROGRAMS: dict[str, tuple[str, Callable[[], Program]]] = {
     "ResNeXt block": ("grouped", grouped_block),
     "transposed convolution": ("generator", upsampling),
     "patch embedding": ("transformer", patches),
+    "decode step, transposed weights": ("transformer", decode_step),
+    "nearest code": ("argmax", codebook),
+    "accuracy": ("argmax", accuracy),
     "ResNet stage, 2x2": ("residual", tiny_images),
     "dense network": ("plain", dense_network),
     "attention": ("plain", attention),

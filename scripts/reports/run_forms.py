@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Measures the forms of dots and indices that the policy known-forms takes.
+
+Each form of one operation is measured beside jaxlib's own, in jaxlib, over a grid of
+sizes; the thresholds in hloenv/policies/known_forms.py follow from the table.
+
+    python scripts/reports/run_forms.py
+    python scripts/reports/run_forms.py --match argmax --doc docs/results/forms.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import hloenv
+from hloenv._markdown import table
+from hloenv.bench.version import commit_of, source_root
+from hloenv.policies import get_policy
+from hloenv.policies.known_forms import FORM_PASSES
+from reporting import Row, Rows, count_of, head, parser_of, write_page
+
+_ROWS = (1, 2, 4, 8, 16)
+_MATRICES = (
+    *((64, 64), (128, 128), (256, 256), (1024, 64), (64, 1024), (64, 4096)),
+    *((768, 768), (3072, 768), (768, 3072), (2048, 2048), (20000, 256), (50257, 768)),
+)
+_REDUCED = (
+    *((100000, 4), (10000, 8), (10000, 16), (4096, 32), (4096, 64), (4096, 128)),
+    *((256, 1000), (64, 32000), (1, 50257), (16, 16), (16, 1000)),
+)
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Parses the command line."""
+    parser = parser_of(__doc__)
+    parser.add_argument("--match", default="", help="only cases with this text")
+    parser.add_argument("--threads", type=int, default=1, help="of the executables")
+    parser.add_argument("--seconds", type=float, default=2.0, help="of each timing")
+    parser.add_argument("--rows", type=Path, default=Path("build/forms.jsonl"))
+    return parser.parse_args()
+
+
+def cases() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
+    """Name, function and arguments (by shape) of each case."""
+    import jax
+    import jax.numpy as jnp
+
+    def array(*shape: int) -> Any:
+        return jax.ShapeDtypeStruct(shape, np.float32)
+
+    for rows, (columns, terms) in itertools.product(_ROWS, _MATRICES):
+        given = array(rows, terms), array(columns, terms), array(columns)
+        name = f"{rows} x {terms} by {columns} x {terms}, transposed"
+        yield f"dot, {name}", lambda x, w, _: x @ w.T, given
+        yield f"dot and bias, {name}", lambda x, w, b: x @ w.T + b, given
+    for rows, reduced in _REDUCED:
+        given = (array(rows, reduced),)
+        yield f"argmax of {rows} x {reduced}", lambda x: jnp.argmax(x, axis=-1), given
+        given = (array(reduced, rows),)
+        yield (
+            f"argmin of {rows} x {reduced}, of columns",
+            lambda x: jnp.argmin(x, axis=0),
+            given,
+        )
+
+
+def measure(function: Any, given: tuple[Any, ...], **settings: Any) -> Row:
+    """Measures each form of a function of one operation."""
+    module = hloenv.HloModule.from_jax(function, *given)
+    alternatives = hloenv.HloEnv(module).get_alternatives(*FORM_PASSES)
+    taken = get_policy("known-forms")(alternatives)
+    forms = {
+        choice.rule: (each.index, index)
+        for each in alternatives
+        for index, choice in enumerate(each.choices)
+        if index
+    }
+    modules = []
+    for at, choice in forms.values():
+        decisions = alternatives.leave_to_xla()
+        decisions[at] = choice
+        modules.append(alternatives.apply(decisions))
+    row: Row = {
+        "taken": [rule for rule, (at, choice) in forms.items() if taken[at] == choice],
+        "forms": {},
+        "xla_ns": None,
+    }
+    if not modules:
+        return row
+    results = hloenv.measure(modules, baseline=module, engine="jaxlib", **settings)
+    for rule, result in zip(forms, results, strict=True):
+        if not result.is_ok:
+            row["forms"][rule] = {"error": result.error.message}
+            continue
+        row["xla_ns"] = float(np.median(result.baseline_ns))
+        row["forms"][rule] = {
+            "speedup": result.speedup,
+            "interval": list(result.speedup_interval),
+        }
+    return row
+
+
+def report(rows: list[Row], arguments: argparse.Namespace) -> list[str]:
+    """The page."""
+    cells = []
+    for row in rows:
+        for rule, form in row["forms"].items():
+            taken = "taken" if rule in row["taken"] else ""
+            if "error" in form:
+                cells.append((row["name"], rule, "", "", form["error"], taken))
+                continue
+            low, high = form["interval"]
+            cells.append(
+                (
+                    *(row["name"], rule, f"{row['xla_ns'] / 1e3:.1f} us"),
+                    *(f"{form['speedup']:.2f}", f"{low:.2f} to {high:.2f}", taken),
+                )
+            )
+    return [
+        *head("Forms of dots and of indices of extremes"),
+        f"* speed-up: the time of jaxlib's own form over that of the form, on "
+        f"{count_of(arguments.threads, 'core')}, with its 95 % interval; *taken*: by "
+        "the policy `known-forms`",
+        "",
+        *table(
+            ("operation", "form", "XLA's own", "speed-up", "interval", ""),
+            cells,
+            "llrrll",
+        ),
+    ]
+
+
+def main() -> int:
+    """Measures missing cases and writes the page."""
+    arguments = parse_arguments()
+    version = commit_of(source_root()).label
+    known = Rows(arguments.rows, "name", "version", "threads")
+    rows = []
+    for name, function, given in cases():
+        if arguments.match not in name:
+            continue
+        row = known.get(name, version, arguments.threads)
+        if row is None:
+            settings = {"threads": arguments.threads, "seconds": arguments.seconds}
+            row = {"name": name, "version": version, "threads": arguments.threads}
+            row |= measure(function, given, **settings)
+            known.add(row)
+        rows.append(row)
+        print(json.dumps(row), flush=True)
+    if not rows:
+        raise SystemExit(f"no case has {arguments.match!r} in its name")
+    write_page(report(rows, arguments), arguments.doc)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
