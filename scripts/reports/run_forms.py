@@ -86,7 +86,7 @@ def measure(function: Any, given: tuple[Any, ...], **settings: Any) -> Row:
     }
     modules = []
     for at, choice in forms.values():
-        decisions = alternatives.leave_to_xla()
+        decisions = np.zeros(len(alternatives), np.int64)
         decisions[at] = choice
         modules.append(alternatives.apply(decisions))
     row: Row = {

@@ -144,3 +144,69 @@ ENTRY main {
 }
 """
     assert few_row_rules(text) == []
+
+
+def swapped_text(left: str, right: str, kind: str) -> str:
+    """A product with batch dimension b and summed dimension k."""
+    sizes = dict(zip("bkmn", (3, 8, 5, 7), strict=True))
+    free = [each for each in left + right if each not in "bk"]
+
+    def shape(labels: object) -> str:
+        return f"{kind}[{','.join(str(sizes[each]) for each in labels)}]"
+
+    def at(name: str, labels: str, label: str) -> str:
+        return f"{name}={{{labels.index(label)}}}"
+
+    batch = ""
+    if "b" in left:
+        batch = (
+            f"{at('lhs_batch_dims', left, 'b')}, {at('rhs_batch_dims', right, 'b')},"
+        )
+        free = ["b", *free]
+    return f"""HloModule swapped
+
+ENTRY main {{
+  x = {shape(left)} parameter(0)
+  y = {shape(right)} parameter(1)
+  ROOT d = {shape(free)} dot(x, y), {batch}
+    {at("lhs_contracting_dims", left, "k")}, {at("rhs_contracting_dims", right, "k")}
+}}
+"""
+
+
+@pytest.mark.parametrize("kind", ["f32", "bf16", "s32"])
+@pytest.mark.parametrize(
+    ("left", "right", "is_offered"),
+    [
+        ("bkm", "bnk", True),
+        ("kbm", "nbk", True),
+        ("km", "nk", True),
+        ("bmk", "bnk", False),
+        ("bkm", "bkn", False),
+        ("bmk", "bkn", False),
+    ],
+)
+def test_swapped_operands(left, right, kind, is_offered):
+    alternatives = capture(swapped_text(left, right, kind), NAME)
+    assert ("swapped" in rules(alternatives)) == is_offered
+    for record in hloenv.verify_alternatives(alternatives, float64=kind == "f32"):
+        assert record.relative <= (2e-2 if kind == "bf16" else 1e-12)
+
+
+@pytest.mark.jax
+def test_operands_that_jax_has_crossed():
+    """The values of attention, with the heads behind the positions."""
+    import jax.numpy as jnp
+    import numpy as np
+
+    def mix(p, v):
+        return jnp.einsum("bhqk,bkhd->bqhd", p, v)
+
+    arrays = np.zeros((2, 4, 32, 32), np.float32), np.zeros((2, 32, 4, 8), np.float32)
+    env = hloenv.HloEnv(hloenv.HloModule.from_jax(mix, *arrays))
+    assert "swapped" in rules(env.get_alternatives(NAME))
+
+
+@pytest.mark.compile
+def test_swapped_operands_compile():
+    check_compiled(swapped_text("kbm", "nbk", "f32"), NAME)

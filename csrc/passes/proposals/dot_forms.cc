@@ -122,9 +122,59 @@ const Rule& UnrolledRule() {
   return rule;
 }
 
+// Both operands of a dot in memory, where the summed dimension is contiguous in
+// the second and not in the first: each is read across its rows.
+struct CrossedDot {
+  LabelledDot dot;
+  StoredOperand left;
+  StoredOperand right;
+};
+
+std::optional<CrossedDot> CrossedDotOf(const HloInstruction& root) {
+  if (!IsPlainDot(root)) return std::nullopt;
+  const LabelledDot dot = LabelledDotOf(root);
+  const std::optional<StoredOperand> left =
+      StoredOperandOf(*root.operand(0), dot.left);
+  const std::optional<StoredOperand> right =
+      StoredOperandOf(*root.operand(1), dot.right);
+  if (!left.has_value() || !right.has_value() || dot.summed.size() != 1 ||
+      left->labels.back() == dot.summed.front() ||
+      right->labels.back() != dot.summed.front()) {
+    return std::nullopt;
+  }
+  return CrossedDot{dot, *left, *right};
+}
+
+const Rule& SwappedRule();
+void ProposeSwapped(const HloInstruction& root, RuleContext& /*context*/,
+                    std::vector<Proposal>& proposals) {
+  const std::optional<CrossedDot> crossed = CrossedDotOf(root);
+  if (!crossed.has_value()) return;
+  Propose(
+      SwappedRule(), root, {crossed->left.value, crossed->right.value},
+      [crossed = *crossed, &root](absl::Span<HloInstruction* const> x)
+          -> absl::StatusOr<HloInstruction*> {
+        const Labelled product =
+            SwappedDotOf(root, {x[1], crossed.right.labels},
+                         {x[0], crossed.left.labels}, crossed.dot.result);
+        return Ordered(product, crossed.dot.result).value;
+      },
+      proposals);
+}
+const Rule& SwappedRule() {
+  static constexpr Rule rule = {
+      "swapped",
+      "Swaps the operands of a dot, and transposes the result, where the "
+      "summed dimension is contiguous in the second operand and not in the "
+      "first. Floats may round differently.",
+      &ProposeSwapped};
+  return rule;
+}
+
 absl::Span<const Rule> DotFormRules() {
-  static const auto* rules = new std::vector<Rule>{
-      MultiplyReduceRule(), UnrolledRule(), MatrixFirstRule(), SeparateRule()};
+  static const auto* rules =
+      new std::vector<Rule>{MultiplyReduceRule(), UnrolledRule(),
+                            MatrixFirstRule(), SeparateRule(), SwappedRule()};
   return *rules;
 }
 
@@ -178,12 +228,38 @@ LabelledDot LabelledDotOf(const HloInstruction& dot) {
   return result;
 }
 
+std::optional<StoredOperand> StoredOperandOf(const HloInstruction& operand,
+                                             const std::string& labels) {
+  StoredOperand stored = {&operand, labels};
+  // JAX gives a transposition that moves no bytes, a layout of its own.
+  if (operand.opcode() == xla::HloOpcode::kTranspose &&
+      !operand.HasControlDependencies() && !operand.has_sharding()) {
+    for (size_t i = 0; i < labels.size(); ++i) {
+      stored.labels[operand.dimensions(i)] = labels[i];
+    }
+    stored.value = operand.operand(0);
+  }
+  if (!IsPlain(*stored.value)) return std::nullopt;
+  return stored;
+}
+
+Labelled SwappedDotOf(const HloInstruction& dot, const Labelled& right,
+                      const Labelled& left, const std::string& result) {
+  Accumulation accumulation = {dot.shape().element_type(),
+                               dot.precision_config()};
+  auto* precision = accumulation.precision.mutable_operand_precision();
+  if (precision->size() == 2) precision->SwapElements(0, 1);
+  return DotOf(right, left, result, accumulation);
+}
+
 PassInfo DotFormsPass() {
   return RulePass(
       "dot-forms", "hloenv::DotForms",
       "Proposes multiplications and additions for dots of tiny matrices, and "
       "for dots of few rows and a transposed matrix the matrix first, or no "
-      "fusion with their users. Run it before layout assignment. Integer "
+      "fusion with their users, and swapped operands where both are read "
+      "across "
+      "their rows. Run it before layout assignment. Integer "
       "results are exact, floats round differently: the products are the same, "
       "and are summed in another order, in no shorter type. Dots that read "
       "infinities or huge masks of the module do not become multiplications.",

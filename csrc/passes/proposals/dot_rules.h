@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,20 @@ struct LabelledDot {
 // elements, with no algorithm of its own.
 bool IsPlainDot(const xla::HloInstruction& instruction);
 LabelledDot LabelledDotOf(const xla::HloInstruction& dot);
+
+// An operand of a dot as it is in memory: what is transposed, if it is a
+// transposition, with the labels of its own dimensions.
+struct StoredOperand {
+  const xla::HloInstruction* value;
+  std::string labels;
+};
+// Nothing if the value in memory is not row-major.
+std::optional<StoredOperand> StoredOperandOf(const xla::HloInstruction& operand,
+                                             const std::string& labels);
+// The product of the operands of `dot`, the second first, with the labels
+// `result` except those of size 1 that `left` lacks.
+Labelled SwappedDotOf(const xla::HloInstruction& dot, const Labelled& right,
+                      const Labelled& left, const std::string& result);
 
 const Rule& MatrixFirstRule();  // few_row_dots.cc
 const Rule& SeparateRule();     // few_row_dots.cc

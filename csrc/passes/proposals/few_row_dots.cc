@@ -37,22 +37,16 @@ struct FewRowDot {
 
 std::optional<FewRowDot> FewRowDotOf(const HloInstruction& root) {
   if (!IsPlainDot(root)) return std::nullopt;
-  FewRowDot result = {LabelledDotOf(root), root.operand(1), "", 1};
+  FewRowDot result = {LabelledDotOf(root), nullptr, "", 1};
   if (root.dot_dimension_numbers().lhs_batch_dimensions_size() != 0 ||
       result.dot.summed.size() != 1) {
     return std::nullopt;
   }
-  result.labels = result.dot.right;
-  // JAX gives a transposition that moves no bytes, a layout of its own.
-  const HloInstruction& moved = *result.matrix;
-  if (moved.opcode() == xla::HloOpcode::kTranspose &&
-      !moved.HasControlDependencies() && !moved.has_sharding()) {
-    for (size_t i = 0; i < result.dot.right.size(); ++i) {
-      result.labels[moved.dimensions(i)] = result.dot.right[i];
-    }
-    result.matrix = moved.operand(0);
-  }
-  if (!IsPlain(*result.matrix)) return std::nullopt;
+  const std::optional<StoredOperand> stored =
+      StoredOperandOf(*root.operand(1), result.dot.right);
+  if (!stored.has_value()) return std::nullopt;
+  result.matrix = stored->value;
+  result.labels = stored->labels;
   const int64_t columns =
       xla::ShapeUtil::ElementsIn(result.matrix->shape()) / result.dot.terms;
   result.rows = result.dot.free / columns;
@@ -71,13 +65,9 @@ HloInstruction* BarrierOf(HloInstruction* value) {
 HloInstruction* BuildMatrixFirst(const FewRowDot& few,
                                  const HloInstruction& root,
                                  absl::Span<HloInstruction* const> x) {
-  Accumulation accumulation = {root.shape().element_type(),
-                               root.precision_config()};
-  auto* precision = accumulation.precision.mutable_operand_precision();
-  if (precision->size() == 2) precision->SwapElements(0, 1);
   const Labelled rows = WithoutUnits({x[0], few.dot.left}, few.dot.result);
   Labelled product =
-      DotOf({x[1], few.labels}, rows, few.dot.result, accumulation);
+      SwappedDotOf(root, {x[1], few.labels}, rows, few.dot.result);
   product.value = BarrierOf(product.value);
   std::string order;
   for (char label : few.dot.result) {
