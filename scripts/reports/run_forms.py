@@ -33,6 +33,10 @@ _MATRICES = (
     *((64, 64), (128, 128), (256, 256), (1024, 64), (64, 1024), (64, 4096)),
     *((768, 768), (3072, 768), (768, 3072), (2048, 2048), (20000, 256), (50257, 768)),
 )
+_ATTENDED = (  # batch, positions, heads, features
+    *((1, 512, 12, 64), (4, 256, 8, 64), (1, 128, 12, 64), (2, 512, 8, 32)),
+    *((8, 64, 4, 32), (8, 16, 4, 16), (1, 2048, 8, 64)),
+)
 _REDUCED = (
     *((100000, 4), (10000, 8), (10000, 16), (4096, 32), (4096, 64), (4096, 128)),
     *((256, 1000), (64, 32000), (1, 50257), (16, 16), (16, 1000)),
@@ -62,6 +66,21 @@ def cases() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
         name = f"{rows} x {terms} by {columns} x {terms}, transposed"
         yield f"dot, {name}", lambda x, w, _: x @ w.T, given
         yield f"dot and bias, {name}", lambda x, w, b: x @ w.T + b, given
+    for batch, length, heads, features in _ATTENDED:
+        weights = array(batch, heads, length, length)
+        given = weights, array(batch, length, heads, features)
+        yield (
+            f"attention's values, {batch} x {length} x {heads} x {features}",
+            lambda p, v: jnp.einsum("bhqk,bkhd->bqhd", p, v),
+            given,
+        )
+    for columns, terms in _MATRICES:
+        given = array(terms, columns), array(256, terms)
+        yield (
+            f"dot of {terms} x {columns} and 256 x {terms}, both transposed",
+            lambda x, y: x.T @ y.T,
+            given,
+        )
     for rows, reduced in _REDUCED:
         given = (array(rows, reduced),)
         yield f"argmax of {rows} x {reduced}", lambda x: jnp.argmax(x, axis=-1), given

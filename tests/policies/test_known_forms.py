@@ -167,6 +167,23 @@ ENTRY main {{
 
 
 @pytest.mark.parametrize(
+    ("positions", "features", "expected"),
+    [(256, 64, "swapped"), (16, 64, None), (256, 16, None)],
+)
+def test_values_of_attention(positions, features, expected):
+    text = f"""HloModule values
+
+ENTRY main {{
+  v = f32[2,{positions},4,{features}] parameter(0)
+  p = f32[2,4,{positions},{positions}] parameter(1)
+  ROOT d = f32[2,4,{features},{positions}] dot(v, p), lhs_batch_dims={{0,2}},
+    rhs_batch_dims={{0,1}}, lhs_contracting_dims={{1}}, rhs_contracting_dims={{3}}
+}}
+"""
+    assert form_of(text, "dot-forms") == expected
+
+
+@pytest.mark.parametrize(
     ("shape", "dimension", "expected"),
     [
         ("400,400,3", 2, "chain"),

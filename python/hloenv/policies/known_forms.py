@@ -52,8 +52,8 @@ _MANY_DOTS = 100
 # Rows of a product with a transposed matrix; elements of the matrix from which another
 # form was faster; and columns for each term, up to which that was the matrix first.
 _FEW_DOT_ROWS, _LARGE_MATRIX, _MANY_COLUMNS = 16, 2**14, 4
-# Rows, columns and terms from which products of which both operands are read across
-# their rows were faster with the operands swapped.
+# Rows, columns and terms from which batched products, of which both operands are read
+# across their rows, were faster with the operands swapped.
 _CROSSED_ROWS = 32
 # Elements of each reduction up to which, and reductions from which, a chain was faster;
 # and elements of each window.
@@ -205,7 +205,8 @@ def _dot_forms(attributes: dict[str, int]) -> tuple[str, ...]:
         is_wide = columns > _MANY_COLUMNS * terms
         return ("separate",) if is_wide else ("matrix_first",)
     smaller = min(rows, columns)
-    if smaller >= _CROSSED_ROWS and terms >= _CROSSED_ROWS:
+    is_batched = attributes["dot_batch_size"] > 1
+    if is_batched and min(smaller, terms) >= _CROSSED_ROWS:
         return ("swapped",)
     if attributes["dot_batch_size"] < _MANY_DOTS or terms < 3:
         return ()
