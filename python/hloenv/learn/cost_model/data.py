@@ -391,7 +391,11 @@ def read_shard(path: str | os.PathLike[str]) -> Shard:
         DatasetError: it is damaged, or of another version.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
+        # np.load alone leaves a file open that is no archive.
+        with (
+            Path(path).open("rb") as opened,
+            np.load(opened, allow_pickle=False) as file,
+        ):
             described = json.loads(file["described"].tobytes())
             if described.pop("format") != _FORMAT:
                 raise DatasetError(f"{path} is of another version; make the data again")
