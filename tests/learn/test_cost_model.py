@@ -69,6 +69,17 @@ def data(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(autouse=True)
+def one_thread():
+    """The graphs are small; threads of a loaded machine wait for each other."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture
 def fake_times(monkeypatch):
     monkeypatch.setattr(KernelCache, "times", times)

@@ -438,6 +438,20 @@ def _check(shard: Shard) -> None:
         raise ValueError("its arrays do not fit each other")
 
 
+def read_settings(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """The settings of the data in a folder, and the machine that they are of.
+
+    Raises:
+        ArgumentError: there are none, or the file is damaged.
+    """
+    try:
+        return _read_json(Path(folder) / _SETTINGS)
+    except FileNotFoundError:
+        raise ArgumentError(
+            f"{folder} has no data of train; `hloenv train cost-model` makes them"
+        ) from None
+
+
 def read_data(folder: str | os.PathLike[str], split: str) -> list[Shard]:
     """The data of a split, in the order of their files.
 
