@@ -252,6 +252,17 @@ def test_the_members_disagree(checkpoint) -> None:
     assert found.seconds.min() <= found.mean_s <= found.seconds.max()
 
 
+def test_a_module_without_kernels_takes_no_time(checkpoint) -> None:
+    from hloenv.cost.learned.estimator import LearnedCost
+
+    text = "HloModule m\nENTRY e { ROOT p = f32[4] parameter(0) }"
+    learned = LearnedCost(checkpoint, measure_above=0.5)
+    (found,) = learned.predict_many([HloModule.from_text(text)])
+    learned.close()
+    assert (found.error, found.num_kernels) == ("", 0)
+    assert (found.mean_s, found.spread) == (0.0, 0.0)
+
+
 def test_a_module_above_the_limit_fails_alone(checkpoint) -> None:
     from hloenv.cost.learned.estimator import LearnedCost
 
