@@ -38,7 +38,8 @@ class CostModel:
 
     Attributes:
         ensemble: the networks.
-        notes: of the training: steps, validation figures, configuration, threads.
+        notes: of the training: "steps", "threads", "validation" figures, "config",
+            "data" with the machine, and the learning "curve".
     """
 
     ensemble: Ensemble
@@ -95,7 +96,7 @@ def load_cost_model(
 
         from .features import feature_digest
         from .network import Ensemble, Shape
-    with needed_by("the learned cost model", "safetensors", "store"):
+    with needed_by("the learned cost model", "safetensors", "learn"):
         from safetensors import SafetensorError, safe_open
     try:
         with safe_open(os.fspath(path), framework="pt") as file:

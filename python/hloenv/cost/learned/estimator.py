@@ -45,12 +45,16 @@ class Prediction:
 
     @property
     def mean_s(self) -> float:
-        """Geometric mean over the members."""
+        """Geometric mean over the members; 0 for a module without kernels."""
+        if not self.seconds.all():
+            return 0.0
         return float(np.exp(np.log(self.seconds).mean()))
 
     @property
     def spread(self) -> float:
         """Standard deviation of the log times: 0.1 means about 10 %."""
+        if not self.seconds.all():
+            return 0.0
         return float(np.log(self.seconds).std())
 
     def to_estimate(self) -> Estimate:

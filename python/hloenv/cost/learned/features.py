@@ -9,6 +9,7 @@ Features depend on the kernel alone, not on the others of its module.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cache
@@ -29,6 +30,9 @@ MAX_NODES = 500_000
 # Computations of these are part of the kernel; those of others, such as reducers, are
 # features of the instruction that calls them.
 _INSIDE = ("fusion", "call", "while", "conditional", "async-start")
+# Of a frontend attribute; see csrc/backend/dot_lowering.h.
+_TILED_MARK = "hloenv_dot"
+_TILED = re.compile(rf'^ *(?:ROOT )?%?([^ ]+) = .*{_TILED_MARK}="loops"', re.MULTILINE)
 _ASSUMED_TRIPS = 16  # as for loops outside kernels
 _INDEX_ATTRIBUTES = (
     *(f"dimensions_{k}" for k in range(4)),
@@ -51,7 +55,8 @@ def kernel_node_features() -> tuple[str, ...]:
     kernel: `log_minor` and `log_second_minor` are the two extents that vary fastest in
     memory, `runs` those in one run of the kernel, `callee` a reducer or comparator.
     `evaluations` are the elements that a fusion computes of a node: more than it has,
-    `repetitions` times, where users read elements several times.
+    `repetitions` times, where users read elements several times. `is_tiled` are dots
+    that the backend lowers to tiled LLVM IR by a decision of `dot-lowering`.
     """
     return (
         *node_features(),
@@ -59,7 +64,7 @@ def kernel_node_features() -> tuple[str, ...]:
         *(f"log_{name}" for name in _SIZE_ATTRIBUTES),
         *("log_minor", "log_second_minor", "log_runs", "is_kernel", "is_outside"),
         *("log_callee_instructions", "log_callee_flops", "log_node_s"),
-        *("log_evaluations", "log_repetitions"),
+        *("log_evaluations", "log_repetitions", "is_tiled"),
     )
 
 
@@ -158,7 +163,8 @@ class Kernels:
         nodes = np.argsort(of_node, kind="stable")[np.count_nonzero(of_node < 0) :]
         place = np.full(self.num_nodes, -1, np.int64)
         place[nodes] = np.arange(len(nodes))
-        is_edge = place[self.edges[0]] >= 0
+        edges = np.flatnonzero(place[self.edges[0]] >= 0)
+        edges = edges[np.argsort(of_node[self.edges[1, edges]], kind="stable")]
         return Kernels(
             self.opcode[nodes],
             self.callee_opcode[nodes],
@@ -166,8 +172,8 @@ class Kernels:
             self.x[nodes],
             self.work[nodes],
             of_node[nodes],
-            place[self.edges[:, is_edge]],
-            self.edge_x[is_edge],
+            place[self.edges[:, edges]],
+            self.edge_x[edges],
             self.kernel_x[kernels],
         )
 
@@ -193,15 +199,20 @@ def kernels_of(module: HloModule, *, max_nodes: int = MAX_NODES) -> Kernels:
             f"{graph.module_name!r} does not end with a tuple of its kernels; make it "
             "by KernelSplit.extract"
         )
-    return _Builder(graph, entry, outputs).build()
+    return _Builder(graph, entry, outputs, _tiled(module, graph)).build()
 
 
 class _Builder:
     """Arrays of the kernels `outputs`, which are nodes of the entry."""
 
     def __init__(
-        self, graph: HloGraph, entry: int, outputs: npt.NDArray[np.int64]
+        self,
+        graph: HloGraph,
+        entry: int,
+        outputs: npt.NDArray[np.int64],
+        is_tiled: npt.NDArray[np.bool_],
     ) -> None:
+        self._is_tiled = is_tiled
         self._graph = graph
         self._entry = entry
         self._outputs = outputs
@@ -294,7 +305,7 @@ class _Builder:
             *(_log(minor), _log(second), _log(self._runs), is_kernel, is_outside),
             *(_log(callees["instructions"]), _log(callees["flops"])),
             _log(node_s * 1e9),
-            *(_log(self._evaluations), _log(repetitions)),
+            *(_log(self._evaluations), _log(repetitions), self._is_tiled),
         )
         block = np.stack([np.asarray(each, np.float64) for each in columns], axis=1)
         return np.concatenate(
@@ -338,7 +349,12 @@ class _Builder:
             ],
             axis=1,
         )
-        return np.stack(places)[:, is_kept], edge_x[is_kept].astype(np.float32)
+        kept = np.flatnonzero(is_kept)
+        # In an order that does not depend on the other kernels.
+        kept = kept[
+            np.lexsort((places[0][kept], operand[kept], kind[kept], places[1][kept]))
+        ]
+        return np.stack(places)[:, kept], edge_x[kept].astype(np.float32)
 
     def _kernel_x(
         self, node_s: npt.NDArray[np.float64], work: npt.NDArray[np.float64]
@@ -396,6 +412,16 @@ def _evaluations(graph: HloGraph) -> npt.NDArray[np.float64]:
         if np.array_equal(before, found):
             break
     return found
+
+
+def _tiled(module: HloModule, graph: HloGraph) -> npt.NDArray[np.bool_]:
+    """[N] dots with the mark of `dot-lowering`, which is not in the graph."""
+    marked: list[str] = []
+    if _TILED_MARK.encode() in module.to_bytes():
+        marked = _TILED.findall(module.to_text())
+    if not marked:
+        return np.zeros(graph.num_nodes, np.bool_)
+    return np.isin(np.array(graph.node_names), np.array(marked))
 
 
 def _minor_extents(

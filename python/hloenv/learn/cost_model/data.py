@@ -391,7 +391,11 @@ def read_shard(path: str | os.PathLike[str]) -> Shard:
         DatasetError: it is damaged, or of another version.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
+        # np.load alone leaves a file open that is no archive.
+        with (
+            Path(path).open("rb") as opened,
+            np.load(opened, allow_pickle=False) as file,
+        ):
             described = json.loads(file["described"].tobytes())
             if described.pop("format") != _FORMAT:
                 raise DatasetError(f"{path} is of another version; make the data again")
@@ -432,6 +436,20 @@ def _check(shard: Shard) -> None:
     )
     if not is_right:
         raise ValueError("its arrays do not fit each other")
+
+
+def read_settings(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """The settings of the data in a folder, and the machine that they are of.
+
+    Raises:
+        ArgumentError: there are none, or the file is damaged.
+    """
+    try:
+        return _read_json(Path(folder) / _SETTINGS)
+    except FileNotFoundError:
+        raise ArgumentError(
+            f"{folder} has no data of train; `hloenv train cost-model` makes them"
+        ) from None
 
 
 def read_data(folder: str | os.PathLike[str], split: str) -> list[Shard]:

@@ -31,7 +31,7 @@ from ...cost.learned.ranking import Ranking, mean_ranking
 from ...errors import ArgumentError
 from ..tensorboard import open_writer
 from .config import CostModelConfig
-from .data import read_data
+from .data import read_data, read_settings
 from .samples import Sample, losses, sample_of, totals_of
 
 _CONFIG = "config.json"
@@ -41,6 +41,7 @@ BEST = "best.safetensors"
 LAST = "last.safetensors"
 # What may differ when a run is resumed.
 _MAY_CHANGE = ("steps", "max_modules", "max_validation")
+_MACHINE = ("cpu", "architecture", "tensorflow", "flags")
 # Share of the training modules that a member of the ensemble sees.
 _BAG = 0.85
 _WARM_UP = 50  # steps
@@ -202,6 +203,7 @@ class _Run:
         self.folder = folder
         self.report = report
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
+        self.data = read_settings(data)
         self.train_samples = samples_of(data, "train", device=self.device)
         self.validation = samples_of(data, "validation", device=self.device)
         with torch.random.fork_rng(devices=[]):
@@ -388,7 +390,17 @@ class _Run:
             "validation_modules": sum(each.is_ranked for each in self.validation),
             "validation": asdict(found),
             "config": self.config.to_dict(),
+            "data": {**self.data, "machine": self.machine()},
+            "curve": [
+                {key: value for key, value in row.items() if key != "seconds"}
+                for row in self.rows
+            ],
         }
+
+    def machine(self) -> dict[str, Any]:
+        """What the times in the data depend on."""
+        found = self.data.get("machine", {})
+        return {name: found[name] for name in _MACHINE if name in found}
 
     def seconds(self) -> float:
         return self.seconds_before + time.monotonic() - self._began
