@@ -128,6 +128,7 @@ def table(rows: Iterable[Row]) -> list[str]:
         by_method.setdefault(row.method, []).append(row)
     found = {method: headline(each) for method, each in by_method.items()}
     full = found[SEARCH.removeprefix(f"{SPACE}/")]
+    whole = math.log(full.mean)
     lines = [
         "| method | speed-up (95 % interval) | of full search's logarithm | "
         "seconds to decide a module | errors | programs | repositories |",
@@ -136,7 +137,7 @@ def table(rows: Iterable[Row]) -> list[str]:
     for method, each in sorted(found.items(), key=lambda item: -item[1].mean):
         own = by_method[method]
         times = [row.decide_s for row in own if math.isfinite(row.decide_s)]
-        share = math.log(each.mean) / math.log(full.mean)
+        share = math.log(each.mean) / whole if whole else math.nan
         lines.append(
             f"| {method} | {each.mean:.3f} ({each.low:.3f} to {each.high:.3f}) | "
             f"{share:.0%} | {sum(times) / max(len(times), 1):.2f} | "
