@@ -75,7 +75,12 @@ def test_registry_lists_the_documented_policies():
         "xla",
     }
     families = policies.list_policies(families=True)
-    assert families == ("mix:PASS=POLICY,...", "search:NAME", "share:PROBABILITY")
+    assert families == (
+        "gnn:CHECKPOINT",
+        "mix:PASS=POLICY,...",
+        "search:NAME",
+        "share:PROBABILITY",
+    )
     assert all(policies.describe_policy(n).summary for n in (*names, *families))
     assert [n for n in names if policies.describe_policy(n).is_random] == [
         "hill-climb",

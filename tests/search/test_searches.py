@@ -90,7 +90,10 @@ def same(one, other):
 def test_registry():
     names = search.list_searches()
     assert names == ("anneal", "beam", "evolve", "hill-climb", "mcts", "random")
-    assert search.list_searches(families=True) == ("optuna:SAMPLER",)
+    assert search.list_searches(families=True) == (
+        "optuna:SAMPLER",
+        "policy:NAME",
+    )
     for name in (*names, "optuna:tpe"):
         assert search.describe_search(name).summary
     with pytest.raises(search.UnknownSearchError, match="Did you mean 'evolve'"):

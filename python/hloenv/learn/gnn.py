@@ -24,6 +24,7 @@ from .._optional import needed_by
 from .._typing import Int64Array
 from .._version import __version__
 from ..errors import HloEnvError
+from ..policies import PolicySpecError
 from .agent import CheckpointError
 
 with needed_by("the policy gnn", "PyTorch and PyTorch Geometric", "learn"):
@@ -252,5 +253,15 @@ def make_shipped(_: int) -> GnnPolicy:
 
 
 def make_from_checkpoint(path: str, _: int) -> GnnPolicy:
-    """The policy "gnn:CHECKPOINT", for any seed."""
-    return GnnPolicy(load_gnn(path))
+    """The policy "gnn:CHECKPOINT", for any seed.
+
+    Raises:
+        PolicySpecError: there is no such file.
+        CheckpointError: as `load_gnn`.
+    """
+    try:
+        return GnnPolicy(load_gnn(path))
+    except FileNotFoundError:
+        raise PolicySpecError(
+            f"gnn:{path}: there is no file {path}; `hloenv train rewrite` makes one"
+        ) from None

@@ -23,6 +23,9 @@ class PolicySearch(Search):
         spec: the policy's name.
     """
 
+    # A policy that is sure of its decisions draws the same ones again and again.
+    max_repeats = 50
+
     def __init__(self, game: Game, *, seed: int = 0, spec: str) -> None:
         self._policy: Any = get_policy(spec, seed=seed)
         super().__init__(game, seed=seed)
