@@ -20,9 +20,9 @@ from .rewards import get_reward, list_rewards, register_reward
 from .rewrite import RewriteAllEnv, RewriteEnv
 from .rewrite_observations import RewriteObservation
 from .spaces import list_observations, register_observation
+from .state import EpisodeState, ValidationResult, read_csv, write_csv
 from .substitution import SubstitutionEnv
 from .substitution_observations import CandidateGraphs, SubstitutionRows
-from .state import EpisodeState, ValidationResult, read_csv, write_csv
 from .vector import GraphVectorEnv
 from .wrappers import (
     IterateBenchmarks,

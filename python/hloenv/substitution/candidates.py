@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ..errors import ArgumentError, HloEnvError
 from ..hlo.module import HloModule
@@ -99,6 +100,9 @@ class Expander:
         self.max_growth = max_growth
         self._kept: OrderedDict[tuple[str, int], Expansion] = OrderedDict()
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_kept": OrderedDict()}
+
     def limit(self, start: HloModule) -> int:
         """The largest number of instructions of a candidate."""
         return int(self.max_growth * start.instruction_count)
@@ -154,6 +158,4 @@ class Expander:
                         made, fingerprint, rule, each.original, each.index, choice
                     )
                 )
-        return Expansion(
-            module, alternatives, tuple(found), num_failed, num_left_out
-        )
+        return Expansion(module, alternatives, tuple(found), num_failed, num_left_out)

@@ -118,10 +118,10 @@ def _ilp(
     rows: list[tuple[dict[int, float], float]] = []  # sum >= bound
     height = float(len(below))
     for root in dict.fromkeys(roots):
-        rows.append(({i: 1.0 for i in of_class[root]}, 1.0))
+        rows.append((dict.fromkeys(of_class[root], 1.0), 1.0))
     for i, (name, node) in enumerate(nodes):
         for child in dict.fromkeys(node.children):
-            needs = {j: 1.0 for j in of_class[child]}
+            needs = dict.fromkeys(of_class[child], 1.0)
             needs[i] = needs.get(i, 0.0) - 1.0
             rows.append((needs, 0.0))
             # level(name) >= level(child) + 1 where the node is chosen
@@ -151,11 +151,9 @@ def _ilp(
     )
     if found.x is None:
         return first
-    taken = {}
+    taken: dict[str, Node] = {}
     for i, (name, node) in enumerate(nodes):
-        if found.x[i] > 0.5 and (
-            name not in taken or costs[node] < costs[taken[name]]
-        ):
+        if found.x[i] > 0.5 and (name not in taken or costs[node] < costs[taken[name]]):
             taken[name] = node
     chosen = _needed(taken, roots)
     cost = sum(costs[node] for node in chosen.values())

@@ -163,9 +163,7 @@ def shape_of(node: Node, shapes: list[Shape]) -> Shape | None:
     return None
 
 
-def seconds_of(
-    node: Node, out: Shape, shapes: Iterable[Shape], rates: Rates
-) -> float:
+def seconds_of(node: Node, out: Shape, shapes: Iterable[Shape], rates: Rates) -> float:
     """Roofline time of a node; opaque instructions cost nothing, as they all stay."""
     if node.op == "Opaque":
         return 0.0
