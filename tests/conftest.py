@@ -49,7 +49,9 @@ _MAX_MAPS = 200_000
 _IMPORTS = {
     "envs": "gymnasium",
     "learn": "gymnasium",
+    "test_gnn.py": "torch",
     "test_graph_ppo.py": "torch",
+    "test_rewrite_training.py": "torch",
     "test_jit.py": "jax",
     "test_jit_auto.py": "jax",
     "test_jit_compared.py": "jax",

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from .._plugins import digest_of
 from ..errors import ArgumentError
@@ -67,7 +69,7 @@ class Method:
         """What its rows depend on in addition to the code and the settings."""
         if self.is_baseline:
             return get_baseline(self.algorithm).definition
-        own = digest_of(self._origin)
+        own = digest_of(self._origin) or _digest_of_file(self.algorithm)
         return f"{self.algorithm}{own and f' ({own})'} in {self.space.definition}"
 
     @property
@@ -79,6 +81,16 @@ class Method:
 
             return describe_search(self.search).origin
         return describe_policy(self.algorithm).origin
+
+
+def _digest_of_file(algorithm: str) -> str:
+    """A hash of the file that a name ends with, such as "gnn:CHECKPOINT"; else ""."""
+    _, colon, rest = algorithm.partition(":")
+    if not colon:
+        return ""
+    if not Path(rest).is_file():
+        return _digest_of_file(rest)
+    return hashlib.sha256(Path(rest).read_bytes()).hexdigest()[:12]
 
 
 # The space of a baseline, which has no decisions.

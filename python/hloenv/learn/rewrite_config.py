@@ -7,7 +7,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..cost.registry import describe_estimator
+from ..cost.registry import DEFAULT_ESTIMATOR, describe_estimator
 from ..envs.rewrite import RewriteAllEnv, RewriteBase, RewriteEnv
 from ..errors import ArgumentError
 from ..hlo.module import HloModule
@@ -53,7 +53,7 @@ class RewriteConfig(Settings):
     space: str = "early-and-fusion"
     train: str = "hloenv://all/train?max_instructions=600"
     validation: str = "hloenv://all/validation?max_instructions=600"
-    estimator: str = "roofline"
+    estimator: str = DEFAULT_ESTIMATOR
     reward: str = ""
     demonstrations: int = 400
     search: str = "hill-climb"

@@ -69,23 +69,27 @@ def _in_processes(
             for number, task in enumerate(tasks)
         }
         for future in as_completed(futures):
-            answer = _answer(future)
-            if answer is None:
+            if _is_lost(future):
                 lost.append(futures[future])
             else:
-                yield futures[future], answer
-    for number in sorted(lost):
+                yield futures[future], future.result()
+    lost.sort()
+    while lost:
+        # One at a time, in one process until it is lost again.
         with _pool(1) as pool:
-            answer = _answer(pool.submit(_call, function, tasks[number]))
-        yield number, answer or WorkerError(f"the worker of task {number} was lost")
+            while lost:
+                number = lost.pop(0)
+                future = pool.submit(_call, function, tasks[number])
+                if _is_lost(future):
+                    text = f"task {number} ends the process that runs it"
+                    yield number, WorkerError(text)
+                    break
+                yield number, future.result()
 
 
-def _answer(future: Future[Made | HloEnvError]) -> Made | HloEnvError | None:
-    """The result; None if the worker was lost."""
-    try:
-        return future.result()
-    except BrokenProcessPool:
-        return None
+def _is_lost(future: Future[Made | HloEnvError]) -> bool:
+    """Whether the worker ended before the task did; waits for it."""
+    return isinstance(future.exception(), BrokenProcessPool)
 
 
 def _pool(workers: int) -> ProcessPoolExecutor:

@@ -41,7 +41,7 @@ examples:
 a configuration; hloenv.learn.RewriteConfig describes all settings:
   mode = "all"                        # or one: one alternative in each step
   space = "early-and-fusion"          # what is decided where; hloenv.search.SPACES
-  estimator = "kernel-cache"          # or roofline, or your own my.py:Model
+  estimator = "roofline"              # or kernel-cache, or your own my.py:Model
   train = "hloenv://all/train?max_instructions=600"
   demonstrations = 400
   steps = 20000
@@ -50,16 +50,16 @@ a configuration; hloenv.learn.RewriteConfig describes all settings:
 """
 # A run of some minutes.
 _SMALL = {
-    "train": "hloenv://dataset/train?min_instructions=40&max_instructions=160",
-    "validation": "hloenv://dataset/validation?min_instructions=40&max_instructions=160",
-    "demonstrations": 60,
-    "estimates": 40,
-    "imitation_epochs": 15,
-    "steps": 512,
-    "evaluate_every": 256,
+    "train": "hloenv://dataset/train?min_instructions=40&max_instructions=120",
+    "validation": "hloenv://dataset/validation?min_instructions=40&max_instructions=120",
+    "demonstrations": 24,
+    "estimates": 20,
+    "imitation_epochs": 30,
+    "steps": 128,
+    "evaluate_every": 64,
     "num_envs": 4,
-    "max_validation": 16,
-    "ppo": {"num_steps": 16, "learning_rate": 1e-4},
+    "max_validation": 12,
+    "ppo": {"num_steps": 8, "minibatch_size": 32, "learning_rate": 1e-4},
 }
 
 

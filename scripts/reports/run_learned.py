@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Graph networks that decide, on held-out modules, beside rules and search.
+
+    python scripts/reports/run_learned.py --runs runs/learned
+    python scripts/reports/run_learned.py --runs runs/learned --modules 100 \
+        -o bench/learned --doc docs/results/learned.md
+
+Trains one policy for each of --seeds seeds, as `hloenv train rewrite` does, where the
+folder of --runs has none yet; then runs `hloenv bench` on them. Run times need a quiet
+machine. What has been trained or measured is not made again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from hloenv.bench.rows import Row, read_parquet
+from hloenv.bench.statistics import headline
+from hloenv.cli import main as run_command
+from reporting import count_of, head, parser_of, write_page
+
+SPACE = "early-and-fusion"
+RULES = ("accept-all", "fewest-ops", "least-bytes", "greedy-roofline", "fuse-by-bytes")
+SEARCH = f"{SPACE}/search:hill-climb"
+# Names of the rows whose methods differ in the checkpoint only.
+DECIDES, SEARCHES = "GNN, no search", "GNN, and its draws measured"
+
+
+def arguments() -> argparse.Namespace:
+    """What the command line says."""
+    parser = parser_of(__doc__)
+    parser.add_argument("--runs", type=Path, required=True, help="folder of the runs")
+    parser.add_argument("--config", help="TOML file of `hloenv train rewrite`")
+    parser.add_argument("--small", action="store_true", help="small runs; a look only")
+    parser.add_argument("--seeds", type=int, default=3, help="policies to train")
+    parser.add_argument("--split", default="test", help="test or unseen")
+    parser.add_argument("--extent", default="small", help="small or real")
+    parser.add_argument("--modules", type=int, help="size of a sample of the modules")
+    parser.add_argument("--max-instructions", type=int, default=20000)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--estimates", type=int, default=200, help="of the full search")
+    parser.add_argument("--measurements", type=int, default=20)
+    parser.add_argument("-o", "--output", type=Path, default=Path("bench/learned"))
+    return parser.parse_args()
+
+
+def train(args: argparse.Namespace) -> list[Path]:
+    """The checkpoints, trained where they are missing.
+
+    Raises:
+        SystemExit: a training run fails.
+    """
+    checkpoints = []
+    for seed in range(args.seeds):
+        folder = args.runs / f"seed{seed}"
+        checkpoints.append(folder / "best.safetensors")
+        if (folder / "report.json").exists():
+            continue
+        words = ["train", "rewrite", "-o", str(folder)]
+        if (folder / "config.json").exists():
+            words.append("--resume")
+        else:
+            words += [args.config] if args.config else []
+            words += ["--small"] * args.small + ["--seed", str(seed)]
+        if code := run_command(words):
+            sys.exit(code)
+    return checkpoints
+
+
+def play(args: argparse.Namespace, checkpoints: Sequence[Path]) -> list[Row]:
+    """The rows of all methods, one sample of modules for all.
+
+    Raises:
+        SystemExit: `hloenv bench` fails.
+    """
+    shared = ["--split", args.split, "--extent", args.extent, "--no-baselines"]
+    shared += ["--max-instructions", str(args.max_instructions)]
+    shared += ["--threads", str(args.threads)]
+    if args.modules is not None:
+        shared += ["--modules", str(args.modules)]
+    decide = [f"{SPACE}/gnn:{path}" for path in checkpoints]
+    decide += [f"{SPACE}/{rule}" for rule in RULES]
+    # As many candidates as are measured: the policy's own first, then its draws.
+    drawn = [f"{SPACE}/search:policy:gnn:{path}" for path in checkpoints]
+    budgets = {
+        "decide": (decide, []),
+        "drawn": (drawn, _budget(args.measurements + 1, args.measurements)),
+        "search": ([SEARCH], _budget(args.estimates, args.measurements)),
+    }
+    rows: list[Row] = []
+    for name, (methods, budget) in budgets.items():
+        folder = args.output / name
+        words = ["bench", *shared, *budget, "-o", str(folder)]
+        for method in methods:
+            words += ["-c", method]
+        if name == "search":
+            words += ["--seeds", str(args.seeds)]
+        if code := run_command(words):
+            sys.exit(code)
+        rows += read_parquet(folder / "results.parquet")
+    return rows
+
+
+def _budget(estimates: int, measurements: int) -> list[str]:
+    return ["--estimates", str(estimates), "--measurements", str(measurements)]
+
+
+def named(row: Row) -> Row:
+    """The row; rows of checkpoints that differ in the seed have one name."""
+    method = row.method.removeprefix(f"{SPACE}/")
+    if method.startswith("gnn:"):
+        method = DECIDES
+    elif method.startswith("search:policy:gnn:"):
+        method = SEARCHES
+    return replace(row, method=method)
+
+
+def table(rows: Iterable[Row]) -> list[str]:
+    """The page's table: speed-ups, and what share of full search's they are."""
+    by_method: dict[str, list[Row]] = {}
+    for row in map(named, rows):
+        by_method.setdefault(row.method, []).append(row)
+    found = {method: headline(each) for method, each in by_method.items()}
+    full = found[SEARCH.removeprefix(f"{SPACE}/")]
+    lines = [
+        "| method | speed-up (95 % interval) | of full search's logarithm | "
+        "seconds to decide a module | errors | programs | repositories |",
+        "| --- | --: | --: | --: | --: | --: | --: |",
+    ]
+    for method, each in sorted(found.items(), key=lambda item: -item[1].mean):
+        own = by_method[method]
+        times = [row.decide_s for row in own if math.isfinite(row.decide_s)]
+        share = math.log(each.mean) / math.log(full.mean)
+        lines.append(
+            f"| {method} | {each.mean:.3f} ({each.low:.3f} to {each.high:.3f}) | "
+            f"{share:.0%} | {sum(times) / max(len(times), 1):.2f} | "
+            f"{sum(not row.is_ok for row in own)} | {each.entry_points} | "
+            f"{each.repositories} |"
+        )
+    return lines
+
+
+def main() -> None:
+    """Trains, measures, and writes the page."""
+    args = arguments()
+    rows = play(args, train(args))
+    write_page(
+        [
+            *head("Graph networks that decide"),
+            "",
+            f"Modules of the split {args.split} ({args.extent} extents), on "
+            f"{count_of(args.threads, 'core')}; geometric mean over programs of the "
+            "measured speed-up over XLA's default, intervals by repository, "
+            f"{count_of(args.seeds, 'seed')} of each policy and search. All methods "
+            f"decide in the space {SPACE}. The full search has {args.estimates} "
+            f"estimates and {args.measurements} measurements; an error counts as 1.",
+            "",
+            *table(rows),
+        ],
+        args.doc,
+    )
+
+
+if __name__ == "__main__":
+    main()
