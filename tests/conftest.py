@@ -31,6 +31,7 @@ _PACKAGES_OF = {
 # What installs a package, where that is not the package's own name.
 _INSTALLED_BY = {
     "cmaes": "hloenv[tune]",
+    "egglog": "hloenv[egraph]",
     "gymnasium": "hloenv[rl]",
     "jax": "hloenv[jax]",
     "matplotlib": "hloenv[bench]",

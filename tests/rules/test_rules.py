@@ -233,7 +233,7 @@ ENTRY main {
     zero = "z = constant(0)\nb = broadcast(z), $d\nROOT r = add(a, b)"
     assert places(zero) == ["x"]
     assert places("ROOT r = T[n,n] add(a, b)") == ["z"]
-    assert places("ROOT r = f32[m,n] add(a, b)") == ["x", "x", "y", "y"]
+    assert places("ROOT r = f32[m,n] add(a, b)") == ["x", "y"]
     assert places("ROOT r = s32[3,3] add(a, a)") == ["z"]
     assert places("ROOT r = f32[3] add(a, b)") == []
 

@@ -128,6 +128,11 @@ register_estimator(
     "hloenv.cost.kernel_cache:KernelCache",
 )
 register_estimator(
+    "operators",
+    "the sum of the instructions as they are, without XLA's passes, as in TASO",
+    "hloenv.cost.operators:OperatorSum",
+)
+register_estimator(
     "roofline",
     "arithmetic and memory traffic, at the rates of `hloenv calibrate` if it has run",
     "hloenv.cost.calibration:calibrated_roofline",

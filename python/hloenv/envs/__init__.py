@@ -21,6 +21,8 @@ from .rewrite import RewriteAllEnv, RewriteEnv
 from .rewrite_observations import RewriteObservation
 from .spaces import list_observations, register_observation
 from .state import EpisodeState, ValidationResult, read_csv, write_csv
+from .substitution import SubstitutionEnv
+from .substitution_observations import CandidateGraphs, SubstitutionRows
 from .vector import GraphVectorEnv
 from .wrappers import (
     IterateBenchmarks,
@@ -32,6 +34,7 @@ from .wrappers import (
 
 __all__ = [
     "Benchmark",
+    "CandidateGraphs",
     "CompilerEnv",
     "EpisodeOverError",
     "EpisodeState",
@@ -43,6 +46,8 @@ __all__ = [
     "RewriteAllEnv",
     "RewriteEnv",
     "RewriteObservation",
+    "SubstitutionEnv",
+    "SubstitutionRows",
     "ValidateEpisodes",
     "ValidationResult",
     "cost_potential",
@@ -63,6 +68,7 @@ for _name, _entry_point in (
     ("hloenv/PassOrder-v0", "hloenv.envs.pass_order:PassOrderEnv"),
     ("hloenv/Rewrite-v0", "hloenv.envs.rewrite:RewriteEnv"),
     ("hloenv/RewriteAll-v0", "hloenv.envs.rewrite:RewriteAllEnv"),
+    ("hloenv/Substitution-v0", "hloenv.envs.substitution:SubstitutionEnv"),
 ):
     if _name not in registry:
         register(_name, entry_point=_entry_point)

@@ -53,6 +53,9 @@ class RewardSpace:
 
 
 _LOG = "natural logarithm of a speed-up"
+_PERCENT = "percent of the start's time"
+# Reward of a step without a measurement, where most have none (X-RLflow's).
+_BETWEEN = 0.1
 # All environments of the process share an estimator.
 _ESTIMATING = threading.Lock()
 _REGISTRY: Registry[RewardSpace | Callable[[str], RewardSpace]] = Registry(
@@ -179,13 +182,17 @@ def _by_estimator(name: str) -> RewardSpace:
     return RewardSpace(_log_ratio(value), _LOG, value, deterministic=is_exact)
 
 
+def _steps(name: str, spec: str) -> int:
+    """The number of steps in "measured:5"."""
+    if not (spec.isascii() and spec.isdecimal() and int(spec) >= 1):
+        kind = name.partition(":")[0]
+        raise ArgumentError(f"{name} must be {kind}:STEPS, such as {kind}:5")
+    return int(spec)
+
+
 @cache
 def _measured_every(spec: str) -> RewardSpace:
-    if not (spec.isascii() and spec.isdecimal() and int(spec) >= 1):
-        raise ArgumentError(
-            f"measured:{spec} must be measured:STEPS, such as measured:5"
-        )
-    every = int(spec)
+    every = _steps(f"measured:{spec}", spec)
 
     def compute(env: Episode) -> float:
         is_due = env.is_over or len(env.actions) % every == 0
@@ -197,6 +204,36 @@ def _measured_every(spec: str) -> RewardSpace:
         return env.measured - before
 
     return RewardSpace(compute, _LOG, _op_count, deterministic=False)
+
+
+@cache
+def _saved_by(name: str) -> RewardSpace:
+    describe_estimator(name)
+    value = _seconds(lambda: _estimator(name))
+    share = _share_saved(value)
+    return RewardSpace(
+        lambda env: 100.0 * share(env),
+        _PERCENT,
+        value,
+        range=(-math.inf, 100.0),
+        deterministic=name in ("operators", "roofline"),
+    )
+
+
+@cache
+def _saved_measured(spec: str) -> RewardSpace:
+    every = _steps(f"saved_measured:{spec}", spec)
+
+    def compute(env: Episode) -> float:
+        is_due = env.is_over or len(env.actions) % every == 0
+        if env.error or not is_due:
+            return _BETWEEN
+        before = env.measured
+        if env.node is not env.measured_node:
+            env.measured, env.measured_node = _log_speedup(env), env.node
+        return 100.0 * (math.exp(-before) - math.exp(-env.measured))
+
+    return RewardSpace(compute, _PERCENT, _op_count, deterministic=False)
 
 
 def _run_time(env: Episode) -> float:
@@ -288,4 +325,16 @@ _REGISTRY.add(
     "Every so many steps and at the end, log of the measured speed-up over the module "
     "of the last measurement; 0 in between.",
     _measured_every,
+)
+_REGISTRY.add(
+    "saved:NAME",
+    "Time that the step saves, in percent of the start's, by the estimator of this "
+    "name.",
+    _saved_by,
+)
+_REGISTRY.add(
+    "saved_measured:STEPS",
+    "Every so many steps and at the end, the measured time that the steps since the "
+    "last measurement save, in percent of the start's; 0.1 in between.",
+    _saved_measured,
 )

@@ -147,33 +147,39 @@ class _Changes:
     def _rewired(self) -> dict[Value, Value]:
         """Originals and what their users read instead.
 
-        Only arrays can be replaced: an instruction that reads another tuple counts as
-        changed itself.
+        A value can be replaced if it is an array that the function has removed. An
+        instruction that reads something else in the place of a tuple, or of a value
+        that is still there, counts as changed itself.
         """
         if not self._old or not self._new:
             return {}
+        root, new_root = self._old[self._roots[0]], self._new[self._roots[1]]
+        if self._image.get(root, new_root) is not new_root:
+            self._forget(root)
         while True:
             edges: dict[Value, Value] = {}
             wrong: list[Value] = []
             for old, new in self._image.items():
                 for was, now in zip(old.operands, new.operands, strict=True):
-                    if self._image.get(was) is now:
-                        continue
-                    if not was.is_plain or edges.setdefault(was, now) is not now:
+                    if self._image.get(was) is not now and not (
+                        was.is_plain
+                        and was not in self._image
+                        and edges.setdefault(was, now) is now
+                    ):
                         wrong.append(old)
             if not wrong:
                 break
-            if all(each is self._old[self._roots[0]] for each in wrong):
-                return {}
             for each in wrong:
-                if each in self._image:
-                    del self._mate[self._image.pop(each)]
-        root, new_root = self._old[self._roots[0]], self._new[self._roots[1]]
-        if self._image.get(root) is not new_root:
-            if not root.is_plain:
-                return {}
+                self._forget(each)
+        if root not in self._image:
             edges[root] = new_root
-        return edges
+        is_expressible = all(each.is_plain for each in edges)
+        return edges if is_expressible else {}
+
+    def _forget(self, old: Value) -> None:
+        """Counts a matched instruction as changed."""
+        if old in self._image:
+            del self._mate[self._image.pop(old)]
 
     def _cone(self, value: Value) -> list[Value]:
         """The new instructions below a value, operands first."""

@@ -143,6 +143,9 @@ class Rule:
     def replacements(self, subject: Subject) -> Iterator[Replacement]:
         """What the rule proposes, in the order of the module, at most MAX_MATCHES.
 
+        Of matches that bind the same instructions in different orders, as sums allow,
+        the first for which `where` holds counts.
+
         Raises:
             PassError: `where` failed, or did not give a placeholder of `after`.
         """
@@ -152,7 +155,8 @@ class Rule:
                 made = self._replacement(match, subject)
                 if made is None:
                     continue
-                key = (made.originals, made.reads, made.body)
+                names = (each.name for each in match.values.values())
+                key = (made.originals, frozenset(names))
                 if key in seen:
                     continue
                 if len(seen) == MAX_MATCHES:

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Substitution: one rule at one place in each step, until the agent stops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+
+from ..errors import ArgumentError
+from ..hlo.module import HloModule
+from ..hlo.passes import Pass, Pipeline, run_passes
+from ..substitution.candidates import DEFAULT_PASSES, Candidate, Expander, Expansion
+from .base import CompilerEnv
+from .benchmarks import Benchmark
+from .pass_memo import Node, Runner
+
+DEFAULT_BENCHMARK = "hloenv://dataset/train?max_instructions=600"
+
+
+class SubstitutionEnv(CompilerEnv):
+    """Substitutes subgraphs, as X-RLflow does.
+
+    ## Action space
+    `Discrete(max_candidates + 1)`: 0 is No-Op, which ends the episode; 1 + c takes
+    candidate c: a single application of one rule at one place. Candidates that give
+    equal modules are one. Numbers without a candidate are masked, and change nothing.
+
+    ## Observation space
+    The one named by `observation`: "substitutions" is rows of features with a mask;
+    "substitution_graph" one alternative graph with these rows, for graph networks;
+    "candidate_graphs" the graphs of the module and of every candidate, as in the paper.
+
+    ## Starting state
+    A module of `benchmark`, drawn at random; `reset(options={"benchmark": uri})`
+    chooses one.
+
+    ## Rewards
+    The one named by `reward`: `hloenv.envs.list_rewards()`. More is better.
+    "saved:NAME" is the cost that the step saves by an estimator of `hloenv.cost`, in
+    percent of the start's; "saved_measured:STEPS" the measured one, every so many steps
+    and at the end, and 0.1 in between. Both are those of the paper.
+
+    ## Episode end
+    `terminated` after No-Op, when there is no candidate, or when a pass fails
+    (`info["error"]`); `truncated` after `max_steps` actions.
+
+    ## Information
+    `benchmark` (URI), `op_count`, `changed`, `candidates` (their number), `failed`
+    (choices that cannot be applied), `left_out` (choices beyond a limit), `rule` (of
+    the step), `action_mask`, and `error` where a pass failed.
+
+    ## Arguments
+    See `__init__`.
+
+    ## Version history
+    v0: first version.
+    """
+
+    def __init__(
+        self,
+        benchmark: str | HloModule = DEFAULT_BENCHMARK,
+        *,
+        observation: str = "substitutions",
+        reward: str = "saved:operators",
+        passes: Sequence[str | Pass | Pipeline] = DEFAULT_PASSES,
+        max_steps: int = 50,
+        max_candidates: int = 500,
+        max_growth: float = 2.0,
+        render_mode: str | None = None,
+    ) -> None:
+        """Makes the environment.
+
+        Args:
+            benchmark: URI of the modules that episodes start from, or a module.
+            observation: name of the observation.
+            reward: name of the reward.
+            passes: the candidate passes whose choices are the substitutions.
+            max_steps: actions after which an episode is truncated.
+            max_candidates: of one module; further ones are left out.
+            max_growth: candidates with more than so many times the instructions of the
+                start are left out.
+            render_mode: None, "ansi" or "rgb_array".
+
+        Raises:
+            ArgumentError: no such benchmark, observation or reward; a limit that is too
+                small.
+            UnknownPassError: no such pass.
+        """
+        self.expander = Expander(
+            passes, max_candidates=max_candidates, max_growth=max_growth
+        )
+        self.max_candidates = max_candidates
+        self.rule = ""
+        self._rules: list[str] = []
+        super().__init__(
+            (),
+            benchmark=benchmark,
+            observation=observation,
+            reward=reward,
+            max_steps=max_steps,
+            isolate=False,
+            dry_run=False,
+            has_undo=False,
+            render_mode=render_mode,
+        )
+        self.action_space = spaces.Discrete(max_candidates + 1)
+
+    # --- for observations and agents
+
+    def expansion(self) -> Expansion:
+        """The substitutions of the module now.
+
+        Raises:
+            EpisodeOverError: before the first `reset`.
+            PassError: a pass fails on the module.
+        """
+        self.check_begun()
+        limit = self.expander.limit(self.module_of(self.start))
+        return self.expander.expand(self.module, max_instructions=limit)
+
+    def candidates(self) -> tuple[Candidate, ...]:
+        """The candidates of the module now; none where a pass failed."""
+        return () if self.error else self.expansion().candidates
+
+    # --- parts of CompilerEnv
+
+    @property
+    def num_actions(self) -> int:
+        """Number of actions."""
+        return self.max_candidates + 1
+
+    def runner(self) -> Runner:
+        """Captures run in this process."""
+        return run_passes
+
+    def action_name(self, action: Any) -> str:
+        """Name of an action."""
+        return f"candidate-{action - 1}" if action else "no-op"
+
+    def action_of(self, name: str) -> int:
+        """The action of a name."""
+        head, _, number = name.partition("-")
+        if name == "no-op":
+            return 0
+        if head == "candidate" and number.isascii() and number.isdecimal():
+            return int(number) + 1
+        raise ArgumentError(
+            f"the state has the action {name!r}; actions here are no-op and candidate-N"
+        )
+
+    def action_masks(self) -> npt.NDArray[np.bool_]:
+        """[max_candidates + 1] whether there is such a candidate; No-Op always is."""
+        self.check_begun()
+        masks = np.zeros(self.num_actions, np.bool_)
+        masks[: 1 + len(self.candidates())] = True
+        return masks
+
+    def commandline(self) -> str:
+        """There is none: substitutions have no names that a command line takes.
+
+        Raises:
+            ArgumentError: always.
+        """
+        raise ArgumentError(
+            "substitutions cannot be given on a command line; save env.state, and "
+            "repeat it with env.apply(state)"
+        )
+
+    def _start(self, benchmark: Benchmark) -> Node:
+        module = benchmark.load()
+        self.rule = ""
+        return _node(module)
+
+    def _act(self, number: Any) -> None:
+        self.rule = ""
+        candidates = self.candidates()
+        if 0 < number <= len(candidates):
+            taken = candidates[number - 1]
+            self.rule = taken.name
+            self.node = _node(taken.module)
+
+    def _is_stop(self, action: Any) -> bool:
+        return bool(action == 0) or not self.candidates()
+
+    def _fresh(self) -> SubstitutionEnv:
+        twin = super()._fresh()
+        assert isinstance(twin, SubstitutionEnv)
+        own = self.expander
+        twin.expander = Expander(
+            own.passes, max_candidates=own.max_candidates, max_growth=own.max_growth
+        )
+        return twin
+
+    def _replay(self, start: HloModule) -> tuple[HloModule, str]:
+        twin = self._fresh()
+        twin.reset(options={"benchmark": start})
+        for action in self.actions:
+            twin.step(action)
+        return twin.module, "" if twin.error == self.error else twin.error
+
+    def _info(self, *, changed: bool) -> dict[str, Any]:
+        info = super()._info(changed=changed)
+        made = None if self.error else self.expansion()
+        return info | {
+            "candidates": len(made.candidates) if made else 0,
+            "failed": made.num_failed if made else 0,
+            "left_out": made.num_left_out if made else 0,
+            "rule": self.rule,
+        }
+
+
+def _node(module: HloModule) -> Node:
+    return Node(module, load=lambda: module)

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""X-RLflow's network: whole candidate graphs, and one MLP over all of them.
+
+Every candidate is encoded by itself, by five graph attention layers and a global state,
+and an MLP gets the embeddings of all candidates side by side. It therefore has a fixed
+number of candidates, whose positions matter; `networks.RewriteNetwork` scores each
+candidate by one scorer that they share, on one alternative graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import GATConv
+from torch_geometric.utils import scatter
+
+from ..envs.substitution_observations import CandidateGraphs
+from ..errors import ArgumentError
+from ..graph.hlo_graph import opcodes
+from ..graph.pyg import edge_features
+from .scores import Scores
+
+_WIDTH = 64
+_NUM_LAYERS = 5
+_HEAD = (256, 64)
+
+
+class XRLflowNetwork(nn.Module):
+    """Scores and values for lists of `CandidateGraphs`.
+
+    Nodes show their opcode, as in the paper, and edges the features of
+    `hloenv.graph.pyg` in the place of four dimensions of the array.
+
+    Attributes:
+        max_candidates: candidates that fit; further ones are never chosen.
+    """
+
+    def __init__(self, max_candidates: int = 500) -> None:
+        """Makes a network.
+
+        Raises:
+            ArgumentError: `max_candidates` is not positive.
+        """
+        super().__init__()
+        if max_candidates < 1:
+            raise ArgumentError(f"max_candidates must be >= 1, got {max_candidates}")
+        self.max_candidates = max_candidates
+        self.first = nn.Embedding(len(opcodes()), _WIDTH)
+        self.layers = nn.ModuleList(
+            GATConv(_WIDTH, _WIDTH, edge_dim=len(edge_features()), fill_value=0.0)
+            for _ in range(_NUM_LAYERS)
+        )
+        self.pool = nn.Linear(_WIDTH, _WIDTH)
+        size = (max_candidates + 1) * _WIDTH
+        self.policy = _mlp(size, max_candidates + 1)
+        self.value = _mlp(size, 1)
+
+    def forward(self, observations: Sequence[CandidateGraphs]) -> Scores:
+        """Scores of No-Op and the candidates, in the order of the observations."""
+        device = self.pool.weight.device
+        slots = self.max_candidates + 1
+        lists = [
+            [each.current, *each.candidates[: self.max_candidates]]
+            for each in observations
+        ]
+        embedded = self._encode([graph for graphs in lists for graph in graphs])
+        # [B, slots, width] with zeros where there is no candidate.
+        padded = torch.zeros(len(lists), slots, _WIDTH, device=device)
+        start = 0
+        for row, graphs in enumerate(lists):
+            padded[row, : len(graphs)] = embedded[start : start + len(graphs)]
+            start += len(graphs)
+        flat = padded.reshape(len(lists), -1)
+        logits = self.policy(flat)
+        parts: list[Tensor] = []
+        for row, each in enumerate(observations):
+            shown = logits[row, : len(lists[row])]
+            hidden = len(each.candidates) + 1 - len(shown)
+            parts.append(torch.cat([shown, shown.new_full((hidden,), -torch.inf)]))
+        sizes = torch.tensor([len(part) for part in parts])
+        return Scores(
+            torch.cat(parts),
+            torch.repeat_interleave(sizes).to(device),
+            torch.arange(len(parts), device=device),
+            self.value(flat)[:, 0],
+        )
+
+    def _encode(self, graphs: Sequence[object]) -> Tensor:
+        """[graphs, width] global states."""
+        device = self.pool.weight.device
+        opcode: list[Tensor] = []
+        edges: list[Tensor] = []
+        features: list[Tensor] = []
+        owner: list[Tensor] = []
+        start = 0
+        for number, graph in enumerate(graphs):
+            count = int(graph.num_nodes)  # type: ignore[attr-defined]
+            opcode.append(graph.opcode)  # type: ignore[attr-defined]
+            edges.append(graph.edge_index + start)  # type: ignore[attr-defined]
+            features.append(graph.edge_attr)  # type: ignore[attr-defined]
+            owner.append(torch.full((count,), number))
+            start += count
+        nodes = self.first(torch.cat(opcode).to(device))
+        edge = torch.cat(edges, 1).to(device)
+        attributes = torch.cat(features).to(device)
+        for layer in self.layers:
+            nodes = torch.relu(layer(nodes, edge, attributes))
+        pooled = scatter(
+            nodes, torch.cat(owner).to(device), 0, len(graphs), reduce="mean"
+        )
+        return torch.relu(self.pool(pooled))
+
+
+def _mlp(size: int, outputs: int) -> nn.Sequential:
+    wide, narrow = _HEAD
+    return nn.Sequential(
+        nn.Linear(size, wide),
+        nn.ReLU(),
+        nn.Linear(wide, narrow),
+        nn.ReLU(),
+        nn.Linear(narrow, outputs),
+    )

@@ -1,0 +1,384 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Equality saturation by egglog, for the rules that terms can express.
+
+The entry computation becomes an e-graph, the rules add what is equal, and extraction
+chooses the cheapest module. Computations of loops and branches stay as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .._optional import needed_by
+from ..cost.roofline import Rates
+from ..errors import ArgumentError
+from ..hlo.module import HloModule
+from ..hlo.text import without_metadata
+from ..rules.subject import Subject, Value
+from .extraction import Extraction, Method, extract
+from .saturation_rules import rules_text
+from .terms import (
+    DECLARATIONS,
+    Node,
+    Shape,
+    quoted,
+    seconds_of,
+    shape_of,
+    shape_text,
+    term_of,
+)
+
+_LAYOUT = re.compile(r"\]\{[\d,]*\}")
+_NEW = "saturated."
+
+
+@dataclass(frozen=True)
+class SaturationLimits:
+    """When saturation ends, and how long extraction may take.
+
+    Attributes:
+        iterations: rounds of all rules.
+        nodes: e-nodes; no further round starts above them.
+        seconds: for the rounds; no further round starts after them.
+        extraction_seconds: for the integer program.
+    """
+
+    iterations: int = 8
+    nodes: int = 10_000
+    seconds: float = 30.0
+    extraction_seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        """Checks the limits.
+
+        Raises:
+            ArgumentError: a limit that is not positive.
+        """
+        for name, value in vars(self).items():
+            if not value > 0:
+                raise ArgumentError(f"{name} must be positive, got {value}")
+
+
+@dataclass(frozen=True)
+class Saturated:
+    """The result of equality saturation.
+
+    Attributes:
+        module: the cheapest module that was extracted.
+        extraction: the chosen nodes and their cost.
+        start_cost: cost of the nodes of the start, by the same model.
+        num_nodes: e-nodes in the end.
+        num_classes: e-classes in the end.
+        num_iterations: rounds of the rules.
+        is_saturated: whether the last round added nothing.
+        seconds: of wall-clock time.
+    """
+
+    module: HloModule
+    extraction: Extraction
+    start_cost: float
+    num_nodes: int
+    num_classes: int
+    num_iterations: int
+    is_saturated: bool
+    seconds: float
+
+
+def saturate(
+    module: HloModule,
+    *,
+    method: Method = "ilp",
+    limits: SaturationLimits | None = None,
+    rates: Rates | None = None,
+) -> Saturated:
+    """Saturates the entry of a module, and extracts the cheapest one.
+
+    Args:
+        module: at the start of XLA's pipeline, without control dependencies.
+        method: of extraction: an integer program without cycles, or greedy.
+        limits: of size and time.
+        rates: of the machine, for the costs of operators.
+
+    Raises:
+        ArgumentError: the module has a position or control dependencies.
+        ImportError: egglog is not installed.
+    """
+    started = time.perf_counter()
+    limits = limits or SaturationLimits()
+    rates = rates or Rates()
+    entry = _Entry(module)
+    graph = _Egraph(entry)
+    start_cost = sum(graph.read().costs(rates).values())
+    iterations, is_saturated = graph.run(limits, started)
+    read = graph.read()
+    chosen = extract(
+        read.classes,
+        read.costs(rates),
+        read.roots,
+        method=method,
+        seconds=limits.extraction_seconds,
+    )
+    return Saturated(
+        module=entry.module_of(chosen.nodes, read.roots),
+        extraction=chosen,
+        start_cost=start_cost,
+        num_nodes=sum(map(len, read.classes.values())),
+        num_classes=len(read.classes),
+        num_iterations=iterations,
+        is_saturated=is_saturated,
+        seconds=time.perf_counter() - started,
+    )
+
+
+class _Entry:
+    """The entry of a module: its instructions and its text."""
+
+    def __init__(self, module: HloModule) -> None:
+        text = without_metadata(module.to_text())
+        if module.position is not None or "control-predecessors=" in text:
+            raise ArgumentError(
+                f"the module {module.name!r} has a position in XLA's pipeline or "
+                "control dependencies; saturate it as JAX lowers it"
+            )
+        start = text.index("\nENTRY ") + 1
+        self._before = text[:start]
+        self._header = text[start:].partition("\n")[0]
+        values = Subject(module).values
+        name = values[-1].computation
+        self.values = [each for each in values if each.computation == name]
+        root = re.search(r"^  ROOT %([\w.\-]+) = ", text[start:], re.MULTILINE)
+        if root is None:
+            raise ArgumentError(f"the module {module.name!r} has no root")
+        self.root = next(each for each in self.values if each.name == root[1])
+        self.by_number = {str(each.number): each for each in self.values}
+
+    def roots(self) -> list[Value]:
+        """The root, and what nothing reads, such as effects and parameters."""
+        return [
+            self.root,
+            *(each for each in self.values if not each.users and each is not self.root),
+        ]
+
+    def module_of(self, nodes: Mapping[str, Node], roots: list[str]) -> HloModule:
+        """The module with the chosen nodes."""
+        lines: list[str] = []
+        names: dict[str, str] = {}
+        stack = list(reversed(roots))
+        while stack:
+            top = stack[-1]
+            if top in names:
+                stack.pop()
+                continue
+            children = _operands(top, nodes)
+            pending = [each for each in children if each not in names]
+            if pending:
+                stack += reversed(pending)
+                continue
+            stack.pop()
+            names[top], line = self._line(
+                nodes[top], [names[each] for each in children], len(names)
+            )
+            is_root = top == roots[0]
+            lines.append(f"  {'ROOT ' if is_root else ''}%{names[top]} = {line}")
+        body = "\n".join([self._header, *lines, "}", ""])
+        parsed = HloModule.from_text(self._before + body).to_text()
+        # XLA infers column-major layouts for transposes.
+        return HloModule.from_text(
+            "\n".join(
+                _LAYOUT.sub("]", line) if _NEW in line.partition(" = ")[0] else line
+                for line in parsed.split("\n")
+            )
+        )
+
+    def _line(self, node: Node, operands: list[str], number: int) -> tuple[str, str]:
+        inside = ", ".join(f"%{each}" for each in operands)
+        if node.op == "Opaque":
+            value = self.by_number[node.texts[0]]
+            tail = f", {value.attribute_text}" if value.attribute_text else ""
+            text = f"{value.shape} {value.opcode}({inside or value.literal}){tail}"
+            return value.name, text
+        texts = node.texts
+        if node.op in ("Unary", "Binary"):
+            text = f"{texts[0]}({inside})"
+        elif node.op == "Dot":
+            rest = f", {texts[2]}" if texts[2] else ""
+            text = (
+                f"dot({inside}), lhs_contracting_dims={texts[0]}, "
+                f"rhs_contracting_dims={texts[1]}{rest}"
+            )
+        elif node.op == "Conv":
+            text = f"convolution({inside}), {texts[0]}"
+        elif node.op == "Broadcast":
+            text = f"{texts[1]} broadcast({inside}), dimensions={texts[0]}"
+        else:
+            opcode = {"Concat": "concatenate", "Transpose": "transpose"}[node.op]
+            text = f"{opcode}({inside}), dimensions={texts[0]}"
+        return f"{_NEW}{number}", text
+
+
+def _operands(name: str, nodes: Mapping[str, Node]) -> list[str]:
+    """Operands of a node; nested concatenations of one dimension are one."""
+    node = nodes[name]
+    if node.op != "Concat":
+        return list(node.children)
+    found: list[str] = []
+    for child in node.children:
+        inner = nodes[child]
+        if inner.op == "Concat" and inner.texts == node.texts:
+            found += _operands(child, nodes)
+        else:
+            found.append(child)
+    return found
+
+
+class _Egraph:
+    """The e-graph of an entry."""
+
+    def __init__(self, entry: _Entry) -> None:
+        with needed_by("equality saturation", "egglog", "egraph"):
+            from egglog import bindings
+        self._entry = entry
+        self._egraph = bindings.EGraph()
+        names = {each: f"$v{each.number}" for each in entry.values}
+        lines = [DECLARATIONS]
+        for value, name in names.items():
+            lines.append(f"(let {name} {term_of(value, names)})")
+            lines.append(f"(set (place {value.number}) {name})")
+            if value.is_plain:
+                lines.append(f"(set (shape {name}) {quoted(shape_text(value))})")
+                if value.rank == 2:
+                    lines.append(f"(matrix {name})")
+        self._program("\n".join(lines))
+
+    def _program(self, text: str) -> Any:
+        return self._egraph.run_program(*self._egraph.parse_program(text))
+
+    def run(self, limits: SaturationLimits, started: float) -> tuple[int, bool]:
+        """Runs rounds of the rules; returns their number and whether they ended."""
+        self._program(rules_text())
+        for number in range(1, limits.iterations + 1):
+            (output,) = self._program("(run 1)")
+            if not output.report.updated:
+                return number, True
+            is_late = time.perf_counter() - started > limits.seconds
+            if is_late or len(self._nodes()) > limits.nodes:
+                return number, False
+        return limits.iterations, False
+
+    def _nodes(self) -> dict[str, Any]:
+        text = self._egraph.serialize(
+            [],
+            max_functions=None,
+            max_calls_per_function=None,
+            include_temporary_functions=False,
+        ).to_json()
+        nodes: dict[str, Any] = json.loads(text)["nodes"]
+        return nodes
+
+    def read(self) -> _Read:
+        """Nodes by class, with the shapes that are known, and the roots."""
+        nodes = self._nodes()
+        texts = {
+            each["eclass"]: each["op"]
+            for key, each in nodes.items()
+            if key.startswith("primitive-")
+        }
+        classes: dict[str, list[Node]] = {}
+        shapes: dict[str, Shape] = {}
+        places: dict[str, str] = {}
+        for key, each in nodes.items():
+            if key.startswith("primitive-") or each["op"] in ("Nil", "Cons", "matrix"):
+                continue
+            if each["op"] == "shape":
+                owner = nodes[each["children"][0]]["eclass"]
+                shapes[owner] = Shape.parse(json.loads(texts[each["eclass"]]))
+            elif each["op"] == "place":
+                number = texts[nodes[each["children"][0]]["eclass"]]
+                places[number] = each["eclass"]
+            else:
+                node = _node(nodes, texts, each)
+                members = classes.setdefault(each["eclass"], [])
+                if node not in members:
+                    members.append(node)
+        _infer(classes, shapes)
+        known = {
+            name: [n for n in members if _is_known(n, name, shapes)]
+            for name, members in classes.items()
+        }
+        roots = [places[str(each.number)] for each in self._entry.roots()]
+        return _Read(known, shapes, list(dict.fromkeys(roots)))
+
+
+@dataclass(frozen=True)
+class _Read:
+    """An e-graph: nodes and shapes by class, and the classes that are needed."""
+
+    classes: dict[str, list[Node]]
+    shapes: dict[str, Shape]
+    roots: list[str]
+
+    def costs(self, rates: Rates) -> dict[Node, float]:
+        """Seconds of each node; opaque instructions cost nothing, as they all stay."""
+        return {
+            node: seconds_of(
+                node,
+                self.shapes[name],
+                [self.shapes[child] for child in node.children],
+                rates,
+            )
+            if node.op != "Opaque"
+            else 0.0
+            for name, nodes in self.classes.items()
+            for node in nodes
+        }
+
+
+def _node(
+    nodes: Mapping[str, Any], texts: Mapping[str, str], each: Mapping[str, Any]
+) -> Node:
+    """A node of the serialized e-graph, with the classes of its operands."""
+    children: list[str] = []
+    arguments: list[str] = []
+    stack = list(reversed(each["children"]))
+    while stack:
+        child = nodes[stack.pop()]
+        if child["op"] == "Cons":
+            stack += reversed(child["children"])
+        elif child["eclass"] in texts:
+            text = texts[child["eclass"]]
+            arguments.append(json.loads(text) if text.startswith('"') else text)
+        elif child["op"] != "Nil":
+            children.append(child["eclass"])
+    return Node(each["op"], tuple(children), tuple(arguments))
+
+
+def _infer(classes: Mapping[str, list[Node]], shapes: dict[str, Shape]) -> None:
+    """Adds the shapes that follow from those of the operands."""
+    open_ = [name for name in classes if name not in shapes]
+    while open_:
+        left = []
+        for name in open_:
+            for node in classes[name]:
+                if node.op == "Opaque" or not all(c in shapes for c in node.children):
+                    continue
+                found = shape_of(node, [shapes[child] for child in node.children])
+                if found is not None:
+                    shapes[name] = found
+                    break
+            else:
+                left.append(name)
+        if len(left) == len(open_):
+            return
+        open_ = left
+
+
+def _is_known(node: Node, name: str, shapes: Mapping[str, Shape]) -> bool:
+    """Whether a node can be extracted: all its shapes are known, or it is opaque."""
+    return node.op == "Opaque" or (
+        name in shapes and all(child in shapes for child in node.children)
+    )

@@ -1,0 +1,280 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Compares searches over substitutions: estimated and measured times.
+
+One rule set and one cost for all: greedy, TASO's backtracking (alpha 1.0 and 1.05),
+equality saturation by egglog with extraction by an integer program and by greedy, and
+agents that `GraphPPO` trains on each model: X-RLflow's (whole candidate graphs) and
+ours (one scorer on one alternative graph). The best module of each is compiled, its
+outputs are compared with the original's, and it is measured beside it.
+
+    python scripts/reports/run_substitution.py --doc docs/results/substitution.md
+
+Each result is kept in --results; a repeated run continues.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import math
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import hloenv
+from hloenv.cost import get_estimator
+from hloenv.errors import HloEnvError
+from hloenv.substitution import (
+    Budget,
+    SaturationLimits,
+    backtracking,
+    greedy,
+    saturate,
+)
+from reporting import Rows, head, parser_of, write_page
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
+
+Row = dict[str, Any]
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Parses the command line."""
+    parser = parser_of(__doc__)
+    parser.add_argument("--match", default="", help="only models with this text")
+    parser.add_argument(
+        "--methods", nargs="+", default=list(_METHODS), help="only these"
+    )
+    parser.add_argument("--estimator", default="operators", help="the cost")
+    parser.add_argument("--steps", type=int, default=100, help="modules to expand")
+    parser.add_argument("--seconds", type=float, default=300, help="of each search")
+    parser.add_argument("--nodes", type=int, default=20_000, help="of an e-graph")
+    parser.add_argument("--agent-steps", type=int, default=4_000, help="of training")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--results", type=Path, default=Path("build/substitution.jsonl")
+    )
+    return parser.parse_args()
+
+
+def models(match: str) -> dict[str, hloenv.HloModule]:
+    """The models by name, with calls inlined, and simplified by XLA."""
+    import models as own
+    import workloads
+
+    programs = {**own.PROGRAMS, "bert": workloads.PROGRAMS["bert, training step"]}
+    found = {}
+    for name, (_, make) in programs.items():
+        if match in name:
+            run, arguments = make()
+            module = hloenv.HloModule.from_jax(run, *arguments)
+            # Broadcasts as rules know them: of a vector along one dimension.
+            found[name] = hloenv.run_passes(module, "call-inliner", "algsimp").module
+    return found
+
+
+def by_greedy(module: hloenv.HloModule, args: argparse.Namespace) -> Row:
+    """The cheapest candidate, until none is cheaper."""
+    budget = Budget(args.steps, args.seconds)
+    return _of_search(greedy(module, get_estimator(args.estimator), budget=budget))
+
+
+def by_backtracking(
+    alpha: float,
+) -> Callable[[hloenv.HloModule, argparse.Namespace], Row]:
+    """TASO's search."""
+
+    def run(module: hloenv.HloModule, args: argparse.Namespace) -> Row:
+        budget = Budget(args.steps, args.seconds)
+        cost = get_estimator(args.estimator)
+        return _of_search(backtracking(module, cost, alpha=alpha, budget=budget))
+
+    return run
+
+
+def _of_search(found: Any) -> Row:
+    return {
+        "module": found.module,
+        "detail": f"{found.num_steps} modules, {len(found.path)} substitutions",
+        "failures": found.num_failed,
+    }
+
+
+def by_saturation(
+    method: Any,
+) -> Callable[[hloenv.HloModule, argparse.Namespace], Row]:
+    """Equality saturation."""
+
+    def run(module: hloenv.HloModule, args: argparse.Namespace) -> Row:
+        limits = SaturationLimits(
+            nodes=args.nodes, seconds=args.seconds, extraction_seconds=args.seconds
+        )
+        found = saturate(module, method=method, limits=limits)
+        saturated = "saturated" if found.is_saturated else "stopped"
+        return {
+            "module": found.module,
+            "detail": f"{found.num_nodes} nodes, {saturated}, "
+            f"by {found.extraction.method}",
+            "failures": 0,
+        }
+
+    return run
+
+
+def by_agent(paper: bool) -> Callable[[hloenv.HloModule, argparse.Namespace], Row]:
+    """An agent that is trained on the model; the best module it has made counts."""
+
+    def run(module: hloenv.HloModule, args: argparse.Namespace) -> Row:
+        import torch
+
+        from hloenv.envs import GraphVectorEnv, SubstitutionEnv
+        from hloenv.learn.graph_ppo import GraphPPO, PPOConfig
+        from hloenv.learn.networks import RewriteNetwork
+        from hloenv.learn.xrlflow import XRLflowNetwork
+
+        torch.manual_seed(args.seed)
+        best: list[Any] = [math.inf, module]
+        estimator = get_estimator(args.estimator)
+
+        class Watched(SubstitutionEnv):
+            def step(self, action: Any) -> Any:
+                result = super().step(action)
+                (estimate,) = estimator.estimate_many([self.module])
+                if estimate.is_ok and estimate.seconds < best[0]:
+                    best[:] = [estimate.seconds, self.module]
+                return result
+
+        observation = "candidate_graphs" if paper else "substitution_graph"
+        envs = GraphVectorEnv(
+            [
+                lambda: Watched(
+                    module,
+                    observation=observation,
+                    reward=f"saved:{args.estimator}",
+                    max_candidates=200,
+                )
+            ]
+            * 2
+        )
+        network = XRLflowNetwork(200) if paper else RewriteNetwork()
+        ppo = GraphPPO(network, envs, PPOConfig(), seed=args.seed, scalar_actions=True)
+        updates: list[Any] = []
+        started = time.perf_counter()
+
+        def report(update: Any) -> None:
+            updates.append(update)
+            if time.perf_counter() - started > args.seconds:
+                raise TimeoutError
+
+        with contextlib.suppress(TimeoutError):
+            ppo.train(args.agent_steps, report=report)
+        last = updates[-1]
+        return {
+            "module": best[1],
+            "detail": f"{last.step} steps, return {last.episode_return:.1f}",
+            "failures": last.bad_rewards,
+        }
+
+    return run
+
+
+_METHODS = {
+    "greedy": by_greedy,
+    "backtracking 1.0": by_backtracking(1.0),
+    "backtracking 1.05": by_backtracking(1.05),
+    "egglog, greedy": by_saturation("greedy"),
+    "egglog, ILP": by_saturation("ilp"),
+    "X-RLflow's agent": by_agent(True),
+    "shared scorer": by_agent(False),
+}
+
+
+def run_one(
+    name: str, module: hloenv.HloModule, method: str, args: argparse.Namespace
+) -> Row:
+    """One method on one model: estimates, measured speed-up, failures."""
+    row: Row = {"model": name, "method": method, "error": ""}
+    started = time.perf_counter()
+    try:
+        found = _METHODS[method](module, args)
+        row |= {"detail": found["detail"], "failures": found["failures"]}
+        row["seconds"] = time.perf_counter() - started
+        before, after = get_estimator(args.estimator).estimate_many(
+            [module, found["module"]]
+        )
+        row["estimated"] = before.seconds / after.seconds
+        measured = hloenv.measure([found["module"]], baseline=module)[0]
+        row |= {
+            "measured": measured.speedup if measured.is_ok else None,
+            "interval": list(measured.speedup_interval) if measured.is_ok else None,
+            "error": "" if measured.is_ok else measured.error.message,
+        }
+    except (HloEnvError, ImportError) as error:
+        row["error"] = f"{type(error).__name__}: {error}"[:200]
+    return row
+
+
+def page(rows: Sequence[Row], args: argparse.Namespace) -> list[str]:
+    """The page: one table of measured speed-ups, and one with the rest."""
+    methods = [each for each in _METHODS if each in args.methods]
+    names = list(dict.fromkeys(row["model"] for row in rows))
+    by_key = {(row["model"], row["method"]): row for row in rows}
+    lines = [
+        *head("Substitutions"),
+        f"* cost: `{args.estimator}`; budget of each search: {args.steps} modules and "
+        f"{args.seconds:g} s",
+        "",
+        "Measured time of the module over that of the method's, both compiled by XLA's "
+        "CPU pipeline; above 1 is faster.",
+        "",
+        "| model | " + " | ".join(methods) + " |",
+        "| --- " * (len(methods) + 1) + "|",
+    ]
+    for name in names:
+        cells = [_cell(by_key.get((name, method))) for method in methods]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    lines += [
+        "",
+        "| model | method | estimated | found | failures | seconds |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for row in rows:
+        if row["error"]:
+            text = f"| {row['error']} | | |"
+            lines.append(f"| {row['model']} | {row['method']} | {text}")
+            continue
+        lines.append(
+            f"| {row['model']} | {row['method']} | {row['estimated']:.3f} | "
+            f"{row['detail']} | {row['failures']} | {row['seconds']:.1f} |"
+        )
+    failed = sum(bool(row["error"]) for row in rows)
+    return [*lines, "", f"{len(rows)} runs, of which {failed} failed."]
+
+
+def _cell(row: Row | None) -> str:
+    if row is None:
+        return ""
+    if row.get("measured") is None:
+        return "failed"
+    low, high = row["interval"]
+    return f"{row['measured']:.3f} ({low:.3f} to {high:.3f})"
+
+
+def main() -> None:
+    """Runs what is missing, and writes the page."""
+    args = parse_arguments()
+    results = Rows(args.results, "model", "method")
+    for name, module in models(args.match).items():
+        for method in args.methods:
+            if results.get(name, method) is None:
+                row = run_one(name, module, method, args)
+                results.add(row)
+                print(name, method, row, flush=True)
+    write_page(page(results.all(), args), args.doc)
+
+
+if __name__ == "__main__":
+    main()

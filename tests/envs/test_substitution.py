@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The environment of substitution."""
+
+from __future__ import annotations
+
+import pickle
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from hloenv.cost.operators import OperatorSum
+from hloenv.envs import EpisodeOverError, PassOrderEnv, SubstitutionEnv
+from hloenv.errors import ArgumentError
+from hloenv.hlo.python_passes import add_pass, remove_pass
+from hloenv.rules import Rule
+from hloenv.rules.passes import RulePass
+from substitution.modules import sum_of_products
+
+
+def make(**arguments) -> SubstitutionEnv:
+    return SubstitutionEnv(sum_of_products(), max_candidates=40, **arguments)
+
+
+def index_of(env: SubstitutionEnv, rule: str) -> int:
+    return 1 + [each.rule for each in env.candidates()].index(rule)
+
+
+def test_gymnasium_accepts_the_environment() -> None:
+    env = gymnasium.make(
+        "hloenv/Substitution-v0", benchmark=sum_of_products(), max_candidates=40
+    )
+    check_env(env.unwrapped, skip_render_check=True)
+
+
+def test_a_step_is_one_substitution_and_pays_what_it_saves() -> None:
+    env = make()
+    _, info = env.reset(seed=0)
+    assert info["candidates"] == len(env.candidates()) == info["action_mask"].sum() - 1
+    number = index_of(env, "factor-dot-left-operands")
+    before, after = OperatorSum().estimate_many(
+        [env.module, env.candidates()[number - 1].module]
+    )
+    _, reward, terminated, truncated, info = env.step(number)
+    saved = 100 * (before.seconds - after.seconds) / before.seconds
+    assert reward == pytest.approx(saved)
+    assert (terminated, truncated) == (False, False)
+    assert info["rule"] == "factor-dot-left-operands@s"
+    assert env.module.opcode_counts()["dot"] == 1
+    assert env.validate().is_valid
+
+
+def test_no_op_ends_the_episode() -> None:
+    env = make()
+    env.reset()
+    assert env.step(0)[1:4] == (0.0, True, False)
+    with pytest.raises(EpisodeOverError):
+        env.step(0)
+
+
+def test_an_episode_is_truncated() -> None:
+    env = make(max_steps=2)
+    env.reset()
+    assert env.step(1)[2:4] == (False, False)
+    assert env.step(1)[2:4] == (False, True)
+
+
+def test_an_action_without_a_candidate_changes_nothing() -> None:
+    env = make()
+    env.reset()
+    *_, info = env.step(40)
+    assert not info["changed"]
+    for action in (-1, 41, 1.5, "x"):
+        with pytest.raises(ArgumentError, match="an action must be"):
+            env.step(action)
+
+
+def test_states_repeat_fork_and_pickle() -> None:
+    env = make()
+    env.reset()
+    env.step(2)
+    env.step(1)
+    twin = env.fork()
+    twin.step(0)
+    assert (env.is_over, twin.is_over) == (False, True)
+    other = make()
+    with pytest.raises(ArgumentError):
+        other.action_of("fly")
+    again = pickle.loads(pickle.dumps(env))
+    assert again.module.fingerprint() == env.module.fingerprint()
+    assert [again.action_of(name) for name in env.action_names] == [2, 1]
+
+
+def test_the_rows_and_the_graph_are_those_of_the_candidates() -> None:
+    env = make(observation="substitution_graph")
+    observation, _ = env.reset()
+    rows = observation.candidates
+    assert len(rows) == len(env.candidates())
+    alternatives = env.expansion().alternatives
+    for number, candidate in enumerate(env.candidates()):
+        decisions = alternatives.reject_all()
+        decisions[rows.alternative[number]] = rows.choice[number]
+        made = alternatives.apply(decisions)
+        assert made.fingerprint() == candidate.fingerprint
+    padded = env.observe("substitutions")
+    assert padded["allowed"].sum() == len(rows)
+    np.testing.assert_allclose(padded["x"][: len(rows)], rows.x)
+
+
+@pytest.mark.needs("torch_geometric")
+def test_the_graphs_are_those_of_the_candidates() -> None:
+    env = make(observation="candidate_graphs")
+    observation, _ = env.reset()
+    sizes = [each.num_nodes for each in observation.candidates]
+    assert sizes == [each.module.instruction_count for each in env.candidates()]
+    assert observation.current.num_nodes == env.module.instruction_count
+    assert observation == env.observe("candidate_graphs")
+
+
+def test_the_observations_are_of_this_environment_only() -> None:
+    with pytest.raises(ArgumentError, match="Substitution-v0"):
+        PassOrderEnv(sum_of_products(), observation="substitutions")
+
+
+@pytest.mark.parametrize(
+    "reward", ["saved:fly", "saved_measured:0", "saved_measured:x"]
+)
+def test_wrong_rewards_are_refused(reward) -> None:
+    with pytest.raises(LookupError if "fly" in reward else ArgumentError):
+        make(reward=reward)
+
+
+def test_the_sparse_reward_pays_a_little_in_between() -> None:
+    env = make(reward="saved_measured:5")
+    env.reset()
+    assert env.step(1)[1] == pytest.approx(0.1)
+
+
+def test_a_rule_that_never_ends_is_capped_by_size() -> None:
+    grow = Rule(
+        "grow",
+        "ROOT r = maximum(a, b)",
+        """
+        n = negate(a)
+        p = negate(n)
+        ROOT r = maximum(p, b)
+        """,
+    )
+    add_pass(RulePass("growing", [grow]))
+    try:
+        env = SubstitutionEnv(sum_of_products(), passes=("growing",), max_steps=50)
+        env.reset()
+        while not env.is_over:
+            *_, info = env.step(1)
+        assert info["left_out"] > 0
+        assert len(env.actions) < 10
+        assert env.module.instruction_count <= 2 * env.start.op_count
+    finally:
+        remove_pass("growing")

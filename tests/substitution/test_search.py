@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Greedy, TASO's backtracking and equality saturation on one rule set."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+import hloenv
+from hloenv.cost import Estimate
+from hloenv.cost.operators import OperatorSum
+from hloenv.errors import ArgumentError, UnknownPassError
+from hloenv.substitution import (
+    Budget,
+    Expander,
+    SaturationLimits,
+    backtracking,
+    greedy,
+    saturate,
+)
+from hloenv.substitution.extraction import extract
+from hloenv.substitution.terms import Node
+from substitution.modules import sum_of_products
+
+
+class Failing:
+    """Estimates nothing."""
+
+    def estimate_many(self, modules):
+        return [Estimate(math.nan, error="no") for _ in modules]
+
+
+def equal(module: hloenv.HloModule, other: hloenv.HloModule) -> bool:
+    inputs = hloenv.random_inputs(module)
+    return hloenv.compare_outputs(
+        hloenv.interpret(module, *inputs), hloenv.interpret(other, *inputs)
+    ).is_equal
+
+
+def test_candidates_are_single_and_different() -> None:
+    module = sum_of_products()
+    expander = Expander()
+    found = expander.expand(module, max_instructions=expander.limit(module))
+    fingerprints = [each.fingerprint for each in found.candidates]
+    assert len(set(fingerprints)) == len(fingerprints) > 3
+    assert module.fingerprint() not in fingerprints
+    assert "factor-dot-left-operands@s" in {each.name for each in found.candidates}
+    assert expander.expand(module, max_instructions=24) is found
+
+
+def test_candidates_that_grow_are_left_out() -> None:
+    module = sum_of_products()
+    found = Expander(max_growth=1.0).expand(module, max_instructions=12)
+    assert found.num_left_out > 0
+    assert all(each.module.instruction_count <= 12 for each in found.candidates)
+    few = Expander(max_candidates=2).expand(module, max_instructions=24)
+    assert len(few.candidates) == 2
+
+
+def test_backtracking_passes_a_hill_that_stops_greedy() -> None:
+    module = sum_of_products()
+    results = {
+        "greedy": greedy(module, OperatorSum()),
+        "narrow": backtracking(module, OperatorSum(), alpha=1.0),
+        "wide": backtracking(module, OperatorSum(), alpha=1.05),
+    }
+    assert results["greedy"].path == ("factor-dot-left-operands@s",)
+    assert results["narrow"].cost == results["greedy"].cost
+    assert results["wide"].cost < results["greedy"].cost
+    assert len(results["wide"].path) == 3
+    for result in results.values():
+        assert result.is_complete
+        assert result.num_failed == 0
+        assert result.speedup > 1
+        assert equal(module, result.module)
+
+
+def test_a_budget_ends_a_search() -> None:
+    module = sum_of_products()
+    result = backtracking(
+        module, OperatorSum(), alpha=10.0, budget=Budget(steps=3), expander=Expander()
+    )
+    assert (result.num_steps, result.is_complete) == (3, False)
+    result = greedy(module, OperatorSum(), budget=Budget(seconds=1e-9))
+    assert (result.num_steps, result.path) == (0, ())
+
+
+def test_what_cannot_be_estimated_or_searched_is_refused() -> None:
+    module = sum_of_products()
+    with pytest.raises(ArgumentError, match="cannot be estimated"):
+        greedy(module, Failing())
+    with pytest.raises(ArgumentError, match="alpha"):
+        backtracking(module, OperatorSum(), alpha=0.9)
+    with pytest.raises(ArgumentError, match="budget"):
+        Budget(steps=0)
+    with pytest.raises(ArgumentError, match="at least one"):
+        Expander(())
+    with pytest.raises(ArgumentError, match="max_candidates"):
+        Expander(max_candidates=0)
+    with pytest.raises(UnknownPassError):
+        Expander(("fly",))
+
+
+@pytest.mark.needs("egglog")
+@pytest.mark.parametrize("method", ["greedy", "ilp"])
+def test_saturation_finds_what_backtracking_finds(method) -> None:
+    module = sum_of_products()
+    result = saturate(module, method=method)
+    assert result.is_saturated
+    assert result.extraction.method == method
+    assert result.extraction.is_optimal == (method == "ilp")
+    assert result.extraction.cost < result.start_cost
+    counts = result.module.opcode_counts()
+    assert (counts["dot"], counts.get("transpose", 0)) == (1, 0)
+    assert equal(module, result.module)
+    best = backtracking(module, OperatorSum(), alpha=1.05)
+    (estimate,) = OperatorSum().estimate_many([result.module])
+    assert estimate.seconds <= best.cost * (1 + 1e-9)
+
+
+@pytest.mark.needs("egglog")
+def test_saturation_keeps_what_it_does_not_know() -> None:
+    module = hloenv.HloModule.from_text(
+        """HloModule loop
+
+body {
+  p = (s32[], f32[4,4]) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  x = f32[4,4] get-tuple-element(p), index=1
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  y = f32[4,4] tanh(x)
+  ROOT t = (s32[], f32[4,4]) tuple(j, y)
+}
+
+condition {
+  p = (s32[], f32[4,4]) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  n = s32[] constant(3)
+  ROOT c = pred[] compare(i, n), direction=LT
+}
+
+ENTRY main {
+  x = f32[4,4] parameter(0)
+  unused = f32[2] parameter(1)
+  zero = s32[] constant(0)
+  k = f32[4,4] constant({{1,2,3,4},{5,6,7,8},{1,2,3,4},{5,6,7,8}})
+  t = f32[4,4] transpose(x), dimensions={1,0}
+  u = f32[4,4] transpose(k), dimensions={1,0}
+  s = f32[4,4] add(t, u)
+  first = (s32[], f32[4,4]) tuple(zero, s)
+  w = (s32[], f32[4,4]) while(first), condition=condition, body=body
+  ROOT r = f32[4,4] get-tuple-element(w), index=1
+}
+"""
+    )
+    result = saturate(module, method="greedy")
+    assert result.module.opcode_counts()["transpose"] == 1
+    assert result.module.entry_layout == module.entry_layout
+    assert equal(module, result.module)
+
+
+@pytest.mark.needs("egglog")
+def test_saturation_stops_at_its_limits() -> None:
+    lines = ["  x0 = f32[8,8] parameter(0)"]
+    lines += [f"  x{i} = f32[8,8] add(x{i - 1}, x0)" for i in range(1, 30)]
+    text = "HloModule chain\n\nENTRY main {\n" + "\n".join(lines)
+    text += "\n  ROOT r = f32[8,8] negate(x29)\n}\n"
+    limits = SaturationLimits(iterations=3, nodes=50, extraction_seconds=5)
+    result = saturate(hloenv.HloModule.from_text(text), limits=limits)
+    assert not result.is_saturated
+    assert result.num_iterations == 1
+    with pytest.raises(ArgumentError, match="must be positive"):
+        SaturationLimits(nodes=0)
+
+
+@pytest.mark.needs("egglog")
+def test_saturation_takes_modules_as_jax_lowers_them() -> None:
+    later = hloenv.run_until(sum_of_products(), "fusion")
+    with pytest.raises(ArgumentError, match="position"):
+        saturate(later)
+
+
+def test_the_integer_program_shares_and_closes_no_cycle() -> None:
+    # The sum of `r` is cheapest with the shared class; `a` and `b` can each be made of
+    # the other, at no cost, which is no way to make them.
+    share, left, right = Node("S", (), ()), Node("L", ("s",), ()), Node("R", ("s",), ())
+    alone = Node("A", (), ())
+    loop_a, loop_b = Node("LA", ("b",), ()), Node("LB", ("a",), ())
+    root = Node("Root", ("a", "b"), ())
+    classes = {
+        "s": [share],
+        "a": [alone, left, loop_a],
+        "b": [right, loop_b, Node("B", (), ())],
+        "r": [root],
+    }
+    costs = {
+        share: 5.0,
+        left: 1.0,
+        right: 1.0,
+        alone: 4.0,
+        loop_a: 0.0,
+        loop_b: 3.5,
+        Node("B", (), ()): 4.0,
+        root: 0.0,
+    }
+    found = extract(classes, costs, ["r"], method="ilp", seconds=10)
+    # a alone (4), b of a (3.5), against both by s (7), and a of b (0) with b alone (4).
+    assert found.cost == pytest.approx(4.0)
+    assert found.nodes["a"] is loop_a
+    assert found.nodes["b"].op == "B"
+    assert found.is_optimal
