@@ -36,6 +36,7 @@ _INSTALLED_BY = {
     "matplotlib": "hloenv[bench]",
     "networkx": "hloenv[graph]",
     "optuna": "hloenv[tune]",
+    "playwright": "playwright",
     "pyarrow": "hloenv[store]",
     "ray": "hloenv[ray]",
     "stable_baselines3": "hloenv[rl]",
@@ -48,6 +49,8 @@ _MAX_MAPS = 200_000
 _IMPORTS = {
     "envs": "gymnasium",
     "learn": "gymnasium",
+    "test_browser.py": "playwright",
+    "test_browser_slow.py": "playwright",
     "test_jit.py": "jax",
     "test_jit_auto.py": "jax",
     "test_jit_compared.py": "jax",

@@ -31,7 +31,7 @@ export class DecisionsPanel {
     const current = presets.findIndex(
       (each) => each.until === point.until && each.passes.join() === point.passes.join(),
     );
-    const options: [string, string][] = presets.map((each, i) => [String(i), `${each.name}: ${each.summary}`]);
+    const options: [string, string][] = presets.map((each, i) => [String(i), each.name]);
     if (current < 0) options.unshift(["-1", `${point.passes.join(", ")}`]);
     options.push(["other", "other passes\u2026"]);
     const other = this.otherPasses();
@@ -49,6 +49,7 @@ export class DecisionsPanel {
       h("h3", {}, "Decide"),
       choose,
       other,
+      current >= 0 ? h("p", { class: "soft" }, `${presets[current].summary} (${point.passes.join(", ")})`) : null,
       h("p", { class: "soft" }, point.until ? `before XLA's ${point.until}${point.occurrence > 1 ? ` (run ${point.occurrence})` : ""}` : "before all of XLA's passes"),
     );
   }
@@ -110,7 +111,7 @@ export class DecisionsPanel {
       estimate?.error ? h("p", { class: "error" }, estimate.error) : null,
       estimate?.kernels.length ? button("Kernel times in the graph", () => store.go("graph", { which: "final", by: "time" })) : null,
       this.job("measure", "Measure", "both modules compiled, run in turns, outputs compared"),
-      measure && !measure.error ? h("p", { id: "measure-result" },
+      measure && !measure.error ? h("p", { id: "measure-result", title: measure.outputs },
         `${seconds(measure.default_s)} \u2192 `, h("b", {}, seconds(measure.decided_s)),
         `: ${ratio(measure.speedup)} (95\u00a0%: ${ratio(measure.low)} to ${ratio(measure.high)})`) : null,
       measure?.error ? h("p", { class: "error" }, measure.error) : null,

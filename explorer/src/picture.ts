@@ -21,6 +21,8 @@ export function picture(graph: GraphData, changed: Record<string, string>, label
     role: "img",
     "aria-label": label,
   });
+  // It shrinks to its column, as long as it can be read.
+  root.style.minWidth = `${Math.round(width * 0.75)}px`;
   for (const box of graph.computations) {
     root.append(rectangle(box.x, box.y, box.w, box.h, `computation${box.caller < 0 ? " outer" : ""}`));
   }

@@ -28,13 +28,14 @@ out vec4 vfill;
 out vec4 vborder;
 out float vwidth;
 void main() {
-  half_ = max(box.zw * view.z * 0.5, vec2(0.6 * ratio));
+  // What is marked can be seen from afar.
+  half_ = max(box.zw * view.z * 0.5, vec2((width > 1.9 ? 1.8 : 0.6) * ratio));
   local = corner * (half_ + 1.0);
   vec2 pixel = (box.xy - view.xy) * view.z + local;
   gl_Position = vec4(pixel / extent * vec2(1.0, -1.0), 0.0, 1.0);
   vfill = fill; vborder = border;
   // Borders grow with the zoom, up to their width.
-  vwidth = min(width, 0.15 * min(half_.x, half_.y) / ratio + (width > 1.5 ? 0.7 : 0.0));
+  vwidth = min(width, 0.15 * min(half_.x, half_.y) / ratio + (width > 1.9 ? 0.7 : 0.0));
 }`;
 
 const BOX_FRAGMENT = `#version 300 es
@@ -284,7 +285,7 @@ export class Renderer {
     this.uniforms(this.edgeProgram, ratio);
     const ink = readColor("--edge");
     const strong = readColor("--accent");
-    const alpha = Math.min(0.75, 0.16 + this.view.scale * 0.1);
+    const alpha = Math.min(0.75, 0.07 + this.view.scale * 0.1);
     gl.uniform4f(gl.getUniformLocation(this.edgeProgram, "ink"), ink[0] / 255, ink[1] / 255, ink[2] / 255, alpha);
     gl.uniform4f(gl.getUniformLocation(this.edgeProgram, "strong"), strong[0] / 255, strong[1] / 255, strong[2] / 255, 1);
     gl.bindVertexArray(this.edges);
@@ -296,7 +297,7 @@ export class Renderer {
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     pen.clearRect(0, 0, w, h);
     const { x, y, scale } = this.view;
-    const size = Math.min(13, scale * 1.15);
+    const size = Math.min(13, scale * 1.12);
     pen.textBaseline = "middle";
     pen.fillStyle = cssColor("--ink");
     const toX = (value: number) => (value - x) * scale + w / 2;
@@ -428,7 +429,8 @@ export class Renderer {
     const heat = heatOf(graph, this.marks.colorBy);
     const groups = new BoxRows(this.numGroups);
     const nodeRow = (rows: BoxRows, node: number, fill: Color) => {
-      const [border, width] = this.borderOf(graph, node, colors);
+      let [border, width] = this.borderOf(graph, node, colors);
+      if (heat && heat[node] > 0.35 && width < 3) [border, width] = [colors.heat, 2];
       rows.add(graph.x[node], graph.y[node], graph.w[node], graph.h[node], fill, border, width);
     };
     const byDepth: [number, () => void][] = graph.computations.map((box, number) => [
@@ -466,7 +468,7 @@ export class Renderer {
       if (decision > 0) return [colors.accepted, 3];
       return decision === 0 ? [colors.rejected, 3] : [colors.alternative, 2];
     }
-    return graph.flags[node] & ROOT ? [colors.root, 1.8] : [colors.line, 0.8];
+    return graph.flags[node] & ROOT ? [colors.root, 1.6] : [colors.line, 0.8];
   }
 
   private uploadEdges(graph: GraphData): void {
@@ -478,7 +480,9 @@ export class Renderer {
       const a = graph.edge_sources[edge];
       const b = graph.edge_targets[edge];
       ends.set([graph.x[a], graph.y[a] + graph.h[a] / 2, graph.x[b], graph.y[b] - graph.h[b] / 2], 4 * edge);
-      strength[edge] = a === chosen || b === chosen ? 2 : 1;
+      // Long edges are fainter: many of them cross what lies between.
+      const length = Math.abs(graph.y[b] - graph.y[a]) + Math.abs(graph.x[b] - graph.x[a]);
+      strength[edge] = a === chosen || b === chosen ? 2 : 1 / (1 + Math.max(0, length - 30) / 120);
     }
     for (const edge of graph.edge_controls) strength[edge] = Math.min(strength[edge], 0.45);
     this.upload("ends", ends);

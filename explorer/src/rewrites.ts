@@ -17,6 +17,13 @@ export interface Rewrite {
 }
 
 const TIMED = 10;
+const HEADS: Record<string, string> = {
+  decision: "accept, reject, or leave to XLA",
+  rewrite: "opcode before and after, instruction, passes that propose it",
+  static: "estimated change of time by a roofline, if it alone is taken",
+  timed: "accepted against rejected, everything else left to XLA, by timed kernels",
+  bytes: "change of the bytes read and written",
+};
 const SORTS: [string, string][] = [
   ["gain", "estimated gain"],
   ["timed", "timed gain"],
@@ -107,11 +114,11 @@ export class RewritesView {
     const head = h(
       "div",
       { class: "row-head" },
-      ...["decision", "rewrite", "instruction", "pass", "static", "timed", "bytes"].map((text) =>
-        h("span", { class: `cell ${text}` }, text),
+      ...["decision", "rewrite", "static", "timed", "bytes"].map((text) =>
+        h("span", { class: `cell ${text}`, title: HEADS[text] }, text),
       ),
     );
-    this.list = new VirtualList(head, (rewrite) => this.rowOf(rewrite), "rewrites");
+    this.list = new VirtualList(head, (rewrite) => this.rowOf(rewrite), "rewrites", 44);
     this.element = h(
       "div",
       { class: "view rewrites" },
@@ -212,7 +219,7 @@ export class RewritesView {
     const isSelected = String(row.index) === a && String(number) === (c ?? "1");
     const decision = store.state!.decisions[row.index];
     const isIrrelevant = !store.state!.relevant[row.index];
-    const becomes = choice.opcode === row.opcode ? `${row.opcode}, another` : `${row.opcode} \u2192 ${choice.opcode}`;
+    const becomes = `${row.opcode} \u2192 ${choice.opcode}`;
     const timed = timedOf(rewrite);
     return h(
       "div",
@@ -223,9 +230,12 @@ export class RewritesView {
         click: () => this.select(rewrite),
       },
       h("span", { class: "cell decision" }, this.decisionButtons(rewrite, decision)),
-      h("span", { class: "cell rewrite", title: becomes }, becomes),
-      h("span", { class: "cell instruction", title: `${row.original} ${row.shape}` }, row.original),
-      h("span", { class: "cell pass", title: choice.rule || choice.passes.join(", ") }, choice.passes.join(", ")),
+      h(
+        "span",
+        { class: "cell rewrite", title: `${becomes}\n${row.original} ${row.shape}\n${choice.passes.join(", ")} ${choice.rule}` },
+        h("span", { class: "line" }, row.opcode, h("span", { class: "soft" }, " \u2192 "), choice.opcode),
+        h("span", { class: "line soft" }, `${choice.rule || choice.passes.join(", ")} \u00b7 ${row.original}`),
+      ),
       h("span", { class: `cell static ${tone(choice.static_s)}` }, gain(choice.static_s)),
       h("span", { class: `cell timed ${tone(timed ?? 0)}` }, timed === null ? "\u2013" : gain(timed)),
       h("span", { class: "cell bytes" }, delta(choice.bytes, "B")),
@@ -341,7 +351,7 @@ export class RewritesView {
         {},
         h("figcaption", {}, title),
         h("div", { class: "pan", tabindex: 0 }, picture(graph, detail.changed, title)),
-        h("details", {}, h("summary", {}, `HLO, ${lines.length} lines`), h("pre", {}, lines.join("\n"))),
+        h("details", {}, h("summary", {}, `HLO, ${lines.length} line${lines.length === 1 ? "" : "s"}`), h("pre", {}, lines.join("\n"))),
       );
     return h(
       "div",

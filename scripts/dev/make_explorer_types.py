@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes explorer/src/schema.ts from hloenv/explorer/schema.py.
 
-    python scripts/dev/make_explorer_types.py            # writes it
-    python scripts/dev/make_explorer_types.py --check    # fails if it differs
+python scripts/dev/make_explorer_types.py            # writes it
+python scripts/dev/make_explorer_types.py --check    # fails if it differs
 """
 
 from __future__ import annotations

@@ -91,6 +91,7 @@ def run(args: argparse.Namespace) -> None:
     backend = Backend(target, store=store, threads=args.threads)
     try:
         with Server(backend, port=args.port or 0, token=args.token) as server:
+            backend.warm()
             _announce(args, server.url)
             threading.Event().wait()
     finally:

@@ -8,6 +8,7 @@ calls XLA.
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import threading
 from collections.abc import Sequence
@@ -22,7 +23,6 @@ from .jobs import Jobs
 from .results import no_results
 from .schema import Action, GraphData, JobInfo, Results, StageDiff, State
 from .session import ACTIONS
-from .worker import SessionLostError
 
 _WORKER = "hloenv.explorer.worker"
 _TIMEOUT_S = 300.0
@@ -101,6 +101,15 @@ class Backend:
                 self._final = None
         return result
 
+    def warm(self) -> None:
+        """Starts the child processes, so that the first request need not wait."""
+
+        def work() -> None:
+            with contextlib.suppress(HloEnvError), self._lock:
+                self._ask("call", "state", {})
+
+        threading.Thread(target=work, name="hloenv-explorer-warm", daemon=True).start()
+
     def restore(self, log: Sequence[Action]) -> State:
         """Repeats the log that a page kept, in a session without actions.
 
@@ -150,15 +159,15 @@ class Backend:
             )
         place = f"{_WORKER}:{function}"
         try:
-            return self._sandbox.call(place, self._key, *arguments)
-        except SessionLostError:
-            pass
+            found = self._sandbox.call(place, self._key, *arguments)
+            if found is None:
+                self._reopen()
+                found = self._sandbox.call(place, self._key, *arguments)
         except WorkerError as error:
             raise WorkerError(
                 f"{error}; the session continues as it was before"
             ) from error
-        self._reopen()
-        return self._sandbox.call(place, self._key, *arguments)
+        return found
 
     def _reopen(self) -> None:
         if self._target.module is not None:

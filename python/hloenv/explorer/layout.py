@@ -19,7 +19,7 @@ import numpy.typing as npt
 from .._typing import Float64Array, Int64Array
 
 NODE_WIDTH = 12.0
-NODE_HEIGHT = 2.6
+NODE_HEIGHT = 3.2
 _TITLE = 2.0  # above the computations inside a node
 _PADDING = 1.0
 _GAP_X = 1.6

@@ -109,6 +109,7 @@ class Session:
         self._log: list[Action] = []
         self._undo: list[_Moment] = []
         self._before_s: float | None = None
+        self._decisions: Int64Array
         self._info: tuple[HloModule, ModuleInfo] | None = None
         self._capture({"until": "", "occurrence": 1, "passes": ["algsimp", "cse"]})
 

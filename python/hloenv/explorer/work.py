@@ -216,9 +216,7 @@ def compare(
     with (
         _store(store) as known,
         KernelCache(threads=threads, store=known) as cache,
-        _polled(
-            lambda: cache.num_timed, lambda done: progress("timing kernels", done)
-        ),
+        _polled(lambda: cache.num_timed, lambda done: progress("timing kernels", done)),
     ):
         estimates = cache.estimate_many(modules)
         for module, each in zip(modules, estimates, strict=True):

@@ -7,17 +7,12 @@ import pickle
 from collections.abc import Sequence
 from typing import Any
 
-from ..errors import HloEnvError
-from ..hlo.module import HloModule
+from ..hlo.module import HloModule, read_text_or_proto
 from ..rewrite.trace import Trace
 from . import session as sessions
 from .schema import Action
 
 _open: dict[str, sessions.Session] = {}
-
-
-class SessionLostError(HloEnvError, LookupError):
-    """This process does not hold the session: it is a new one."""
 
 
 def open_session(
@@ -36,8 +31,6 @@ def open_session(
         trace: an episode to start from.
         log: actions to repeat.
     """
-    from ..hlo.module import read_text_or_proto
-
     _open.clear()
     module = content if isinstance(content, HloModule) else read_text_or_proto(content)
     session = sessions.Session(module, target, trace, key)
@@ -46,27 +39,31 @@ def open_session(
 
 
 def call(key: str, method: str, arguments: dict[str, Any]) -> Any:
-    """Calls a method of an open session.
+    """Calls a method of an open session; None if this process does not hold it.
 
     Raises:
-        SessionLostError: the process does not hold it.
         HloEnvError: as the method.
     """
-    return sessions.call(_held(key), method, arguments)
+    session = _open.get(key)
+    return None if session is None else sessions.call(session, method, arguments)
 
 
-def pickled(key: str, what: str) -> bytes:
+def pickled(key: str, what: str) -> bytes | None:
     """What work in another process starts from.
 
     Args:
         key: of the session.
         what: "start", "default", "decided", "alternatives", or "policy:NAME".
 
+    Returns:
+        A pickle; None if this process does not hold the session.
+
     Raises:
-        SessionLostError: the process does not hold it.
         HloEnvError: as the method.
     """
-    session = _held(key)
+    session = _open.get(key)
+    if session is None:
+        return None
     if what.startswith("policy:"):
         return pickle.dumps(session.by_policy(what.removeprefix("policy:")))
     found: Any = {
@@ -76,10 +73,3 @@ def pickled(key: str, what: str) -> bytes:
         "alternatives": session.captured,
     }[what]()
     return pickle.dumps(found)
-
-
-def _held(key: str) -> sessions.Session:
-    session = _open.get(key)
-    if session is None:
-        raise SessionLostError("the process of the session is a new one")
-    return session
