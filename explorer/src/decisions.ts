@@ -3,8 +3,8 @@
 
 import { button, download, h, replace, select } from "./dom";
 import { count, gain, ratio, seconds } from "./format";
+import { jobBox, jobKey } from "./job_box";
 import { tone } from "./rewrites";
-import type { JobInfo } from "./schema";
 import { get, isReadOnly } from "./source";
 import { store } from "./store";
 
@@ -18,9 +18,12 @@ export class DecisionsPanel {
       replace(this.element, h("p", { class: "soft" }, "No module."));
       return;
     }
-    const jobs = ["estimate", "measure"].map((kind) => store.jobs.get(kind));
-    const key = JSON.stringify([state, jobs, store.estimate, store.measure, store.isBusy]);
-    // Typing into a field must survive.
+    const kinds = ["estimate", "measure"];
+    const key = JSON.stringify([state, kinds.map(jobKey), store.estimate, store.measure, store.isBusy]);
+    for (const job of kinds.map((kind) => store.jobs.get(kind))) {
+      if (job?.state === "running") jobBox(job);
+    }
+    // What is typed into a field, or about to be clicked, must stay.
     if (key === this.key) return;
     this.key = key;
     replace(this.element, this.stop(), this.summary(), this.times(), this.trace());
@@ -120,7 +123,7 @@ export class DecisionsPanel {
 
   private job(kind: string, text: string, title: string): HTMLElement {
     const job = store.jobs.get(kind);
-    if (job?.state === "running") return h("div", { class: "job" }, progress(job), button("Cancel", () => void store.cancel(job)));
+    if (job?.state === "running") return jobBox(job);
     return h("p", { class: "actions" }, button(text, () => void store.run(kind), { title, id: kind }), h("span", { class: "soft" }, title));
   }
 
@@ -155,16 +158,6 @@ export class DecisionsPanel {
         button("Copy Python", () => void copy(), { id: "copy-python" })),
     );
   }
-}
-
-export function progress(job: JobInfo): HTMLElement {
-  const hasTotal = job.total > 0;
-  return h(
-    "div",
-    { class: "progress", role: "status" },
-    h("progress", hasTotal ? { max: job.total, value: job.done } : {}),
-    h("span", {}, `${job.phase}${hasTotal ? ` ${job.done}/${job.total}` : ""}, ${job.seconds.toFixed(0)} s`),
-  );
 }
 
 function figure(value: string, name: string, kind: string): HTMLElement {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // XLA's own passes as a timeline: what each changed, and a stop in front of any.
 
-import { progress } from "./decisions";
 import { button, h, replace, svg } from "./dom";
 import { count, delta, quantity, seconds } from "./format";
+import { jobBox, jobKey } from "./job_box";
 import { VirtualList } from "./list";
 import type { ChangeRow, StageDiff, StageRow, Timeline } from "./schema";
 import { get, hasAnswer, isReadOnly } from "./source";
@@ -19,7 +19,7 @@ export class PipelineView {
   private detail = h("section", { class: "detail", "aria-label": "what the pass changed" });
   private shown: StageRow[] = [];
   private detailKey = "";
-  private chartKey: unknown = null;
+  private barKey = "none";
 
   constructor() {
     const head = h("div", { class: "row-head" }, ...["#", "pass", "instructions", "duration"].map((text) =>
@@ -32,19 +32,19 @@ export class PipelineView {
     const timeline = store.timeline;
     const job = store.jobs.get("timeline");
     const isAll = store.route.params.all === "1";
-    replace(
+    if (job?.state === "running") jobBox(job);
+    const barKey = `${jobKey("timeline")} ${isAll} ${timeline !== null}`;
+    if (barKey !== this.barKey) replace(
       this.bar,
       job?.state === "running"
-        ? [progress(job), button("Cancel", () => void store.cancel(job))]
+        ? jobBox(job)
         : isReadOnly ? null : button(timeline ? "Run again" : "Run XLA's passes", () => void store.run("timeline"), { kind: timeline ? "" : "primary", id: "run-pipeline", title: "XLA's own pipeline on the module as it was opened" }),
       timeline ? button(isAll ? "Only passes that changed something" : "All passes", () => store.setParams({ all: isAll ? "" : "1" })) : null,
       timeline ? h("span", { class: "note" }, this.summary(timeline)) : null,
     );
+    this.barKey = barKey;
     this.shown = timeline ? timeline.stages.filter((row) => isAll || row.changed) : [];
     this.list.show(this.shown);
-    if (timeline && this.chartKey !== timeline) {
-      this.chartKey = timeline;
-    }
     replace(this.chart, timeline ? this.draw(timeline) : h("p", { class: "empty" },
       isReadOnly ? "The timeline is not in this page: write it with --timeline." : "XLA runs some two hundred passes on a module. Run them to see what each of them changed, and to decide in front of any of them."));
     this.chart.classList.toggle("is-empty", !timeline);

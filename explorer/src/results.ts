@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Results: two methods on this module, kernel by kernel; leaderboards; curves.
 
-import { progress } from "./decisions";
 import { button, h, replace, select } from "./dom";
 import { count, gain, ratio, seconds, shortened } from "./format";
+import { jobBox, jobKey } from "./job_box";
 import { VirtualList } from "./list";
 import { chart } from "./picture";
 import { tone } from "./rewrites";
@@ -18,6 +18,7 @@ export class ResultsView {
   private rowsBox = h("section", { class: "card grow" });
   private results: Results | null = null;
   private isLoading = false;
+  private compareKey = "";
   private first = "default";
   private second = "decided";
   private list: VirtualList<ResultRow>;
@@ -33,7 +34,13 @@ export class ResultsView {
   update(): void {
     void this.load();
     this.compareBox.hidden = store.state === null || isReadOnly;
-    if (!this.compareBox.hidden) replace(this.compareBox, ...this.compare());
+    const job = store.jobs.get("compare");
+    if (job?.state === "running") jobBox(job);
+    const key = `${jobKey("compare")} ${store.version} ${JSON.stringify(store.compare)}`;
+    if (!this.compareBox.hidden && key !== this.compareKey) {
+      this.compareKey = key;
+      replace(this.compareBox, ...this.compare());
+    }
     const results = this.results;
     this.boardBox.hidden = !results || results.methods.length === 0;
     this.rowsBox.hidden = !results || results.rows.length === 0;
@@ -72,7 +79,7 @@ export class ResultsView {
         h("span", {}, "against"),
         select("the second method", methods, this.second, (value) => (this.second = value)),
         job?.state === "running"
-          ? [progress(job), button("Cancel", () => void store.cancel(job))]
+          ? jobBox(job)
           : button("Compare", () => void store.run("compare", { first: this.first, second: this.second }), { kind: "primary", id: "compare" }),
       ),
       store.compare && !store.compare.error ? this.differences(store.compare, new Map(methods)) : null,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rewrites: a sorted, filtered list; before and after of the chosen one.
 
+import { jobBox, jobKey } from "./job_box";
 import { button, h, replace, select } from "./dom";
 import { delta, gain, quantity, seconds, shortened } from "./format";
 import { VirtualList } from "./list";
@@ -99,6 +100,7 @@ export class RewritesView {
   private shown: Rewrite[] = [];
   private detailKey = "";
   private sortSelect: HTMLSelectElement;
+  private toolsKey = "";
 
   constructor() {
     this.filter = h("input", {
@@ -140,7 +142,13 @@ export class RewritesView {
       this.note.textContent = `${rewrites.length} of ${all().length} rewrites`;
     }
     this.shown = sorted(rewrites, params.sort ?? "gain");
-    replace(this.tools, ...this.toolButtons());
+    const job = store.jobs.get("rank");
+    if (job?.state === "running") jobBox(job);
+    const key = `${store.isBusy} ${this.shown.length > 0} ${Math.min(TIMED, this.shown.length)} ${jobKey("rank")}`;
+    if (key !== this.toolsKey) {
+      this.toolsKey = key;
+      replace(this.tools, ...this.toolButtons());
+    }
     this.list.show(this.shown);
     void this.showDetail();
   }
@@ -175,13 +183,12 @@ export class RewritesView {
       void store.decide([...seen]);
     };
     const job = store.jobs.get("rank");
-    const isTiming = job?.state === "running";
     return [
       button("Accept all", decide("accept"), { title: "accept every rewrite of the list", disabled: isBusy }),
       button("Reject all", decide("reject"), { title: "reject every rewrite of the list", disabled: isBusy }),
       button("Leave all", decide("leave"), { title: "leave every rewrite of the list to XLA", disabled: isBusy }),
-      isTiming
-        ? button(`${job.done} of ${job.total || "?"} \u2013 stop`, () => void store.cancel(job), { kind: "running" })
+      job?.state === "running"
+        ? jobBox(job)
         : button(`Time the top ${Math.min(TIMED, this.shown.length)}`, () => void this.time(), {
             title: "estimate each of the first rewrites by timed kernels: accepted, and rejected",
             id: "time-top",
@@ -243,6 +250,7 @@ export class RewritesView {
   }
 
   private decisionButtons({ row, number }: Rewrite, decision: number): HTMLElement[] {
+    const xla = store.state!.xla[row.index];
     const options: [string, string, number][] = [
       ["\u2713", "accept", number],
       ["\u2715", "reject", 0],
@@ -253,8 +261,8 @@ export class RewritesView {
         "button",
         {
           type: "button",
-          class: `mini ${text.split(" ")[0]}`,
-          title: text,
+          class: `mini ${text.split(" ")[0]}${choice >= 0 && choice === xla ? " xla" : ""}`,
+          title: choice >= 0 && choice === xla ? `${text}, as XLA's pass here does` : text,
           "aria-label": text,
           "aria-pressed": decision === choice ? "true" : "false",
           disabled: isReadOnly || store.isBusy,
@@ -299,11 +307,27 @@ export class RewritesView {
       }
       this.pictures = this.picturesOf(found);
       this.found = found;
+      this.isNew = true;
     }
     if (this.found) replace(this.detail, this.facts(chosen, this.found), this.pictures);
+    if (this.isNew) this.center();
+    this.isNew = false;
+  }
+
+  /** Scrolls the pictures to what changes. */
+  private center(): void {
+    for (const pan of this.pictures.querySelectorAll<HTMLElement>(".pan")) {
+      const node = pan.querySelector(".node.removed, .node.added") ?? pan.querySelector(".node.changed");
+      if (!node) continue;
+      const inner = node.getBoundingClientRect();
+      const outer = pan.getBoundingClientRect();
+      pan.scrollLeft += inner.left + inner.width / 2 - outer.left - outer.width / 2;
+      pan.scrollTop += inner.top + inner.height / 2 - outer.top - outer.height / 2;
+    }
   }
 
   private found: AlternativeDetail | null = null;
+  private isNew = false;
   private pictures: HTMLElement = h("div");
 
   private facts(rewrite: Rewrite, detail: AlternativeDetail): HTMLElement {
@@ -312,7 +336,9 @@ export class RewritesView {
     const fact = (name: string, value: string | HTMLElement, kind = "") =>
       h("div", { class: `fact ${kind}` }, h("dt", {}, name), h("dd", {}, value));
     const decision = store.state!.decisions[row.index];
-    const words = decision < 0 ? "left to XLA" : decision === 0 ? "rejected" : decision === number ? "accepted" : `choice ${decision} accepted`;
+    const xla = store.state!.xla[row.index];
+    const byXla = xla < 0 ? "left to XLA" : xla === number ? "left to XLA, which takes it" : xla === 0 ? "left to XLA, which keeps the original" : `left to XLA, which takes choice ${xla}`;
+    const words = decision < 0 ? byXla : decision === 0 ? "rejected" : decision === number ? "accepted" : `choice ${decision} accepted`;
     return h(
       "div",
       { class: "facts" },

@@ -48,7 +48,7 @@ export interface Totals {
   can_undo: boolean;
 }
 
-/** Everything but the graph: the module, the trace, the decision point. */
+/** Everything but the graph: the module, the trace, the decision point. decisions are the user's, -1 for what is left to XLA; xla has what that means: the choice that XLA's pass here takes, or -1 where later passes decide. */
 export interface State {
   session: string;
   version: string;
@@ -60,6 +60,7 @@ export interface State {
   steps: StepInfo[];
   totals: Totals;
   decisions: number[];
+  xla: number[];
   relevant: boolean[];
   presets: Preset[];
   passes: string[];

@@ -179,3 +179,19 @@ def test_a_trace_continues_where_it_ends(session, small):
     other = Session(small, "small.hlo", trace)
     assert [step["kind"] for step in other.state()["steps"]] == ["decide"]
     assert "same" not in other.graph()["names"]
+
+
+def test_what_is_left_to_xla_is_what_its_pass_does(session, small):
+    state = session.point("fusion", 1, ["fusion", "general-fusion"])
+    assert set(state["xla"]) <= {0, 1, 2, 3}
+    assert max(state["xla"]) > 0
+    finished = hloenv.finish(session.default())
+    assert finished.fingerprint() == hloenv.finish(small).fingerprint()
+    taken = state["xla"].index(max(state["xla"]))
+    session.decide([[taken, 0]])
+    rejected = hloenv.finish(session.decided())
+    assert rejected.fingerprint() != finished.fingerprint()
+
+
+def test_later_passes_decide_what_is_left_at_the_start(session):
+    assert set(session.state()["xla"]) == {-1}

@@ -20,6 +20,7 @@ from .graph_data import instruction_lines, part_data
 from .schema import AlternativeDetail, AlternativeRow, ChoiceRow
 
 _MAX_NODES = 120
+_MAX_OPERANDS = 6
 _MAX_IRRELEVANT = 500
 _CLASSES: tuple[Numerics, ...] = ("exact", "rounding", "unsafe")
 
@@ -164,7 +165,11 @@ def _neighbourhood(graph: HloGraph, changed: dict[str, str]) -> tuple[Int64Array
     around = graph.fusion_node[core]
     is_shown[around[around >= 0]] = True
     kept = [*core[:_MAX_NODES].tolist(), *np.flatnonzero(is_shown).tolist()]
-    touches_target = is_shown[graph.edge_targets]
+    # Of a changed tuple of many values, those that stay are not shown.
+    is_wide = np.fromiter(
+        (changed.get(each) == "changed" for each in graph.node_names), np.bool_
+    ) & (graph.operand_count > _MAX_OPERANDS)
+    touches_target = (is_shown & ~is_wide)[graph.edge_targets]
     touches_source = is_shown[graph.edge_sources]
     kept += graph.edge_sources[touches_target].tolist()
     kept += graph.edge_targets[touches_source].tolist()

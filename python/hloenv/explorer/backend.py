@@ -289,7 +289,7 @@ class Backend:
             info["rank"] = result
 
         arguments = (
-            *self._pickled("alternatives"),
+            *self._pickled("alternatives", "xla"),
             pairs,
             self._store,
             self._threads,

@@ -57,34 +57,36 @@ def module_html(module: HloModule) -> str:
 
 def alternatives_html(alternatives: Alternatives) -> str:
     """Alternatives: those that gain most by the static estimate, the first drawn."""
-    title = f"{len(alternatives)} alternatives of {', '.join(alternatives.pass_names)}"
-    if not len(alternatives) or len(alternatives) > _MAX_COUNTED:
+    number = len(alternatives)
+    plural = "" if number == 1 else "s"
+    title = f"{number} alternative{plural} of {', '.join(alternatives.pass_names)}"
+    if not number or number > _MAX_COUNTED:
         return _titled(title, "")
     pairs = [
-        (choice["static_s"], row["index"], number, row, choice)
+        (each["static_s"], row["index"], taken, row, each)
         for row in alternative_rows(alternatives)
-        for number, choice in enumerate(row["choices"])
-        if number > 0
+        for taken, each in enumerate(row["choices"])
+        if taken > 0
     ]
     pairs.sort(key=lambda pair: pair[:3])
     rows = [
         (
-            f"{row['index']}: {number}",
+            f"{row['index']}: {taken}",
             row["original"],
-            f"{row['opcode']} \u2192 {choice['opcode']}",
-            ", ".join(choice["passes"]),
-            f"{choice['bytes']:+,.0f}",
+            f"{row['opcode']} \u2192 {each['opcode']}",
+            ", ".join(each["passes"]),
+            f"{each['bytes']:+,.0f}",
             _microseconds(seconds),
         )
-        for seconds, _, number, row, choice in pairs[:_MAX_ROWS]
+        for seconds, _, taken, row, each in pairs[:_MAX_ROWS]
     ]
     columns = ("decision", "instruction", "rewrite", "passes", "bytes", "static")
-    _, index, number, _, _ = pairs[0]
+    _, index, choice, _, _ = pairs[0]
     return _titled(
         title,
         _table(columns, rows)
         + _left_out(len(pairs))
-        + _before_and_after(alternatives, index, number),
+        + _before_and_after(alternatives, index, choice),
     )
 
 

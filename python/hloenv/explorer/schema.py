@@ -65,7 +65,11 @@ class Totals(TypedDict):
 
 
 class State(TypedDict):
-    """Everything but the graph: the module, the trace, the decision point."""
+    """Everything but the graph: the module, the trace, the decision point.
+
+    decisions are the user's, -1 for what is left to XLA; xla has what that means: the
+    choice that XLA's pass here takes, or -1 where later passes decide.
+    """
 
     session: str
     version: str
@@ -77,6 +81,7 @@ class State(TypedDict):
     steps: list[StepInfo]
     totals: Totals
     decisions: list[int]
+    xla: list[int]
     relevant: list[bool]
     presets: list[Preset]
     passes: list[str]

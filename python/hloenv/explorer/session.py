@@ -22,7 +22,7 @@ from ..cost.roofline import estimate_seconds
 from ..errors import ArgumentError, PositionError
 from ..graph.hlo_graph import HloGraph
 from ..hlo.module import HloModule
-from ..hlo.passes import list_passes
+from ..hlo.passes import is_candidate, list_passes
 from ..policies import get_policy, list_policies
 from ..rewrite.alternatives import Alternatives, as_decisions
 from ..rewrite.env import HloEnv, replay
@@ -110,6 +110,7 @@ class Session:
         self._undo: list[_Moment] = []
         self._before_s: float | None = None
         self._decisions: Int64Array
+        self._xla: Int64Array
         self._info: tuple[HloModule, ModuleInfo] | None = None
         self._capture({"until": "", "occurrence": 1, "passes": ["algsimp", "cse"]})
 
@@ -128,7 +129,8 @@ class Session:
             "steps": self.steps(),
             "totals": self._totals(),
             "decisions": self._decisions.tolist(),
-            "relevant": self._alternatives.relevant(self._decisions).tolist(),
+            "xla": self._xla.tolist(),
+            "relevant": self._alternatives.relevant(self._effective()).tolist(),
             "presets": [
                 {"name": name, "summary": text, "until": until, "passes": list(passes)}
                 for name, text, until, passes in PRESETS
@@ -200,11 +202,24 @@ class Session:
 
     def decided(self) -> HloModule:
         """The module with the decisions."""
-        return self._alternatives.apply(self._decisions, partial=True)
+        return self._alternatives.apply(self._effective(), partial=True)
 
     def default(self) -> HloModule:
         """The module at the decision point, with everything left to XLA."""
-        return self._alternatives.apply(self._alternatives.leave_to_xla(), partial=True)
+        return self._alternatives.apply(self._xla, partial=True)
+
+    def xla(self) -> Int64Array:
+        """[A] what "left to XLA" means.
+
+        The decisions of the pass that XLA runs next, if it was captured: XLA does not
+        run it again on a module with decisions of its. Otherwise -1: later passes of
+        XLA rewrite as by default.
+        """
+        return self._xla
+
+    def _effective(self) -> Int64Array:
+        """[A] the decisions, and XLA's where there are none."""
+        return np.where(self._decisions < 0, self._xla, self._decisions)
 
     def by_policy(self, name: str) -> HloModule:
         """The module with a policy's decisions at the decision point."""
@@ -292,7 +307,7 @@ class Session:
         moment = self._moment()
         try:
             self._env.apply_alternatives(
-                self._decisions, self._alternatives, partial=True
+                self._effective(), self._alternatives, partial=True
             )
             self._capture(self._point)
         except BaseException:
@@ -352,6 +367,7 @@ class Session:
         self._point = moment.point
         self._alternatives = moment.alternatives
         self._decisions = moment.decisions
+        self._xla = _xla_decisions(moment.alternatives)
         self._before_s = None
 
     def _did(
@@ -415,16 +431,17 @@ class Session:
         self._alternatives = self._env.get_alternatives(*point["passes"])
         self._point = point
         self._decisions = self._alternatives.leave_to_xla()
+        self._xla = _xla_decisions(self._alternatives)
         self._before_s = None
 
     def _totals(self) -> Totals:
         decisions = self._decisions
         if self._before_s is None:
-            self._before_s = estimate_seconds(HloGraph.from_module(self._env.module))
+            self._before_s = estimate_seconds(HloGraph.from_module(self.default()))
         after = self._before_s
-        if (decisions > 0).any():
+        if (decisions >= 0).any():
             after = estimate_seconds(HloGraph.from_module(self.decided()))
-        relevant = self._alternatives.relevant(decisions)
+        relevant = self._alternatives.relevant(self._effective())
         return {
             "alternatives": len(decisions),
             "accepted": int((decisions > 0).sum()),
@@ -440,8 +457,15 @@ class Session:
         """The environment with the decisions applied; the session's is unchanged."""
         env = copy.copy(self._env)
         if (self._decisions >= 0).any():
-            env.apply_alternatives(self._decisions, self._alternatives, partial=True)
+            env.apply_alternatives(self._effective(), self._alternatives, partial=True)
         return env
+
+
+def _xla_decisions(alternatives: Alternatives) -> Int64Array:
+    for pipeline in alternatives._pipelines:
+        if not is_candidate(pipeline) and alternatives._comes_next(pipeline):
+            return alternatives.decisions_for(pipeline.name)
+    return alternatives.leave_to_xla()
 
 
 def load_expression(target: str) -> str:

@@ -164,6 +164,7 @@ def measure(
 def rank(
     progress_path: str,
     alternatives: bytes,
+    xla: bytes,
     pairs: Sequence[tuple[int, int]],
     store: str | None,
     threads: int,
@@ -173,13 +174,14 @@ def rank(
     Args:
         progress_path: of the progress.
         alternatives: pickled.
+        xla: [A] what "left to XLA" means, pickled.
         pairs: alternative and choice of each; 0 forbids XLA the rewrite.
         store: of kernel times.
         threads: cores of a run.
     """
     progress = Progress(progress_path)
     captured: Alternatives = pickle.loads(alternatives)
-    undecided = captured.leave_to_xla()
+    undecided = pickle.loads(xla)
     timed: list[list[float]] = []
     error = ""
     with _store(store) as known, KernelCache(threads=threads, store=known) as cache:

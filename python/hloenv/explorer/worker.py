@@ -53,7 +53,7 @@ def pickled(key: str, what: str) -> bytes | None:
 
     Args:
         key: of the session.
-        what: "start", "default", "decided", "alternatives", or "policy:NAME".
+        what: "start", "default", "decided", "alternatives", "xla", or "policy:NAME".
 
     Returns:
         A pickle; None if this process does not hold the session.
@@ -71,5 +71,6 @@ def pickled(key: str, what: str) -> bytes | None:
         "default": session.default,
         "decided": session.decided,
         "alternatives": session.captured,
+        "xla": session.xla,
     }[what]()
     return pickle.dumps(found)
