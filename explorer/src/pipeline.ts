@@ -138,6 +138,7 @@ export class PipelineView {
       replace(this.detail, this.heading(row), h("p", { class: "empty" }, "What this pass changed is not in this page."));
       return;
     }
+    replace(this.detail, this.heading(row), h("p", { class: "empty" }, "comparing the modules before and after \u2026"));
     const diff = await store.attempt(() => get<StageDiff>("stage", { index: row.index }));
     if (diff && this.detailKey === key) replace(this.detail, this.heading(row), changeTable(diff));
   }
@@ -161,18 +162,28 @@ export class PipelineView {
   }
 }
 
+const MAX_ROWS = 200;
+
 function changeTable(diff: StageDiff): HTMLElement {
-  const rows = diff.changes.slice(0, 400);
+  const kinds = ["added", "changed", "removed"];
   return h(
     "div",
     { class: "diff" },
-    h("p", { class: "soft" }, `${count(diff.num_changes)} instructions differ, ${count(diff.num_same)} are the same${rows.length < diff.num_changes ? `; the first ${rows.length}` : ""}`),
-    h("table", {},
-      h("thead", {}, h("tr", {}, ["", "instruction", "opcode", "shape", "change"].map((text) => h("th", {}, text)))),
-      h("tbody", {}, rows.map((row) => h("tr", { class: row.kind }, h("td", { class: "sign", title: row.kind }, SIGNS[row.kind]),
-        h("td", {}, nameOf(row)), h("td", {}, row.opcode), h("td", { class: "shape" }, row.shape.replace(/\{[^}]*\}/g, "")),
-        h("td", { class: "soft" }, row.details.join("; ")))))),
+    h("p", { class: "soft" }, `${count(diff.num_changes)} instructions differ, ${count(diff.num_same)} are the same${diff.changes.length < diff.num_changes ? `; the first ${count(diff.changes.length)} are here` : ""}`),
+    kinds.map((kind) => {
+      const rows = diff.changes.filter((row) => row.kind === kind);
+      return rows.length ? h("details", { open: true }, h("summary", {}, `${SIGNS[kind]} ${count(rows.length)} ${kind}${rows.length > MAX_ROWS ? `, the first ${MAX_ROWS}` : ""}`), kindTable(rows.slice(0, MAX_ROWS))) : null;
+    }),
   );
+}
+
+function kindTable(rows: ChangeRow[]): HTMLElement {
+  const hasDetails = rows.some((row) => row.details.length > 0);
+  return h("table", {},
+    h("thead", {}, h("tr", {}, ["", "instruction", "opcode", "shape", hasDetails ? "change" : null].filter((text) => text !== null).map((text) => h("th", {}, text)))),
+    h("tbody", {}, rows.map((row) => h("tr", { class: row.kind, title: row.source }, h("td", { class: "sign", title: row.kind }, SIGNS[row.kind]),
+      h("td", {}, nameOf(row)), h("td", {}, row.opcode), h("td", { class: "shape" }, row.shape.replace(/\{[^}]*\}/g, "")),
+      hasDetails ? h("td", { class: "soft" }, row.details.join("; ")) : null))));
 }
 
 function nameOf(row: ChangeRow): string {

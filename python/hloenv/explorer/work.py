@@ -361,8 +361,19 @@ def stage_diff(index: int, name: str, before: bytes, after: bytes) -> StageDiff:
         "name": name,
         "num_same": found.num_same,
         "num_changes": len(rows),
-        "changes": rows[:_MAX_CHANGES],
+        "changes": _balanced(rows),
     }
+
+
+def _balanced(rows: Sequence[ChangeRow]) -> list[ChangeRow]:
+    """As many of each kind, in their order, as there is room for."""
+    kinds = ("added", "changed", "removed")
+    room = _MAX_CHANGES // len(kinds)
+    return [
+        row
+        for kind in kinds
+        for row in [each for each in rows if each["kind"] == kind][:room]
+    ]
 
 
 def _known(value: float) -> float | None:
