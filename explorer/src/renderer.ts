@@ -97,6 +97,15 @@ export interface Marks {
   decisions: number[];
 }
 
+/** Whether the processor draws: smooth lines would then cost most of a frame. */
+function isSoftware(): boolean {
+  const gl = document.createElement("canvas").getContext("webgl2");
+  const info = gl?.getExtension("WEBGL_debug_renderer_info");
+  const name = info ? String(gl!.getParameter(info.UNMASKED_RENDERER_WEBGL)) : "";
+  gl?.getExtension("WEBGL_lose_context")?.loseContext();
+  return /swiftshader|llvmpipe|software/i.test(name);
+}
+
 /** Whether the browser has WebGL2. */
 export function hasWebGl(): boolean {
   return document.createElement("canvas").getContext("webgl2") !== null;
@@ -124,9 +133,11 @@ export class Renderer {
   private leafNodes: number[] = [];
   private isWaiting = false;
   private order: number[] = [];
+  private colors: { edge: Color; accent: Color; ink: string; soft: string } | null = null;
+  private places = new Map<string, WebGLUniformLocation | null>();
 
   constructor() {
-    const gl = this.canvas.getContext("webgl2", { antialias: true, alpha: true, premultipliedAlpha: false });
+    const gl = this.canvas.getContext("webgl2", { antialias: !isSoftware(), alpha: true, premultipliedAlpha: false });
     if (!gl) throw new Error("WebGL2 is not available");
     this.gl = gl;
     this.boxProgram = program(gl, BOX_VERTEX, BOX_FRAGMENT);
@@ -137,6 +148,7 @@ export class Renderer {
     this.canvas.addEventListener("webglcontextrestored", () => {
       this.boxProgram = program(gl, BOX_VERTEX, BOX_FRAGMENT);
       this.edgeProgram = program(gl, EDGE_VERTEX, EDGE_FRAGMENT);
+      this.places.clear();
       if (this.graph) this.show(this.graph, this.marks);
     });
   }
@@ -163,6 +175,7 @@ export class Renderer {
 
   /** Colours again: after a decision, a selection, a search or another theme. */
   restyle(marks: Marks): void {
+    this.colors = null;
     this.marks = marks;
     if (!this.graph) return;
     this.uploadBoxes(this.graph);
@@ -256,6 +269,10 @@ export class Renderer {
     gl.clear(gl.COLOR_BUFFER_BIT);
     gl.enable(gl.BLEND);
     gl.blendFuncSeparate(gl.SRC_ALPHA, gl.ONE_MINUS_SRC_ALPHA, gl.ONE, gl.ONE_MINUS_SRC_ALPHA);
+    if (this.colors === null) {
+      const of = (name: string) => readColor(name);
+      this.colors = { edge: of("--edge"), accent: of("--accent"), ink: cssColor("--ink"), soft: cssColor("--soft") };
+    }
     this.drawBoxes(this.groups, this.numGroups, ratio);
     this.drawEdges(ratio);
     this.drawBoxes(this.leaves, this.numLeaves, ratio);
@@ -264,18 +281,25 @@ export class Renderer {
     this.onView();
   }
 
+  private place(which: WebGLProgram, name: string): WebGLUniformLocation | null {
+    const key = `${which === this.boxProgram} ${name}`;
+    let found = this.places.get(key);
+    if (found === undefined) this.places.set(key, (found = this.gl.getUniformLocation(which, name)));
+    return found;
+  }
+
   private uniforms(which: WebGLProgram, ratio: number): void {
     const gl = this.gl;
     gl.useProgram(which);
     const { x, y, scale } = this.view;
-    gl.uniform4f(gl.getUniformLocation(which, "view"), x, y, scale * ratio, 0);
-    gl.uniform2f(gl.getUniformLocation(which, "extent"), this.canvas.width / 2, this.canvas.height / 2);
+    gl.uniform4f(this.place(which, "view"), x, y, scale * ratio, 0);
+    gl.uniform2f(this.place(which, "extent"), this.canvas.width / 2, this.canvas.height / 2);
   }
 
   private drawBoxes(array: WebGLVertexArrayObject, number: number, ratio: number): void {
     const gl = this.gl;
     this.uniforms(this.boxProgram, ratio);
-    gl.uniform1f(gl.getUniformLocation(this.boxProgram, "ratio"), ratio);
+    gl.uniform1f(this.place(this.boxProgram, "ratio"), ratio);
     gl.bindVertexArray(array);
     gl.drawArraysInstanced(gl.TRIANGLE_STRIP, 0, 4, number);
   }
@@ -283,11 +307,10 @@ export class Renderer {
   private drawEdges(ratio: number): void {
     const gl = this.gl;
     this.uniforms(this.edgeProgram, ratio);
-    const ink = readColor("--edge");
-    const strong = readColor("--accent");
+    const { edge: ink, accent: strong } = this.colors!;
     const alpha = Math.min(0.75, 0.07 + this.view.scale * 0.1);
-    gl.uniform4f(gl.getUniformLocation(this.edgeProgram, "ink"), ink[0] / 255, ink[1] / 255, ink[2] / 255, alpha);
-    gl.uniform4f(gl.getUniformLocation(this.edgeProgram, "strong"), strong[0] / 255, strong[1] / 255, strong[2] / 255, 1);
+    gl.uniform4f(this.place(this.edgeProgram, "ink"), ink[0] / 255, ink[1] / 255, ink[2] / 255, alpha);
+    gl.uniform4f(this.place(this.edgeProgram, "strong"), strong[0] / 255, strong[1] / 255, strong[2] / 255, 1);
     gl.bindVertexArray(this.edges);
     gl.drawArraysInstanced(gl.LINE_STRIP, 0, EDGE_STEPS + 1, this.numEdges);
   }
@@ -299,7 +322,7 @@ export class Renderer {
     const { x, y, scale } = this.view;
     const size = Math.min(13, scale * 1.12);
     pen.textBaseline = "middle";
-    pen.fillStyle = cssColor("--ink");
+    const { ink, soft } = this.colors!;
     const toX = (value: number) => (value - x) * scale + w / 2;
     const toY = (value: number) => (value - y) * scale + h / 2;
     if (size >= 6) {
@@ -315,11 +338,11 @@ export class Renderer {
         const letters = Math.max(3, Math.floor((pw - 8) / (size * 0.605)));
         const opcode = graph.opcodes[graph.opcode[node]];
         const mark = graph.alternative[node] >= 0 ? "\u25c6 " : "";
-        pen.fillStyle = cssColor("--ink");
+        pen.fillStyle = ink;
         const hasTwo = graph.h[node] * scale > widest * 1.15;
         pen.fillText(shortened(mark + opcode, letters), px - pw / 2 + 4, hasTwo ? py - size * 0.52 : py);
         if (hasTwo) {
-          pen.fillStyle = cssColor("--soft");
+          pen.fillStyle = soft;
           pen.fillText(shortened(graph.names[node], letters), px - pw / 2 + 4, py + size * 0.6);
         }
       }
@@ -337,7 +360,7 @@ export class Renderer {
     h: number,
   ): void {
     pen.font = "11.5px ui-monospace, monospace";
-    pen.fillStyle = cssColor("--soft");
+    pen.fillStyle = this.colors!.soft;
     let left = MAX_LABELS;
     const title = (text: string, cx: number, cy: number, bw: number, bh: number, rise: number) => {
       const pw = bw * scale;

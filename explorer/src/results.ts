@@ -97,11 +97,11 @@ export class ResultsView {
       found.differences.length === 0
         ? h("p", { class: "soft" }, "Both give the same kernels.")
         : h("table", {},
-            h("thead", {}, h("tr", {}, ["kernels", title(found.first), "", title(found.second), "", "second over first"].map((text) => h("th", {}, text)))),
+            h("thead", {}, h("tr", {}, ["kernels", title(found.first), title(found.second), "second over first"].map((text, i) => h("th", { class: i ? "number" : "" }, text)))),
             h("tbody", {}, found.differences.map((row) =>
-              h("tr", {}, h("td", {}, row.opcode),
-                h("td", { class: "number" }, seconds(row.first_s)), h("td", { class: "soft names" }, kernelNames(row.names_first)),
-                h("td", { class: "number" }, seconds(row.second_s)), h("td", { class: "soft names" }, kernelNames(row.names_second)),
+              h("tr", {}, h("td", { class: "names", title: `${row.opcode}: ${[...row.names_first, ...row.names_second].join(", ")}` }, row.name),
+                h("td", { class: "number" }, timeOf(row.first_s, row.names_first.length)),
+                h("td", { class: "number" }, timeOf(row.second_s, row.names_second.length)),
                 h("td", { class: `number ${tone(-row.gain_s)}` }, gain(-row.gain_s)))))),
     );
   }
@@ -156,7 +156,7 @@ export class ResultsView {
   }
 }
 
-function kernelNames(names: string[]): string {
-  const text = names.slice(0, 2).map((name) => shortened(name, 34)).join(", ");
-  return names.length > 2 ? `${text} and ${names.length - 2} more` : text;
+function timeOf(value: number, number: number): string {
+  if (number === 0) return "\u2013";
+  return number === 1 ? seconds(value) : `${seconds(value)} (${number})`;
 }

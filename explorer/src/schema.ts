@@ -252,8 +252,9 @@ export interface MeasureResult {
   error: string;
 }
 
-/** Kernels that only one of two modules has, or has more often. */
+/** Kernels of one name that only one of two modules has, or has more often. */
 export interface KernelDifference {
+  name: string;
   opcode: string;
   names_first: string[];
   names_second: string[];

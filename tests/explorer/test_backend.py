@@ -182,13 +182,13 @@ def test_kernels_of_both_cancel_out():
             "seconds": seconds,
         }
 
-    first = [kernel("a", 2), kernel("b", 1, "fusion", 4e-6)]
-    second = [kernel("a", 1), kernel("c", 1, "fusion", 1e-6)]
+    first = [kernel("1", 2), kernel("2", 1, "fusion", 4e-6)]
+    second = [kernel("1", 1), kernel("3", 1, "fusion", 1e-6)]
     rows = kernel_differences(first, second)
-    assert [(row["opcode"], row["gain_s"]) for row in rows] == [
+    assert [(row["name"], row["gain_s"]) for row in rows] == [
         ("fusion", pytest.approx(3e-6)),
         ("dot", pytest.approx(1e-6)),
     ]
-    assert rows[0]["names_first"] == ["fusion.b"]
-    assert rows[0]["names_second"] == ["fusion.c"]
+    assert rows[0]["names_first"] == ["fusion.2"]
+    assert rows[0]["names_second"] == ["fusion.3"]
     assert kernel_differences(first, first) == []

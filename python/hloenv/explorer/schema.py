@@ -300,8 +300,9 @@ class MeasureResult(TypedDict):
 
 
 class KernelDifference(TypedDict):
-    """Kernels that only one of two modules has, or has more often."""
+    """Kernels of one name that only one of two modules has, or has more often."""
 
+    name: str
     opcode: str
     names_first: list[str]
     names_second: list[str]

@@ -11,6 +11,7 @@ import contextlib
 import json
 import math
 import pickle
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -45,6 +46,7 @@ from .schema import (
 
 _MAX_CHANGES = 2000
 _POLL_S = 0.2
+_NUMBER = re.compile(r"(\.\d+)+$")
 
 
 class Progress:
@@ -238,10 +240,11 @@ def compare(
 def kernel_differences(
     first: Sequence[dict[str, Any]], second: Sequence[dict[str, Any]]
 ) -> list[KernelDifference]:
-    """What only one module runs, or runs more often, by opcode; by gain.
+    """What only one module runs, or runs more often, by name; by gain.
 
     Kernels that both run equally often cancel out. Those that are left are grouped by
-    opcode: nothing says which kernel of one module became which of the other.
+    their names without numbers ("add_reduce_fusion"), which say what is computed:
+    nothing says which kernel of one module became which of the other.
     """
     runs: dict[str, float] = {}
     example: dict[str, dict[str, Any]] = {}
@@ -258,9 +261,11 @@ def kernel_differences(
             continue
         row = example[key]
         seconds = _zero_if_unknown(abs(difference) * row["seconds"])
+        stem = _NUMBER.sub("", row["name"])
         group = groups.setdefault(
-            row["opcode"],
+            stem,
             {
+                "name": stem,
                 "opcode": row["opcode"],
                 "names_first": [],
                 "names_second": [],
