@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""hloenv graph: a module as Graphviz or JSON."""
+"""hloenv graph: a module as Graphviz or JSON, also for Model Explorer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 from ..errors import ArgumentError
-from ..graph import dot, export
+from ..graph import dot, export, model_explorer
 from ..graph.hlo_graph import HloGraph
 from ..hlo.module import HloModule
 from ..rewrite.env import HloEnv
@@ -20,15 +20,22 @@ from .load import load_module
 
 DESCRIPTION = (
     "Writes the graph of a module, or with --pass the graph of its alternatives, as "
-    "Graphviz (.dot) or JSON (.json), or drawn by Graphviz's dot (.svg, .png, .pdf)."
+    "Graphviz (.dot) or JSON (.json; with --format model-explorer, for Google's Model "
+    "Explorer), or drawn by Graphviz's dot (.svg, .png, .pdf)."
 )
 EXAMPLES = """\
 examples:
   hloenv graph model.hlo -o model.svg
   hloenv graph model.hlo --pass algsimp -o alternatives.json
   hloenv graph model.hlo --until fusion --pass fusion | less
+  hloenv graph model.hlo --format model-explorer -o model.json
 """
-_TEXTS, _DRAWN = ("dot", "json"), ("svg", "png", "pdf")
+_TEXTS, _DRAWN = ("dot", "json", "model-explorer"), ("svg", "png", "pdf")
+_WRITERS = {
+    "dot": dot.to_dot,
+    "json": export.to_json,
+    "model-explorer": model_explorer.to_model_explorer,
+}
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
@@ -59,14 +66,13 @@ def run(args: argparse.Namespace) -> None:
         _draw(dot.to_dot(graph, sources=sources), args.output, format_)
         _print_summary(args, graph, format_)
         return
-    write = export.to_json if format_ == "json" else dot.to_dot
-    text = write(graph, sources=sources)
+    text = _WRITERS[format_](graph, sources=sources)
     if args.output is not None:
         Path(args.output).write_text(text + "\n", encoding="utf-8")
         _print_summary(args, graph, format_)
     elif not args.json:
         output.print_line(text)
-    elif format_ == "json":
+    elif format_ != "dot":
         output.print_json(json.loads(text))
     else:
         output.print_json({"format": "dot", "text": text})
@@ -76,7 +82,7 @@ def _format_of(path: str | None) -> str:
     if path is None:
         return "dot"
     suffix = Path(path).suffix.removeprefix(".")
-    if suffix not in (*_TEXTS, *_DRAWN):
+    if suffix not in ("dot", "json", *_DRAWN):
         raise ArgumentError(
             f"{path} has an unknown suffix; use .dot, .json, .svg, .png or .pdf, or "
             "select the format with --format"

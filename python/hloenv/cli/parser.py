@@ -27,6 +27,7 @@ _COMMANDS = {
     "apply": "replay a saved trace of decisions",
     "diff": "show what changed between two modules",
     "graph": "write a module as Graphviz or JSON",
+    "explore": "look at rewrites, decide and measure, in a browser",
     "fuzz": "check the invariants on random modules, passes and decisions",
     "dataset": "count, show or check the shipped modules",
     "store": "count, export, import or remove stored measurements",

@@ -7,6 +7,7 @@ from .convert import to_pyg
 from .dot import to_dot
 from .export import to_json
 from .hlo_graph import HloGraph, dtypes, opcodes
+from .model_explorer import to_model_explorer
 from .networkx import to_networkx
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "opcodes",
     "to_dot",
     "to_json",
+    "to_model_explorer",
     "to_networkx",
     "to_pyg",
 ]

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from .._registry import load_attribute
 from .matching import Pair, match_modules
 from .module import HloModule, as_module
 from .source import Source
@@ -76,6 +77,10 @@ class ModuleDiff:
     header: tuple[tuple[str, str], ...]
     computations: tuple[ComputationDiff, ...]
     num_same: int
+
+    def _repr_html_(self) -> str:
+        html: str = load_attribute("hloenv.explorer.notebook:diff_html")(self)
+        return html
 
     def count(self, kind: Kind) -> int:
         """Instructions of one kind, over all computations."""

@@ -327,6 +327,10 @@ class HloModule:
         """Earlier name of `position`."""
         return self.position
 
+    def _repr_html_(self) -> str:
+        html: str = load_attribute("hloenv.explorer.notebook:module_html")(self)
+        return html
+
     def __repr__(self) -> str:
         return (
             f"<HloModule {self.name!r}: {self.instruction_count} instructions in "

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from .._registry import load_attribute
 from ..errors import StoreError
 from ..process.child import make_error
 from ..runtime.compare import OutputComparison
@@ -140,6 +141,10 @@ class Measurement:
             return cls(**fields)
         except (KeyError, TypeError) as error:
             raise StoreError(f"the record is not a measurement: {error}") from None
+
+    def _repr_html_(self) -> str:
+        html: str = load_attribute("hloenv.explorer.notebook:measurement_html")(self)
+        return html
 
     def __str__(self) -> str:
         if self.error is not None:

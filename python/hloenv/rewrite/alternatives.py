@@ -389,6 +389,10 @@ class Alternatives(Sequence[Alternative]):
             digest.update(repr(self._capture.sites(index)).encode())
         return digest.hexdigest()
 
+    def _repr_html_(self) -> str:
+        html: str = load_attribute("hloenv.explorer.notebook:alternatives_html")(self)
+        return html
+
     def __repr__(self) -> str:
         return f"<{len(self)} alternatives of {', '.join(self.pass_names)}>"
 

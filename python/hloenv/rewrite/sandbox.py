@@ -156,6 +156,12 @@ class Sandbox:
                 self._child = None
         return pickle.loads(result)
 
+    def interrupt(self) -> None:
+        """Ends the child, from any thread: a running call raises WorkerError."""
+        child = self._child
+        if child is not None:
+            child.kill()
+
     def close(self) -> None:
         """Ends the child; may be called repeatedly."""
         self._is_closed = True

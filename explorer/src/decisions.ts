@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// The panel of the decisions: the stop, the estimate, jobs, the trace, what is saved.
+
+import { button, download, h, replace, select } from "./dom";
+import { count, gain, ratio, seconds } from "./format";
+import { jobBox, jobKey } from "./job_box";
+import { tone } from "./rewrites";
+import { get, isReadOnly } from "./source";
+import { store } from "./store";
+
+export class DecisionsPanel {
+  readonly element = h("aside", { class: "panel", "aria-label": "decisions" });
+  private key = "";
+
+  update(): void {
+    const state = store.state;
+    if (state === null) {
+      replace(this.element, h("p", { class: "soft" }, "No module."));
+      return;
+    }
+    const kinds = ["estimate", "measure"];
+    const key = JSON.stringify([state, kinds.map(jobKey), store.estimate, store.measure, store.isBusy]);
+    for (const job of kinds.map((kind) => store.jobs.get(kind))) {
+      if (job?.state === "running") jobBox(job);
+    }
+    // What is typed into a field, or about to be clicked, must stay.
+    if (key === this.key) return;
+    this.key = key;
+    replace(this.element, this.stop(), this.summary(), this.times(), this.trace());
+  }
+
+  private stop(): HTMLElement {
+    const { point, presets } = store.state!;
+    const current = presets.findIndex(
+      (each) => each.until === point.until && each.passes.join() === point.passes.join(),
+    );
+    const options: [string, string][] = presets.map((each, i) => [String(i), each.name]);
+    if (current < 0) options.unshift(["-1", `${point.passes.join(", ")}`]);
+    options.push(["other", "other passes\u2026"]);
+    const other = this.otherPasses();
+    other.hidden = true;
+    const choose = select("rewrites to decide", options, String(current), (value) => {
+      other.hidden = value !== "other";
+      const preset = presets[Number(value)];
+      if (preset) void store.act("point", { until: preset.until, occurrence: 1, passes: preset.passes });
+    });
+    choose.disabled = isReadOnly || store.isBusy;
+    choose.id = "preset";
+    return h(
+      "section",
+      {},
+      h("h3", {}, "Decide"),
+      choose,
+      other,
+      current >= 0 ? h("p", { class: "soft" }, `${presets[current].summary} (${point.passes.join(", ")})`) : null,
+      h("p", { class: "soft" }, point.until ? `before XLA's ${point.until}${point.occurrence > 1 ? ` (run ${point.occurrence})` : ""}` : "before all of XLA's passes"),
+    );
+  }
+
+  private otherPasses(): HTMLElement {
+    const passes = h("input", { list: "all-passes", placeholder: "passes: algsimp cse", "aria-label": "passes" });
+    const until = h("input", { placeholder: "position, such as fusion", "aria-label": "position in XLA's pipeline" });
+    return h(
+      "div",
+      { class: "other" },
+      passes,
+      h("datalist", { id: "all-passes" }, store.state!.passes.map((each) => h("option", { value: each }))),
+      until,
+      button("Find rewrites", () => {
+        void store.act("point", { until: until.value.trim(), occurrence: 1, passes: passes.value.split(/[\s,]+/).filter(Boolean) });
+      }),
+    );
+  }
+
+  private summary(): HTMLElement {
+    const { totals } = store.state!;
+    const before = totals.static_before_s ?? 0;
+    const after = totals.static_after_s ?? 0;
+    const isDecided = totals.accepted + totals.rejected > 0;
+    return h(
+      "section",
+      {},
+      h(
+        "div",
+        { class: "totals" },
+        figure(count(totals.accepted), "accepted", "accepted"),
+        figure(count(totals.rejected), "rejected", "rejected"),
+        figure(count(totals.undecided), "left to XLA", ""),
+      ),
+      totals.irrelevant ? h("p", { class: "soft" }, `${count(totals.irrelevant)} do not matter any more`) : null,
+      h("p", { id: "static-estimate", title: "roofline of the module here, before the rest of XLA's passes" },
+        "static: ", seconds(before), " \u2192 ", h("b", {}, seconds(after)), " ",
+        h("span", { class: tone(after - before) }, after === before ? "" : gain(after - before))),
+      isReadOnly ? null : h(
+        "p",
+        { class: "actions" },
+        button("Apply", () => void store.act("apply"), { kind: "primary", title: "make these decisions a step of the trace, and look for more", disabled: !isDecided || store.isBusy, id: "apply" }),
+        button("Undo", () => void store.act("undo"), { title: "key u", disabled: !totals.can_undo || store.isBusy, id: "undo" }),
+      ),
+    );
+  }
+
+  private times(): HTMLElement | null {
+    if (isReadOnly) return null;
+    const { estimate, measure } = store;
+    return h(
+      "section",
+      {},
+      h("h3", {}, "Against XLA's default"),
+      this.job("estimate", "Estimate", "sum of kernels, each compiled and timed once"),
+      estimate && !estimate.error ? h("p", { id: "estimate-result" },
+        `${seconds(estimate.default_s)} \u2192 `, h("b", {}, seconds(estimate.decided_s)), " ",
+        h("span", { class: tone((estimate.decided_s ?? 0) - (estimate.default_s ?? 0)) }, gain((estimate.decided_s ?? 0) - (estimate.default_s ?? 0)))) : null,
+      estimate?.error ? h("p", { class: "error" }, estimate.error) : null,
+      estimate?.kernels.length ? button("Kernel times in the graph", () => store.go("graph", { which: "final", by: "time" })) : null,
+      this.job("measure", "Measure", "both modules compiled, run in turns, outputs compared"),
+      measure && !measure.error ? h("p", { id: "measure-result", title: measure.outputs },
+        `${seconds(measure.default_s)} \u2192 `, h("b", {}, seconds(measure.decided_s)),
+        `: ${ratio(measure.speedup)} (95\u00a0%: ${ratio(measure.low)} to ${ratio(measure.high)})`) : null,
+      measure?.error ? h("p", { class: "error" }, measure.error) : null,
+    );
+  }
+
+  private job(kind: string, text: string, title: string): HTMLElement {
+    const job = store.jobs.get(kind);
+    if (job?.state === "running") return jobBox(job);
+    return h("p", { class: "actions" }, button(text, () => void store.run(kind), { title, id: kind }), h("span", { class: "soft" }, title));
+  }
+
+  private trace(): HTMLElement {
+    const { steps, target } = store.state!;
+    const name = target.replace(/.*\//, "").replace(/[^\w.-]/g, "_") || "module";
+    const save = async (path: string, file: string, type: string) => {
+      const found = await store.attempt(() => get<{ text: string }>(path));
+      if (found) download(file, found.text, type);
+    };
+    const copy = async () => {
+      const found = await store.attempt(() => get<{ text: string }>("python"));
+      if (!found) return;
+      try {
+        await navigator.clipboard.writeText(found.text);
+        store.say("The Python code is in the clipboard.");
+      } catch {
+        download(`${name}.py`, found.text, "text/x-python");
+      }
+    };
+    return h(
+      "section",
+      {},
+      h("h3", {}, "Trace"),
+      steps.length
+        ? h("ol", { class: "steps" }, steps.map((step) =>
+            h("li", {}, h("b", {}, step.kind), ` ${step.label}`, step.kind === "decide" ? h("span", { class: "soft" }, ` \u2713${step.accepted} \u2715${step.rejected}`) : null)))
+        : h("p", { class: "soft" }, "No steps yet: Apply adds one."),
+      h("p", { class: "actions" },
+        button("Save trace", () => void save("trace", `${name}.trace.json`, "application/json"), { id: "save" }),
+        isReadOnly ? null : button("Save HLO", () => void save("text", `${name}.decided.hlo`, "text/plain")),
+        button("Copy Python", () => void copy(), { id: "copy-python" })),
+    );
+  }
+}
+
+function figure(value: string, name: string, kind: string): HTMLElement {
+  return h("div", { class: `figure ${kind}` }, h("b", {}, value), h("span", {}, name));
+}

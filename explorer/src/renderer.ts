@@ -1,0 +1,577 @@
+// SPDX-License-Identifier: Apache-2.0
+// Draws a graph with WebGL2: boxes and edges as instances, labels on a 2D canvas above.
+//
+// A frame uploads nothing: panning and zooming change two uniforms. Nested computations
+// are boxes in boxes, which graph libraries with round nodes do not draw.
+
+import { type Color, cssColor, groupOf, heatOf, readColor } from "./colors";
+import { shortened } from "./format";
+import type { GraphData } from "./schema";
+
+const HAS_BOX = 32;
+const ROOT = 1;
+const MAX_LABELS = 700;
+const EDGE_STEPS = 12;
+
+const BOX_VERTEX = `#version 300 es
+layout(location=0) in vec2 corner;
+layout(location=1) in vec4 box;
+layout(location=2) in vec4 fill;
+layout(location=3) in vec4 border;
+layout(location=4) in float width;
+uniform vec4 view;
+uniform vec2 extent;
+uniform float ratio;
+out vec2 local;
+out vec2 half_;
+out vec4 vfill;
+out vec4 vborder;
+out float vwidth;
+void main() {
+  // What is marked can be seen from afar.
+  half_ = max(box.zw * view.z * 0.5, vec2((width > 1.9 ? 1.8 : 0.6) * ratio));
+  local = corner * (half_ + 1.0);
+  vec2 pixel = (box.xy - view.xy) * view.z + local;
+  gl_Position = vec4(pixel / extent * vec2(1.0, -1.0), 0.0, 1.0);
+  vfill = fill; vborder = border;
+  // Borders grow with the zoom, up to their width.
+  vwidth = min(width, 0.15 * min(half_.x, half_.y) / ratio + (width > 1.9 ? 0.7 : 0.0));
+}`;
+
+const BOX_FRAGMENT = `#version 300 es
+precision highp float;
+in vec2 local;
+in vec2 half_;
+in vec4 vfill;
+in vec4 vborder;
+in float vwidth;
+uniform float ratio;
+out vec4 color;
+void main() {
+  float radius = min(4.0 * ratio, min(half_.x, half_.y) * 0.5);
+  vec2 q = abs(local) - half_ + radius;
+  float distance = length(max(q, 0.0)) + min(max(q.x, q.y), 0.0) - radius;
+  float inside = clamp(0.5 - distance, 0.0, 1.0);
+  float edge = clamp(distance + vwidth * ratio + 0.5, 0.0, 1.0);
+  vec4 mixed = mix(vfill, vborder, edge * step(0.01, vwidth));
+  color = vec4(mixed.rgb, mixed.a * inside);
+}`;
+
+const EDGE_VERTEX = `#version 300 es
+layout(location=0) in float t;
+layout(location=1) in vec4 ends;
+layout(location=2) in float strength;
+uniform vec4 view;
+uniform vec2 extent;
+out float shade;
+void main() {
+  float bend = (ends.w - ends.y) * 0.5;
+  vec2 a = ends.xy, d = ends.zw;
+  vec2 b = a + vec2(0.0, bend), c = d - vec2(0.0, bend);
+  float s = 1.0 - t;
+  vec2 p = s*s*s*a + 3.0*s*s*t*b + 3.0*s*t*t*c + t*t*t*d;
+  vec2 pixel = (p - view.xy) * view.z;
+  gl_Position = vec4(pixel / extent * vec2(1.0, -1.0), 0.0, 1.0);
+  shade = strength;
+}`;
+
+const EDGE_FRAGMENT = `#version 300 es
+precision highp float;
+uniform vec4 ink;
+uniform vec4 strong;
+in float shade;
+out vec4 color;
+void main() { color = shade > 1.5 ? strong : vec4(ink.rgb, ink.a * shade); }`;
+
+interface View {
+  x: number;
+  y: number;
+  scale: number;
+}
+
+export interface Marks {
+  selected: number;
+  found: Set<number>;
+  colorBy: string;
+  /** The decision at an alternative: -1, 0, 1, ... */
+  decisions: number[];
+}
+
+/** Whether the processor draws: smooth lines would then cost most of a frame. */
+function isSoftware(): boolean {
+  const gl = document.createElement("canvas").getContext("webgl2");
+  const info = gl?.getExtension("WEBGL_debug_renderer_info");
+  const name = info ? String(gl!.getParameter(info.UNMASKED_RENDERER_WEBGL)) : "";
+  gl?.getExtension("WEBGL_lose_context")?.loseContext();
+  return /swiftshader|llvmpipe|software/i.test(name);
+}
+
+/** Whether the browser has WebGL2. */
+export function hasWebGl(): boolean {
+  return document.createElement("canvas").getContext("webgl2") !== null;
+}
+
+export class Renderer {
+  readonly canvas = document.createElement("canvas");
+  readonly labels = document.createElement("canvas");
+  view: View = { x: 0, y: 0, scale: 1 };
+  onView: () => void = () => {};
+  /** Frames drawn so far, for those who measure. */
+  frames = 0;
+  private gl: WebGL2RenderingContext;
+  private boxProgram: WebGLProgram;
+  private edgeProgram: WebGLProgram;
+  private graph: GraphData | null = null;
+  private marks: Marks = { selected: -1, found: new Set(), colorBy: "kind", decisions: [] };
+  private numGroups = 0;
+  private numLeaves = 0;
+  private numEdges = 0;
+  private groups!: WebGLVertexArrayObject;
+  private leaves!: WebGLVertexArrayObject;
+  private edges!: WebGLVertexArrayObject;
+  private buffers: Record<string, WebGLBuffer> = {};
+  private leafNodes: number[] = [];
+  private isWaiting = false;
+  private order: number[] = [];
+  private colors: { edge: Color; accent: Color; ink: string; soft: string } | null = null;
+  private places = new Map<string, WebGLUniformLocation | null>();
+
+  constructor() {
+    const gl = this.canvas.getContext("webgl2", { antialias: !isSoftware(), alpha: true, premultipliedAlpha: false });
+    if (!gl) throw new Error("WebGL2 is not available");
+    this.gl = gl;
+    this.boxProgram = program(gl, BOX_VERTEX, BOX_FRAGMENT);
+    this.edgeProgram = program(gl, EDGE_VERTEX, EDGE_FRAGMENT);
+    this.canvas.className = "boxes";
+    this.labels.className = "labels";
+    this.canvas.addEventListener("webglcontextlost", (event) => event.preventDefault());
+    this.canvas.addEventListener("webglcontextrestored", () => {
+      this.boxProgram = program(gl, BOX_VERTEX, BOX_FRAGMENT);
+      this.edgeProgram = program(gl, EDGE_VERTEX, EDGE_FRAGMENT);
+      this.places.clear();
+      if (this.graph) this.show(this.graph, this.marks);
+    });
+  }
+
+  show(graph: GraphData, marks: Marks): void {
+    this.graph = graph;
+    this.marks = marks;
+    const gl = this.gl;
+    this.buffers = {};
+    this.order = this.groupOrder(graph);
+    this.leafNodes = [];
+    graph.flags.forEach((flags, node) => {
+      if (!(flags & HAS_BOX)) this.leafNodes.push(node);
+    });
+    this.numGroups = graph.computations.length + this.order.length;
+    this.numLeaves = this.leafNodes.length;
+    this.numEdges = graph.edge_sources.length;
+    this.groups = this.boxArray("groups");
+    this.leaves = this.boxArray("leaves");
+    this.edges = this.edgeArray();
+    this.restyle(marks);
+    gl.bindVertexArray(null);
+  }
+
+  /** Colours again: after a decision, a selection, a search or another theme. */
+  restyle(marks: Marks): void {
+    this.colors = null;
+    this.marks = marks;
+    if (!this.graph) return;
+    this.uploadBoxes(this.graph);
+    this.uploadEdges(this.graph);
+    this.draw();
+  }
+
+  fit(): void {
+    const graph = this.graph;
+    if (!graph) return;
+    const { clientWidth: w, clientHeight: h } = this.canvas;
+    const scale = Math.min(w / (graph.width + 6), h / (graph.height + 6));
+    this.view = { x: graph.width / 2, y: graph.height / 2, scale: Math.min(Math.max(scale, 1e-3), 14) };
+    this.draw();
+  }
+
+  /** Centers a node; zooms in as far as its label can be read. */
+  center(node: number): void {
+    const graph = this.graph!;
+    const wide = (this.canvas.clientWidth * 0.8) / graph.w[node];
+    const high = (this.canvas.clientHeight * 0.8) / graph.h[node];
+    this.view = {
+      x: graph.x[node],
+      y: graph.y[node],
+      scale: Math.min(Math.max(this.view.scale, 8), Math.max(Math.min(wide, high), 1)),
+    };
+    this.draw();
+  }
+
+  pan(dx: number, dy: number): void {
+    this.view.x -= dx / this.view.scale;
+    this.view.y -= dy / this.view.scale;
+    this.draw();
+  }
+
+  zoom(factor: number, px: number, py: number): void {
+    const { clientWidth: w, clientHeight: h } = this.canvas;
+    const scale = Math.min(Math.max(this.view.scale * factor, 1e-3), 60);
+    const dx = px - w / 2;
+    const dy = py - h / 2;
+    this.view.x += dx / this.view.scale - dx / scale;
+    this.view.y += dy / this.view.scale - dy / scale;
+    this.view.scale = scale;
+    this.draw();
+  }
+
+  /** The smallest node at a pixel; -1 for none. */
+  pick(px: number, py: number): number {
+    const graph = this.graph;
+    if (!graph) return -1;
+    const x = (px - this.canvas.clientWidth / 2) / this.view.scale + this.view.x;
+    const y = (py - this.canvas.clientHeight / 2) / this.view.scale + this.view.y;
+    let best = -1;
+    let least = Number.POSITIVE_INFINITY;
+    for (let node = 0; node < graph.x.length; node++) {
+      if (Math.abs(x - graph.x[node]) * 2 > graph.w[node]) continue;
+      if (Math.abs(y - graph.y[node]) * 2 > graph.h[node]) continue;
+      const size = graph.w[node] * graph.h[node];
+      if (size < least) {
+        least = size;
+        best = node;
+      }
+    }
+    return best;
+  }
+
+  draw(): void {
+    if (this.isWaiting) return;
+    this.isWaiting = true;
+    requestAnimationFrame(() => {
+      this.isWaiting = false;
+      this.paint();
+    });
+  }
+
+  /** Draws now. */
+  paint(): void {
+    const graph = this.graph;
+    const ratio = devicePixelRatio || 1;
+    const { clientWidth: w, clientHeight: h } = this.canvas;
+    if (!graph || w === 0 || h === 0) return;
+    for (const canvas of [this.canvas, this.labels]) {
+      if (canvas.width !== Math.round(w * ratio) || canvas.height !== Math.round(h * ratio)) {
+        canvas.width = Math.round(w * ratio);
+        canvas.height = Math.round(h * ratio);
+      }
+    }
+    const gl = this.gl;
+    gl.viewport(0, 0, this.canvas.width, this.canvas.height);
+    gl.clearColor(0, 0, 0, 0);
+    gl.clear(gl.COLOR_BUFFER_BIT);
+    gl.enable(gl.BLEND);
+    gl.blendFuncSeparate(gl.SRC_ALPHA, gl.ONE_MINUS_SRC_ALPHA, gl.ONE, gl.ONE_MINUS_SRC_ALPHA);
+    if (this.colors === null) {
+      const of = (name: string) => readColor(name);
+      this.colors = { edge: of("--edge"), accent: of("--accent"), ink: cssColor("--ink"), soft: cssColor("--soft") };
+    }
+    this.drawBoxes(this.groups, this.numGroups, ratio);
+    this.drawEdges(ratio);
+    this.drawBoxes(this.leaves, this.numLeaves, ratio);
+    this.drawLabels(graph, ratio, w, h);
+    this.frames++;
+    this.onView();
+  }
+
+  private place(which: WebGLProgram, name: string): WebGLUniformLocation | null {
+    const key = `${which === this.boxProgram} ${name}`;
+    let found = this.places.get(key);
+    if (found === undefined) this.places.set(key, (found = this.gl.getUniformLocation(which, name)));
+    return found;
+  }
+
+  private uniforms(which: WebGLProgram, ratio: number): void {
+    const gl = this.gl;
+    gl.useProgram(which);
+    const { x, y, scale } = this.view;
+    gl.uniform4f(this.place(which, "view"), x, y, scale * ratio, 0);
+    gl.uniform2f(this.place(which, "extent"), this.canvas.width / 2, this.canvas.height / 2);
+  }
+
+  private drawBoxes(array: WebGLVertexArrayObject, number: number, ratio: number): void {
+    const gl = this.gl;
+    this.uniforms(this.boxProgram, ratio);
+    gl.uniform1f(this.place(this.boxProgram, "ratio"), ratio);
+    gl.bindVertexArray(array);
+    gl.drawArraysInstanced(gl.TRIANGLE_STRIP, 0, 4, number);
+  }
+
+  private drawEdges(ratio: number): void {
+    const gl = this.gl;
+    this.uniforms(this.edgeProgram, ratio);
+    const { edge: ink, accent: strong } = this.colors!;
+    const alpha = Math.min(0.75, 0.07 + this.view.scale * 0.1);
+    gl.uniform4f(this.place(this.edgeProgram, "ink"), ink[0] / 255, ink[1] / 255, ink[2] / 255, alpha);
+    gl.uniform4f(this.place(this.edgeProgram, "strong"), strong[0] / 255, strong[1] / 255, strong[2] / 255, 1);
+    gl.bindVertexArray(this.edges);
+    gl.drawArraysInstanced(gl.LINE_STRIP, 0, EDGE_STEPS + 1, this.numEdges);
+  }
+
+  private drawLabels(graph: GraphData, ratio: number, w: number, h: number): void {
+    const pen = this.labels.getContext("2d")!;
+    pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+    pen.clearRect(0, 0, w, h);
+    const { x, y, scale } = this.view;
+    const size = Math.min(13, scale * 1.12);
+    pen.textBaseline = "middle";
+    const { ink, soft } = this.colors!;
+    const toX = (value: number) => (value - x) * scale + w / 2;
+    const toY = (value: number) => (value - y) * scale + h / 2;
+    if (size >= 6) {
+      pen.font = `${size}px ui-monospace, monospace`;
+      const widest = 1.75 * size;
+      let left = MAX_LABELS;
+      for (const node of this.leafNodes) {
+        const px = toX(graph.x[node]);
+        const py = toY(graph.y[node]);
+        const pw = graph.w[node] * scale;
+        if (px + pw / 2 < 0 || px - pw / 2 > w || py < -20 || py > h + 20) continue;
+        if (left-- === 0) break;
+        const letters = Math.max(3, Math.floor((pw - 8) / (size * 0.605)));
+        const opcode = graph.opcodes[graph.opcode[node]];
+        const mark = graph.alternative[node] >= 0 ? "\u25c6 " : "";
+        pen.fillStyle = ink;
+        const hasTwo = graph.h[node] * scale > widest * 1.15;
+        pen.fillText(shortened(mark + opcode, letters), px - pw / 2 + 4, hasTwo ? py - size * 0.52 : py);
+        if (hasTwo) {
+          pen.fillStyle = soft;
+          pen.fillText(shortened(graph.names[node], letters), px - pw / 2 + 4, py + size * 0.6);
+        }
+      }
+    }
+    this.drawTitles(graph, pen, toX, toY, scale, w, h);
+  }
+
+  private drawTitles(
+    graph: GraphData,
+    pen: CanvasRenderingContext2D,
+    toX: (value: number) => number,
+    toY: (value: number) => number,
+    scale: number,
+    w: number,
+    h: number,
+  ): void {
+    pen.font = "11.5px ui-monospace, monospace";
+    pen.fillStyle = this.colors!.soft;
+    let left = MAX_LABELS;
+    const title = (text: string, cx: number, cy: number, bw: number, bh: number, rise: number) => {
+      const pw = bw * scale;
+      if (pw < 60 || (bh * scale < 30 && rise === 0) || left-- <= 0) return;
+      const px = toX(cx) - pw / 2;
+      const py = toY(cy) - (bh * scale) / 2;
+      if (px > w || px + pw < 0 || py > h || py + bh * scale < 0) return;
+      const letters = Math.floor((Math.min(px + pw, w) - Math.max(px, 0) - 10) / 7);
+      if (letters < 5) return;
+      pen.fillText(shortened(text, letters), Math.max(px, 0) + 5, py + (rise ? -7 : 10));
+    };
+    for (const node of this.order) {
+      if (graph.h[node] * scale < 40) continue;
+      const mark = graph.alternative[node] >= 0 ? "\u25c6 " : "";
+      title(`${mark}${graph.opcodes[graph.opcode[node]]} ${graph.names[node]}`, graph.x[node], graph.y[node], graph.w[node], graph.h[node], 0);
+    }
+    for (const box of graph.computations) {
+      if (box.caller >= 0 && box.role !== "fused" && box.role !== "called") {
+        title(`${box.role}: ${box.name}`, box.x, box.y, box.w, box.h, 0);
+      } else if (box.caller < 0) {
+        title(`${box.role} ${box.name}`, box.x, box.y, box.w, box.h, 1);
+      }
+    }
+  }
+
+  /** Nodes with computations inside, outermost first. */
+  private groupOrder(graph: GraphData): number[] {
+    const found: [number, number][] = [];
+    graph.flags.forEach((flags, node) => {
+      if (flags & HAS_BOX) found.push([this.depth(graph, graph.computation[node]), node]);
+    });
+    return found.sort((a, b) => a[0] - b[0]).map(([, node]) => node);
+  }
+
+  private depth(graph: GraphData, computation: number): number {
+    let depth = 0;
+    for (let at = computation; ; depth++) {
+      const caller = graph.computations[at].caller;
+      if (caller < 0) return depth;
+      at = graph.computation[caller];
+    }
+  }
+
+  private boxArray(name: string): WebGLVertexArrayObject {
+    const gl = this.gl;
+    const array = gl.createVertexArray()!;
+    gl.bindVertexArray(array);
+    this.attribute("corners", 0, 2, new Float32Array([-1, -1, 1, -1, -1, 1, 1, 1]), false);
+    for (const [part, location, size] of [["box", 1, 4], ["fill", 2, 4], ["border", 3, 4], ["width", 4, 1]] as const) {
+      const isColor = part === "fill" || part === "border";
+      const buffer = (this.buffers[`${name}.${part}`] = gl.createBuffer()!);
+      gl.bindBuffer(gl.ARRAY_BUFFER, buffer);
+      gl.enableVertexAttribArray(location);
+      gl.vertexAttribPointer(location, size, isColor ? gl.UNSIGNED_BYTE : gl.FLOAT, isColor, 0, 0);
+      gl.vertexAttribDivisor(location, 1);
+    }
+    return array;
+  }
+
+  private edgeArray(): WebGLVertexArrayObject {
+    const gl = this.gl;
+    const array = gl.createVertexArray()!;
+    gl.bindVertexArray(array);
+    const steps = Float32Array.from({ length: EDGE_STEPS + 1 }, (_, step) => step / EDGE_STEPS);
+    this.attribute("steps", 0, 1, steps, false);
+    this.attribute("ends", 1, 4, new Float32Array(0), true);
+    this.attribute("strength", 2, 1, new Float32Array(0), true);
+    return array;
+  }
+
+  private attribute(name: string, location: number, size: number, data: Float32Array<ArrayBuffer>, isEach: boolean): void {
+    const gl = this.gl;
+    const buffer = (this.buffers[name] = gl.createBuffer()!);
+    gl.bindBuffer(gl.ARRAY_BUFFER, buffer);
+    gl.bufferData(gl.ARRAY_BUFFER, data, gl.STATIC_DRAW);
+    gl.enableVertexAttribArray(location);
+    gl.vertexAttribPointer(location, size, gl.FLOAT, false, 0, 0);
+    gl.vertexAttribDivisor(location, isEach ? 1 : 0);
+  }
+
+  private upload(name: string, data: Float32Array<ArrayBuffer> | Uint8Array<ArrayBuffer>): void {
+    const gl = this.gl;
+    gl.bindBuffer(gl.ARRAY_BUFFER, this.buffers[name]);
+    gl.bufferData(gl.ARRAY_BUFFER, data, gl.DYNAMIC_DRAW);
+  }
+
+  private uploadBoxes(graph: GraphData): void {
+    const colors = palette();
+    const heat = heatOf(graph, this.marks.colorBy);
+    const groups = new BoxRows(this.numGroups);
+    const nodeRow = (rows: BoxRows, node: number, fill: Color) => {
+      let [border, width] = this.borderOf(graph, node, colors);
+      if (heat && heat[node] > 0.35 && width < 3) [border, width] = [colors.heat, 2];
+      rows.add(graph.x[node], graph.y[node], graph.w[node], graph.h[node], fill, border, width);
+    };
+    const byDepth: [number, () => void][] = graph.computations.map((box, number) => [
+      2 * this.depth(graph, number),
+      () => {
+        const isFramed = box.caller < 0 || (box.role !== "fused" && box.role !== "called");
+        groups.add(box.x, box.y, box.w, box.h, colors.computation, colors.frame, isFramed ? 1 : 0);
+      },
+    ]);
+    for (const node of this.order) {
+      const depth = 2 * this.depth(graph, graph.computation[node]) + 1;
+      byDepth.push([depth, () => nodeRow(groups, node, heat ? blend(colors.group, colors.heat, heat[node]) : colors.group)]);
+    }
+    byDepth.sort((a, b) => a[0] - b[0]);
+    for (const [, add] of byDepth) add();
+    const leaves = new BoxRows(this.numLeaves);
+    const kinds = graph.opcodes.map((opcode) => colors.kinds[groupOf(opcode)]);
+    for (const node of this.leafNodes) {
+      nodeRow(leaves, node, heat ? blend(colors.cold, colors.heat, heat[node]) : kinds[graph.opcode[node]]);
+    }
+    for (const [name, rows] of [["groups", groups], ["leaves", leaves]] as const) {
+      this.upload(`${name}.box`, rows.box);
+      this.upload(`${name}.fill`, rows.fill);
+      this.upload(`${name}.border`, rows.border);
+      this.upload(`${name}.width`, rows.width);
+    }
+  }
+
+  private borderOf(graph: GraphData, node: number, colors: ReturnType<typeof palette>): [Color, number] {
+    if (node === this.marks.selected) return [colors.accent, 3.5];
+    if (this.marks.found.has(node)) return [colors.found, 3];
+    const alternative = graph.alternative[node];
+    if (alternative >= 0) {
+      const decision = this.marks.decisions[alternative] ?? -1;
+      if (decision > 0) return [colors.accepted, 3];
+      return decision === 0 ? [colors.rejected, 3] : [colors.alternative, 2];
+    }
+    return graph.flags[node] & ROOT ? [colors.root, 1.6] : [colors.line, 0.8];
+  }
+
+  private uploadEdges(graph: GraphData): void {
+    const number = graph.edge_sources.length;
+    const ends = new Float32Array(4 * number);
+    const strength = new Float32Array(number);
+    const chosen = this.marks.selected;
+    for (let edge = 0; edge < number; edge++) {
+      const a = graph.edge_sources[edge];
+      const b = graph.edge_targets[edge];
+      ends.set([graph.x[a], graph.y[a] + graph.h[a] / 2, graph.x[b], graph.y[b] - graph.h[b] / 2], 4 * edge);
+      // Long edges are fainter: many of them cross what lies between.
+      const length = Math.abs(graph.y[b] - graph.y[a]) + Math.abs(graph.x[b] - graph.x[a]);
+      strength[edge] = a === chosen || b === chosen ? 2 : 1 / (1 + Math.max(0, length - 30) / 120);
+    }
+    for (const edge of graph.edge_controls) strength[edge] = Math.min(strength[edge], 0.45);
+    this.upload("ends", ends);
+    this.upload("strength", strength);
+  }
+}
+
+class BoxRows {
+  box: Float32Array<ArrayBuffer>;
+  fill: Uint8Array<ArrayBuffer>;
+  border: Uint8Array<ArrayBuffer>;
+  width: Float32Array<ArrayBuffer>;
+  private row = 0;
+
+  constructor(number: number) {
+    this.box = new Float32Array(4 * number);
+    this.fill = new Uint8Array(4 * number);
+    this.border = new Uint8Array(4 * number);
+    this.width = new Float32Array(number);
+  }
+
+  add(x: number, y: number, w: number, h: number, fill: Color, border: Color, width: number): void {
+    this.box.set([x, y, w, h], 4 * this.row);
+    this.fill.set(fill, 4 * this.row);
+    this.border.set(border, 4 * this.row);
+    this.width[this.row++] = width;
+  }
+}
+
+function palette() {
+  const kinds: Record<string, Color> = {};
+  for (const name of ["product", "reduction", "movement", "input", "control", "elementwise"]) {
+    kinds[name] = readColor(`--kind-${name}`);
+  }
+  return {
+    kinds,
+    computation: readColor("--computation"),
+    group: readColor("--group"),
+    frame: readColor("--frame"),
+    line: readColor("--line"),
+    root: readColor("--ink"),
+    cold: readColor("--cold"),
+    heat: readColor("--heat"),
+    accent: readColor("--accent"),
+    found: readColor("--found"),
+    alternative: readColor("--alternative"),
+    accepted: readColor("--accepted"),
+    rejected: readColor("--rejected"),
+  };
+}
+
+function blend(a: Color, b: Color, t: number): Color {
+  return [0, 1, 2, 3].map((i) => Math.round(a[i] + (b[i] - a[i]) * t)) as Color;
+}
+
+function program(gl: WebGL2RenderingContext, vertex: string, fragment: string): WebGLProgram {
+  const result = gl.createProgram()!;
+  for (const [type, text] of [[gl.VERTEX_SHADER, vertex], [gl.FRAGMENT_SHADER, fragment]] as const) {
+    const shader = gl.createShader(type)!;
+    gl.shaderSource(shader, text);
+    gl.compileShader(shader);
+    gl.attachShader(result, shader);
+  }
+  gl.linkProgram(result);
+  if (!gl.getProgramParameter(result, gl.LINK_STATUS) && !gl.isContextLost()) {
+    throw new Error(`WebGL: ${gl.getProgramInfoLog(result)}`);
+  }
+  return result;
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// Results: two methods on this module, kernel by kernel; leaderboards; curves.
+
+import { button, h, replace, select } from "./dom";
+import { count, gain, ratio, seconds, shortened } from "./format";
+import { jobBox, jobKey } from "./job_box";
+import { VirtualList } from "./list";
+import { chart } from "./picture";
+import { tone } from "./rewrites";
+import type { CompareResult, ResultRow, Results } from "./schema";
+import { get, isReadOnly } from "./source";
+import { store } from "./store";
+
+export class ResultsView {
+  readonly element: HTMLElement;
+  private compareBox = h("section", { class: "card" });
+  private boardBox = h("section", { class: "card" });
+  private rowsBox = h("section", { class: "card grow" });
+  private results: Results | null = null;
+  private isLoading = false;
+  private compareKey = "";
+  private first = "default";
+  private second = "decided";
+  private list: VirtualList<ResultRow>;
+  private detail = h("div", { class: "curve" });
+
+  constructor() {
+    const head = h("div", { class: "row-head" }, ...["module", "method", "speed-up", "95 %", "accepted"].map((text) =>
+      h("span", { class: `cell result-${text.replace(/\W/g, "")}` }, text)));
+    this.list = new VirtualList(head, (row, index) => this.rowOf(row, index), "results");
+    this.element = h("div", { class: "view results" }, this.compareBox, this.boardBox, this.rowsBox);
+  }
+
+  update(): void {
+    void this.load();
+    this.compareBox.hidden = store.state === null || isReadOnly;
+    const job = store.jobs.get("compare");
+    if (job?.state === "running") jobBox(job);
+    const key = `${jobKey("compare")} ${store.version} ${JSON.stringify(store.compare)}`;
+    if (!this.compareBox.hidden && key !== this.compareKey) {
+      this.compareKey = key;
+      replace(this.compareBox, ...this.compare());
+    }
+    const results = this.results;
+    this.boardBox.hidden = !results || results.methods.length === 0;
+    this.rowsBox.hidden = !results || results.rows.length === 0;
+    if (!results) return;
+    if (!this.boardBox.hidden) replace(this.boardBox, ...this.board(results));
+    if (!this.rowsBox.hidden) {
+      replace(this.rowsBox, h("h3", {}, results.title), h("p", { class: "soft" }, results.note), h("div", { class: "split" }, this.list.element, this.detail));
+      const method = store.route.params.method;
+      this.list.show(results.rows.filter((row) => !method || row.method === method));
+      this.showCurve(results);
+    }
+  }
+
+  private async load(): Promise<void> {
+    if (this.results || this.isLoading) return;
+    this.isLoading = true;
+    this.results = (await store.attempt(() => get<Results>("results"))) ?? null;
+    this.isLoading = false;
+    if (this.results) this.update();
+  }
+
+  private compare(): (HTMLElement | null)[] {
+    const methods: [string, string][] = [
+      ["default", "XLA's default"],
+      ["decided", "your decisions"],
+      ...store.state!.policies.map((name): [string, string] => [`policy:${name}`, `policy ${name}`]),
+    ];
+    const job = store.jobs.get("compare");
+    return [
+      h("h3", {}, "Two methods on this module"),
+      h("p", { class: "soft" }, "Both decide at the stop; XLA does the rest. What differs afterwards is compared kernel by kernel."),
+      h(
+        "div",
+        { class: "bar" },
+        select("the first method", methods, this.first, (value) => (this.first = value)),
+        h("span", {}, "against"),
+        select("the second method", methods, this.second, (value) => (this.second = value)),
+        job?.state === "running"
+          ? jobBox(job)
+          : button("Compare", () => void store.run("compare", { first: this.first, second: this.second }), { kind: "primary", id: "compare" }),
+      ),
+      store.compare && !store.compare.error ? this.differences(store.compare, new Map(methods)) : null,
+    ];
+  }
+
+  private differences(found: CompareResult, names: Map<string, string>): HTMLElement {
+    const title = (key: string) => names.get(key) ?? key;
+    const change = (found.second_s ?? 0) - (found.first_s ?? 0);
+    return h(
+      "div",
+      { id: "differences" },
+      h("p", {}, `${title(found.first)}: ${seconds(found.first_s)}; ${title(found.second)}: ${seconds(found.second_s)}. `,
+        h("b", { class: tone(change) }, `${gain(change)}`), " by kernels timed one by one"),
+      found.differences.length === 0
+        ? h("p", { class: "soft" }, "Both give the same kernels.")
+        : h("table", {},
+            h("thead", {}, h("tr", {}, ["kernels", title(found.first), title(found.second), "second over first"].map((text, i) => h("th", { class: i ? "number" : "" }, text)))),
+            h("tbody", {}, found.differences.map((row) =>
+              h("tr", {}, h("td", { class: "names", title: `${row.opcode}: ${[...row.names_first, ...row.names_second].join(", ")}` }, row.name),
+                h("td", { class: "number" }, timeOf(row.first_s, row.names_first.length)),
+                h("td", { class: "number" }, timeOf(row.second_s, row.names_second.length)),
+                h("td", { class: `number ${tone(-row.gain_s)}` }, gain(-row.gain_s)))))),
+    );
+  }
+
+  private board(results: Results): HTMLElement[] {
+    const chosen = store.route.params.method ?? "";
+    return [
+      h("h3", {}, `Leaderboard: ${results.title}`),
+      h("div", { class: "board" }, h("table", {},
+        h("thead", {}, h("tr", {}, ["method", "modules", "failed", "geometric mean"].map((text) => h("th", {}, text)))),
+        h("tbody", {}, results.methods.map((row) =>
+          h("tr", { class: row.method === chosen ? "selected" : "", click: () => store.setParams({ method: row.method === chosen ? "" : row.method }) },
+            h("td", {}, h("button", { type: "button", class: "link" }, row.method)), h("td", { class: "number" }, count(row.modules)), h("td", { class: "number" }, count(row.failures)),
+            h("td", { class: "number" }, ratio(row.mean_speedup))))))),
+    ];
+  }
+
+  private rowOf(row: ResultRow, index: number): HTMLElement {
+    const isSelected = store.route.params.row === String(index);
+    return h(
+      "div",
+      { class: `result-row${isSelected ? " selected" : ""}`, role: "option", "aria-selected": isSelected ? "true" : "false", click: () => store.setParams({ row: String(index) }) },
+      h("span", { class: "cell result-module", title: row.module }, row.module),
+      h("span", { class: "cell result-method", title: row.method }, row.method),
+      h("span", { class: "cell result-speedup", title: row.error }, row.error ? "failed" : ratio(row.speedup)),
+      h("span", { class: "cell result-95" }, row.low === null ? "" : `${ratio(row.low)} to ${ratio(row.high)}`),
+      h("span", { class: "cell result-accepted" }, count(row.accepted)),
+    );
+  }
+
+  private showCurve(results: Results): void {
+    const method = store.route.params.method;
+    const rows = results.rows.filter((row) => !method || row.method === method);
+    const row = rows[Number(store.route.params.row ?? 0)] ?? rows[0];
+    if (!row) return;
+    const changes = Object.entries(row.changes).sort((a, b) => b[1] - a[1]);
+    const isSearch = results.kind === "search";
+    const curve = isSearch ? results.rows[0].curve : row.curve;
+    replace(
+      this.detail,
+      h("h4", {}, shortened(row.module, 70)),
+      row.error ? h("p", { class: "error" }, row.error) : null,
+      curve.length > 1
+        ? chart([{ name: "", points: curve, step: true }], {
+            width: 460, height: 220, xLabel: isSearch ? "measured candidates" : "estimates",
+            yLabel: isSearch ? "largest measured speed-up so far" : "best estimated speed-up so far", formatY: (value) => `${value.toFixed(2)}\u00d7`,
+          })
+        : h("p", { class: "soft" }, "This method is no search: it has no curve."),
+      changes.length ? h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "decisions other than XLA's"), h("th", {}, "times"))),
+        h("tbody", {}, changes.slice(0, 30).map(([what, number]) => h("tr", {}, h("td", {}, what), h("td", { class: "number" }, count(number)))))) : null,
+    );
+  }
+}
+
+function timeOf(value: number, number: number): string {
+  if (number === 0) return "\u2013";
+  return number === 1 ? seconds(value) : `${seconds(value)} (${number})`;
+}

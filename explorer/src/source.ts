@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where answers come from: the server, or the page itself if it is a single file.
+
+import type { Action, ErrorInfo, JobInfo, State } from "./schema";
+
+export class RequestError extends Error {
+  constructor(readonly kind: string, message: string) {
+    super(message);
+  }
+}
+
+/** The server does not answer. */
+export class LostError extends Error {}
+
+const embedded = document.getElementById("answers");
+const answers: Record<string, unknown> | null = embedded ? JSON.parse(embedded.textContent!) : null;
+
+/** Whether this is a single file, which cannot decide. */
+export const isReadOnly = answers !== null;
+
+export function hasAnswer(path: string): boolean {
+  return answers === null || path in answers;
+}
+
+export async function get<T>(path: string, params: Record<string, string | number> = {}): Promise<T> {
+  const query = Object.entries(params).map(([k, v]) => `${k}=${encodeURIComponent(v)}`).join("&");
+  const name = query ? `${path}?${query}` : path;
+  if (answers !== null) {
+    if (name in answers) return answers[name] as T;
+    throw new RequestError("NotKept", "this page is a single file, which does not hold this; run hloenv explore");
+  }
+  return request<T>(`api/${name}`, { method: "GET" });
+}
+
+export async function post<T>(path: string, body: object = {}): Promise<T> {
+  if (answers !== null) {
+    throw new RequestError("ReadOnly", "this page is a single file and read-only; run hloenv explore to decide");
+  }
+  return request<T>(`api/${path}`, {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify(body),
+  });
+}
+
+async function request<T>(path: string, init: RequestInit): Promise<T> {
+  let response: Response;
+  try {
+    response = await fetch(path, init);
+  } catch {
+    throw new LostError("the server does not answer");
+  }
+  const value = await response.json().catch(() => {
+    throw new LostError("the server's answer was cut off");
+  });
+  if (!response.ok) {
+    const info = value as ErrorInfo;
+    throw new RequestError(info.error, info.message);
+  }
+  return value as T;
+}
+
+export const keptLog = {
+  save(state: State): void {
+    try {
+      sessionStorage.setItem("log", JSON.stringify({ module: state.target, log: state.log }));
+    } catch {
+      // Storage is full or off: a restarted server then starts anew.
+    }
+  },
+  load(state: State): Action[] {
+    try {
+      const kept = JSON.parse(sessionStorage.getItem("log") ?? "null");
+      return kept !== null && kept.module === state.target ? kept.log : [];
+    } catch {
+      return [];
+    }
+  },
+};
+
+/** Waits for a job; `report` sees it several times a second. */
+export async function follow(job: JobInfo, report: (job: JobInfo) => void): Promise<JobInfo> {
+  let now = job;
+  while (now.state === "running") {
+    report(now);
+    await new Promise((resolve) => setTimeout(resolve, 250));
+    now = await get<JobInfo>("job", { id: now.id });
+  }
+  report(now);
+  return now;
+}

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the views share: the state, the alternatives, the route, and who listens.
+
+import type { AlternativeRow, CompareResult, EstimateResult, JobInfo, MeasureResult, State, Timeline } from "./schema";
+import { follow, get, isReadOnly, keptLog, LostError, post, RequestError } from "./source";
+
+export type Tab = "graph" | "rewrites" | "pipeline" | "results";
+export const TABS: Tab[] = ["graph", "rewrites", "pipeline", "results"];
+
+export interface Route {
+  tab: Tab;
+  params: Record<string, string>;
+}
+
+type Listener = () => void;
+
+class Store {
+  state: State | null = null;
+  alternatives: AlternativeRow[] = [];
+  route: Route = { tab: "graph", params: {} };
+  message = "";
+  isLost = false;
+  isBusy = false;
+  /** Seconds over XLA's default, by "alternative:choice". */
+  timed = new Map<string, number>();
+  jobs = new Map<string, JobInfo>();
+  estimate: EstimateResult | null = null;
+  measure: MeasureResult | null = null;
+  compare: CompareResult | null = null;
+  timeline: Timeline | null = null;
+  /** Counts the changes of the module, for what depends on it. */
+  version = 0;
+  private listeners = new Set<Listener>();
+
+  listen(listener: Listener): void {
+    this.listeners.add(listener);
+  }
+
+  changed(): void {
+    for (const each of this.listeners) each();
+  }
+
+  say(message: string): void {
+    this.message = message;
+    this.changed();
+  }
+
+  /** Does something that may fail, and says why. */
+  async attempt<T>(work: () => Promise<T>): Promise<T | undefined> {
+    try {
+      return await work();
+    } catch (error) {
+      if (error instanceof LostError) this.lose();
+      else if (error instanceof RequestError) this.say(error.message);
+      else throw error;
+      return undefined;
+    }
+  }
+
+  async start(): Promise<void> {
+    this.readRoute();
+    addEventListener("hashchange", () => {
+      this.readRoute();
+      this.changed();
+    });
+    await this.attempt(() => this.load());
+    this.changed();
+  }
+
+  private async load(): Promise<void> {
+    let state: State;
+    try {
+      state = await get<State>("state");
+    } catch (error) {
+      if (!(error instanceof RequestError) || error.kind === "WorkerError") throw error;
+      // Results without a module.
+      if (error.kind === "NoModuleError" || error.kind === "NotKept") {
+        if (this.route.tab !== "results") this.go("results");
+        return;
+      }
+      throw error;
+    }
+    const log = keptLog.load(state);
+    if (!isReadOnly && state.is_safe_to_restore && log.length > 0) {
+      try {
+        state = await post<State>("restore", { log });
+        this.message = "The server was restarted: your decisions are restored.";
+      } catch (error) {
+        if (error instanceof LostError) throw error;
+        this.message = `The decisions could not be restored: ${(error as Error).message}`;
+      }
+    }
+    await this.take(state, true);
+    if (isReadOnly) this.timeline = await get<Timeline>("timeline").catch(() => null);
+  }
+
+  /** Takes a new state; the alternatives are loaded again if they are others. */
+  async take(state: State, isNew = false): Promise<void> {
+    const old = this.state;
+    const isOther =
+      isNew || old === null || old.session !== state.session ||
+      old.module.fingerprint !== state.module.fingerprint ||
+      JSON.stringify(old.point) !== JSON.stringify(state.point) ||
+      old.steps.length !== state.steps.length;
+    this.state = state;
+    if (!isReadOnly) keptLog.save(state);
+    if (isOther) {
+      this.alternatives = await get<AlternativeRow[]>("alternatives");
+      this.timed.clear();
+      this.version++;
+    }
+    if (old !== null && (isOther || JSON.stringify(old.decisions) !== JSON.stringify(state.decisions))) {
+      this.estimate = null;
+      this.measure = null;
+    }
+    document.title = `${state.module.name} \u2013 hloenv explorer`;
+    this.changed();
+  }
+
+  /** An action that gives a new state. */
+  async act(path: string, body: object = {}): Promise<boolean> {
+    this.isBusy = true;
+    this.message = "";
+    this.changed();
+    const state = await this.attempt(() => post<State>(path, body));
+    if (state) await this.attempt(() => this.take(state, path === "open"));
+    this.isBusy = false;
+    this.changed();
+    return state !== undefined;
+  }
+
+  decide(changes: [number, number][]): Promise<boolean> {
+    if (changes.length === 0) {
+      this.say("No rewrite matches.");
+      return Promise.resolve(false);
+    }
+    return this.act("decide", { changes });
+  }
+
+  /** Starts a job and takes its result. */
+  async run(kind: string, body: object = {}): Promise<JobInfo | undefined> {
+    this.message = "";
+    const job = await this.attempt(() => post<JobInfo>("start", { kind, ...body }));
+    if (!job) return undefined;
+    const done = await this.attempt(() =>
+      follow(job, (now) => {
+        this.jobs.set(kind, now);
+        this.changed();
+      }),
+    );
+    if (!done) return undefined;
+    if (done.estimate) this.estimate = done.estimate;
+    if (done.measure) this.measure = done.measure;
+    if (done.compare) this.compare = done.compare;
+    if (done.timeline) this.timeline = done.timeline;
+    for (const [index, choice, value] of done.rank?.timed ?? []) {
+      this.timed.set(`${index}:${choice}`, value);
+    }
+    const error =
+      done.message || done.estimate?.error || done.measure?.error || done.compare?.error || done.rank?.error;
+    if (error && done.state !== "cancelled") this.message = error;
+    this.changed();
+    return done;
+  }
+
+  async cancel(job: JobInfo): Promise<void> {
+    await this.attempt(() => post("cancel", { id: job.id }));
+  }
+
+  go(tab: Tab, params: Record<string, string> = {}): void {
+    const text = Object.entries(params)
+      .filter(([, value]) => value !== "")
+      .map(([key, value]) => `${key}=${encodeURIComponent(value)}`)
+      .join("&");
+    const hash = `#/${tab}${text ? `?${text}` : ""}`;
+    if (hash !== location.hash) location.hash = hash;
+  }
+
+  /** Changes parameters of the route; no new entry of the history. */
+  setParams(changes: Record<string, string>): void {
+    const params = { ...this.route.params, ...changes };
+    const text = Object.entries(params)
+      .filter(([, value]) => value !== "")
+      .map(([key, value]) => `${key}=${encodeURIComponent(value)}`)
+      .join("&");
+    history.replaceState(null, "", `#/${this.route.tab}${text ? `?${text}` : ""}`);
+    this.readRoute();
+    this.changed();
+  }
+
+  private readRoute(): void {
+    const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
+    const params: Record<string, string> = {};
+    for (const part of query.split("&").filter(Boolean)) {
+      const [key, value = ""] = part.split("=");
+      try {
+        params[key] = decodeURIComponent(value);
+      } catch {
+        params[key] = value;
+      }
+    }
+    const tab = TABS.find((each) => each === path) ?? "rewrites";
+    this.route = { tab, params };
+  }
+
+  /** Waits for the server to come back. */
+  private lose(): void {
+    if (this.isLost) return;
+    this.isLost = true;
+    this.changed();
+    const again = async () => {
+      try {
+        await this.load();
+        this.isLost = false;
+        this.jobs.clear();
+        this.changed();
+      } catch {
+        setTimeout(again, 1500);
+      }
+    };
+    setTimeout(again, 1000);
+  }
+}
+
+export const store = new Store();

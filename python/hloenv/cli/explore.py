@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""hloenv explore: look at rewrites, decide and measure, in a browser."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import threading
+import webbrowser
+from pathlib import Path
+from typing import Any
+
+from ..errors import ArgumentError
+from ..explorer.backend import Backend, Target
+from ..explorer.page import write_page
+from ..explorer.results import is_search, read_results
+from ..explorer.server import Server
+from ..rewrite.trace import Trace
+from . import output
+from .arguments import MODULE_HELP, add_limit, add_store_file, check_output
+from .load import load_module
+from .numbers import add_count
+
+DESCRIPTION = (
+    "Starts a server for this machine alone and opens its page in the browser: the "
+    "graph of a module, its rewrites with before and after, decisions with estimates "
+    "and measurements, XLA's own passes as a timeline, results of searches and "
+    "benchmarks. With -o it writes one file instead, to read without hloenv."
+)
+EXAMPLES = """\
+examples:
+  hloenv explore model.hlo
+  hloenv explore train.py:step
+  hloenv explore hloenv://dataset/test/flax
+  hloenv explore decided.hlo.trace.json --module model.hlo
+  hloenv explore results.parquet
+  hloenv explore model.hlo -o page.html
+"""
+
+
+def add_parser(parser: argparse.ArgumentParser) -> None:
+    """Declares the arguments."""
+    parser.add_argument(
+        "target",
+        metavar="TARGET",
+        help=f"{MODULE_HELP}; or a trace, the output of hloenv search --json, or the "
+        ".parquet of hloenv bench",
+    )
+    parser.add_argument(
+        "--module",
+        metavar="MODULE",
+        help="the module of a trace or of results",
+    )
+    add_limit(parser)
+    parser.add_argument(
+        *("-o", "--output"),
+        metavar="FILE",
+        help="write one read-only .html file with the same views, and start no server",
+    )
+    parser.add_argument(
+        "--timeline",
+        action="store_true",
+        help="with -o: also run XLA's own passes and add what each of them changed",
+    )
+    add_count(parser, "--port", "port of the server (default: a free one)", least=1)
+    parser.add_argument(
+        "--token",
+        metavar="TEXT",
+        default="",
+        help="token of the URL, to start a server again that its page has lost "
+        "(default: a random one)",
+    )
+    parser.add_argument(
+        "--no-open", action="store_true", help="print the URL and open no browser"
+    )
+    add_count(parser, "--threads", "cores that each module runs on", 1)
+    add_store_file(parser, "SQLite file that caches the times of kernels")
+    parser.add_argument(
+        "--no-store", action="store_true", help="neither read nor write the store"
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    """Serves `args.target` until Ctrl-C, or writes its page."""
+    check_output(args.output)
+    target = open_target(args.target, args.module, args.max_instructions)
+    if args.output is not None:
+        _write(args, target)
+        return
+    store = None if args.no_store else str(args.store or "")
+    backend = Backend(target, store=store, threads=args.threads)
+    try:
+        with Server(backend, port=args.port or 0, token=args.token) as server:
+            backend.warm()
+            _announce(args, server.url)
+            threading.Event().wait()
+    finally:
+        backend.close()
+
+
+def open_target(
+    name: str, module: str | None = None, max_instructions: int | None = None
+) -> Target:
+    """What TARGET names.
+
+    Args:
+        name: a MODULE, a trace, or a result file.
+        module: the module of a trace or of results.
+        max_instructions: rejects larger modules.
+
+    Raises:
+        ArgumentError: a trace without a module, or a file of another kind.
+        HloEnvError: the module cannot be read.
+    """
+    path = Path(name)
+    other = None if module is None else load_module(module, max_instructions)
+    if path.suffix == ".parquet":
+        results = read_results(path)
+        return Target(name, other, results=results, problem=_no_module(name))
+    if path.suffix == ".json":
+        data = _read_json(path)
+        if is_search(data):
+            results = read_results(path, data)
+            return Target(name, other, results=results, problem=_no_module(name))
+        trace = Trace.load(path)
+        if other is None:
+            raise ArgumentError(
+                f"{name} is a trace: its decisions are on a module, which it does not "
+                "hold; add --module MODULE"
+            )
+        return Target(module or name, other, trace=trace)
+    if module is not None:
+        raise ArgumentError(
+            f"--module goes with a trace or results, but {name} is a module itself"
+        )
+    return Target(name, load_module(name, max_instructions))
+
+
+def _no_module(name: str) -> str:
+    return f"{name} has results and no module; add --module MODULE to explore one"
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ArgumentError(f"{path} is not JSON: {error}") from None
+
+
+def _announce(args: argparse.Namespace, url: str) -> None:
+    if args.json:
+        print(json.dumps({"url": url}), flush=True)
+    else:
+        print(f"{url}\nCtrl-C ends the server.", flush=True)
+    if not args.no_open:
+        webbrowser.open(url)
+
+
+def _write(args: argparse.Namespace, target: Target) -> None:
+    path = Path(args.output)
+    if path.suffix not in (".html", ".htm"):
+        raise ArgumentError(f"-o writes a .html file, got {path.name!r}")
+    backend = Backend(target, store=None, threads=args.threads)
+    try:
+        with output.progress("collecting the page", is_shown=not args.json):
+            size = write_page(backend, path, has_timeline=args.timeline)
+    finally:
+        backend.close()
+    if args.json:
+        output.print_json({"output": args.output, "bytes": size})
+    else:
+        output.print_line(f"{path}: {output.format_quantity(size, 'B')}")

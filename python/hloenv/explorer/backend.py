@@ -1,0 +1,332 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page's requests, answered by child processes that XLA may end.
+
+The session lives in one child process. If XLA crashes there, another one opens the
+module and repeats the log of actions, without the one that crashed. This process never
+calls XLA.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import ArgumentError, HloEnvError, WorkerError
+from ..hlo.module import HloModule
+from ..rewrite.sandbox import Sandbox
+from ..rewrite.trace import Trace
+from .jobs import Jobs
+from .results import no_results
+from .schema import Action, GraphData, JobInfo, Results, StageDiff, State
+from .session import ACTIONS
+
+_WORKER = "hloenv.explorer.worker"
+_TIMEOUT_S = 300.0
+_MAX_RANKED = 200
+_MODULES = ("default", "decided")
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is explored.
+
+    Attributes:
+        name: as the user wrote it.
+        module: the module, HLO text, or a serialized proto; None with `results` alone.
+        trace: an episode on the module.
+        results: a result file.
+        problem: why the target has no module.
+    """
+
+    name: str
+    module: HloModule | str | bytes | None = None
+    trace: Trace | None = None
+    results: Results | None = None
+    problem: str = ""
+
+
+class NoModuleError(HloEnvError, LookupError):
+    """There is no module to explore."""
+
+
+class Backend:
+    """Answers requests on one target at a time; any number of threads.
+
+    Args:
+        target: what to explore.
+        store: path of the store of kernel times; "" for the usual one, None for none.
+        threads: cores of a run.
+    """
+
+    def __init__(
+        self, target: Target, *, store: str | None = "", threads: int = 1
+    ) -> None:
+        self._target = target
+        self._store = store
+        self._threads = threads
+        self._lock = threading.Lock()
+        self._sandbox = Sandbox(timeout_s=_TIMEOUT_S)
+        self._diffs = Sandbox(timeout_s=_TIMEOUT_S)
+        self._diff_lock = threading.Lock()
+        self._key = secrets.token_hex(8)
+        self._log: list[Action] = []
+        self._jobs = Jobs()
+        self._final: GraphData | None = None
+        self._around: dict[int, tuple[bytes, bytes]] = {}
+        self._stage_names: dict[int, str] = {}
+
+    @property
+    def has_module(self) -> bool:
+        """Whether there is a module to explore."""
+        return self._target.module is not None
+
+    # The session.
+
+    def request(self, method: str, arguments: dict[str, Any]) -> Any:
+        """Calls a method of the session.
+
+        Raises:
+            NoModuleError: there is no module.
+            WorkerError: XLA crashed; the session is as before the call.
+            HloEnvError: as the method.
+        """
+        with self._lock:
+            result = self._ask("call", method, arguments)
+            if method in ACTIONS:
+                self._log = result["log"]
+                self._final = None
+        return result
+
+    def warm(self) -> None:
+        """Starts the child processes, so that the first request need not wait."""
+
+        def work() -> None:
+            with contextlib.suppress(HloEnvError), self._lock:
+                self._ask("call", "state", {})
+
+        threading.Thread(target=work, name="hloenv-explorer-warm", daemon=True).start()
+
+    def restore(self, log: Sequence[Action]) -> State:
+        """Repeats the log that a page kept, in a session without actions.
+
+        Raises:
+            ArgumentError: the session has actions.
+        """
+        if self._log:
+            raise ArgumentError("the session has decisions of its own; undo them first")
+        state: State = self.request("repeat", {"log": list(log)})
+        return state
+
+    def open(self, name: str, content: str) -> State:
+        """Explores another module.
+
+        Args:
+            name: of the module, for the title.
+            content: HLO text.
+
+        Raises:
+            ParseError, InvalidModuleError: the text is not a module; the session stays.
+        """
+        with self._lock:
+            key = secrets.token_hex(8)
+            try:
+                self._sandbox.call(
+                    f"{_WORKER}:open_session", key, content, name, None, []
+                )
+            except HloEnvError:
+                self._reopen()
+                raise
+            self._target = Target(name, content)
+            self._key, self._log, self._final = key, [], None
+            self._around = {}
+        state: State = self.request("state", {})
+        return state
+
+    def results(self) -> Results:
+        """The result file, if one is explored."""
+        return self._target.results or no_results()
+
+    def _ask(self, function: str, *arguments: Any) -> Any:
+        """Calls the worker; a new process opens the session first."""
+        if self._target.module is None:
+            raise NoModuleError(
+                self._target.problem
+                or f"{self._target.name} has no module to explore; open one"
+            )
+        place = f"{_WORKER}:{function}"
+        try:
+            found = self._sandbox.call(place, self._key, *arguments)
+            if found is None:
+                self._reopen()
+                found = self._sandbox.call(place, self._key, *arguments)
+        except WorkerError as error:
+            raise WorkerError(
+                f"{error}; the session continues as it was before"
+            ) from error
+        return found
+
+    def _reopen(self) -> None:
+        if self._target.module is not None:
+            self._sandbox.call(
+                f"{_WORKER}:open_session",
+                self._key,
+                self._target.module,
+                self._target.name,
+                self._target.trace,
+                self._log,
+            )
+
+    # Jobs.
+
+    def start(self, kind: str, arguments: dict[str, Any]) -> JobInfo:
+        """Starts a job.
+
+        Args:
+            kind: "estimate", "measure", "rank", "compare" or "timeline".
+            arguments: of `rank`, its "pairs"; of `compare`, "first" and "second", each
+                "default", "decided" or "policy:NAME"; of `timeline`, its "target".
+
+        Raises:
+            ArgumentError: an unknown kind, or wrong arguments.
+            HloEnvError: the modules cannot be made, or too many jobs are running.
+        """
+        starters = {
+            "estimate": self._start_estimate,
+            "measure": self._start_measure,
+            "rank": self._start_rank,
+            "compare": self._start_compare,
+            "timeline": self._start_timeline,
+        }
+        starter = starters.get(kind)
+        if starter is None:
+            raise ArgumentError(f"unknown job {kind[:40]!r}; use {', '.join(starters)}")
+        return starter(arguments)
+
+    def job(self, number: int) -> JobInfo:
+        """A job as it is now."""
+        return self._jobs.info(number)
+
+    def cancel(self, number: int) -> JobInfo:
+        """Ends a job."""
+        return self._jobs.cancel(number)
+
+    def final_graph(self) -> GraphData:
+        """The decided module after XLA's passes, with kernel times.
+
+        Raises:
+            ArgumentError: it was not estimated.
+        """
+        if self._final is None:
+            raise ArgumentError("there are no kernel times yet; run an estimate first")
+        return self._final
+
+    def stage(self, index: int) -> StageDiff:
+        """What one pass of XLA's pipeline changed.
+
+        Raises:
+            ArgumentError: the pass changed nothing, or the pipeline was not run.
+        """
+        if index not in self._around:
+            raise ArgumentError(f"stage {index} changed nothing, or was not run")
+        before, after = self._around[index]
+        with self._diff_lock:
+            found: StageDiff = self._diffs.call(
+                "hloenv.explorer.work:stage_diff",
+                index,
+                self._stage_names.get(index, ""),
+                before,
+                after,
+            )
+        return found
+
+    def close(self) -> None:
+        """Ends all child processes."""
+        self._jobs.close()
+        self._sandbox.interrupt()
+        with self._lock:
+            self._sandbox.close()
+        self._diffs.interrupt()
+        with self._diff_lock:
+            self._diffs.close()
+
+    def _pickled(self, *what: str) -> list[bytes]:
+        with self._lock:
+            return [self._ask("pickled", each) for each in what]
+
+    def _start_estimate(self, _: dict[str, Any]) -> JobInfo:
+        def finish(info: JobInfo, result: Any) -> None:
+            info["estimate"], self._final = result
+
+        arguments = (*self._pickled(*_MODULES), self._store, self._threads)
+        return self._jobs.start("estimate", "estimate", arguments, finish)
+
+    def _start_measure(self, _: dict[str, Any]) -> JobInfo:
+        def finish(info: JobInfo, result: Any) -> None:
+            info["measure"] = result
+
+        arguments = (*self._pickled(*_MODULES), self._store, self._threads)
+        return self._jobs.start("measure", "measure", arguments, finish)
+
+    def _start_rank(self, given: dict[str, Any]) -> JobInfo:
+        pairs = given.get("pairs")
+        is_right = isinstance(pairs, list) and all(
+            isinstance(each, list)
+            and len(each) == 2
+            and all(type(number) is int for number in each)
+            for each in pairs
+        )
+        if not is_right or not pairs or len(pairs) > _MAX_RANKED:
+            raise ArgumentError(
+                "rank needs pairs: 1 to "
+                f"{_MAX_RANKED} lists [alternative, choice], got {str(pairs)[:80]}"
+            )
+
+        def finish(info: JobInfo, result: Any) -> None:
+            info["rank"] = result
+
+        arguments = (
+            *self._pickled("alternatives", "xla"),
+            pairs,
+            self._store,
+            self._threads,
+        )
+        return self._jobs.start("rank", "rank", arguments, finish)
+
+    def _start_compare(self, given: dict[str, Any]) -> JobInfo:
+        names = [_method(given.get(key)) for key in ("first", "second")]
+
+        def finish(info: JobInfo, result: Any) -> None:
+            result["first"], result["second"] = names
+            info["compare"] = result
+
+        arguments = (*self._pickled(*names), self._store, self._threads)
+        return self._jobs.start("compare", "compare", arguments, finish)
+
+    def _start_timeline(self, given: dict[str, Any]) -> JobInfo:
+        target = given.get("target", "cpu")
+        if not isinstance(target, str):
+            raise ArgumentError("timeline needs a target, such as 'cpu'")
+
+        def finish(info: JobInfo, result: Any) -> None:
+            info["timeline"], self._around = result
+            self._stage_names = {
+                row["index"]: row["path"] for row in result[0]["stages"]
+            }
+
+        arguments = (*self._pickled("start"), target)
+        return self._jobs.start("timeline", "timeline", arguments, finish)
+
+
+def _method(name: Any) -> str:
+    is_known = name in _MODULES or (
+        isinstance(name, str) and name.startswith("policy:")
+    )
+    if not is_known:
+        raise ArgumentError(
+            f"a method is 'default', 'decided' or 'policy:NAME', got {str(name)[:80]!r}"
+        )
+    return str(name)

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page as one file: the program, the styles and the answers to its questions."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from .._files import replacing
+from ..errors import HloEnvError
+from .backend import Backend
+from .server import to_json
+from .static_files import read_static
+
+# Before and after are kept for the alternatives with the largest static effect.
+_MAX_DETAILS = 150
+_MAX_DIFFS = 80
+_POLL_S = 0.1
+
+
+def write_page(backend: Backend, path: Path, *, has_timeline: bool = False) -> int:
+    """Writes a read-only page, which needs neither hloenv nor a network.
+
+    Args:
+        backend: of the target.
+        path: of the file.
+        has_timeline: also run XLA's own passes, and keep what they changed.
+
+    Returns:
+        Its size in bytes.
+
+    Raises:
+        HloEnvError: the module cannot be shown.
+    """
+    text = page_of(answers_of(backend, has_timeline=has_timeline))
+    data = text.encode()
+    with replacing(path) as draft:
+        draft.write_bytes(data)
+    return len(data)
+
+
+def answers_of(backend: Backend, *, has_timeline: bool = False) -> dict[str, Any]:
+    """What the server would answer, by the path of the question."""
+    answers: dict[str, Any] = {"results": backend.results()}
+    if backend.has_module:
+        state = backend.request("state", {})
+        state["is_read_only"] = True
+        rows = backend.request("alternatives", {})
+        answers["state"] = state
+        answers["alternatives"] = rows
+        answers["graph?which=current"] = backend.request("graph", {"which": "current"})
+        for index, choice in _details(rows):
+            answers[f"alternative?index={index}&choice={choice}"] = backend.request(
+                "alternative", {"index": index, "choice": choice}
+            )
+        for name in ("python", "trace"):
+            method = "finished_trace" if name == "trace" else name
+            answers[name] = {"text": backend.request(method, {})}
+        if has_timeline:
+            answers |= _timeline(backend)
+    return answers
+
+
+def _details(rows: list[dict[str, Any]]) -> list[tuple[int, int]]:
+    """Alternative and choice of those that change most, by the static estimate."""
+    pairs = [
+        (-abs(choice["static_s"]), row["index"], number)
+        for row in rows
+        for number, choice in enumerate(row["choices"])
+        if number > 0
+    ]
+    return [(index, choice) for _, index, choice in sorted(pairs)[:_MAX_DETAILS]]
+
+
+def _timeline(backend: Backend) -> dict[str, Any]:
+    """XLA's own passes, and what each of them changed.
+
+    Raises:
+        HloEnvError: the pipeline failed.
+    """
+    job = backend.start("timeline", {})
+    while job["state"] == "running":
+        time.sleep(_POLL_S)
+        job = backend.job(job["id"])
+    if job["timeline"] is None:
+        raise HloEnvError(f"XLA's pipeline failed: {job['message']}")
+    found: dict[str, Any] = {"timeline": job["timeline"]}
+    changed = [each for each in job["timeline"]["stages"] if each["changed"]]
+    for stage in changed[:_MAX_DIFFS]:
+        found[f"stage?index={stage['index']}"] = backend.stage(stage["index"])
+    return found
+
+
+def page_of(answers: dict[str, Any]) -> str:
+    """One HTML text with everything in it; it may load nothing."""
+    program = _static("explorer.js")
+    styles = _static("explorer.css")
+    icon = base64.b64encode(_static("icon.svg").encode()).decode()
+    # In a script element, only "</script" and "<!--" end or change it.
+    data = to_json(answers).decode().replace("<", "\\u003c")
+    program = program.replace("</script", "<\\/script").replace("<!--", "\\x3c!--")
+    policy = (
+        f"default-src 'none'; script-src '{_hash(program)}'; "
+        f"style-src '{_hash(styles)}'; img-src data:; base-uri 'none'; "
+        "form-action 'none'"
+    )
+    title = json.dumps("hloenv explorer")[1:-1]
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<link rel="icon" href="data:image/svg+xml;base64,{icon}">
+<style>{styles}</style>
+</head>
+<body>
+<div id="app"></div>
+<script id="answers" type="application/json">{data}</script>
+<script type="module">{program}</script>
+</body>
+</html>
+"""
+
+
+def _static(name: str) -> str:
+    found = read_static(name)
+    assert found is not None
+    return found[1].decode()
+
+
+def _hash(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"sha256-{base64.b64encode(digest).decode()}"

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page in a real browser."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from hloenv.cli import main
+from support.browser import open_browser, open_page, wait_until
+
+pytestmark = [pytest.mark.needs_program("chromium"), pytest.mark.needs("playwright")]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with open_browser() as running:
+        yield running
+
+
+@pytest.fixture
+def page(browser, server):
+    with open_page(browser) as opened:
+        opened.goto(server.url)
+        opened.wait_for_selector(".row.rewrite")
+        yield opened
+
+
+def _select(page, text):
+    page.click(f".row.rewrite:has-text('{text}')")
+    page.wait_for_selector(".sides svg .node.removed")
+
+
+def _state(page):
+    return page.evaluate("hloenvExplorer.store.state")
+
+
+def _undo_all(page):
+    while not page.is_disabled("#undo"):
+        before = len(_state(page)["log"])
+        page.click("#undo")
+        wait_until(page, f"hloenvExplorer.store.state.log.length < {before}")
+
+
+def test_a_rewrite_is_found_accepted_undone_and_saved(page, tmp_path):
+    page.fill("#filter", "name:same")
+    wait_until(page, "document.querySelectorAll('.row.rewrite').length === 1")
+    _select(page, "same")
+    figures = page.locator(".sides figure")
+    assert "\u2212 add" in figures.nth(0).inner_text()
+    assert "add" not in figures.nth(1).locator(".node text").all_inner_texts()
+    page.click("#accept")
+    page.wait_for_selector(".mini.accept[aria-pressed='true']")
+    assert _state(page)["totals"]["accepted"] == 1
+    assert "\u25bc" in page.inner_text("#static-estimate")
+    with page.expect_download() as download:
+        page.click("#save")
+    trace = json.loads(download.value.path().read_text())
+    assert [step["kind"] for step in trace["steps"]] == ["decide"]
+    # The address leads back to the same view, and the server keeps the decisions.
+    address = page.url
+    assert "q=name" in address
+    page.reload()
+    page.wait_for_selector(".mini.accept[aria-pressed='true']")
+    assert page.url == address
+    assert page.input_value("#filter") == "name:same"
+    page.keyboard.press("u")
+    wait_until(page, "hloenvExplorer.store.state.totals.accepted === 0")
+
+
+def test_a_query_decides(page):
+    page.fill("#filter", "pass:algsimp bytes<0")
+    page.wait_for_timeout(200)
+    number = page.evaluate("hloenvExplorer.views.rewrites.shown.length")
+    assert number > 0
+    page.click("button:text('Reject all')")
+    wait_until(page, f"hloenvExplorer.store.state.totals.rejected === {number}")
+    assert page.evaluate("hloenvExplorer.store.state.log.length") == 1
+    _undo_all(page)
+
+
+def test_the_graph_is_searched_and_drawn(page):
+    page.keyboard.press("2")
+    wait_until(page, "hloenvExplorer.views.graph.canvasFrames > 0")
+    page.fill("#search", "opcode:dot")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".node-details h2:text('d')")
+    assert "node=d" in page.url
+    page.fill("#search", "source:train.py")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".node-details dd:text('train.py')")
+    drawn = page.evaluate(
+        """() => {
+          const renderer = hloenvExplorer.views.graph.renderer;
+          renderer.paint();
+          const {width, height} = renderer.canvas;
+          const pixels = new Uint8Array(width * height * 4);
+          const gl = renderer.canvas.getContext('webgl2');
+          gl.readPixels(0, 0, width, height, gl.RGBA, gl.UNSIGNED_BYTE, pixels);
+          return new Set(new Uint32Array(pixels.buffer)).size;
+        }"""
+    )
+    assert drawn > 10
+
+
+def test_a_module_that_cannot_be_parsed_is_a_message(page):
+    page.click("#open")
+    page.fill("#open-text", "HloModule broken\nENTRY {")
+    page.click("#open-go")
+    page.wait_for_selector("#open-error:not(:empty)")
+    assert len(page.inner_text("#open-error")) > 20
+    page.keyboard.press("Escape")
+    assert _state(page)["module"]["name"] == "small"
+    assert page.is_visible(".row.rewrite")
+
+
+def test_the_page_asks_its_server_alone(page, server):
+    page.keyboard.press("2")
+    wait_until(page, "hloenvExplorer.views.graph.canvasFrames > 0")
+    assert page.requests_seen
+    assert all(url.startswith(server.url) for url in page.requests_seen)
+
+
+def test_filters_understand_numbers_words_and_not(page):
+    def matches(query):
+        page.fill("#filter", query)
+        page.wait_for_timeout(120)
+        shown = page.evaluate(
+            "hloenvExplorer.views.rewrites.shown.map(each => each.row.original)"
+        )
+        return set(shown), page.inner_text(".rewrites .note")
+
+    everything, _ = matches("")
+    algsimp, _ = matches("pass:algsimp")
+    assert algsimp
+    assert matches("-pass:algsimp")[0] == everything - algsimp
+    assert matches("bytes<=0")[0] | matches("bytes>0")[0] == everything
+    assert matches("bytes<-1k pass:algsimp")[0] <= algsimp
+    assert matches("no-such-word")[0] == set()
+    assert "unknown unit" in matches("bytes<3parsec")[1]
+    assert "unknown unit" in matches("time<1day")[1]
+
+
+def test_a_hostile_name_is_text(browser, server, page):
+    page.goto(
+        f"{server.url}#/rewrites?q=%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E&a=%00&c=x"
+    )
+    page.reload()
+    page.wait_for_selector(".rewrites .note")
+    assert page.locator("img").count() == 0
+    assert "<img" in page.input_value("#filter")
+
+
+def test_the_file_works_without_a_network(browser, small, tmp_path):
+    small.save(tmp_path / "small.hlo")
+    path = tmp_path / "page.html"
+    main(["explore", str(tmp_path / "small.hlo"), "-o", str(path), "--timeline"])
+    with open_page(browser, offline=True) as page:
+        page.goto(path.as_uri())
+        _select(page, "same")
+        assert page.locator("#accept").count() == 0
+        assert page.is_visible(".badge")
+        page.keyboard.press("2")
+        wait_until(page, "hloenvExplorer.views.graph.canvasFrames > 0")
+        page.keyboard.press("3")
+        page.click(".stage-row:has-text('algsimp')")
+        page.wait_for_selector(".diff tr.removed")
+        assert set(page.requests_seen) == {path.as_uri()}

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Large modules, measurements and lost servers, in a real browser."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import pytest
+
+from support.browser import explore, open_browser, open_page, wait_until
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.needs_program("chromium"),
+    pytest.mark.needs("playwright"),
+]
+_PORT, _TOKEN = "18765", "testtokentesttoken42"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with open_browser() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def module_path(small, tmp_path_factory):
+    path = tmp_path_factory.mktemp("explore") / "small.hlo"
+    small.save(path)
+    return str(path)
+
+
+def _accept_first(page):
+    page.wait_for_selector(".row.rewrite")
+    page.keyboard.press("j")
+    page.keyboard.press("a")
+    wait_until(page, "hloenvExplorer.store.state.totals.accepted === 1")
+
+
+@pytest.mark.compile
+def test_decisions_are_estimated_and_measured(browser, module_path):
+    with explore(module_path, "--no-store") as (url, _), open_page(browser) as page:
+        page.goto(url)
+        _accept_first(page)
+        page.click("#estimate")
+        page.wait_for_selector("#estimate-result")
+        assert page.evaluate("hloenvExplorer.store.estimate.decided_s") > 0
+        page.click("#measure")
+        page.wait_for_selector("#measure-result")
+        assert page.evaluate("hloenvExplorer.store.measure.speedup") > 0
+        page.click("#time-top")
+        wait_until(page, "hloenvExplorer.store.timed.size > 0")
+        page.keyboard.press("4")
+        page.click("#compare")
+        page.wait_for_selector("#differences")
+
+
+def test_a_measurement_can_be_cancelled(browser, module_path):
+    with explore(module_path, "--no-store") as (url, _), open_page(browser) as page:
+        page.goto(url)
+        _accept_first(page)
+        page.click("#measure")
+        page.click(".job button:text('Cancel')")
+        page.wait_for_selector("#measure")
+        assert (
+            page.evaluate("hloenvExplorer.store.jobs.get('measure').state")
+            == "cancelled"
+        )
+
+
+def test_a_stop_is_moved_along_xlas_pipeline(browser, module_path):
+    with explore(module_path, "--no-store") as (url, _), open_page(browser) as page:
+        page.goto(f"{url}#/pipeline")
+        page.click("#run-pipeline")
+        page.click(".stage-row:has-text('fusion')")
+        page.wait_for_selector(".diff tr.added")
+        page.click("#decide-here")
+        wait_until(page, "hloenvExplorer.store.state.point.until.endsWith('fusion')")
+        assert page.evaluate("hloenvExplorer.store.state.point.passes") == ["fusion"]
+        page.wait_for_selector(".row.rewrite")
+
+
+def test_a_restarted_server_gets_the_decisions_back(browser, module_path):
+    words = (module_path, "--no-store", "--port", _PORT, "--token", _TOKEN)
+    with open_page(browser) as page:
+        with explore(*words) as (url, process):
+            page.goto(url)
+            _accept_first(page)
+            kept = page.evaluate("hloenvExplorer.store.state.decisions")
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        page.keyboard.press("x")
+        page.wait_for_selector(".banner:visible")
+        assert f"--port {_PORT} --token {_TOKEN}" in page.inner_text(".banner")
+        with explore(*words):
+            page.wait_for_selector(".banner", state="hidden")
+            assert page.evaluate("hloenvExplorer.store.state.decisions") == kept
+            page.reload()
+            page.wait_for_selector(".mini.accept[aria-pressed='true']")
+
+
+@pytest.fixture(scope="module")
+def large_path(tmp_path_factory):
+    """10,000 instructions, in rows of 50."""
+    lines = [f"p{number} = f32[8] parameter({number})" for number in range(50)]
+    for number in range(50, 10_000):
+        other = number - 50 + (number * 7) % 40
+        lines.append(
+            f"p{number} = f32[8] add(p{number - 50}, p{min(other, number - 1)})"
+        )
+    lines.append(f"ROOT r = (f32[8]) tuple(p{9_999})")
+    path = tmp_path_factory.mktemp("large") / "large.hlo"
+    path.write_text("HloModule large\nENTRY e {\n" + "\n".join(lines) + "\n}")
+    return str(path)
+
+
+def test_ten_thousand_instructions_are_drawn_and_searched(browser, large_path):
+    with explore(large_path, "--no-store") as (url, _), open_page(browser) as page:
+        page.goto(f"{url}#/graph")
+        wait_until(page, "hloenvExplorer.views.graph.canvasFrames > 0")
+        number = page.evaluate("hloenvExplorer.views.graph.graph.names.length")
+        assert number == 10_001
+        page.fill("#search", "p5000")
+        page.keyboard.press("Enter")
+        page.wait_for_selector(".node-details h2:text('p5000')")
+        frames = page.evaluate("hloenvExplorer.views.graph.canvasFrames")
+        for _ in range(10):
+            page.keyboard.press("+")
+        wait_until(page, f"hloenvExplorer.views.graph.canvasFrames > {frames}")
+
+
+def test_search_results_have_a_curve(browser, module_path, tmp_path):
+    candidate = {
+        "decisions": [[1, 0]],
+        "estimate_s": 1e-6,
+        "speedup_interval": [1.0, 1.2],
+        "error": None,
+    }
+    measured = [{**candidate, "speedup": speedup} for speedup in (1.1, 1.3)]
+    data = {"module": "small", "evaluated": 3, "best": None, "measured": measured}
+    path = tmp_path / "search.json"
+    path.write_text(json.dumps(data))
+    with explore(str(path)) as (url, _), open_page(browser) as page:
+        page.goto(url)
+        page.wait_for_selector(".result-row")
+        page.wait_for_selector(".curve svg path")
+        assert "2 measured" in page.inner_text(".results")

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page: as a file, as built, and what it may load."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from hloenv.bench.rows import Row
+from hloenv.cli import main
+from hloenv.errors import ArgumentError
+from hloenv.explorer.page import page_of
+from hloenv.explorer.results import of_bench, of_search
+from hloenv.explorer.static_files import read_static
+
+
+@pytest.fixture(scope="module")
+def page(small, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("page")
+    small.save(folder / "small.hlo")
+    path = folder / "page.html"
+    assert main(["explore", str(folder / "small.hlo"), "-o", str(path)]) == 0
+    return path.read_text(encoding="utf-8")
+
+
+def _answers(page):
+    found = re.search(
+        r'<script id="answers" type="application/json">(.*?)</script>', page
+    )
+    return json.loads(found[1])
+
+
+def test_the_page_has_the_answers(page):
+    answers = _answers(page)
+    assert answers["state"]["is_read_only"]
+    assert answers["state"]["module"]["name"] == "small"
+    assert len(answers["graph?which=current"]["names"]) == 15
+    details = [key for key in answers if key.startswith("alternative?")]
+    assert len(details) >= len(answers["alternatives"])
+    assert "import hloenv" in answers["python"]["text"]
+
+
+def test_the_page_loads_nothing(page):
+    outside = re.sub(r'<script id="answers".*?</script>', "", page)
+    assert not re.search(r'(?:src|href)="(?!data:)', outside)
+    assert "@import" not in outside
+    # The namespace of SVG is a name, not a place.
+    places = set(re.findall(r"https?://[^\s\"'`)]+", outside))
+    assert places <= {"http://www.w3.org/2000/svg"}
+
+
+def test_only_the_page_s_own_program_may_run(page):
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)[1]
+    program = re.search(r'<script type="module">(.*?)</script>', page, re.S)[1]
+    digest = base64.b64encode(hashlib.sha256(program.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in policy
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+
+
+def test_hostile_names_stay_text():
+    text = "</script><script>alert(1)</script><!--<script>"
+    page = page_of({"results": {"title": text}})
+    assert "alert(1)</script>" not in page
+    assert _answers(page)["results"]["title"] == text
+    assert page.count("<script") == 2
+
+
+def test_the_built_page_is_that_of_its_sources(root):
+    folder = root / "explorer"
+    own = ["build.mjs", "package.json", "package-lock.json", "tsconfig.json"]
+    found = [
+        path.relative_to(folder).as_posix()
+        for path in (folder / "src").rglob("*")
+        if path.is_file()
+    ]
+    digest = hashlib.sha256()
+    for name in sorted([*own, *found]):
+        digest.update(f"{name}\n".encode())
+        digest.update((folder / name).read_bytes())
+    first, _, _ = read_static("explorer.js")[1].partition(b"\n")
+    expected = f"sources sha256 {digest.hexdigest()}"
+    assert expected in first.decode(), "run npm run build in explorer/"
+
+
+def test_files_without_a_program_are_copied(root):
+    for built, source in (("explorer.css", "style.css"), ("index.html", "index.html")):
+        content = (root / "explorer" / "src" / source).read_bytes()
+        assert read_static(built)[1] == content
+
+
+def test_the_page_is_small():
+    sizes = [len(read_static(name)[1]) for name in ("explorer.js", "explorer.css")]
+    assert sum(sizes) < 2_000_000
+
+
+def test_only_the_page_s_files_are_read():
+    for name in ("", "..", "../server.py", "/etc/passwd", "explorer.js/"):
+        assert read_static(name) is None
+
+
+def test_the_types_of_the_page_are_those_of_the_schema(root, run_child):
+    run_child(
+        "import runpy, sys; sys.argv = ['make', '--check']\n"
+        f"runpy.run_path({str(root / 'scripts/dev/make_explorer_types.py')!r}, "
+        "run_name='__main__')"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.needs_program("node")
+def test_the_sources_have_the_right_types(root):
+    compiler = root / "explorer" / "node_modules" / "typescript" / "bin" / "tsc"
+    command = ["node", str(compiler), "--noEmit"]
+    if not compiler.is_file():  # npm ci was not run here: only its syntax
+        command = ["node", "--check", str(root / "explorer" / "build.mjs")]
+    assert shutil.which("node")
+    done = subprocess.run(
+        command, cwd=root / "explorer", capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _row(method, speedup, **changes):
+    return Row("m", "f", "s", "", "test", method, 0, 1, speedup=speedup, **changes)
+
+
+def test_a_leaderboard_has_the_best_method_first():
+    rows = [_row("a", 2.0), _row("a", 8.0), _row("b", 5.0), _row("b", 1.0, error="no")]
+    results = of_bench("r.parquet", rows)
+    assert [(row["method"], row["failures"]) for row in results["methods"]] == [
+        ("b", 1),
+        ("a", 0),
+    ]
+    assert results["methods"][1]["mean_speedup"] == pytest.approx(4.0)
+    assert [row["speedup"] for row in results["rows"]] == [8.0, 5.0, 2.0, 1.0]
+
+
+def test_a_search_has_its_curve():
+    def candidate(speedup):
+        return {
+            "decisions": [[1, 0], [2]],
+            "estimate_s": 1e-6,
+            "speedup": speedup,
+            "speedup_interval": [None, None],
+            "error": None,
+        }
+
+    data = {"measured": [candidate(1.1), candidate(1.0), candidate(1.3)]}
+    results = of_search("s.json", {**data, "evaluated": 9, "best": None, "module": "m"})
+    assert results["rows"][0]["curve"] == [[1, 1.1], [2, 1.1], [3, 1.3]]
+    assert results["rows"][0]["accepted"] == 2
+    with pytest.raises(ArgumentError, match="not the output"):
+        of_search("s.json", {"measured": [{}], "evaluated": 1, "best": None})
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("{", "not JSON"), ("[]", "not a trace"), ('{"format": "x"}', "format")],
+)
+def test_other_files_are_messages(tmp_path, capsys, content, message):
+    path = tmp_path / "x.json"
+    path.write_text(content)
+    assert main(["explore", str(path), "--no-open"]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_a_module_that_cannot_be_parsed_is_a_message(tmp_path, capsys):
+    path = tmp_path / "broken.hlo"
+    path.write_text("HloModule broken\nENTRY {")
+    assert main(["explore", str(path), "--no-open"]) == 1
+    assert "broken.hlo" in capsys.readouterr().err
+
+
+def test_the_file_of_o_is_html(small, tmp_path, capsys):
+    small.save(tmp_path / "m.hlo")
+    page = str(tmp_path / "page.pdf")
+    assert main(["explore", str(tmp_path / "m.hlo"), "-o", page]) == 1
+    assert ".html" in capsys.readouterr().err
+
+
+def test_a_trace_needs_its_module(small, tmp_path, capsys):
+    from hloenv import HloEnv
+
+    env = HloEnv(small)
+    env.get_alternatives("algsimp")
+    env.apply_alternatives(env._latest_capture().decisions_for("algsimp"))
+    small.save(tmp_path / "m.hlo")
+    env.trace.save(tmp_path / "t.json")
+    page = tmp_path / "page.html"
+    command = ["explore", str(tmp_path / "t.json"), "-o", str(page)]
+    assert main(command) == 1
+    assert "--module" in capsys.readouterr().err
+    assert main([*command, "--module", str(tmp_path / "m.hlo")]) == 0
+    state = _answers(page.read_text())["state"]
+    assert [step["kind"] for step in state["steps"]] == ["decide"]

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sessions: what the page shows and does."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import hloenv
+from hloenv.errors import ArgumentError, PositionError, UnknownPassError
+from hloenv.explorer.session import Session, call
+from hloenv.rewrite.trace import Trace
+
+
+@pytest.fixture
+def session(small):
+    return Session(small, "small.hlo")
+
+
+def _index(session, original):
+    (found,) = (row for row in session.alternatives() if row["original"] == original)
+    return found["index"]
+
+
+def test_everything_is_undecided_at_first(session):
+    totals = session.state()["totals"]
+    assert totals["undecided"] == totals["alternatives"] == len(session.alternatives())
+    assert totals["alternatives"] >= 2
+    assert not totals["can_undo"]
+
+
+def test_the_static_estimate_follows_a_decision(session):
+    index = _index(session, "same")
+    totals = session.decide([[index, 1]])["totals"]
+    assert totals["accepted"] == 1
+    assert totals["static_after_s"] < totals["static_before_s"]
+    totals = session.undo()["totals"]
+    assert totals["static_after_s"] == totals["static_before_s"]
+
+
+def test_undo_takes_back_one_action(session):
+    index = _index(session, "same")
+    session.decide([[index, 1]])
+    session.decide([[index, 0]])
+    assert session.undo()["decisions"][index] == 1
+    assert session.undo()["decisions"][index] == -1
+    with pytest.raises(ArgumentError, match="nothing to undo"):
+        session.undo()
+
+
+def test_an_applied_decision_is_a_step_of_the_trace(session, small):
+    index = _index(session, "same")
+    session.decide([[index, 1]])
+    state = session.apply()
+    assert [step["kind"] for step in state["steps"]] == ["decide"]
+    assert "same" not in {row["original"] for row in session.alternatives()}
+    trace = Trace.from_json(session.finished_trace())
+    replayed = hloenv.replay(trace, small)
+    assert replayed.fingerprint() == state["module"]["fingerprint"]
+
+
+def test_the_trace_has_decisions_that_are_not_applied_yet(session, small):
+    session.decide([[_index(session, "same"), 1]])
+    assert session.state()["steps"] == []
+    trace = Trace.from_json(session.finished_trace())
+    assert hloenv.replay(trace, small).fingerprint() == session.decided().fingerprint()
+    assert session.state()["steps"] == []
+
+
+def test_the_python_repeats_the_decisions(session, small, tmp_path):
+    session.decide([[_index(session, "same"), 1], [_index(session, "kept"), 0]])
+    path = tmp_path / "small.hlo"
+    small.save(path)
+    session.target = str(path)
+    names: dict[str, object] = {}
+    exec(session.python(), names)
+    assert names["env"].fingerprint() == session.decided().fingerprint()
+
+
+def test_the_log_repeats_the_session(session, small):
+    session.decide([[_index(session, "same"), 1]])
+    session.apply()
+    session.point("fusion", 1, ["fusion", "general-fusion"])
+    session.decide([[0, 1]])
+    state = session.state()
+    other = Session(small, "small.hlo").repeat(json.loads(json.dumps(state["log"])))
+    for key in ("module", "decisions", "point", "steps", "totals", "log"):
+        assert other[key] == state[key]
+
+
+def test_the_stop_moves_back_where_nothing_was_decided(session):
+    session.point("fusion", 1, ["general-fusion"])
+    state = session.point("simplification", 1, ["algsimp"])
+    assert "simplification" in state["module"]["position"]
+    assert session.point("", 1, ["algsimp", "cse"])["module"]["position"] == ""
+
+
+def test_the_stop_does_not_drop_decisions(session):
+    session.point("fusion", 1, ["general-fusion"])
+    session.decide([[0, 1]])
+    before = session.apply()
+    with pytest.raises(PositionError):
+        session.point("simplification", 1, ["algsimp"])
+    after = session.state()
+    assert after["module"] == before["module"]
+    assert after["steps"] == before["steps"]
+
+
+def test_before_and_after_show_what_changes(session):
+    index = _index(session, "same")
+    detail = session.alternative(index, 1)
+    assert detail["changed"]["same"] == "removed"
+    assert "same" in detail["before"]["names"]
+    assert "same" not in detail["after"]["names"]
+    assert any("add(" in line for line in detail["text_before"])
+    assert detail["changed"]["d"] == "changed"
+    assert {"p", "d"} <= set(detail["after"]["names"])
+
+
+def test_a_fusion_is_shown_with_its_body(session):
+    session.point("fusion", 1, ["general-fusion"])
+    detail = session.alternative(0, 1)
+    after = detail["after"]
+    assert any(box["role"] == "fused" for box in after["computations"])
+
+
+def test_a_choice_that_is_not_there_is_an_error(session):
+    for index, choice in ((9999, 1), (-1, 1), (0, 99), (0, 0)):
+        with pytest.raises(ArgumentError):
+            session.alternative(index, choice)
+    for change in ([0], [0, 1, 2], [0, -2], [10**9, 0]):
+        with pytest.raises(ArgumentError):
+            session.decide([change])
+    assert session.state()["log"] == []
+
+
+def test_an_unknown_pass_leaves_the_session(session):
+    before = session.state()
+    with pytest.raises(UnknownPassError):
+        session.point("fusion", 1, ["no-such-pass"])
+    assert session.state() == before
+
+
+def test_an_unknown_method_is_an_error(session):
+    with pytest.raises(ArgumentError, match="unknown method"):
+        call(session, "__init__", {})
+
+
+def test_alternatives_are_marked_in_the_graph(session):
+    graph = session.graph()
+    marked = {
+        graph["names"][node]: alternative
+        for node, alternative in enumerate(graph["alternative"])
+        if alternative >= 0
+    }
+    assert marked["same"] == _index(session, "same")
+
+
+def test_a_node_has_its_text_and_neighbours(session):
+    node = session.node("d")
+    assert node["operands"] == ["same", "q"]
+    assert node["users"] == ["kept"]
+    assert " dot(" in node["text"]
+    assert node["attributes"]["dot_contracting_size"] == 64
+    with pytest.raises(ArgumentError, match="no instruction"):
+        session.node("nothing")
+
+
+def test_sources_are_searchable(session):
+    graph = session.graph()
+    node = graph["names"].index("same")
+    assert graph["sources"][graph["source"][node]] == "jit(f)/add train.py:7"
+
+
+def test_a_trace_continues_where_it_ends(session, small):
+    session.decide([[_index(session, "same"), 1]])
+    trace = Trace.from_json(session.finished_trace())
+    other = Session(small, "small.hlo", trace)
+    assert [step["kind"] for step in other.state()["steps"]] == ["decide"]
+    assert "same" not in other.graph()["names"]
+
+
+def test_what_is_left_to_xla_is_what_its_pass_does(session, small):
+    state = session.point("fusion", 1, ["fusion", "general-fusion"])
+    assert set(state["xla"]) <= {0, 1, 2, 3}
+    assert max(state["xla"]) > 0
+    finished = hloenv.finish(session.default())
+    assert finished.fingerprint() == hloenv.finish(small).fingerprint()
+    taken = state["xla"].index(max(state["xla"]))
+    session.decide([[taken, 0]])
+    rejected = hloenv.finish(session.decided())
+    assert rejected.fingerprint() != finished.fingerprint()
+
+
+def test_later_passes_decide_what_is_left_at_the_start(session):
+    assert set(session.state()["xla"]) == {-1}
