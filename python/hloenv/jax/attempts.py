@@ -261,7 +261,11 @@ def _has_loops(module: HloModule) -> bool:
 
 
 def planner_of(
-    policy: str | Policy, passes: Passes | None, until: str | None, *, always: bool
+    policy: str | Policy | Planner,
+    passes: Passes | None,
+    until: str | None,
+    *,
+    always: bool,
 ) -> Planner:
     """The planner of `jit`'s arguments; `always` as in `Given`.
 
@@ -291,4 +295,4 @@ def planner_of(
             "policy must be a name, or a function from Alternatives to decisions, "
             f"got {type(policy).__name__}"
         )
-    return Given(policy, pipelines, until, text, always=always)
+    return Given(cast("Policy", policy), pipelines, until, text, always=always)

@@ -21,7 +21,7 @@ from ..errors import ArgumentError, ArgumentTypeError, DecisionError
 from ..policies import Policy
 from ..runtime.jaxlib.package import require_injection, require_jax
 from .artefact import Artefact, as_artefact
-from .attempts import planner_of
+from .attempts import Planner, planner_of
 from .decide import Decided, Passes
 from .decider import Decider
 from .dispatch import dispatcher, unique_name
@@ -167,7 +167,7 @@ class JitFunction:
         self,
         fn: Callable[..., Any],
         *,
-        policy: str | Policy,
+        policy: str | Policy | Planner,
         passes: Passes | None,
         until: str | None,
         budget: float,
