@@ -295,4 +295,4 @@ def planner_of(
             "policy must be a name, or a function from Alternatives to decisions, "
             f"got {type(policy).__name__}"
         )
-    return Given(cast("Policy", policy), pipelines, until, text, always=always)
+    return Given(policy, pipelines, until, text, always=always)

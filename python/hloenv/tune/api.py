@@ -113,7 +113,7 @@ def using() -> Iterator[list[Any]]:
     def tuned_jit(fun: Any = None, /, **options: Any) -> Any:
         if fun is None:
             return functools.partial(tuned_jit, **options)
-        if not _is_simple(options):
+        if not is_simple(options):
             return plain(fun, **options)
         function = jit(fun, policy="tuned", **options)
         made.append(function)
@@ -143,7 +143,7 @@ def use() -> None:
     _stack.enter_context(using())
 
 
-def _is_simple(options: dict[str, Any]) -> bool:
+def is_simple(options: dict[str, Any]) -> bool:
     """Whether the options are those of a function on one device."""
     return not any(
         options.get(name) is not None

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -60,8 +62,8 @@ class TuneOptions:
         Raises:
             ArgumentError: one is not allowed.
         """
-        if not self.seconds > 0:
-            raise ArgumentError(f"seconds must be > 0, got {self.seconds}")
+        if not 0 < self.seconds < math.inf:
+            raise ArgumentError(f"seconds must be a number > 0, got {self.seconds}")
         if self.measurements is not None and self.measurements < 0:
             raise ArgumentError(
                 f"measurements must be an integer >= 0, got {self.measurements}"
@@ -74,3 +76,8 @@ class TuneOptions:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ArgumentError(f"{name} must be an integer >= 1, got {value}")
+
+    @property
+    def cores(self) -> int:
+        """Cores of each measurement."""
+        return self.threads or len(os.sched_getaffinity(0))

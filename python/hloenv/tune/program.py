@@ -255,7 +255,8 @@ def unjitted(
     if isinstance(fn, JitFunction):
         return fn._fn, dict(fn._options.given)
     info = getattr(fn, "_jit_info", None)
-    if info is None or not hasattr(fn, "__wrapped__"):
+    plain: Any = getattr(fn, "__wrapped__", None)
+    if info is None or plain is None:
         return fn, dict(jit_options)
     if jit_options:
         raise ArgumentError(
@@ -271,7 +272,6 @@ def unjitted(
     options = {name: getattr(info, name) for name in names if getattr(info, name)}
     if info.compiler_options_kvs:
         options["compiler_options"] = dict(info.compiler_options_kvs)
-    plain: Callable[..., Any] = fn.__wrapped__
     return plain, options
 
 

@@ -138,7 +138,7 @@ class Tuner:
             program.module,
             program.inputs,
             engine=program.engine,
-            threads=options.threads or 1,
+            threads=options.cores,
             workers=options.workers,
             executor=options.executor,
             store=None if options.is_again else self._store,
@@ -252,7 +252,7 @@ class Tuner:
             for choice in each.choices
         )
         if options.search and has_wheel and len(self.space.stages) > 1:
-            estimator = get_estimator(threads=options.threads or 1, store=self._store)
+            estimator = get_estimator(threads=options.cores, store=self._store)
             arms.append(
                 GraphArm(
                     self._program.module,
