@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -15,8 +14,9 @@ from ..jax.artefact import Artefact
 from ..jax.jit import jit
 from ..measurement.store import Store
 from ..runtime.executable import Engine
-from ..runtime.jaxlib.package import require_injection, require_jax
+from ..runtime.jaxlib.package import require_injection
 from .options import TuneOptions
+from .patching import jit_replaced
 from .program import Program, program_of_function, program_of_module
 from .tuner import OnChange, Tuner
 
@@ -104,26 +104,15 @@ def using() -> Iterator[list[Any]]:
     Yields:
         The functions that were made so far.
     """
-    jax = require_jax("hloenv.tune.use")
-    package: Any = jax
-    plain = package.jit
     made: list[Any] = []
 
-    @functools.wraps(plain)
-    def tuned_jit(fun: Any = None, /, **options: Any) -> Any:
-        if fun is None:
-            return functools.partial(tuned_jit, **options)
-        if not is_simple(options):
-            return plain(fun, **options)
-        function = jit(fun, policy="tuned", **options)
-        made.append(function)
-        return function
+    def make(fn: Callable[..., Any], options: dict[str, Any], plain: Any) -> Any:
+        del plain
+        made.append(jit(fn, policy="tuned", **options))
+        return made[-1]
 
-    package.jit = tuned_jit
-    try:
+    with jit_replaced(make):
         yield made
-    finally:
-        package.jit = plain
 
 
 _stack = contextlib.ExitStack()
@@ -141,11 +130,3 @@ def use() -> None:
     `python -m hloenv.tune SCRIPT`.
     """
     _stack.enter_context(using())
-
-
-def is_simple(options: dict[str, Any]) -> bool:
-    """Whether the options are those of a function on one device."""
-    return not any(
-        options.get(name) is not None
-        for name in ("in_shardings", "out_shardings", "device", "backend")
-    )

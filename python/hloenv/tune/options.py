@@ -50,7 +50,7 @@ class TuneOptions:
     threads: int | None = None
     workers: int | None = None
     executor: Any = None
-    batch: int = 4
+    batch: int = 2
     is_warm: bool = True
     search: str = DEFAULT_SEARCH
     keep: bool = True

@@ -8,12 +8,11 @@ transformation of jax belong to the outermost function.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import runpy
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ import numpy as np
 from ..errors import ScriptError
 from ..jax.wrapping import Options, name_of, top_level_test
 from ..runtime.jaxlib.package import require_jax
-from .api import is_simple
+from .patching import jit_replaced
 
 # Arguments that are larger are not kept, and the function is not tuned.
 _MAX_KEPT_BYTES = 1 << 31
@@ -197,34 +196,17 @@ def record(path: Path, argv: Sequence[str], *, seconds: float) -> Recording:
     recorder = _Recorder(seconds)
     started = time.perf_counter()
     is_complete = True
+
+    def make(fn: Callable[..., Any], options: dict[str, Any], plain: Any) -> _Recorded:
+        return _Recorded(recorder, fn, options, plain(fn, **options))
+
     try:
-        with _patched(recorder):
+        with jit_replaced(make):
             run_script(path, argv)
     except (_EnoughError, KeyboardInterrupt):
         is_complete = False
     functions = sorted(recorder.hot.values(), key=lambda each: -each.seconds)
     return Recording(tuple(functions), time.perf_counter() - started, is_complete)
-
-
-@contextlib.contextmanager
-def _patched(recorder: _Recorder) -> Iterator[None]:
-    package: Any = require_jax("hloenv tune")
-    plain = package.jit
-
-    @functools.wraps(plain)
-    def recording_jit(fun: Any = None, /, **options: Any) -> Any:
-        if fun is None:
-            return functools.partial(recording_jit, **options)
-        jitted = plain(fun, **options)
-        if not is_simple(options) or not callable(fun):
-            return jitted
-        return _Recorded(recorder, fun, options, jitted)
-
-    package.jit = recording_jit
-    try:
-        yield
-    finally:
-        package.jit = plain
 
 
 def run_script(path: Path, argv: Sequence[str]) -> None:
