@@ -48,6 +48,7 @@ _MAX_MAPS = 200_000
 _IMPORTS = {
     "envs": "gymnasium",
     "learn": "gymnasium",
+    "tune": "jax",
     "test_jit.py": "jax",
     "test_jit_auto.py": "jax",
     "test_jit_compared.py": "jax",

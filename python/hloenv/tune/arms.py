@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 # Proposals in a row that are known already, after which an arm ends.
 _MAX_REPEATS = 200
+# Of these, how many the sampler makes; a converged one repeats itself.
+_MAX_SAMPLED = 20
 _JOINT_SAMPLER_STARTUP = 8
 
 
@@ -134,6 +136,7 @@ class JointArm:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._optuna: Any = optuna
         self._space = space
+        self._rng = np.random.default_rng(seed)
         sampler = optuna.samplers.TPESampler(
             seed=seed, n_startup_trials=_JOINT_SAMPLER_STARTUP
         )
@@ -152,16 +155,26 @@ class JointArm:
         del best  # the study has all results
         if not self._distributions:
             return None
-        for _ in range(_MAX_REPEATS):
-            trial = self._study.ask(self._distributions)
+        for attempt in range(_MAX_REPEATS):
+            sample = self._sampled if attempt < _MAX_SAMPLED else self._drawn
             found = self._space.canonical(
-                Configuration(tuple(sorted(trial.params.items())))
+                Configuration(tuple(sorted(sample().items())))
             )
-            # A trial without a result would bias the sampler.
-            self._study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
             if not is_known(found):
                 return found
         return None
+
+    def _sampled(self) -> dict[str, str]:
+        trial = self._study.ask(self._distributions)
+        # A trial without a result would bias the sampler.
+        self._study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
+        return dict(trial.params)
+
+    def _drawn(self) -> dict[str, str]:
+        return {
+            each.name: str(self._rng.choice([one.name for one in each.choices]))
+            for each in self._space.decisions
+        }
 
     def tell(self, configuration: Configuration, log_speedup: float) -> None:
         """Adds the result to the study."""
@@ -255,18 +268,19 @@ class Bandit:
     """Chooses the arm for the next measurement: upper confidence bounds.
 
     The reward of a measurement is the gain over the best so far, as the logarithm of a
-    ratio, relative to the largest gain of one measurement. Old rewards count less, as
-    arms run dry; an arm whose measurements take longer than the mean is worth less.
+    ratio, relative to the largest gain of one measurement. Old rewards count less, so
+    that an arm that runs dry is left, and one that was left is tried again; an arm
+    whose measurements take longer than the mean is worth less.
     """
 
     def __init__(
-        self, names: Sequence[str], *, discount: float = 0.9, width: float = 0.7
+        self, names: Sequence[str], *, discount: float = 0.95, width: float = 0.7
     ) -> None:
         """All arms are untried.
 
         Args:
             names: of the arms, in the order in which they are tried first.
-            discount: of a reward, for each later reward of the same arm.
+            discount: of a reward, for each later one of any arm.
             width: of the confidence bounds.
         """
         self._names = list(names)
@@ -313,6 +327,9 @@ class Bandit:
         """
         gain = max(gain, 0.0)
         self._largest = max(self._largest, gain)
-        self._count[name] = self._discount * self._count[name] + 1.0
-        self._sum[name] = self._discount * self._sum[name] + gain
+        for each in self._names:
+            self._count[each] *= self._discount
+            self._sum[each] *= self._discount
+        self._count[name] += 1.0
+        self._sum[name] += gain
         self._seconds[name].append(seconds)

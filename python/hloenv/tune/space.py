@@ -271,7 +271,7 @@ DECISIONS = (
         "schedule",
         "what the order of the operations is chosen for",
         "xla_cpu_scheduler_type",
-        {"concurrency": ("exact", "CPU_SCHEDULER_TYPE_CONCURRENCY_OPTIMIZED")},
+        {"memory": ("exact", "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED")},
         (PLAIN,),
     ),
     _options(
