@@ -117,11 +117,12 @@ def filtered(a, noises):
 
 
 def test_loops_become_kernels():
-    args = jnp.eye(3) * 0.9, jnp.ones((99, 3, 3)) * 0.01
-    module = hloenv.HloModule.from_jax(filtered, *args, donations=False)
+    args = jnp.eye(3) * 0.9, jnp.ones((500, 3, 3)) * 0.01
+    gradient = jax.grad(filtered)
+    module = hloenv.HloModule.from_jax(gradient, *args, donations=False)
     artefact = Artefact((entry_of(module, Recipe(loops=True)),))
-    fast = hloenv.jit(filtered, tuned=artefact)
-    np.testing.assert_allclose(fast(*args), jax.jit(filtered)(*args), rtol=1e-5)
+    fast = hloenv.jit(gradient, tuned=artefact)
+    np.testing.assert_allclose(fast(*args), jax.jit(gradient)(*args), rtol=1e-4)
     assert fast.decided[0].num_accepted >= 1
     assert fast.num_injected == 1
 

@@ -14,13 +14,16 @@ import pytest
 
 import hloenv
 from hloenv.errors import ArgumentError
+from hloenv.jax import decider
+from hloenv.jax.compare import Comparison
 from hloenv.measurement.record import MeasureFailure, Measurement
 from hloenv.runtime.compare import OutputComparison
-from hloenv.tune import Configuration, TuneOptions, Tuner
+from hloenv.tune import Artefact, Configuration, TuneOptions, Tuner
 from hloenv.tune import tuner as tuner_module
+from hloenv.tune.arms import Bandit
 from hloenv.tune.build import Candidate
 from hloenv.tune.journal import journal_path
-from hloenv.tune.measuring import Control
+from hloenv.tune.measuring import Control, Measuring
 from hloenv.tune.program import Check, program_of_function, program_of_module
 
 MODULE = """HloModule m
@@ -30,6 +33,7 @@ ENTRY e { p = f32[64,64] parameter(0)
 """
 STAGES = ("engine", "forms", "fusion", "codegen")
 RUNS = 50
+STEADY = Control((0.99, 1.01), 50_000.0)
 
 
 def interacting(configuration):
@@ -52,7 +56,7 @@ class Simulated:
     """Takes the place of `Measuring` and of `build_candidate`."""
 
     speedup_of: object = interacting
-    control_of: Control = Control((0.99, 1.01), 50_000.0)
+    control_of: Control = STEADY
     measured: list[Configuration] = dataclasses.field(default_factory=list)
     interrupt_at: int = 10**9
     error: float = 0.0
@@ -201,6 +205,8 @@ def test_the_budget_of_measurements_holds(simulated, program):
 def test_the_result_does_not_depend_on_the_order_of_completion(
     simulated, program, monkeypatch
 ):
+    # The time that a measurement takes is no part of its result.
+    monkeypatch.setattr(Bandit, "_cost", lambda *_: 1.0)
     tune(program, keep=False, batch=4)
     first = list(simulated.measured)
 
@@ -226,11 +232,12 @@ def test_nothing_faster_is_the_identity(simulated, program):
 
 def test_what_fails_the_last_check_is_not_taken(simulated, program):
     def check(recipe, seconds):
-        is_best = "vectors" in recipe.options["xla_x"]
+        is_best = recipe.options["xla_x"] == "forms=known, vectors=512"
         return Check(1.2, (1.1, 1.3), "its outputs differ" if is_best else "")
 
     entry, _ = tune(dataclasses.replace(program, check=check), mode="sequence")
-    assert entry.label == "forms=known"
+    assert "forms=known" in entry.label
+    assert entry.label != "forms=known, vectors=512"
     assert entry.interval == (1.1, 1.3)
 
 
@@ -420,10 +427,30 @@ def test_a_jitted_function_takes_no_options():
         hloenv.tune(jax.jit(prints), X, jit_options={"donate_argnums": 0})
 
 
+class Timed(Measuring):
+    """Builds, compiles and compares; the times are given: half of the baseline's."""
+
+    def control(self, *, again=0):
+        assert super().control().median_ns > 0
+        return STEADY
+
+    def measure(self, candidates):
+        for number, found in super().measure(candidates):
+            yield number, half(found)
+
+    def again(self, candidate, *, round_):
+        return half(super().again(candidate, round_=round_))
+
+
+def half(found):
+    assert found.is_ok, found.error
+    times = {"durations_ns": (5_000,) * 10, "baseline_ns": (10_000,) * 10}
+    return dataclasses.replace(found, **times, copies=(5, 5))
+
+
 @pytest.mark.jax
 @pytest.mark.compile
-@pytest.mark.needs("optuna")
-def test_a_real_function_is_tuned_and_then_used():
+def test_a_real_function_is_tuned_and_then_used(monkeypatch):
     def step(kernel, x):
         y = jax.lax.conv_general_dilated(
             *(x, kernel, (1, 1), "SAME"),
@@ -432,17 +459,66 @@ def test_a_real_function_is_tuned_and_then_used():
         )
         return jax.nn.relu(y).sum()
 
-    args = jnp.ones((3, 3, 1, 32)), jnp.ones((2, 32, 32, 32))
-    options = TuneOptions(
-        stages=("forms",), threads=1, workers=1, is_warm=False, search=""
-    )
+    monkeypatch.setattr(tuner_module, "Measuring", Timed)
+    faster = Comparison(speedup=1.9, interval=(1.8, 2.0))
+    monkeypatch.setattr(decider, "compare", lambda *_, **__: faster)
+    args = jnp.ones((3, 3, 1, 32)), jnp.ones((2, 16, 16, 32))
+    options = TuneOptions(mode="sequence", stages=("forms",), threads=1, workers=1)
     found = hloenv.tune(jax.grad(step), *args, options=options)
     (entry,) = found.entries
-    assert entry.label == "forms=known"
-    assert entry.interval[0] > 1
+    assert (entry.label, entry.interval) == ("forms=known", (1.8, 2.0))
+    assert entry.numerics == "reassociating"
+    assert entry.excess <= 1
     fast = hloenv.jit(jax.grad(step), policy="tuned")
     np.testing.assert_allclose(
         fast(*args), jax.jit(jax.grad(step))(*args), rtol=1e-3, atol=1e-2
     )
     (one,) = fast.decided
     assert one.tuned == "forms=known"
+
+
+@pytest.mark.compile
+@pytest.mark.jax
+def test_a_real_module_is_measured_with_every_engine(monkeypatch):
+    monkeypatch.setattr(tuner_module, "Measuring", Timed)
+    options = TuneOptions(mode="sequence", stages=("engine",), threads=1, workers=1)
+    tuner = Tuner(program_of_module(MODULE_HERE(), engine="wheel"), options)
+    entry = tuner.run()
+    engines = {each.text for each in tuner.state.results}
+    assert engines == {"engine=wheel", "engine=wheel-passes"}
+    assert entry.baseline == "hloenv.compile"
+    assert entry.interval[0] > 1
+    x = np.ones((64, 64), np.float32)
+    (output,) = hloenv.compile(MODULE_HERE(), tuned=Artefact((entry,)))(x)
+    np.testing.assert_allclose(output, np.tanh(x @ x), rtol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.jax
+@pytest.mark.compile
+@pytest.mark.needs("ray")
+def test_ray_measures_the_same(monkeypatch):
+    from hloenv.measurement.ray import RayExecutor
+
+    monkeypatch.setattr(tuner_module, "Measuring", Timed)
+    program = program_of_module(MODULE_HERE())
+    found = []
+    for executor in (None, RayExecutor(resources={"num_cpus": 0.1})):
+        options = TuneOptions(
+            mode="sequence",
+            stages=("engine", "tiles"),
+            threads=1,
+            keep=False,
+            executor=executor,
+        )
+        tuner = Tuner(program, options)
+        found.append((tuner.run(), set(tuner.state.results)))
+    assert found[0] == (
+        dataclasses.replace(found[1][0], **same(found[0][0])),
+        found[1][1],
+    )
+
+
+def same(entry):
+    """The fields that are times."""
+    return {"compile_s": entry.compile_s, "date": entry.date}

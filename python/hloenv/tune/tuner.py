@@ -73,10 +73,17 @@ OnChange = Callable[[State], None]
 
 
 def _score(result: Result | None) -> float:
-    """Log of the speed-up that a result certainly has; 0 for the plain program."""
+    """Merit of a result; 0 for the plain program.
+
+    The log of the speed-up, halfway to the lower end of its interval: what is uncertain
+    is worth less, but a search on a noisy machine still moves. The last check decides.
+    """
     if result is None:
         return 0.0
-    return math.log(max(result.interval[0], 1e-6)) if result.is_ok else -math.inf
+    if not result.is_ok:
+        return -math.inf
+    low = max(result.interval[0], 1e-6)
+    return 0.5 * (math.log(max(result.speedup, 1e-6)) + math.log(low))
 
 
 class Tuner:
@@ -210,15 +217,13 @@ class Tuner:
                 continue
             for base in self._bases(stage):
                 self._explore(measuring, self._arms, end=share, limit=most, base=base)
-            self._best_of_stage[stage] = max(
-                (
-                    result
-                    for configuration, result in self.state.results.items()
-                    if configuration == self.space.only(configuration, stage)
-                ),
-                key=_score,
-                default=Result(_PLAIN, speedup=1.0, interval=(1.0, 1.0)),
-            )
+            alone = [
+                result
+                for configuration, result in self.state.results.items()
+                if configuration == self.space.only(configuration, stage)
+            ]
+            plain = Result(_PLAIN, speedup=1.0, interval=(1.0, 1.0))
+            self._best_of_stage[stage] = max([plain, *alone], key=_score)
 
     def _bases(self, stage: str) -> list[Configuration]:
         """Where a stage is tuned alone: with each engine that has decisions of it."""
