@@ -55,9 +55,10 @@ def test_the_nearest_come_first_if_the_space_has_them():
         Configuration((("vectors", "1024"),)),
         Configuration((("vectors", "512"),)),
         Configuration((("math", "fast"),)),
-        Configuration((("forms", "known"),)),
+        Configuration((("forms", "known"), ("llvm", "1"))),
     ]
-    assert everything(NearArm(Space(), near)) == [near[1], near[3]]
+    only_kernels = Configuration((("forms", "known"),))
+    assert everything(NearArm(Space(), near)) == [near[1], near[3], only_kernels]
 
 
 @pytest.mark.needs("optuna")

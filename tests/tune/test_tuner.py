@@ -60,6 +60,8 @@ class Simulated:
     measured: list[Configuration] = dataclasses.field(default_factory=list)
     interrupt_at: int = 10**9
     error: float = 0.0
+    later_control: Control = STEADY
+    controls: int = 0
 
     def __call__(self, *_, **__):
         return self
@@ -75,8 +77,9 @@ class Simulated:
         recipe = hloenv.jax.Recipe(options={"xla_x": configuration.text})
         return Candidate(configuration, recipe, None, configuration.text)
 
-    def control(self):
-        return self.control_of
+    def control(self, *, again=0):
+        self.controls += 1
+        return self.later_control if again else self.control_of
 
     def record(self, configuration):
         speedup = self.speedup_of(configuration)
@@ -267,6 +270,14 @@ def test_a_machine_whose_load_changes_widens_the_intervals(simulated, program):
     low, high = entry.interval
     assert low == pytest.approx(1.32 * 0.8, rel=0.02)
     assert high == pytest.approx(1.32 / 0.8, rel=0.02)
+
+
+def test_a_load_that_comes_later_widens_the_last_interval(simulated, program):
+    simulated.later_control = Control((0.9, 1.0), 50_000.0)
+    entry, tuner = tune(program, mode="sequence")
+    assert simulated.controls == 2
+    assert any("load of the machine" in each for each in tuner.state.messages)
+    assert entry.interval[0] == pytest.approx(1.32 * 0.9, rel=0.02)
 
 
 def test_a_gain_below_the_noise_is_the_identity(simulated, program):

@@ -94,13 +94,21 @@ class StageArm:
 
 
 class NearArm:
-    """Configurations that were best for other modules, the nearest first."""
+    """Configurations that were best for other modules, the nearest first.
+
+    After each comes the part of it that is decided for single kernels: the rest was
+    chosen for a whole module, and may be wrong for another.
+    """
 
     name = "near"
 
     def __init__(self, space: Space, found: Iterable[Configuration]) -> None:
-        self._space = space
-        self._waiting = list(found)
+        self._waiting = [
+            each
+            for one in found
+            if not one.graph and space.has(one)
+            for each in (space.canonical(one), space.in_any_module(one))
+        ]
 
     def ask(
         self, best: Configuration, is_known: Callable[[Configuration], bool]
@@ -109,9 +117,6 @@ class NearArm:
         del best  # they are complete
         while self._waiting:
             found = self._waiting.pop(0)
-            if found.graph or not self._space.has(found):
-                continue
-            found = self._space.canonical(found)
             if not is_known(found):
                 return found
         return None

@@ -51,6 +51,12 @@ class Control:
         """Whether a run is long enough to be timed."""
         return self.median_ns >= MIN_RUN_NS
 
+    def wider(self, other: Control) -> Control:
+        """The ends of both intervals that are farther from 1."""
+        low = min(self.interval[0], other.interval[0])
+        high = max(self.interval[1], other.interval[1])
+        return Control((low, high), self.median_ns)
+
     def widened(self, interval: tuple[float, float]) -> tuple[float, float]:
         """An interval, wider by how far this one is from 1 on a machine that changes.
 

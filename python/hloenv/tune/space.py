@@ -504,6 +504,15 @@ class Space:
             if each.name in names
         ]
 
+    def in_any_module(self, configuration: Configuration) -> Configuration:
+        """Its choices for single kernels, which hold wherever these kernels occur."""
+        kept = tuple(
+            (decision.name, choice.name)
+            for decision, choice in self.chosen(configuration)
+            if decision.scope == "kernel" or decision.name == "engine"
+        )
+        return self.canonical(Configuration(kept))
+
     def numerics_of(self, configuration: Configuration) -> Class:
         """The widest class of its choices."""
         classes = [choice.numerics for _, choice in self.chosen(configuration)]

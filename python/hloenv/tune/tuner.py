@@ -184,11 +184,15 @@ class Tuner:
         if self.state.num_known:
             self._say(f"goes on from {self.state.num_known} earlier measurements")
 
-    def _control(self, measuring: Measuring) -> Control:
+    def _control(self, measuring: Measuring, before: Control | None = None) -> Control:
+        """The baseline against itself, at the beginning and at the end."""
         self._change("control")
-        control = measuring.control()
+        control = measuring.control(again=0 if before is None else 1)
+        is_news = not control.is_steady and (before is None or before.is_steady)
+        if before is not None:
+            control = control.wider(before)
         self.state.control = control
-        if not control.is_steady:
+        if is_news:
             low, high = control.interval
             self._say(
                 "the load of the machine changes: the program against itself gives "
@@ -430,6 +434,9 @@ class Tuner:
             reverse=True,
         )
         reason = "nothing was measured to be faster"
+        if ranked:
+            control = self._control(measuring, control)
+            self._change("check")
         seen: set[str] = set()
         for result in ranked:
             if result.key in seen:
