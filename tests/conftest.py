@@ -55,6 +55,7 @@ _IMPORTS = {
     "test_rewrite_training.py": "torch",
     "test_browser.py": "playwright",
     "test_browser_slow.py": "playwright",
+    "tune": "jax",
     "test_jit.py": "jax",
     "test_jit_auto.py": "jax",
     "test_jit_compared.py": "jax",

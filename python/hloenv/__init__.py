@@ -37,7 +37,7 @@ from .runtime.interpreter import interpret
 from .runtime.random_inputs import random_inputs
 
 # Loaded on first use: they need optional packages, or few programs need them.
-_SUBMODULES = frozenset({"dataset", "jax", "policies", "search"})
+_SUBMODULES = frozenset({"dataset", "jax", "policies", "search", "tune"})
 _LAZY = {
     "DecisionPoint": "rewrite",
     "Game": "rewrite",

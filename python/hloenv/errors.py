@@ -129,6 +129,14 @@ class StoreError(HloEnvError, RuntimeError):
     """The store of results cannot be read or written, or a record does not fit it."""
 
 
+class ArtefactError(HloEnvError, ValueError):
+    """A tuned artefact cannot be read, or is for something else."""
+
+
+class ScriptError(HloEnvError, RuntimeError):
+    """A Python script failed, or has nothing to tune."""
+
+
 class DatasetError(HloEnvError, ValueError):
     """The dataset is missing or damaged, or has no such split or module."""
 

@@ -19,6 +19,7 @@ _NEEDS = {
     "README.md": ("jax",),
     "docs/guide/dataset.md": ("pyarrow",),
     "docs/guide/jax.md": ("jax",),
+    "docs/guide/tune.md": ("jax", "optuna"),
 }
 _PAGES = [
     "README.md",

@@ -7,6 +7,7 @@ import contextlib
 import importlib
 import importlib.util
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -81,17 +82,39 @@ def from_function(source: str) -> HloModule:
     Raises:
         FunctionError: there is no such function, or it raised something.
     """
-    place, _, name = source.rpartition(":")
+    with _calling(source):
+        return _lower(*_called(source))
+
+
+def value_of(source: str) -> Any:
+    """What the function of `from_function` returns; the function itself for None.
+
+    Raises:
+        FunctionError: there is no such function, or it raised something.
+    """
+    with _calling(source):
+        function, value = _called(source)
+        return function if value is None else value
+
+
+@contextlib.contextmanager
+def _calling(source: str) -> Iterator[None]:
     with contextlib.redirect_stdout(sys.stderr):
         try:
-            function = getattr(_import(place), name)
-            return _lower(function)
+            yield
         except (Exception, SystemExit) as error:
             if isinstance(error, HloEnvError):
                 raise
             raise FunctionError(
                 f"{source}: {type(error).__name__}: {error} (--verbose: traceback)"
             ) from error
+
+
+def _called(source: str) -> tuple[Any, Any]:
+    """A function, and its result."""
+    place, _, name = source.rpartition(":")
+    function = getattr(_import(place), name)
+    return function, function()
 
 
 def _import(place: str) -> ModuleType:
@@ -113,8 +136,7 @@ def _import(place: str) -> ModuleType:
     return module
 
 
-def _lower(function: Any) -> HloModule:
-    value = function()
+def _lower(function: Any, value: Any) -> HloModule:
     if isinstance(value, HloModule):
         return value
     if isinstance(value, tuple) and value and callable(value[0]):

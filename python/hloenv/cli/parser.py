@@ -18,6 +18,7 @@ _COMMANDS = {
     "alternatives": "list every rewrite that passes would make",
     "optimize": "apply a policy to the rewrites, and time the result",
     "search": "search for decisions that run faster than XLA's default",
+    "tune": "tune a function or a whole script across the stages of the compiler",
     "train": "train an agent or a model",
     "measure": "time modules against each other, or test the intervals",
     "profile": "time a module's kernels: shares, rates, distance from the peak",

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from ..runtime.jaxlib.hook import InjectionWarning
+from .artefact import Artefact, Tuned
 from .decide import Decided
 from .decider import DonationWarning
 from .ffi_call import call_executable
@@ -16,8 +17,10 @@ from .jit import FallbackWarning, JitFunction, jit
 from .loaded import Loaded, load
 from .lowering import example_inputs, from_jax
 from .numpy_calls import NumpyFunction
+from .recipe import Recipe
 
 __all__ = [
+    "Artefact",
     "Decided",
     "DonationWarning",
     "FallbackWarning",
@@ -26,6 +29,8 @@ __all__ = [
     "JitFunction",
     "Loaded",
     "NumpyFunction",
+    "Recipe",
+    "Tuned",
     "call_executable",
     "compile_injected",
     "example_inputs",

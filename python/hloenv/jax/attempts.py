@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, cast
 
 from .._native import core
 from ..errors import ArgumentError, ArgumentTypeError, CompileError
@@ -26,6 +26,7 @@ from ..hlo.passes import Pipeline, run_passes
 from ..hlo.pipeline import finish
 from ..policies import Policy, get_policy
 from ..policies.known_forms import FORM_PASSES
+from ..runtime.jaxlib.options import OptionValue
 from ..runtime.jaxlib.package import require_jax
 from ..runtime.jaxlib.stablehlo import call_module
 from .decide import Decided, Passes, as_pipelines, check_compiles, decide
@@ -69,6 +70,7 @@ class Attempt:
         function: what the trace of the signature calls; None for the plain function.
         replace: for modules of jaxlib's; None leaves them.
         reason: why it need not be compiled; empty if it is to be tried.
+        options: of jaxlib's compiler.
     """
 
     name: str
@@ -76,6 +78,7 @@ class Attempt:
     function: Callable[..., Any] | None = None
     replace: Replace | None = None
     reason: str = ""
+    options: Mapping[str, OptionValue] = field(default_factory=dict)
 
 
 class Planner(Protocol):
@@ -170,7 +173,7 @@ class Auto:
         kernels = Attempt(
             "kernels",
             Decided(module, module, route="jaxlib"),
-            replace=functools.partial(_kernels, is_safe=stages.is_safe),
+            replace=functools.partial(kernels_of, is_safe=stages.is_safe),
         )
         if stages.donates or not _has_loops(module):
             kernels = replace(kernels, replace=None, reason="no rule applies to it")
@@ -209,8 +212,8 @@ def forms_of(module: HloModule) -> Decided | None:
     return decided if decided.num_accepted else None
 
 
-def _kernels(theirs: HloModule, *, is_safe: bool) -> Decided:
-    """Decides the loops of a module of jaxlib's.
+def kernels_of(theirs: HloModule, *, is_safe: bool) -> Decided:
+    """Decides the loops of a module of jaxlib's: those of small operations.
 
     Args:
         theirs: in front of jaxlib's scheduler.
@@ -234,6 +237,19 @@ def _kernels(theirs: HloModule, *, is_safe: bool) -> Decided:
     return decided
 
 
+class Kept:
+    """Only what `hloenv.tune` has kept; everything else is plain jax.jit."""
+
+    text: str | None = "tuned"
+    is_auto = True
+
+    def attempts(self, stages: Stages) -> Iterator[Attempt]:
+        """As in `Planner`: none."""
+        module = stages.module
+        undecided = Decided(module, module, route="stablehlo")
+        yield Attempt("tuned", undecided, reason="nothing is tuned for it")
+
+
 def _calls_python(module: HloModule) -> bool:
     """Whether it has custom calls of functions that only jax keeps alive."""
     targets = (each[0] for each in core.custom_call_targets(module._core))
@@ -245,7 +261,11 @@ def _has_loops(module: HloModule) -> bool:
 
 
 def planner_of(
-    policy: str | Policy, passes: Passes | None, until: str | None, *, always: bool
+    policy: str | Policy | Planner,
+    passes: Passes | None,
+    until: str | None,
+    *,
+    always: bool,
 ) -> Planner:
     """The planner of `jit`'s arguments; `always` as in `Given`.
 
@@ -255,13 +275,15 @@ def planner_of(
         UnknownPassError: no pass has this name.
         UnknownPolicyError: no policy has this name.
     """
-    if policy == "auto":
+    if isinstance(policy, str) and policy in ("auto", "tuned"):
         if passes is not None:
             raise ArgumentError(
-                f"passes={passes!r} need a policy: policy='auto' decides its own "
+                f"passes={passes!r} need a policy: policy={policy!r} decides its own "
                 "passes; see hloenv.policies.list_policies()"
             )
-        return Auto()
+        return Auto() if policy == "auto" else Kept()
+    if hasattr(policy, "attempts"):
+        return cast("Planner", policy)
     pipelines = as_pipelines("algsimp" if passes is None else passes)
     text = None
     if isinstance(policy, str):

@@ -201,3 +201,15 @@ def _arrays(jax: Any, tree: Any) -> list[Any]:
         )
         for leaf in jax.tree.leaves(tree)
     ]
+
+
+def compare_bitwise(expected: Any, actual: Any) -> bool:
+    """Whether two pytrees of arrays have the same bits."""
+    jax = require_jax("hloenv.tune")
+    ours, theirs = (_arrays(jax, tree) for tree in (expected, actual))
+    return len(ours) == len(theirs) and all(
+        one.shape == other.shape
+        and one.dtype == other.dtype
+        and one.tobytes() == other.tobytes()
+        for one, other in zip(ours, theirs, strict=True)
+    )

@@ -45,6 +45,7 @@ class Decided:
         then: what was decided on jaxlib's module, after the decisions of the route
             "stablehlo"; None if nothing was.
         signature: the types of the arguments.
+        tuned: what `hloenv.tune` has decided, in words; "" if it did not.
     """
 
     module: HloModule
@@ -59,6 +60,7 @@ class Decided:
     reason: str = ""
     then: Decided | None = None
     signature: str = ""
+    tuned: str = ""
 
     @property
     def num_accepted(self) -> int:

@@ -11,11 +11,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol
 
+from ..errors import ArtefactError, HloEnvError
+from ..rewrite.trace import ModuleId
+from ..runtime.jaxlib.options import compile_lowered, keep_compiled
 from ..runtime.jaxlib.package import require_jax
+from .artefact import Artefact, Tuned
 from .attempts import Attempt, Planner, Stages
 from .compare import Consuming, compare, exceeds
 from .decide import Decided, unsupported
 from .explain import signature_text
+from .kept import kept_key, recall_tuned
+from .recipe import Recipe
 from .replacements import Replacements
 from .trials import Trial, fastest, verdict_of
 from .verdicts import Verdict, key_of, recall, remember
@@ -63,6 +69,7 @@ class Decider:
         budget: float,
         remember: bool,
         options: Options,
+        tuned: Artefact | None = None,
     ) -> None:
         self._jax = require_jax("hloenv.jit")
         self.considered: list[Decided] = []
@@ -75,6 +82,7 @@ class Decider:
         self._budget = budget
         self._remember = remember
         self._options = options
+        self._tuned = tuned
         self._last: tuple[Any, Stages | None] = (None, None)
 
     def clear(self) -> None:
@@ -88,7 +96,10 @@ class Decider:
     ) -> bool:
         """Whether an earlier process found what is best for these arguments."""
         try:
-            key = self._key(self._stages(signature, args, kwargs))
+            stages = self._stages(signature, args, kwargs)
+            if self._tuned is not None or self._kept(stages) is not None:
+                return True
+            key = self._key(stages)
         except Exception:  # `consider` says what it is, after a plain call
             return False
         return key is not None and recall(key) is not None
@@ -123,6 +134,9 @@ class Decider:
             if not self.planner.is_auto:  # which promises nothing
                 self._wrapped.fall_back(reason)
             return None
+        tuned = self._kept(stages)
+        if tuned is not None:
+            return self._use_tuned(signature, stages, tuned, args, kwargs)
         key = self._key(stages)
         verdict = None if key is None else recall(key)
         if verdict is not None and not verdict.attempt:
@@ -153,9 +167,55 @@ class Decider:
             remember(key, verdict_of(best, self.considered[num_considered:]))
         return None if best is None else best.function
 
+    def _kept(self, stages: Stages) -> Tuned | None:
+        """What `hloenv.tune` has found for these arguments; None if nothing."""
+        if self._tuned is not None:
+            try:
+                return self._tuned.find(stages.module)
+            except ArtefactError as error:
+                module = stages.module
+                return Tuned("", ModuleId.of(module), Recipe(), reason=str(error))
+        if not (self._remember and self.planner.is_auto and self._budget):
+            return None
+        if self.planner.text is None:  # it proposes what is yet to be measured
+            return None
+        return recall_tuned(kept_key(stages.module, self._options.compiling))
+
+    def _use_tuned(
+        self,
+        signature: Any,
+        stages: Stages,
+        tuned: Tuned,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Compiles what was tuned; as `consider`."""
+        num_considered = len(self.considered)
+        best = None
+        if tuned.is_identity:
+            self._keep(Decided(stages.module, stages.module), tuned.reason)
+            if self._tuned is not None and not tuned.date:  # it is not for this call
+                self._wrapped.fall_back(tuned.reason)
+        else:
+            stages.is_safe = True
+            verdict = Verdict(
+                "tuned", "", tuned.speedup, tuned.interval, date=tuned.date
+            )
+            try:
+                attempt = tuned.recipe.attempt(stages, label=tuned.label)
+                trial = self._try(signature, attempt, verdict, args, kwargs)
+                best = self._choose(signature, [trial])
+            except HloEnvError as error:
+                self._keep(Decided(stages.module, stages.module), str(error))
+                self._wrapped.fall_back(f"what was tuned is not used: {error}")
+        self._sign(num_considered, stages)
+        return None if best is None else best.function
+
     def _key(self, stages: Stages) -> str | None:
         """Identifies the decisions in other processes; None if none are kept."""
         if not (self._remember and self.planner.is_auto and self._budget):
+            return None
+        if self.planner.text != "auto":
             return None
         others = {"donates": stages.donates, **self._options.compiling}
         return key_of(stages.module, self._budget, others)
@@ -178,7 +238,11 @@ class Decider:
             if attempt.replace is not None:
                 if self._options.donates:
                     self._wrapped.warn(DonationWarning, _KEEPS_DONATED)
-                trial.compiled(self.replacements.compile(attempt.replace, lowered))
+                trial.compiled(
+                    self.replacements.compile(attempt.replace, lowered, attempt.options)
+                )
+            elif attempt.options:
+                keep_compiled(lowered, compile_lowered(lowered, attempt.options))
             if trial.is_usable and verdict is not None:
                 trial.recalled(verdict)
             elif trial.is_usable and self._budget:

@@ -42,6 +42,8 @@ def _of(name: str, decided: Decided) -> Iterator[str]:
     yield f"{name}({decided.signature}): {verb}{_gain(decided)}"
     if decided.reason:
         yield f"  {decided.reason}"
+    if decided.tuned and decided.is_used:
+        yield f"  tuned: {decided.tuned}"
     for part in (decided, decided.then):
         if part is not None and part.num_alternatives:
             accepted = ", ".join(

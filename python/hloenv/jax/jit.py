@@ -10,6 +10,7 @@ serves all later calls from its own caches.
 from __future__ import annotations
 
 import functools
+import os
 import threading
 import warnings
 import weakref
@@ -19,7 +20,8 @@ from typing import Any, Literal, overload
 from ..errors import ArgumentError, ArgumentTypeError, DecisionError
 from ..policies import Policy
 from ..runtime.jaxlib.package import require_injection, require_jax
-from .attempts import planner_of
+from .artefact import Artefact, as_artefact
+from .attempts import Planner, planner_of
 from .decide import Decided, Passes
 from .decider import Decider
 from .dispatch import dispatcher, unique_name
@@ -60,6 +62,7 @@ def jit(
     until: str | None = "simplification",
     budget: float = _BUDGET,
     remember: bool = True,
+    tuned: Artefact | str | os.PathLike[str] | None = None,
     outputs: Literal["jax", "numpy"] = "jax",
     **jit_options: Any,
 ) -> Any:
@@ -86,7 +89,8 @@ def jit(
 
     Args:
         fn: as for `jax.jit`; without it, `jit` returns a decorator.
-        policy: "auto" for hloenv's fixed rules (other forms of convolutions and small
+        policy: "tuned" for nothing but what `hloenv.tune` has found; "auto" for that
+            and, elsewhere, hloenv's fixed rules (other forms of convolutions and small
             dots; loops of small operations as one kernel), each used where it is
             measured to be faster; a name in `hloenv.policies.list_policies()`; or any
             function from `Alternatives` to decisions (-1 leaves an alternative
@@ -99,6 +103,11 @@ def jit(
             `HloEnv.run_until`; None for the module as jax lowers it.
         budget: seconds for the comparison of one signature. With 0 nothing is compared
             or checked, and the decided version runs from the first call.
+        tuned: what `hloenv.tune` has returned, or the path where it was saved: the
+            decisions to use. Where it has none for the arguments, or was made on
+            another machine or with other versions, the function runs as under
+            `jax.jit`, with a `FallbackWarning`. Without it, what `hloenv.tune` has kept
+            for these arguments on this machine is used.
         remember: whether what "auto" finds best is kept for other processes, in a
             folder beside the store, by module, machine and versions. They use it from
             the first call, without a comparison.
@@ -113,6 +122,7 @@ def jit(
 
     Raises:
         ArgumentError: `budget` is negative, or "auto" was given passes.
+        ArtefactError: the file of `tuned` is not an artefact.
         ArgumentTypeError: `fn` or `policy` is not callable, `passes` are not passes, or
             numpy outputs are asked for with static or donated arguments.
         ImportError: jax is missing or too old.
@@ -122,7 +132,7 @@ def jit(
     if not budget >= 0:
         raise ArgumentError(f"budget must be seconds >= 0, got {budget}")
     if outputs == "numpy":
-        if policy != "auto" or passes is not None:
+        if policy != "auto" or passes is not None or tuned is not None:
             raise ArgumentError(
                 "outputs='numpy' decides by policy='auto' only; to deploy other "
                 "decisions, use hloenv.load"
@@ -138,6 +148,7 @@ def jit(
         until=until,
         budget=budget,
         remember=remember,
+        tuned=None if tuned is None else as_artefact(tuned),
         jit_options=jit_options,
     )
     return make if fn is None else make(fn)
@@ -156,11 +167,12 @@ class JitFunction:
         self,
         fn: Callable[..., Any],
         *,
-        policy: str | Policy,
+        policy: str | Policy | Planner,
         passes: Passes | None,
         until: str | None,
         budget: float,
         remember: bool,
+        tuned: Artefact | None,
         jit_options: dict[str, Any],
     ) -> None:
         self._jax = jax = require_jax("hloenv.jit")
@@ -186,6 +198,7 @@ class JitFunction:
             planner=planner_of(policy, passes, until, always=not budget),
             budget=budget,
             remember=remember,
+            tuned=tuned,
             options=self._options,
         )
         self._num_compiled = 0

@@ -11,6 +11,7 @@ from .._native import core
 from ..errors import HloEnvError
 from ..hlo.module import HloModule, read_trusted
 from ..runtime.jaxlib.hook import to_jaxlib, without_persistent_cache
+from ..runtime.jaxlib.options import Options, compile_lowered, keep_compiled
 from ..runtime.jaxlib.package import require_jax
 from .decide import Decided
 
@@ -63,7 +64,9 @@ class Replacements:
         # By fingerprint; None leaves jaxlib's own module.
         self._modules: dict[str, bytes | None] = {}
 
-    def compile(self, replace: Replace, lowered: Any) -> Replaced:
+    def compile(
+        self, replace: Replace, lowered: Any, options: Options | None = None
+    ) -> Replaced:
         """Compiles a decided module into jax's caches, or returns the reason why not.
 
         Callers must not run concurrently.
@@ -72,6 +75,7 @@ class Replacements:
             replace: makes the decided module of jaxlib's.
             lowered: a `jax.stages.Lowered` of a function whose name the dispatcher
                 knows.
+            options: of jaxlib's compiler.
 
         Raises:
             JaxRuntimeError: jaxlib cannot compile the function in any case.
@@ -80,7 +84,9 @@ class Replacements:
         self._pending = replaced = Replaced(replace)
         try:
             with without_persistent_cache():
-                lowered.compile()
+                compiled = compile_lowered(lowered, options)
+            if options:
+                keep_compiled(lowered, compiled)
         except jax.errors.JaxRuntimeError as error:
             if replaced.refused:
                 return replaced

@@ -16,6 +16,7 @@ from ..hlo.position import as_tuple
 from ..hlo.renamed import stored_entry
 from ..process.child import check_memory
 from ..runtime.executable import Engine, Finish, check_engine
+from ..runtime.jaxlib.options import OptionValue, check_options
 from ..runtime.machine import this_machine
 from .store import RecordKey
 from .timing import Plan
@@ -28,6 +29,9 @@ class Settings:
     Attributes:
         finish: as in `compile`, for the modules; not for their baseline.
         engine: the XLA that compiles and runs modules and baseline, as in `compile`.
+        options: of jaxlib's compiler, for the modules, as in `compile`: pairs of a name
+            and a value. The baseline is compiled without.
+        baseline_engine: the XLA of the baseline; None for that of the modules.
         threads: cores of the process that compiles and runs.
         repeats: timed rounds; None to stop by the next three.
         precision: target half-width of the interval of the speed-up.
@@ -43,6 +47,8 @@ class Settings:
 
     finish: Finish = "legalize"
     engine: Engine = "wheel"
+    options: tuple[tuple[str, OptionValue], ...] = ()
+    baseline_engine: Engine | None = None
     threads: int = 1
     repeats: int | None = None
     precision: float = 0.01
@@ -59,11 +65,24 @@ class Settings:
                 f"repeats must be None or an integer >= 1, got {self.repeats}"
             )
         check_engine(self.engine)
+        if self.baseline_engine is not None:
+            check_engine(self.baseline_engine)
+        check_options(dict(self.options))
         check_memory(self.max_memory_bytes)
         if self.input_sets < 1:
             raise ArgumentError(
                 f"input_sets must be an integer >= 1, got {self.input_sets}"
             )
+
+    @property
+    def engine_of_baseline(self) -> Engine:
+        """The XLA that compiles and runs the baseline."""
+        return self.baseline_engine or self.engine
+
+    @property
+    def worker(self) -> tuple[int, int | None]:
+        """What a child process is started for: its cores and its memory limit."""
+        return self.threads, self.max_memory_bytes
 
     @property
     def plan(self) -> Plan:
@@ -101,8 +120,16 @@ class Keys:
                 settings.seed,
                 settings.input_sets,
                 self.inputs,
+                *self._other_engine(),
             ]
         )
+
+    def _other_engine(self) -> list[str]:
+        """The baseline's engine, where it is not that of the modules."""
+        settings = self._settings
+        if settings.engine_of_baseline == settings.engine:
+            return []
+        return [f"baseline by {settings.engine_of_baseline}"]
 
     def of(self, module: HloModule) -> RecordKey:
         """The key of a measurement of `module` on this machine."""
@@ -127,6 +154,7 @@ class Keys:
                     plan,
                     self.identity,
                     *engine_key(settings.engine),
+                    *([dict(settings.options)] if settings.options else []),
                 ],
                 sort_keys=True,
             ),

@@ -184,14 +184,15 @@ class Measurer:
                 max_memory_bytes=settings.max_memory_bytes, cores=self._lease.cores
             )
             self._held = ""
-        if self._held != group.keys.identity:
+        held = f"{settings.engine_of_baseline} {group.keys.identity}"
+        if self._held != held:
             request = {
                 "do": "baseline",
                 "seeds": list(
                     range(settings.seed, settings.seed + settings.input_sets)
                 ),
                 "finish": "legalize",
-                "engine": settings.engine,
+                "engine": settings.engine_of_baseline,
             }
             blobs = [group.baseline.to_bytes()]
             if group.inputs is not None:
@@ -199,7 +200,7 @@ class Measurer:
             answer, _ = self._child.request(
                 request, *blobs, timeout_s=settings.timeout_s
             )
-            self._held = group.keys.identity
+            self._held = held
             self._baseline_compile_ns = answer["compile_ns"]
         return self._child
 
@@ -321,6 +322,7 @@ class _Group:
                         "key": index,
                         "finish": self._settings.finish,
                         "engine": self._settings.engine,
+                        "options": dict(self._settings.options),
                     },
                     module.to_bytes(),
                     timeout_s=self._settings.timeout_s,

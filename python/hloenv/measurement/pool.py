@@ -97,11 +97,12 @@ class LocalExecutor(Executor):
 
     def _run(self, task: Task) -> Measurement:
         measurer: Measurer | None = getattr(self._of_thread, "measurer", None)
-        if measurer is None or measurer.settings != task.settings:
+        if measurer is None or measurer.settings.worker != task.settings.worker:
             self._drop(measurer)
             measurer = self._of_thread.measurer = Measurer(task.settings)
             with self._lock:
                 self._measurers.add(measurer)
+        measurer.settings = task.settings
         return measure_task(task, measurer)
 
     def _drop(self, measurer: Measurer | None) -> None:

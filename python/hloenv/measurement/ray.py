@@ -25,10 +25,11 @@ def measure_here(task: Task) -> dict[str, Any]:
     """Measures a task in a Ray worker; keeps the child process for the next task."""
     global _measurer
     with _lock:
-        if _measurer is None or _measurer.settings != task.settings:
+        if _measurer is None or _measurer.settings.worker != task.settings.worker:
             if _measurer is not None:
                 _measurer.close()
             _measurer = Measurer(task.settings)
+        _measurer.settings = task.settings
         return measure_task(task, _measurer).to_json()
 
 

@@ -20,8 +20,8 @@ Requests, by "do":
     call: calls a "function"; blob 0 is its pickled arguments, the blob of the answer
         its pickled result.
 
-A module is blob 0, from `HloModule.to_bytes`; "finish" and "engine" are as for
-`compile`.
+A module is blob 0, from `HloModule.to_bytes`; "finish", "engine" and "options" are as
+for `compile`.
 """
 
 from __future__ import annotations
@@ -211,7 +211,13 @@ class Example:
 
 def _compile(module: HloModule, request: dict[str, Any]) -> AnyExecutable:
     engine: Engine = request["engine"]
-    return compile(module, finish=request["finish"], isolate=False, engine=engine)
+    return compile(
+        module,
+        finish=request["finish"],
+        isolate=False,
+        engine=engine,
+        options=request.get("options"),
+    )
 
 
 def _time_kernels(request: dict[str, Any], proto: bytes) -> list[float]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args, overload
 import numpy as np
 
 from .._native import core
+from .._registry import load_attribute
 from .._typing import Array
 from ..errors import ArgumentError, CompileError
 from ..hlo import pipeline
@@ -17,6 +18,7 @@ from ..process import child
 from . import ffi
 from .buffers import place_array
 from .jaxlib import JaxlibExecutable, compile_by_jaxlib, time_calls
+from .jaxlib.options import Options, check_options
 from .random_inputs import random_inputs
 from .step_times import StepTimes
 
@@ -43,11 +45,19 @@ def compile(
 
 @overload
 def compile(
+    module: HloModule | str | os.PathLike[str], *, tuned: Any
+) -> Executable | JaxlibExecutable: ...
+
+
+@overload
+def compile(
     module: HloModule | str | os.PathLike[str],
     *,
     finish: Finish = ...,
     isolate: bool | None = ...,
     engine: Engine,
+    options: Options | None = ...,
+    tuned: Any = ...,
 ) -> Executable | JaxlibExecutable: ...
 
 
@@ -57,6 +67,8 @@ def compile(
     finish: Finish = "legalize",
     isolate: bool | None = None,
     engine: Engine = "wheel",
+    options: Options | None = None,
+    tuned: Any = None,
 ) -> Executable | JaxlibExecutable:
     """Compiles a module for the CPU.
 
@@ -76,13 +88,19 @@ def compile(
             before XLA's passes, unless rewrites were rejected, which it would redo.
             Other modules go through the rest of the wheel's pipeline, and replace
             jaxlib's in front of its scheduler.
+        options: XLA's flags for this compilation, by name without dashes, such as
+            `{"xla_cpu_prefer_vector_width": 512}`; for `engine="jaxlib"`. The wheel's
+            XLA reads the flags of its process once, from XLA_FLAGS.
+        tuned: what `hloenv.tune` has returned for this module, or the path where it was
+            saved; instead of all other arguments.
 
     Returns:
         An `Executable`; of "jaxlib", a `JaxlibExecutable`, whose `module` is what
         jaxlib's passes have made.
 
     Raises:
-        ArgumentError: `engine` is not one of these.
+        ArgumentError: `engine` is not one of these, or takes no options.
+        ArtefactError: `tuned` is for another module, machine or version.
         CompileError: XLA rejects the module or crashes on it, or a custom call in it
             has no implementation.
         ForkError: this process was forked from one that had compiled: start it with
@@ -91,15 +109,29 @@ def compile(
         PositionError: the pipeline does not reach the module's position again.
     """
     module = as_module(module)
+    if tuned is not None:
+        if (finish, isolate, engine, options) != ("legalize", None, "wheel", None):
+            raise ArgumentError(
+                "tuned= decides how the module is compiled: leave finish, isolate, "
+                "engine and options out"
+            )
+        compile_tuned = load_attribute("hloenv.jax.artefact:compile_tuned")
+        return cast("AnyExecutable", compile_tuned(module, tuned))
     _check_finish(finish)
     check_engine(engine)
+    options = check_options(options)
+    if options and engine != "jaxlib":
+        raise ArgumentError(
+            f"options={options} need engine='jaxlib'; the wheel's XLA reads XLA_FLAGS "
+            "once, when it starts"
+        )
     if isolate is None:
         is_xlas_own = finish == "xla" or (finish == "legalize" and not module.decided)
         isolate = not is_xlas_own or _has_early_fusions(module)
     if isolate:
         child.try_compile(module.to_bytes(), finish, engine=engine)
     if engine == "jaxlib":
-        return _compile_by_jaxlib(module, finish)
+        return _compile_by_jaxlib(module, finish, options)
     final = legalized(module, finish)
     started_ns = time.perf_counter_ns()
     compiled = core.compile(final._core)
@@ -118,13 +150,15 @@ def check_engine(engine: str) -> None:
         )
 
 
-def _compile_by_jaxlib(module: HloModule, finish: Finish) -> JaxlibExecutable:
+def _compile_by_jaxlib(
+    module: HloModule, finish: Finish, options: Options
+) -> JaxlibExecutable:
     is_free = not pipeline.restricts_pipeline(module)
     if finish == "xla" or (finish == "legalize" and is_free):
-        return compile_by_jaxlib(module, is_final=False)
+        return compile_by_jaxlib(module, is_final=False, options=options)
     # Custom calls are jaxlib's, not those that the wheel knows.
     final = module if finish == "none" else pipeline.finish(module)
-    return compile_by_jaxlib(final, is_final=True)
+    return compile_by_jaxlib(final, is_final=True, options=options)
 
 
 def legalized(module: HloModule, finish: Finish) -> HloModule:

@@ -25,6 +25,7 @@ from ...hlo.module import HloModule, read_trusted
 from ..buffers import place_array
 from ..random_inputs import random_inputs
 from .hook import module_name, register, to_jaxlib, without_persistent_cache
+from .options import Options, check_options, compile_lowered
 from .package import require_injection, require_jax
 from .profile import profiled_steps
 from .stablehlo import avals_of, check_types, program_of
@@ -41,14 +42,18 @@ _names = itertools.count(1)
 _MAX_COPY_NS = 1_000_000_000
 
 
-def compile_by_jaxlib(module: HloModule, *, is_final: bool) -> JaxlibExecutable:
+def compile_by_jaxlib(
+    module: HloModule, *, is_final: bool, options: Options | None = None
+) -> JaxlibExecutable:
     """Compiles a module by jaxlib for one CPU device.
 
     Args:
         module: before XLA's passes; with `is_final`, after them.
         is_final: whether jaxlib runs no more passes than its scheduler on it.
+        options: of jaxlib's compiler, as in `hloenv.compile`.
 
     Raises:
+        ArgumentError: `options` are not XLA's flags.
         CompileError: jaxlib cannot convert or compile the module, or jax has no arrays
             of one of its types.
         ImportError: jax is missing or too old.
@@ -59,7 +64,7 @@ def compile_by_jaxlib(module: HloModule, *, is_final: bool) -> JaxlibExecutable:
     if core.has_donations(module._core):
         # jaxlib drops the donations of a module that it gets at its hook.
         module = HloModule._wrap(core.without_donations(module._core))
-    return JaxlibExecutable(_Source(module, is_final))
+    return JaxlibExecutable(_Source(module, is_final, check_options(options)))
 
 
 @dataclass(frozen=True)
@@ -68,6 +73,7 @@ class _Source:
 
     module: HloModule
     is_final: bool
+    options: Options
 
     def compile(self) -> tuple[Any, HloModule, int]:
         """The `jax.stages.Compiled`, its module, and the nanoseconds that it took."""
@@ -90,7 +96,7 @@ class _Source:
             started = time.perf_counter_ns()
             with seen.registered(), without_persistent_cache():
                 try:
-                    compiled = lowered.compile()
+                    compiled = compile_lowered(lowered, self.options)
                 except jax.errors.JaxRuntimeError as error:
                     reason = seen.reason or error
                     raise CompileError(

@@ -1,0 +1,343 @@
+# SPDX-License-Identifier: Apache-2.0
+"""hloenv tune: tunes a function, a module or a script across all stages."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import math
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+from ..errors import ArgumentError
+from ..hlo.module import HloModule
+from ..jax.artefact import Artefact, Tuned
+from ..measurement.store import Store
+from ..tune import DECISIONS, STAGES, TuneOptions
+from ..tune.api import tune
+from ..tune.options import DEFAULT_SECONDS, Mode
+from ..tune.scripts import TunedScript, tune_script
+from ..tune.space import CLASSES
+from ..tune.stages import check_stages
+from . import output
+from .arguments import add_engine, add_store, check_output, open_store
+from .load import load_module, value_of
+from .numbers import above_zero, add_count
+from .tune_view import View
+
+DESCRIPTION = (
+    "Tunes the stages of the compiler together: rewrites before layouts, layouts, "
+    "fusion, partitions, schedules, tiles, code generation, and the engine. The result "
+    "is compared afresh with plain jax.jit (of a module: with hloenv.compile); where "
+    "it is not faster it is the identity. It is kept for hloenv.jit in other "
+    "processes, and a second call goes on from the first."
+)
+EXAMPLES = """\
+examples:
+  hloenv tune train.py                           # a script: its hot functions
+  python -m hloenv.tune train.py                 # the same script, with the result
+  hloenv tune train.py --seconds 60 -o train.tuned --args --epochs 1
+  hloenv tune net.py:step --numerics exact
+  hloenv tune model.hlo --mode sequence --stages forms,fusion,codegen
+  hloenv tune --list                             # all decisions
+
+TARGET is a Python script, whose functions of jax.jit are found as it runs; or a
+MODULE as of the other commands, in which FILE.py:FUNCTION that returns (fn, *args) is
+a function with arguments. Ctrl-C ends the search; what was found is checked and kept.
+"""
+_RUN_SECONDS = 60.0
+
+
+def add_parser(parser: argparse.ArgumentParser) -> None:
+    """Declares the arguments."""
+    parser.add_argument("target", metavar="TARGET", nargs="?", help="see below")
+    parser.add_argument(
+        "--seconds",
+        metavar="S",
+        type=above_zero,
+        default=DEFAULT_SECONDS,
+        help=f"budget; the last check comes after it (default {DEFAULT_SECONDS:g})",
+    )
+    add_count(parser, "--measurements", "new measurements at most", least=0)
+    parser.add_argument(
+        "--mode",
+        choices=get_args(Mode),
+        default="jointly",
+        help="each stage alone, one after the other, or jointly (default)",
+    )
+    parser.add_argument(
+        "--stages",
+        metavar="NAME,...",
+        type=_stages,
+        help=f"only these of {', '.join(each.name for each in STAGES)}",
+    )
+    parser.add_argument(
+        "--numerics",
+        choices=CLASSES,
+        default="reassociating",
+        help="what outputs may differ by: exact: nothing, bit by bit; reassociating "
+        "(default): rounding; approximate: also the rules of infinities and NaN",
+    )
+    parser.add_argument(
+        *("-o", "--output"), metavar="FILE", help="save the artefact as well"
+    )
+    parser.add_argument(
+        "--run-seconds",
+        metavar="S",
+        type=above_zero,
+        default=_RUN_SECONDS,
+        help=f"end the script after so long (default {_RUN_SECONDS:g})",
+    )
+    add_engine(parser)
+    parser.set_defaults(engine="jaxlib")
+    add_count(parser, "--seed", "seed of proposals, inputs and orders", 0, least=0)
+    add_count(
+        parser, "--threads", "cores of each measurement (default: those of the process)"
+    )
+    add_count(parser, "--workers", "concurrent measurements (default: cores/threads)")
+    parser.add_argument("--ray", action="store_true", help="measure on a Ray cluster")
+    parser.add_argument(
+        "--cold",
+        action="store_true",
+        help="do not begin with what was best for other programs",
+    )
+    parser.add_argument(
+        "--no-keep",
+        action="store_true",
+        help="neither keep the result for hloenv.jit nor go on from earlier tunings",
+    )
+    parser.add_argument("--list", action="store_true", help="list all decisions")
+    add_store(parser)
+    parser.add_argument(
+        "--args",
+        dest="arguments",
+        metavar="ARGUMENT",
+        nargs=argparse.REMAINDER,
+        default=[],
+        help="arguments of a script: everything after this, so that it comes last",
+    )
+
+
+def _stages(text: str) -> tuple[str, ...]:
+    try:
+        return check_stages(each.strip() for each in text.split(","))
+    except ArgumentError as error:
+        raise argparse.ArgumentTypeError(f"{error}; {error.__cause__}") from None
+
+
+def run(args: argparse.Namespace) -> None:
+    """Tunes `args.target`, or lists the decisions."""
+    if args.list:
+        _list(args)
+        return
+    if args.target is None:
+        raise ArgumentError(
+            "a TARGET is missing: a script, FILE.py:FUNCTION or a module"
+        )
+    check_output(args.output)
+    options = TuneOptions(
+        seconds=args.seconds,
+        measurements=args.measurements,
+        mode=args.mode,
+        stages=args.stages,
+        numerics=args.numerics,
+        seed=args.seed,
+        threads=args.threads,
+        workers=args.workers,
+        executor=_ray() if args.ray else None,
+        is_warm=not args.cold,
+        keep=not args.no_keep,
+        is_again=args.again,
+    )
+    with (
+        open_store(args) as store,
+        _interrupts_raised(),
+        View(is_shown=not args.json) as view,
+    ):
+        found = _tuned(args, options, store, view)
+    artefact = found.artefact if isinstance(found, TunedScript) else found
+    if args.output is not None:
+        artefact.save(args.output)
+    if args.json:
+        output.print_json(_as_json(found, args.output))
+    else:
+        _print(found, args)
+
+
+def _tuned(
+    args: argparse.Namespace, options: TuneOptions, store: Store | None, view: View
+) -> Artefact | TunedScript:
+    target: str = args.target
+    if target.endswith(".py"):
+        view.say(f"runs {target}, for {args.run_seconds:g} s at most")
+        return tune_script(
+            Path(target),
+            args.arguments,
+            options,
+            run_seconds=args.run_seconds,
+            store=store,
+            on_change=view.show,
+            on_function=view.begin,
+        )
+    if args.arguments:
+        raise ArgumentError(
+            f"arguments ({' '.join(args.arguments)}) are for a script; {target} is none"
+        )
+    value: Any = None
+    if ":" in target and "://" not in target and not Path(target).exists():
+        value = value_of(target)
+    if isinstance(value, tuple) and value and callable(value[0]):
+        return tune(*value, store=store, options=options, on_change=view.show)
+    module = value if isinstance(value, HloModule) else load_module(target)
+    return tune(
+        module, engine=args.engine, store=store, options=options, on_change=view.show
+    )
+
+
+def _ray() -> Any:
+    from ..measurement.ray import RayExecutor
+
+    return RayExecutor()
+
+
+@contextlib.contextmanager
+def _interrupts_raised() -> Iterator[None]:
+    """Ctrl-C is a KeyboardInterrupt, after which the last check may take its time."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.set_wakeup_fd(-1)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+
+
+def _list(args: argparse.Namespace) -> None:
+    if args.json:
+        output.print_json(
+            {
+                "decisions": [
+                    {
+                        "name": each.name,
+                        "stage": each.stage,
+                        "scope": each.scope,
+                        "summary": each.summary,
+                        "engines": [list(pair) for pair in each.engines],
+                        "choices": {
+                            choice.name: choice.numerics for choice in each.choices
+                        },
+                    }
+                    for each in DECISIONS
+                ]
+            }
+        )
+        return
+    rows = [
+        (
+            each.stage,
+            each.name,
+            each.scope,
+            ", ".join(choice.name for choice in each.choices),
+            each.summary,
+        )
+        for each in DECISIONS
+    ]
+    columns = ("stage", "decision", "scope", "choices", "what")
+    output.print_table(columns, rows, fold=("choices", "what"))
+
+
+def _as_json(found: Artefact | TunedScript, path: str | None) -> dict[str, Any]:
+    if isinstance(found, Artefact):
+        return {**found.to_json(), "output": path}
+    return {
+        **found.artefact.to_json(),
+        "output": path,
+        "run_s": found.recording.seconds,
+        "is_complete": found.recording.is_complete,
+        "calls_s": found.calls_s,
+        "expected_s": found.expected_s,
+        "functions": [
+            {
+                "name": each.hot.name,
+                "calls": each.hot.calls,
+                "seconds": each.hot.seconds,
+                "failure": each.failure or None,
+            }
+            for each in found.functions
+        ],
+    }
+
+
+def _print(found: Artefact | TunedScript, args: argparse.Namespace) -> None:
+    if isinstance(found, Artefact):
+        for entry in found.entries:
+            print_entry(entry)
+    else:
+        _print_script(found, args)
+    if args.output is not None:
+        output.print_line(f"wrote {args.output}")
+
+
+def _print_script(found: TunedScript, args: argparse.Namespace) -> None:
+    rows = []
+    for each in found.recording.functions[:8]:
+        tuned = next((one for one in found.functions if one.hot is each), None)
+        result = "-"
+        if tuned is not None and tuned.entry is not None:
+            entry = tuned.entry
+            result = f"{entry.speedup:.3f}x" if not entry.is_identity else "as it was"
+        elif tuned is not None:
+            result = "cannot be tuned"
+        rows.append(
+            (each.name, each.calls, output.format_seconds(each.seconds), result)
+        )
+    columns = ("function", "calls", "time after the first call", "tuned")
+    output.print_table(columns, rows, right=columns[1:])
+    for one in found.functions:
+        output.print_line()
+        if one.entry is not None:
+            print_entry(one.entry)
+        else:
+            output.print_line(f"{one.hot.name}: {one.failure}")
+    before, after = found.calls_s, found.expected_s
+    output.print_line(
+        f"\nall calls: {output.format_seconds(before)} before, about "
+        f"{output.format_seconds(after)} with the result ({before / after:.3f}x); run "
+        f"it so with:\n  python -m hloenv.tune {args.target} "
+        f"{' '.join(args.arguments)}".rstrip()
+    )
+
+
+def print_entry(entry: Tuned) -> None:
+    """What was decided for one module, and what it is worth."""
+    output.print_line(str(entry))
+    if entry.is_identity:
+        return
+    rows = [
+        (each["stage"], each["decided"], _worth(each["alone"]), _rest(each["without"]))
+        for each in entry.stages
+    ]
+    if rows:
+        columns = ("stage", "decided", "alone", "all but this")
+        output.print_table(columns, rows, right=columns[2:], fold=("decided",))
+    same = (
+        "bitwise equal" if entry.is_bitwise else f"{entry.excess:.2g} of the tolerance"
+    )
+    output.print_line(
+        f"outputs: {same}; class {entry.numerics}; compiles in "
+        f"{output.format_seconds(entry.compile_s)}"
+    )
+
+
+def _worth(values: Any) -> str:
+    if not values or not all(math.isfinite(each) for each in values):
+        return "-"
+    return f"{values[0]:.3f}x ({values[1]:.3f} to {values[2]:.3f})"
+
+
+def _rest(values: Any) -> str:
+    return f"{values[0]:.3f}x" if values else "-"

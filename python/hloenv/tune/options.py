@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a tuning may take and decide."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from ..errors import ArgumentError
+from ..search.driver import DEFAULT_SEARCH
+from .space import Class
+
+# "alone": each stage with XLA's own choices at all others. "sequence": one stage after
+# the other, each on the result of those before. "jointly": a bandit chooses the stage
+# of the next measurement, and stages are looked at again.
+Mode = Literal["alone", "sequence", "jointly"]
+DEFAULT_SECONDS = 300.0
+
+
+@dataclass(frozen=True)
+class TuneOptions:
+    """Options of `hloenv.tune`.
+
+    Attributes:
+        seconds: budget of one program; the last check comes after it.
+        measurements: new measurements of one program; None for no limit.
+        mode: how the stages are tuned.
+        stages: names of those to decide; None for all.
+        numerics: the widest numerical class of the decisions.
+        seed: of proposals, inputs and orders.
+        threads: cores of each measurement; None for those of this process.
+        workers: concurrent measurements here; None for cores over threads.
+        executor: where to measure, such as `RayExecutor()`; None for here.
+        batch: proposals that are made before their results are known.
+        is_warm: whether configurations that were best for near modules are tried.
+        search: the search over single rewrites, as in `hloenv.search`; "" for none.
+        keep: whether the result is kept for `hloenv.jit` in other processes, and the
+            measurements for the next tuning.
+        is_again: whether what earlier tunings have measured is measured again.
+    """
+
+    seconds: float = DEFAULT_SECONDS
+    measurements: int | None = None
+    mode: Mode = "jointly"
+    stages: tuple[str, ...] | None = None
+    numerics: Class = "reassociating"
+    seed: int = 0
+    threads: int | None = None
+    workers: int | None = None
+    executor: Any = None
+    batch: int = 2
+    is_warm: bool = True
+    search: str = DEFAULT_SEARCH
+    keep: bool = True
+    is_again: bool = False
+
+    def __post_init__(self) -> None:
+        """Checks the values.
+
+        Raises:
+            ArgumentError: one is not allowed.
+        """
+        if not 0 < self.seconds < math.inf:
+            raise ArgumentError(f"seconds must be a number > 0, got {self.seconds}")
+        if self.measurements is not None and self.measurements < 0:
+            raise ArgumentError(
+                f"measurements must be an integer >= 0, got {self.measurements}"
+            )
+        if self.mode not in get_args(Mode):
+            raise ArgumentError(
+                f"mode must be one of {', '.join(get_args(Mode))}, got {self.mode!r}"
+            )
+        for name in ("threads", "workers", "batch"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ArgumentError(f"{name} must be an integer >= 1, got {value}")
+
+    @property
+    def cores(self) -> int:
+        """Cores of each measurement."""
+        return self.threads or len(os.sched_getaffinity(0))

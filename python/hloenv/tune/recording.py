@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a Python script and collects the functions of jax.jit that it calls.
+
+While the script runs, `jax.jit` makes functions that count their calls and their time
+and keep the arguments of the first call of each signature. Calls inside of another
+transformation of jax belong to the outermost function.
+"""
+
+from __future__ import annotations
+
+import functools
+import runpy
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import ScriptError
+from ..jax.wrapping import Options, name_of, top_level_test
+from ..runtime.jaxlib.package import require_jax
+from .patching import jit_replaced
+
+# Arguments that are larger are not kept, and the function is not tuned.
+_MAX_KEPT_BYTES = 1 << 31
+
+
+@dataclass
+class Hot:
+    """A function of jax.jit for one signature, as a script has called it.
+
+    Attributes:
+        name: of the function.
+        fn: the function, as it was given to jax.jit.
+        options: of jax.jit.
+        args: of its first call; None if they were too large to keep.
+        kwargs: of its first call.
+        calls: number of its calls.
+        seconds: of all calls but the first, which compiles.
+        first_s: of the first call.
+    """
+
+    name: str
+    fn: Callable[..., Any]
+    options: dict[str, Any]
+    args: tuple[Any, ...] | None
+    kwargs: dict[str, Any]
+    calls: int = 0
+    seconds: float = 0.0
+    first_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A run of a script.
+
+    Attributes:
+        functions: that it has called, the one that takes most time first.
+        seconds: that it ran.
+        is_complete: whether it came to its end.
+    """
+
+    functions: tuple[Hot, ...]
+    seconds: float
+    is_complete: bool
+
+    def worth_tuning(self, *, share: float, most: int) -> list[Hot]:
+        """The functions in which the script spends its time.
+
+        Args:
+            share: of the time of all functions, that one must take.
+            most: how many.
+        """
+        total = sum(each.seconds for each in self.functions)
+        return [
+            each
+            for each in self.functions
+            if each.args is not None and each.seconds > share * total
+        ][:most]
+
+
+class _EnoughError(BaseException):
+    """Ends a script that has run for long enough; no `except Exception` takes it."""
+
+
+class _Recorder:
+    """What is known of the functions of one script."""
+
+    def __init__(self, seconds: float) -> None:
+        self.hot: dict[Any, Hot] = {}
+        self._end = time.monotonic() + seconds
+        self._is_at_top_level = top_level_test()
+        self._jax = require_jax("hloenv tune")
+
+    def call(self, recorded: _Recorded, args: Any, kwargs: Any) -> Any:
+        """Calls a function and notes the time."""
+        if not self._is_at_top_level():
+            return recorded.jitted(*args, **kwargs)
+        if time.monotonic() > self._end:
+            raise _EnoughError
+        key = self._key(recorded, args, kwargs)
+        found = None if key is None else self.hot.get(key)
+        if key is not None and found is None:
+            kept = self._kept(recorded, args, kwargs)
+            found = self.hot[key] = Hot(
+                name_of(recorded.fn), recorded.fn, recorded.options, *kept
+            )
+        started = time.perf_counter()
+        outputs = self._jax.block_until_ready(recorded.jitted(*args, **kwargs))
+        elapsed = time.perf_counter() - started
+        if found is not None:
+            found.calls += 1
+            if found.calls == 1:
+                found.first_s = elapsed
+            else:
+                found.seconds += elapsed
+        return outputs
+
+    def _key(self, recorded: _Recorded, args: Any, kwargs: Any) -> Any:
+        """The function and the types of its arguments; None if they have no key."""
+        leaves, tree = self._jax.tree.flatten((args, kwargs))
+        types = tuple(
+            (each.shape, str(each.dtype))
+            if hasattr(each, "dtype") and hasattr(each, "shape")
+            else (type(each), None if isinstance(each, float | complex) else each)
+            for each in leaves
+        )
+        key = id(recorded), tree, types
+        try:
+            hash(key)
+        except TypeError:
+            return None
+        return key
+
+    def _kept(self, recorded: _Recorded, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """The arguments; copies of those that may change or be donated."""
+        jax = self._jax
+        leaves = jax.tree.leaves((args, kwargs))
+        if sum(getattr(each, "nbytes", 0) for each in leaves) > _MAX_KEPT_BYTES:
+            return None, {}
+        donates = Options(recorded.options).donates
+
+        def keep(leaf: Any) -> Any:
+            if isinstance(leaf, np.ndarray) or (
+                donates and isinstance(leaf, jax.Array)
+            ):
+                return leaf.copy()
+            return leaf
+
+        kept: tuple[Any, Any] = jax.tree.map(keep, (args, kwargs))
+        return kept
+
+
+class _Recorded:
+    """A function of jax.jit whose calls are recorded."""
+
+    def __init__(
+        self,
+        recorder: _Recorder,
+        fn: Callable[..., Any],
+        options: dict[str, Any],
+        jitted: Any,
+    ) -> None:
+        functools.update_wrapper(self, fn)
+        self._recorder = recorder
+        self.fn = fn
+        self.options = options
+        self.jitted = jitted
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._recorder.call(self, args, kwargs)
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.jitted, name)
+
+
+def record(path: Path, argv: Sequence[str], *, seconds: float) -> Recording:
+    """Runs a script as `python SCRIPT ARGUMENTS` does, and records its functions.
+
+    Args:
+        path: of the script.
+        argv: its arguments.
+        seconds: after which the next call of a function ends the script.
+
+    Raises:
+        FileNotFoundError: there is no such script.
+        ImportError: jax is missing.
+        ScriptError: it fails.
+    """
+    recorder = _Recorder(seconds)
+    started = time.perf_counter()
+    is_complete = True
+
+    def make(fn: Callable[..., Any], options: dict[str, Any], plain: Any) -> _Recorded:
+        return _Recorded(recorder, fn, options, plain(fn, **options))
+
+    try:
+        with jit_replaced(make):
+            run_script(path, argv)
+    except (_EnoughError, KeyboardInterrupt):
+        is_complete = False
+    functions = sorted(recorder.hot.values(), key=lambda each: -each.seconds)
+    return Recording(tuple(functions), time.perf_counter() - started, is_complete)
+
+
+def run_script(path: Path, argv: Sequence[str]) -> None:
+    """Runs a script as the program `__main__`.
+
+    Raises:
+        FileNotFoundError: there is no such script.
+        ScriptError: it fails, or ends with another exit code than 0.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"file {path} does not exist")
+    before = sys.argv, list(sys.path)
+    sys.argv = [str(path), *argv]
+    # As for a script, imports from its own folder work.
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        runpy.run_path(str(path), run_name="__main__")
+    except SystemExit as error:
+        if error.code not in (None, 0):
+            raise ScriptError(f"{path} ended with exit code {error.code}") from error
+    except Exception as error:
+        text = " ".join(str(error).split())[:300]
+        raise ScriptError(
+            f"{path} failed with {type(error).__name__}: {text} (--verbose: traceback)"
+        ) from error
+    finally:
+        sys.argv = before[0]
+        sys.path[:] = before[1]

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tunes the functions in which a script spends its time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..errors import HloEnvError, ScriptError
+from ..jax.artefact import Artefact, Tuned
+from ..measurement.store import Store
+from .options import TuneOptions
+from .program import program_of_function
+from .recording import Hot, Recording, record
+from .tuner import OnChange, Tuner
+
+# Of the time of all functions: one that takes less is left alone.
+_MIN_SHARE, _MAX_FUNCTIONS = 0.02, 8
+# Seconds of the budget that one function gets at least.
+_MIN_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class TunedFunction:
+    """One function of a script.
+
+    Attributes:
+        hot: how the script has called it.
+        entry: what was tuned; None if it cannot be.
+        failure: why it cannot be tuned; "" if it can.
+    """
+
+    hot: Hot
+    entry: Tuned | None
+    failure: str = ""
+
+
+@dataclass(frozen=True)
+class TunedScript:
+    """Result of `tune_script`.
+
+    Attributes:
+        recording: the run of the script.
+        functions: those that were to be tuned, the one that takes most time first.
+    """
+
+    recording: Recording
+    functions: tuple[TunedFunction, ...]
+
+    @property
+    def artefact(self) -> Artefact:
+        """The entries of all tuned functions."""
+        return Artefact(
+            tuple(each.entry for each in self.functions if each.entry is not None)
+        )
+
+    @property
+    def calls_s(self) -> float:
+        """Seconds of the calls of all functions of the script, as they were."""
+        return sum(each.seconds for each in self.recording.functions)
+
+    @property
+    def expected_s(self) -> float:
+        """The same with what was tuned."""
+        saved = sum(
+            each.hot.seconds * (1 - 1 / each.entry.speedup)
+            for each in self.functions
+            if each.entry is not None and not each.entry.is_identity
+        )
+        return self.calls_s - saved
+
+
+def tune_script(
+    path: Path,
+    argv: Sequence[str],
+    options: TuneOptions,
+    *,
+    run_seconds: float,
+    store: Store | None,
+    on_change: OnChange | None = None,
+    on_function: Callable[[Hot], None] | None = None,
+) -> TunedScript:
+    """Runs a script, and tunes its hot functions for the arguments of their first call.
+
+    Args:
+        path: of the script.
+        argv: its arguments.
+        options: of the tuning; the budget is divided by the time of the functions.
+        run_seconds: after which the script is ended.
+        store: cache of measurements; None for none.
+        on_change: as for `Tuner`.
+        on_function: called before a function is tuned.
+
+    Raises:
+        FileNotFoundError: there is no such script.
+        HloEnvError: a function cannot be compiled.
+        ScriptError: the script fails, or calls no function of jax.jit twice.
+    """
+    recording = record(path, argv, seconds=run_seconds)
+    chosen = recording.worth_tuning(share=_MIN_SHARE, most=_MAX_FUNCTIONS)
+    if not chosen:
+        raise ScriptError(
+            f"{path} calls no function of jax.jit more than once with arrays of the "
+            f"same shapes ({len(recording.functions)} functions were called in "
+            f"{recording.seconds:.1f} s): there is nothing to tune"
+        )
+    total = sum(each.seconds for each in chosen)
+    found = []
+    for hot in chosen:
+        if on_function is not None:
+            on_function(hot)
+        own = replace(
+            options, seconds=max(options.seconds * hot.seconds / total, _MIN_SECONDS)
+        )
+        if options.measurements is not None:
+            share = round(options.measurements * hot.seconds / total)
+            own = replace(own, measurements=max(share, 1))
+        assert hot.args is not None
+        try:
+            program = program_of_function(hot.fn, hot.args, hot.kwargs, hot.options)
+            entry = Tuner(program, own, store=store, on_change=on_change).run()
+            found.append(TunedFunction(hot, entry))
+        except HloEnvError as error:
+            found.append(TunedFunction(hot, None, str(error)))
+    return TunedScript(recording, tuple(found))

@@ -1,0 +1,659 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The driver: one loop for stages alone, in sequence and jointly.
+
+It asks arms for configurations, builds and measures them, and tells the results. What
+it has measured is in a journal, from which the next tuning of the same program goes on.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..cost.registry import get_estimator
+from ..errors import HloEnvError
+from ..jax.artefact import Tuned, finite
+from ..jax.kept import keep_tuned, kept_path
+from ..jax.recipe import Recipe
+from ..measurement.record import Measurement
+from ..rewrite.trace import ModuleId
+from .arms import Arm, Bandit, GraphArm, JointArm, NearArm, StageArm
+from .build import Candidate, build_candidate
+from .journal import Journal, Result, features_of, journal_path, near
+from .measuring import Control, Measuring
+from .options import TuneOptions
+from .program import Check, Program
+from .space import Configuration, Space
+from .stages import reopened_by
+
+if TYPE_CHECKING:
+    from ..measurement.store import Store
+
+# Shares of the budget after which the search and the ablation end.
+_SEARCH_SHARE, _ABLATION_SHARE = 0.75, 0.9
+# Seconds of the last comparison, and candidates that may take it.
+_CHECK_SECONDS, _MAX_CHECKED = 1.0, 3
+# Of estimates before a proposal of the search over rewrites, as a share of the budget.
+_GRAPH_SHARE = 0.04
+_PLAIN = Configuration()
+
+
+@dataclass
+class State:
+    """What a tuning knows; passed to `on_change` after each change.
+
+    Attributes:
+        program: what is tuned.
+        stage: the arm or the phase that works now.
+        best: the fastest result; None if nothing is faster.
+        results: of all configurations, by configuration.
+        num_measured: configurations that were measured now.
+        num_known: results of earlier tunings.
+        seconds_left: of the budget.
+        control: the baseline against itself.
+        messages: what the user should know.
+    """
+
+    program: Program
+    stage: str = "control"
+    best: Result | None = None
+    results: dict[Configuration, Result] = field(default_factory=dict)
+    num_measured: int = 0
+    num_known: int = 0
+    seconds_left: float = 0.0
+    control: Control | None = None
+    messages: list[str] = field(default_factory=list)
+
+
+OnChange = Callable[[State], None]
+
+
+def _score(result: Result | None) -> float:
+    """Merit of a result; 0 for the plain program.
+
+    The log of the speed-up, halfway to the lower end of its interval: what is uncertain
+    is worth less, but a search on a noisy machine still moves. The last check decides.
+    """
+    if result is None:
+        return 0.0
+    if not result.is_ok:
+        return -math.inf
+    low = max(result.interval[0], 1e-6)
+    return 0.5 * (math.log(max(result.speedup, 1e-6)) + math.log(low))
+
+
+class Tuner:
+    """Tunes one program.
+
+    Args:
+        program: what to tune.
+        options: how.
+        store: cache of measurements and kernel times; None for none.
+        on_change: called after each change, with the state.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        options: TuneOptions,
+        *,
+        store: Store | None = None,
+        on_change: OnChange | None = None,
+    ) -> None:
+        self._program = program
+        self._options = options
+        self._store = store
+        self._on_change = on_change or (lambda _: None)
+        self.space = Space(
+            options.stages, numerics=options.numerics, donates=program.donates
+        )
+        self._journal_path = journal_path(kept_path(program.key))
+        self._features = features_of(program.module)
+        path = self._journal_path if options.keep else None
+        self._journal = Journal(path, self._features)
+        self.state = State(program, seconds_left=options.seconds)
+        # By the key of the candidate, which several configurations may share.
+        self._by_key: dict[str, Result] = {}
+        self._proposed: set[Configuration] = {_PLAIN}
+        self._candidates: dict[Configuration, Candidate] = {}
+        self._arms: list[Arm] = []
+        self._started = time.monotonic()
+        self._is_stopped = False
+        self._best_of_stage: dict[str, Result] = {}
+
+    def stop(self) -> None:
+        """Ends the search soon, from any thread; what is found stays."""
+        self._is_stopped = True
+
+    def run(self) -> Tuned:
+        """Tunes, checks the best afresh, and returns its entry.
+
+        Ctrl-C ends the search; the best so far is still checked. A second one is
+        raised.
+
+        Raises:
+            HloEnvError: the program itself cannot be compiled or run.
+        """
+        self._started = time.monotonic()
+        options, program = self._options, self._program
+        self._recall()
+        with Measuring(
+            program.module,
+            program.inputs,
+            engine=program.engine,
+            threads=options.cores,
+            workers=options.workers,
+            executor=options.executor,
+            store=None if options.is_again else self._store,
+            seed=options.seed,
+        ) as measuring:
+            control = self._control(measuring)
+            if not control.is_above_clock:
+                return self._identity(
+                    f"one run takes {control.median_ns:.0f} ns, which cannot be told "
+                    "from the call itself: let one call do more",
+                    control,
+                )
+            stages: list[dict[str, Any]] = []
+            try:
+                self._search(measuring)
+                self._change("ablation")
+                stages = self._ablation(measuring)
+            except KeyboardInterrupt:
+                self._say("interrupted: the best so far is checked and kept")
+            self._change("check")
+            return self._checked(measuring, control, stages)
+
+    # --- phases -----------------------------------------------------------------
+
+    def _recall(self) -> None:
+        """Takes the results of earlier tunings."""
+        if self._options.is_again:
+            return
+        for result in self._journal.results:
+            if self.space.has(result.configuration):
+                self._take(result)
+        self.state.num_known = len(self.state.results)
+        for each in self._journal.crashed:
+            if self.space.has(each):
+                self._take(Result(each, error="it ended the process"))
+        if self.state.num_known:
+            self._say(f"goes on from {self.state.num_known} earlier measurements")
+
+    def _control(self, measuring: Measuring, before: Control | None = None) -> Control:
+        """The baseline against itself, at the beginning and at the end."""
+        self._change("control")
+        control = measuring.control(again=0 if before is None else 1)
+        is_news = not control.is_steady and (before is None or before.is_steady)
+        if before is not None:
+            control = control.wider(before)
+        self.state.control = control
+        if is_news:
+            low, high = control.interval
+            self._say(
+                "the load of the machine changes: the program against itself gives "
+                f"{low:.3f} to {high:.3f}; all intervals are widened by that"
+            )
+        return control
+
+    def _search(self, measuring: Measuring) -> None:
+        options = self._options
+        if options.mode == "jointly":
+            self._arms = self._joint_arms()
+            for result in self.state.results.values():
+                self._tell(result)
+            self._explore(measuring, self._arms, end=_SEARCH_SHARE)
+            return
+        used = [each for each in self.space.stages if self.space.of_stage(each)]
+        limit = options.measurements
+        for index, stage in enumerate(used):
+            self._arms = [StageArm(self.space, stage)]
+            share = _SEARCH_SHARE * (index + 1) / len(used)
+            most = None
+            if limit is not None:
+                most = limit * (index + 1) // len(used)
+            if options.mode == "sequence":
+                self._explore(measuring, self._arms, end=share, limit=most)
+                continue
+            for base in self._bases(stage):
+                self._explore(measuring, self._arms, end=share, limit=most, base=base)
+            alone = [
+                result
+                for configuration, result in self.state.results.items()
+                if configuration == self.space.only(configuration, stage)
+            ]
+            plain = Result(_PLAIN, speedup=1.0, interval=(1.0, 1.0))
+            self._best_of_stage[stage] = max([plain, *alone], key=_score)
+
+    def _bases(self, stage: str) -> list[Configuration]:
+        """Where a stage is tuned alone: with each engine that has decisions of it."""
+        bases = [_PLAIN]
+        engines = self.space.of_stage("engine")
+        if stage != "engine" and engines:
+            for choice in engines[0].choices[1:]:
+                base = _PLAIN.with_choice("engine", choice.name)
+                if any(each.stage == stage for each in self.space.active(base)):
+                    bases.append(base)
+        return bases
+
+    def _joint_arms(self) -> list[Arm]:
+        options = self._options
+        arms: list[Arm] = []
+        if options.is_warm and options.keep:
+            found = near(self._journal_path.parent, self._features, self._journal_path)
+            arms.append(NearArm(self.space, found))
+        arms += [
+            StageArm(self.space, each)
+            for each in self.space.stages
+            if self.space.of_stage(each)
+        ]
+        try:
+            arms.append(JointArm(self.space, seed=options.seed))
+        except ImportError as error:
+            self._say(f"{error}; the stages are tuned without it")
+        has_wheel = any(
+            choice.engines == ("wheel", "wheel")
+            for each in self.space.of_stage("engine")
+            for choice in each.choices
+        )
+        if options.search and has_wheel and len(self.space.stages) > 1:
+            estimator = get_estimator(threads=options.cores, store=self._store)
+            arms.append(
+                GraphArm(
+                    self._program.module,
+                    estimator,
+                    search=options.search,
+                    seed=options.seed,
+                    seconds=_GRAPH_SHARE * options.seconds,
+                )
+            )
+        return arms
+
+    def _explore(
+        self,
+        measuring: Measuring,
+        arms: Sequence[Arm],
+        *,
+        end: float,
+        limit: int | None = None,
+        base: Configuration | None = None,
+    ) -> None:
+        """Measures what the arms propose, until the share of the budget is used.
+
+        Args:
+            measuring: builds and runs.
+            arms: to choose from.
+            end: share of the seconds.
+            limit: of the number of measurements in all; None for that of the options.
+            base: what is changed; None for the best so far.
+        """
+        limit = self._options.measurements if limit is None else limit
+        bandit = Bandit([each.name for each in arms])
+        open_ = {each.name: each for each in arms}
+        while open_ and self._has_time(end) and not self._is_stopped:
+            batch: list[tuple[Configuration, Arm]] = []
+            size = self._options.batch
+            if limit is not None:
+                size = min(size, limit - self.state.num_measured)
+            if size <= 0:
+                return
+            while open_ and len(batch) < size and self._has_time(end):
+                arm = open_[bandit.choose(list(open_))]
+                self._change(arm.name)
+                best = self.state.best
+                start = base or (_PLAIN if best is None else best.configuration)
+                found = arm.ask(start, self._proposed.__contains__)
+                if found is None:
+                    del open_[arm.name]
+                    continue
+                self._proposed.add(found)
+                batch.append((found, arm))
+            before = self.state.best
+            for result in self._measured(measuring, batch):
+                gain = _score(result) - max(_score(self.state.best), 0.0)
+                self._take(result)
+                self._tell(result)
+                bandit.reward(result.arm, gain, result.seconds)
+                self._change(result.arm)
+            if self.state.best is not before and base is None:
+                self._reopen(arms, open_, before)
+
+    def _reopen(
+        self, arms: Sequence[Arm], open_: dict[str, Arm], before: Result | None
+    ) -> None:
+        """Looks again at the stages whose choices the new best may have made worse."""
+        assert self.state.best is not None
+        old = _PLAIN if before is None else before.configuration
+        new = self.state.best.configuration
+        changed = {name for name, _ in set(old.choices) ^ set(new.choices)}
+        stages = {self.space.decision(name).stage for name in changed}
+        reopened = {
+            each for stage in stages for each in reopened_by(stage, self.space.stages)
+        }
+        for arm in arms:
+            if arm.name in reopened:
+                open_.setdefault(arm.name, arm)
+
+    def _measured(
+        self, measuring: Measuring, batch: Sequence[tuple[Configuration, Arm]]
+    ) -> list[Result]:
+        """The results of a batch, in the order of the proposals."""
+        results: dict[int, Result] = {}
+        waiting: dict[int, Candidate] = {}
+        began = {}
+        for number, (configuration, arm) in enumerate(batch):
+            began[number] = time.monotonic()
+            self._journal.begin(configuration)
+            try:
+                candidate = self._candidate(configuration)
+            except HloEnvError as error:
+                results[number] = self._result(
+                    configuration, arm.name, error=f"{type(error).__name__}: {error}"
+                )
+                continue
+            known = self._by_key.get(candidate.key)
+            first = next(
+                (n for n, each in waiting.items() if each.key == candidate.key), None
+            )
+            if known is not None:
+                results[number] = self._same(configuration, arm.name, known)
+            elif first is None:
+                waiting[number] = candidate
+        shared = {each.key: number for number, each in waiting.items()}
+        for number, measurement in measuring.measure(waiting):
+            configuration, arm = batch[number]
+            results[number] = self._result_of(
+                configuration,
+                waiting[number],
+                arm.name,
+                measurement,
+                time.monotonic() - began[number],
+            )
+            self.state.num_measured += 1
+            self._journal.add(results[number])
+            if not self._has_time(1.0):
+                break
+        for number, (configuration, arm) in enumerate(batch):
+            if number in results:
+                continue
+            twin = shared.get(self._candidates[configuration].key)
+            if twin is not None and twin in results:
+                results[number] = self._same(configuration, arm.name, results[twin])
+            else:  # out of time
+                self._proposed.discard(configuration)
+        for number, result in results.items():
+            if number not in waiting:
+                self._journal.add(result)
+        if self._journal.failure and self._journal.failure not in self.state.messages:
+            self._say(self._journal.failure)
+        return [results[number] for number in sorted(results)]
+
+    def _ablation(self, measuring: Measuring) -> list[dict[str, Any]]:
+        """What each stage of the best is worth alone, and what the rest is without."""
+        best = self.state.best
+        if self._options.mode == "alone":
+            return [
+                _row(stage, self.space, result.configuration, result, None)
+                for stage, result in self._best_of_stage.items()
+            ]
+        if best is None or best.configuration.graph:
+            return []
+        rows = []
+        for stage in self.space.stages:
+            names = {each.name for each in self.space.of_stage(stage)}
+            if not any(name in names for name, _ in best.configuration.choices):
+                continue
+            alone = self.space.only(best.configuration, stage)
+            without = self.space.without(best.configuration, stage)
+            found = [self._one(measuring, each) for each in (alone, without)]
+            rows.append(_row(stage, self.space, best.configuration, *found))
+        return rows
+
+    def _one(self, measuring: Measuring, configuration: Configuration) -> Result | None:
+        """The result of a configuration, measured if there is time."""
+        if configuration == _PLAIN:
+            return Result(_PLAIN, speedup=1.0, interval=(1.0, 1.0))
+        known = self.state.results.get(configuration)
+        if known is None and self._has_time(_ABLATION_SHARE) and not self._is_stopped:
+            arm = StageArm(self.space, "ablation")
+            for known in self._measured(measuring, [(configuration, arm)]):
+                self._take(known)
+        return known
+
+    def _checked(
+        self, measuring: Measuring, control: Control, stages: list[dict[str, Any]]
+    ) -> Tuned:
+        """The best that is faster in two fresh comparisons, or the identity."""
+        ranked = sorted(
+            (each for each in self.state.results.values() if _score(each) > 0),
+            key=_score,
+            reverse=True,
+        )
+        reason = "nothing was measured to be faster"
+        if ranked:
+            control = self._control(measuring, control)
+            self._change("check")
+        seen: set[str] = set()
+        for result in ranked:
+            if result.key in seen:
+                continue
+            if len(seen) == _MAX_CHECKED:
+                break
+            seen.add(result.key)
+            try:
+                candidate = self._candidate(result.configuration)
+                measurement = measuring.again(candidate, round_=len(seen))
+                check = self._check(candidate.recipe, measurement)
+            except HloEnvError as error:
+                reason = f"{result.configuration.text}: {error}"
+                continue
+            interval = control.widened(check.interval or (0.0, 0.0))
+            if check.reason:
+                reason = f"{result.configuration.text}: {check.reason}"
+            elif interval[0] <= 1:
+                reason = (
+                    f"{result.configuration.text}: not clearly faster in the last "
+                    f"check ({interval[0]:.3f} to {interval[1]:.3f})"
+                )
+            else:
+                entry = self._entry(
+                    candidate, check, interval, measurement, control, stages
+                )
+                return self._keep(entry)
+        return self._identity(reason, control)
+
+    def _check(self, recipe: Recipe, measurement: Measurement) -> Check:
+        if not measurement.is_ok:
+            return Check(reason=str(measurement.error))
+        low, high = measurement.speedup_interval
+        if low <= 1:
+            return Check(
+                measurement.speedup,
+                (low, high),
+                f"not clearly faster when measured again ({low:.3f} to {high:.3f})",
+            )
+        is_bitwise = self._is_bitwise(measurement)
+        check = Check(measurement.speedup, (low, high), is_bitwise=is_bitwise)
+        if self._program.check is not None:
+            check = self._program.check(recipe, _CHECK_SECONDS)
+        if self._options.numerics == "exact" and check.is_bitwise is False:
+            return Check(reason="its outputs are not bitwise equal")
+        return check
+
+    # --- results ----------------------------------------------------------------
+
+    def _candidate(self, configuration: Configuration) -> Candidate:
+        if configuration not in self._candidates:
+            self._candidates[configuration] = build_candidate(
+                self.space, configuration, self._program.module
+            )
+        return self._candidates[configuration]
+
+    def _is_bitwise(self, measurement: Measurement) -> bool:
+        outputs = measurement.outputs
+        return outputs is not None and outputs.error == 0 and outputs.excess == 0
+
+    def _result_of(
+        self,
+        configuration: Configuration,
+        candidate: Candidate,
+        arm: str,
+        measurement: Measurement,
+        seconds: float,
+    ) -> Result:
+        error = "" if measurement.error is None else str(measurement.error)
+        is_exact = self._options.numerics == "exact"
+        if not error and is_exact and not self._is_bitwise(measurement):
+            error = "its outputs are not bitwise equal"
+        if error:
+            return Result(
+                configuration, candidate.key, arm, error=error, seconds=seconds
+            )
+        interval = measurement.speedup_interval
+        if self.state.control is not None:
+            interval = self.state.control.widened(interval)
+        outputs = measurement.outputs
+        return Result(
+            configuration,
+            candidate.key,
+            arm,
+            finite(measurement.speedup),
+            (finite(interval[0]), finite(interval[1])),
+            "",
+            0.0 if outputs is None else finite(outputs.excess),
+            measurement.compile_ns * 1e-9,
+            seconds,
+        )
+
+    def _result(self, configuration: Configuration, arm: str, *, error: str) -> Result:
+        return Result(configuration, "", arm, error=error)
+
+    def _same(self, configuration: Configuration, arm: str, known: Result) -> Result:
+        """The result of a configuration that is compiled like a known one."""
+        return Result(
+            configuration,
+            known.key,
+            arm,
+            known.speedup,
+            known.interval,
+            known.error,
+            known.excess,
+            known.compile_s,
+        )
+
+    def _take(self, result: Result) -> None:
+        state = self.state
+        state.results[result.configuration] = result
+        self._proposed.add(result.configuration)
+        if result.key:
+            self._by_key.setdefault(result.key, result)
+        if _score(result) > max(_score(state.best), 0.0):
+            state.best = result
+
+    def _tell(self, result: Result) -> None:
+        log_speedup = math.log(result.speedup) if result.speedup > 0 else -math.inf
+        for arm in self._arms:
+            arm.tell(result.configuration, log_speedup)
+
+    def _entry(
+        self,
+        candidate: Candidate,
+        check: Check,
+        interval: tuple[float, float],
+        measurement: Measurement,
+        control: Control,
+        stages: list[dict[str, Any]],
+    ) -> Tuned:
+        program, outputs = self._program, measurement.outputs
+        return Tuned(
+            program.name,
+            ModuleId.of(program.module),
+            candidate.recipe,
+            candidate.configuration.text,
+            "",
+            program.baseline,
+            finite(check.speedup or 1.0),
+            (finite(interval[0]), finite(interval[1])),
+            self.space.numerics_of(candidate.configuration),
+            0.0 if outputs is None else finite(outputs.error),
+            0.0 if outputs is None else finite(outputs.excess),
+            bool(check.is_bitwise),
+            measurement.compile_ns * 1e-9,
+            control.median_ns * 1e-9,
+            tuple(stages),
+            date=_today(),
+        )
+
+    def _identity(self, reason: str, control: Control) -> Tuned:
+        program = self._program
+        return self._keep(
+            Tuned(
+                program.name,
+                ModuleId.of(program.module),
+                Recipe(),
+                reason=reason,
+                baseline=program.baseline,
+                is_bitwise=True,
+                baseline_s=control.median_ns * 1e-9,
+                date=_today(),
+            )
+        )
+
+    def _keep(self, entry: Tuned) -> Tuned:
+        if self._options.keep:
+            failure = keep_tuned(self._program.key, entry)
+            if failure:
+                self._say(failure)
+        return entry
+
+    # --- time and messages --------------------------------------------------------
+
+    def _has_time(self, share: float) -> bool:
+        elapsed = time.monotonic() - self._started
+        return elapsed < share * self._options.seconds
+
+    def _say(self, message: str) -> None:
+        self.state.messages.append(message)
+        self._change(self.state.stage)
+
+    def _change(self, stage: str) -> None:
+        state = self.state
+        state.stage = stage
+        elapsed = time.monotonic() - self._started
+        state.seconds_left = max(self._options.seconds - elapsed, 0.0)
+        self._on_change(state)
+
+
+def _row(
+    stage: str,
+    space: Space,
+    configuration: Configuration,
+    alone: Result | None,
+    without: Result | None,
+) -> dict[str, Any]:
+    """A stage in the report."""
+    names = {each.name for each in space.of_stage(stage)}
+    chosen = [pair for pair in configuration.choices if pair[0] in names]
+
+    def worth(result: Result | None) -> list[float] | None:
+        if result is None or not result.is_ok:
+            return None
+        return [result.speedup, *result.interval]
+
+    return {
+        "stage": stage,
+        "decided": ", ".join("=".join(pair) for pair in chosen) or "xla",
+        "alone": worth(alone),
+        "without": worth(without),
+    }
+
+
+def _today() -> str:
+    return datetime.datetime.now(datetime.UTC).date().isoformat()
+
+
+__all__ = ["State", "Tuner"]

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command `hloenv tune`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import hloenv
+from hloenv.cli import main
+from hloenv.cli import tune as command
+from hloenv.jax import Artefact, Recipe, Tuned
+from hloenv.rewrite.trace import ModuleId
+from hloenv.tune import DECISIONS
+from hloenv.tune.recording import Hot, Recording
+from hloenv.tune.scripts import TunedFunction, TunedScript
+
+pytestmark = [pytest.mark.jax, pytest.mark.compile]
+
+MODULE = """HloModule m
+ENTRY e { p = f32[64,64] parameter(0)
+  ROOT t = f32[64,64] tanh(p) }
+"""
+# The arrays are large enough that one call takes longer than a thread's start.
+SCRIPT = """
+import jax, jax.numpy as jnp
+step = jax.jit(lambda x: jnp.tanh(x @ x))
+x = jnp.ones((64, 64))
+for i in range(20): x = step(x)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Has model.hlo and train.py, and is the working directory."""
+    (tmp_path / "model.hlo").write_text(MODULE)
+    (tmp_path / "train.py").write_text(SCRIPT)
+    (tmp_path / "net.py").write_text(
+        "import jax.numpy as jnp\n"
+        "def step(): return (lambda x, y: x * y), jnp.ones(3), jnp.ones(3)\n"
+        "def fails(): return (lambda x: 1 / 0), jnp.ones(3)\n"
+    )
+    monkeypatch.setenv("HLOENV_STORE", str(tmp_path / "store.sqlite"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def entry_of(name, **fields):
+    module = ModuleId.of(hloenv.HloModule.from_text(MODULE))
+    return Tuned(name, module, **{"recipe": Recipe(), "reason": "nothing", **fields})
+
+
+def test_all_decisions_are_listed(capsys):
+    assert main(["tune", "--list"]) == 0
+    text = capsys.readouterr().out
+    assert all(each.name in text for each in DECISIONS)
+    assert main(["tune", "--list", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["decisions"]
+    assert [each["name"] for each in found] == [each.name for each in DECISIONS]
+
+
+def test_a_module_is_tuned(folder, capsys):
+    words = ["tune", "model.hlo", "--mode", "sequence", "--measurements", "0"]
+    assert main([*words, "--threads", "1", "-o", "m.tuned"]) == 0
+    out, err = capsys.readouterr()
+    assert "m: as jax.jit has it (nothing was measured to be faster)" in out
+    assert "wrote m.tuned" in out
+    assert Artefact.load("m.tuned").is_identity
+    assert main([*words, "--threads", "1", "--json", "--no-keep"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["entries"][0]["name"] == "m"
+    assert err == ""
+
+
+def test_a_function_is_given_its_arguments(folder, monkeypatch, capsys):
+    seen = []
+
+    def fake(*target, **_):
+        seen.append(target)
+        return Artefact((entry_of("step"),))
+
+    monkeypatch.setattr(command, "tune", fake)
+    assert main(["tune", "net.py:step"]) == 0
+    ((fn, *args),) = seen
+    assert callable(fn)
+    assert len(args) == 2
+    assert "step: as jax.jit has it (nothing)" in capsys.readouterr().out
+
+
+def test_a_script_is_reported(folder, monkeypatch, capsys):
+    def fake(path, argv, options, **_):
+        assert (str(path), argv, options.seconds) == ("train.py", ["--x", "1"], 9.0)
+        hot = Hot("step", lambda: None, {}, (), {}, 10, 2.0, 0.5)
+        other = Hot("other", lambda: None, {}, (), {}, 3, 1.0, 0.5)
+        stage = {
+            "stage": "forms",
+            "decided": "forms=known",
+            "alone": [2.0, 1.9, 2.1],
+            "without": [1.0, 1.0, 1.0],
+        }
+        entry = entry_of(
+            "step",
+            recipe=Recipe(options={"xla_x": 1}),
+            label="forms=known",
+            speedup=2.0,
+            interval=(1.9, 2.1),
+            stages=(stage,),
+        )
+        functions = TunedFunction(hot, entry), TunedFunction(other, None, "it prints")
+        return TunedScript(Recording((hot, other), 4.0, True), functions)
+
+    monkeypatch.setattr(command, "tune_script", fake)
+    words = ["tune", "train.py", "--seconds", "9"]
+    assert main([*words, "-o", "a.tuned", "--args", "--x", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "step: 2.000x of jax.jit (1.900 to 2.100), forms=known" in out
+    assert "2.000x (1.900 to 2.100)" in out
+    assert "other: it prints" in out
+    assert "all calls: 3 s before, about 2 s with the result (1.500x)" in out
+    assert "python -m hloenv.tune train.py --x 1" in out
+    assert len(Artefact.load("a.tuned").entries) == 1
+    assert main([*words, "--json", "--args", "--x", "1"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["calls_s"], found["expected_s"]) == (3.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ([], "TARGET is missing"),
+        (["none.py"], "none.py does not exist"),
+        (["none.hlo"], "none.hlo"),
+        (["net.py:none"], "none"),
+        (["net.py:fails"], "ZeroDivisionError"),
+        (["model.hlo", "--args", "x"], "are for a script"),
+        (["model.hlo", "-o", "no/where"], "folder does not exist"),
+    ],
+)
+def test_wrong_targets_are_one_line(folder, words, reason, capsys):
+    assert main(["tune", *words]) == 1
+    err = capsys.readouterr().err
+    assert reason in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--stages", "x"], ["--mode", "x"], ["--numerics", "x"], ["--seconds", "0"]],
+)
+def test_wrong_options_are_usage_errors(words):
+    assert main(["tune", "model.hlo", *words]) == 2
+
+
+def begun(folder: Path) -> int:
+    journals = (folder / "tuned").glob("*.journal")
+    return sum(path.read_text().count('"begun"') for path in journals)
+
+
+def started(folder: Path, *words: str) -> subprocess.Popen[str]:
+    """A tuning in a child process that has begun to measure."""
+    package = str(Path(hloenv.__file__).parent.parent)
+    child = subprocess.Popen(
+        [sys.executable, "-m", "hloenv", "tune", *words],
+        env={**os.environ, "PYTHONPATH": package},
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while begun(folder) < 3 and child.poll() is None:
+        time.sleep(0.05)
+    return child
+
+
+@pytest.mark.slow
+def test_ctrl_c_keeps_what_was_found(folder):
+    child = started(folder, "train.py", "--threads", "1", "-o", "a.tuned")
+    child.send_signal(signal.SIGINT)
+    out, err = child.communicate(timeout=120)
+    assert child.returncode == 0, err
+    assert "interrupted: the best so far is checked and kept" in err
+    assert "wrote a.tuned" in out
+    assert len(Artefact.load(folder / "a.tuned").entries) == 1
+
+
+@pytest.mark.slow
+def test_after_kill_9_the_next_tuning_goes_on(folder, capsys):
+    child = started(folder, "model.hlo", "--threads", "1", "--mode", "sequence")
+    child.kill()
+    child.communicate()
+    words = ["tune", "model.hlo", "--threads", "1", "--mode", "sequence"]
+    assert main([*words, "--measurements", "1"]) == 0
+    assert "goes on from" in capsys.readouterr().err

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The report of joint tuning, on given rows."""
+
+from __future__ import annotations
+
+import run_tune
+
+
+def row(name, **single):
+    return {"fingerprint": name, "single": single, "speedup": 1.0}
+
+
+def test_the_best_fixed_choice_is_one_for_all_programs():
+    rows = [row("a", one=2.0, two=3.0), row("b", one=2.0, two=0.5), row("b", three=9.0)]
+    name, mean, worst, best, above, _ = run_tune.best_flags(rows)
+    assert name == "best fixed choice: one"
+    assert (mean, worst, best, above) == ("2.000", "2.000", "2.000", 2)
+
+
+def test_without_a_common_choice_there_is_no_best_one():
+    assert run_tune.best_flags([row("a", one=2.0), row("b", two=2.0)])[1] == "-"
+
+
+def test_a_curve_is_read_at_a_time():
+    curve = {"curve": [[1.0, 1.0], [5.0, 1.5], [20.0, 1.4]]}
+    assert [run_tune.at(curve, each) for each in (0, 4, 10, 30)] == [1, 1, 1.5, 1.5]
+    assert run_tune.at({"error": "x"}, 10) == 1.0
+
+
+def test_the_journals_of_the_others_are_gathered(tmp_path):
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{name}.journal").write_text(name)
+    (tmp_path / "to").mkdir()
+    run_tune.gather(tmp_path, "a", tmp_path / "to")
+    assert [each.name for each in (tmp_path / "to").iterdir()] == ["b.journal"]
+
+
+def test_failures_count_as_one():
+    rows = [{"speedup": 4.0}, {"error": "x"}]
+    assert run_tune.summary("x", rows)[1:] == ("2.000", "1.000", "4.000", 1, 1)

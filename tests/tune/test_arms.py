@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What proposes configurations, and the bandit that chooses among them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from hloenv.tune.arms import Bandit, JointArm, NearArm, StageArm
+from hloenv.tune.space import Configuration, Space
+
+PLAIN = Configuration()
+
+
+def everything(arm, best=PLAIN):
+    """All proposals of an arm."""
+    seen = {PLAIN}
+    found = []
+    while (proposal := arm.ask(best, seen.__contains__)) is not None:
+        seen.add(proposal)
+        found.append(proposal)
+        arm.tell(proposal, 0.0)
+        assert len(found) < 1000
+    return found
+
+
+def test_a_stage_proposes_one_change_then_two():
+    found = everything(StageArm(Space(), "tiles"))
+    assert [each.text for each in found] == [
+        "dot-tile=2",
+        "dot-tile=4",
+        "dot-tile=16",
+        "tiled-emitter=off",
+        "dot-tile=2, tiled-emitter=off",
+        "dot-tile=4, tiled-emitter=off",
+        "dot-tile=16, tiled-emitter=off",
+    ]
+
+
+def test_a_stage_changes_the_best():
+    best = Configuration((("forms", "known"),))
+    assert all(
+        each.of("forms") == "known"
+        for each in everything(StageArm(Space(), "tiles"), best)
+    )
+
+
+def test_a_stage_without_decisions_for_the_engine_proposes_nothing():
+    assert everything(StageArm(Space(), "layout")) == []
+
+
+def test_the_nearest_come_first_if_the_space_has_them():
+    near = [
+        Configuration((("vectors", "1024"),)),
+        Configuration((("vectors", "512"),)),
+        Configuration((("math", "fast"),)),
+        Configuration((("forms", "known"), ("llvm", "1"))),
+    ]
+    only_kernels = Configuration((("forms", "known"),))
+    assert everything(NearArm(Space(), near)) == [near[1], near[3], only_kernels]
+
+
+@pytest.mark.needs("optuna")
+def test_the_joint_arm_proposes_what_is_not_known():
+    space = Space(["tiles"])
+    found = everything(JointArm(space, seed=0))
+    assert len(set(found)) == len(found) == 7
+
+
+@pytest.mark.needs("optuna")
+def test_the_joint_arm_learns_from_results():
+    space = Space(["forms", "tiles", "codegen"])
+    arm, seen, good = JointArm(space, seed=0), {PLAIN}, []
+    for _ in range(40):
+        found = arm.ask(PLAIN, seen.__contains__)
+        seen.add(found)
+        is_good = found.of("vectors") == "512"
+        good.append(is_good)
+        arm.tell(found, 0.5 if is_good else -0.5)
+    assert sum(good) > 1.3 * len(good) / 3  # one of three choices
+
+
+@pytest.mark.needs("optuna")
+def test_the_same_seed_proposes_the_same():
+    one, other = (
+        [JointArm(Space(), seed=3).ask(PLAIN, {PLAIN}.__contains__)] for _ in range(2)
+    )
+    assert one == other
+
+
+def test_every_arm_is_tried_first():
+    bandit = Bandit(["a", "b", "c"])
+    for name in ("a", "b", "c"):
+        assert bandit.choose(["a", "b", "c"]) == name
+        bandit.reward(name, 0.0, 1.0)
+
+
+def test_the_arm_with_gains_is_chosen_more_often():
+    bandit = Bandit(["a", "b", "c"])
+    counts = dict.fromkeys("abc", 0)
+    for _ in range(60):
+        name = bandit.choose(list("abc"))
+        counts[name] += 1
+        bandit.reward(name, 0.2 if name == "b" else 0.0, 1.0)
+    assert counts["b"] > 2 * max(counts["a"], counts["c"])
+    assert min(counts.values()) >= 2
+
+
+def test_an_arm_that_runs_dry_is_left():
+    bandit = Bandit(["a", "b"])
+    for step in range(40):
+        name = bandit.choose(["a", "b"])
+        bandit.reward(name, 0.5 if (name == "a") == (step < 10) else 0.0, 1.0)
+    last = []
+    for _ in range(10):
+        last.append(bandit.choose(["a", "b"]))
+        bandit.reward(last[-1], 0.5 if last[-1] == "b" else 0.0, 1.0)
+    assert last.count("b") > 5
+
+
+def test_slow_measurements_make_an_arm_worth_less():
+    bandit = Bandit(["slow", "fast"])
+    counts = dict.fromkeys(("slow", "fast"), 0)
+    for _ in range(40):
+        name = bandit.choose(["slow", "fast"])
+        counts[name] += 1
+        bandit.reward(name, 0.1, 10.0 if name == "slow" else 1.0)
+    assert counts["fast"] > counts["slow"]
+
+
+def test_a_failure_is_no_gain():
+    bandit = Bandit(["a", "b"])
+    bandit.reward("a", -math.inf, 1.0)
+    assert bandit.choose(["a", "b"]) == "b"

@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scripts: their functions are found, tuned, and replaced when they run again."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from hloenv.errors import ScriptError
+from hloenv.jax import Artefact, JitFunction, Recipe, Tuned
+from hloenv.jax.kept import keep_tuned
+from hloenv.rewrite.trace import ModuleId
+from hloenv.tune import scripts
+from hloenv.tune.api import using
+from hloenv.tune.options import TuneOptions
+from hloenv.tune.program import program_of_function
+from hloenv.tune.recording import record
+from support.run_child import run_python
+
+pytestmark = pytest.mark.jax
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HLOENV_STORE", str(tmp_path / "store.sqlite"))
+
+
+@pytest.fixture
+def script(tmp_path):
+    def write(text):
+        path = tmp_path / "script.py"
+        path.write_text("import jax, jax.numpy as jnp, sys\n" + textwrap.dedent(text))
+        return path
+
+    return write
+
+
+def recorded(path, *argv, seconds=60.0):
+    return record(path, argv, seconds=seconds)
+
+
+def test_functions_are_found_with_their_calls(script):
+    found = recorded(
+        script(
+            """
+            from functools import partial
+            from jax import jit
+
+            @jax.jit
+            def often(x): return x + 1
+
+            @partial(jax.jit, static_argnames="n")
+            def twice(x, n): return x * n
+
+            once = jit(lambda x: x - 1)
+            for i in range(5): often(jnp.ones(3))
+            for i in range(2): twice(jnp.ones(3), n=2)
+            twice(jnp.ones(3), n=3)
+            often(jnp.ones(4))
+            once(jnp.ones(3))
+            """
+        )
+    )
+    assert found.is_complete
+    counts = sorted((each.name, each.calls) for each in found.functions)
+    assert counts == [
+        ("<lambda>", 1),
+        ("often", 1),
+        ("often", 5),
+        ("twice", 1),
+        ("twice", 2),
+    ]
+    chosen = found.worth_tuning(share=0.0, most=8)
+    assert {each.name for each in chosen} == {"often", "twice"}
+
+
+def test_functions_inside_others_belong_to_them(script):
+    found = recorded(
+        script(
+            """
+            inner = jax.jit(lambda x: x * 2)
+            outer = jax.jit(lambda x: inner(x).sum())
+            for i in range(3): jax.grad(outer)(jnp.ones(3)); outer(jnp.ones(3))
+            """
+        )
+    )
+    assert [(each.name, each.calls) for each in found.functions] == [("<lambda>", 3)]
+
+
+def test_donated_arguments_are_kept(script):
+    found = recorded(
+        script(
+            """
+            step = jax.jit(lambda x: x + 1, donate_argnums=0)
+            x = jnp.zeros(3)
+            for i in range(3): x = step(x)
+            """
+        )
+    )
+    (step,) = found.functions
+    assert step.args[0].tolist() == [0.0] * 3
+
+
+def test_a_script_sees_its_arguments_and_folder(script, tmp_path):
+    (tmp_path / "beside_it.py").write_text("value = 7")
+    path = script(
+        """
+        import beside_it
+        assert __name__ == "__main__"
+        assert sys.argv == [__file__, "--steps", "3"] and beside_it.value == 7
+        """
+    )
+    before = list(sys.path), list(sys.argv)
+    assert recorded(path, "--steps", "3").functions == ()
+    assert (sys.path, sys.argv) == before
+    assert jax.jit is not None
+    assert not isinstance(jax.jit(lambda x: x), JitFunction)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("raise KeyError('boo')", "KeyError"),
+        ("sys.exit(3)", "exit code 3"),
+        ("def", "SyntaxError"),
+        ("import no_such_package", "no_such_package"),
+    ],
+)
+def test_a_script_that_fails_is_an_error(script, text, reason):
+    with pytest.raises(ScriptError, match=reason):
+        recorded(script(text))
+    assert not hasattr(jax.jit, "made")
+
+
+def test_an_exit_with_0_is_the_end(script):
+    assert recorded(script("sys.exit()")).is_complete
+
+
+def test_a_long_script_is_ended(script):
+    found = recorded(
+        script(
+            """
+            step = jax.jit(lambda x: x + 1)
+            while True:
+                try: step(jnp.ones(3))
+                except Exception: pass
+            """
+        ),
+        seconds=1.0,
+    )
+    assert not found.is_complete
+    assert found.functions[0].calls > 2
+
+
+def test_a_missing_script_is_an_error(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no\.py"):
+        recorded(tmp_path / "no.py")
+
+
+def test_nothing_to_tune_is_an_error(script):
+    with pytest.raises(ScriptError, match="nothing to tune"):
+        scripts.tune_script(
+            script("jax.jit(lambda x: x)(jnp.ones(3))"),
+            (),
+            TuneOptions(),
+            run_seconds=60,
+            store=None,
+        )
+
+
+def test_the_budget_is_divided_by_time_and_failures_are_said(script, monkeypatch):
+    seen = []
+
+    class Fake:
+        def __init__(self, program, options, **_):
+            seen.append((program.name, options.seconds))
+            self._program = program
+
+        def run(self):
+            module = ModuleId.of(self._program.module)
+            recipe = Recipe(options={"xla_cpu_prefer_vector_width": 512})
+            return Tuned("big", module, recipe, speedup=2.0, interval=(1.9, 2.1))
+
+    monkeypatch.setattr(scripts, "Tuner", Fake)
+    found = scripts.tune_script(
+        script(
+            """
+            import time
+            def big(x): return jnp.sort(jnp.sin(x))
+            def prints(x):
+                jax.debug.callback(lambda: None)
+                return jnp.sort(jnp.cos(x))
+            big, prints = jax.jit(big), jax.jit(prints)
+            for i in range(6): big(jnp.ones(100_000)); prints(jnp.ones(100_000))
+            """
+        ),
+        (),
+        TuneOptions(seconds=100),
+        run_seconds=60,
+        store=None,
+    )
+    by_name = {each.hot.name: each for each in found.functions}
+    assert "side effects" in by_name["prints"].failure
+    assert by_name["prints"].entry is None
+    ((name, seconds),) = seen
+    assert name == "big"
+    assert 10 <= seconds < 100
+    assert len(found.artefact.entries) == 1
+    saved = found.calls_s - found.expected_s
+    assert saved == pytest.approx(by_name["big"].hot.seconds / 2)
+
+
+def wide(x):
+    return jnp.tanh(x).sum()
+
+
+def keep_wide():
+    x = jnp.ones((64, 64))
+    program = program_of_function(wide, (x,), {}, {})
+    recipe = Recipe(options={"xla_cpu_prefer_vector_width": 512})
+    entry = Tuned(
+        "wide", ModuleId.of(program.module), recipe, "w", speedup=2.0, date="2026-11-23"
+    )
+    assert keep_tuned(program.key, entry) == ""
+    assert Artefact((entry,)).find(program.module) == entry
+    return x
+
+
+@pytest.mark.compile
+def test_what_is_kept_is_used_inside_using():
+    x = keep_wide()
+    with using() as made:
+        fast = jax.jit(wide)
+        other = jax.jit(lambda x: x + 1)
+        np.testing.assert_allclose(fast(x), jnp.tanh(1.0) * 4096, rtol=1e-5)
+        assert other(1.0) == 2.0
+        assert float(jax.grad(fast)(x)[0, 0]) == pytest.approx(1 - np.tanh(1) ** 2)
+    assert made == [fast, other]
+    assert [each.tuned for each in fast.decided] == ["w"]
+    assert other.decided == []
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("use", ["module", "line"])
+def test_a_script_runs_with_what_is_kept(script, use, tmp_path):
+    keep_wide()
+    path = script(
+        """
+        def wide(x):
+            return jnp.tanh(x).sum()
+        wide = jax.jit(wide)
+        for i in range(2): print(float(wide(jnp.ones((64, 64)))))
+        print([each.tuned for each in wide.decided], sys.argv[1:])
+        """
+    )
+    if use == "line":
+        text = path.read_text()
+        path.write_text("import hloenv.tune\nhloenv.tune.use()\n" + text)
+    words = ["-m", "hloenv.tune"] if use == "module" else []
+    done = run_python(*words, str(path), "--a")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "['w'] ['--a']"
+
+
+def test_running_a_script_that_fails_shows_its_own_error(script):
+    done = run_python("-m", "hloenv.tune", str(script("raise KeyError('boo')")))
+    assert done.returncode == 1
+    assert "KeyError: 'boo'" in done.stderr
+    done = run_python("-m", "hloenv.tune")
+    assert done.returncode == 2
+    assert "usage" in done.stderr

@@ -1,0 +1,536 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The driver, on simulated measurements and on one real program."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hloenv
+from hloenv.errors import ArgumentError
+from hloenv.jax import decider
+from hloenv.jax.compare import Comparison
+from hloenv.measurement.record import MeasureFailure, Measurement
+from hloenv.runtime.compare import OutputComparison
+from hloenv.tune import Artefact, Configuration, TuneOptions, Tuner
+from hloenv.tune import tuner as tuner_module
+from hloenv.tune.arms import Bandit
+from hloenv.tune.build import Candidate
+from hloenv.tune.journal import journal_path
+from hloenv.tune.measuring import Control, Measuring
+from hloenv.tune.program import Check, program_of_function, program_of_module
+
+MODULE = """HloModule m
+ENTRY e { p = f32[64,64] parameter(0)
+  d = f32[64,64] dot(p, p), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT t = f32[64,64] tanh(d) }
+"""
+STAGES = ("engine", "forms", "fusion", "codegen")
+RUNS = 50
+STEADY = Control((0.99, 1.01), 50_000.0)
+
+
+def interacting(configuration):
+    """Speed-up: the wheel is slower alone, and fastest with one fusion and forms."""
+    chosen = dict(configuration.choices)
+    speedup = 1.0
+    if chosen.get("forms") == "known":
+        speedup *= 1.2
+    if chosen.get("vectors") == "512":
+        speedup *= 1.1
+    if chosen.get("engine") == "wheel":
+        speedup *= 0.9
+        if chosen.get("fusion") == "by-bytes":
+            speedup *= 2.0
+    return speedup
+
+
+@dataclasses.dataclass
+class Simulated:
+    """Takes the place of `Measuring` and of `build_candidate`."""
+
+    speedup_of: object = interacting
+    control_of: Control = STEADY
+    measured: list[Configuration] = dataclasses.field(default_factory=list)
+    interrupt_at: int = 10**9
+    error: float = 0.0
+    later_control: Control = STEADY
+    controls: int = 0
+
+    def __call__(self, *_, **__):
+        return self
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def build(self, space, configuration, module):
+        assert configuration == space.canonical(configuration)
+        recipe = hloenv.jax.Recipe(options={"xla_x": configuration.text})
+        return Candidate(configuration, recipe, None, configuration.text)
+
+    def control(self, *, again=0):
+        self.controls += 1
+        return self.later_control if again else self.control_of
+
+    def record(self, configuration):
+        speedup = self.speedup_of(configuration)
+        error = None
+        if math.isnan(speedup):
+            error = MeasureFailure("CompileError", "no")
+            speedup = 1.0
+        ours = 10_000 + np.arange(RUNS) % 7
+        return Measurement(
+            fingerprint="f",
+            baseline="b",
+            finish="legalize",
+            seed=0,
+            durations_ns=tuple(ours.tolist()),
+            baseline_ns=tuple((ours * speedup).astype(int).tolist()),
+            copies=(10,) * 5,
+            error=error,
+            outputs=OutputComparison(
+                True, 1, 0, (0,), "1", "1", self.error, self.error
+            ),
+        )
+
+    def measure(self, candidates):
+        # Not in order: results are told in the order of the proposals all the same.
+        for number in reversed(candidates):
+            configuration = candidates[number].configuration
+            self.measured.append(configuration)
+            if len(self.measured) >= self.interrupt_at:
+                self.interrupt_at = 10**9
+                raise KeyboardInterrupt
+            yield number, self.record(configuration)
+
+    def again(self, candidate, *, round_):
+        return self.record(candidate.configuration)
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HLOENV_STORE", str(tmp_path / "store.sqlite"))
+
+
+@pytest.fixture
+def simulated(monkeypatch):
+    found = Simulated()
+    monkeypatch.setattr(tuner_module, "Measuring", found)
+    monkeypatch.setattr(tuner_module, "build_candidate", found.build)
+    return found
+
+
+@pytest.fixture(scope="module")
+def program():
+    return program_of_module(hloenv.HloModule.from_text(MODULE))
+
+
+def tune(program, **options):
+    given = {"measurements": 60, "stages": STAGES, "search": "", "is_warm": False}
+    tuner = Tuner(program, TuneOptions(**{**given, **options}))
+    return tuner.run(), tuner
+
+
+@pytest.mark.needs("optuna")
+def test_jointly_finds_what_the_stages_alone_do_not(simulated, program):
+    # What a sequence finds: the engine is decided first, and alone it does not pay.
+    sequence, _ = tune(program, mode="sequence", keep=False)
+    assert sequence.label == "forms=known, vectors=512"
+    alone, _ = tune(program, mode="alone", keep=False)
+    jointly, _ = tune(program, mode="jointly", keep=False)
+    assert jointly.label == "engine=wheel, forms=known, fusion=by-bytes"
+    assert sequence.speedup < alone.speedup < jointly.speedup
+
+
+def test_alone_has_a_row_for_each_stage(simulated, program):
+    entry, _ = tune(program, mode="alone")
+    rows = {each["stage"]: each for each in entry.stages}
+    assert list(rows) == list(STAGES)
+    assert rows["forms"]["alone"][0] == pytest.approx(1.2, rel=0.01)
+    assert rows["fusion"]["decided"] == "fusion=by-bytes"
+    assert rows["engine"]["decided"] == "xla"
+
+
+def test_the_ablation_says_what_a_stage_is_worth(simulated, program):
+    entry, _ = tune(program, mode="sequence")
+    rows = {each["stage"]: each for each in entry.stages}
+    assert rows["codegen"]["alone"][0] == pytest.approx(1.1, rel=0.01)
+    assert rows["codegen"]["without"][0] == pytest.approx(1.2, rel=0.01)
+
+
+def test_the_second_run_goes_on_from_the_first(simulated, program):
+    tune(program, mode="sequence", measurements=4)
+    before = list(simulated.measured)
+    entry, tuner = tune(program, mode="sequence")
+    assert set(simulated.measured[len(before) :]).isdisjoint(before)
+    assert tuner.state.num_known == len(before)
+    assert entry.label == "forms=known, vectors=512"
+
+
+def test_again_measures_everything_again(simulated, program):
+    tune(program, mode="sequence", measurements=4)
+    before = list(simulated.measured)
+    tune(program, mode="sequence", measurements=4, is_again=True)
+    assert simulated.measured[len(before) :] == before
+
+
+def test_a_journal_cut_off_anywhere_loses_one_measurement_at_most(
+    simulated, program, tmp_path
+):
+    tune(program, mode="sequence", measurements=6)
+    (path,) = (tmp_path / "tuned").glob("*.journal")
+    assert path == journal_path(path)
+    text = path.read_bytes()
+    lines = [len(each) + 1 for each in text.split(b"\n")]
+    for cut in range(0, len(text), 97):
+        path.write_bytes(text[:cut])
+        whole = text[:cut].count(b'\n{"result"')
+        _, tuner = tune(program, mode="sequence", measurements=0)
+        assert whole - 1 <= tuner.state.num_known <= whole
+    assert lines
+
+
+def test_the_budget_of_measurements_holds(simulated, program):
+    tune(program, mode="sequence", measurements=5)
+    assert len(simulated.measured) <= 5 + 4  # those of the ablation
+
+
+@pytest.mark.needs("optuna")
+def test_the_result_does_not_depend_on_the_order_of_completion(
+    simulated, program, monkeypatch
+):
+    # The time that a measurement takes is no part of its result.
+    monkeypatch.setattr(Bandit, "_cost", lambda *_: 1.0)
+    tune(program, keep=False, batch=4)
+    first = list(simulated.measured)
+
+    def in_order(candidates):
+        for number, candidate in candidates.items():
+            simulated.measured.append(candidate.configuration)
+            yield number, simulated.record(candidate.configuration)
+
+    monkeypatch.setattr(simulated, "measure", in_order)
+    simulated.measured.clear()
+    tune(program, keep=False, batch=4)
+    assert len(first) == len(simulated.measured)
+    assert set(first) == set(simulated.measured)
+
+
+def test_nothing_faster_is_the_identity(simulated, program):
+    simulated.speedup_of = lambda _: 0.98
+    entry, _ = tune(program, mode="sequence")
+    assert entry.is_identity
+    assert entry.reason == "nothing was measured to be faster"
+    assert entry.speedup == 1.0
+
+
+def test_what_fails_the_last_check_is_not_taken(simulated, program):
+    def check(recipe, seconds):
+        is_best = recipe.options["xla_x"] == "forms=known, vectors=512"
+        return Check(1.2, (1.1, 1.3), "its outputs differ" if is_best else "")
+
+    entry, _ = tune(dataclasses.replace(program, check=check), mode="sequence")
+    assert "forms=known" in entry.label
+    assert entry.label != "forms=known, vectors=512"
+    assert entry.interval == (1.1, 1.3)
+
+
+def test_if_all_fail_the_last_check_it_is_the_identity_with_the_reason(
+    simulated, program
+):
+    def check(recipe, seconds):
+        return Check(0.9, (0.8, 1.1))
+
+    entry, _ = tune(dataclasses.replace(program, check=check), mode="sequence")
+    assert entry.is_identity
+    assert "not clearly faster in the last check (0.800 to 1.100)" in entry.reason
+
+
+def test_failures_are_no_results(simulated, program):
+    simulated.speedup_of = lambda each: math.nan if each.of("forms") else 1.0
+    entry, tuner = tune(program, mode="sequence")
+    assert entry.is_identity
+    failed = [each for each in tuner.state.results.values() if each.error]
+    assert [each.error for each in failed] == ["CompileError: no"] * len(failed) != []
+
+
+def test_a_machine_whose_load_changes_widens_the_intervals(simulated, program):
+    simulated.control_of = Control((0.8, 1.0), 50_000.0)
+    entry, tuner = tune(program, mode="sequence")
+    assert any("load of the machine" in each for each in tuner.state.messages)
+    low, high = entry.interval
+    assert low == pytest.approx(1.32 * 0.8, rel=0.02)
+    assert high == pytest.approx(1.32 / 0.8, rel=0.02)
+
+
+def test_a_load_that_comes_later_widens_the_last_interval(simulated, program):
+    simulated.later_control = Control((0.9, 1.0), 50_000.0)
+    entry, tuner = tune(program, mode="sequence")
+    assert simulated.controls == 2
+    assert any("load of the machine" in each for each in tuner.state.messages)
+    assert entry.interval[0] == pytest.approx(1.32 * 0.9, rel=0.02)
+
+
+def test_a_gain_below_the_noise_is_the_identity(simulated, program):
+    simulated.control_of = Control((0.5, 2.0), 50_000.0)
+    entry, _ = tune(program, mode="sequence")
+    assert entry.is_identity
+
+
+def test_a_run_below_the_clock_is_not_tuned(simulated, program):
+    simulated.control_of = Control((0.99, 1.01), 300.0)
+    entry, _ = tune(program)
+    assert "300 ns" in entry.reason
+    assert simulated.measured == []
+
+
+def test_ctrl_c_keeps_what_was_found(simulated, program):
+    simulated.interrupt_at = 8
+    entry, tuner = tune(program, mode="sequence")
+    assert entry.label == "forms=known"
+    assert any("interrupted" in each for each in tuner.state.messages)
+    assert len(simulated.measured) == 8
+
+
+def test_exact_takes_bitwise_equal_outputs_only(simulated, program):
+    simulated.speedup_of = lambda _: 1.5
+    entry, _ = tune(program, mode="sequence", numerics="exact")
+    assert (entry.numerics, entry.is_bitwise) == ("exact", True)
+    simulated.error = 1e-9
+    entry, tuner = tune(program, mode="sequence", numerics="exact", keep=False)
+    assert entry.is_identity
+    assert {each.error for each in tuner.state.results.values()} == {
+        "its outputs are not bitwise equal"
+    }
+
+
+def test_what_was_best_for_a_near_module_is_tried_first(simulated, program):
+    tune(program, mode="sequence")
+    simulated.measured.clear()
+    larger = hloenv.HloModule.from_text(MODULE.replace("64", "96"))
+    with contextlib.suppress(ImportError):
+        tune(program_of_module(larger), is_warm=True, measurements=1, batch=1)
+    assert simulated.measured[0].text == "forms=known, vectors=512"
+
+
+def test_the_state_is_shown(simulated, program):
+    seen = []
+
+    def show(state):
+        seen.append((state.stage, state.num_measured))
+
+    Tuner(program, TuneOptions(mode="sequence", stages=STAGES), on_change=show).run()
+    assert seen[0][0] == "control"
+    assert seen[-1][0] == "check"
+    assert {"forms", "codegen", "ablation"} <= {stage for stage, _ in seen}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"seconds": 0},
+        {"seconds": math.nan},
+        {"seconds": math.inf},
+        {"measurements": -1},
+        {"mode": "both"},
+        {"batch": 0},
+        {"threads": 0},
+    ],
+)
+def test_wrong_options_are_errors(options):
+    with pytest.raises(ArgumentError):
+        TuneOptions(**options)
+
+
+def test_a_module_from_within_the_pipeline_is_refused():
+    with pytest.raises(ArgumentError, match="from before"):
+        program_of_module(hloenv.run_until(MODULE_HERE(), "fusion"))
+
+
+def MODULE_HERE():  # noqa: N802
+    return hloenv.HloModule.from_text(MODULE)
+
+
+X = jnp.ones(8)
+
+
+def fails(x):
+    raise KeyError("boo")
+
+
+def random_each_time(x):
+    return x + np.random.default_rng().normal()
+
+
+def prints(x):
+    jax.debug.print("{}", x)
+    return x
+
+
+def with_text(x, name):
+    return x * len(name)
+
+
+def fails_when_it_runs(x):
+    return jax.pure_callback(lambda _: 1 / 0, x, x)
+
+
+def counts(x, calls=[]):  # noqa: B006
+    def host(x):
+        calls.append(1)
+        return x + len(calls)
+
+    return jax.pure_callback(host, x, x)
+
+
+@pytest.mark.jax
+@pytest.mark.compile
+@pytest.mark.parametrize(
+    ("fn", "args", "reason"),
+    [
+        (fails, (X,), "KeyError"),
+        (random_each_time, (X,), "another program each time"),
+        (prints, (X,), "side effects"),
+        (with_text, (X, "a"), "static_argnums"),
+        (fails_when_it_runs, (X,), "fails with"),
+        (counts, (X,), "different results"),
+        (with_text, (), "TypeError"),
+        (jax.jit(with_text), (X, "a"), "static_argnums"),
+    ],
+)
+def test_functions_that_cannot_be_tuned_are_refused(fn, args, reason):
+    with pytest.raises(ArgumentError, match=reason):
+        hloenv.tune(fn, *args)
+
+
+@pytest.mark.jax
+@pytest.mark.parametrize("target", [3, None, [1]])
+def test_other_things_cannot_be_tuned(target):
+    with pytest.raises(ArgumentError, match="a function or a module"):
+        hloenv.tune(target)
+
+
+@pytest.mark.jax
+@pytest.mark.compile
+@pytest.mark.parametrize("is_jitted", [True, False])
+def test_static_and_donated_arguments_are_found(is_jitted):
+    options = {"static_argnames": "name", "donate_argnums": (0,)}
+    fn = jax.jit(with_text, **options) if is_jitted else with_text
+    x = jnp.arange(4.0)
+    found = program_of_function(fn, (x, "abc"), {}, {} if is_jitted else options)
+    assert found.donates
+    assert not x.is_deleted()
+    assert [each.tolist() for each in found.inputs] == [[0.0, 1.0, 2.0, 3.0]]
+
+
+@pytest.mark.jax
+def test_a_jitted_function_takes_no_options():
+    with pytest.raises(ArgumentError, match="options are fixed"):
+        hloenv.tune(jax.jit(prints), X, jit_options={"donate_argnums": 0})
+
+
+class Timed(Measuring):
+    """Builds, compiles and compares; the times are given: half of the baseline's."""
+
+    def control(self, *, again=0):
+        assert super().control().median_ns > 0
+        return STEADY
+
+    def measure(self, candidates):
+        for number, found in super().measure(candidates):
+            yield number, half(found)
+
+    def again(self, candidate, *, round_):
+        return half(super().again(candidate, round_=round_))
+
+
+def half(found):
+    assert found.is_ok, found.error
+    times = {"durations_ns": (5_000,) * 10, "baseline_ns": (10_000,) * 10}
+    return dataclasses.replace(found, **times, copies=(5, 5))
+
+
+@pytest.mark.jax
+@pytest.mark.compile
+def test_a_real_function_is_tuned_and_then_used(monkeypatch):
+    def step(kernel, x):
+        y = jax.lax.conv_general_dilated(
+            *(x, kernel, (1, 1), "SAME"),
+            dimension_numbers=("NHWC", "HWIO", "NHWC"),
+            feature_group_count=32,
+        )
+        return jax.nn.relu(y).sum()
+
+    monkeypatch.setattr(tuner_module, "Measuring", Timed)
+    faster = Comparison(speedup=1.9, interval=(1.8, 2.0))
+    monkeypatch.setattr(decider, "compare", lambda *_, **__: faster)
+    args = jnp.ones((3, 3, 1, 32)), jnp.ones((2, 16, 16, 32))
+    options = TuneOptions(mode="sequence", stages=("forms",), threads=1, workers=1)
+    found = hloenv.tune(jax.grad(step), *args, options=options)
+    (entry,) = found.entries
+    assert (entry.label, entry.interval) == ("forms=known", (1.8, 2.0))
+    assert entry.numerics == "reassociating"
+    assert entry.excess <= 1
+    fast = hloenv.jit(jax.grad(step), policy="tuned")
+    np.testing.assert_allclose(
+        fast(*args), jax.jit(jax.grad(step))(*args), rtol=1e-3, atol=1e-2
+    )
+    (one,) = fast.decided
+    assert one.tuned == "forms=known"
+
+
+@pytest.mark.compile
+@pytest.mark.jax
+def test_a_real_module_is_measured_with_every_engine(monkeypatch):
+    monkeypatch.setattr(tuner_module, "Measuring", Timed)
+    options = TuneOptions(mode="sequence", stages=("engine",), threads=1, workers=1)
+    tuner = Tuner(program_of_module(MODULE_HERE(), engine="wheel"), options)
+    entry = tuner.run()
+    engines = {each.text for each in tuner.state.results}
+    assert engines == {"engine=wheel", "engine=wheel-passes"}
+    assert entry.baseline == "hloenv.compile"
+    assert entry.interval[0] > 1
+    x = np.ones((64, 64), np.float32)
+    (output,) = hloenv.compile(MODULE_HERE(), tuned=Artefact((entry,)))(x)
+    np.testing.assert_allclose(output, np.tanh(x @ x), rtol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.jax
+@pytest.mark.compile
+@pytest.mark.needs("ray")
+def test_ray_measures_the_same(monkeypatch):
+    from hloenv.measurement.ray import RayExecutor
+
+    monkeypatch.setattr(tuner_module, "Measuring", Timed)
+    program = program_of_module(MODULE_HERE())
+    found = []
+    for executor in (None, RayExecutor(resources={"num_cpus": 0.1})):
+        options = TuneOptions(
+            mode="sequence",
+            stages=("tiles",),
+            measurements=2,
+            threads=1,
+            keep=False,
+            executor=executor,
+        )
+        tuner = Tuner(program, options)
+        found.append((tuner.run(), set(tuner.state.results)))
+    assert found[0] == (
+        dataclasses.replace(found[1][0], **same(found[0][0])),
+        found[1][1],
+    )
+
+
+def same(entry):
+    """The fields that are times."""
+    return {"compile_s": entry.compile_s, "date": entry.date}
