@@ -71,7 +71,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_estimators_have_names():
-    assert list_estimators() == ("kernel-cache", "roofline")
+    assert list_estimators() == ("kernel-cache", "learned", "roofline")
     assert describe_estimator("kernel-cache").origin == "hloenv"
     roofline = get_estimator("roofline", threads=2)
     assert (type(roofline), roofline.threads) == (Roofline, 2)
@@ -130,7 +130,7 @@ def test_an_entry_point_registers(own: Path, monkeypatch: pytest.MonkeyPatch):
     own.rename(own.with_name("own_costs.py"))
     _plugins.load_entry_points.cache_clear()
     assert "mine" in list_estimators()
-    assert list_estimators(families=True) == ("mine:SCALE",)
+    assert list_estimators(families=True) == ("learned:CHECKPOINT", "mine:SCALE")
     assert describe_estimator("mine").origin == "own_costs"
     assert get_estimator("mine:3").given == (1, None)
     monkeypatch.undo()

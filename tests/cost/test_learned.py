@@ -217,6 +217,21 @@ def test_a_checkpoint_that_is_a_pickle_is_not_executed(tmp_path) -> None:
     assert not made.exists()
 
 
+def test_the_package_brings_a_small_model_with_its_record() -> None:
+    from hloenv.cost.learned.checkpoint import DEFAULT_CHECKPOINT, load_cost_model
+
+    assert DEFAULT_CHECKPOINT.stat().st_size <= 2_000_000
+    notes = load_cost_model().notes
+    assert notes["validation"]["kendall"] > 0.65
+    assert [row["step"] for row in notes["curve"]] == sorted(
+        row["step"] for row in notes["curve"]
+    )
+    estimator = get_estimator("learned")
+    small, large, _ = modules()
+    one, other = estimator.estimate_many([small, large])
+    assert 0 < one.seconds < other.seconds < 1e-3
+
+
 # --- estimates
 
 

@@ -165,8 +165,18 @@ def test_wrappers_are_for_these_environments() -> None:
         IterateBenchmarks(gymnasium.make("CartPole-v1"))
 
 
+# Those that need torch have a mark; those that measure are not deterministic.
+_REWARDS = set(hloenv.envs.list_rewards()) - {"kernel_cache", "runtime", "learned"}
+
+
 @pytest.mark.parametrize(
-    "name", sorted(set(hloenv.envs.list_rewards()) - {"kernel_cache", "runtime"})
+    "name",
+    [
+        *sorted(_REWARDS),
+        pytest.param(
+            "learned", marks=[pytest.mark.learn, pytest.mark.needs("safetensors")]
+        ),
+    ],
 )
 def test_deterministic_rewards_lie_in_their_range(name) -> None:
     env = PassOrderEnv(small(), passes=FEW, reward=name)
@@ -177,7 +187,7 @@ def test_deterministic_rewards_lie_in_their_range(name) -> None:
     rewards = [env.step(action)[1] for action in (1, 0, 2, 0)]
     assert all(space.range[0] <= each <= space.range[1] for each in rewards)
     # XLA's own simplification makes one module of them all before an estimate.
-    assert any(rewards) == (name != "roofline")
+    assert any(rewards) == (name not in ("roofline", "learned"))
     if name != "op_count":
         assert rewards[-1] == 0  # nothing changed
     env.reset()

@@ -209,7 +209,7 @@ def add_estimator(
         metavar="NAME",
         type=name_of(describe_estimator),
         default=default,
-        help=f"the cost model {what}. {listed}; or FILE.py:NAME",
+        help=f"the cost model {what}. {listed}; or FILE.py:NAME".replace("%", "%%"),
     )
 
 
