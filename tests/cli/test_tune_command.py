@@ -107,7 +107,7 @@ def test_a_script_is_reported(folder, monkeypatch, capsys):
         }
         entry = entry_of(
             "step",
-            recipe=Recipe(options={"xla_x": 1}),
+            recipe=Recipe(options={"xla_cpu_prefer_vector_width": 512}),
             label="forms=known",
             speedup=2.0,
             interval=(1.9, 2.1),

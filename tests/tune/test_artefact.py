@@ -222,6 +222,7 @@ WRONG = {
     "recipe": {"recipe": {"trace": None}},
     "engine": {"recipe": {**Recipe().to_json(), "pipeline": "tpu"}},
     "option": {"recipe": {**Recipe().to_json(), "options": {"rm": "-rf"}}},
+    "dump": {"recipe": {**Recipe().to_json(), "options": {"xla_dump_to": "/"}}},
     "loops": {"recipe": {**Recipe().to_json(), "loops": 1}},
     "trace": {"recipe": {**Recipe().to_json(), "trace": {"format": "x"}}},
     "stages": {"stages": [1]},

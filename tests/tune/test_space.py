@@ -13,6 +13,7 @@ import pytest
 
 from hloenv.errors import ArgumentError, CompileError
 from hloenv.hlo.text import without_metadata
+from hloenv.jax import Recipe
 from hloenv.policies import describe_policy
 from hloenv.runtime.jaxlib.options import (
     EXTRA,
@@ -116,6 +117,12 @@ def test_extra_options_have_names():
     assert parse_extra("a=1, b=,c") == {"a": "1", "b": "", "c": ""}
     with pytest.raises(ArgumentError, match=EXTRA):
         parse_extra("=1")
+
+
+@pytest.mark.parametrize("option", [each[2] for each in OPTIONS])
+def test_an_artefact_may_set_every_option(option):
+    recipe = Recipe(options=dict([option]))
+    assert Recipe.from_json(recipe.to_json()) == recipe
 
 
 def test_every_policy_exists():

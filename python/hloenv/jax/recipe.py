@@ -20,7 +20,7 @@ from ..rewrite.env import replay
 from ..rewrite.trace import Trace
 from ..runtime.executable import AnyExecutable, Engine, Finish, check_engine, compile
 from ..runtime.jaxlib import compile_by_jaxlib
-from ..runtime.jaxlib.options import OptionValue, check_options
+from ..runtime.jaxlib.options import EXTRA, OptionValue, check_options
 from ..runtime.jaxlib.package import require_jax
 from ..runtime.jaxlib.stablehlo import call_module
 from .attempts import Attempt, Stages, kernels_of
@@ -31,6 +31,21 @@ if TYPE_CHECKING:
     from ..hlo.module import HloModule
 
 _FIELDS = ("trace", "pipeline", "backend", "loops", "options")
+# The options that a file may set: those that change what is compiled, and nothing else.
+# Others of XLA's flags write files, or run programs.
+FILE_OPTIONS = frozenset(
+    {
+        "xla_backend_optimization_level",
+        "xla_cpu_enable_fast_math",
+        "xla_cpu_experimental_ynn_fusion_type",
+        "xla_cpu_multi_thread_eigen",
+        "xla_cpu_prefer_vector_width",
+        "xla_cpu_scheduler_type",
+        "xla_cpu_use_fusion_emitters",
+        "xla_disable_hlo_passes",
+        EXTRA,
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -219,6 +234,11 @@ class Recipe:
             )
         if not isinstance(data["loops"], bool) or not isinstance(data["options"], dict):
             raise ArtefactError("a recipe's loops must be a boolean, options an object")
+        if unknown := sorted(set(data["options"]) - FILE_OPTIONS):
+            raise ArtefactError(
+                f"a recipe may not set {unknown[0][:40]!r}; it may set "
+                f"{', '.join(sorted(FILE_OPTIONS))}"
+            )
         try:
             trace = data["trace"]
             return cls(

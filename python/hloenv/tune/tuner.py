@@ -334,8 +334,10 @@ class Tuner:
         reopened = {
             each for stage in stages for each in reopened_by(stage, self.space.stages)
         }
+        # A new best from elsewhere may lack what single stages have gained.
+        is_elsewhere = len(stages) > 1
         for arm in arms:
-            if arm.name in reopened:
+            if arm.name in reopened or (is_elsewhere and arm.name in self.space.stages):
                 open_.setdefault(arm.name, arm)
 
     def _measured(
