@@ -14,10 +14,8 @@ export class DecisionsPanel {
 
   update(): void {
     const state = store.state;
-    if (state === null) {
-      replace(this.element, h("p", { class: "soft" }, "No module."));
-      return;
-    }
+    this.element.hidden = state === null;
+    if (state === null) return;
     const kinds = ["estimate", "measure"];
     const key = JSON.stringify([state, kinds.map(jobKey), store.estimate, store.measure, store.isBusy]);
     for (const job of kinds.map((kind) => store.jobs.get(kind))) {

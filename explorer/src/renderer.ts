@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Draws a graph with WebGL2: boxes and edges as instances, labels on a 2D canvas above.
+// Draws a graph with WebGL2: boxes and edges in three draw calls, labels on a 2D canvas
+// above. Vertices are repeated, not instanced: drawing by the processor, where there is
+// no graphics card, takes much longer for many instances.
 //
 // A frame uploads nothing: panning and zooming change two uniforms. Nested computations
 // are boxes in boxes, which graph libraries with round nodes do not draw.
@@ -11,7 +13,7 @@ import type { GraphData } from "./schema";
 const HAS_BOX = 32;
 const ROOT = 1;
 const MAX_LABELS = 700;
-const EDGE_STEPS = 12;
+const EDGE_STEPS = 8;
 
 const BOX_VERTEX = `#version 300 es
 layout(location=0) in vec2 corner;
@@ -58,19 +60,13 @@ void main() {
 }`;
 
 const EDGE_VERTEX = `#version 300 es
-layout(location=0) in float t;
-layout(location=1) in vec4 ends;
-layout(location=2) in float strength;
+layout(location=0) in vec2 point;
+layout(location=1) in float strength;
 uniform vec4 view;
 uniform vec2 extent;
 out float shade;
 void main() {
-  float bend = (ends.w - ends.y) * 0.5;
-  vec2 a = ends.xy, d = ends.zw;
-  vec2 b = a + vec2(0.0, bend), c = d - vec2(0.0, bend);
-  float s = 1.0 - t;
-  vec2 p = s*s*s*a + 3.0*s*s*t*b + 3.0*s*t*t*c + t*t*t*d;
-  vec2 pixel = (p - view.xy) * view.z;
+  vec2 pixel = (point - view.xy) * view.z;
   gl_Position = vec4(pixel / extent * vec2(1.0, -1.0), 0.0, 1.0);
   shade = strength;
 }`;
@@ -157,7 +153,6 @@ export class Renderer {
     this.graph = graph;
     this.marks = marks;
     const gl = this.gl;
-    this.buffers = {};
     this.order = this.groupOrder(graph);
     this.leafNodes = [];
     graph.flags.forEach((flags, node) => {
@@ -166,11 +161,19 @@ export class Renderer {
     this.numGroups = graph.computations.length + this.order.length;
     this.numLeaves = this.leafNodes.length;
     this.numEdges = graph.edge_sources.length;
-    this.groups = this.boxArray("groups");
-    this.leaves = this.boxArray("leaves");
-    this.edges = this.edgeArray();
-    this.restyle(marks);
+    this.release();
+    this.groups = this.boxArray("groups", this.numGroups);
+    this.leaves = this.boxArray("leaves", this.numLeaves);
+    this.edges = this.edgeArray(this.numEdges);
     gl.bindVertexArray(null);
+    this.restyle(marks);
+  }
+
+  /** Frees what the graph before this one used. */
+  private release(): void {
+    for (const buffer of Object.values(this.buffers)) this.gl.deleteBuffer(buffer);
+    for (const array of [this.groups, this.leaves, this.edges]) if (array) this.gl.deleteVertexArray(array);
+    this.buffers = {};
   }
 
   /** Colours again: after a decision, a selection, a search or another theme. */
@@ -301,7 +304,7 @@ export class Renderer {
     this.uniforms(this.boxProgram, ratio);
     gl.uniform1f(this.place(this.boxProgram, "ratio"), ratio);
     gl.bindVertexArray(array);
-    gl.drawArraysInstanced(gl.TRIANGLE_STRIP, 0, 4, number);
+    gl.drawElements(gl.TRIANGLES, 6 * number, gl.UNSIGNED_INT, 0);
   }
 
   private drawEdges(ratio: number): void {
@@ -312,7 +315,7 @@ export class Renderer {
     gl.uniform4f(this.place(this.edgeProgram, "ink"), ink[0] / 255, ink[1] / 255, ink[2] / 255, alpha);
     gl.uniform4f(this.place(this.edgeProgram, "strong"), strong[0] / 255, strong[1] / 255, strong[2] / 255, 1);
     gl.bindVertexArray(this.edges);
-    gl.drawArraysInstanced(gl.LINE_STRIP, 0, EDGE_STEPS + 1, this.numEdges);
+    gl.drawElements(gl.LINES, 2 * EDGE_STEPS * this.numEdges, gl.UNSIGNED_INT, 0);
   }
 
   private drawLabels(graph: GraphData, ratio: number, w: number, h: number): void {
@@ -404,41 +407,52 @@ export class Renderer {
     }
   }
 
-  private boxArray(name: string): WebGLVertexArrayObject {
+  private boxArray(name: string, number: number): WebGLVertexArrayObject {
     const gl = this.gl;
     const array = gl.createVertexArray()!;
     gl.bindVertexArray(array);
-    this.attribute("corners", 0, 2, new Float32Array([-1, -1, 1, -1, -1, 1, 1, 1]), false);
-    for (const [part, location, size] of [["box", 1, 4], ["fill", 2, 4], ["border", 3, 4], ["width", 4, 1]] as const) {
+    for (const [part, location, size] of BOX_PARTS) {
       const isColor = part === "fill" || part === "border";
       const buffer = (this.buffers[`${name}.${part}`] = gl.createBuffer()!);
       gl.bindBuffer(gl.ARRAY_BUFFER, buffer);
       gl.enableVertexAttribArray(location);
       gl.vertexAttribPointer(location, size, isColor ? gl.UNSIGNED_BYTE : gl.FLOAT, isColor, 0, 0);
-      gl.vertexAttribDivisor(location, 1);
     }
+    const indices = new Uint32Array(6 * number);
+    for (let box = 0; box < number; box++) {
+      const first = 4 * box;
+      indices.set([first, first + 1, first + 2, first + 1, first + 3, first + 2], 6 * box);
+    }
+    this.uploadIndices(indices);
     return array;
   }
 
-  private edgeArray(): WebGLVertexArrayObject {
+  private edgeArray(number: number): WebGLVertexArrayObject {
     const gl = this.gl;
     const array = gl.createVertexArray()!;
     gl.bindVertexArray(array);
-    const steps = Float32Array.from({ length: EDGE_STEPS + 1 }, (_, step) => step / EDGE_STEPS);
-    this.attribute("steps", 0, 1, steps, false);
-    this.attribute("ends", 1, 4, new Float32Array(0), true);
-    this.attribute("strength", 2, 1, new Float32Array(0), true);
+    for (const [part, location, size] of [["points", 0, 2], ["strength", 1, 1]] as const) {
+      const buffer = (this.buffers[part] = gl.createBuffer()!);
+      gl.bindBuffer(gl.ARRAY_BUFFER, buffer);
+      gl.enableVertexAttribArray(location);
+      gl.vertexAttribPointer(location, size, gl.FLOAT, false, 0, 0);
+    }
+    const indices = new Uint32Array(2 * EDGE_STEPS * number);
+    for (let edge = 0, at = 0; edge < number; edge++) {
+      for (let step = 0; step < EDGE_STEPS; step++) {
+        const first = edge * (EDGE_STEPS + 1) + step;
+        indices[at++] = first;
+        indices[at++] = first + 1;
+      }
+    }
+    this.uploadIndices(indices);
     return array;
   }
 
-  private attribute(name: string, location: number, size: number, data: Float32Array<ArrayBuffer>, isEach: boolean): void {
+  private uploadIndices(indices: Uint32Array<ArrayBuffer>): void {
     const gl = this.gl;
-    const buffer = (this.buffers[name] = gl.createBuffer()!);
-    gl.bindBuffer(gl.ARRAY_BUFFER, buffer);
-    gl.bufferData(gl.ARRAY_BUFFER, data, gl.STATIC_DRAW);
-    gl.enableVertexAttribArray(location);
-    gl.vertexAttribPointer(location, size, gl.FLOAT, false, 0, 0);
-    gl.vertexAttribDivisor(location, isEach ? 1 : 0);
+    gl.bindBuffer(gl.ELEMENT_ARRAY_BUFFER, gl.createBuffer());
+    gl.bufferData(gl.ELEMENT_ARRAY_BUFFER, indices, gl.STATIC_DRAW);
   }
 
   private upload(name: string, data: Float32Array<ArrayBuffer> | Uint8Array<ArrayBuffer>): void {
@@ -475,10 +489,7 @@ export class Renderer {
       nodeRow(leaves, node, heat ? blend(colors.cold, colors.heat, heat[node]) : kinds[graph.opcode[node]]);
     }
     for (const [name, rows] of [["groups", groups], ["leaves", leaves]] as const) {
-      this.upload(`${name}.box`, rows.box);
-      this.upload(`${name}.fill`, rows.fill);
-      this.upload(`${name}.border`, rows.border);
-      this.upload(`${name}.width`, rows.width);
+      for (const [part] of BOX_PARTS) this.upload(`${name}.${part}`, rows[part]);
     }
   }
 
@@ -496,42 +507,62 @@ export class Renderer {
 
   private uploadEdges(graph: GraphData): void {
     const number = graph.edge_sources.length;
-    const ends = new Float32Array(4 * number);
-    const strength = new Float32Array(number);
+    const points = new Float32Array(2 * (EDGE_STEPS + 1) * number);
+    const strength = new Float32Array((EDGE_STEPS + 1) * number);
+    const isControl = new Set(graph.edge_controls);
     const chosen = this.marks.selected;
-    for (let edge = 0; edge < number; edge++) {
+    for (let edge = 0, at = 0; edge < number; edge++) {
       const a = graph.edge_sources[edge];
       const b = graph.edge_targets[edge];
-      ends.set([graph.x[a], graph.y[a] + graph.h[a] / 2, graph.x[b], graph.y[b] - graph.h[b] / 2], 4 * edge);
+      const x0 = graph.x[a];
+      const y0 = graph.y[a] + graph.h[a] / 2;
+      const x1 = graph.x[b];
+      const y1 = graph.y[b] - graph.h[b] / 2;
       // Long edges are fainter: many of them cross what lies between.
-      const length = Math.abs(graph.y[b] - graph.y[a]) + Math.abs(graph.x[b] - graph.x[a]);
-      strength[edge] = a === chosen || b === chosen ? 2 : 1 / (1 + Math.max(0, length - 30) / 120);
+      const length = Math.abs(y1 - y0) + Math.abs(x1 - x0);
+      let shade = 1 / (1 + Math.max(0, length - 30) / 120);
+      if (isControl.has(edge)) shade = Math.min(shade, 0.45);
+      if (a === chosen || b === chosen) shade = 2;
+      for (let step = 0; step <= EDGE_STEPS; step++, at++) {
+        const t = step / EDGE_STEPS;
+        points[2 * at] = x0 + (x1 - x0) * t * t * (3 - 2 * t);
+        points[2 * at + 1] = y0 + (y1 - y0) * t;
+        strength[at] = shade;
+      }
     }
-    for (const edge of graph.edge_controls) strength[edge] = Math.min(strength[edge], 0.45);
-    this.upload("ends", ends);
+    this.upload("points", points);
     this.upload("strength", strength);
   }
 }
 
+/** What a box has at each of its corners: name, location and size. */
+const BOX_PARTS = [["corner", 0, 2], ["box", 1, 4], ["fill", 2, 4], ["border", 3, 4], ["width", 4, 1]] as const;
+const CORNERS = [[-1, -1], [1, -1], [-1, 1], [1, 1]];
+
 class BoxRows {
-  box: Float32Array<ArrayBuffer>;
-  fill: Uint8Array<ArrayBuffer>;
-  border: Uint8Array<ArrayBuffer>;
-  width: Float32Array<ArrayBuffer>;
-  private row = 0;
+  readonly corner: Float32Array<ArrayBuffer>;
+  readonly box: Float32Array<ArrayBuffer>;
+  readonly fill: Uint8Array<ArrayBuffer>;
+  readonly border: Uint8Array<ArrayBuffer>;
+  readonly width: Float32Array<ArrayBuffer>;
+  private at = 0;
 
   constructor(number: number) {
-    this.box = new Float32Array(4 * number);
-    this.fill = new Uint8Array(4 * number);
-    this.border = new Uint8Array(4 * number);
-    this.width = new Float32Array(number);
+    this.corner = new Float32Array(8 * number);
+    this.box = new Float32Array(16 * number);
+    this.fill = new Uint8Array(16 * number);
+    this.border = new Uint8Array(16 * number);
+    this.width = new Float32Array(4 * number);
   }
 
   add(x: number, y: number, w: number, h: number, fill: Color, border: Color, width: number): void {
-    this.box.set([x, y, w, h], 4 * this.row);
-    this.fill.set(fill, 4 * this.row);
-    this.border.set(border, 4 * this.row);
-    this.width[this.row++] = width;
+    for (const corner of CORNERS) {
+      this.corner.set(corner, 2 * this.at);
+      this.box.set([x, y, w, h], 4 * this.at);
+      this.fill.set(fill, 4 * this.at);
+      this.border.set(border, 4 * this.at);
+      this.width[this.at++] = width;
+    }
   }
 }
 

@@ -111,7 +111,7 @@ export class ResultsView {
     return [
       h("h3", {}, `Leaderboard: ${results.title}`),
       h("div", { class: "board" }, h("table", {},
-        h("thead", {}, h("tr", {}, ["method", "modules", "failed", "geometric mean"].map((text) => h("th", {}, text)))),
+        h("thead", {}, h("tr", {}, ["method", "modules", "failed", "geometric mean"].map((text, i) => h("th", { class: i ? "number" : "" }, text)))),
         h("tbody", {}, results.methods.map((row) =>
           h("tr", { class: row.method === chosen ? "selected" : "", click: () => store.setParams({ method: row.method === chosen ? "" : row.method }) },
             h("td", {}, h("button", { type: "button", class: "link" }, row.method)), h("td", { class: "number" }, count(row.modules)), h("td", { class: "number" }, count(row.failures)),
@@ -150,7 +150,7 @@ export class ResultsView {
             yLabel: isSearch ? "largest measured speed-up so far" : "best estimated speed-up so far", formatY: (value) => `${value.toFixed(2)}\u00d7`,
           })
         : h("p", { class: "soft" }, "This method is no search: it has no curve."),
-      changes.length ? h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "decisions other than XLA's"), h("th", {}, "times"))),
+      changes.length ? h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "decisions other than XLA's"), h("th", { class: "number" }, "times"))),
         h("tbody", {}, changes.slice(0, 30).map(([what, number]) => h("tr", {}, h("td", {}, what), h("td", { class: "number" }, count(number)))))) : null,
     );
   }

@@ -142,6 +142,12 @@ def test_a_leaderboard_has_the_best_method_first():
     assert [row["speedup"] for row in results["rows"]] == [8.0, 5.0, 2.0, 1.0]
 
 
+def test_rows_with_the_earlier_name_of_a_method_are_read():
+    data = _row("a", 2.0).to_json()
+    data["contestant"] = data.pop("method")
+    assert Row.from_json(data) == _row("a", 2.0)
+
+
 def test_a_search_has_its_curve():
     def candidate(speedup):
         return {

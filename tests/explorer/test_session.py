@@ -195,3 +195,14 @@ def test_what_is_left_to_xla_is_what_its_pass_does(session, small):
 
 def test_later_passes_decide_what_is_left_at_the_start(session):
     assert set(session.state()["xla"]) == {-1}
+
+
+@pytest.mark.needs("gymnasium")
+def test_the_python_loads_a_module_of_the_dataset():
+    from hloenv.envs import find_benchmarks
+
+    target = "hloenv://generated/3"
+    names: dict[str, object] = {}
+    session = Session(next(iter(find_benchmarks(target))).load(), target)
+    exec(session.python(), names)
+    assert names["env"].fingerprint() == session.module.fingerprint()

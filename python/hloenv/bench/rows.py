@@ -140,6 +140,8 @@ class Row:
         """Reads the result of `to_json`."""
         known = {each.name for each in fields(cls)}
         values = {name: value for name, value in data.items() if name in known}
+        if "contestant" in data:  # the earlier name
+            values.setdefault("method", data["contestant"])
         values["error"] = values.get("error") or ""
         values["curve"] = tuple(tuple(each) for each in values.get("curve", ()))
         return cls(**values)

@@ -11,15 +11,17 @@ from ..rewrite.trace import Step, Trace
 _OPTIONS_OF_PLACE = frozenset({"is_layout_sensitive"})
 
 
-def python_of(trace: Trace, load: str) -> str:
+def python_of(trace: Trace, import_: str, load: str) -> str:
     """A program that repeats a trace.
 
     Args:
         trace: of the episode.
+        import_: a line that the expression needs; "" for none.
         load: the expression for the module that it starts with.
     """
     lines = [
         "import hloenv",
+        *filter(None, [import_]),
         "",
         f"env = hloenv.HloEnv({load})",
         f"assert env.fingerprint() == {trace.start.fingerprint!r}",

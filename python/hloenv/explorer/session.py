@@ -236,7 +236,7 @@ class Session:
 
     def python(self) -> str:
         """The program that repeats the trace with the decisions."""
-        return python_of(self._finished().trace, load_expression(self.target))
+        return python_of(self._finished().trace, *load_expression(self.target))
 
     def text(self) -> str:
         """HLO text of the decided module."""
@@ -468,13 +468,16 @@ def _xla_decisions(alternatives: Alternatives) -> Int64Array:
     return alternatives.leave_to_xla()
 
 
-def load_expression(target: str) -> str:
-    """The Python that loads what the user opened, as far as its name tells."""
+def load_expression(target: str) -> tuple[str, str]:
+    """The import and the expression that load what the user opened, by its name."""
     if target.startswith("hloenv://"):
-        return f"next(iter(hloenv.envs.find_benchmarks({target!r}))).load()"
+        return (
+            "from hloenv.envs import find_benchmarks",
+            f"find_benchmarks({target!r})[0].load()",
+        )
     if ":" in target:
-        return f"hloenv.cli.load.load_module({target!r})"
-    return repr(target)
+        return "from hloenv.cli.load import load_module", f"load_module({target!r})"
+    return "", repr(target)
 
 
 METHODS: frozenset[str] = frozenset(
