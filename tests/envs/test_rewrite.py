@@ -23,7 +23,7 @@ from hloenv.envs import (
 )
 from hloenv.envs.candidates import PASSES, CandidateTable, candidate_features
 from hloenv.envs.rewards import get_reward, list_rewards
-from hloenv.errors import ArgumentError
+from hloenv.errors import ArgumentError, PassError
 from hloenv.hlo.pipeline import finish
 from hloenv.rewrite.env import HloEnv, replay
 from hloenv.rewrite.game import DecisionPoint, Game
@@ -310,3 +310,23 @@ def test_render_shows_the_steps() -> None:
     env.reset()
     env.step(0)
     assert "apply" in env.render()
+
+
+def test_another_module_is_drawn_where_a_pass_fails(monkeypatch) -> None:
+    env = RewriteEnv("hloenv://dataset/train?max_instructions=40", space="algsimp")
+    env.reset(seed=5)
+    first = env.state.benchmark
+    start, failed = RewriteEnv._start, []
+
+    def fails(self, benchmark):
+        if benchmark.uri == first:
+            failed.append(benchmark.uri)
+            raise PassError("it fails")
+        return start(self, benchmark)
+
+    monkeypatch.setattr(RewriteEnv, "_start", fails)
+    env.reset(seed=5)
+    assert failed == [first]
+    assert env.state.benchmark != first
+    with pytest.raises(PassError):
+        env.reset(options={"benchmark": first})

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from .._typing import BoolArray, Int64Array
-from ..errors import ArgumentError
+from ..errors import ArgumentError, HloEnvError
 from ..hlo.module import HloModule, identity
 from ..hlo.passes import run_passes
 from ..rewrite.game import DecisionPoint, Prefix
@@ -29,6 +29,8 @@ from .pass_memo import Node, Runner
 
 DEFAULT_BENCHMARK = "hloenv://dataset/train?max_instructions=600"
 DEFAULT_SPACE = "early-and-fusion"
+# Modules that `reset` tries.
+_DRAWS = 10
 
 
 class RewriteBase(CompilerEnv):
@@ -77,6 +79,26 @@ class RewriteBase(CompilerEnv):
             has_undo=False,
             render_mode=render_mode,
         )
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Starts an episode; where a pass fails on a drawn module, on another one.
+
+        Raises:
+            ArgumentError: another option than "benchmark", or no such benchmark.
+            HloEnvError: a pass fails on the module that was given, or on several
+                drawn ones.
+        """
+        if (options or {}).get("benchmark") is None:
+            for _ in range(_DRAWS - 1):
+                try:
+                    return super().reset(seed=seed, options=options)
+                except ArgumentError:
+                    raise
+                except HloEnvError:
+                    seed = None  # the next draw
+        return super().reset(seed=seed, options=options)
 
     # --- for observations and agents
 

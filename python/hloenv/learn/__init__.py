@@ -6,10 +6,17 @@ training, their checkpoints, and the searches that they are compared with.
 
     from hloenv.learn import load_agent, order_passes
     found = order_passes(load_agent(), module, budget=450)
+
+Graph networks decide on rewrites (`hloenv.policies.get_policy("gnn")`). `GnnModel`,
+`GnnPolicy`, `GraphPPO`, `PPOConfig`, `RewriteNetwork`, `Scores`, `load_gnn` and
+`train_rewrite` are here, too; they import PyTorch on first use.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
+from .._registry import load_attribute
 from .agent import Agent, CheckpointError, load_agent, order_passes
 from .algorithms import Algorithm, list_algorithms, register_algorithm
 from .baselines import (
@@ -21,6 +28,7 @@ from .baselines import (
 )
 from .config import TrainConfig
 from .evaluation import Evaluation, evaluate
+from .rewrite_config import RewriteConfig
 from .training import Progress, train
 
 __all__ = [
@@ -30,6 +38,7 @@ __all__ = [
     "Evaluation",
     "Found",
     "Progress",
+    "RewriteConfig",
     "TrainConfig",
     "beam_search",
     "evaluate",
@@ -42,3 +51,21 @@ __all__ = [
     "register_algorithm",
     "train",
 ]
+
+# They import PyTorch.
+_LAZY = {
+    "GnnModel": "gnn",
+    "GnnPolicy": "gnn",
+    "GraphPPO": "graph_ppo",
+    "PPOConfig": "graph_ppo",
+    "RewriteNetwork": "networks",
+    "Scores": "scores",
+    "load_gnn": "gnn",
+    "train_rewrite": "rewrite_training",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return load_attribute(f"hloenv.learn.{_LAZY[name]}:{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -337,7 +337,8 @@ class _Run:
         if step is None:
             step = config.demonstrations + self._epochs + self._ppo.step
         return RewriteProgress(
-            step=step,
+            # The last rollout may go beyond.
+            step=min(step, config.total),
             phase=phase,
             loss=loss,
             episode_return=self._episode_return,
