@@ -346,7 +346,7 @@ _SCALES = (
         """,
         where=_along("p", "f", "o"),
         opcodes=_ADDITIVE,
-        doc="Folds the scale of a batch normalization, after its mean, into the kernel.",
+        doc="Folds the scale of a batch normalization into the kernel.",
     ),
     Rule(
         "scale-out-of-kernel",
