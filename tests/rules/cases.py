@@ -257,6 +257,18 @@ CASES = {
         ROOT r = f32[1,2,2] multiply(p, t)""",
         "convolution(x, multiply(w, broadcast(s)))",
     ),
+    "batch-norm-into-kernel": (
+        """x = f32[1,2,1] parameter(0)
+        w = f32[1,1,2] parameter(1)
+        m = f32[2] parameter(2)
+        s = f32[2] parameter(3)
+        p = f32[1,2,2] convolution(x, w), window={size=1}, dim_labels=b0f_0io->b0f
+        t = f32[1,2,2] broadcast(m), dimensions={2}
+        c = f32[1,2,2] subtract(p, t)
+        u = f32[1,2,2] broadcast(s), dimensions={2}
+        ROOT r = f32[1,2,2] multiply(c, u)""",
+        "subtract(convolution(x, multiply(w, broadcast(s))), broadcast(multiply(m, s)))",
+    ),
     "scale-out-of-kernel": (
         f"""x = f32[1,2,1] parameter(0)
         w = f32[3,1,2] parameter(1)

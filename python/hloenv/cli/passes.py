@@ -14,6 +14,7 @@ from ..hlo.passes import (
     excluded_passes,
     list_passes,
 )
+from ..hlo.python_passes import python_pass_names
 from . import output
 
 DESCRIPTION = (
@@ -23,6 +24,7 @@ EXAMPLES = """\
 examples:
   hloenv passes
   hloenv passes algsimp
+  hloenv passes factor --import my_rules.py
   hloenv passes --json | jq -r '.passes[].name'
 """
 
@@ -83,6 +85,8 @@ def run(args: argparse.Namespace) -> None:
 
 def group_of(name: str) -> str:
     """The heading under which a pass is listed."""
+    if name in python_pass_names():
+        return _GROUPS[0][0]
     return next(group for group, pattern in _GROUPS if re.search(pattern, name))
 
 

@@ -122,7 +122,7 @@ def _arrays(
 ) -> list[Array]:
     parts = np.split(flat, np.cumsum(sizes)[:-1])
     return [
-        (part % 2 if spec.dtype.kind in "bu" else part)
+        (part % 2 if spec.dtype.kind in ("b", "u") else part)
         .astype(spec.dtype)
         .reshape(spec.shape)
         for spec, part in zip(specs, parts, strict=True)

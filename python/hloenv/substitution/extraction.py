@@ -157,7 +157,7 @@ def _ilp(
             taken[name] = node
     chosen = _needed(taken, roots)
     cost = sum(costs[node] for node in chosen.values())
-    if cost > first.cost:
+    if cost > first.cost * (1 + 1e-9):
         return first
     return Extraction(chosen, cost, "ilp", found.status == 0)
 

@@ -328,6 +328,27 @@ _SCALES = (
         "normalization.",
     ),
     Rule(
+        "batch-norm-into-kernel",
+        before="""
+            p = convolution(x, w), $attrs
+            bm = broadcast(m), $d
+            t = $f(p, bm)
+            bs = broadcast(s), $d
+            ROOT r = multiply(t, bs)
+        """,
+        after="""
+            u = $w.shape broadcast(s), dimensions=$dimension
+            v = multiply(w, u)
+            q = convolution(x, v), $attrs
+            ms = multiply(m, s)
+            b = $r.shape broadcast(ms), $d
+            ROOT r = $f(q, b)
+        """,
+        where=_along("p", "f", "o"),
+        opcodes=_ADDITIVE,
+        doc="Folds the scale of a batch normalization into the kernel.",
+    ),
+    Rule(
         "scale-out-of-kernel",
         before="""
             bs = broadcast(s), $d

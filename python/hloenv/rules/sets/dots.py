@@ -377,8 +377,8 @@ _SCALES = (
     Rule(
         "merge-biases",
         before="""
-            bu = broadcast(u), $d
-            t = $f(x, bu)
+            first = broadcast(u), $d
+            t = $f(x, first)
             bv = broadcast(v), $d
             ROOT r = add(t, bv)
         """,
