@@ -71,7 +71,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_estimators_have_names():
-    assert list_estimators() == ("kernel-cache", "learned", "roofline")
+    assert list_estimators() == ("kernel-cache", "learned", "operators", "roofline")
     assert describe_estimator("kernel-cache").origin == "hloenv"
     roofline = get_estimator("roofline", threads=2)
     assert (type(roofline), roofline.threads) == (Roofline, 2)

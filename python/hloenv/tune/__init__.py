@@ -20,7 +20,8 @@ from .api import tune, use
 from .options import Mode, TuneOptions
 from .space import DECISIONS, Choice, Configuration, Decision, Space
 from .stages import STAGES, Stage, reason, relation, reopened_by
-from .tuner import State, Tuner
+from .state import State
+from .tuner import Tuner
 
 __all__ = [
     "DECISIONS",

@@ -18,7 +18,8 @@ from ..runtime.jaxlib.package import require_injection
 from .options import TuneOptions
 from .patching import jit_replaced
 from .program import Program, program_of_function, program_of_module
-from .tuner import OnChange, Tuner
+from .state import OnChange
+from .tuner import Tuner
 
 _MODULES = (HloModule, str, os.PathLike)
 

@@ -13,7 +13,8 @@ from ..measurement.store import Store
 from .options import TuneOptions
 from .program import program_of_function
 from .recording import Hot, Recording, record
-from .tuner import OnChange, Tuner
+from .state import OnChange
+from .tuner import Tuner
 
 # Of the time of all functions: one that takes less is left alone.
 _MIN_SHARE, _MAX_FUNCTIONS = 0.02, 8

@@ -7,11 +7,9 @@ it has measured is in a journal, from which the next tuning of the same program 
 
 from __future__ import annotations
 
-import datetime
 import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..cost.registry import get_estimator
@@ -20,15 +18,16 @@ from ..jax.artefact import Tuned, finite
 from ..jax.kept import keep_tuned, kept_path
 from ..jax.recipe import Recipe
 from ..measurement.record import Measurement
-from ..rewrite.trace import ModuleId
 from .arms import Arm, Bandit, GraphArm, JointArm, NearArm, StageArm
 from .build import Candidate, build_candidate
+from .entries import entry_of, identity_of, stage_row
 from .journal import Journal, Result, features_of, journal_path, near
 from .measuring import Control, Measuring
 from .options import TuneOptions
 from .program import Check, Program
 from .space import Configuration, Space
 from .stages import reopened_by
+from .state import OnChange, State, score
 
 if TYPE_CHECKING:
     from ..measurement.store import Store
@@ -40,50 +39,6 @@ _CHECK_SECONDS, _MAX_CHECKED = 1.0, 3
 # Of estimates before a proposal of the search over rewrites, as a share of the budget.
 _GRAPH_SHARE = 0.04
 _PLAIN = Configuration()
-
-
-@dataclass
-class State:
-    """What a tuning knows; passed to `on_change` after each change.
-
-    Attributes:
-        program: what is tuned.
-        stage: the arm or the phase that works now.
-        best: the fastest result; None if nothing is faster.
-        results: of all configurations, by configuration.
-        num_measured: configurations that were measured now.
-        num_known: results of earlier tunings.
-        seconds_left: of the budget.
-        control: the baseline against itself.
-        messages: what the user should know.
-    """
-
-    program: Program
-    stage: str = "control"
-    best: Result | None = None
-    results: dict[Configuration, Result] = field(default_factory=dict)
-    num_measured: int = 0
-    num_known: int = 0
-    seconds_left: float = 0.0
-    control: Control | None = None
-    messages: list[str] = field(default_factory=list)
-
-
-OnChange = Callable[[State], None]
-
-
-def _score(result: Result | None) -> float:
-    """Merit of a result; 0 for the plain program.
-
-    The log of the speed-up, halfway to the lower end of its interval: what is uncertain
-    is worth less, but a search on a noisy machine still moves. The last check decides.
-    """
-    if result is None:
-        return 0.0
-    if not result.is_ok:
-        return -math.inf
-    low = max(result.interval[0], 1e-6)
-    return 0.5 * (math.log(max(result.speedup, 1e-6)) + math.log(low))
 
 
 class Tuner:
@@ -153,11 +108,11 @@ class Tuner:
         ) as measuring:
             control = self._control(measuring)
             if not control.is_above_clock:
-                return self._identity(
+                reason = (
                     f"one run takes {control.median_ns:.0f} ns, which cannot be told "
-                    "from the call itself: let one call do more",
-                    control,
+                    "from the call itself: let one call do more"
                 )
+                return self._keep(identity_of(self._program, reason, control))
             stages: list[dict[str, Any]] = []
             try:
                 self._search(measuring)
@@ -227,7 +182,7 @@ class Tuner:
                 if configuration == self.space.only(configuration, stage)
             ]
             plain = Result(_PLAIN, speedup=1.0, interval=(1.0, 1.0))
-            self._best_of_stage[stage] = max([plain, *alone], key=_score)
+            self._best_of_stage[stage] = max([plain, *alone], key=score)
 
     def _bases(self, stage: str) -> list[Configuration]:
         """Where a stage is tuned alone: with each engine that has decisions of it."""
@@ -314,7 +269,7 @@ class Tuner:
                 batch.append((found, arm))
             before = self.state.best
             for result in self._measured(measuring, batch):
-                gain = _score(result) - max(_score(self.state.best), 0.0)
+                gain = score(result) - max(score(self.state.best), 0.0)
                 self._take(result)
                 self._tell(result)
                 bandit.reward(result.arm, gain, result.seconds)
@@ -399,7 +354,7 @@ class Tuner:
         best = self.state.best
         if self._options.mode == "alone":
             return [
-                _row(stage, self.space, result.configuration, result, None)
+                stage_row(stage, self.space, result.configuration, result, None)
                 for stage, result in self._best_of_stage.items()
             ]
         if best is None or best.configuration.graph:
@@ -412,7 +367,7 @@ class Tuner:
             alone = self.space.only(best.configuration, stage)
             without = self.space.without(best.configuration, stage)
             found = [self._one(measuring, each) for each in (alone, without)]
-            rows.append(_row(stage, self.space, best.configuration, *found))
+            rows.append(stage_row(stage, self.space, best.configuration, *found))
         return rows
 
     def _one(self, measuring: Measuring, configuration: Configuration) -> Result | None:
@@ -431,8 +386,8 @@ class Tuner:
     ) -> Tuned:
         """The best that is faster in two fresh comparisons, or the identity."""
         ranked = sorted(
-            (each for each in self.state.results.values() if _score(each) > 0),
-            key=_score,
+            (each for each in self.state.results.values() if score(each) > 0),
+            key=score,
             reverse=True,
         )
         reason = "nothing was measured to be faster"
@@ -462,11 +417,12 @@ class Tuner:
                     f"check ({interval[0]:.3f} to {interval[1]:.3f})"
                 )
             else:
-                entry = self._entry(
-                    candidate, check, interval, measurement, control, stages
+                entry = entry_of(
+                    *(self._program, self.space, candidate, check, interval),
+                    *(measurement, control, stages),
                 )
                 return self._keep(entry)
-        return self._identity(reason, control)
+        return self._keep(identity_of(self._program, reason, control))
 
     def _check(self, recipe: Recipe, measurement: Measurement) -> Check:
         if not measurement.is_ok:
@@ -553,57 +509,13 @@ class Tuner:
         self._proposed.add(result.configuration)
         if result.key:
             self._by_key.setdefault(result.key, result)
-        if _score(result) > max(_score(state.best), 0.0):
+        if score(result) > max(score(state.best), 0.0):
             state.best = result
 
     def _tell(self, result: Result) -> None:
         log_speedup = math.log(result.speedup) if result.speedup > 0 else -math.inf
         for arm in self._arms:
             arm.tell(result.configuration, log_speedup)
-
-    def _entry(
-        self,
-        candidate: Candidate,
-        check: Check,
-        interval: tuple[float, float],
-        measurement: Measurement,
-        control: Control,
-        stages: list[dict[str, Any]],
-    ) -> Tuned:
-        program, outputs = self._program, measurement.outputs
-        return Tuned(
-            program.name,
-            ModuleId.of(program.module),
-            candidate.recipe,
-            candidate.configuration.text,
-            "",
-            program.baseline,
-            finite(check.speedup or 1.0),
-            (finite(interval[0]), finite(interval[1])),
-            self.space.numerics_of(candidate.configuration),
-            0.0 if outputs is None else finite(outputs.error),
-            0.0 if outputs is None else finite(outputs.excess),
-            bool(check.is_bitwise),
-            measurement.compile_ns * 1e-9,
-            control.median_ns * 1e-9,
-            tuple(stages),
-            date=_today(),
-        )
-
-    def _identity(self, reason: str, control: Control) -> Tuned:
-        program = self._program
-        return self._keep(
-            Tuned(
-                program.name,
-                ModuleId.of(program.module),
-                Recipe(),
-                reason=reason,
-                baseline=program.baseline,
-                is_bitwise=True,
-                baseline_s=control.median_ns * 1e-9,
-                date=_today(),
-            )
-        )
 
     def _keep(self, entry: Tuned) -> Tuned:
         if self._options.keep:
@@ -628,34 +540,3 @@ class Tuner:
         elapsed = time.monotonic() - self._started
         state.seconds_left = max(self._options.seconds - elapsed, 0.0)
         self._on_change(state)
-
-
-def _row(
-    stage: str,
-    space: Space,
-    configuration: Configuration,
-    alone: Result | None,
-    without: Result | None,
-) -> dict[str, Any]:
-    """A stage in the report."""
-    names = {each.name for each in space.of_stage(stage)}
-    chosen = [pair for pair in configuration.choices if pair[0] in names]
-
-    def worth(result: Result | None) -> list[float] | None:
-        if result is None or not result.is_ok:
-            return None
-        return [result.speedup, *result.interval]
-
-    return {
-        "stage": stage,
-        "decided": ", ".join("=".join(pair) for pair in chosen) or "xla",
-        "alone": worth(alone),
-        "without": worth(without),
-    }
-
-
-def _today() -> str:
-    return datetime.datetime.now(datetime.UTC).date().isoformat()
-
-
-__all__ = ["State", "Tuner"]
