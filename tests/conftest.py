@@ -53,6 +53,8 @@ _IMPORTS = {
     "test_gnn.py": "torch",
     "test_graph_ppo.py": "torch",
     "test_rewrite_training.py": "torch",
+    "test_substitution_training.py": "torch",
+    "test_xrlflow.py": "torch",
     "test_browser.py": "playwright",
     "test_browser_slow.py": "playwright",
     "tune": "jax",

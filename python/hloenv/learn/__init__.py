@@ -9,7 +9,8 @@ training, their checkpoints, and the searches that they are compared with.
 
 Graph networks decide on rewrites (`hloenv.policies.get_policy("gnn")`). `GnnModel`,
 `GnnPolicy`, `GraphPPO`, `PPOConfig`, `RewriteNetwork`, `Scores`, `load_gnn` and
-`train_rewrite` are here, too; they import PyTorch on first use.
+`train_rewrite` are here, too, and `SubstitutionAgent`, `load_substitution_agent` and
+`train_substitution` for agents that substitute; they import PyTorch on first use.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from .baselines import (
 from .config import TrainConfig
 from .evaluation import Evaluation, evaluate
 from .rewrite_config import RewriteConfig
+from .substitution_config import SubstitutionConfig
 from .training import Progress, train
 
 __all__ = [
@@ -39,6 +41,7 @@ __all__ = [
     "Found",
     "Progress",
     "RewriteConfig",
+    "SubstitutionConfig",
     "TrainConfig",
     "beam_search",
     "evaluate",
@@ -60,8 +63,11 @@ _LAZY = {
     "PPOConfig": "graph_ppo",
     "RewriteNetwork": "networks",
     "Scores": "scores",
+    "SubstitutionAgent": "substitution_agent",
     "load_gnn": "gnn",
+    "load_substitution_agent": "substitution_agent",
     "train_rewrite": "rewrite_training",
+    "train_substitution": "substitution_training",
 }
 
 

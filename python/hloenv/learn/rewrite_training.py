@@ -27,17 +27,17 @@ import torch
 
 from .._files import replacing
 from ..cost.registry import open_estimator
-from ..envs.benchmarks import find_benchmarks
 from ..envs.vector import GraphVectorEnv
 from ..errors import ArgumentError, HloEnvError
 from ..measurement.store import Store
 from ..policies import get_policy
 from . import imitation, run_state
 from .gnn import GnnModel, GnnPolicy, load_gnn, one_thread
-from .graph_ppo import GraphPPO, PPOConfig, Update
+from .graph_ppo import GraphPPO, Update
 from .networks import RewriteNetwork
 from .rewrite_config import RewriteConfig
 from .rewrite_evaluation import Validation
+from .run_setup import device_of, drawn, ppo_config_of, writer_in
 from .workers import run_tasks
 
 _CONFIG = "config.json"
@@ -134,13 +134,13 @@ class _Run:
         self.config, self.folder, self._report = config, folder, report
         self._check_folder(resume=resume)
         self.env = config.make_env()
-        self._ppo_config = PPOConfig(**self._ppo_settings())
-        self._device = _device(config.device)
+        self._ppo_config = ppo_config_of(config.ppo)
+        self._device = device_of(config.device)
         store = stack.enter_context(Store())
         self._estimator = stack.enter_context(
             open_estimator(config.estimator, store=store)
         )
-        uris = _drawn(config.validation, config.max_validation, seed=0)
+        uris = drawn(config.validation, config.max_validation, seed=0)
         self.validation = Validation(uris, config.space, self._estimator)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
@@ -165,7 +165,7 @@ class _Run:
         self._score = self._best = math.nan
         self._episode_return = self._entropy = math.nan
         self._rows: list[dict[str, Any]] = []
-        self._writer = _writer(folder / "tensorboard", stack)
+        self._writer = writer_in(folder / "tensorboard", stack)
         if resume and (folder / _RESUME).exists():
             self._restore()
 
@@ -204,7 +204,7 @@ class _Run:
     def _demonstrations(self) -> list[imitation.Demonstration]:
         """What is to be imitated; searched, where the file does not have it yet."""
         config, path = self.config, self.folder / _DEMONSTRATIONS
-        uris = _drawn(config.train, config.demonstrations, seed=config.seed)
+        uris = drawn(config.train, config.demonstrations, seed=config.seed)
         found = imitation.read_demonstrations(path)
         missing = [uri for uri in uris if uri not in found]
         tasks = [
@@ -360,14 +360,6 @@ class _Run:
 
     # --- checks
 
-    def _ppo_settings(self) -> dict[str, Any]:
-        known = PPOConfig.__dataclass_fields__
-        if unknown := set(self.config.ppo) - set(known):
-            raise ArgumentError(
-                f"ppo has no setting {sorted(unknown)[0]!r}; it has {', '.join(known)}"
-            )
-        return self.config.ppo
-
     def _check_folder(self, *, resume: bool) -> None:
         if not resume:
             if (self.folder / _CONFIG).exists():
@@ -381,26 +373,3 @@ class _Run:
                 f"the run in {self.folder} has another configuration: "
                 f"{', '.join(names)} differ"
             )
-
-
-def _drawn(uri: str, count: int, *, seed: int) -> list[str]:
-    """Some of the modules of a URI, at random, in the order of the dataset."""
-    found = find_benchmarks(uri)
-    chosen = np.random.default_rng(seed).permutation(len(found))[:count]
-    return [found[i].uri for i in sorted(chosen)]
-
-
-def _device(name: str) -> torch.device:
-    has_gpu = torch.cuda.is_available()
-    if name == "cuda" and not has_gpu:
-        raise ArgumentError("device is cuda, but torch sees no GPU; use auto or cpu")
-    return torch.device("cuda" if has_gpu and name != "cpu" else "cpu")
-
-
-def _writer(folder: Path, stack: ExitStack) -> Any:
-    from .tensorboard import open_writer
-
-    writer = open_writer(folder)
-    if writer is not None:
-        stack.callback(writer.close)
-    return writer

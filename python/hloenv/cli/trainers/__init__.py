@@ -8,4 +8,4 @@ A file has `SUMMARY` (a line of the list of kinds), `DESCRIPTION`, `EXAMPLES`,
 from __future__ import annotations
 
 # The file of "pass-order" is pass_order.py.
-KINDS = ("cost-model", "pass-order", "rewrite")
+KINDS = ("cost-model", "pass-order", "rewrite", "substitution")

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings of `hloenv train substitution`."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..cost.registry import describe_estimator
+from ..envs.substitution import SubstitutionEnv
+from ..errors import ArgumentError
+from ..hlo.module import HloModule
+from .config_file import FileConfig
+
+AGENTS = {"shared": "substitution_graph", "xrlflow": "candidate_graphs"}
+
+
+@dataclass(frozen=True)
+class SubstitutionConfig(FileConfig):
+    """One training run of an agent that substitutes; PPO's defaults are X-RLflow's.
+
+    Attributes:
+        agent: "shared": one scorer for all candidates, on one alternative graph;
+            "xrlflow": the network of X-RLflow, on whole candidate graphs.
+        train: URI of the modules that episodes start from.
+        validation: URI of those that choose the best checkpoint.
+        estimator: of the cost of a module, by name.
+        reward: of a step; empty for the cost that it saves, in percent.
+        steps: of PPO.
+        max_steps: length of an episode.
+        max_candidates: of one module; further ones are left out.
+        num_envs: environments that are stepped together.
+        ppo: settings of `hloenv.learn.graph_ppo.PPOConfig`, in place of its defaults.
+        width: of the shared scorer's network.
+        rounds: of its message passing.
+        seed: of the network, the episodes and the drawn actions.
+        evaluate_every: steps from one evaluation, and checkpoint, to the next.
+        max_validation: modules of the validation set that are used.
+        device: of the network: "cpu", "cuda", or "auto" for the GPU, if there is one.
+    """
+
+    agent: str = "shared"
+    train: str = "hloenv://dataset/train?max_instructions=600"
+    validation: str = "hloenv://dataset/validation?max_instructions=600"
+    estimator: str = "operators"
+    reward: str = ""
+    steps: int = 20_000
+    max_steps: int = 50
+    max_candidates: int = 200
+    num_envs: int = 4
+    ppo: dict[str, Any] = field(default_factory=dict)
+    width: int = 64
+    rounds: int = 3
+    seed: int = 0
+    evaluate_every: int = 2_000
+    max_validation: int = 40
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        """Checks what the environment and the network do not check."""
+        if self.agent not in AGENTS:
+            raise ArgumentError(
+                f"agent must be one of {', '.join(AGENTS)}, got {self.agent!r}"
+            )
+        describe_estimator(self.estimator)
+        least = dict.fromkeys(
+            ("steps", "max_steps", "max_candidates", "num_envs", "width", "rounds"), 1
+        ) | {"evaluate_every": 1, "max_validation": 1, "seed": 0}
+        for name, limit in least.items():
+            if getattr(self, name) < limit:
+                raise ArgumentError(
+                    f"{name} must be >= {limit}, got {getattr(self, name)}"
+                )
+        if self.device not in ("auto", "cpu", "cuda"):
+            raise ArgumentError(
+                f"device must be auto, cpu or cuda, got {self.device!r}"
+            )
+
+    def make_env(self, benchmark: str | HloModule | None = None) -> SubstitutionEnv:
+        """The environment; of `train` by default.
+
+        Raises:
+            ArgumentError: no such benchmark or reward.
+        """
+        return SubstitutionEnv(
+            benchmark or self.train,
+            observation=AGENTS[self.agent],
+            reward=self.reward or f"saved:{self.estimator}",
+            max_steps=self.max_steps,
+            max_candidates=self.max_candidates,
+        )
+
+    def differing(self, other: SubstitutionConfig) -> list[str]:
+        """Names of the settings that differ and that change what a run does."""
+        return [
+            each.name
+            for each in dataclasses.fields(self)
+            if each.name not in ("steps", "device")
+            and getattr(self, each.name) != getattr(other, each.name)
+        ]

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training of agents that substitute: what they learn, their files, resuming."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+import torch
+
+from hloenv.cost.registry import get_estimator
+from hloenv.errors import ArgumentError, HloEnvError
+from hloenv.learn import substitution_training
+from hloenv.learn.agent import CheckpointError
+from hloenv.learn.substitution_agent import load_substitution_agent
+from hloenv.learn.substitution_config import SubstitutionConfig
+from hloenv.learn.substitution_training import (
+    substitution_config_of,
+    train_substitution,
+)
+from substitution.modules import sum_of_products
+
+pytestmark = pytest.mark.needs("torch_geometric", "safetensors", "tensorboard")
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory) -> SubstitutionConfig:
+    """A run of seconds on one module that substitutions improve."""
+    path = tmp_path_factory.mktemp("modules") / "sum.hlo"
+    path.write_text(sum_of_products().to_text())
+    return SubstitutionConfig(
+        train=f"hloenv://file/{path}",
+        validation=f"hloenv://file/{path}",
+        steps=384,
+        max_steps=4,
+        max_candidates=12,
+        num_envs=4,
+        width=16,
+        rounds=1,
+        evaluate_every=64,
+        ppo={"num_steps": 8, "minibatch_size": 16, "learning_rate": 5e-3},
+    )
+
+
+def short(config: SubstitutionConfig, **changes) -> SubstitutionConfig:
+    return dataclasses.replace(config, steps=32, evaluate_every=32, **changes)
+
+
+def same_weights(one, other) -> bool:
+    ours, theirs = one.network.state_dict(), other.network.state_dict()
+    return all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_an_agent_learns_to_substitute(config, tmp_path):
+    reports = []
+    agent = train_substitution(config, tmp_path / "run", report=reports.append)
+    found = agent.improve(sum_of_products(), get_estimator("operators"))
+    assert found.speedup > 1.05
+    assert found.path
+    assert found.cost < found.start_cost
+    assert reports[-1].best_score == pytest.approx(found.speedup)
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert set(report["methods"]) == {"agent", "random", "greedy"}
+    assert (tmp_path / "run" / "curve.csv").read_text().count("\n") > 2
+    saved = load_substitution_agent(tmp_path / "run" / "best.safetensors")
+    assert same_weights(agent, saved)
+    assert saved.notes["validation"]["agent"] == pytest.approx(found.speedup)
+
+
+@pytest.mark.parametrize("agent", ["shared", "xrlflow"])
+def test_a_seed_gives_the_same_agent(config, agent, tmp_path):
+    config = short(config, agent=agent)
+    runs = [train_substitution(config, tmp_path / name) for name in "ab"]
+    assert same_weights(*runs)
+
+
+def test_a_run_that_was_interrupted_goes_on(config, tmp_path, monkeypatch):
+    class StopError(Exception):
+        pass
+
+    def stop(progress):
+        if progress.step >= 64:
+            raise StopError
+
+    folder = tmp_path / "run"
+    config = dataclasses.replace(short(config), steps=96)
+    with pytest.raises(StopError):
+        train_substitution(config, folder, report=stop)
+    assert substitution_config_of(folder) == config
+    reports = []
+    train_substitution(config, folder, resume=True, report=reports.append)
+    assert reports[0].step > 32
+    assert reports[-1].step == 96
+
+
+def test_folders_that_do_not_fit(config, tmp_path):
+    config = short(config)
+    with pytest.raises(ArgumentError, match="no run to resume"):
+        train_substitution(config, tmp_path / "none", resume=True)
+    folder = tmp_path / "run"
+    train_substitution(config, folder)
+    with pytest.raises(ArgumentError, match="has a run already"):
+        train_substitution(config, folder)
+    with pytest.raises(ArgumentError, match="max_steps differ"):
+        train_substitution(
+            dataclasses.replace(config, max_steps=5), folder, resume=True
+        )
+
+
+def test_a_module_that_fails_counts_as_one(config, tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise HloEnvError("refused")
+
+    monkeypatch.setattr(substitution_training, "greedy", fail)
+    train_substitution(short(config), tmp_path / "run")
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert report["methods"]["greedy"]["speedups"] == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"agent": "other"}, "agent must be one of shared, xrlflow"),
+        ({"steps": 0}, "steps must be >= 1"),
+        ({"device": "tpu"}, "device must be"),
+    ],
+)
+def test_settings_that_are_wrong(config, changes, message):
+    with pytest.raises(ArgumentError, match=message):
+        dataclasses.replace(config, **changes)
+
+
+def test_checkpoints_that_are_none(config, tmp_path):
+    path = tmp_path / "damaged.safetensors"
+    path.write_bytes(b"nothing")
+    with pytest.raises(CheckpointError, match="is no checkpoint of hloenv train"):
+        load_substitution_agent(path)
+    with pytest.raises(FileNotFoundError):
+        load_substitution_agent(tmp_path / "none.safetensors")
+    from hloenv.learn.gnn import DEFAULT_CHECKPOINT
+
+    with pytest.raises(CheckpointError, match="'rewrite'"):
+        load_substitution_agent(DEFAULT_CHECKPOINT)
