@@ -17,7 +17,7 @@ _NAMES = "<!-- top-level names -->"
 _COMMANDS = "<!-- commands -->"
 _PACKAGES = (
     *("hlo", "graph", "runtime", "rewrite", "measurement", "cost", "policies"),
-    *("search", "dataset", "jax"),
+    *("rules", "search", "dataset", "jax"),
 )
 
 
