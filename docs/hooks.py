@@ -17,7 +17,7 @@ _NAMES = "<!-- top-level names -->"
 _COMMANDS = "<!-- commands -->"
 _PACKAGES = (
     *("hlo", "graph", "runtime", "rewrite", "measurement", "cost", "policies"),
-    *("rules", "search", "dataset", "jax"),
+    *("search", "dataset", "jax"),
 )
 
 
