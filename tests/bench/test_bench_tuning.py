@@ -10,7 +10,7 @@ import pytest
 
 import tune_rules as script
 from hloenv.bench.statistics import Headline
-from hloenv.cost import kernel_cache
+from hloenv.cost import kernels
 from hloenv.hlo.module import HloModule
 from hloenv.hlo.pipeline import finish
 
@@ -81,7 +81,7 @@ def test_test_splits_are_never_loaded(monkeypatch):
 
 
 def test_values_reach_the_rules(monkeypatch):
-    monkeypatch.setattr(kernel_cache, script._STEP, getattr(kernel_cache, script._STEP))
+    monkeypatch.setattr(kernels, script._STEP, getattr(kernels, script._STEP))
     module = HloModule.from_text(DOT)
     default = finish(module).fingerprint()
     products = 16**3

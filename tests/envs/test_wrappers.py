@@ -166,7 +166,7 @@ def test_wrappers_are_for_these_environments() -> None:
 
 
 # Those that need torch have a mark; those that measure are not deterministic.
-_REWARDS = set(hloenv.envs.list_rewards()) - {"kernel_cache", "runtime", "learned"}
+_REWARDS = set(hloenv.envs.list_rewards()) - {"kernel_cache", "runtime"}
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,8 @@ _REWARDS = set(hloenv.envs.list_rewards()) - {"kernel_cache", "runtime", "learne
     [
         *sorted(_REWARDS),
         pytest.param(
-            "learned", marks=[pytest.mark.learn, pytest.mark.needs("safetensors")]
+            "estimate:learned",
+            marks=[pytest.mark.learn, pytest.mark.needs("safetensors")],
         ),
     ],
 )
@@ -187,7 +188,7 @@ def test_deterministic_rewards_lie_in_their_range(name) -> None:
     rewards = [env.step(action)[1] for action in (1, 0, 2, 0)]
     assert all(space.range[0] <= each <= space.range[1] for each in rewards)
     # XLA's own simplification makes one module of them all before an estimate.
-    assert any(rewards) == (name not in ("roofline", "learned"))
+    assert any(rewards) == (name not in ("roofline", "estimate:learned"))
     if name != "op_count":
         assert rewards[-1] == 0  # nothing changed
     env.reset()
