@@ -19,7 +19,7 @@ from hloenv.learn.gnn import load_gnn
 from hloenv.learn.networks import RewriteNetwork
 from hloenv.learn.rewrite_config import RewriteConfig
 from hloenv.learn.rewrite_evaluation import Validation
-from hloenv.learn.rewrite_training import rewrite_config_of, train_rewrite
+from hloenv.learn.rewrite_training import train_rewrite
 from hloenv.learn.workers import run_tasks
 from hloenv.policies import get_policy
 from learn.worker_tasks import double_or_die
@@ -100,7 +100,7 @@ def test_a_run_that_was_killed_goes_on(tmp_path, monkeypatch) -> None:
         train_rewrite(TINY, tmp_path / "run")
     searched = []
     monkeypatch.setattr(imitation, "demonstrate", searched.append)
-    assert rewrite_config_of(tmp_path / "run") == TINY
+    assert RewriteConfig.of_run(tmp_path / "run") == TINY
     model = train_rewrite(TINY, tmp_path / "run", resume=True)
     assert searched == []
     assert calls == ["imitation", "ppo", "ppo"]
@@ -113,7 +113,7 @@ def test_folders_and_configurations_are_checked(run, tmp_path) -> None:
     folder, *_ = run
     with pytest.raises(ArgumentError, match="has a run already"):
         train_rewrite(TINY, folder)
-    with pytest.raises(ArgumentError, match="width differ"):
+    with pytest.raises(ArgumentError, match="width 8, not"):
         train_rewrite(varied(width=16), folder, resume=True)
     with pytest.raises(ArgumentError, match="no run to resume"):
         train_rewrite(TINY, tmp_path / "nothing", resume=True)

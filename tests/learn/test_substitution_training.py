@@ -15,10 +15,7 @@ from hloenv.learn import substitution_training
 from hloenv.learn.agent import CheckpointError
 from hloenv.learn.substitution_agent import load_substitution_agent
 from hloenv.learn.substitution_config import SubstitutionConfig
-from hloenv.learn.substitution_training import (
-    substitution_config_of,
-    train_substitution,
-)
+from hloenv.learn.substitution_training import train_substitution
 from substitution.modules import sum_of_products
 
 pytestmark = pytest.mark.needs("torch_geometric", "safetensors", "tensorboard")
@@ -87,7 +84,7 @@ def test_a_run_that_was_interrupted_goes_on(config, tmp_path, monkeypatch):
     config = dataclasses.replace(short(config), steps=96)
     with pytest.raises(StopError):
         train_substitution(config, folder, report=stop)
-    assert substitution_config_of(folder) == config
+    assert SubstitutionConfig.of_run(folder) == config
     reports = []
     train_substitution(config, folder, resume=True, report=reports.append)
     assert reports[0].step > 32
@@ -102,7 +99,7 @@ def test_folders_that_do_not_fit(config, tmp_path):
     train_substitution(config, folder)
     with pytest.raises(ArgumentError, match="has a run already"):
         train_substitution(config, folder)
-    with pytest.raises(ArgumentError, match="max_steps differ"):
+    with pytest.raises(ArgumentError, match="max_steps 4, not 5"):
         train_substitution(
             dataclasses.replace(config, max_steps=5), folder, resume=True
         )

@@ -1,22 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Configurations that TOML files hold: dataclasses, whose types are checked."""
+"""Configurations that TOML files, and folders of runs, hold: checked dataclasses."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
+from .._files import replacing
 from ..errors import ArgumentError
+
+_FILE = "config.json"
 
 
 @dataclass(frozen=True)
 class FileConfig:
-    """Base of configurations; their fields are the settings of the file."""
+    """Base of configurations; their fields are the settings of the file.
+
+    Attributes:
+        MAY_CHANGE: settings that may differ where a run is resumed.
+    """
+
+    MAY_CHANGE: ClassVar[frozenset[str]] = frozenset({"steps"})
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Self:
@@ -55,6 +65,57 @@ class FileConfig:
             key: list(value) if isinstance(value, tuple) else value
             for key, value in dataclasses.asdict(self).items()
         }
+
+    @classmethod
+    def of_run(cls, folder: str | os.PathLike[str]) -> Self:
+        """The configuration of the run in a folder.
+
+        Raises:
+            ArgumentError: there is none.
+        """
+        path = Path(folder) / _FILE
+        try:
+            return cls.from_dict(json.loads(path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            raise ArgumentError(f"{folder} has no run to resume") from None
+        except ValueError as error:
+            raise ArgumentError(f"{path}: {error}") from None
+
+    def write_to(self, folder: Path) -> None:
+        """Writes it into the folder of a run, which is made if it does not exist.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        with replacing(folder / _FILE) as draft:
+            draft.write_text(json.dumps(self.to_dict(), indent=1))
+
+    def check_folder(
+        self, folder: str | os.PathLike[str], *, resume: bool = False
+    ) -> None:
+        """Checks that a run may start, or go on, in a folder.
+
+        Raises:
+            ArgumentError: it has a run already, or to resume, none, or one with another
+                configuration.
+        """
+        if not resume:
+            if (Path(folder) / _FILE).exists():
+                raise ArgumentError(
+                    f"{folder} has a run already; resume it, or give another folder"
+                )
+            return
+        found, given = self.of_run(folder).to_dict(), self.to_dict()
+        differing = [
+            f"{key} {found[key]!r}, not {given[key]!r}"
+            for key in given
+            if found[key] != given[key] and key not in self.MAY_CHANGE
+        ]
+        if differing:
+            raise ArgumentError(
+                f"the run in {folder} has another configuration: {'; '.join(differing)}"
+            )
 
 
 _TYPES: dict[str, tuple[type, ...]] = {

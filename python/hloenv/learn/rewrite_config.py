@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from ..cost.registry import DEFAULT_ESTIMATOR, describe_estimator
 from ..envs.rewrite import RewriteAllEnv, RewriteBase, RewriteEnv
@@ -48,6 +47,10 @@ class RewriteConfig(FileConfig):
         use_ray: whether these searches run on Ray.
         device: of the network: "cpu", "cuda", or "auto" for the GPU, if there is one.
     """
+
+    MAY_CHANGE: ClassVar[frozenset[str]] = frozenset(
+        {"steps", "workers", "use_ray", "device"}
+    )
 
     mode: str = "all"
     space: str = "early-and-fusion"
@@ -129,13 +132,3 @@ class RewriteConfig(FileConfig):
                 benchmark or self.train, max_steps=self.max_steps, **given
             )
         return RewriteAllEnv(benchmark or self.train, **given)
-
-    def differing(self, other: RewriteConfig) -> list[str]:
-        """Names of the settings that differ and that change what a run does."""
-        free = {"steps", "workers", "use_ray", "device"}
-        return [
-            each.name
-            for each in dataclasses.fields(self)
-            if each.name not in free
-            and getattr(self, each.name) != getattr(other, each.name)
-        ]

@@ -40,7 +40,6 @@ from .rewrite_evaluation import Validation
 from .run_setup import device_of, drawn, ppo_config_of, writer_in
 from .workers import run_tasks
 
-_CONFIG = "config.json"
 _CURVE = "curve.csv"
 _DEMONSTRATIONS = "demonstrations.jsonl"
 _RESUME = "resume.safetensors"
@@ -106,21 +105,6 @@ def train_rewrite(
         return _Run(config, Path(folder), report, stack, resume=resume).train()
 
 
-def rewrite_config_of(folder: str | os.PathLike[str]) -> RewriteConfig:
-    """The configuration of the run in a folder.
-
-    Raises:
-        ArgumentError: there is none.
-    """
-    path = Path(folder) / _CONFIG
-    if not path.exists():
-        raise ArgumentError(f"{folder} has no run to resume")
-    try:
-        return RewriteConfig.from_dict(json.loads(path.read_text(encoding="utf-8")))
-    except ValueError as error:
-        raise ArgumentError(f"{path}: {error}") from None
-
-
 class _Run:
     def __init__(
         self,
@@ -132,7 +116,7 @@ class _Run:
         resume: bool,
     ) -> None:
         self.config, self.folder, self._report = config, folder, report
-        self._check_folder(resume=resume)
+        config.check_folder(folder, resume=resume)
         self.env = config.make_env()
         self._ppo_config = ppo_config_of(config.ppo)
         self._device = device_of(config.device)
@@ -146,9 +130,7 @@ class _Run:
             torch.manual_seed(config.seed)
             self.network = RewriteNetwork(config.width, config.rounds)
         self.network.to(self._device)
-        folder.mkdir(parents=True, exist_ok=True)
-        with replacing(folder / _CONFIG) as draft:
-            draft.write_text(json.dumps(config.to_dict(), indent=1))
+        config.write_to(folder)
         self._envs = GraphVectorEnv([self.env.fork] * config.num_envs)
         stack.callback(self._envs.close)
         self._ppo = GraphPPO(
@@ -357,19 +339,3 @@ class _Run:
         if self._writer is not None:
             for name, value in values.items():
                 self._writer.add_scalar(f"{group}/{name}", value, step)
-
-    # --- checks
-
-    def _check_folder(self, *, resume: bool) -> None:
-        if not resume:
-            if (self.folder / _CONFIG).exists():
-                raise ArgumentError(
-                    f"{self.folder} has a run already; resume it, or give another "
-                    "folder"
-                )
-            return
-        if names := self.config.differing(rewrite_config_of(self.folder)):
-            raise ArgumentError(
-                f"the run in {self.folder} has another configuration: "
-                f"{', '.join(names)} differ"
-            )

@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from ..cost.registry import describe_estimator
 from ..envs.substitution import SubstitutionEnv
@@ -39,6 +38,8 @@ class SubstitutionConfig(FileConfig):
         max_validation: modules of the validation set that are used.
         device: of the network: "cpu", "cuda", or "auto" for the GPU, if there is one.
     """
+
+    MAY_CHANGE: ClassVar[frozenset[str]] = frozenset({"steps", "device"})
 
     agent: str = "shared"
     train: str = "hloenv://dataset/train?max_instructions=600"
@@ -90,12 +91,3 @@ class SubstitutionConfig(FileConfig):
             max_steps=self.max_steps,
             max_candidates=self.max_candidates,
         )
-
-    def differing(self, other: SubstitutionConfig) -> list[str]:
-        """Names of the settings that differ and that change what a run does."""
-        return [
-            each.name
-            for each in dataclasses.fields(self)
-            if each.name not in ("steps", "device")
-            and getattr(self, each.name) != getattr(other, each.name)
-        ]

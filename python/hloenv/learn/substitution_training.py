@@ -48,7 +48,7 @@ from .substitution_agent import (
 )
 from .substitution_config import SubstitutionConfig
 
-_CONFIG, _CURVE, _RESUME = "config.json", "curve.csv", "resume.safetensors"
+_CURVE, _RESUME = "curve.csv", "resume.safetensors"
 REPORT, BEST, LAST = "report.json", "best.safetensors", "last.safetensors"
 # Observations of random episodes from which the features are normalized.
 _NORMALIZING = 64
@@ -105,22 +105,6 @@ def train_substitution(
         return _Run(config, Path(folder), report, stack, resume=resume).train()
 
 
-def substitution_config_of(folder: str | os.PathLike[str]) -> SubstitutionConfig:
-    """The configuration of the run in a folder.
-
-    Raises:
-        ArgumentError: there is none.
-    """
-    path = Path(folder) / _CONFIG
-    if not path.exists():
-        raise ArgumentError(f"{folder} has no run to resume")
-    try:
-        text = path.read_text(encoding="utf-8")
-        return SubstitutionConfig.from_dict(json.loads(text))
-    except ValueError as error:
-        raise ArgumentError(f"{path}: {error}") from None
-
-
 class _Run:
     def __init__(
         self,
@@ -132,7 +116,7 @@ class _Run:
         resume: bool,
     ) -> None:
         self.config, self.folder, self._report = config, folder, report
-        self._check_folder(resume=resume)
+        config.check_folder(folder, resume=resume)
         env = config.make_env()
         ppo_config = ppo_config_of(config.ppo)
         device = device_of(config.device)
@@ -147,9 +131,7 @@ class _Run:
         if isinstance(self.network, RewriteNetwork):
             self.network.normalize(self._random_observations())
         self.network.to(device)
-        folder.mkdir(parents=True, exist_ok=True)
-        with replacing(folder / _CONFIG) as draft:
-            draft.write_text(json.dumps(config.to_dict(), indent=1))
+        config.write_to(folder)
         envs = GraphVectorEnv([env.fork] * config.num_envs)
         stack.callback(envs.close)
         self._ppo = GraphPPO(
@@ -320,17 +302,3 @@ class _Run:
         if self._writer is not None:
             for name, value in values.items():
                 self._writer.add_scalar(f"{group}/{name}", value, step)
-
-    def _check_folder(self, *, resume: bool) -> None:
-        if not resume:
-            if (self.folder / _CONFIG).exists():
-                raise ArgumentError(
-                    f"{self.folder} has a run already; resume it, or give another "
-                    "folder"
-                )
-            return
-        if names := self.config.differing(substitution_config_of(self.folder)):
-            raise ArgumentError(
-                f"the run in {self.folder} has another configuration: "
-                f"{', '.join(names)} differ"
-            )

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import csv
 import importlib.util
-import json
 import math
 import os
 import time
@@ -32,7 +31,6 @@ from .algorithms import get_algorithm
 from .config import TrainConfig
 from .evaluation import evaluate
 
-_CONFIG = "config.json"
 _CURVE = "curve.csv"
 _RESUME = "resume.zip"
 _REPLAY = "replay.pkl"
@@ -97,22 +95,6 @@ def train(
         run.close()
 
 
-def config_of(folder: str | os.PathLike[str]) -> TrainConfig:
-    """The configuration of the run in a folder.
-
-    Raises:
-        ArgumentError: there is none.
-    """
-    try:
-        text = (Path(folder) / _CONFIG).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise ArgumentError(f"{folder} has no run to resume") from None
-    try:
-        return TrainConfig.from_dict(json.loads(text))
-    except ValueError as error:
-        raise ArgumentError(f"{Path(folder) / _CONFIG}: {error}") from None
-
-
 class _Run:
     def __init__(
         self,
@@ -125,7 +107,7 @@ class _Run:
         self.config = config
         self.folder = folder
         self.report = report
-        self._check_folder(resume=resume)
+        config.check_folder(folder, resume=resume)
         self.algorithm = get_algorithm(config.algorithm)
         self.env = config.make_env()
         validation = find_benchmarks(config.validation)
@@ -136,9 +118,7 @@ class _Run:
         self.best_score = math.inf
         self.model = self._resumed() if self.rows else self._new()
         # Last: what fails above leaves nothing behind.
-        folder.mkdir(parents=True, exist_ok=True)
-        with replacing(folder / _CONFIG) as draft:
-            draft.write_text(json.dumps(config.to_dict(), indent=1))
+        config.write_to(folder)
         self._began = time.monotonic()
         self._seconds_before = float(self.rows[-1]["seconds"]) if self.rows else 0.0
         self._evaluated = int(self.rows[-1]["step"]) if self.rows else -1
@@ -299,24 +279,6 @@ class _Run:
         self.env.close()
 
     # --- files
-
-    def _check_folder(self, *, resume: bool) -> None:
-        if not resume:
-            if (self.folder / _CONFIG).exists():
-                raise ArgumentError(
-                    f"{self.folder} has a run already; resume it, or give another "
-                    "folder"
-                )
-            return
-        found, given = config_of(self.folder).to_dict(), self.config.to_dict()
-        differing = [key for key in given if found[key] != given[key]]
-        if any(key != "steps" for key in differing):
-            raise ArgumentError(
-                f"the run in {self.folder} has another configuration: "
-                + "; ".join(
-                    f"{key} {found[key]!r}, not {given[key]!r}" for key in differing
-                )
-            )
 
     def _read_curve(self) -> list[dict[str, str]]:
         path = self.folder / _CURVE

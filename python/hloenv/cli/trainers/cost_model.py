@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import math
 from collections import Counter
 from pathlib import Path
@@ -14,8 +13,8 @@ from ..._registry import load_attribute
 from ...measurement.store import Store
 from .. import output
 from ..arguments import add_store_file
-from ..numbers import add_count
 from .progress import shown
+from .settings import add_run_arguments, config_of
 
 if TYPE_CHECKING:
     from ...learn.cost_model.config import CostModelConfig
@@ -53,15 +52,7 @@ _PACKAGE = "hloenv.learn.cost_model"
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
-    parser.add_argument(
-        "config", metavar="CONFIG", nargs="?", help="a TOML file (default: no settings)"
-    )
-    parser.add_argument(
-        *("-o", "--output"),
-        metavar="FOLDER",
-        required=True,
-        help="of the run; made if it does not exist",
-    )
+    add_run_arguments(parser, steps=3_000)
     parser.add_argument(
         "--data",
         metavar="FOLDER",
@@ -70,23 +61,18 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data-only", action="store_true", help="make the data, and train nothing"
     )
-    parser.add_argument(
-        "--resume",
-        action="store_true",
-        help="go on with the run in the folder, without CONFIG or with the same",
-    )
-    add_count(parser, "--seed", "in place of CONFIG's (0)", least=0)
-    add_count(parser, "--steps", "in place of CONFIG's (3,000)")
     add_store_file(parser, "SQLite file that caches times of kernels")
 
 
 def run(args: argparse.Namespace) -> None:
     """Makes the data and trains, as `args.config` says."""
-    config = _config(args)
+    config_class: type[CostModelConfig] = load_attribute(
+        f"{_PACKAGE}.config:CostModelConfig"
+    )
+    config = config_of(args, config_class)
     data = Path(args.output) / "data" if args.data is None else Path(args.data)
     if not args.data_only:
-        check = load_attribute(f"{_PACKAGE}.training:check_folder")
-        check(config, args.output, resume=args.resume)
+        config.check_folder(args.output, resume=args.resume)
     errors = _make_data(args, config, data)
     if args.data_only:
         if args.json:
@@ -116,22 +102,6 @@ def run(args: argparse.Namespace) -> None:
         f"{model.notes['validation_modules']} validation modules Kendall's tau is "
         f"{found['kendall']:.2f} and Spearman's rank correlation "
         f"{found['spearman']:.2f} (means)"
-    )
-
-
-def _config(args: argparse.Namespace) -> CostModelConfig:
-    config_class: type[CostModelConfig] = load_attribute(
-        f"{_PACKAGE}.config:CostModelConfig"
-    )
-    if args.config is not None:
-        config = config_class.read(args.config)
-    elif args.resume:
-        config = load_attribute(f"{_PACKAGE}.training:config_of")(args.output)
-    else:
-        config = config_class()
-    given = {"seed": args.seed, "steps": args.steps}
-    return dataclasses.replace(
-        config, **{key: value for key, value in given.items() if value is not None}
     )
 
 

@@ -4,15 +4,14 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..._registry import load_attribute
 from .. import output
-from ..numbers import add_count
 from .progress import shown
+from .settings import add_run_arguments, config_of
 
 if TYPE_CHECKING:
     from ...learn.config import TrainConfig
@@ -45,37 +44,13 @@ a configuration; hloenv.learn.TrainConfig describes all settings:
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
-    parser.add_argument(
-        "config", metavar="CONFIG", nargs="?", help="a TOML file (default: no settings)"
-    )
-    parser.add_argument(
-        *("-o", "--output"),
-        metavar="FOLDER",
-        required=True,
-        help="of the run; made if it does not exist",
-    )
-    parser.add_argument(
-        "--resume",
-        action="store_true",
-        help="go on with the run in the folder, without CONFIG or with the same",
-    )
-    add_count(parser, "--seed", "in place of CONFIG's (0)", least=0)
-    add_count(parser, "--steps", "in place of CONFIG's (100,000)")
+    add_run_arguments(parser, steps=100_000)
 
 
 def run(args: argparse.Namespace) -> None:
     """Trains as `args.config` says."""
     config_class: type[TrainConfig] = load_attribute("hloenv.learn.config:TrainConfig")
-    if args.config is not None:
-        config = config_class.read(args.config)
-    elif args.resume:
-        config = load_attribute("hloenv.learn.training:config_of")(args.output)
-    else:
-        config = config_class()
-    given = {"seed": args.seed, "steps": args.steps}
-    config = dataclasses.replace(
-        config, **{key: value for key, value in given.items() if value is not None}
-    )
+    config = config_of(args, config_class)
     train = load_attribute("hloenv.learn.training:train")
     with shown(config.steps, describe, is_shown=not args.json) as report:
         agent = train(config, args.output, resume=args.resume, report=report)

@@ -4,17 +4,16 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..._registry import load_attribute
-from ...errors import ArgumentError
 from .. import output
 from ..numbers import add_count
 from .progress import shown
+from .settings import add_run_arguments, config_of
 
 if TYPE_CHECKING:
     from ...learn.rewrite_config import RewriteConfig
@@ -65,33 +64,16 @@ _SMALL = {
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
-    parser.add_argument(
-        "config", metavar="CONFIG", nargs="?", help="a TOML file (default: no settings)"
-    )
-    parser.add_argument(
-        *("-o", "--output"),
-        metavar="FOLDER",
-        required=True,
-        help="of the run; made if it does not exist",
-    )
-    parser.add_argument(
-        "--resume",
-        action="store_true",
-        help="go on with the run in the folder, without CONFIG or with the same",
-    )
-    parser.add_argument(
-        "--small",
-        action="store_true",
-        help="a run of some minutes on small modules, without CONFIG",
-    )
-    add_count(parser, "--seed", "in place of CONFIG's (0)", least=0)
-    add_count(parser, "--steps", "of PPO, in place of CONFIG's (20,000)", least=0)
+    add_run_arguments(parser, steps=20_000, least_steps=0, has_small=True)
     add_count(parser, "--workers", "child processes that search, in place of CONFIG's")
 
 
 def run(args: argparse.Namespace) -> None:
     """Trains as `args.config` says."""
-    config = _config(args)
+    config_class: type[RewriteConfig] = load_attribute(
+        "hloenv.learn.rewrite_config:RewriteConfig"
+    )
+    config = config_of(args, config_class, "workers", small=_SMALL)
     train = load_attribute("hloenv.learn.rewrite_training:train_rewrite")
     with shown(config.total, describe, is_shown=not args.json) as report:
         model = train(config, args.output, resume=args.resume, report=report)
@@ -116,25 +98,6 @@ def run(args: argparse.Namespace) -> None:
     )
     for name, score in sorted(scores.items(), key=lambda item: -item[1]):
         output.print_line(f"  {name:16s} {score:.3f}")
-
-
-def _config(args: argparse.Namespace) -> RewriteConfig:
-    config_class: type[RewriteConfig] = load_attribute(
-        "hloenv.learn.rewrite_config:RewriteConfig"
-    )
-    if args.small and (args.config is not None or args.resume):
-        raise ArgumentError("--small is a configuration: leave CONFIG and --resume out")
-    if args.config is not None:
-        config = config_class.read(args.config)
-    elif args.resume:
-        config = load_attribute("hloenv.learn.rewrite_training:rewrite_config_of")(
-            args.output
-        )
-    else:
-        config = config_class.from_dict(_SMALL if args.small else {})
-    given = {"seed": args.seed, "steps": args.steps, "workers": args.workers}
-    changes = {key: value for key, value in given.items() if value is not None}
-    return dataclasses.replace(config, **changes)
 
 
 def describe(progress: RewriteProgress) -> str:

@@ -10,7 +10,6 @@ reading it executes nothing); `tensorboard/`, where TensorBoard is installed.
 from __future__ import annotations
 
 import csv
-import json
 import math
 import os
 import time
@@ -34,13 +33,10 @@ from .config import CostModelConfig
 from .data import read_data, read_settings
 from .samples import Sample, losses, sample_of, totals_of
 
-_CONFIG = "config.json"
 _CURVE = "curve.csv"
 _RESUME = "resume.pt"
 BEST = "best.safetensors"
 LAST = "last.safetensors"
-# What may differ when a run is resumed.
-_MAY_CHANGE = ("steps", "max_modules", "max_validation")
 _MACHINE = ("cpu", "architecture", "tensorflow", "flags")
 # Share of the training modules that a member of the ensemble sees.
 _BAG = 0.85
@@ -110,49 +106,6 @@ def train(
         run.close()
 
 
-def config_of(folder: str | os.PathLike[str]) -> CostModelConfig:
-    """The configuration of the run in a folder.
-
-    Raises:
-        ArgumentError: there is none.
-    """
-    path = Path(folder) / _CONFIG
-    try:
-        return CostModelConfig.from_dict(json.loads(path.read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        raise ArgumentError(f"{folder} has no run to resume") from None
-    except ValueError as error:
-        raise ArgumentError(f"{path}: {error}") from None
-
-
-def check_folder(
-    config: CostModelConfig, folder: str | os.PathLike[str], *, resume: bool
-) -> None:
-    """Checks that a run may start, or go on, in a folder.
-
-    Raises:
-        ArgumentError: it may not.
-    """
-    base = Path(folder)
-    if not resume:
-        if (base / _CONFIG).exists():
-            raise ArgumentError(
-                f"{base} has a run already; resume it, or give another folder"
-            )
-        return
-    found, given = config_of(base).to_dict(), config.to_dict()
-    differing = [
-        key for key in given if found[key] != given[key] and key not in _MAY_CHANGE
-    ]
-    if differing:
-        raise ArgumentError(
-            f"the run in {base} has another configuration: "
-            + "; ".join(
-                f"{key} {found[key]!r}, not {given[key]!r}" for key in differing
-            )
-        )
-
-
 def samples_of(
     data: str | os.PathLike[str], split: str, *, device: str = "cpu"
 ) -> list[Sample]:
@@ -198,7 +151,7 @@ class _Run:
         *,
         resume: bool,
     ) -> None:
-        check_folder(config, folder, resume=resume)
+        config.check_folder(folder, resume=resume)
         self.config = config
         self.folder = folder
         self.report = report
@@ -229,9 +182,7 @@ class _Run:
         if resume and (folder / _RESUME).exists():
             self._resume()
         # Last: what fails above leaves nothing behind.
-        folder.mkdir(parents=True, exist_ok=True)
-        with replacing(folder / _CONFIG) as draft:
-            draft.write_text(json.dumps(config.to_dict(), indent=1))
+        config.write_to(folder)
         self.writer = open_writer(folder / "tensorboard")
         self._began = time.monotonic()
 
