@@ -134,3 +134,4 @@ if [[ $(cat "$stamp" 2>/dev/null) != "$wanted" ]]; then
     --editable .
   echo "$wanted" >"$stamp"
 fi
+say "ready; puts hloenv on PATH: source $venv/bin/activate"

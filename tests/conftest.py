@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import importlib.util
 import os
 import shutil
@@ -189,6 +190,13 @@ def _needed_hlo_dir() -> Path:
     if path is None:
         pytest.skip("no real modules here: set HLOENV_TEST_HLO to a folder of HLO text")
     return path
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_collections() -> None:
+    """Collections look only at what a file's tests make, not at all libraries' objects."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -147,18 +147,19 @@ void BindPasses(py::module_& m) {
       .def_property_readonly(
           "name", [](const PipelineSpec& self) { return self.name; });
 
-  // Each proposal: rule, names of the originals, names of the values it reads,
-  // and the computation in `library`.
+  // Each proposal: the members of GivenProposal, in order.
   m.def(
       "given_candidates",
       [](const std::string& name, const Module& library,
          std::vector<std::tuple<std::string, std::vector<std::string>,
-                                std::vector<std::string>, std::string>>
+                                std::vector<std::string>, std::string, bool>>
              proposals) {
         std::vector<GivenProposal> given;
-        for (auto& [rule, originals, reads, computation] : proposals) {
+        for (auto& [rule, originals, reads, computation, needs_moderate] :
+             proposals) {
           given.push_back({std::move(rule), std::move(originals),
-                           std::move(reads), std::move(computation)});
+                           std::move(reads), std::move(computation),
+                           needs_moderate});
         }
         PipelineSpec spec;
         spec.name = name;

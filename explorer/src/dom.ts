@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Elements without a framework. Texts are always text nodes, never HTML.
 
-export type Child = Node | string | number | null | undefined | false;
+type Child = Node | string | number | null | undefined | false;
 type Handler = (event: any) => void;
-export type Props = Record<string, string | number | boolean | Handler | undefined | null>;
+type Props = Record<string, string | number | boolean | Handler | undefined | null>;
 
 const SVG = "http://www.w3.org/2000/svg";
 

@@ -17,6 +17,11 @@ export function count(value: number): string {
   return value.toLocaleString("en-US", { maximumFractionDigits: 0 });
 }
 
+/** A number of things: "1 alternative", "1,200 alternatives". */
+export function plural(value: number, noun: string): string {
+  return `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
+}
+
 export function quantity(value: number | null, unit = ""): string {
   if (value === null || !Number.isFinite(value)) return "\u2013";
   let size = Math.abs(value);

@@ -250,7 +250,7 @@ export class GraphView {
     replace(this.details, this.plainDetails(node));
     const isHere = (store.route.params.which ?? "current") === "current" && !isReadOnly;
     if (!isHere) return;
-    const detail = await get<NodeDetail>("node", { name: graph.names[node] }).catch(() => null);
+    const detail = await store.attempt(() => get<NodeDetail>("node", { index: node }));
     if (detail && this.detailKey === key) {
       const link = (name: string) => button(name, () => this.goTo(name), { kind: "link" });
       replace(

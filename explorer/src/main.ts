@@ -3,7 +3,7 @@
 
 import { DecisionsPanel } from "./decisions";
 import { button, h, replace } from "./dom";
-import { count } from "./format";
+import { plural } from "./format";
 import { GraphView } from "./graph_view";
 import { PipelineView } from "./pipeline";
 import { ResultsView } from "./results";
@@ -114,7 +114,7 @@ function render(): void {
   const state = store.state;
   replace(tabs, ORDER.map((each, i) =>
     h("a", { href: `#/${each}`, class: each === tab ? "selected" : "", "aria-current": each === tab ? "page" : undefined, title: `key ${i + 1}` }, TITLES[each])));
-  replace(title, state ? [h("b", { title: state.target }, state.module.name), h("span", { class: "soft" }, `${count(state.module.instructions)} instructions, ${count(state.totals.alternatives)} alternatives`)] : h("b", {}, "no module"));
+  replace(title, state ? [h("b", { title: state.target }, state.module.name), h("span", { class: "soft" }, `${plural(state.module.instructions, "instruction")}, ${plural(state.totals.alternatives, "alternative")}`)] : h("b", {}, "no module"));
   banner.hidden = !store.isLost;
   banner.textContent = `The server does not answer. Start it again with the same address: hloenv explore TARGET --port ${location.port} --token ${location.pathname.split("/")[1] ?? ""}. Your decisions are kept in this page.`;
   message.hidden = store.message === "";

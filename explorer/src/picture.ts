@@ -75,10 +75,12 @@ function nodeBox(graph: GraphData, node: number, changed: Record<string, string>
   return group;
 }
 
-/** A line chart with axes: [x, y] points of several series. */
+const STYLES = 7; // of .series in the style sheet
+
+/** A line chart with axes: [x, y] or [x, y, low, high] points of several series. */
 export function chart(
-  series: { name: string; points: number[][]; step?: boolean }[],
-  options: { width: number; height: number; xLabel: string; yLabel: string; formatY?: (value: number) => string },
+  series: { name: string; points: number[][]; step?: boolean; dots?: boolean }[],
+  options: { width: number; height: number; xLabel: string; yLabel: string; formatY?: (value: number) => string; reference?: number | null },
 ): SVGElement {
   const { width, height } = options;
   const formatY = options.formatY ?? ((value: number) => String(Number(value.toPrecision(3))));
@@ -88,6 +90,12 @@ export function chart(
   const pad = { left: 64, right: 14, top: 12, bottom: 32 };
   const xs = all.map((point) => point[0]);
   const ys = all.map((point) => point[1]);
+  const reference = options.reference ?? null;
+  if (reference !== null) ys.push(reference);
+  // Intervals that would make everything else small are cut off.
+  const [least, most] = range(ys);
+  const [floor, ceiling] = [2 * least - most, 2 * most - least];
+  for (const point of all) ys.push(...point.slice(2).map((y) => Math.min(Math.max(y, floor), ceiling)));
   const [x0, x1] = range(xs);
   const [y0, y1] = range(ys);
   const toX = (x: number) => pad.left + ((x - x0) / (x1 - x0)) * (width - pad.left - pad.right);
@@ -98,20 +106,42 @@ export function chart(
   }
   root.append(svg("text", { x: width - pad.right, y: height - 4, "text-anchor": "end", class: "soft" }, options.xLabel));
   for (const x of ticks(x0, x1)) {
-    root.append(svg("text", { x: toX(x), y: height - 17, "text-anchor": "middle", class: "soft" }, String(Math.round(x))));
+    root.append(svg("text", { x: toX(x), y: height - 17, "text-anchor": "middle", class: "soft" }, String(x)));
+  }
+  if (reference !== null) {
+    root.append(svg("line", { x1: pad.left, x2: width - pad.right, y1: toY(reference), y2: toY(reference), class: "reference" }));
   }
   series.forEach((each, number) => {
+    const style = `series series-${number % STYLES}`;
+    if (each.dots) {
+      for (const [x, y, low, high] of each.points) {
+        if (low !== undefined) {
+          const [top, bottom] = [toY(Math.min(high, y1)), toY(Math.max(low, y0))];
+          root.append(svg("line", { x1: toX(x), x2: toX(x), y1: top, y2: bottom, class: style }));
+        }
+        root.append(svg("circle", { cx: toX(x), cy: toY(y), r: 3.5, class: `${style} mark` }));
+      }
+      return;
+    }
     let d = "";
     each.points.forEach(([x, y], i) => {
       if (i > 0 && each.step) d += `L${toX(x)} ${toY(each.points[i - 1][1])}`;
       d += `${i === 0 ? "M" : "L"}${toX(x)} ${toY(y)}`;
     });
-    root.append(svg("path", { d, class: `series series-${number % 4}` }));
+    root.append(svg("path", { d, class: style }));
     const last = each.points[each.points.length - 1];
     if (series.length > 1 && last) {
       root.append(svg("text", { x: toX(last[0]) - 4, y: toY(last[1]) - 6, "text-anchor": "end" }, each.name));
     }
   });
+  return root;
+}
+
+/** A piece of a series, for a legend. */
+export function swatch(number: number, isDots: boolean): SVGElement {
+  const style = `series series-${number % STYLES}`;
+  const root = svg("svg", { viewBox: "0 0 34 10", width: 34, height: 10, class: "chart" });
+  root.append(isDots ? svg("circle", { cx: 17, cy: 5, r: 3.5, class: `${style} mark` }) : svg("path", { d: "M1 5H33", class: style }));
   return root;
 }
 

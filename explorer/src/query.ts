@@ -11,7 +11,7 @@ export interface Fields {
   numbers: Record<string, number>;
 }
 
-export type Match = (fields: Fields) => boolean;
+type Match = (fields: Fields) => boolean;
 
 const COMPARISON = /^(-?)([a-z_]+)(<=|>=|<|>|=)(-?[\d.]+(?:e-?\d+)?)([a-zA-Z\u00b5]*)$/;
 const UNITS: Record<string, number> = {

@@ -5,15 +5,16 @@ import { button, h, replace, select } from "./dom";
 import { count, gain, ratio, seconds, shortened } from "./format";
 import { jobBox, jobKey } from "./job_box";
 import { VirtualList } from "./list";
-import { chart } from "./picture";
+import { chart, swatch } from "./picture";
 import { tone } from "./rewrites";
-import type { CompareResult, ResultRow, Results } from "./schema";
+import type { ChartData, CompareResult, ResultRow, Results } from "./schema";
 import { get, isReadOnly } from "./source";
 import { store } from "./store";
 
 export class ResultsView {
   readonly element: HTMLElement;
   private compareBox = h("section", { class: "card" });
+  private chartsBox = h("section", { class: "card", id: "charts" });
   private boardBox = h("section", { class: "card" });
   private rowsBox = h("section", { class: "card grow" });
   private results: Results | null = null;
@@ -28,7 +29,7 @@ export class ResultsView {
     const head = h("div", { class: "row-head" }, ...["module", "method", "speed-up", "95 %", "accepted"].map((text) =>
       h("span", { class: `cell result-${text.replace(/\W/g, "")}` }, text)));
     this.list = new VirtualList(head, (row, index) => this.rowOf(row, index), "results");
-    this.element = h("div", { class: "view results" }, this.compareBox, this.boardBox, this.rowsBox);
+    this.element = h("div", { class: "view results" }, this.compareBox, this.chartsBox, this.boardBox, this.rowsBox);
   }
 
   update(): void {
@@ -42,12 +43,15 @@ export class ResultsView {
       replace(this.compareBox, ...this.compare());
     }
     const results = this.results;
+    this.chartsBox.hidden = !results || results.charts.length === 0;
     this.boardBox.hidden = !results || results.methods.length === 0;
     this.rowsBox.hidden = !results || results.rows.length === 0;
     if (!results) return;
+    if (!this.chartsBox.hidden) replace(this.chartsBox, ...charts(results));
     if (!this.boardBox.hidden) replace(this.boardBox, ...this.board(results));
     if (!this.rowsBox.hidden) {
-      replace(this.rowsBox, h("h3", {}, results.title), h("p", { class: "soft" }, results.note), h("div", { class: "split" }, this.list.element, this.detail));
+      const hasTitle = results.charts.length > 0; // above the charts
+      replace(this.rowsBox, ...(hasTitle ? [] : titleOf(results)), h("div", { class: "split" }, this.list.element, this.detail));
       const method = store.route.params.method;
       this.list.show(results.rows.filter((row) => !method || row.method === method));
       this.showCurve(results);
@@ -109,7 +113,7 @@ export class ResultsView {
   private board(results: Results): HTMLElement[] {
     const chosen = store.route.params.method ?? "";
     return [
-      h("h3", {}, `Leaderboard: ${results.title}`),
+      h("h3", {}, results.kind === "train" ? "The best model beside others, by estimate" : `Leaderboard: ${results.title}`),
       h("div", { class: "board" }, h("table", {},
         h("thead", {}, h("tr", {}, ["method", "modules", "failed", "geometric mean"].map((text, i) => h("th", { class: i ? "number" : "" }, text)))),
         h("tbody", {}, results.methods.map((row) =>
@@ -138,22 +142,42 @@ export class ResultsView {
     const row = rows[Number(store.route.params.row ?? 0)] ?? rows[0];
     if (!row) return;
     const changes = Object.entries(row.changes).sort((a, b) => b[1] - a[1]);
-    const isSearch = results.kind === "search";
-    const curve = isSearch ? results.rows[0].curve : row.curve;
+    const curve = row.curve;
     replace(
       this.detail,
       h("h4", {}, shortened(row.module, 70)),
       row.error ? h("p", { class: "error" }, row.error) : null,
       curve.length > 1
         ? chart([{ name: "", points: curve, step: true }], {
-            width: 460, height: 220, xLabel: isSearch ? "measured candidates" : "estimates",
-            yLabel: isSearch ? "largest measured speed-up so far" : "best estimated speed-up so far", formatY: (value) => `${value.toFixed(2)}\u00d7`,
+            width: 460, height: 220, xLabel: "estimates",
+            yLabel: "best estimated speed-up so far", formatY: (value) => `${value.toFixed(2)}\u00d7`,
           })
-        : h("p", { class: "soft" }, "This method is no search: it has no curve."),
+        : results.kind === "bench" ? h("p", { class: "soft" }, "This method is no search: it has no curve.") : null,
       changes.length ? h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "decisions other than XLA's"), h("th", { class: "number" }, "times"))),
         h("tbody", {}, changes.slice(0, 30).map(([what, number]) => h("tr", {}, h("td", {}, what), h("td", { class: "number" }, count(number)))))) : null,
     );
   }
+}
+
+/** The charts side by side; the pictures of the command line show the same data. */
+function charts(results: Results): HTMLElement[] {
+  return [
+    ...titleOf(results),
+    h("div", { class: "charts" }, results.charts.map((each) =>
+      h("figure", {}, h("figcaption", {}, each.title), h("p", { class: "soft" }, each.y), legend(each),
+        chart(each.lines.map((line) => ({ name: "", points: line.points, step: line.kind === "step", dots: line.kind === "points" })), {
+          width: 460, height: 240, xLabel: each.x, yLabel: `${each.title}: ${each.y}`, reference: each.reference,
+        })))),
+  ];
+}
+
+function titleOf(results: Results): HTMLElement[] {
+  return [h("h3", {}, results.title), h("p", { class: "soft" }, results.note)];
+}
+
+function legend(data: ChartData): HTMLElement | null {
+  if (data.lines.length < 2) return null;
+  return h("div", { class: "legend" }, data.lines.map((line, i) => h("span", {}, swatch(i, line.kind === "points"), line.name)));
 }
 
 function timeOf(value: number, number: number): string {

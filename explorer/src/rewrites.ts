@@ -3,7 +3,7 @@
 
 import { jobBox, jobKey } from "./job_box";
 import { button, h, replace, select } from "./dom";
-import { delta, gain, quantity, seconds, shortened } from "./format";
+import { delta, gain, quantity, shortened } from "./format";
 import { VirtualList } from "./list";
 import { picture } from "./picture";
 import { type Fields, parseQuery } from "./query";
@@ -11,7 +11,7 @@ import type { AlternativeDetail, AlternativeRow, ChoiceRow } from "./schema";
 import { get, isReadOnly } from "./source";
 import { store } from "./store";
 
-export interface Rewrite {
+interface Rewrite {
   row: AlternativeRow;
   choice: ChoiceRow;
   number: number;
@@ -34,7 +34,7 @@ const SORTS: [string, string][] = [
   ["order", "order in the module"],
 ];
 
-export function fieldsOf(rewrite: Rewrite): Fields {
+function fieldsOf(rewrite: Rewrite): Fields {
   const { row, choice } = rewrite;
   return {
     texts: {
@@ -62,7 +62,7 @@ export function fieldsOf(rewrite: Rewrite): Fields {
 }
 
 /** Seconds that accepting costs over rejecting, timed; null if not timed. */
-export function timedOf(rewrite: Rewrite): number | null {
+function timedOf(rewrite: Rewrite): number | null {
   const accepted = store.timed.get(`${rewrite.row.index}:${rewrite.number}`);
   const rejected = store.timed.get(`${rewrite.row.index}:0`);
   return accepted === undefined || rejected === undefined ? null : accepted - rejected;
@@ -394,9 +394,4 @@ export class RewritesView {
 export function tone(value: number): string {
   if (Math.abs(value) < 1e-12 || !Number.isFinite(value)) return "";
   return value < 0 ? "faster" : "slower";
-}
-
-export function estimateText(before: number | null, after: number | null): string {
-  if (before === null || after === null) return "\u2013";
-  return `${seconds(before)} \u2192 ${seconds(after)}`;
 }

@@ -10,7 +10,6 @@ export interface ModuleInfo {
   position: string;
   flops: number;
   bytes: number;
-  transcendentals: number;
 }
 
 /** One step of the trace: kind is run, run-until or decide. */
@@ -53,7 +52,6 @@ export interface State {
   session: string;
   version: string;
   target: string;
-  is_read_only: boolean;
   is_safe_to_restore: boolean;
   module: ModuleInfo;
   point: PointInfo;
@@ -66,7 +64,6 @@ export interface State {
   passes: string[];
   policies: string[];
   log: Action[];
-  message: string;
 }
 
 /** One action of a session, as the log repeats it; other fields are "" or []. */
@@ -83,8 +80,6 @@ export interface ComputationBox {
   name: string;
   role: string;
   caller: number;
-  is_entry: boolean;
-  is_fusion: boolean;
   x: number;
   y: number;
   w: number;
@@ -120,7 +115,7 @@ export interface GraphData {
   computations: ComputationBox[];
 }
 
-/** A choice: static cost deltas if it alone is taken; timed_s by the kernel cache. timed_s is the module's estimate with this choice minus that of XLA's default. */
+/** A choice: static cost deltas if it alone is taken. */
 export interface ChoiceRow {
   opcode: string;
   passes: string[];
@@ -132,7 +127,6 @@ export interface ChoiceRow {
   flops: number;
   bytes: number;
   static_s: number;
-  timed_s: number | null;
   compares_duplicates: boolean;
 }
 
@@ -171,14 +165,12 @@ export interface AlternativeDetail {
   num_left_out: number;
 }
 
-/** An instruction: its HLO text, and what the graph's columns do not hold. */
+/** An instruction: its HLO text and its neighbours. */
 export interface NodeDetail {
   name: string;
   text: string;
   operands: string[];
   users: string[];
-  attributes: Record<string, number>;
-  calls: string[];
 }
 
 /** One run of a pass in XLA's own pipeline. */
@@ -216,8 +208,6 @@ export interface ChangeRow {
 
 /** What one pass changed. */
 export interface StageDiff {
-  index: number;
-  name: string;
   num_same: number;
   num_changes: number;
   changes: ChangeRow[];
@@ -237,7 +227,6 @@ export interface EstimateResult {
   default_s: number | null;
   decided_s: number | null;
   kernels: KernelRow[];
-  num_timed: number;
   error: string;
 }
 
@@ -269,7 +258,6 @@ export interface CompareResult {
   second: string;
   first_s: number | null;
   second_s: number | null;
-  decisions_differ: number;
   differences: KernelDifference[];
   error: string;
 }
@@ -306,7 +294,7 @@ export interface MethodRow {
   failures: number;
 }
 
-/** One method on one module, or one measured candidate of a search. */
+/** One method on one module; or one measured candidate of a search or a tuning. */
 export interface ResultRow {
   module: string;
   method: string;
@@ -320,11 +308,28 @@ export interface ResultRow {
   error: string;
 }
 
-/** A result file: kind is none, search, bench or trace. */
+/** A line of a chart: kind is line, step or points; [x, y] or [x, y, low, high]. */
+export interface LineData {
+  name: string;
+  points: number[][];
+  kind: string;
+}
+
+/** A chart with the labels of its axes; reference is a y to compare with. */
+export interface ChartData {
+  title: string;
+  x: string;
+  y: string;
+  lines: LineData[];
+  reference: number | null;
+}
+
+/** A result file: kind is none, search, tune, train or bench. */
 export interface Results {
   kind: string;
   title: string;
   note: string;
+  charts: ChartData[];
   methods: MethodRow[];
   rows: ResultRow[];
 }

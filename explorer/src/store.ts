@@ -7,12 +7,20 @@ import { follow, get, isReadOnly, keptLog, LostError, post, RequestError } from 
 export type Tab = "graph" | "rewrites" | "pipeline" | "results";
 export const TABS: Tab[] = ["graph", "rewrites", "pipeline", "results"];
 
-export interface Route {
+interface Route {
   tab: Tab;
   params: Record<string, string>;
 }
 
 type Listener = () => void;
+
+function hashOf(tab: Tab, params: Record<string, string>): string {
+  const text = Object.entries(params)
+    .filter(([, value]) => value !== "")
+    .map(([key, value]) => `${key}=${encodeURIComponent(value)}`)
+    .join("&");
+  return `#/${tab}${text ? `?${text}` : ""}`;
+}
 
 class Store {
   state: State | null = null;
@@ -104,6 +112,11 @@ class Store {
       old.steps.length !== state.steps.length;
     this.state = state;
     if (!isReadOnly) keptLog.save(state);
+    if (old?.session !== state.session) {
+      this.timeline = null;
+      this.compare = null;
+      this.jobs.clear();
+    }
     if (isOther) {
       this.alternatives = await get<AlternativeRow[]>("alternatives");
       this.timed.clear();
@@ -112,6 +125,7 @@ class Store {
     if (old !== null && (isOther || JSON.stringify(old.decisions) !== JSON.stringify(state.decisions))) {
       this.estimate = null;
       this.measure = null;
+      if (isOther || this.compare?.first === "decided" || this.compare?.second === "decided") this.compare = null;
     }
     document.title = `${state.module.name} \u2013 hloenv explorer`;
     this.changed();
@@ -137,9 +151,16 @@ class Store {
     return this.act("decide", { changes });
   }
 
-  /** Starts a job and takes its result. */
+  /** What the result of a job belongs to. */
+  private subject(kind: string): string {
+    if (kind === "timeline") return this.state?.session ?? "";
+    return JSON.stringify([this.version, kind === "rank" ? null : this.state?.decisions]);
+  }
+
+  /** Starts a job and takes its result, unless it belongs to a session or decisions that are no longer here. */
   async run(kind: string, body: object = {}): Promise<JobInfo | undefined> {
     this.message = "";
+    const subject = this.subject(kind);
     const job = await this.attempt(() => post<JobInfo>("start", { kind, ...body }));
     if (!job) return undefined;
     const done = await this.attempt(() =>
@@ -149,6 +170,10 @@ class Store {
       }),
     );
     if (!done) return undefined;
+    if (subject !== this.subject(kind)) {
+      this.say(`The ${kind} job was for other decisions: its result is dropped. Start it again.`);
+      return undefined;
+    }
     if (done.estimate) this.estimate = done.estimate;
     if (done.measure) this.measure = done.measure;
     if (done.compare) this.compare = done.compare;
@@ -168,22 +193,13 @@ class Store {
   }
 
   go(tab: Tab, params: Record<string, string> = {}): void {
-    const text = Object.entries(params)
-      .filter(([, value]) => value !== "")
-      .map(([key, value]) => `${key}=${encodeURIComponent(value)}`)
-      .join("&");
-    const hash = `#/${tab}${text ? `?${text}` : ""}`;
+    const hash = hashOf(tab, params);
     if (hash !== location.hash) location.hash = hash;
   }
 
   /** Changes parameters of the route; no new entry of the history. */
   setParams(changes: Record<string, string>): void {
-    const params = { ...this.route.params, ...changes };
-    const text = Object.entries(params)
-      .filter(([, value]) => value !== "")
-      .map(([key, value]) => `${key}=${encodeURIComponent(value)}`)
-      .join("&");
-    history.replaceState(null, "", `#/${this.route.tab}${text ? `?${text}` : ""}`);
+    history.replaceState(null, "", hashOf(this.route.tab, { ...this.route.params, ...changes }));
     this.readRoute();
     this.changed();
   }

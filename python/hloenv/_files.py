@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that are either complete or as they were before."""
+"""Files that are complete or as they were before, and files of the user alone."""
 
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,3 +23,45 @@ def replacing(path: Path) -> Iterator[Path]:
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def read_file(path: Path, *, max_bytes: int, is_own: bool = False) -> str:
+    """The text of a regular file; others, such as pipes, may have no end.
+
+    Args:
+        path: of the file.
+        max_bytes: that it may have.
+        is_own: whether no other user may be able to have written it: it and its folder
+            belong to this user, and nobody else may write to them.
+
+    Raises:
+        OSError: it cannot be read, or is not as it must be.
+        UnicodeDecodeError: it is not text.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(f"{path} is not a regular file")
+        if found.st_size > max_bytes:
+            raise OSError(f"{path} has {found.st_size} bytes, more than {max_bytes}")
+        if is_own and not (_is_own(found) and _is_own(path.parent.stat())):
+            raise PermissionError(f"other users may have written {path}")
+        return file.read(max_bytes).decode()
+
+
+def write_own(path: Path, text: str) -> None:
+    """Writes a file that nobody else may write, in such a folder.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with replacing(path) as draft:
+        draft.touch(mode=0o600)
+        draft.write_text(text, encoding="utf-8")
+
+
+def _is_own(found: os.stat_result) -> bool:
+    others = stat.S_IWGRP | stat.S_IWOTH
+    return found.st_uid == os.geteuid() and not found.st_mode & others

@@ -37,7 +37,7 @@ class Info:
     Attributes:
         name: as it is listed; a family's ends in ":" and its parameter.
         summary: one sentence.
-        is_random: whether it depends on the seed.
+        is_random: whether equal calls may differ: it depends on a seed, or measures.
         origin: its definition: "hloenv", a file, or a module of another package.
     """
 

@@ -260,7 +260,7 @@ def test_graph(run, run_json, model, tmp_path):
     dot = tmp_path / "graph.dot"
     code, out, _ = run("graph", model, "-p", "algsimp", "-o", str(dot))
     assert code == 0
-    assert "1 alternatives" in out
+    assert "1 alternative\n" in out
     assert dot.read_text().startswith("digraph")
     assert run("graph", model)[1].startswith("digraph")
     assert len(run_json("graph", model, "--format", "json")["nodes"]) == 7
@@ -298,6 +298,15 @@ def test_module_from_a_function(run, run_json, tmp_path):
 
 
 @pytest.mark.jax
+def test_a_function_that_needs_arguments(run, tmp_path):
+    source = tmp_path / "train.py"
+    source.write_text("def step(x, y, scale=1): return x + y")
+    code, _, error = run("show", f"{source}:step")
+    assert code == 1
+    assert "needs arguments (x, y)" in error
+    assert "`def step_example(): return step, x, y`" in error
+
+
 def test_modules_from_jax_functions(run_json, tmp_path):
     source = tmp_path / "train.py"
     source.write_text(

@@ -155,3 +155,54 @@ def test_ctrl_c_while_measuring_ends_the_worker(model):
     while any(Path(f"/proc/{worker}").exists() for worker in workers):
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+# Stands for an environment without these packages.
+_WITHOUT = """\
+import sys
+names, sys.argv = sys.argv[1].split(","), ["hloenv", *sys.argv[2:]]
+for name in names:
+    sys.modules[name] = None
+from hloenv.cli import main
+sys.exit(main())
+"""
+
+
+def _without(names: str, *argv: str) -> tuple[int, str, str]:
+    child = _child(names, *argv, program=("-c", _WITHOUT))
+    out, err = child.communicate(timeout=120)
+    return child.returncode, out, err
+
+
+def test_a_module_of_the_dataset_needs_no_gymnasium():
+    code, out, err = _without(
+        "gymnasium,torch", "show", "hloenv://dataset/test/flax", "--json"
+    )
+    assert code == 0, err
+    assert json.loads(out)["instructions"] > 0
+
+
+@pytest.mark.parametrize(
+    ("names", "extra"),
+    [("gymnasium", "hloenv[rl]"), ("torch", "hloenv[learn]")],
+)
+@pytest.mark.parametrize("command", ["optimize", "search"])
+def test_a_missing_package_is_one_line_with_its_extra(tmp_path, command, names, extra):
+    path = tmp_path / "m.hlo"
+    path.write_text(TWO_REWRITES)
+    words = {
+        "optimize": ("--policy", "gnn"),
+        "search": ("--search", "policy:gnn"),
+    }[command]
+    code, _, err = _without(names, command, str(path), "--pass", "algsimp", *words)
+    assert code == 1
+    assert extra in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("names", ["gymnasium", "torch"])
+def test_training_without_its_packages_is_one_line(tmp_path, names):
+    code, _, err = _without(names, "train", "rewrite", "-o", str(tmp_path / "o"))
+    assert code == 1
+    assert "pip install 'hloenv[" in err
+    assert "Traceback" not in err

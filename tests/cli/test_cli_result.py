@@ -240,6 +240,32 @@ def test_search_writes_results_faster_beyond_the_interval(
     assert (f"{saved} is not written: " in shown) == (code == 3)
 
 
+@pytest.mark.needs("matplotlib")
+def test_a_search_is_drawn(monkeypatch, model, tmp_path, capsys):
+    path = tmp_path / "curve.png"
+    found = _found(_measurement(1.2), _measurement(0.9), best=True)
+    assert _search(monkeypatch, found, model, "--plot", str(path)) == 0
+    assert f"wrote {path}" in capsys.readouterr().out
+    assert path.read_bytes().startswith(b"\x89PNG")
+    path.unlink()
+    assert _search(monkeypatch, _found(), model, "--plot", str(path)) == 0
+    assert f"{path} is not written: nothing" in capsys.readouterr().out
+    assert not path.exists()
+
+
+@pytest.mark.needs("matplotlib")
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("curve.txt", "--plot draws .png, .svg, .pdf"), ("no/curve.png", "folder")],
+)
+@pytest.mark.parametrize("command", ["search", "tune"])
+def test_a_wrong_plot_is_a_message_before_the_work(
+    command, name, message, model, tmp_path, capsys
+):
+    assert main([command, model, "--plot", str(tmp_path / name)]) == 1
+    assert message in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", ["optimize", "search"])
 def test_the_help_names_the_exit_code(command, capsys):
     with pytest.raises(SystemExit):

@@ -133,7 +133,7 @@ def test_inputs_come_from_a_file(run, folder):
 
 def test_measure_needs_a_module(run):
     code, _, err = run()
-    assert code == 1
+    assert code == 2
     assert "--self-test" in err
     assert run("model.hlo", "--precision", "0")[0] == 2
 

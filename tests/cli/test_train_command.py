@@ -39,6 +39,8 @@ def test_an_agent_is_trained_resumed_and_used(run, tmp_path) -> None:
     best = folder / "best.safetensors"
     assert f"wrote {best}" in out
     assert "of 32 steps: return" in err
+    picture = folder / "curve.png"
+    assert picture.exists() == (f"wrote {picture}" in out)
     code, out, err = run(*words)
     assert code == 1
     assert "has a run already; resume it, or give another folder" in err
@@ -64,6 +66,20 @@ def test_an_agent_is_trained_resumed_and_used(run, tmp_path) -> None:
     fingerprint = json.loads(out)["fingerprint"]
     assert HloModule.from_file(decided).fingerprint() == fingerprint
     assert fingerprint != HloModule.from_text(SMALL).fingerprint()
+
+
+@pytest.mark.needs("matplotlib")
+def test_the_curve_is_drawn_after_ctrl_c_too(monkeypatch, run, tmp_path):
+    folder = tmp_path / "run"
+
+    def train(config, output, **_):
+        folder.mkdir()
+        (folder / "curve.csv").write_text("step,score,seconds\n0,1.0,1\n9,0.5,2\n")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("hloenv.learn.training.train", train)
+    assert run("train", "pass-order", "-o", str(folder))[0] == 130
+    assert (folder / "curve.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize(

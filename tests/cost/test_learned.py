@@ -222,14 +222,14 @@ def test_the_package_brings_a_small_model_with_its_record() -> None:
 
     assert DEFAULT_CHECKPOINT.stat().st_size <= 2_000_000
     notes = load_cost_model().notes
-    assert notes["validation"]["kendall"] > 0.65
     assert [row["step"] for row in notes["curve"]] == sorted(
         row["step"] for row in notes["curve"]
     )
-    estimator = get_estimator("learned")
-    small, large, _ = modules()
-    one, other = estimator.estimate_many([small, large])
-    assert 0 < one.seconds < other.seconds < 1e-3
+    # They change where features or weights do.
+    estimates = get_estimator("learned").estimate_many(modules())
+    assert [each.seconds for each in estimates] == pytest.approx(
+        [6.1331e-06, 1.01116e-05, 7.3707e-08], rel=1e-3
+    )
 
 
 # --- estimates
@@ -256,6 +256,29 @@ def test_a_kernel_goes_through_the_networks_once(checkpoint) -> None:
     assert first > 0
     learned.estimate_many(modules())
     assert learned.num_new == first
+
+
+def test_estimates_take_one_thread(checkpoint, monkeypatch) -> None:
+    import torch
+
+    from hloenv.cost.learned.estimator import LearnedCost
+
+    model, seen = LearnedCost(checkpoint, device="cpu"), []
+    forward = type(model.model.ensemble).forward
+
+    def watched(*arguments):
+        seen.append(torch.get_num_threads())
+        return forward(*arguments)
+
+    monkeypatch.setattr(type(model.model.ensemble), "forward", watched)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        assert model.estimate(modules()[0]).is_ok
+        assert seen == [1]
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_the_members_disagree(checkpoint) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 from pathlib import Path
 
@@ -53,6 +54,20 @@ def test_a_page_has_only_blocks_that_are_checked(name: str):
     unknown = {k: v for k, v in unknown.items() if v not in page_code.LANGUAGES}
     assert unknown == {}
     assert sum(bool(each.not_run) for each in blocks) <= _MAX_NOT_RUN
+
+
+@pytest.mark.parametrize(
+    "path", sorted(ROOT.glob("docs/**/*.ipynb")), ids=lambda path: path.stem
+)
+def test_a_notebook_has_no_outputs_and_is_in_the_site(path: Path):
+    """`mkdocs build` runs them; an error in a cell fails it."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    code = [each for each in cells if each["cell_type"] == "code"]
+    assert len(code) >= 3
+    assert all(each["outputs"] == [] for each in code)
+    assert all(each["execution_count"] is None for each in code)
+    name = path.relative_to(ROOT / "docs").as_posix()
+    assert name in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
 
 
 def _failure(tmp_path: Path, page: str) -> str:

@@ -22,6 +22,7 @@ from hloenv.envs import (
     RewriteEnv,
 )
 from hloenv.envs.candidates import PASSES, CandidateTable, candidate_features
+from hloenv.envs.game_memo import Play
 from hloenv.envs.rewards import get_reward, list_rewards
 from hloenv.errors import ArgumentError, PassError
 from hloenv.hlo.pipeline import finish
@@ -67,7 +68,8 @@ def roll(env, seed, steps=25):
 
 @pytest.mark.parametrize("name", ["hloenv/Rewrite-v0", "hloenv/RewriteAll-v0"])
 def test_gymnasium_accepts_the_environment(name) -> None:
-    env = gymnasium.make(name, benchmark=DATASET, max_candidates=64)
+    kind = "alternatives" if "All" in name else "candidates"
+    env = gymnasium.make(name, benchmark=DATASET, **{f"max_{kind}": 64})
     check_env(env.unwrapped, skip_render_check=True)
 
 
@@ -197,8 +199,24 @@ def test_a_module_without_alternatives_ends_at_once() -> None:
         assert (reward, terminated) == (0.0, True)
 
 
+def test_the_rows_of_all_alternatives_are_shown() -> None:
+    env = RewriteAllEnv(
+        small(), space="early-and-fusion", max_alternatives=3, max_choices=2
+    )
+    observation, info = env.reset()
+    assert info["alternatives"] == 3
+    assert len(env.candidates()) == len(observation["x"]) == 3 * 3
+    assert observation["alternative"].max() == 2
+
+
+@pytest.mark.parametrize("name", ["pass_counts", "pass_history"])
+def test_actions_without_numbers_are_not_counted(name) -> None:
+    with pytest.raises(ArgumentError, match=rf"{name}.*RewriteAllEnv"):
+        RewriteAllEnv(small(), observation=name)
+
+
 def test_vectors_of_the_declared_size_are_taken_leniently() -> None:
-    env = RewriteAllEnv(small(), space="algsimp", max_candidates=40)
+    env = RewriteAllEnv(small(), space="algsimp", max_alternatives=40)
     env.reset(seed=0)
     env.action_space.seed(0)
     assert len(env.action_masks()) == 40 * 5
@@ -310,6 +328,44 @@ def test_render_shows_the_steps() -> None:
     env.reset()
     env.step(0)
     assert "apply" in env.render()
+
+
+@pytest.mark.parametrize("make", ENVS)
+def test_a_pass_that_fails_between_decision_points_ends_the_episode(
+    make, monkeypatch
+) -> None:
+    env = make(small(), space="early-and-fusion")
+    env.reset()
+    table = Play.table
+
+    def fails(self, prefix):
+        if prefix:
+            raise PassError("it fails")
+        return table(self, prefix)
+
+    monkeypatch.setattr(Play, "table", fails)
+    action = 0 if make is RewriteEnv else np.zeros(len(env.decisions), np.int64)
+    observation, reward, terminated, truncated, info = env.step(action)
+    assert (reward, terminated, truncated) == (0.0, True, False)
+    assert "it fails" in info["error"]
+    assert info["alternatives"] == 0
+    assert not observation["allowed"].any()
+    again = pickle.loads(pickle.dumps(env))
+    assert again.error == env.error
+
+
+def test_there_is_no_episode_after_a_reset_that_failed(monkeypatch) -> None:
+    env = RewriteEnv(small(), space="algsimp")
+    env.reset()
+
+    def fails(*_):
+        raise PassError("it fails")
+
+    monkeypatch.setattr(Play, "table", fails)
+    with pytest.raises(PassError):
+        env.reset()
+    with pytest.raises(EpisodeOverError):
+        env.step(0)
 
 
 def test_another_module_is_drawn_where_a_pass_fails(monkeypatch) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 
 import gymnasium
@@ -10,12 +11,15 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
+import hloenv
+from hloenv.cost.base import Estimate
 from hloenv.cost.operators import OperatorSum
-from hloenv.envs import EpisodeOverError, PassOrderEnv, SubstitutionEnv
-from hloenv.errors import ArgumentError
+from hloenv.envs import EpisodeOverError, PassOrderEnv, SubstitutionEnv, rewards
+from hloenv.errors import ArgumentError, PassError
 from hloenv.hlo.python_passes import add_pass, remove_pass
 from hloenv.rules import Rule
 from hloenv.rules.passes import RulePass
+from hloenv.substitution.candidates import Expander
 from substitution.modules import sum_of_products
 
 
@@ -57,6 +61,52 @@ def test_no_op_ends_the_episode() -> None:
     assert env.step(0)[1:4] == (0.0, True, False)
     with pytest.raises(EpisodeOverError):
         env.step(0)
+
+
+def test_another_module_is_drawn_where_a_pass_fails(monkeypatch) -> None:
+    env = SubstitutionEnv("hloenv://dataset/train?max_instructions=40")
+    env.reset(seed=5)
+    first = env.module.fingerprint()
+    expand = Expander.expand
+
+    def fails(self, module, **limits):
+        if module.fingerprint() == first:
+            raise PassError("it fails")
+        return expand(self, module, **limits)
+
+    monkeypatch.setattr(Expander, "expand", fails)
+    env.reset(seed=5)
+    assert env.module.fingerprint() != first
+
+
+class Unsure(OperatorSum):
+    """Cannot estimate one module."""
+
+    def __init__(self, bad: str) -> None:
+        super().__init__()
+        self.bad = bad
+
+    def _estimate(self, module):
+        if module.fingerprint() == self.bad:
+            return Estimate(math.nan, error="it fails")
+        return super()._estimate(module)
+
+
+@pytest.mark.parametrize("reward", ["saved", "estimate"])
+def test_what_cannot_be_estimated_pays_nothing_until_it_can(
+    reward, monkeypatch
+) -> None:
+    env = make(reward=f"{reward}:operators")
+    env.reset()
+    totals = []
+    for bad in ("", env.candidates()[0].fingerprint):
+        monkeypatch.setattr(rewards, "_estimator", lambda _, bad=bad: Unsure(bad))
+        env.reset()
+        paid = [env.step(1)[1] for _ in range(2)]
+        totals.append(sum(paid))
+    assert paid[0] == 0.0
+    assert totals[0] == pytest.approx(totals[1])
+    assert env.reward_of(f"{reward}:operators") == pytest.approx(paid[1])
 
 
 def test_an_episode_is_truncated() -> None:
@@ -112,10 +162,27 @@ def test_the_rows_and_the_graph_are_those_of_the_candidates() -> None:
 def test_the_graphs_are_those_of_the_candidates() -> None:
     env = make(observation="candidate_graphs")
     observation, _ = env.reset()
-    sizes = [each.num_nodes for each in observation.candidates]
-    assert sizes == [each.module.instruction_count for each in env.candidates()]
-    assert observation.current.num_nodes == env.module.instruction_count
+    modules = [env.module, *(each.module for each in env.candidates())]
+    for module, packed in zip(modules, observation.graphs, strict=True):
+        graph, expected = packed.unpack(), hloenv.to_pyg(module)
+        np.testing.assert_array_equal(graph.opcode, expected.opcode)
+        np.testing.assert_array_equal(graph.edge_index, expected.edge_index)
+        np.testing.assert_array_equal(graph.edge_attr, expected.edge_attr)
     assert observation == env.observe("candidate_graphs")
+    # Equal graphs are one object, also those of other states.
+    taken = observation.graphs[2]
+    again, *_ = env.step(2)
+    assert again.graphs[0] is taken
+
+
+def test_an_expander_keeps_few_candidates(monkeypatch) -> None:
+    monkeypatch.setattr("hloenv.substitution.candidates._MAX_INSTRUCTIONS", 10)
+    expander = Expander()
+    module = sum_of_products()
+    first = expander.expand(module, max_instructions=100)
+    assert expander.expand(module, max_instructions=100) is first
+    expander.expand(first.candidates[0].module, max_instructions=100)
+    assert expander.expand(module, max_instructions=100) is not first
 
 
 def test_the_observations_are_of_this_environment_only() -> None:
@@ -129,6 +196,16 @@ def test_the_observations_are_of_this_environment_only() -> None:
 def test_wrong_rewards_are_refused(reward) -> None:
     with pytest.raises(LookupError if "fly" in reward else ArgumentError):
         make(reward=reward)
+
+
+@pytest.mark.parametrize("family", ["saved", "estimate"])
+def test_rewards_are_as_deterministic_as_their_estimator(family) -> None:
+    for name, expected in {
+        **dict.fromkeys(("operators", "roofline", "learned"), True),
+        "kernel-cache": False,
+        "learned:a,measure-above=0.1": False,
+    }.items():
+        assert rewards.get_reward(f"{family}:{name}").deterministic == expected
 
 
 def test_the_sparse_reward_pays_a_little_in_between() -> None:

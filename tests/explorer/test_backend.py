@@ -155,6 +155,32 @@ def test_a_cancelled_job_ends(backend):
     assert backend.job(job["id"])["state"] == "cancelled"
 
 
+@pytest.mark.parametrize("pair", [[-1, 1], [10**30, 1], [0, -1], [0, 10**30]])
+def test_a_choice_that_is_not_there_is_not_timed(backend, pair):
+    with pytest.raises(ArgumentError, match=r"alternative"):
+        backend.start("rank", {"pairs": [pair]})
+
+
+def test_an_estimate_of_earlier_decisions_is_not_shown(own_backend, monkeypatch):
+    kept = []
+    monkeypatch.setattr(
+        own_backend._jobs, "start", lambda *arguments: kept.append(arguments[-1])
+    )
+    own_backend.start("estimate", {})
+    own_backend.start("timeline", {})
+    index = _index(own_backend, "same")
+    own_backend.request("decide", {"changes": [[index, 1]]})
+    estimate, timeline = kept
+    estimate({}, ("an estimate", "its graph"))
+    with pytest.raises(ArgumentError, match="run an estimate"):
+        own_backend.final_graph()
+    text = "HloModule other\nENTRY e {\n  ROOT p = f32[4] parameter(0)\n}"
+    own_backend.open("other.hlo", text)
+    timeline({}, ("a timeline", {0: (b"", b"")}))
+    with pytest.raises(ArgumentError, match="was not run"):
+        own_backend.stage(0)
+
+
 def test_a_failed_job_says_why(backend):
     job = _wait(backend, backend.start("timeline", {"target": "no-such-target"}))
     assert job["state"] == "failed"
@@ -163,9 +189,9 @@ def test_a_failed_job_says_why(backend):
 
 def test_jobs_are_few():
     jobs = Jobs(max_running=1)
-    first = jobs.start("sleep", "measure", (b"", b"", None, 1), lambda *_: None)
+    first = jobs.start("measure", (b"", b"", None, 1), lambda *_: None)
     with pytest.raises(BusyError, match="most at one time"):
-        jobs.start("sleep", "measure", (b"", b"", None, 1), lambda *_: None)
+        jobs.start("measure", (b"", b"", None, 1), lambda *_: None)
     jobs.cancel(first["id"])
     with pytest.raises(UnknownJobError):
         jobs.info(99)

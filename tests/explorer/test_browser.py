@@ -8,6 +8,9 @@ import json
 import pytest
 
 from hloenv.cli import main
+from hloenv.explorer.backend import Backend, Target
+from hloenv.explorer.page import write_page
+from hloenv.explorer.server import Server
 from support.browser import open_browser, open_page, wait_until
 
 pytestmark = [pytest.mark.needs_program("chromium"), pytest.mark.needs("playwright")]
@@ -104,6 +107,31 @@ def test_the_graph_is_searched_and_drawn(page):
     assert drawn > 10
 
 
+_ESTIMATE = {"estimate": {"default_s": 1, "decided_s": 1, "kernels": [], "error": ""}}
+
+
+def test_a_result_of_earlier_decisions_is_dropped(page):
+    job = {"id": 99, "kind": "estimate", "state": "running", "done": 0, "total": 0}
+    job |= {"phase": "", "seconds": 0, "message": ""}
+    page.route("**/api/start", lambda route: route.fulfill(json=job))
+
+    def answer(route):
+        if page.evaluate("hloenvExplorer.store.state.totals.accepted") == 1:
+            route.fulfill(json={**job, **_ESTIMATE, "state": "done"})
+        else:
+            route.fulfill(json=job)
+
+    page.route("**/api/job?*", answer)
+    page.click("#estimate")
+    wait_until(page, "hloenvExplorer.store.jobs.get('estimate')?.state === 'running'")
+    page.keyboard.press("j")
+    page.keyboard.press("a")
+    wait_until(page, "hloenvExplorer.store.jobs.get('estimate')?.state === 'done'")
+    wait_until(page, "hloenvExplorer.store.message.includes('dropped')")
+    assert page.evaluate("hloenvExplorer.store.estimate") is None
+    _undo_all(page)
+
+
 def test_a_module_that_cannot_be_parsed_is_a_message(page):
     page.click("#open")
     page.fill("#open-text", "HloModule broken\nENTRY {")
@@ -113,6 +141,29 @@ def test_a_module_that_cannot_be_parsed_is_a_message(page):
     page.keyboard.press("Escape")
     assert _state(page)["module"]["name"] == "small"
     assert page.is_visible(".row.rewrite")
+
+
+def test_another_module_has_neither_timeline_nor_comparison(browser, small):
+    backend = Backend(Target("small.hlo", small), store=None)
+    with Server(backend) as server, open_page(browser) as page:
+        page.goto(server.url)
+        page.wait_for_selector(".row.rewrite")
+        page.evaluate(
+            """() => {
+              const {store} = hloenvExplorer;
+              store.timeline = {target: "cpu", first_instructions: 1, stages: []};
+              store.compare = {first: "default", second: "decided", differences: []};
+            }"""
+        )
+        page.click("#open")
+        text = "HloModule other\nENTRY e {\n  ROOT p = f32[4] parameter(0)\n}"
+        page.fill("#open-text", text)
+        page.click("#open-go")
+        wait_until(page, "hloenvExplorer.store.state.module.name === 'other'")
+        wait_until(page, "!hloenvExplorer.store.isBusy")
+        assert page.evaluate("hloenvExplorer.store.timeline") is None
+        assert page.evaluate("hloenvExplorer.store.compare") is None
+    backend.close()
 
 
 def test_the_page_asks_its_server_alone(page, server):
@@ -150,6 +201,39 @@ def test_a_hostile_name_is_text(browser, server, page):
     page.wait_for_selector(".rewrites .note")
     assert page.locator("img").count() == 0
     assert "<img" in page.input_value("#filter")
+
+
+_HOSTILE = "</script><img src=x onerror=alert(1)>'`${alert(1)}\u2028"
+_HOSTILE_MODULE = """HloModule hostile
+ENTRY e {
+  p = f32[4] parameter(0)
+  zero = f32[] constant(0)
+  zeros = f32[4] broadcast(zero), dimensions={}
+  sum = f32[4] add(p, zeros), metadata={op_name="HOSTILE" source_file="HOSTILE"}
+  ROOT call = f32[4] custom-call(sum), custom_call_target="HOSTILE"
+}""".replace("HOSTILE", _HOSTILE)
+
+
+@pytest.mark.parametrize("is_file", [False, True])
+def test_a_module_with_hostile_names_is_text(browser, tmp_path, is_file):
+    backend = Backend(Target(_HOSTILE, _HOSTILE_MODULE), store=None)
+    path = tmp_path / "page.html"
+    write_page(backend, path)
+    with Server(backend) as server, open_page(browser) as page:
+        page.goto(path.as_uri() if is_file else server.url)
+        page.click(".row.rewrite:has-text('sum')")
+        page.wait_for_selector(".sides svg .node.removed")
+        assert "<img src=x" in page.inner_text(".detail")
+        page.keyboard.press("2")
+        wait_until(page, "hloenvExplorer.views.graph.canvasFrames > 0")
+        page.fill("#search", "name:call")
+        page.keyboard.press("Enter")
+        page.wait_for_selector(".node-details h2:text('call')")
+        page.fill("#search", "name:sum")
+        page.keyboard.press("Enter")
+        page.wait_for_selector(".node-details dd:text('<img src=x')")
+        assert page.locator("img").count() == 0
+    backend.close()
 
 
 def test_the_file_works_without_a_network(browser, small, tmp_path):

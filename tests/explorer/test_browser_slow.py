@@ -56,6 +56,21 @@ def test_decisions_are_estimated_and_measured(browser, module_path):
         page.wait_for_selector("#differences")
 
 
+def test_the_curves_of_a_run_are_drawn(browser, tmp_path):
+    (tmp_path / "curve.csv").write_text(
+        "step,episode_return,entropy,score,best_score,seconds\n"
+        "0,nan,nan,1.0,1.0,1\n8,0.5,1.5,1.25,1.25,2\n16,0.7,1.2,1.2,1.25,3\n"
+    )
+    with explore(str(tmp_path)) as (url, _), open_page(browser) as page:
+        page.goto(f"{url}#results")
+        page.wait_for_selector("#charts path.series")
+        captions = page.locator("#charts figcaption").all_inner_texts()
+        assert captions == ["return", "entropy", "validation modules"]
+        assert page.locator("#charts .legend").all_inner_texts() == [
+            "latest\nbest so far"
+        ]
+
+
 def test_a_measurement_can_be_cancelled(browser, module_path):
     with explore(module_path, "--no-store") as (url, _), open_page(browser) as page:
         page.goto(url)
@@ -144,5 +159,5 @@ def test_search_results_have_a_curve(browser, module_path, tmp_path):
     with explore(str(path)) as (url, _), open_page(browser) as page:
         page.goto(url)
         page.wait_for_selector(".result-row")
-        page.wait_for_selector(".curve svg path")
+        page.wait_for_selector("#charts svg[role=img] path.series")
         assert "2 measured" in page.inner_text(".results")

@@ -86,7 +86,7 @@ def test_random_modules_are_laid_out_without_overlaps(seed):
     graph = graph_data(HloModule.from_text(random_module(seed)))
     assert _overlaps(graph) == []
     box = graph["computations"][-1]
-    assert box["is_entry"]
+    assert box["role"] == "entry"
     assert box["w"] <= graph["width"] + 0.01
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import http.client
 import json
+import signal
 import socket
 from urllib.parse import urlsplit
 
 import pytest
 
+from hloenv.cli.explore import _redirect
 from hloenv.errors import ArgumentError
-from hloenv.explorer.server import MAX_REQUEST_BYTES, Server
+from hloenv.explorer.server import MAX_REQUEST_BYTES, Server, _Requests
+from support.browser import explore
 
 
 class _Client:
@@ -247,6 +250,20 @@ def test_noise_does_not_end_the_server(client, text):
     assert client.ask("")[0] == 200
 
 
+def test_a_request_that_does_not_arrive_ends_its_connection(client, monkeypatch):
+    monkeypatch.setattr(_Requests, "timeout", 0.3)
+    host, port = client.host.split(":")
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
+        connection.sendall(
+            f"POST /{client.token}/api/decide HTTP/1.1\r\nHost: {client.host}\r\n"
+            "Content-Type: application/json\r\nContent-Length: 10\r\n\r\n{".encode()
+        )
+        answer = b""
+        while part := connection.recv(65536):
+            answer += part
+    assert answer.split()[1] == b"408"
+
+
 def test_other_methods_are_not_there(client):
     for method in ("PUT", "DELETE", "OPTIONS", "TRACE"):
         assert client.ask("api/state", method=method)[0] == 501
@@ -256,3 +273,26 @@ def test_a_weak_token_is_an_error(backend):
     for token in ("short", "a" * 15, "../" * 10, "a b" * 10, "é" * 20):
         with pytest.raises(ArgumentError, match="token"):
             Server(backend, token=token)
+
+
+@pytest.mark.parametrize("words", [(), ("--time-limit", "5")])
+def test_an_ended_command_leaves_no_files(small, tmp_path, words):
+    small.save(tmp_path / "small.hlo")
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    path = str(tmp_path / "small.hlo")
+    with explore(path, "--no-store", *words, env={"TMPDIR": str(folder)}) as (_, run):
+        assert list(folder.glob("hloenv-explorer-*"))
+        if not words:
+            run.terminate()
+        assert run.wait(60) == (1 if words else 128 + signal.SIGTERM)
+    assert not list(folder.glob("hloenv-explorer-*"))
+
+
+def test_the_token_is_not_in_the_arguments_of_the_browser(tmp_path):
+    url = _redirect("http://127.0.0.1:1/secret/", tmp_path)
+    assert "secret" not in url
+    (path,) = tmp_path.iterdir()
+    assert path.as_uri() == url
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert "url=http://127.0.0.1:1/secret/" in path.read_text()

@@ -9,7 +9,7 @@ import pytest
 
 import hloenv
 from hloenv.errors import ArgumentError, PositionError, UnknownPassError
-from hloenv.explorer.session import Session, call
+from hloenv.explorer.session import Session
 from hloenv.rewrite.trace import Trace
 
 
@@ -96,6 +96,49 @@ def test_the_stop_moves_back_where_nothing_was_decided(session):
     assert session.point("", 1, ["algsimp", "cse"])["module"]["position"] == ""
 
 
+def test_two_positions_of_one_name_are_two_positions(session):
+    state = session.point("simplification/algsimp", 1, ["algsimp"])
+    first = state["module"]["position"]
+    later = "HLO passes after layout assignment/simplification after layout assignment"
+    state = session.point(f"{later}/algsimp", 1, ["algsimp"])
+    assert first != state["module"]["position"]
+    assert state["module"]["position"] == f"before {later}/algsimp (1)"
+
+
+def test_a_session_shows_the_position_that_it_opens_at(small):
+    env = hloenv.HloEnv(small)
+    env.run_until("fusion")
+    alternatives = env.get_alternatives("general-fusion")
+    decisions = alternatives.leave_to_xla()
+    decisions[0] = 1
+    env.apply_alternatives(decisions, alternatives, partial=True)
+    session = Session(small, "small.hlo", env.trace)
+    point = session.state()["point"]
+    assert point["until"].endswith("/fusion")
+    assert point["occurrence"] == 1
+    # "" is the start of the session, which is the end of the trace.
+    session.point("copy-insertion", 1, ["copy-insertion"])
+    assert session.point("", 1, ["algsimp"])["point"]["until"] == point["until"]
+
+
+def test_the_start_is_not_reached_past_applied_decisions(session):
+    session.point("fusion", 1, ["general-fusion"])
+    session.decide([[0, 1]])
+    before = session.apply()
+    with pytest.raises(PositionError, match="undo them"):
+        session.point("", 1, ["algsimp", "cse"])
+    assert session.state() == before
+
+
+def test_a_log_that_fails_is_not_half_repeated(session):
+    log = session.decide([[_index(session, "same"), 1]])["log"]
+    before = session.state()
+    wrong = {**log[0], "changes": [[999, 1]]}
+    with pytest.raises(ArgumentError):
+        session.repeat([{**log[0], "changes": [[0, 0]]}, wrong])
+    assert session.state() == before
+
+
 def test_the_stop_does_not_drop_decisions(session):
     session.point("fusion", 1, ["general-fusion"])
     session.decide([[0, 1]])
@@ -142,11 +185,6 @@ def test_an_unknown_pass_leaves_the_session(session):
     assert session.state() == before
 
 
-def test_an_unknown_method_is_an_error(session):
-    with pytest.raises(ArgumentError, match="unknown method"):
-        call(session, "__init__", {})
-
-
 def test_alternatives_are_marked_in_the_graph(session):
     graph = session.graph()
     marked = {
@@ -158,13 +196,28 @@ def test_alternatives_are_marked_in_the_graph(session):
 
 
 def test_a_node_has_its_text_and_neighbours(session):
-    node = session.node("d")
+    node = session.node(session.graph()["names"].index("d"))
+    assert node["name"] == "d"
     assert node["operands"] == ["same", "q"]
     assert node["users"] == ["kept"]
     assert " dot(" in node["text"]
-    assert node["attributes"]["dot_contracting_size"] == 64
-    with pytest.raises(ArgumentError, match="no instruction"):
-        session.node("nothing")
+    for index in (-1, 15, 10**30):
+        with pytest.raises(ArgumentError, match="no instruction"):
+            session.node(index)
+
+
+def test_an_instruction_with_a_long_name_has_details():
+    name = "n" * 300
+    text = f"HloModule m\nENTRY e {{\n  ROOT {name} = f32[4] parameter(0)\n}}"
+    session = Session(hloenv.HloModule.from_text(text), "m.hlo")
+    assert session.node(0)["name"] == name
+
+
+def test_the_python_of_text_that_was_opened_names_no_such_file(small, tmp_path):
+    session = Session(small, "opened module", is_opened=True)
+    text = session.python()
+    assert "# Save the HLO text that was opened as 'opened module'" in text
+    assert "HloEnv('opened module')" not in text
 
 
 def test_sources_are_searchable(session):
@@ -197,9 +250,8 @@ def test_later_passes_decide_what_is_left_at_the_start(session):
     assert set(session.state()["xla"]) == {-1}
 
 
-@pytest.mark.needs("gymnasium")
 def test_the_python_loads_a_module_of_the_dataset():
-    from hloenv.envs import find_benchmarks
+    from hloenv.dataset import find_benchmarks
 
     target = "hloenv://generated/3"
     names: dict[str, object] = {}

@@ -207,3 +207,17 @@ def test_a_proto_is_no_text_whatever_the_module_is_named(name, tmp_path) -> None
     ):
         assert (again.name, again.fingerprint()) == (name, module.fingerprint())
     assert read_text_or_proto(("\n\t " + text).encode()).name == name
+
+
+def test_a_parse_error_quotes_a_part_of_a_long_line():
+    name = "a" * 2_000_000
+    text = (
+        "HloModule m\nENTRY e {\n  p = f32[4] parameter(0), "
+        f'metadata={{op_name="{name}"}} ROOT q = f32[4] add(p, z), b="{name}"\n}}'
+    )
+    with pytest.raises(ParseError) as error:
+        HloModule.from_text(text)
+    lines = str(error.value).splitlines()
+    assert len(str(error.value)) < 2000
+    quoted, mark = lines[-2:]
+    assert quoted[mark.index("^") :].startswith("z), b=")

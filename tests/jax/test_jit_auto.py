@@ -278,6 +278,41 @@ def test_remember_is_an_option(verdicts):
     assert not (default_path().parent / "jit").exists()
 
 
+def test_where_all_rules_lose_those_that_gain_alone_are_taken(verdicts, monkeypatch):
+    def three(kernel, x, matrices, scores):
+        products = matrices @ matrices.swapaxes(1, 2)
+        return depthwise(kernel, x), products, scores.argmax(-1)
+
+    args = KERNEL, IMAGE, normal(256, 3, 3), normal(64, 1000)
+    best = Comparison(speedup=3.0, interval=(2.9, 3.1))
+    # All; each alone; the two that are faster alone, together.
+    verdicts += [SLOWER, FASTER, SLOWER, FASTER, best]
+    first = hloenv.jit(three)
+    first(*args)
+    assert verdicts == []
+    (one,) = first.decided
+    assert (one.num_accepted, one.speedup) == (2, 3.0)
+    assert_same(first(*args), jax.jit(three)(*args))
+
+    monkeypatch.setattr(decider, "compare", None)
+    second = hloenv.jit(three)
+    assert_same(second(*args), jax.jit(three)(*args))
+    (again,) = second.decided
+    assert (again.accepted, again.speedup) == (one.accepted, 3.0)
+
+
+def test_where_all_rules_lose_kernels_alone_are_tried(verdicts):
+    def both(kernel, x, matrix, noises):
+        return depthwise(kernel, x), jax.grad(filtered)(matrix, noises)
+
+    args = KERNEL, IMAGE, MATRIX, NOISES
+    verdicts += [SLOWER, SLOWER, FASTER]
+    fast = hloenv.jit(both)
+    fast(*args)
+    assert verdicts == []
+    assert [each.route for each in fast.decided] == ["jaxlib"]
+
+
 def test_expanded_scatters_get_their_copies(verdicts):
     """On jaxlib's module, which has its own copies already."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
+import threading
 import time
 import warnings
 
@@ -331,3 +332,36 @@ def _ratio(one, other, args, rounds=60):
             times.append(time.perf_counter_ns() - begin)
         ratios.append(times[0] / times[1])
     return statistics.median(ratios)
+
+
+def test_a_signature_that_found_another_thread_deciding_is_considered_later():
+    fast = jit(simplified, remember=False)
+    ones = [jnp.ones(size) for size in (3, 4, 5)]
+    fast(ones[0])
+    holds, may_end = threading.Event(), threading.Event()
+
+    def decide():
+        with fast._lock:
+            holds.set()
+            may_end.wait(60)
+
+    thread = threading.Thread(target=decide)
+    thread.start()
+    holds.wait(60)
+    fast(ones[1])
+    may_end.set()
+    thread.join()
+    fast(ones[2])  # a call of another signature
+    assert len(fast.considered) == 2
+    fast(ones[1])
+    assert len(fast.considered) == 3
+
+
+def test_a_signature_that_does_not_return_is_given_up():
+    fast = jit(simplified, remember=False)
+    fast(jnp.ones(3))
+    fast._waiting.add("gone")
+    fast._num_waits = 3
+    for _ in range(3):
+        fast(jnp.ones(3))
+    assert fast._waiting == set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -268,6 +269,40 @@ def test_wrong_settings_are_errors(data, tmp_path) -> None:
         train(config(), data, tmp_path / "run", resume=True)
 
 
+def test_a_run_takes_the_data_of_its_own_configuration(
+    data, tmp_path, fake_times
+) -> None:
+    from hloenv.learn.cost_model import make_data, train
+
+    folder = tmp_path / "data"
+    shutil.copytree(data, folder)
+    # Another run shares the folder: its training modules are our validation modules.
+    make_data(config(train=config().validation, max_modules=3), folder)
+    model = train(config(steps=1), folder, tmp_path / "run")
+    assert model.notes["train_modules"] <= config().max_modules
+    with pytest.raises(ArgumentError, match="in train and in validation"):
+        train(config(train=config().validation), folder, tmp_path / "other")
+    with pytest.raises(ArgumentError, match="has the data in"):
+        train(config(steps=2), data, tmp_path / "run", resume=True)
+    train(config(steps=2), folder, tmp_path / "run", resume=True)
+
+
+def test_validation_modules_that_cannot_be_ranked_are_an_error(
+    tmp_path, monkeypatch
+) -> None:
+    from hloenv.learn.cost_model import make_data, train
+
+    def flat(self, split, kernels=None):
+        return [1e-9] * len(range(len(split)) if kernels is None else kernels)
+
+    monkeypatch.setattr(KernelCache, "times", flat)
+    small = config(max_modules=2, max_validation=1, variants=3)
+    make_data(small, tmp_path / "data")
+    with pytest.raises(ArgumentError, match="no validation module"):
+        train(small, tmp_path / "data", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 # --- the command
 
 
@@ -293,10 +328,12 @@ def test_the_command_makes_the_data_trains_and_resumes(
     code, _, err = run(*words, *store)
     assert code == 1
     assert "has a run already" in err
-    resumed = ("train", "cost-model", "-o", str(folder), "--data", str(data))
+    resumed = ("train", "cost-model", "-o", str(folder))
     code, out, err = run(*resumed, "--resume", "--steps", "4", "--json", *store)
     assert code == 0, err
     made = json.loads(out)
     assert made["config"]["steps"] == 4
+    assert made["data"] == str(data)
+    assert not (folder / "data").exists()
     assert made["left_out"] == {}
     assert set(made["validation"]) == {"kendall", "spearman", "slowdown"}

@@ -195,6 +195,9 @@ def test_an_update_ends_early_where_the_policy_has_changed_enough() -> None:
         {"clip": 0.0},
         {"learning_rate": math.nan},
         {"num_steps": 0},
+        {"num_steps": 8.5},
+        {"minibatch_size": 0.5},
+        {"num_epochs": True},
         {"entropy": -1.0},
     ],
 )

@@ -5,6 +5,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +18,7 @@ import torch
 from hloenv.cost.base import Estimate
 from hloenv.envs import RewriteAllEnv, RewriteEnv
 from hloenv.errors import ArgumentError, HloEnvError, WorkerError
-from hloenv.learn import imitation, rewrite_training
+from hloenv.learn import imitation, rewrite_training, run_state
 from hloenv.learn.agent import CheckpointError
 from hloenv.learn.gnn import load_gnn
 from hloenv.learn.networks import RewriteNetwork
@@ -22,7 +27,7 @@ from hloenv.learn.rewrite_evaluation import Validation
 from hloenv.learn.rewrite_training import train_rewrite
 from hloenv.learn.workers import run_tasks
 from hloenv.policies import get_policy
-from learn.worker_tasks import double_or_die
+from learn.worker_tasks import double_or_die, touch
 
 pytestmark = pytest.mark.needs("torch_geometric", "safetensors", "tensorboard")
 
@@ -86,16 +91,16 @@ def test_a_run_that_was_killed_goes_on(tmp_path, monkeypatch) -> None:
     class Killed(BaseException):
         pass
 
-    kept = rewrite_training._Run._checkpoint
+    kept = rewrite_training._Run.checkpoint
     calls = []
 
-    def checkpoint(self, phase):
-        kept(self, phase)
-        calls.append(phase)
+    def checkpoint(self):
+        kept(self)
+        calls.append(self._phase)
         if len(calls) == 2:
             raise Killed
 
-    monkeypatch.setattr(rewrite_training._Run, "_checkpoint", checkpoint)
+    monkeypatch.setattr(rewrite_training._Run, "checkpoint", checkpoint)
     with pytest.raises(Killed):
         train_rewrite(TINY, tmp_path / "run")
     searched = []
@@ -107,6 +112,37 @@ def test_a_run_that_was_killed_goes_on(tmp_path, monkeypatch) -> None:
     assert model.notes["step"] <= TINY.total
     again = train_rewrite(TINY, tmp_path / "run", resume=True)
     assert again.notes == model.notes
+
+
+def test_the_best_policy_is_kept_after_a_crash_in_a_checkpoint(
+    tmp_path, monkeypatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    scores = iter([1.0, 2.0, 1.5, *[1.2] * 20])
+    monkeypatch.setattr(rewrite_training._Run, "evaluate", lambda _: next(scores))
+    save, calls = run_state.save, []
+
+    def killed(*arguments):
+        calls.append(0)
+        if len(calls) == 2:
+            raise Killed
+        save(*arguments)
+
+    monkeypatch.setattr(run_state, "save", killed)
+    with pytest.raises(Killed):
+        train_rewrite(TINY, tmp_path)
+    model = train_rewrite(TINY, tmp_path, resume=True)
+    assert model.notes["validation_score"] == 2.0
+
+
+@pytest.mark.parametrize("mode", ["all", "one"])
+def test_features_are_normalized_without_demonstrations(tmp_path, mode) -> None:
+    config = varied(mode=mode, demonstrations=0, imitation_epochs=0, steps=0)
+    network = train_rewrite(config, tmp_path).network
+    assert not bool((network.node_scale == 1).all())
+    assert not bool((network.row_mean == 0).all())
 
 
 def test_folders_and_configurations_are_checked(run, tmp_path) -> None:
@@ -177,7 +213,7 @@ def test_imitation_learns_what_was_shown(make) -> None:
         # Nothing is ever rewritten.
         decisions = (tuple([0] * len(env.decisions)),)
         relevant = (tuple([True] * len(env.decisions)),)
-        shown = imitation.Demonstration(benchmark.uri, decisions, relevant, 1.0, 1.0)
+        shown = imitation.Demonstration(benchmark.uri, decisions, relevant, 1.0)
         examples += imitation.examples_of(env, shown, rng)
     assert len(examples) > 3
     torch.manual_seed(0)
@@ -199,7 +235,7 @@ def test_a_demonstration_that_does_not_fit_is_refused() -> None:
         for each in env.benchmarks
         if env.reset(options={"benchmark": each.uri})[1]["alternatives"]
     )
-    shown = imitation.Demonstration(uri, ((0,) * 999,), ((True,) * 999,), 1.0, 1.0)
+    shown = imitation.Demonstration(uri, ((0,) * 999,), ((True,) * 999,), 1.0)
     with pytest.raises(ArgumentError, match="another version"):
         imitation.examples_of(env, shown, np.random.default_rng(0))
 
@@ -237,6 +273,49 @@ def test_tasks_of_a_lost_worker_run_again() -> None:
     assert isinstance(answers.pop(3), WorkerError)
     assert isinstance(answers.pop(2), HloEnvError)
     assert answers == {0: 0, 1: 2, 4: 8}
+
+
+def test_tasks_that_wait_do_not_run_after_an_error(tmp_path) -> None:
+    answers = run_tasks(touch, [str(tmp_path / str(i)) for i in range(50)], workers=2)
+    next(answers)
+    answers.close()
+    assert len(list(tmp_path.iterdir())) < 10
+
+
+def test_workers_end_with_a_process_that_is_killed(tmp_path) -> None:
+    script = """
+import sys
+from learn.worker_tasks import touch
+from hloenv.learn.workers import run_tasks
+if __name__ == "__main__":
+    paths = [f"{sys.argv[1]}/{i}" for i in range(1000)]
+    for _, pid in run_tasks(touch, paths, workers=2):
+        print(pid, flush=True)
+"""
+    file = tmp_path / "script.py"
+    file.write_text(script)
+    tests = str(Path(__file__).resolve().parent.parent)
+    with subprocess.Popen(
+        [sys.executable, str(file), str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "PYTHONPATH": tests},
+    ) as process:
+        worker = int(process.stdout.readline())
+        process.kill()
+    deadline = time.monotonic() + 20
+    while _is_alive(worker) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not _is_alive(worker)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
 
 
 def test_tasks_run_here_in_order() -> None:

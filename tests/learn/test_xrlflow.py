@@ -45,7 +45,7 @@ def test_candidates_that_do_not_fit_are_never_chosen() -> None:
     env = SubstitutionEnv(sum_of_products(), observation="candidate_graphs")
     observation, _ = env.reset()
     scores = XRLflowNetwork(2)([observation, observation])
-    count = len(observation.candidates) + 1
+    count = len(observation.graphs)
     assert scores.logits.shape == (2 * count,)
     assert torch.isfinite(scores.logits[:3]).all()
     assert torch.isinf(scores.logits[3:count]).all()

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 import signal
+import time
+from pathlib import Path
 
 from hloenv.errors import ArgumentError
 
@@ -16,3 +18,10 @@ def double_or_die(number: int) -> int:
     if number == 2:
         raise ArgumentError("not 2")
     return 2 * number
+
+
+def touch(path: str) -> int:
+    """Leaves a file, after a while; the number of its process."""
+    time.sleep(0.1)
+    Path(path).touch()
+    return os.getpid()

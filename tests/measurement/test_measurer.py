@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,14 +23,6 @@ if TYPE_CHECKING:
     from support.run_child import RunChild
 
 pytestmark = pytest.mark.compile
-
-
-@pytest.fixture(autouse=True)
-def quick_collections() -> Iterator[None]:
-    """Collections look only at what a test makes, not at all libraries' objects."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 def check_repeatedly(executable: Executable, *inputs: np.ndarray) -> list[np.ndarray]:

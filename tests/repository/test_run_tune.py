@@ -39,3 +39,9 @@ def test_the_journals_of_the_others_are_gathered(tmp_path):
 def test_failures_count_as_one():
     rows = [{"speedup": 4.0}, {"error": "x"}]
     assert run_tune.summary("x", rows)[1:] == ("2.000", "1.000", "4.000", 1, 1)
+
+
+def test_the_search_is_summed_up_apart_from_the_last_check():
+    rows = [{"speedup": 1.0, "curve": [[1.0, 1.0], [5.0, 4.0]]}, {"error": "x"}]
+    assert run_tune.summary("x", rows)[1] == "1.000"
+    assert run_tune.summary("x", rows, of=run_tune.searched)[1] == "2.000"

@@ -77,6 +77,11 @@ def test_computed_elements():
         ("iota_dimension=1", "iota_dimension=0"),
         ("at = s32[] select(left, i, j)", "at = s32[] add(i, j)"),
         ("index=1", "index=0"),
+        # The lower of 3 and 7, but not of 1 and 2.
+        (
+            "less = pred[] compare(i, j), direction=LT",
+            "low = s32[] and(i, j)\n  less = pred[] compare(low, i), direction=EQ",
+        ),
     ],
 )
 def test_not_offered(old, new):
@@ -86,6 +91,30 @@ def test_not_offered(old, new):
     if new == "index=0":
         changed = changed.replace("ROOT at = s32[6]", "ROOT at = f32[6]")
     assert rules(capture(changed, NAME)) == []
+
+
+def test_a_number_compared_with_an_index_is_not_offered():
+    odd = "odd = pred[] compare(a, j), direction=GT\n  less ="
+    text = arg_text("s32").replace("less =", odd)
+    assert rules(capture(text, NAME)) == ["packed_index"]
+    at = "at = s32[] select(left, i, j)"
+    assert at in text
+    text = text.replace(at, f"f{at}\n  at = s32[] select(odd, j, fat)")
+    assert rules(capture(text, NAME)) == []
+
+
+@pytest.mark.parametrize("kind", ["f32", "bf16", "u8"])
+def test_numbers_that_are_stored_transposed(kind):
+    text = arg_text(kind)
+    name = f"{kind}[6,50]"
+    assert f"x = {name} parameter(0)" in text
+    text = text.replace(f"x = {name}", f"x = {name}{{0,1}}")
+    module = hloenv.HloModule.from_text(text)
+    alternatives = hloenv.HloEnv(module).get_alternatives(NAME)
+    numbers = hard_numbers(kind, (6, 50), 3)
+    (wanted,) = hloenv.interpret(module, numbers)
+    (found,) = hloenv.interpret(alternatives.apply([1]), numbers)
+    np.testing.assert_array_equal(found, wanted)
 
 
 @pytest.mark.parametrize("kind", ["f64", "s64"])

@@ -53,6 +53,16 @@ ENTRY main {{
 """
 
 
+def test_what_is_separate_stays_as_it_is():
+    alternatives = capture(ROW, NAME)
+    index = rules(alternatives).index("separate")
+    decisions = alternatives.reject_all()
+    decisions[0] = index + 1
+    separate = alternatives.apply(decisions)
+    assert "opt-barrier" in separate.to_text()
+    assert "separate" not in rules(hloenv.HloEnv(separate).get_alternatives(NAME))
+
+
 def few_row_rules(text: str) -> list[str]:
     named = ("matrix_first", "separate")
     return [rule for rule in rules(capture(text, NAME)) if rule in named]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import pytest
 import hloenv
 from hloenv.errors import PassError, PassOptionError, UnknownPassError
 from hloenv.hlo.python_passes import add_pass, remove_pass
-from hloenv.rules import Rule, RuleError, RulePass, check_rule, register_pass, rule
+from hloenv.rules import Rule, RuleError, RulePass, check_rule, rule
 from hloenv.rules.check import capture_rules
 from hloenv.rules.matcher import MAX_PARTNERS
 from hloenv.rules.subject import Subject
@@ -182,6 +183,21 @@ def test_a_malformed_rule_is_refused(before, after, message) -> None:
         ({"name": "No Name"}, "lower case"),
         ({"numerics": "good"}, "must be one of"),
         ({"where": 3}, "must be a function"),
+        ({"before": None}, "`before`.*must be a str, got NoneType"),
+        ({"before": 3}, "`before`.*must be a str, got int"),
+        ({"after": 3}, "`after`.*must be a str, got int"),
+        ({"doc": None}, "`doc`.*must be a str"),
+        ({"opcodes": {"f": 3}}, "sequence of opcodes"),
+        ({"opcodes": {"f": "negate"}}, "sequence of opcodes"),
+        ({"opcodes": {"f": ()}}, "sequence of opcodes"),
+        ({"opcodes": {"f": (1,)}}, "sequence of opcodes"),
+        ({"opcodes": ("negate",)}, "sequence of opcodes"),
+        (
+            {
+                "after": 'ROOT r = custom-call(a), custom_call_target="hloenv.alternative"'
+            },
+            "stands for a decision",
+        ),
     ],
 )
 def test_wrong_arguments_of_a_rule_are_refused(arguments, message) -> None:
@@ -200,12 +216,48 @@ def test_wrong_arguments_of_a_rule_are_refused(arguments, message) -> None:
         ("ROOT r = concatenate(a, b), dimensions={0}", None, "gives f32"),
         ("ROOT r = add(a, b), $x", lambda m: {}, "has no text"),
         ("ROOT r = add(a, b)", lambda m: m["nothing"], "KeyError"),
+        ("ROOT r = add(a, b)", lambda m: np.zeros(2), "ValueError"),
+        (
+            "ROOT r = $r.shape custom-call(a), $x",
+            lambda m: {"x": 'custom_call_target="hloenv.alternative"'},
+            "stands for a decision",
+        ),
     ],
 )
 def test_a_replacement_that_xla_rejects_names_the_rule(after, where, message) -> None:
     made = Rule("bad", "ROOT r = add(a, b)", after, where)
     with pytest.raises(PassError, match="'bad'.*" + message):
         capture_rules(hloenv.HloModule.from_text(SUM), [made])
+
+
+def test_a_replacement_that_reads_nothing_may_use_the_names_of_its_rule() -> None:
+    text = "z = f32[] constant(0)\nROOT r = f32[2] broadcast(z), dimensions={}"
+    made = Rule(
+        "zeros",
+        "ROOT r = f32[2] subtract(a, a)",
+        """
+        r = f32[] constant(0)
+        unread = f32[] negate(r)
+        ROOT unread_ = f32[2] broadcast(unread), dimensions={}
+        """,
+    )
+    example = SUM.replace("add(y, x)", "subtract(y, y)").replace("[2,2]", "[2]")
+    example = re.sub(r"dot\((\w), (\w)\), .*", r"add(\1, \2)", example)
+    assert check_rule(made, example) > 0
+    same = Rule("same", "ROOT r = f32[2] subtract(a, a)", text)
+    assert check_rule(same, example) > 0
+
+
+def test_the_examples_of_a_rule_may_be_one() -> None:
+    with pytest.raises(RuleError, match="must be modules, HLO text or paths, got int"):
+        rule("one", examples=3, **FACTOR)
+    for example in (SUM, hloenv.HloModule.from_text(SUM)):
+        try:
+            rule("one", examples=example, **FACTOR)
+        finally:
+            remove_pass("one")
+    with pytest.raises(RuleError, match="does not apply"):
+        rule("one", examples=SUM.replace("dot", "add").replace(f", {MM}", ""), **FACTOR)
 
 
 def test_shapes_types_and_literals_are_matched() -> None:
@@ -236,6 +288,34 @@ ENTRY main {
     assert places("ROOT r = f32[m,n] add(a, b)") == ["x", "y"]
     assert places("ROOT r = s32[3,3] add(a, a)") == ["z"]
     assert places("ROOT r = f32[3] add(a, b)") == []
+
+
+@pytest.mark.parametrize(("narrow", "wide"), [("s8", "s32"), ("bf16", "f32")])
+def test_a_product_of_another_type_matches_a_line_with_a_type(narrow, wide) -> None:
+    # A sum of s8 operands wraps; that of their products in s32 does not.
+    text = SUM.replace("f32", wide)
+    text = text.replace(f"{wide}[2,2] parameter", f"{narrow}[2,2] parameter")
+    module = hloenv.HloModule.from_text(text)
+    assert not list(Rule("untyped", **FACTOR).replacements(Subject(module)))
+    typed = Rule(
+        "typed",
+        """
+        ab = T[n,n] dot(a, b), $dims
+        cb = T[n,n] dot(c, b), $dims
+        ROOT r = add(ab, cb)
+        """,
+        """
+        wide_a = $r.shape convert(a)
+        wide_b = $r.shape convert(b)
+        wide_c = $r.shape convert(c)
+        s = add(wide_a, wide_c)
+        ROOT r = dot(s, wide_b), $dims
+        """,
+    )
+    assert check_rule(typed, module) > 0
+    alternatives = hloenv.HloEnv(module).get_alternatives("substitutions")
+    rules = {choice.rule for each in alternatives for choice in each.choices[1:]}
+    assert not {name for name in rules if "dot" in name}
 
 
 def test_only_rewritable_computations_are_matched() -> None:
@@ -355,100 +435,3 @@ def test_a_pass_of_a_type_that_proposes_something_else_is_refused() -> None:
             hloenv.HloEnv(SUM).get_alternatives("odd")
     finally:
         remove_pass("odd")
-
-
-ZEROS = """HloModule zeros
-
-ENTRY main {
-  a = f32[4] parameter(0)
-  b = f32[4] parameter(1)
-  z = f32[] constant(0)
-  t = f32[4] broadcast(z), dimensions={}
-  x = f32[4] add(a, t)
-  y = f32[4] multiply(x, b)
-  u = f32[4] add(b, t)
-  v = f32[4] sine(u)
-  ROOT r = f32[4] subtract(y, v)
-}
-"""
-
-
-@pytest.fixture
-def simplify():
-    @register_pass
-    def my_simplify(module):
-        """Runs algsimp."""
-        return hloenv.run_passes(module, "algsimp").module
-
-    yield "my-simplify"
-    remove_pass("my-simplify")
-
-
-def test_a_function_is_one_alternative(simplify) -> None:
-    assert hloenv.describe_pass(simplify).summary == "Runs algsimp."
-    alternatives = hloenv.HloEnv(ZEROS).get_alternatives(simplify)
-    assert len(alternatives) == 1
-    result = alternatives.apply([1])
-    assert (
-        result.fingerprint() == hloenv.run_passes(ZEROS, "algsimp").module.fingerprint()
-    )
-    assert {each.absolute for each in hloenv.verify_alternatives(alternatives)} == {0}
-
-
-def test_the_regions_of_a_function_are_alternatives(simplify) -> None:
-    env = hloenv.HloEnv(ZEROS)
-    alternatives = env.get_alternatives(hloenv.Pass(simplify, regions=True))
-    assert len(alternatives) == 2
-    assert {each.absolute for each in hloenv.verify_alternatives(alternatives)} == {0}
-    one = alternatives.apply([1, 0])
-    assert one.opcode_counts()["add"] == 1
-    both = alternatives.apply([1, 1])
-    assert (
-        both.fingerprint() == hloenv.run_passes(ZEROS, "algsimp").module.fingerprint()
-    )
-
-
-def test_a_wrong_region_is_found_by_verification() -> None:
-    @register_pass(name="two-signs", regions=True)
-    def negate_both(module):
-        text = module.to_text()
-        text = text.replace("add(%a, %t)", "subtract(%t, %a)")
-        return text.replace("add(%b, %t)", "negate(%b)").replace("sine", "cosine")
-
-    try:
-        alternatives = hloenv.HloEnv(ZEROS).get_alternatives("two-signs")
-        errors = hloenv.verify_alternatives(alternatives)
-        assert max(each.relative for each in errors) > 0.1
-    finally:
-        remove_pass("two-signs")
-
-
-@pytest.mark.parametrize(
-    ("function", "message"),
-    [
-        (lambda module: None, "TypeError|must be"),
-        (lambda module: 1 / 0, "ZeroDivisionError"),
-        (lambda module: SUM, "inputs and outputs"),
-        (lambda module: "no module", "fails on"),
-    ],
-)
-def test_a_function_that_fails_is_a_pass_error(function, message) -> None:
-    register_pass(function, name="failing")
-    try:
-        with pytest.raises(PassError, match=message):
-            hloenv.HloEnv(ZEROS).get_alternatives("failing")
-    finally:
-        remove_pass("failing")
-
-
-def test_a_function_that_changes_nothing_gives_no_alternatives() -> None:
-    register_pass(lambda module: module, name="idle")
-    try:
-        assert len(hloenv.HloEnv(ZEROS).get_alternatives("idle")) == 0
-    finally:
-        remove_pass("idle")
-
-
-def test_no_function_is_refused() -> None:
-    with pytest.raises(PassOptionError, match="must be a function"):
-        register_pass(3, name="three")

@@ -3,14 +3,24 @@
 
 from __future__ import annotations
 
+import re
+
+import numpy as np
 import pytest
 
-from hloenv import HloModule, list_passes
+from hloenv import (
+    HloEnv,
+    HloModule,
+    list_passes,
+    random_inputs,
+    verify_alternatives,
+)
 from hloenv.hlo.text import parse_text
 from hloenv.rules import check_rule
 from hloenv.rules.check import capture_rules, single_decisions
 from hloenv.rules.sets import SUBSTITUTIONS
 from rules.cases import CASES, module_of
+from rules.variants import variants
 
 RULES = {rule.name: rule for rule in SUBSTITUTIONS.rules}
 
@@ -52,7 +62,118 @@ def test_a_rule_gives_equal_integers(name) -> None:
     assert check_rule(RULES[name], module_of(CASES[name][0])) >= 24
 
 
+# A product of f32[2,3,N] and f32[3] has two dimensions, but is not one of matrices.
+_ODD_PRODUCT = """a = f32[2,3,{n}] parameter(0)
+v = f32[3] parameter(1)
+b = f32[3] parameter(2)
+s = f32[2,3,{n}] broadcast(v), dimensions={{1}}
+x = f32[2,3,{n}] add(a, s)
+p = f32[2,{n}] dot(x, b), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+ROOT t = f32[{n},2] transpose(p), dimensions={{1,0}}"""
+
+
+@pytest.mark.parametrize("n", [2, 4])
+def test_a_product_of_a_cube_is_not_one_of_matrices(n) -> None:
+    module = HloModule.from_text(module_of(_ODD_PRODUCT.format(n=n)))
+    alternatives = HloEnv(module).get_alternatives("substitutions")
+    rules = {choice.rule for each in alternatives for choice in each.choices[1:]}
+    assert not rules & {"exchange-dot", "transpose-of-dot", "bias-through-dot"}
+    assert "expand-dot-left-operand" in rules
+    assert all(each.relative < 1e-5 for each in verify_alternatives(alternatives))
+
+
+def test_a_bias_keeps_the_precision_of_its_product() -> None:
+    text = module_of(CASES["bias-through-dot"][0]).replace(
+        "rhs_contracting_dims={0}",
+        "rhs_contracting_dims={0}, operand_precision={highest,default}",
+    )
+    module = HloModule.from_text(text)
+    alternatives = capture_rules(module, [RULES["bias-through-dot"]])
+    result = alternatives.apply([1]).to_text()
+    assert result.count(" dot(") == 2
+    assert result.count("operand_precision={highest,default}") == 2
+
+
+def test_absolute_values_of_several_types_are_not_concatenated_first() -> None:
+    text = """a = c64[2] parameter(0)
+    b = f32[2] parameter(1)
+    p = f32[2] abs(a)
+    q = f32[2] abs(b)
+    ROOT r = f32[4] concatenate(p, q), dimensions={0}"""
+    module = HloModule.from_text(module_of(text))
+    assert not len(HloEnv(module).get_alternatives("substitutions"))
+
+
+@pytest.mark.parametrize(
+    "name", ["enlarge-kernel", "enlarge-and-merge", "merge-groups"]
+)
+@pytest.mark.parametrize("dtype", ["c64", "s32", "bf16"])
+def test_kernels_of_every_type_are_padded_with_zeros(name, dtype) -> None:
+    text = module_of(CASES[name][0].replace("f32", dtype))
+    assert check_rule(RULES[name], text) > 0
+
+
+ADDITIVE = (
+    *("factor-convolution-inputs", "expand-convolution-input"),
+    *("factor-convolution-kernels", "expand-convolution-kernel"),
+    *("merge-convolution-sum", "split-convolution-sum"),
+    *("scale-into-kernel", "batch-norm-into-kernel", "scale-out-of-kernel"),
+    *("scale-of-input-into-kernel", "scale-of-kernel-into-input"),
+)
+
+
+@pytest.mark.parametrize("name", ADDITIVE)
+def test_convolutions_of_integers_are_not_linear(name) -> None:
+    # XLA's evaluator saturates them.
+    text = module_of(CASES[name][0].replace("f32", "s8"))
+    assert not len(capture_rules(HloModule.from_text(text), [RULES[name]]))
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("kind", ["c64", "products in f32", "trailing"])
+def test_what_is_offered_for_other_types_and_shapes_is_equal(kind, name) -> None:
+    for module in variants(name, kind):
+        alternatives = HloEnv(module).get_alternatives("substitutions")
+        # Products and sums of small integers are exact in all of these types.
+        inputs = [
+            np.rint(2 * each).astype(each.dtype) for each in random_inputs(module)
+        ]
+        errors = verify_alternatives(alternatives, inputs)
+        assert {each.absolute for each in errors} <= {0.0}
+
+
+@pytest.mark.parametrize(
+    ("kind", "least"), [("c64", 50), ("products in f32", 30), ("trailing", 60)]
+)
+def test_most_variants_of_the_cases_are_valid(kind, least) -> None:
+    assert sum(len(variants(name, kind)) for name in CASES) >= least
+
+
 def test_the_substitutions_are_a_pass_with_an_option_for_each_rule() -> None:
     assert "substitutions" in list_passes()
     options = {each.name.replace("_", "-") for each in SUBSTITUTIONS.info.options}
     assert options == set(RULES)
+
+
+@pytest.mark.parametrize(
+    ("rule", "value"),
+    [("expand-dot-left-operand", "b"), ("enlarge-kernel", "x"), ("merge-groups", "x")],
+)
+def test_infinities_and_masks_of_the_module_are_not_read(rule, value) -> None:
+    """A sum of what was apart would give NaN where numbers were finite."""
+    text = CASES[rule][0]
+    rules = [RULES[rule]]
+    assert len(capture_rules(HloModule.from_text(module_of(text)), rules)) > 0
+    masked = r"""\1 = \2 parameter(\3)
+        low = f32[] constant(-1e38)
+        lows = \2 broadcast(low), dimensions={}
+        sum = \2 add(\1, lows)"""
+    masked = re.sub(rf"({value}) = (\S+) parameter\((\d)\)", masked, text)
+    head, root = masked.rsplit("ROOT", 1)
+    if rule == "expand-dot-left-operand":
+        root = root.replace(f", {value})", ", sum)")
+    else:
+        root = root.replace(f"({value}, ", "(sum, ")
+    assert "sum" in root
+    module = HloModule.from_text(module_of(f"{head}ROOT{root}"))
+    assert len(capture_rules(module, rules)) == 0

@@ -82,6 +82,15 @@ def test_cancelling_sums_are_held_to_the_leafs_scale():
     assert compare_outputs([base], [base + np.float32(1e-3)])
 
 
+def test_equal_values_with_other_bits_are_not_bitwise_equal():
+    zero = np.zeros((), np.float32)
+    both = compare_outputs([zero, zero], [zero, -zero])
+    assert (both.is_equal, both.error, both.is_bitwise) == (True, 0.0, False)
+    nan = np.full(3, np.nan)
+    assert compare_outputs([nan], [nan.copy()]).is_bitwise
+    assert compare_outputs([], []).is_bitwise
+
+
 def test_integers_have_to_be_the_same():
     assert not compare_outputs([np.array([1, 2])], [np.array([1, 3])])
     assert not compare_outputs([np.array([True])], [np.array([False])])

@@ -7,11 +7,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hloenv.errors import PositionWarning
+from hloenv.errors import ArgumentError, PositionWarning
 from hloenv.hlo.module import HloModule
 from hloenv.rewrite.env import HloEnv
 from hloenv.rewrite.verify import verify_alternatives
 from hloenv.runtime.interpreter import interpret
+from hloenv.runtime.random_inputs import random_inputs
 
 CHOLESKY = """HloModule cholesky
 
@@ -163,3 +164,24 @@ def test_an_argument_may_have_another_layout_than_the_parameter() -> None:
     (output,) = interpret(HloModule.from_text(CALLED_WITH_ANOTHER_LAYOUT), x)
     want = np.array([[1, 4, 7], [5, 8, 11]], np.float32)
     np.testing.assert_array_equal(output, want)
+
+
+def test_more_dimensions_than_numpy_has_are_an_argument_error() -> None:
+    ones = ",".join(["1"] * 65)
+    wide = HloModule.from_text(
+        "HloModule wide\n\nENTRY main {\n"
+        f"  a = f32[{ones}] parameter(0)\n"
+        "  zero = f32[] constant(0)\n"
+        f"  b = f32[{ones}] broadcast(zero), dimensions={{}}\n"
+        f"  ROOT r = f32[{ones}] add(a, b)\n}}\n"
+    )
+    with pytest.raises(ArgumentError, match="no array with 65 dimensions"):
+        random_inputs(wide)
+    with pytest.raises(ArgumentError, match="no array with 65 dimensions"):
+        verify_alternatives(HloEnv(wide).get_alternatives("algsimp"))
+    result = HloModule.from_text(
+        "HloModule wide\n\nENTRY main {\n  a = f32[] parameter(0)\n"
+        f"  ROOT r = f32[{ones}] broadcast(a), dimensions={{}}\n}}\n"
+    )
+    with pytest.raises(ArgumentError, match="no array with 65 dimensions"):
+        interpret(result, np.float32(1))

@@ -10,7 +10,9 @@ import pytest
 import hloenv
 from hloenv.cost import Estimate
 from hloenv.cost.operators import OperatorSum
-from hloenv.errors import ArgumentError, UnknownPassError
+from hloenv.errors import ArgumentError, PassError, UnknownPassError
+from hloenv.hlo.python_passes import remove_pass
+from hloenv.rules import register_pass
 from hloenv.substitution import (
     Budget,
     Expander,
@@ -20,7 +22,7 @@ from hloenv.substitution import (
     saturate,
 )
 from hloenv.substitution.extraction import extract
-from hloenv.substitution.terms import Node
+from hloenv.substitution.terms import Node, Shape, shape_of
 from substitution.modules import sum_of_products
 
 
@@ -102,6 +104,40 @@ def test_what_cannot_be_estimated_or_searched_is_refused() -> None:
         Expander(("fly",))
 
 
+class FailsLater(Expander):
+    """Expands the start only."""
+
+    num_calls = 0
+
+    def expand(self, module, *, max_instructions):
+        self.num_calls += 1
+        if self.num_calls > 1:
+            raise PassError("no")
+        return super().expand(module, max_instructions=max_instructions)
+
+
+@pytest.mark.parametrize("search", [greedy, backtracking])
+def test_a_failed_expansion_is_no_complete_search(search) -> None:
+    module = sum_of_products()
+    result = search(module, OperatorSum(), expander=FailsLater())
+    assert result.path
+    assert result.num_failed
+    assert not result.is_complete
+
+
+@pytest.mark.parametrize("search", [greedy, backtracking])
+def test_a_pass_that_fails_on_the_start_is_an_error(search) -> None:
+    def fail(module):
+        raise ValueError("no")
+
+    register_pass(fail, name="fails")
+    try:
+        with pytest.raises(PassError, match="ValueError: no"):
+            search(sum_of_products(), OperatorSum(), expander=Expander(["fails"]))
+    finally:
+        remove_pass("fails")
+
+
 @pytest.mark.needs("egglog")
 @pytest.mark.parametrize("method", ["greedy", "ilp"])
 def test_saturation_finds_what_backtracking_finds(method) -> None:
@@ -159,6 +195,85 @@ ENTRY main {
     assert result.module.opcode_counts()["transpose"] == 1
     assert result.module.entry_layout == module.entry_layout
     assert equal(module, result.module)
+
+
+_MM = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+_LABELS = "window={size=1x1}, dim_labels=b01f_01io->b01f"
+# Instructions whose terms must not lose their type, shape, saturation or name.
+_TYPED = {
+    "s8 dot": f"""a = s8[2,300] parameter(0)
+        b = s8[300,2] parameter(1)
+        p = s32[2,2] dot(a, b), {_MM}
+        ROOT r = f32[2,2] convert(p)""",
+    "bf16 dot": f"""a = bf16[2,300] parameter(0)
+        b = bf16[300,2] parameter(1)
+        p = f32[2,2] dot(a, b), {_MM}
+        ROOT r = f64[2,2] convert(p)""",
+    "s8 convolution": f"""x = s8[1,4,4,20] parameter(0)
+        w = s8[1,1,20,2] parameter(1)
+        p = s32[1,4,4,2] convolution(x, w), {_LABELS}
+        ROOT r = f32[1,4,4,2] convert(p)""",
+    "saturating convolution": f"""x = s8[1,1,1,9] parameter(0)
+        y = s8[1,1,1,9] parameter(1)
+        w = s8[1,1,9,2] parameter(2)
+        p = s8[1,1,1,2] convolution(x, w), {_LABELS}
+        q = s8[1,1,1,2] convolution(y, w), {_LABELS}
+        ROOT r = s8[1,1,1,2] subtract(p, q)""",
+    "complex abs": """a = c64[2] parameter(0)
+        b = c64[2] parameter(1)
+        p = f32[2] abs(a)
+        q = f32[2] abs(b)
+        ROOT r = f32[4] concatenate(p, q), dimensions={0}""",
+    "mixed abs": """a = c64[2] parameter(0)
+        b = f32[2] parameter(1)
+        p = f32[2] abs(a)
+        q = f32[2] abs(b)
+        ROOT r = f32[4] concatenate(p, q), dimensions={0}""",
+    "cubes": f"""a = f32[2,3,4] parameter(0)
+        b = f32[3,5] parameter(1)
+        c = f32[3,5] parameter(2)
+        p = f32[2,4,5] dot(a, b), {_MM}
+        q = f32[2,4,5] dot(a, c), {_MM}
+        ROOT r = f32[2,8,5] concatenate(p, q), dimensions={{1}}""",
+    "vectors": f"""a = f32[2,3,4] parameter(0)
+        b = f32[3] parameter(1)
+        c = f32[3] parameter(2)
+        p = f32[2,4] dot(a, b), {_MM}
+        q = f32[2,4] dot(a, c), {_MM}
+        ROOT r = f32[2,8] concatenate(p, q), dimensions={{1}}""",
+    "names": f"""saturated.0 = f32[2,3] parameter(0)
+        saturated.2 = f32[3,2] parameter(1)
+        saturated.3 = f32[2,2] dot(saturated.0, saturated.2), {_MM}
+        saturated.1 = f32[2,2] sort(saturated.3), dimensions={{1}}, to_apply=less
+        ROOT r = f32[2,2] add(saturated.1, saturated.3)""",
+}
+_LESS = """less {
+  p = f32[] parameter(0)
+  q = f32[] parameter(1)
+  ROOT c = pred[] compare(p, q), direction=LT
+}
+"""
+
+
+@pytest.mark.needs("egglog")
+@pytest.mark.parametrize("name", _TYPED)
+def test_saturation_keeps_types_shapes_and_names(name) -> None:
+    less = _LESS if "to_apply=less" in _TYPED[name] else ""
+    module = hloenv.HloModule.from_text(
+        f"HloModule m\n\n{less}\nENTRY main {{\n{_TYPED[name]}\n}}\n"
+    )
+    result = saturate(module, method="greedy")
+    assert result.module.output_specs() == module.output_specs()
+    assert equal(module, result.module)
+
+
+def test_a_term_whose_dimension_is_missing_has_no_shape() -> None:
+    matrix, vector = Shape("f32", (2, 3)), Shape("f32", (3,))
+    assert shape_of(Node("Transpose", ("a",), ("{2,0}",)), [matrix]) is None
+    assert shape_of(Node("Concat", ("a", "b"), ("{1}",)), [vector, vector]) is None
+    dot = Node("Dot", ("a", "b"), ("{1}", "{0}", ""))
+    assert shape_of(dot, [vector, vector]) is None
+    assert shape_of(dot, [matrix, vector]) == Shape("f32", (2,))
 
 
 @pytest.mark.needs("egglog")

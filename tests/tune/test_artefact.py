@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import warnings
 
 import jax
@@ -15,7 +16,9 @@ import pytest
 import hloenv
 from hloenv.errors import ArgumentError, ArtefactError
 from hloenv.jax import Artefact, FallbackWarning, Recipe, Tuned
+from hloenv.jax.compare import compare, compare_bitwise
 from hloenv.jax.kept import keep_tuned, kept_key, recall_tuned
+from hloenv.jax.verdicts import Verdict, recall, remember
 from hloenv.policies import get_policy
 from hloenv.policies.known_forms import FORM_PASSES
 from hloenv.rewrite.trace import ModuleId
@@ -89,6 +92,47 @@ def test_every_kind_of_recipe_gives_the_same_outputs(name, module, trace):
     np.testing.assert_allclose(output, expected, atol=1e-4)
 
 
+def typed(key, scale, x):
+    return jax.random.split(key), scale * 2, jnp.tanh(x) * scale, key
+
+
+def types_of(tree):
+    return [leaf.aval for leaf in jax.tree.leaves(tree)]
+
+
+@pytest.mark.parametrize("name", [*RECIPES, "loaded", "loaded by jaxlib"])
+@pytest.mark.parametrize("impl", ["threefry2x32", "rbg"])
+def test_keys_and_weak_types_stay_what_they_are(name, impl):
+    args = jax.random.key(1, impl=impl), 2.0, jnp.ones((8, 8), jnp.bfloat16)
+    module = hloenv.HloModule.from_jax(typed, *args, donations=False)
+    if name.startswith("loaded"):
+        engine = "jaxlib" if name.endswith("jaxlib") else "wheel"
+        fast = hloenv.load(module, typed, engine=engine)
+    else:
+        env = hloenv.HloEnv(module)
+        alternatives = env.get_alternatives("algsimp")
+        env.apply_alternatives(alternatives.decisions_for("algsimp"))
+        artefact = Artefact((entry_of(module, RECIPES[name](env.trace)),))
+        fast = hloenv.jit(typed, tuned=artefact)
+    expected = jax.jit(typed)(*args)
+    for _ in range(2):
+        found = fast(*args)
+        assert types_of(found) == types_of(expected)
+        assert compare_bitwise(found[0], expected[0])
+    if not name.startswith("loaded"):
+        assert len(fast.decided) == 1
+
+
+def test_outputs_of_another_type_differ():
+    weak, strong = jnp.asarray(2.0), jnp.float32(2)
+    assert weak.weak_type
+    assert not compare_bitwise(weak, strong)
+    assert "weak" in compare(lambda: weak, lambda: strong, seconds=0.1).reason
+    key = jax.random.key(0)
+    data = jax.random.key_data(key)
+    assert "key" in compare(lambda: key, lambda: data, seconds=0.1).reason
+
+
 @pytest.mark.parametrize("name", ["stablehlo", "wheel-passes"])
 def test_the_final_module_runs_in_plain_jax(name, module, trace):
     artefact = Artefact((entry_of(module, RECIPES[name](trace)),))
@@ -137,17 +181,28 @@ def test_a_file_round_trips(module, trace, tmp_path):
 
 def test_what_is_kept_is_used_by_another_function(module):
     entry = entry_of(module, Recipe(options=WIDE))
-    assert keep_tuned(kept_key(module, {}), entry) == ""
-    assert recall_tuned(kept_key(module, {})) == entry
+    assert keep_tuned(kept_key(module, {}, donates=False), entry) == ""
+    assert recall_tuned(kept_key(module, {}, donates=False)) == entry
     for policy in ("auto", "tuned"):
         fast = hloenv.jit(depthwise, policy=policy)
         fast(KERNEL, IMAGE)
         assert [each.tuned for each in fast.decided] == ["known"]
 
 
+def test_what_is_kept_without_donation_is_not_for_a_function_that_donates(module):
+    keep_tuned(
+        kept_key(module, {}, donates=False),
+        entry_of(module, Recipe(pipeline="wheel", backend="wheel")),
+    )
+    fast = hloenv.jit(depthwise, policy="tuned", donate_argnums=1)
+    image = IMAGE + 0
+    fast(KERNEL, image)
+    assert fast.decided == []
+
+
 def test_an_identity_that_is_kept_is_plain_jax(module):
     entry = entry_of(module, Recipe(), speedup=1.0, reason="nothing is faster")
-    keep_tuned(kept_key(module, {}), entry)
+    keep_tuned(kept_key(module, {}, donates=False), entry)
     fast = hloenv.jit(depthwise)
     fast(KERNEL, IMAGE)
     assert fast.decided == []
@@ -162,7 +217,9 @@ def test_the_policy_tuned_leaves_everything_else_alone():
 
 
 def test_with_remember_off_nothing_kept_is_used(module):
-    keep_tuned(kept_key(module, {}), entry_of(module, Recipe(options=WIDE)))
+    keep_tuned(
+        kept_key(module, {}, donates=False), entry_of(module, Recipe(options=WIDE))
+    )
     fast = hloenv.jit(depthwise, policy="tuned", remember=False)
     fast(KERNEL, IMAGE)
     assert fast.decided == []
@@ -223,6 +280,18 @@ WRONG = {
     "engine": {"recipe": {**Recipe().to_json(), "pipeline": "tpu"}},
     "option": {"recipe": {**Recipe().to_json(), "options": {"rm": "-rf"}}},
     "dump": {"recipe": {**Recipe().to_json(), "options": {"xla_dump_to": "/"}}},
+    **{
+        f"value {value!r}": {"recipe": {**Recipe().to_json(), "options": {name: value}}}
+        for name, value in (
+            ("xla_disable_hlo_passes", "copy-insertion"),
+            ("xla_cpu_prefer_vector_width", 2**40),
+            ("xla_cpu_prefer_vector_width", 512.0),
+            ("xla_backend_optimization_level", True),
+            ("xla_cpu_multi_thread_eigen", 0),
+            ("xla_backend_extra_options", "xla_cpu_optimize_for_size=,x=1"),
+            ("xla_backend_extra_options", 3),
+        )
+    },
     "loops": {"recipe": {**Recipe().to_json(), "loops": 1}},
     "trace": {"recipe": {**Recipe().to_json(), "trace": {"format": "x"}}},
     "stages": {"stages": [1]},
@@ -261,17 +330,66 @@ def test_a_missing_file_and_a_wrong_type_are_errors(tmp_path):
 
 
 def test_a_damaged_kept_file_counts_as_absent(module, tmp_path):
-    key = kept_key(module, {})
+    key = kept_key(module, {}, donates=False)
     keep_tuned(key, entry_of(module, Recipe()))
     (file,) = (tmp_path / "tuned").glob("*.json")
     file.write_text("{")
     assert recall_tuned(key) is None
 
 
+def make_pipe(path):
+    path.unlink()
+    os.mkfifo(path)
+
+
+def make_endless(path):
+    path.unlink()
+    path.symlink_to("/dev/zero")
+
+
+UNSAFE = {
+    "pipe": make_pipe,
+    "endless": make_endless,
+    "writable": lambda path: path.chmod(0o666),
+    "folder": lambda path: path.parent.chmod(0o777),
+}
+
+
+@pytest.mark.parametrize("name", UNSAFE)
+def test_a_kept_file_that_others_may_have_written_counts_as_absent(
+    name, module, tmp_path
+):
+    key = kept_key(module, {}, donates=False)
+    keep_tuned(key, entry_of(module, Recipe()))
+    remember(key, Verdict("", "x"))
+    assert recall_tuned(key) is not None
+    assert recall(key) is not None
+    for folder in "tuned", "jit":
+        (file,) = (tmp_path / folder).glob("*.json")
+        UNSAFE[name](file)
+    assert recall_tuned(key) is None
+    assert recall(key) is None
+
+
+def test_kept_files_are_written_for_the_user_alone(module, tmp_path):
+    before = os.umask(0o002)
+    try:
+        keep_tuned("key", entry_of(module, Recipe()))
+    finally:
+        os.umask(before)
+    assert recall_tuned("key") is not None
+
+
+def test_a_pipe_is_not_an_artefact(tmp_path):
+    os.mkfifo(tmp_path / "a.tuned")
+    with pytest.raises(OSError, match="not a regular file"):
+        hloenv.jit(depthwise, tuned=tmp_path / "a.tuned")
+
+
 def test_a_folder_that_cannot_be_written_is_said(module, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("HLOENV_STORE", str(tmp_path / "file" / "store.sqlite"))
-    reason = keep_tuned(kept_key(module, {}), entry_of(module, Recipe()))
+    reason = keep_tuned(kept_key(module, {}, donates=False), entry_of(module, Recipe()))
     assert "could not be kept" in reason
 
 

@@ -55,6 +55,15 @@ def test_what_ends_the_process_twice_is_left(tmp_path):
         journal.begin(ONE)
 
 
+def test_what_has_ended_is_not_left(tmp_path):
+    path = tmp_path / "a.journal"
+    for _ in range(3):
+        journal = Journal(path, FEATURES)
+        journal.begin(ONE)
+        journal.end(ONE)
+    assert Journal(path, FEATURES).crashed == set()
+
+
 def test_what_was_measured_afterwards_is_not_left(tmp_path):
     path = tmp_path / "a.journal"
     for _ in range(3):

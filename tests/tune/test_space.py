@@ -14,6 +14,7 @@ import pytest
 from hloenv.errors import ArgumentError, CompileError
 from hloenv.hlo.text import without_metadata
 from hloenv.jax import Recipe
+from hloenv.jax.recipe import FILE_OPTIONS
 from hloenv.policies import describe_policy
 from hloenv.runtime.jaxlib.options import (
     EXTRA,
@@ -117,6 +118,14 @@ def test_extra_options_have_names():
     assert parse_extra("a=1, b=,c") == {"a": "1", "b": "", "c": ""}
     with pytest.raises(ArgumentError, match=EXTRA):
         parse_extra("=1")
+
+
+def test_an_artefact_may_set_what_the_decisions_set_and_no_more():
+    found = {}
+    for _, _, (name, value) in OPTIONS:
+        found.setdefault(name, set()).add(repr(value))
+    allowed = {name: set(map(repr, values)) for name, values in FILE_OPTIONS.items()}
+    assert allowed == found
 
 
 @pytest.mark.parametrize("option", [each[2] for each in OPTIONS])

@@ -9,7 +9,7 @@ import pytest
 
 from hloenv.errors import ArgumentError
 from hloenv.tune import stages
-from hloenv.tune.space import DECISIONS
+from hloenv.tune.decisions import DECISIONS
 
 NAMES = stages.stage_names()
 

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import copy
+import functools
+import signal
 import sys
 import textwrap
 
@@ -15,11 +18,13 @@ from hloenv.errors import ScriptError
 from hloenv.jax import Artefact, JitFunction, Recipe, Tuned
 from hloenv.jax.kept import keep_tuned
 from hloenv.rewrite.trace import ModuleId
-from hloenv.tune import scripts
+from hloenv.tune import recording, scripts
 from hloenv.tune.api import using
 from hloenv.tune.options import TuneOptions
+from hloenv.tune.patching import jit_replaced
 from hloenv.tune.program import program_of_function
 from hloenv.tune.recording import record
+from hloenv.tune.state import State
 from support.run_child import run_python
 
 pytestmark = pytest.mark.jax
@@ -106,6 +111,34 @@ def test_donated_arguments_are_kept(script):
     assert step.args[0].tolist() == [0.0] * 3
 
 
+def test_arguments_that_another_function_donates_are_kept(script):
+    found = recorded(
+        script(
+            """
+            evaluate = jax.jit(lambda w: w.sum())
+            train = jax.jit(lambda w: w * 2, donate_argnums=0)
+            w = jnp.ones(3)
+            for i in range(3): evaluate(w); w = train(w)
+            """
+        )
+    )
+    for each in found.functions:
+        assert each.args[0].tolist() == [1.0] * 3
+
+
+def test_the_arguments_of_all_functions_are_limited_together(script, monkeypatch):
+    monkeypatch.setattr(recording, "_MAX_KEPT_BYTES", 20)
+    found = recorded(
+        script(
+            """
+            one, two = jax.jit(lambda x: x + 1), jax.jit(lambda x: x + 2)
+            for i in range(3): one(jnp.ones(3)); two(jnp.ones(3))
+            """
+        )
+    )
+    assert sorted(each.args is None for each in found.functions) == [False, True]
+
+
 def test_a_script_sees_its_arguments_and_folder(script, tmp_path):
     (tmp_path / "beside_it.py").write_text("value = 7")
     path = script(
@@ -157,6 +190,16 @@ def test_a_long_script_is_ended(script):
     assert found.functions[0].calls > 2
 
 
+@pytest.mark.parametrize("text", ["time.sleep(99)", "while True: pass"])
+def test_a_long_script_that_calls_nothing_is_ended(script, monkeypatch, text):
+    monkeypatch.setattr(recording, "_GRACE_S", 0.0)
+    before = signal.getsignal(signal.SIGALRM)
+    found = recorded(script(f"import time\n{text}"), seconds=1.0)
+    assert not found.is_complete
+    assert found.seconds < 60
+    assert signal.getsignal(signal.SIGALRM) is before
+
+
 def test_a_missing_script_is_an_error(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no\.py"):
         recorded(tmp_path / "no.py")
@@ -180,6 +223,8 @@ def test_the_budget_is_divided_by_time_and_failures_are_said(script, monkeypatch
         def __init__(self, program, options, **_):
             seen.append((program.name, options.seconds))
             self._program = program
+
+        state = State(None)
 
         def run(self):
             module = ModuleId.of(self._program.module)
@@ -213,6 +258,40 @@ def test_the_budget_is_divided_by_time_and_failures_are_said(script, monkeypatch
     assert len(found.artefact.entries) == 1
     saved = found.calls_s - found.expected_s
     assert saved == pytest.approx(by_name["big"].hot.seconds / 2)
+
+
+@pytest.mark.parametrize("is_raised", [False, True])
+def test_ctrl_c_ends_the_tuning_of_the_script(script, monkeypatch, is_raised):
+    names = []
+
+    class Interrupted:
+        def __init__(self, program, *_, **__):
+            names.append(program.name)
+            self.state = State(program, is_interrupted=len(names) == 2)
+            self._module = ModuleId.of(program.module)
+
+        def run(self):
+            if is_raised and len(names) == 2:
+                raise KeyboardInterrupt
+            return Tuned(names[-1], self._module, Recipe(), reason="no")
+
+    monkeypatch.setattr(scripts, "Tuner", Interrupted)
+    monkeypatch.setattr(scripts, "_MIN_SHARE", 0.0)
+    found = scripts.tune_script(
+        script(
+            """
+            fs = [jax.jit(lambda x, i=i: jnp.sort(jnp.sin(x + i))) for i in range(3)]
+            for i in range(3):
+                for f in fs: f(jnp.ones(100_000))
+            """
+        ),
+        (),
+        TuneOptions(),
+        run_seconds=60,
+        store=None,
+    )
+    assert len(names) == 2
+    assert len(found.artefact.entries) == (1 if is_raised else 2)
 
 
 def wide(x):
@@ -265,6 +344,45 @@ def test_a_script_runs_with_what_is_kept(script, use, tmp_path):
     done = run_python(*words, str(path), "--a")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "['w'] ['--a']"
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "message"),
+    [("sys.exit(7)", 7, ""), ("sys.exit('boo')", 1, "boo\n"), ("sys.exit()", 0, "")],
+)
+def test_a_script_keeps_its_exit_code(script, text, code, message):
+    done = run_python("-m", "hloenv.tune", str(script(text)))
+    assert done.returncode == code
+    assert done.stderr.endswith(message)
+
+
+@pytest.mark.parametrize("kind", ["used", "recorded"])
+def test_functions_are_copied_and_bound_as_those_of_jax(kind, script):
+    recorder = recording._Recorder(60.0)
+
+    def make(fn, options, plain):
+        return recording._Recorded(recorder, fn, options, plain(fn, **options))
+
+    replaced = using() if kind == "used" else jit_replaced(make)
+    with replaced:
+
+        class Model:
+            def __init__(self):
+                self.forward = jax.jit(lambda x: x + 1)
+
+            @functools.partial(jax.jit, static_argnums=0)
+            def scaled(self, x):
+                return x * 2
+
+        with pytest.raises(TypeError, match="fun"):
+            jax.jit(fun=len)
+        model = Model()
+    for each in (model, copy.copy(model), copy.deepcopy(model)):
+        assert each.forward is model.forward
+        assert float(each.forward(1.0)) == 2.0
+        assert float(each.scaled(1.0)) == 2.0
+    assert model.scaled.__name__ == "scaled"
+    assert "stablehlo" in model.scaled.lower(model, 1.0).as_text()
 
 
 def test_running_a_script_that_fails_shows_its_own_error(script):

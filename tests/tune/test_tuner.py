@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+import os
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,7 @@ import hloenv
 from hloenv.errors import ArgumentError
 from hloenv.jax import decider
 from hloenv.jax.compare import Comparison
+from hloenv.jax.kept import kept_path
 from hloenv.measurement.record import MeasureFailure, Measurement
 from hloenv.runtime.compare import OutputComparison
 from hloenv.tune import Artefact, Configuration, TuneOptions, Tuner
@@ -24,7 +26,7 @@ from hloenv.tune.arms import Bandit
 from hloenv.tune.build import Candidate
 from hloenv.tune.journal import journal_path
 from hloenv.tune.measuring import Control, Measuring
-from hloenv.tune.program import Check, program_of_function, program_of_module
+from hloenv.tune.program import Check, program_of_module
 
 MODULE = """HloModule m
 ENTRY e { p = f32[64,64] parameter(0)
@@ -98,7 +100,8 @@ class Simulated:
             copies=(10,) * 5,
             error=error,
             outputs=OutputComparison(
-                True, 1, 0, (0,), "1", "1", self.error, self.error
+                *(True, 1, 0, (0,), "1", "1", self.error, self.error),
+                is_bitwise=not self.error,
             ),
         )
 
@@ -179,6 +182,100 @@ def test_the_second_run_goes_on_from_the_first(simulated, program):
     assert set(simulated.measured[len(before) :]).isdisjoint(before)
     assert tuner.state.num_known == len(before)
     assert entry.label == "forms=known, vectors=512"
+
+
+def test_interrupted_builds_do_not_count_as_crashes(simulated, program, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tuner_module, "build_candidate", interrupted)
+    for _ in range(3):
+        tune(program, mode="sequence")
+    monkeypatch.setattr(tuner_module, "build_candidate", simulated.build)
+    simulated.interrupt_at = 1
+    tune(program, mode="sequence")
+    _, tuner = tune(program, mode="sequence", measurements=0)
+    assert tuner.state.results == {}
+
+
+def test_a_build_that_ends_the_process_twice_is_left(simulated, program):
+    found = [Tuner(program, TuneOptions(stages=STAGES)) for _ in range(2)]
+    configuration = Configuration((("vectors", "512"),))
+    for each in found:
+        each._journal.begin(configuration)
+    _, tuner = tune(program, mode="sequence")
+    assert tuner.state.results[configuration].error == "it ended the process"
+    assert configuration not in simulated.measured
+
+
+def test_results_with_other_threads_are_not_taken(simulated, program):
+    tune(program, mode="sequence", measurements=4, threads=3)
+    _, tuner = tune(program, mode="sequence", measurements=0, threads=1)
+    assert tuner.state.num_known == 0
+    _, tuner = tune(program, mode="sequence", measurements=0, threads=3)
+    assert tuner.state.num_known == len(simulated.measured)
+
+
+def test_results_are_judged_by_the_class_of_each_tuning(simulated, program):
+    simulated.speedup_of, simulated.error = lambda _: 1.5, 1e-9
+    options = {"mode": "sequence", "stages": ("codegen",)}
+    exact, tuner = tune(program, numerics="exact", **options)
+    assert exact.is_identity
+    assert tuner.state.results
+    _, tuner = tune(program, measurements=0, **options)
+    assert tuner.state.num_known
+    assert {each.error for each in tuner.state.results.values()} == {""}
+    tune(program, **options)
+    _, tuner = tune(program, numerics="exact", **options)
+    assert tuner.state.best is None
+
+
+def test_a_module_measured_with_other_cores_is_not_kept(simulated, program):
+    more = len(os.sched_getaffinity(0)) + 1
+    _, tuner = tune(program, mode="sequence", threads=more)
+    assert f"measured with {more} cores" in tuner.state.messages[-1]
+    assert not kept_path(program.key).exists()
+    tune(program, mode="sequence")
+    assert kept_path(program.key).exists()
+
+
+def test_a_long_function_has_time_for_its_last_check(simulated, program):
+    given = []
+
+    def check(recipe, seconds):
+        given.append(seconds)
+        return Check(1.2, (1.1, 1.3))
+
+    checked = dataclasses.replace(program, check=check)
+    tune(checked, mode="sequence", keep=False)
+    simulated.control_of = simulated.later_control = Control((0.99, 1.01), 4e9)
+    tune(checked, mode="sequence", keep=False)
+    assert given == pytest.approx([1.0, 6.0])
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"measurements": 0}, "measurements=0"),
+        ({"seconds": 1e-9}, "the budget of 1e-09 s ended before the first"),
+    ],
+)
+def test_without_a_measurement_the_reason_says_so(simulated, program, options, reason):
+    entry, _ = tune(program, mode="sequence", **options)
+    assert reason in entry.reason
+
+
+@pytest.mark.parametrize(
+    ("options", "donates"),
+    [
+        ({"stages": ("forms",), "numerics": "exact"}, False),
+        ({"stages": ("layout",)}, False),
+        ({"stages": ("engine",)}, True),
+    ],
+)
+def test_an_empty_space_is_an_error(program, options, donates):
+    with pytest.raises(ArgumentError, match=f"stages {options['stages'][0]} with"):
+        Tuner(dataclasses.replace(program, donates=donates), TuneOptions(**options))
 
 
 def test_again_measures_everything_again(simulated, program):
@@ -303,6 +400,7 @@ def test_ctrl_c_keeps_what_was_found(simulated, program):
     entry, tuner = tune(program, mode="sequence")
     assert entry.label == "forms=known"
     assert any("interrupted" in each for each in tuner.state.messages)
+    assert tuner.state.is_interrupted
     assert len(simulated.measured) == 8
 
 
@@ -354,93 +452,6 @@ def test_the_state_is_shown(simulated, program):
 def test_wrong_options_are_errors(options):
     with pytest.raises(ArgumentError):
         TuneOptions(**options)
-
-
-def test_a_module_from_within_the_pipeline_is_refused():
-    with pytest.raises(ArgumentError, match="from before"):
-        program_of_module(hloenv.run_until(MODULE_HERE(), "fusion"))
-
-
-def MODULE_HERE():  # noqa: N802
-    return hloenv.HloModule.from_text(MODULE)
-
-
-X = jnp.ones(8)
-
-
-def fails(x):
-    raise KeyError("boo")
-
-
-def random_each_time(x):
-    return x + np.random.default_rng().normal()
-
-
-def prints(x):
-    jax.debug.print("{}", x)
-    return x
-
-
-def with_text(x, name):
-    return x * len(name)
-
-
-def fails_when_it_runs(x):
-    return jax.pure_callback(lambda _: 1 / 0, x, x)
-
-
-def counts(x, calls=[]):  # noqa: B006
-    def host(x):
-        calls.append(1)
-        return x + len(calls)
-
-    return jax.pure_callback(host, x, x)
-
-
-@pytest.mark.jax
-@pytest.mark.compile
-@pytest.mark.parametrize(
-    ("fn", "args", "reason"),
-    [
-        (fails, (X,), "KeyError"),
-        (random_each_time, (X,), "another program each time"),
-        (prints, (X,), "side effects"),
-        (with_text, (X, "a"), "static_argnums"),
-        (fails_when_it_runs, (X,), "fails with"),
-        (counts, (X,), "different results"),
-        (with_text, (), "TypeError"),
-        (jax.jit(with_text), (X, "a"), "static_argnums"),
-    ],
-)
-def test_functions_that_cannot_be_tuned_are_refused(fn, args, reason):
-    with pytest.raises(ArgumentError, match=reason):
-        hloenv.tune(fn, *args)
-
-
-@pytest.mark.jax
-@pytest.mark.parametrize("target", [3, None, [1]])
-def test_other_things_cannot_be_tuned(target):
-    with pytest.raises(ArgumentError, match="a function or a module"):
-        hloenv.tune(target)
-
-
-@pytest.mark.jax
-@pytest.mark.compile
-@pytest.mark.parametrize("is_jitted", [True, False])
-def test_static_and_donated_arguments_are_found(is_jitted):
-    options = {"static_argnames": "name", "donate_argnums": (0,)}
-    fn = jax.jit(with_text, **options) if is_jitted else with_text
-    x = jnp.arange(4.0)
-    found = program_of_function(fn, (x, "abc"), {}, {} if is_jitted else options)
-    assert found.donates
-    assert not x.is_deleted()
-    assert [each.tolist() for each in found.inputs] == [[0.0, 1.0, 2.0, 3.0]]
-
-
-@pytest.mark.jax
-def test_a_jitted_function_takes_no_options():
-    with pytest.raises(ArgumentError, match="options are fixed"):
-        hloenv.tune(jax.jit(prints), X, jit_options={"donate_argnums": 0})
 
 
 class Timed(Measuring):
@@ -498,14 +509,18 @@ def test_a_real_function_is_tuned_and_then_used(monkeypatch):
 def test_a_real_module_is_measured_with_every_engine(monkeypatch):
     monkeypatch.setattr(tuner_module, "Measuring", Timed)
     options = TuneOptions(mode="sequence", stages=("engine",), threads=1, workers=1)
-    tuner = Tuner(program_of_module(MODULE_HERE(), engine="wheel"), options)
+    tuner = Tuner(
+        program_of_module(hloenv.HloModule.from_text(MODULE), engine="wheel"), options
+    )
     entry = tuner.run()
     engines = {each.text for each in tuner.state.results}
     assert engines == {"engine=wheel", "engine=wheel-passes"}
     assert entry.baseline == "hloenv.compile"
     assert entry.interval[0] > 1
     x = np.ones((64, 64), np.float32)
-    (output,) = hloenv.compile(MODULE_HERE(), tuned=Artefact((entry,)))(x)
+    (output,) = hloenv.compile(
+        hloenv.HloModule.from_text(MODULE), tuned=Artefact((entry,))
+    )(x)
     np.testing.assert_allclose(output, np.tanh(x @ x), rtol=1e-5)
 
 
@@ -517,7 +532,7 @@ def test_ray_measures_the_same(monkeypatch):
     from hloenv.measurement.ray import RayExecutor
 
     monkeypatch.setattr(tuner_module, "Measuring", Timed)
-    program = program_of_module(MODULE_HERE())
+    program = program_of_module(hloenv.HloModule.from_text(MODULE))
     found = []
     for executor in (None, RayExecutor(resources={"num_cpus": 0.1})):
         options = TuneOptions(

@@ -17,7 +17,6 @@
 #include "absl/algorithm/container.h"
 #include "passes/proposals/reduce_rules.h"
 #include "support/status.h"
-#include "xla/comparison_util.h"
 #include "xla/hlo/evaluator/hlo_evaluator.h"
 #include "xla/hlo/ir/hlo_casting_utils.h"
 #include "xla/hlo/ir/hlo_instructions.h"
@@ -41,7 +40,7 @@ struct ArgReduce {
   bool is_max;
 };
 
-// Numbers of each kind that comparisons tell apart.
+// Numbers of each kind that comparisons tell apart, also from the indices.
 std::vector<Literal> Samples(xla::PrimitiveType type) {
   std::vector<Literal> samples;
   const auto add = [&](auto number) {
@@ -52,8 +51,10 @@ std::vector<Literal> Samples(xla::PrimitiveType type) {
     add(-std::numeric_limits<float>::infinity());
     add(std::numeric_limits<float>::infinity());
     add(std::numeric_limits<float>::quiet_NaN());
+    add(-std::numeric_limits<float>::quiet_NaN());
   } else {
-    for (const int32_t each : {0, 1, 2}) add(each);
+    for (const int32_t each : {0, 1, 5, 9}) add(each);
+    if (xla::primitive_util::IsSignedIntegralType(type)) add(int32_t{-1});
   }
   return samples;
 }
@@ -76,16 +77,18 @@ bool IsLeftFirst(const Literal& left, int i, const Literal& right, int j,
 }
 
 // Whether a reducer of (value, index) pairs only compares and selects, so that
-// samples show what it does with all numbers.
+// samples show what it does with all numbers. Bitwise operations on integers
+// would do more.
 bool OnlySelects(const xla::HloComputation& reducer) {
   return absl::c_all_of(reducer.instructions(), [](const HloInstruction* each) {
     switch (each->opcode()) {
-      case HloOpcode::kParameter:
-      case HloOpcode::kCompare:
-      case HloOpcode::kSelect:
       case HloOpcode::kAnd:
       case HloOpcode::kOr:
       case HloOpcode::kNot:
+        return each->shape().element_type() == xla::PRED;
+      case HloOpcode::kParameter:
+      case HloOpcode::kCompare:
+      case HloOpcode::kSelect:
       case HloOpcode::kMaximum:
       case HloOpcode::kMinimum:
       case HloOpcode::kTuple:
@@ -196,15 +199,14 @@ std::optional<ArgReduce> ArgReduceOf(const HloInstruction& root) {
   return std::nullopt;
 }
 
-// Adds elementwise instructions on arrays of one shape.
+// Adds elementwise instructions on arrays of one shape and layout.
 class Elementwise {
  public:
   Elementwise(xla::HloComputation* computation, const xla::Shape& shape)
-      : computation_(computation),
-        dimensions_(shape.dimensions().begin(), shape.dimensions().end()) {}
+      : computation_(computation), shape_(shape) {}
 
   xla::Shape ShapeOf(xla::PrimitiveType type) const {
-    return xla::ShapeUtil::MakeShape(type, dimensions_);
+    return xla::ShapeUtil::ChangeElementType(shape_, type);
   }
   HloInstruction* Add(std::unique_ptr<HloInstruction> instruction) {
     return computation_->AddInstruction(std::move(instruction));
@@ -220,10 +222,17 @@ class Elementwise {
     if (x->shape().element_type() == type) return x;
     return Add(HloInstruction::CreateConvert(ShapeOf(type), x));
   }
+  // GCC leaves the upper bits of an opcode undefined that a function passes on,
+  // where they are those of a constant of 8 bits; XLA's code, compiled by
+  // clang, reads them. Not for opcodes from kTriangularSolve (128) on, such as
+  // kXor.
   HloInstruction* Binary(HloOpcode opcode, HloInstruction* x,
                          HloInstruction* y) {
     return Add(HloInstruction::CreateBinary(ShapeOf(x->shape().element_type()),
                                             opcode, x, y));
+  }
+  HloInstruction* Not(HloInstruction* x) {
+    return Add(HloInstruction::CreateUnary(x->shape(), HloOpcode::kNot, x));
   }
   HloInstruction* Select(xla::ComparisonDirection direction, HloInstruction* x,
                          HloInstruction* y, HloInstruction* on_true,
@@ -237,7 +246,7 @@ class Elementwise {
 
  private:
   xla::HloComputation* computation_;
-  std::vector<int64_t> dimensions_;
+  xla::Shape shape_;
 };
 
 // Integers in the order in which a reduction prefers the numbers. Done with the
@@ -246,25 +255,20 @@ HloInstruction* KeyOf(HloInstruction* x, bool is_max, Elementwise& build) {
   const bool is_float =
       xla::primitive_util::IsFloatingPointType(x->shape().element_type());
   HloInstruction* bits = build.Convert(x, is_float ? xla::F32 : xla::S32);
-  HloInstruction* key = bits;
-  HloInstruction* all = build.Constant<int32_t>(-1);
-  HloInstruction* magnitude = nullptr;
-  HloInstruction* mask = nullptr;
-  if (is_float) {
-    bits = build.Add(
-        HloInstruction::CreateBitcastConvert(build.ShapeOf(xla::S32), bits));
-    HloInstruction* zero = build.Constant<int32_t>(0);
-    mask = build.Constant<int32_t>(std::numeric_limits<int32_t>::max());
-    magnitude = build.Binary(HloOpcode::kAnd, bits, mask);
-    key = build.Select(xla::ComparisonDirection::kLt, bits, zero,
-                       build.Binary(HloOpcode::kXor, bits, mask), bits);
-    // Negative zero.
-    key = build.Select(xla::ComparisonDirection::kEq, key, all, zero, key);
-  }
-  if (!is_max) key = build.Binary(HloOpcode::kXor, key, all);
-  if (!is_float) return key;
+  if (!is_float) return is_max ? bits : build.Not(bits);
+  bits = build.Add(
+      HloInstruction::CreateBitcastConvert(build.ShapeOf(xla::S32), bits));
+  HloInstruction* zero = build.Constant<int32_t>(0);
+  HloInstruction* most =
+      build.Constant<int32_t>(std::numeric_limits<int32_t>::max());
+  HloInstruction* magnitude = build.Binary(HloOpcode::kAnd, bits, most);
+  HloInstruction* key = build.Select(xla::ComparisonDirection::kLt, bits, zero,
+                                     build.Not(magnitude), bits);
+  // Negative zero.
+  key = build.Select(xla::ComparisonDirection::kEq, magnitude, zero, zero, key);
+  if (!is_max) key = build.Not(key);
   return build.Select(xla::ComparisonDirection::kGt, magnitude,
-                      build.Constant<int32_t>(kInfinityBits), mask, key);
+                      build.Constant<int32_t>(kInfinityBits), most, key);
 }
 
 absl::StatusOr<HloInstruction*> BuildPacked(const ArgReduce& reduce,

@@ -14,8 +14,10 @@
 //
 // The barrier keeps the backend from fusing the dot with an addition, which
 // fixes the layout of the matrix.
+#include "absl/algorithm/container.h"
 #include "passes/proposals/dot_rules.h"
 #include "support/status.h"
+#include "xla/hlo/ir/hlo_opcode.h"
 #include "xla/shape_util.h"
 
 namespace hloenv {
@@ -91,10 +93,16 @@ void ProposeMatrixFirst(const HloInstruction& root, RuleContext& /*context*/,
       },
       proposals);
 }
+
 void ProposeSeparate(const HloInstruction& root, RuleContext& /*context*/,
                      std::vector<Proposal>& proposals) {
   const std::optional<FewRowDot> few = FewRowDotOf(root);
-  if (!few.has_value() || few->rows != 1) return;
+  const bool is_separate =
+      root.user_count() > 0 &&
+      absl::c_all_of(root.users(), [](const HloInstruction* user) {
+        return user->opcode() == xla::HloOpcode::kOptimizationBarrier;
+      });
+  if (!few.has_value() || few->rows != 1 || is_separate) return;
   Propose(
       SeparateRule(), root, {root.operand(0), root.operand(1)},
       [&root](absl::Span<HloInstruction* const> x)

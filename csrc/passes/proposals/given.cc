@@ -10,6 +10,7 @@
 #include "support/status.h"
 #include "xla/hlo/ir/hlo_computation.h"
 #include "xla/hlo/ir/hlo_module.h"
+#include "xla/primitive_util.h"
 #include "xla/shape_util.h"
 
 namespace hloenv {
@@ -77,6 +78,7 @@ class GivenPass : public CandidatePass {
         RewritableComputations(module);
     const absl::flat_hash_set<const HloComputation*> rewritable(list.begin(),
                                                                 list.end());
+    LazyMagnitudes magnitudes(module);
     std::vector<Proposal> result;
     for (const GivenProposal& given : proposals_) {
       std::vector<const HloInstruction*> values;
@@ -98,7 +100,10 @@ class GivenPass : public CandidatePass {
       }
       HLOENV_RETURN_IF_ERROR(Check(given, values, *body->second));
       if (!rewritable.contains(values.front()->parent()) ||
-          !HasLayouts(values, given.originals.size(), *body->second)) {
+          !HasLayouts(values, given.originals.size(), *body->second) ||
+          (given.needs_moderate &&
+           HasLarge(absl::MakeSpan(values).subspan(given.originals.size()),
+                    magnitudes))) {
         continue;
       }
       Add(given, values, body->second, &result);
@@ -170,6 +175,16 @@ class GivenPass : public CandidatePass {
       if (!xla::ShapeUtil::Equal(values[i]->shape(), *shapes[i])) return false;
     }
     return true;
+  }
+
+  static bool HasLarge(absl::Span<const HloInstruction* const> reads,
+                       LazyMagnitudes& magnitudes) {
+    return absl::c_any_of(reads, [&](const HloInstruction* each) {
+      const xla::PrimitiveType type = each->shape().element_type();
+      return (xla::primitive_util::IsFloatingPointType(type) ||
+              xla::primitive_util::IsComplexType(type)) &&
+             magnitudes.Of(*each).large();
+    });
   }
 
   void Add(const GivenProposal& given,

@@ -20,12 +20,16 @@ struct GivenProposal {
   // Name of the computation in the library: its result replaces the original;
   // the elements of its root, a tuple, replace several originals.
   std::string computation;
+  // Whether to leave it out where a float array that it reads may contain
+  // infinities or huge masks from constants of the module.
+  bool needs_moderate = false;
 };
 
 // A pass for one module. Propose leaves out proposals that rules may not make
-// (IsPlain, RewritableComputations) or whose values have other layouts than the
-// computation's, and returns PassError for a name that is missing, originals of
-// several computations, and types or dimensions that differ.
+// (IsPlain, RewritableComputations, needs_moderate) or whose values have other
+// layouts than the computation's, and returns PassError for a name that is
+// missing, originals of several computations, and types or dimensions that
+// differ.
 std::unique_ptr<CandidatePass> MakeGivenPass(
     std::string name, Module library, std::vector<GivenProposal> proposals);
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .._charts import Chart, line, paint
 from .rows import Row
 from .tables import Standing, module_logs, standings
 
@@ -37,7 +38,8 @@ def write_plots(rows: Sequence[Row], folder: Path) -> list[str]:
             _draw(folder / "families.png", lambda axes: _families(axes, rows)),
         ]
     if searched:
-        names.append(_draw(folder / "curves.png", lambda axes: _curves(axes, searched)))
+        chart = curves_chart(searched)
+        names.append(_draw(folder / "curves.png", lambda axes: paint(axes, chart)))
     return names
 
 
@@ -112,8 +114,13 @@ def _families(axes: Axes, rows: Sequence[Row]) -> None:
     axes.set_xlabel("speed-up over XLA's default, geometric mean of the best method")
 
 
-def _curves(axes: Axes, rows: Sequence[Row]) -> None:
-    """Best estimated speed-up so far by number of estimates, mean over modules."""
+def curves_chart(rows: Sequence[Row]) -> Chart:
+    """Best estimated speed-up so far by number of estimates, mean over modules.
+
+    Args:
+        rows: of searches, without failures.
+    """
+    lines = []
     by_method: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         by_method[row.method].append(row)
@@ -124,7 +131,14 @@ def _curves(axes: Axes, rows: Sequence[Row]) -> None:
             for count, speedup in row.curve:
                 logs[index, count - 1 :] = np.log(speedup)
         means = np.exp(logs.mean(axis=0))
-        axes.step(np.arange(1, length + 1), means, where="post", label=name)
-    axes.set_xlabel("estimates")
-    axes.set_ylabel("estimated speed-up of the best so far, geometric mean")
-    axes.legend(frameon=False)
+        is_kept = np.diff(means, prepend=0.0) != 0
+        is_kept[-1] = True
+        points = [(i + 1, means[i]) for i in np.flatnonzero(is_kept).tolist()]
+        lines.append(line(name, points, "step"))
+    return Chart(
+        "best so far, by method",
+        "estimates",
+        "estimated speed-up of the best, geometric mean",
+        tuple(lines),
+        1.0,
+    )

@@ -19,13 +19,15 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from .._interrupt import EXIT_INTERRUPT, raised
+from .._optional import import_message
 from .._plugins import add_import
 from ..errors import HloEnvError, PositionWarning
 from . import output
-from .parser import imports_of, make_parser
+from .parser import UsageError, imports_of, make_parser
 from .sandbox import isolated
 
 _EXIT_FAILURE = 1
+_EXIT_USAGE = 2
 _EXIT_BROKEN_PIPE = 141
 # How long XLA may run after Ctrl-C before the process is ended.
 _GRACE_S = 1.0
@@ -45,8 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         for file in imports_of(words):
             add_import(file)
         args = make_parser(words).parse_args(words)
-    except HloEnvError as error:
-        print(f"hloenv: error: {_one_line(error)}", file=sys.stderr)
+    except (HloEnvError, ImportError) as error:
+        output.print_error("error", _message(error))
         return _EXIT_FAILURE
     except SystemExit as exit_:  # argparse has printed help or a usage error
         return exit_.code if isinstance(exit_.code, int) else _EXIT_FAILURE
@@ -82,15 +84,15 @@ def _run(args: argparse.Namespace) -> int:
     except Exception as error:
         if args.verbose:
             traceback.print_exc()
-        print(f"hloenv: error: {_one_line(error)}", file=sys.stderr)
-        return _EXIT_FAILURE
+        output.print_error("error", _message(error))
+        return _EXIT_USAGE if isinstance(error, UsageError) else _EXIT_FAILURE
     return code or 0
 
 
-def _one_line(error: Exception) -> str:
+def _message(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"{error.filename}: {error.strerror}"
-    text = " ".join(str(error).split())
+    text = import_message(error) if isinstance(error, ImportError) else str(error)
     if isinstance(error, (HloEnvError, OSError, ImportError)):
         return text or type(error).__name__
     return f"internal error: {type(error).__name__}: {text} (--verbose: traceback)"
@@ -135,4 +137,4 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     text = str(message).replace(
         "call env.run_until('fusion') first", "give --until fusion"
     )
-    print(f"hloenv: warning: {' '.join(text.split())}", file=sys.stderr)
+    output.print_error("warning", text)

@@ -134,8 +134,9 @@ def _print(alternatives: Alternatives, shown: list[Alternative]) -> None:
     for name, reason in alternatives.indivisible.items():
         output.print_line(f"{name} is one indivisible alternative: {reason}")
     rest = len(alternatives) - len(shown)
+    count = output.plural(len(alternatives), "alternative")
     output.print_line(
-        f"{len(alternatives)} alternatives of {', '.join(alternatives.pass_names)}"
+        f"{count} of {', '.join(alternatives.pass_names)}"
         + (f"; {rest} not shown (--limit 0 shows all)" if rest else "")
     )
 

@@ -4,16 +4,19 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import signal
+import sys
+import tempfile
 import threading
 import webbrowser
 from pathlib import Path
-from typing import Any
 
 from ..errors import ArgumentError
 from ..explorer.backend import Backend, Target
 from ..explorer.page import write_page
-from ..explorer.results import is_search, read_results
+from ..explorer.results import read_results
 from ..explorer.server import Server
 from ..rewrite.trace import Trace
 from . import output
@@ -24,8 +27,9 @@ from .numbers import add_count
 DESCRIPTION = (
     "Starts a server for this machine alone and opens its page in the browser: the "
     "graph of a module, its rewrites with before and after, decisions with estimates "
-    "and measurements, XLA's own passes as a timeline, results of searches and "
-    "benchmarks. With -o it writes one file instead, to read without hloenv."
+    "and measurements, XLA's own passes as a timeline, results of searches, tunings, "
+    "trainings and benchmarks. With -o it writes one file instead, to read without "
+    "hloenv."
 )
 EXAMPLES = """\
 examples:
@@ -33,7 +37,10 @@ examples:
   hloenv explore train.py:step
   hloenv explore hloenv://dataset/test/flax
   hloenv explore decided.hlo.trace.json --module model.hlo
-  hloenv explore results.parquet
+  hloenv explore results.parquet                 # of hloenv bench; or its folder
+  hloenv explore search.json                     # of hloenv search --json
+  hloenv explore step.tuned                      # of hloenv tune; or its .journal
+  hloenv explore runs/first                      # a run of hloenv train
   hloenv explore model.hlo -o page.html
 """
 
@@ -43,8 +50,9 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "target",
         metavar="TARGET",
-        help=f"{MODULE_HELP}; or a trace, the output of hloenv search --json, or the "
-        ".parquet of hloenv bench",
+        help=f"{MODULE_HELP}; or a trace; or results: the output of hloenv search "
+        "--json, an artefact or a .journal of hloenv tune, the folder of a run of "
+        "hloenv train, the .parquet or the folder of hloenv bench",
     )
     parser.add_argument(
         "--module",
@@ -62,7 +70,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="with -o: also run XLA's own passes and add what each of them changed",
     )
-    add_count(parser, "--port", "port of the server (default: a free one)", least=1)
+    add_count(parser, "--port", "port of the server (default: a free one)", most=65535)
     parser.add_argument(
         "--token",
         metavar="TEXT",
@@ -88,14 +96,33 @@ def run(args: argparse.Namespace) -> None:
         _write(args, target)
         return
     store = None if args.no_store else str(args.store or "")
-    backend = Backend(target, store=store, threads=args.threads)
-    try:
-        with Server(backend, port=args.port or 0, token=args.token) as server:
-            backend.warm()
-            _announce(args, server.url)
-            threading.Event().wait()
-    finally:
-        backend.close()
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _exit)
+    with (
+        contextlib.closing(
+            Backend(target, store=store, threads=args.threads)
+        ) as backend,
+        Server(backend, port=args.port or 0, token=args.token) as server,
+        tempfile.TemporaryDirectory(prefix="hloenv-explorer-") as folder,
+    ):
+        backend.warm()
+        _announce(args, server.url)
+        if not args.no_open:
+            webbrowser.open(_redirect(server.url, Path(folder)))
+        threading.Event().wait()
+
+
+def _exit(number: int, _: object) -> None:
+    """Ends the command in order, so that it removes its temporary files."""
+    sys.exit(128 + number)
+
+
+def _redirect(url: str, folder: Path) -> str:
+    """A file that leads to `url`: other users can read the arguments of a browser."""
+    path = folder / "open.html"
+    path.touch(mode=0o600)
+    path.write_text(f'<meta http-equiv="refresh" content="0; url={url}">')
+    return path.as_uri()
 
 
 def open_target(
@@ -109,19 +136,17 @@ def open_target(
         max_instructions: rejects larger modules.
 
     Raises:
-        ArgumentError: a trace without a module, or a file of another kind.
+        ArgumentError: a trace without a module, a folder without results, or a file
+            of another kind.
         HloEnvError: the module cannot be read.
     """
     path = Path(name)
     other = None if module is None else load_module(module, max_instructions)
-    if path.suffix == ".parquet":
-        results = read_results(path)
-        return Target(name, other, results=results, problem=_no_module(name))
+    results = read_results(path)
+    if results is not None:
+        problem = f"{name} has results and no module; add --module MODULE"
+        return Target(name, other, results=results, problem=problem)
     if path.suffix == ".json":
-        data = _read_json(path)
-        if is_search(data):
-            results = read_results(path, data)
-            return Target(name, other, results=results, problem=_no_module(name))
         trace = Trace.load(path)
         if other is None:
             raise ArgumentError(
@@ -136,24 +161,11 @@ def open_target(
     return Target(name, load_module(name, max_instructions))
 
 
-def _no_module(name: str) -> str:
-    return f"{name} has results and no module; add --module MODULE to explore one"
-
-
-def _read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ArgumentError(f"{path} is not JSON: {error}") from None
-
-
 def _announce(args: argparse.Namespace, url: str) -> None:
     if args.json:
         print(json.dumps({"url": url}), flush=True)
     else:
         print(f"{url}\nCtrl-C ends the server.", flush=True)
-    if not args.no_open:
-        webbrowser.open(url)
 
 
 def _write(args: argparse.Namespace, target: Target) -> None:

@@ -17,7 +17,7 @@ from ..fuzz.subjects import DATASET, find_subjects
 from ..hlo.passes import describe_pass
 from . import output
 from .arguments import add_pass
-from .numbers import add_count
+from .numbers import above_zero, add_count, share
 
 DESCRIPTION = (
     "Checks the invariants of rewriting on random episodes: random modules (and real "
@@ -58,7 +58,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seconds",
         metavar="S",
-        type=float,
+        type=above_zero,
         help=f"start no case after S seconds (default {_DEFAULT_SECONDS:.0f}; no limit "
         "with --cases)",
     )
@@ -79,21 +79,21 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--real",
         metavar="SHARE",
-        type=float,
+        type=share,
         help="share of the cases that use a real module (default "
         f"{REAL_SHARE:.2f}, or 1 with a dataset)",
     )
     parser.add_argument(
         "--timeout",
         metavar="S",
-        type=float,
+        type=above_zero,
         default=Limits.timeout_s,
         help=f"time limit of one case, in seconds (default {Limits.timeout_s:.0f})",
     )
     parser.add_argument(
         "--reduce-seconds",
         metavar="S",
-        type=float,
+        type=above_zero,
         default=Limits.reduce_s,
         help="time limit for the reduction of one failure, in seconds (default "
         f"{Limits.reduce_s:.0f})",
@@ -261,7 +261,8 @@ def _print(summary: Summary) -> None:
             output.print_line(f"  {failure.path}{size}")
     output.print_line(
         f"{summary.cases} cases in {summary.seconds:.0f} s: {summary.steps} captures "
-        f"of {len(summary.passes)} passes, {summary.alternatives} alternatives, "
+        f"of {len(summary.passes)} passes, "
+        f"{output.plural(summary.alternatives, 'alternative')}, "
         f"{len(summary.opcodes)} opcodes"
     )
 

@@ -130,5 +130,8 @@ def _print_summary(args: argparse.Namespace, graph: HloGraph, format_: str) -> N
     if args.json:
         output.print_json({"output": args.output, "format": format_, **counts})
     else:
-        text = ", ".join(f"{number} {name}" for name, number in counts.items())
+        text = ", ".join(
+            output.plural(number, name.removesuffix("s"))
+            for name, number in counts.items()
+        )
         output.print_line(f"{args.output}: {text}")

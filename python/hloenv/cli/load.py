@@ -6,13 +6,14 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import inspect
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from .._registry import load_attribute
+from ..dataset import find_benchmarks
 from ..errors import HloEnvError, InvalidModuleError, ParseError, PositionError
 from ..hlo.module import HloModule, check_size, read_text_or_proto
 from .sandbox import reading
@@ -34,7 +35,7 @@ def load_module(source: str, max_instructions: int | None = None) -> HloModule:
     Args:
         source: a path to HLO text or a proto, "-" for standard input, or
             "FILE.py:FUNCTION" or "package.module:FUNCTION", see `from_function`, or
-            a URI as `hloenv.envs.find_benchmarks` takes it.
+            a URI as `hloenv.dataset.find_benchmarks` takes it.
         max_instructions: rejects larger modules.
 
     Raises:
@@ -51,7 +52,7 @@ def load_module(source: str, max_instructions: int | None = None) -> HloModule:
         with reading():
             module = _from_bytes(data)
     elif source.startswith("hloenv://"):
-        (benchmark, *_) = load_attribute("hloenv.envs:find_benchmarks")(source)
+        (benchmark, *_) = find_benchmarks(source)
         with reading():
             module = benchmark.load()
     elif ":" in source and not Path(source).exists():
@@ -114,11 +115,37 @@ def _called(source: str) -> tuple[Any, Any]:
     """A function, and its result."""
     place, _, name = source.rpartition(":")
     function = getattr(_import(place), name)
+    needed = _needed_arguments(function)
+    if needed:
+        raise FunctionError(
+            f"{source} needs arguments ({', '.join(needed)}), but is called without; "
+            "name a function without arguments that returns it with them, as in "
+            f"`def {name}_example(): return {name}, {', '.join(needed)}`"
+        )
     return function, function()
+
+
+def _needed_arguments(function: Any) -> list[str]:
+    """Names of the parameters without a default; none if that is unknown."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [
+        each.name
+        for each in parameters
+        if each.default is each.empty
+        and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+    ]
 
 
 def _import(place: str) -> ModuleType:
     if not place.endswith(".py"):
+        if Path(place).is_file():
+            raise FunctionError(
+                f"{place} is not a Python file, so that it has no function; name it "
+                "alone, or FILE.py:FUNCTION"
+            )
         if str(Path.cwd()) not in sys.path:
             sys.path.insert(0, str(Path.cwd()))
         return importlib.import_module(place)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, get_args
 
-from ..errors import ArgumentError, HloEnvError
+from ..errors import HloEnvError
 from ..hlo.module import HloModule
 from ..measurement.config import Settings
 from ..measurement.measurer import Measurer
@@ -23,7 +23,8 @@ from .arguments import (
     open_store,
 )
 from .load import load_module
-from .numbers import above_zero, add_count
+from .numbers import MAX_REPEATS, above_zero, add_count
+from .parser import UsageError
 
 DESCRIPTION = (
     "Times candidates against MODULE, compiled with XLA's default pipeline: all run "
@@ -116,7 +117,7 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
         help="stop when the runs of a module have taken S seconds "
         f"(default {_DEFAULTS.seconds:g})",
     )
-    add_count(parser, "--repeats", "run exactly N rounds instead")
+    add_count(parser, "--repeats", "run exactly N rounds instead", most=MAX_REPEATS)
     add_count(
         parser,
         "--seed",
@@ -148,7 +149,7 @@ def run(args: argparse.Namespace) -> None:
     if args.self_test:
         _test(args, settings)
     elif args.module is None:
-        raise ArgumentError("no MODULE was given; name one, or use --self-test")
+        raise UsageError("no MODULE was given; name one, or use --self-test")
     else:
         _measure(args, settings)
 

@@ -36,7 +36,7 @@ from .arguments import (
     usual_store,
 )
 from .load import load_module
-from .numbers import add_count
+from .numbers import MAX_REPEATS, add_count
 from .result import Result, add_result
 from .variants import Variant, compare, make_variants, print_variants
 
@@ -101,6 +101,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         "--repeats",
         "timed rounds of each variant (default: until its speed-up is known to 1 "
         "percent, or it is clearly slower)",
+        most=MAX_REPEATS,
     )
     add_count(parser, "--threads", "cores that the variants run on", 1)
     add_engine(parser)
@@ -311,9 +312,9 @@ def _print(
 ) -> None:
     for number, each in enumerate(rounds, start=1):
         output.print_line(
-            f"round {number}: {each.alternatives} alternatives, {each.accepted} "
-            f"accepted ({each.relevant} of them relevant), {each.instructions} "
-            "instructions left"
+            f"round {number}: {output.plural(each.alternatives, 'alternative')}, "
+            f"{each.accepted} accepted ({each.relevant} of them relevant), "
+            f"{output.plural(each.instructions, 'instruction')} left"
         )
     output.print_line()
     is_measured = args.measure or args.output is not None

@@ -34,9 +34,30 @@ def print_json(value: Any) -> None:
     print(json.dumps(_finite(value), indent=1))
 
 
+def printable(text: str) -> str:
+    r"""The text with escapes in place of what a terminal would obey.
+
+    Names, source files and metadata of a module may have control characters and marks
+    that reverse the order of text; they become \x1b, \u202e. Line breaks stay.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        each
+        if each == "\n" or each.isprintable()
+        else each.encode("unicode_escape").decode()
+        for each in text
+    )
+
+
 def print_line(*texts: str) -> None:
     """One line of text on stdout."""
-    print(*texts)
+    print(*map(printable, texts))
+
+
+def print_error(kind: str, message: str) -> None:
+    """One line on stderr, such as "hloenv: error: MESSAGE"."""
+    print(f"hloenv: {kind}: {printable(' '.join(message.split()))}", file=sys.stderr)
 
 
 def print_table(
@@ -62,7 +83,7 @@ def print_table(
     from rich.text import Text
 
     table = Table(
-        title=None if title is None else Text(title, style="bold"),
+        title=None if title is None else Text(printable(title), style="bold"),
         title_justify="left",
         box=box.SIMPLE_HEAD,
         pad_edge=False,
@@ -82,7 +103,7 @@ def print_table(
             else None,
         )
     for row in rows:
-        table.add_row(*(Text(str(cell)) for cell in row))
+        table.add_row(*(Text(printable(str(cell))) for cell in row))
     if target.is_terminal:
         target.print(table)
         return
@@ -172,6 +193,11 @@ def shortened(text: str, longest: int = 60) -> str:
 def format_count(value: float) -> str:
     """Digits in groups of three: "12,345"; "-" for what is unknown."""
     return "-" if math.isnan(value) else f"{value:,.0f}"
+
+
+def plural(number: int, noun: str) -> str:
+    """A number of things: "1 alternative", "1,200 alternatives"."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def format_quantity(value: float, unit: str = "") -> str:

@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Sequence
 
 from .._version import __version__
+from ..errors import ArgumentError
 
 # Each is a module of this package, imported where it is run.
 _COMMANDS = {
@@ -60,6 +61,10 @@ no --import).
 Exit codes: 0 success, 1 failure (one line states the error), 2 wrong usage, 3 the file
 of -o is not written (optimize and search: invalid, wrong or no faster), 130 Ctrl-C.
 """
+
+
+class UsageError(ArgumentError):
+    """Arguments that are missing or contradict each other: exit code 2."""
 
 
 def make_parser(argv: Sequence[str]) -> argparse.ArgumentParser:

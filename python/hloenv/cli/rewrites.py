@@ -92,6 +92,8 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Maps the rewrites of `args.module`."""
     check_output(args.output)
+    if args.reproducers is not None:
+        args.reproducers.mkdir(parents=True, exist_ok=True)
     module = load_module(args.module, args.max_instructions)
     with output.progress("trying the rewrites", is_shown=not args.json):
         found = map_program(module, _settings(args))
@@ -100,7 +102,6 @@ def run(args: argparse.Namespace) -> int:
     costly = found.costly(args.threshold)
     written = []
     if args.reproducers is not None:
-        args.reproducers.mkdir(parents=True, exist_ok=True)
         with output.progress("writing the programs", is_shown=not args.json):
             written = _reproducers(module, costly[: args.top], args.reproducers)
     if args.json:

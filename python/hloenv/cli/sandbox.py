@@ -21,10 +21,13 @@ from typing import IO
 
 from ..process.child import last_words, limit_memory, signal_name
 from .numbers import above_zero, size_bytes
+from .output import print_error, printable
 
 # Time limit for reading a file.
 READING_LIMIT_S = 120
 _EXIT_FAILURE = 1
+# How long a command may take to end.
+_GRACE_S = 5.0
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SENT_BY_KERNEL = 0x80  # si_code of what a terminal sends to all of its processes
 _PR_SET_PDEATHSIG = 1
@@ -130,8 +133,7 @@ def _wait(
             left = max(0.0, deadline - time.monotonic())
             found = signal.sigtimedwait(watched, left)
             if found is None:
-                os.kill(child, signal.SIGKILL)
-                os.waitpid(child, 0)
+                _end(child)
                 return None
             received = found
         number = received.si_signo
@@ -139,10 +141,18 @@ def _wait(
             os.kill(child, number)
 
 
+def _end(child: int) -> None:
+    """Ends the child, which may first remove its temporary files."""
+    os.kill(child, signal.SIGTERM)
+    signal.sigtimedwait({signal.SIGCHLD}, _GRACE_S)
+    os.kill(child, signal.SIGKILL)  # until waitpid, its number is not another's
+    os.waitpid(child, 0)
+
+
 def _exit_code(code: int, heard: IO[bytes]) -> int:
     if code >= 0:
         heard.seek(0)
-        os.write(2, heard.read())
+        os.write(2, printable(heard.read().decode(errors="replace")).encode())
         return code
     if -code in _PASSED_ON:
         return 128 - code
@@ -158,7 +168,7 @@ def _exit_code(code: int, heard: IO[bytes]) -> int:
 
 
 def _fail(message: str) -> int:
-    print(f"hloenv: error: {' '.join(message.split())}", file=sys.stderr)
+    print_error("error", message)
     return _EXIT_FAILURE
 
 

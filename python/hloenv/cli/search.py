@@ -9,7 +9,8 @@ from typing import Any
 
 from ..cost.base import Estimate
 from ..cost.registry import DEFAULT_ESTIMATOR, open_estimator
-from ..errors import ArgumentError, WorkerError
+from ..errors import WorkerError
+from ..explorer.charts import search_charts, search_seconds
 from ..hlo.passes import Pass, Pipeline, describe_pass, pass_names
 from ..measurement.config import Settings
 from ..measurement.pool import Evaluator
@@ -33,6 +34,8 @@ from .arguments import (
 )
 from .load import load_module
 from .numbers import add_count
+from .parser import UsageError
+from .plotting import add_plot, check_plot, draw_plot
 from .result import Result, add_result
 
 DESCRIPTION = (
@@ -45,6 +48,7 @@ DESCRIPTION = (
 EXAMPLES = """\
 examples:
   hloenv search model.hlo -o decided.hlo
+  hloenv search model.hlo --plot curve.png
   hloenv search model.hlo --until fusion --pass fusion --pass general-fusion
   hloenv search model.hlo --stop "algsimp: algsimp" --stop "fusion: general-fusion"
   hloenv search train.py:step --pass algsimp --pass cse --estimates 500 --seed 7
@@ -66,6 +70,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         dest="stops",
         metavar='"POSITION: PASS PASS ..."',
         action="append",
+        type=_stop_text,
         default=[],
         help="a decision point, instead of --until and --pass: a position in XLA's "
         "pipeline and the passes to decide there. Repeat the option for several, in "
@@ -125,12 +130,14 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     )
     add_engine(parser)
     add_store(parser)
+    add_plot(parser, "the best estimate and the measurements so far")
     add_result(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Searches; returns the exit code."""
     check_output(args.output)
+    check_plot(args.plot)
     module = load_module(args.module, args.max_instructions)
     game = Game(module, _stops(args))
     if args.policy is not None:
@@ -179,6 +186,7 @@ def run(args: argparse.Namespace) -> int:
             on_measurement=lambda _: measured(),
         )
     _check_workers(found, failures)
+    plotted = None if args.plot is None else _draw(args, module.name, found)
     result = _write(args, game, found)
     if args.json:
         names = {
@@ -189,8 +197,16 @@ def run(args: argparse.Namespace) -> int:
         output.print_json({**names, **found.to_json(), **result.to_json()})
     else:
         _print(found, [len(each) for each in game.complete()])
+        if plotted is not None:
+            output.print_line(plotted)
         result.print()
     return result.exit_code
+
+
+def _draw(args: argparse.Namespace, name: str, found: SearchResult) -> str:
+    """Draws the curves to the file of --plot; returns what to print about it."""
+    charts = [*search_charts(found.to_json()), search_seconds(found)]
+    return draw_plot(args.plot, charts, title=f"{name}: search {args.search}")
 
 
 def _check_workers(found: SearchResult, failures: Sequence[str]) -> None:
@@ -236,28 +252,30 @@ def _write(args: argparse.Namespace, game: Game, found: SearchResult) -> Result:
 def _stops(args: argparse.Namespace) -> list[DecisionPoint]:
     """The decision points of --stop, or of --until and --pass."""
     if args.stops and (args.passes or args.until):
-        raise ArgumentError(
+        raise UsageError(
             "--stop was given together with --until or --pass; use only --stop, or "
             "only --until and --pass"
         )
     if not (args.stops or args.passes or args.until):
         return list(get_space(SEARCH_SPACE[args.engine]).stops)
     if not args.stops and not args.passes:
-        raise ArgumentError(
+        raise UsageError(
             f"--until {args.until} was given without a pass to decide; add --pass PASS"
         )
     if not args.stops:
         return [_stop(args.until or "", args.passes)]
-    stops = []
-    for text in args.stops:
-        where, colon, names = text.partition(":")
-        if not colon or not names.split():
-            raise ArgumentError(
-                f"--stop must be 'POSITION: PASS PASS ...', such as "
-                f"'fusion: fusion general-fusion', got {text!r}"
-            )
-        stops.append(_stop(where.strip(), names.split()))
-    return stops
+    return [_stop(where, names) for where, names in args.stops]
+
+
+def _stop_text(text: str) -> tuple[str, list[str]]:
+    """Position and passes of --stop, for argparse."""
+    where, colon, names = text.partition(":")
+    if not colon or not names.split():
+        raise argparse.ArgumentTypeError(
+            "must be 'POSITION: PASS PASS ...', such as "
+            f"'fusion: fusion general-fusion', got {text!r}"
+        )
+    return where.strip(), names.split()
 
 
 def _stop(where: str, texts: Sequence[str]) -> DecisionPoint:
@@ -279,8 +297,9 @@ def _ray() -> Any:
 def _print(found: SearchResult, counts: list[int]) -> None:
     at_stops = " + ".join(f"{count:,}" for count in counts)
     output.print_line(
-        f"{at_stops} alternatives; {len(found.evaluated)} different candidates "
-        f"estimated, {len(found.measured)} measured\n"
+        f"{at_stops} alternative{'s' * (sum(counts) != 1)}; "
+        f"{len(found.evaluated)} different candidates estimated, "
+        f"{len(found.measured)} measured\n"
     )
     ranked = sorted(
         found.measured,

@@ -6,14 +6,18 @@ from __future__ import annotations
 import argparse
 import importlib
 import textwrap
+from pathlib import Path
 
+from .._charts import draw
+from ..explorer.charts import CURVE, read_curve, training_charts
+from . import output
 from .arguments import add_action
 from .trainers import KINDS
 
 DESCRIPTION = (
     "Trains a model of the KIND. `hloenv train KIND --help` describes its arguments. "
-    "A run's folder holds the learning curve, the best model and what --resume needs, "
-    "also after a crash."
+    "A run's folder holds the learning curve (curve.csv, and drawn at the end: "
+    "curve.png), the best model and what --resume needs, also after a crash."
 )
 EXAMPLES = """\
 examples:
@@ -21,6 +25,7 @@ examples:
   hloenv train pass-order -o runs/first --resume
   hloenv train cost-model -o runs/cost
   hloenv train pass-order --help
+  hloenv explore runs/first                      # the curve, also during the run
   tensorboard --logdir runs
 """
 
@@ -49,5 +54,28 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Trains as the kind says."""
-    args.train(args)
+    """Trains as the kind says, and draws the curve, after Ctrl-C too."""
+    try:
+        args.train(args)
+    except KeyboardInterrupt:
+        _draw(args, is_shown=False)
+        raise
+    _draw(args, is_shown=not args.json)
+
+
+def _draw(args: argparse.Namespace, *, is_shown: bool) -> None:
+    """Draws curve.csv of the run, if it has one, as curve.png."""
+    path = Path(args.output) / CURVE
+    if not path.exists():  # --data-only, or ended before the first evaluation
+        return
+    charts = training_charts(read_curve(path))
+    picture = path.with_suffix(".png")
+    try:
+        title = f"hloenv train {args.kind}: {args.output}"
+        is_drawn = draw(charts, picture, title=title)
+    except ImportError as error:
+        if is_shown:
+            output.print_line(f"no {picture.name}: {error}")
+        return
+    if is_shown and is_drawn:
+        output.print_line(f"wrote {picture}")

@@ -8,24 +8,28 @@ import contextlib
 import math
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
 from ..errors import ArgumentError
+from ..explorer.charts import tune_charts
 from ..hlo.module import HloModule
 from ..jax.artefact import Artefact, Tuned
 from ..measurement.store import Store
 from ..tune import DECISIONS, STAGES, TuneOptions
 from ..tune.api import tune
+from ..tune.decisions import CLASSES
 from ..tune.options import DEFAULT_SECONDS, Mode
 from ..tune.scripts import TunedScript, tune_script
-from ..tune.space import CLASSES
 from ..tune.stages import check_stages
+from ..tune.state import State
 from . import output
 from .arguments import add_engine, add_store, check_output, open_store
 from .load import load_module, value_of
 from .numbers import above_zero, add_count
+from .parser import UsageError
+from .plotting import add_plot, check_plot, draw_plot
 from .tune_view import View
 
 DESCRIPTION = (
@@ -33,7 +37,7 @@ DESCRIPTION = (
     "fusion, partitions, schedules, tiles, code generation, and the engine. The result "
     "is compared afresh with plain jax.jit (of a module: with hloenv.compile); where "
     "it is not faster it is the identity. It is kept for hloenv.jit in other "
-    "processes, and a second call goes on from the first."
+    "processes, and a second call continues the first."
 )
 EXAMPLES = """\
 examples:
@@ -42,6 +46,7 @@ examples:
   hloenv tune train.py --seconds 60 -o train.tuned --args --epochs 1
   hloenv tune net.py:step --numerics exact
   hloenv tune model.hlo --mode sequence --stages forms,fusion,codegen
+  hloenv tune train.py --plot curve.png          # with the curve of the search
   hloenv tune --list                             # all decisions
 
 TARGET is a Python script, whose functions of jax.jit are found as it runs; or a
@@ -84,6 +89,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         *("-o", "--output"), metavar="FILE", help="save the artefact as well"
     )
+    add_plot(parser, "the measurements and the best so far, of each function")
     parser.add_argument(
         "--run-seconds",
         metavar="S",
@@ -107,7 +113,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-keep",
         action="store_true",
-        help="neither keep the result for hloenv.jit nor go on from earlier tunings",
+        help="neither keep the result for hloenv.jit nor continue earlier tunings",
     )
     parser.add_argument("--list", action="store_true", help="list all decisions")
     add_store(parser)
@@ -134,10 +140,9 @@ def run(args: argparse.Namespace) -> None:
         _list(args)
         return
     if args.target is None:
-        raise ArgumentError(
-            "a TARGET is missing: a script, FILE.py:FUNCTION or a module"
-        )
+        raise UsageError("a TARGET is missing: a script, FILE.py:FUNCTION or a module")
     check_output(args.output)
+    check_plot(args.plot)
     options = TuneOptions(
         seconds=args.seconds,
         measurements=args.measurements,
@@ -161,10 +166,28 @@ def run(args: argparse.Namespace) -> None:
     artefact = found.artefact if isinstance(found, TunedScript) else found
     if args.output is not None:
         artefact.save(args.output)
+    plotted = None if args.plot is None else _draw(args, view.states)
     if args.json:
         output.print_json(_as_json(found, args.output))
     else:
         _print(found, args)
+        if plotted is not None:
+            output.print_line(plotted)
+        for state in view.states:
+            if state.journal is not None and state.results:
+                output.print_line(f"all measurements: hloenv explore {state.journal}")
+
+
+def _draw(args: argparse.Namespace, states: Sequence[State]) -> str:
+    """Draws the measurements of each program, those of earlier tunings first.
+
+    Returns what to print about the file.
+    """
+    charts = []
+    for state in states:
+        program = state.program
+        charts += tune_charts(state.results.values(), program.name, program.baseline)
+    return draw_plot(args.plot, charts, title=f"hloenv tune {args.target}")
 
 
 def _tuned(

@@ -22,6 +22,8 @@ class View:
         self._live: Any = None
         self._best = 0.0
         self._messages: list[str] = []
+        # Of each program that was tuned, in order; a state changes until its end.
+        self.states: list[State] = []
 
     def say(self, text: str) -> None:
         """One line that stays."""
@@ -39,6 +41,8 @@ class View:
 
     def show(self, state: State) -> None:
         """The state of a tuning has changed."""
+        if not any(each is state for each in self.states):
+            self.states.append(state)
         if not self._is_shown:
             return
         for message in state.messages[len(self._messages) :]:

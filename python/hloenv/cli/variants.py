@@ -152,7 +152,35 @@ def print_variants(
             f"output error: against {XLA_DEFAULT} on the same random inputs; in\n"
             "brackets as a share of the tolerance; above 100 % is wrong"
         )
+        _print_notes(variants)
 
+
+def _print_notes(variants: Sequence[Variant]) -> None:
+    """How the speed-ups are to be read, and which of them say little."""
+    ends = [each.speedup_interval for each in variants]
+    if not all(math.isfinite(high) for _, high in ends):
+        output.print_line(
+            "-: timed in one round, which tells no speed-up; add --measure"
+        )
+        return
+    output.print_line(
+        f"over {XLA_DEFAULT}: the median ratio of runs in pairs, not the ratio of the\n"
+        "measured times"
+    )
+    wide = [
+        each.name
+        for each in variants
+        if each.speedup_interval[1] > _WIDE * each.speedup_interval[0]
+    ]
+    if wide:
+        output.print_line(
+            f"warning: the interval of {' and '.join(wide)} is wider than {_WIDE}x: "
+            "other processes\nload the cores; measure again with --again when they end"
+        )
+
+
+# An interval whose ends are further apart by this factor says little.
+_WIDE = 2
 
 _MEASURED = (
     "measured time",

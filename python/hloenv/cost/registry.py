@@ -22,12 +22,18 @@ class UnknownEstimatorError(HloEnvError, LookupError):
 
 
 _REGISTRY: Registry[Callable[..., Estimator]] = Registry(
-    "estimator", "estimators", UnknownEstimatorError, group="hloenv.cost"
+    *("estimator", "estimators", UnknownEstimatorError),
+    group="hloenv.cost",
+    is_random=True,
 )
 
 
 def register_estimator(
-    name: str, summary: str, make: Callable[..., Estimator] | str
+    name: str,
+    summary: str,
+    make: Callable[..., Estimator] | str,
+    *,
+    is_deterministic: bool = False,
 ) -> None:
     """Registers a cost model under a name, also for the command line.
 
@@ -37,11 +43,13 @@ def register_estimator(
         summary: one sentence.
         make: from `threads=` and `store=` to the estimator, as in `get_estimator`; of
             a family also `spec=`; or its location, "package.module:name".
+        is_deterministic: whether a module has the same estimate each time on one
+            machine: nothing is measured.
 
     Raises:
         ValueError: the name is taken.
     """
-    _REGISTRY.add(name, summary, make)
+    _REGISTRY.add(name, summary, make, is_random=not is_deterministic)
 
 
 def list_estimators(*, families: bool = False) -> tuple[str, ...]:
@@ -131,16 +139,19 @@ register_estimator(
     "operators",
     "the sum of the instructions as they are, without XLA's passes, as in TASO",
     "hloenv.cost.operators:OperatorSum",
+    is_deterministic=True,
 )
 register_estimator(
     "roofline",
     "arithmetic and memory traffic, at the rates of `hloenv calibrate` if it has run",
     "hloenv.cost.calibration:calibrated_roofline",
+    is_deterministic=True,
 )
 register_estimator(
     "learned",
     "networks trained on timed kernels: nothing is compiled or run",
     "hloenv.cost.learned.estimator:make_learned",
+    is_deterministic=True,
 )
 register_estimator(
     "learned:CHECKPOINT",

@@ -4,11 +4,13 @@
     for record in hloenv.dataset.load("train"):
         env = hloenv.HloEnv(record.module)
 
-`hloenv.dataset.pyg` provides it as PyTorch Geometric graphs.
+`find_benchmarks("hloenv://dataset/test/flax")` finds modules by URI.
+`hloenv.dataset.pyg` provides the dataset as PyTorch Geometric graphs.
 """
 
 from __future__ import annotations
 
+from .benchmarks import Benchmark, find_benchmarks, list_benchmark_sets
 from .reader import (
     EXTENTS,
     SPLITS,
@@ -26,11 +28,14 @@ __all__ = [
     "EXTENTS",
     "SPLITS",
     "UNSEEN",
+    "Benchmark",
     "Dataset",
     "InputDistribution",
     "InputRange",
     "Record",
     "check",
+    "find_benchmarks",
     "folder",
+    "list_benchmark_sets",
     "load",
 ]

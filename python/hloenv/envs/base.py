@@ -29,6 +29,8 @@ from .validation import compare_outputs, replay
 
 # Of one pass in the child process, in seconds.
 _TIMEOUT_S = 60.0
+# Modules that `reset` tries.
+_MAX_DRAWS = 10
 
 
 class EpisodeOverError(HloEnvError, RuntimeError):
@@ -91,8 +93,8 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
         self._source = benchmark
         self._find()
         self._benchmark: Benchmark | None = None
-        # After each step, the start's first; and those that can be taken back.
-        self._nodes: list[Node] = []
+        self.nodes: list[Node] = []
+        # Those that can be taken back.
         self._path: list[Node] = []
         # Of this episode, by module: actions that changed nothing, or failed.
         self._unchanged: dict[str, set[int]] = {}
@@ -105,7 +107,7 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Starts an episode.
+        """Starts an episode; where a pass fails on a drawn module, on another one.
 
         Args:
             seed: of the environment's random numbers.
@@ -113,8 +115,11 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
 
         Raises:
             ArgumentError: another option, or no such benchmark.
+            HloEnvError: a pass fails on the module that was given, or on several
+                drawn ones; there is no episode then.
         """
         super().reset(seed=seed)
+        self.is_over = True
         options = dict(options or {})
         given = options.pop("benchmark", None)
         if options:
@@ -123,10 +128,9 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
             )
         if given is not None:
             benchmark = self._find_benchmark(given)
+            start = self._start(benchmark)
         else:
-            drawn = int(self.np_random.integers(len(self.benchmarks)))
-            benchmark = self.benchmarks[drawn]
-        start = self._start(benchmark)
+            benchmark, start = self._draw()
         self._benchmark = benchmark
         self._begin(start)
         return self._observation.observe(self), self._info(changed=False)
@@ -157,11 +161,26 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
             terminated, truncated = True, False
             self.is_over = True
         self._seconds += time.perf_counter() - started
-        self._nodes.append(self.node)
+        self.nodes.append(self.node)
         self._rewards.append(reward)
         changed = self.node is not self.previous
         observation = self._observation.observe(self)
         return observation, reward, terminated, truncated, self._info(changed=changed)
+
+    def _draw(self) -> tuple[Benchmark, Node]:
+        """A benchmark on which an episode can start, and the node it starts from."""
+        num_draws = _MAX_DRAWS if len(self.benchmarks) > 1 else 1
+        for number in range(1, num_draws + 1):
+            drawn = int(self.np_random.integers(len(self.benchmarks)))
+            benchmark = self.benchmarks[drawn]
+            try:
+                return benchmark, self._start(benchmark)
+            except ArgumentError:
+                raise
+            except HloEnvError:
+                if number == num_draws:
+                    raise
+        raise AssertionError("not reached")
 
     def _start(self, benchmark: Benchmark) -> Node:
         """The node that an episode on this benchmark starts from."""
@@ -285,6 +304,14 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
         """The module that the episode makes of `start`, and what fails."""
         return replay(self, start)
 
+    def _replay_steps(self, start: HloModule) -> tuple[HloModule, str]:
+        """As `_replay`, for actions that are no passes."""
+        twin = self._fresh()
+        twin.reset(options={"benchmark": start})
+        for action in self.actions:
+            twin.step(action)
+        return twin.module, "" if twin.error == self.error else twin.error
+
     def _fingerprint(self, module: HloModule) -> str:
         """What the `fingerprint` of this module's node is."""
         return module.fingerprint()
@@ -295,7 +322,7 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
         twin.__dict__.update(self.__dict__)
         twin.actions = list(self.actions)
         twin.extra_info = dict(self.extra_info)
-        twin._nodes = list(self._nodes)
+        twin.nodes = list(self.nodes)
         twin._path = list(self._path)
         twin._unchanged = {key: set(each) for key, each in self._unchanged.items()}
         twin._rewards = list(self._rewards)
@@ -326,7 +353,7 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
         """The passes that led to the module, without those that were taken back."""
         made: list[Pass | Pipeline] = []
         for action, before, after in zip(
-            self.actions, self._nodes, self._nodes[1:], strict=False
+            self.actions, self.nodes, self.nodes[1:], strict=False
         ):
             if action > len(self.passes):
                 made = made[:-1]
@@ -349,7 +376,7 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
             "_sandbox": None,
             "_observation": None,
             "_reward": None,
-            "_nodes": [],
+            "nodes": [],
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -363,7 +390,7 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
         self._benchmark = self._find_benchmark(source)
         # The module is made again from the actions.
         self.start = self.node = self.previous = self._start(self._benchmark)
-        self._nodes = [self.start]
+        self.nodes = [self.start]
         self.measured_node = self.start
         actions, self.actions = self.actions, []
         for position, action in enumerate(actions):
@@ -371,7 +398,7 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
             self.actions.append(action)
             if not (self.error and position == len(actions) - 1):
                 self._act(action)
-            self._nodes.append(self.node)
+            self.nodes.append(self.node)
 
     # --- parts of the above
 
@@ -410,7 +437,7 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
         self.error = ""
         self.extra_info = {}
         self.measured, self.measured_node = 0.0, node
-        self._nodes = [node]
+        self.nodes = [node]
         self._path = []
         self._unchanged = {}
         self._rewards = []
@@ -464,4 +491,4 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
         return info
 
     def _op_counts(self) -> list[int]:
-        return [node.op_count for node in self._nodes]
+        return [node.op_count for node in self.nodes]

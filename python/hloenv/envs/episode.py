@@ -51,6 +51,7 @@ class Episode:
         start: the node that the episode started from.
         node: the node now.
         previous: the node before the last step.
+        nodes: the start's, and those after each action.
         actions: numbers of the actions so far.
         is_over: whether the episode has ended.
         error: why it ended, if a pass failed.
@@ -66,6 +67,7 @@ class Episode:
     start: Node
     node: Node
     previous: Node
+    nodes: list[Node]
     actions: list[Any]
     is_over: bool
     error: str

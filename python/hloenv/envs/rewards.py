@@ -113,8 +113,8 @@ def _share_saved(value: Value) -> Any:
         if env.node is env.previous:
             return 0.0
         start = value(env, env.start)
-        saved = value(env, env.previous) - value(env, env.node)
-        return saved / start if start > 0 else 0.0
+        saved = _before(env, value) - value(env, env.node)
+        return saved / start if start > 0 and math.isfinite(saved) else 0.0
 
     return compute
 
@@ -125,11 +125,18 @@ def _log_ratio(value: Value) -> Any:
     def compute(env: Episode) -> float:
         if env.node is env.previous:
             return 0.0
-        before, after = value(env, env.previous), value(env, env.node)
-        is_known = before > 0 and after > 0
+        before, after = _before(env, value), value(env, env.node)
+        is_known = before > 0 and after > 0 and math.isfinite(before / after)
         return math.log(before / after) if is_known else 0.0
 
     return compute
+
+
+def _before(env: Episode, value: Value) -> float:
+    """Of the latest node before the step that has a value; NaN if none has."""
+    before = env.nodes[: len(env.actions)]
+    values = (value(env, node) for node in reversed(before))
+    return next((each for each in values if math.isfinite(each)), math.nan)
 
 
 def _seconds(make_estimator: Callable[[], Estimator]) -> Value:
@@ -176,9 +183,8 @@ def _kernel_cache() -> Estimator:
 
 @cache
 def _by_estimator(name: str) -> RewardSpace:
-    describe_estimator(name)
+    is_exact = not describe_estimator(name).is_random
     value = _seconds(lambda: _estimator(name))
-    is_exact = name in ("roofline", "learned")
     return RewardSpace(_log_ratio(value), _LOG, value, deterministic=is_exact)
 
 
@@ -208,7 +214,7 @@ def _measured_every(spec: str) -> RewardSpace:
 
 @cache
 def _saved_by(name: str) -> RewardSpace:
-    describe_estimator(name)
+    is_exact = not describe_estimator(name).is_random
     value = _seconds(lambda: _estimator(name))
     share = _share_saved(value)
     return RewardSpace(
@@ -216,7 +222,7 @@ def _saved_by(name: str) -> RewardSpace:
         _PERCENT,
         value,
         range=(-math.inf, 100.0),
-        deterministic=name in ("operators", "roofline"),
+        deterministic=is_exact,
     )
 
 
@@ -294,14 +300,16 @@ register_reward(
 )
 register_reward(
     "roofline",
-    "Log of the speed-up by the step, by the static estimate.",
+    "Log of the speed-up by the step, by the static estimate at hloenv's rates; "
+    "estimate:roofline takes those of `hloenv calibrate`.",
     unit=_LOG,
     compute=_log_ratio(_seconds(_roofline)),
     value=_seconds(_roofline),
 )
 register_reward(
     "kernel_cache",
-    "Log of the speed-up by the step, by the measured times of kernels.",
+    "Log of the speed-up by the step, by the measured times of kernels: "
+    "estimate:kernel-cache by another name.",
     unit=_LOG,
     compute=_log_ratio(_seconds(_kernel_cache)),
     value=_seconds(_kernel_cache),

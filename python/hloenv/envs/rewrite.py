@@ -14,235 +14,15 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from .._typing import BoolArray, Int64Array
-from ..errors import ArgumentError, HloEnvError
-from ..hlo.module import HloModule, identity
-from ..hlo.passes import run_passes
-from ..rewrite.game import DecisionPoint, Prefix
-from ..rewrite.trace import Trace
-from ..search.spaces import get_space
-from .base import CompilerEnv
-from .benchmarks import Benchmark
-from .candidates import Candidates, CandidateTable
-from .game_memo import GameMemo, Play
-from .pass_memo import Node, Runner
+from .._typing import Int64Array
+from ..errors import ArgumentError
+from ..hlo.module import HloModule
+from ..rewrite.game import DecisionPoint
+from .benchmarks import DEFAULT_BENCHMARK
+from .candidates import Candidates
+from .rewrite_base import RewriteBase
 
-DEFAULT_BENCHMARK = "hloenv://dataset/train?max_instructions=600"
 DEFAULT_SPACE = "early-and-fusion"
-# Modules that `reset` tries.
-_DRAWS = 10
-
-
-class RewriteBase(CompilerEnv):
-    """What both environments share.
-
-    Attributes:
-        stops: the decision points.
-        games: captures and decided modules; forks share them.
-    """
-
-    def __init__(
-        self,
-        space: str | Sequence[DecisionPoint],
-        *,
-        benchmark: str | HloModule,
-        observation: str,
-        reward: str,
-        max_steps: int | None,
-        max_candidates: int,
-        render_mode: str | None,
-    ) -> None:
-        """Checks the arguments; `reset` reads the first module."""
-        stops = get_space(space).stops if isinstance(space, str) else tuple(space)
-        if not stops:
-            raise ArgumentError(
-                f"the space {space!r} has no decision points that can be visited one "
-                "after the other; use another space, or give DecisionPoints"
-            )
-        if max_candidates < 1:
-            raise ArgumentError(f"max_candidates must be >= 1, got {max_candidates}")
-        self.stops = stops
-        self.max_candidates = max_candidates
-        self.games = GameMemo(stops)
-        self._prefix: Prefix = ()
-        self._decisions: Int64Array = np.zeros(0, np.int64)
-        # Of the alternatives of this round.
-        self._is_decided: BoolArray = np.zeros(0, np.bool_)
-        super().__init__(
-            (),
-            benchmark=benchmark,
-            observation=observation,
-            reward=reward,
-            max_steps=len(stops) if max_steps is None else max_steps,
-            isolate=False,
-            dry_run=False,
-            has_undo=False,
-            render_mode=render_mode,
-        )
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
-        """Starts an episode; where a pass fails on a drawn module, on another one.
-
-        Raises:
-            ArgumentError: another option than "benchmark", or no such benchmark.
-            HloEnvError: a pass fails on the module that was given, or on several
-                drawn ones.
-        """
-        if (options or {}).get("benchmark") is None:
-            for _ in range(_DRAWS - 1):
-                try:
-                    return super().reset(seed=seed, options=options)
-                except ArgumentError:
-                    raise
-                except HloEnvError:
-                    seed = None  # the next draw
-        return super().reset(seed=seed, options=options)
-
-    # --- for observations and agents
-
-    @property
-    def play(self) -> Play:
-        """The game of the module of the episode.
-
-        Raises:
-            EpisodeOverError: before the first `reset`.
-        """
-        self.check_begun()
-        return self._play
-
-    @property
-    def round(self) -> int:
-        """Decision points that are behind; all of them, at the end."""
-        return len(self._prefix)
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether all decision points are behind."""
-        return self.round == len(self.stops)
-
-    @property
-    def decisions(self) -> Int64Array:
-        """[A] decisions at this decision point so far; XLA's own at first."""
-        return self._decisions
-
-    def table(self) -> CandidateTable:
-        """The alternatives of this decision point.
-
-        Raises:
-            ArgumentError: all decision points are behind.
-        """
-        return self.play.table(self._prefix)
-
-    def candidates(self) -> Candidates | None:
-        """The rows of this decision point; None where all are behind."""
-        if self.is_complete:
-            return None
-        return self._rows()
-
-    @property
-    def prefix(self) -> Prefix:
-        """The decisions at all points so far, those of this round included."""
-        if self.is_complete:
-            return self._prefix
-        return (*self._prefix, self._decisions)
-
-    @property
-    def trace(self) -> Trace:
-        """The episode as a trace that can be saved and replayed anywhere."""
-        game = self.play.game
-        return game.episode(game.complete(self.prefix)).trace
-
-    # --- parts of CompilerEnv
-
-    @property
-    def num_actions(self) -> int:
-        """Number of actions."""
-        return self.max_candidates + 1
-
-    def runner(self) -> Runner:
-        """Captures run in this process."""
-        return run_passes
-
-    def commandline(self) -> str:
-        """There is none: decisions are in `trace`.
-
-        Raises:
-            ArgumentError: always.
-        """
-        raise ArgumentError(
-            "decisions cannot be given on a command line; save the trace of the "
-            "episode, env.trace.save(TRACE), for `hloenv apply TRACE`"
-        )
-
-    def fork(self) -> RewriteBase:
-        """Another environment in the same state, which shares the captures."""
-        twin = super().fork()
-        assert isinstance(twin, RewriteBase)
-        twin._is_decided = self._is_decided.copy()
-        return twin
-
-    def _fresh(self) -> RewriteBase:
-        twin = super()._fresh()
-        assert isinstance(twin, RewriteBase)
-        twin.games = GameMemo(self.stops)
-        return twin
-
-    def _start(self, benchmark: Benchmark) -> Node:
-        self._play = self.games.play(benchmark.load())
-        self._prefix = ()
-        self._arrive()
-        return self._play.start
-
-    def _arrive(self) -> None:
-        """Goes on to a decision point that has alternatives, or behind the last."""
-        while not self.is_complete:
-            table = self._play.table(self._prefix)
-            self._decisions = table.default
-            self._is_decided = np.zeros(len(table.default), np.bool_)
-            if len(table.default):
-                return
-            self._prefix = (*self._prefix, table.default)
-        self._decisions = np.zeros(0, np.int64)
-
-    def _end_round(self) -> None:
-        self._prefix = (*self._prefix, self._decisions)
-        self._arrive()
-
-    def _take(self, decisions: Int64Array) -> None:
-        """Changes the module, if these decisions change it."""
-        if not np.array_equal(decisions, self._decisions):
-            self.node = self._play.node(self._prefix, decisions)
-            self._decisions = decisions
-
-    def _is_stop(self, action: Any) -> bool:  # noqa: ARG002
-        return self.is_complete
-
-    def _rows(self) -> Candidates:
-        return self.table().rows(self._decisions)
-
-    def _replay(self, start: HloModule) -> tuple[HloModule, str]:
-        twin = self._fresh()
-        twin.reset(options={"benchmark": start})
-        for action in self.actions:
-            twin.step(action)
-        return twin.module, "" if twin.error == self.error else twin.error
-
-    def _fingerprint(self, module: HloModule) -> str:
-        return identity(module)
-
-    def _info(self, *, changed: bool) -> dict[str, Any]:
-        info = super()._info(changed=changed)
-        return info | {"round": self.round, "alternatives": len(self._decisions)}
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        return {k: v for k, v in state.items() if k not in ("games", "_play")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.games = GameMemo(state["stops"])
-        super().__setstate__(state)
 
 
 class RewriteEnv(RewriteBase):
@@ -309,16 +89,24 @@ class RewriteEnv(RewriteBase):
                 decision points.
             UnknownSpaceError: no such space.
         """
+        if max_candidates < 1:
+            raise ArgumentError(f"max_candidates must be >= 1, got {max_candidates}")
+        self.max_candidates = max_candidates
         super().__init__(
             space,
             benchmark=benchmark,
             observation=observation,
             reward=reward,
             max_steps=max_steps,
-            max_candidates=max_candidates,
+            max_rows=max_candidates,
             render_mode=render_mode,
         )
         self.action_space = spaces.Discrete(max_candidates + 1)
+
+    @property
+    def num_actions(self) -> int:
+        """Number of actions."""
+        return self.max_candidates + 1
 
     def action_name(self, action: Any) -> str:
         """Name of an action."""
@@ -383,10 +171,10 @@ class RewriteAllEnv(RewriteBase):
 
     ## Action space
     `MultiDiscrete`: for each alternative 0, as XLA decides, or 1 + c for its choice c,
-    0 of which is the original. It has `max_candidates` elements, of which those behind
-    the last alternative are ignored, of up to `max_choices` choices; a choice that is
-    not there, or masked, stands for 0. Steps also take a vector with one element for
-    each alternative, which has no limits but must be right.
+    0 of which is the original. It has `max_alternatives` elements, of which those
+    behind the last alternative are ignored, of up to `max_choices` choices; a choice
+    that is not there, or masked, stands for 0. Steps also take a vector with one
+    element for each alternative, which has no limits but must be right.
 
     ## Observation space, starting state, rewards, information
     As `RewriteEnv`. `action_mask` has `max_choices + 1` flags for each element.
@@ -408,7 +196,7 @@ class RewriteAllEnv(RewriteBase):
         space: str | Sequence[DecisionPoint] = DEFAULT_SPACE,
         observation: str = "candidates",
         reward: str = "roofline",
-        max_candidates: int = 256,
+        max_alternatives: int = 256,
         max_choices: int = 4,
         render_mode: str | None = None,
     ) -> None:
@@ -419,7 +207,7 @@ class RewriteAllEnv(RewriteBase):
             space: what is decided where: the name of a space, or decision points.
             observation: name of the observation.
             reward: name of the reward.
-            max_candidates: alternatives of the declared action space.
+            max_alternatives: alternatives of the declared action space.
             max_choices: of each of them, the original included.
             render_mode: None, "ansi" or "rgb_array".
 
@@ -428,19 +216,24 @@ class RewriteAllEnv(RewriteBase):
                 decision points.
             UnknownSpaceError: no such space.
         """
+        if max_alternatives < 1:
+            raise ArgumentError(
+                f"max_alternatives must be >= 1, got {max_alternatives}"
+            )
         if max_choices < 2:
             raise ArgumentError(f"max_choices must be >= 2, got {max_choices}")
         self.max_choices = max_choices
+        self.max_alternatives = max_alternatives
         super().__init__(
             space,
             benchmark=benchmark,
             observation=observation,
             reward=reward,
             max_steps=None,
-            max_candidates=max_candidates,
+            max_rows=max_alternatives * (max_choices + 1),
             render_mode=render_mode,
         )
-        self.action_space = spaces.MultiDiscrete([max_choices + 1] * max_candidates)
+        self.action_space = spaces.MultiDiscrete([max_choices + 1] * max_alternatives)
 
     @property
     def num_actions(self) -> int:
@@ -470,10 +263,10 @@ class RewriteAllEnv(RewriteBase):
         if array.size == 0:
             array = array.astype(np.int64)
         is_vector = array.ndim == 1 and np.issubdtype(array.dtype, np.integer)
-        if not is_vector or len(array) not in (count, self.max_candidates):
+        if not is_vector or len(array) not in (count, self.max_alternatives):
             raise ArgumentError(
                 f"an action must be {count} integers, one for each alternative, or "
-                f"{self.max_candidates}, got {action!r:.80}"
+                f"{self.max_alternatives}, got {action!r:.80}"
             )
         if rows is None:
             return ()
@@ -481,7 +274,7 @@ class RewriteAllEnv(RewriteBase):
         positions[: len(array)] = array[:count]
         limits = self.table().alternatives.num_choices
         is_wrong = (positions < 0) | (positions > limits)
-        if is_wrong.any() and len(array) != self.max_candidates:
+        if is_wrong.any() and len(array) != self.max_alternatives:
             raise ArgumentError(
                 f"the action has {positions[is_wrong][0]} for alternative "
                 f"{np.flatnonzero(is_wrong)[0]}, which takes 0 to "
@@ -492,13 +285,13 @@ class RewriteAllEnv(RewriteBase):
         return tuple(positions.tolist())
 
     def action_masks(self) -> npt.NDArray[np.bool_]:
-        """[max_candidates * (max_choices + 1)] what may be taken; 0 always may."""
+        """[max_alternatives * (max_choices + 1)] what may be taken; 0 always may."""
         self.check_begun()
-        masks = np.zeros((self.max_candidates, self.max_choices + 1), np.bool_)
+        masks = np.zeros((self.max_alternatives, self.max_choices + 1), np.bool_)
         masks[:, 0] = True
         if (rows := self.candidates()) is not None:
             position = rows.choice + 1
-            fits = (rows.alternative < self.max_candidates) & (
+            fits = (rows.alternative < self.max_alternatives) & (
                 position <= self.max_choices
             )
             masks[rows.alternative[fits], position[fits]] = rows.allowed[fits]

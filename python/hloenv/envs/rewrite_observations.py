@@ -13,7 +13,8 @@ from gymnasium import spaces
 
 from ..errors import ArgumentError
 from .candidates import Candidates, candidate_features
-from .rewrite import RewriteAllEnv, RewriteBase
+from .rewrite import RewriteAllEnv
+from .rewrite_base import RewriteBase
 from .spaces import MAX_COUNT, register_observation
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 # Declared largest feature of a row; all are logarithms or flags.
-_LARGEST = 100.0
+MAX_FEATURE = 100.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,10 +96,10 @@ def _observe_alternatives(env: Episode) -> RewriteObservation:
 
 
 def _candidates_space(env: Episode) -> spaces.Dict:
-    rows, columns = _checked(env).max_candidates, len(candidate_features())
+    rows, columns = _checked(env).max_rows, len(candidate_features())
     return spaces.Dict(
         {
-            "x": spaces.Box(-_LARGEST, _LARGEST, (rows, columns), np.float32),
+            "x": spaces.Box(-MAX_FEATURE, MAX_FEATURE, (rows, columns), np.float32),
             "alternative": spaces.Box(-1, MAX_COUNT, (rows,), np.int64),
             "allowed": spaces.Box(0, 1, (rows,), np.int8),
             "progress": spaces.Box(0, 1, (2,), np.float32),
@@ -108,13 +109,13 @@ def _candidates_space(env: Episode) -> spaces.Dict:
 
 def _observe_candidates(env: Episode) -> dict[str, Any]:
     own = _checked(env)
-    limit = own.max_candidates
+    limit = own.max_rows
     x = np.zeros((limit, len(candidate_features())), np.float32)
     alternative = np.full(limit, -1, np.int64)
     allowed = np.zeros(limit, np.int8)
     if (rows := own.candidates()) is not None:
         size = min(len(rows), limit)
-        x[:size] = np.clip(rows.x[:size], -_LARGEST, _LARGEST)
+        x[:size] = np.clip(rows.x[:size], -MAX_FEATURE, MAX_FEATURE)
         alternative[:size] = rows.alternative[:size]
         allowed[:size] = rows.allowed[:size]
     return {
@@ -129,7 +130,7 @@ register_observation(
     "candidates",
     "Of rewrites: a row of features for each choice of each alternative, its "
     "alternative (-1 pads), and whether it may be taken; what is beyond "
-    "max_candidates is cut off.",
+    "the declared number of rows is cut off.",
     _candidates_space,
     _observe_candidates,
 )

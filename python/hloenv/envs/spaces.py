@@ -134,8 +134,17 @@ def _observe_cost(env: Episode) -> Any:
     return np.clip(np.array(values, np.float64), 0, MAX_COST)
 
 
+def _num_actions(env: Episode) -> int:
+    if not env.num_actions:
+        raise ArgumentError(
+            "the observations pass_history and pass_counts need actions that are "
+            f"numbers, which those of {type(env).__name__} are not"
+        )
+    return env.num_actions
+
+
 def _history_space(env: Episode) -> spaces.Box:
-    return spaces.Box(0, env.num_actions, (env.max_steps,), np.int64)
+    return spaces.Box(0, _num_actions(env), (env.max_steps,), np.int64)
 
 
 def _observe_history(env: Episode) -> Any:
@@ -146,7 +155,8 @@ def _observe_history(env: Episode) -> Any:
 
 
 def _observe_pass_counts(env: Episode) -> Any:
-    counts = np.bincount(np.array(env.actions, np.int64), minlength=env.num_actions)
+    actions = np.array(env.actions, np.int64)
+    counts = np.bincount(actions, minlength=_num_actions(env))
     return (counts / env.max_steps).astype(np.float32)
 
 
@@ -241,7 +251,7 @@ register_observation(
 register_observation(
     "pass_counts",
     "How often each action was taken, as a share of the longest episode.",
-    lambda env: spaces.Box(0, 1, (env.num_actions,), np.float32),
+    lambda env: spaces.Box(0, 1, (_num_actions(env),), np.float32),
     _observe_pass_counts,
 )
 register_observation(

@@ -15,10 +15,8 @@ from ..hlo.module import HloModule
 from ..hlo.passes import Pass, Pipeline, run_passes
 from ..substitution.candidates import DEFAULT_PASSES, Candidate, Expander, Expansion
 from .base import CompilerEnv
-from .benchmarks import Benchmark
+from .benchmarks import DEFAULT_BENCHMARK, Benchmark
 from .pass_memo import Node, Runner
-
-DEFAULT_BENCHMARK = "hloenv://dataset/train?max_instructions=600"
 
 
 class SubstitutionEnv(CompilerEnv):
@@ -173,6 +171,8 @@ class SubstitutionEnv(CompilerEnv):
     def _start(self, benchmark: Benchmark) -> Node:
         module = benchmark.load()
         self.rule = ""
+        # A pass that fails on the module fails here, not in the episode.
+        self.expander.expand(module, max_instructions=self.expander.limit(module))
         return _node(module)
 
     def _act(self, number: Any) -> None:
@@ -196,11 +196,7 @@ class SubstitutionEnv(CompilerEnv):
         return twin
 
     def _replay(self, start: HloModule) -> tuple[HloModule, str]:
-        twin = self._fresh()
-        twin.reset(options={"benchmark": start})
-        for action in self.actions:
-            twin.step(action)
-        return twin.module, "" if twin.error == self.error else twin.error
+        return self._replay_steps(start)
 
     def _info(self, *, changed: bool) -> dict[str, Any]:
         info = super()._info(changed=changed)

@@ -13,17 +13,15 @@ from gymnasium import spaces
 
 from .._typing import Int64Array
 from ..errors import ArgumentError
-from ..graph.hlo_graph import HloGraph
+from ..hlo.module import HloModule
+from .candidate_graphs import PackedGraph, pack
 from .candidates import Candidates, CandidateTable, candidate_features
-from .rewrite_observations import RewriteObservation, RewriteSpace
+from .rewrite_observations import MAX_FEATURE, RewriteObservation, RewriteSpace
 from .spaces import register_observation
 from .substitution import SubstitutionEnv
 
 if TYPE_CHECKING:
     from .episode import Episode
-
-# Declared largest feature of a row; all are logarithms or flags.
-_LARGEST = 100.0
 
 
 @dataclass(frozen=True)
@@ -46,24 +44,21 @@ class CandidateGraphs:
     """The module and its candidates as graphs, as in X-RLflow.
 
     Attributes:
-        current: the module as `hloenv.graph.pyg.HloData`; choosing it is No-Op.
-        candidates: the modules that the candidates make, in the order of the actions.
+        graphs: the module, which stands for No-Op, and then the modules that the
+            candidates make, in the order of the actions. Observations of one
+            environment share equal graphs.
         progress: [1] share of the steps that are behind.
     """
 
-    current: Any
-    candidates: tuple[Any, ...]
+    graphs: tuple[PackedGraph, ...]
     progress: npt.NDArray[np.float32]
 
     def __eq__(self, other: object) -> bool:
         """Whether everything but the graphs' objects is equal."""
         if not isinstance(other, CandidateGraphs):
             return NotImplemented
-        mine = (self.current, *self.candidates)
-        theirs = (other.current, *other.candidates)
-        return len(mine) == len(theirs) and all(
-            bool((a.opcode.shape == b.opcode.shape) and (a.opcode == b.opcode).all())
-            for a, b in zip(mine, theirs, strict=True)
+        return self.graphs == other.graphs and np.array_equal(
+            self.progress, other.progress
         )
 
     __hash__ = None  # type: ignore[assignment]
@@ -131,19 +126,29 @@ def _observe_graph(env: Episode) -> RewriteObservation:
 
 
 def _observe_graphs(env: Episode) -> CandidateGraphs:
-    from ..graph.pyg import to_data
-
     own = _checked(env)
-    modules = [own.module, *(each.module for each in own.candidates())]
-    current, *others = (to_data(HloGraph.from_module(m), ()) for m in modules)
-    return CandidateGraphs(current, tuple(others), _progress(own))
+    graphs = own.expander.graphs
+
+    def packed(
+        module: HloModule, fingerprint: str, reference: PackedGraph | None
+    ) -> PackedGraph:
+        found: PackedGraph | None = graphs.get(fingerprint)
+        if found is None:
+            found = graphs.setdefault(fingerprint, pack(module, reference))
+        return found
+
+    current = packed(own.module, own.node.fingerprint, None)
+    others = [
+        packed(each.module, each.fingerprint, current) for each in own.candidates()
+    ]
+    return CandidateGraphs((current, *others), _progress(own))
 
 
 def _rows_space(env: Episode) -> spaces.Dict:
     rows, columns = _checked(env).max_candidates, len(candidate_features())
     return spaces.Dict(
         {
-            "x": spaces.Box(-_LARGEST, _LARGEST, (rows, columns), np.float32),
+            "x": spaces.Box(-MAX_FEATURE, MAX_FEATURE, (rows, columns), np.float32),
             "allowed": spaces.Box(0, 1, (rows,), np.int8),
             "progress": spaces.Box(0, 1, (1,), np.float32),
         }
@@ -156,7 +161,7 @@ def _observe_rows(env: Episode) -> dict[str, Any]:
     allowed = np.zeros(own.max_candidates, np.int8)
     if own.candidates():
         _, rows = _rows(own)
-        x[: len(rows)] = np.clip(rows.x, -_LARGEST, _LARGEST)
+        x[: len(rows)] = np.clip(rows.x, -MAX_FEATURE, MAX_FEATURE)
         allowed[: len(rows)] = 1
     return {"x": x, "allowed": allowed, "progress": _progress(own)}
 
@@ -176,8 +181,8 @@ register_observation(
 )
 register_observation(
     "candidate_graphs",
-    "Of substitutions: the graphs of the module and of every candidate, as PyTorch "
-    "Geometric data.",
+    "Of substitutions: the graphs of the module and of every candidate: opcodes and "
+    "edges, compressed.",
     lambda _: CandidateGraphsSpace(),
     _observe_graphs,
 )

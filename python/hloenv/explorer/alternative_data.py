@@ -51,7 +51,6 @@ def alternative_rows(alternatives: Alternatives) -> list[AlternativeRow]:
                     "flops": float(costs.flops[x]),
                     "bytes": float(costs.bytes_accessed[x]),
                     "static_s": float(static[x]),
-                    "timed_s": None,
                     "compares_duplicates": bool(marks[x]),
                 }
             )

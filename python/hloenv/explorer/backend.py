@@ -2,8 +2,8 @@
 """The page's requests, answered by child processes that XLA may end.
 
 The session lives in one child process. If XLA crashes there, another one opens the
-module and repeats the log of actions, without the one that crashed. This process never
-calls XLA.
+module and repeats the log of actions, without the one that crashed. Nothing here calls
+XLA; the command has read the module of its argument, with the checks of `from_text`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,12 +22,13 @@ from ..rewrite.trace import Trace
 from .jobs import Jobs
 from .results import no_results
 from .schema import Action, GraphData, JobInfo, Results, StageDiff, State
-from .session import ACTIONS
 
 _WORKER = "hloenv.explorer.worker"
 _TIMEOUT_S = 300.0
 _MAX_RANKED = 200
 _MODULES = ("default", "decided")
+# Methods of a session that extend or shorten its log.
+_ACTIONS = frozenset({"apply", "decide", "point", "repeat", "undo"})
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class Target:
         trace: an episode on the module.
         results: a result file.
         problem: why the target has no module.
+        is_opened: whether `name` is only a title, of text that was sent.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Target:
     trace: Trace | None = None
     results: Results | None = None
     problem: str = ""
+    is_opened: bool = False
 
 
 class NoModuleError(HloEnvError, LookupError):
@@ -77,7 +80,6 @@ class Backend:
         self._jobs = Jobs()
         self._final: GraphData | None = None
         self._around: dict[int, tuple[bytes, bytes]] = {}
-        self._stage_names: dict[int, str] = {}
 
     @property
     def has_module(self) -> bool:
@@ -96,7 +98,7 @@ class Backend:
         """
         with self._lock:
             result = self._ask("call", method, arguments)
-            if method in ACTIONS:
+            if method in _ACTIONS:
                 self._log = result["log"]
                 self._final = None
         return result
@@ -132,17 +134,16 @@ class Backend:
             ParseError, InvalidModuleError: the text is not a module; the session stays.
         """
         with self._lock:
-            key = secrets.token_hex(8)
+            before = self._target, self._key, self._log
+            self._target = Target(name, content, is_opened=True)
+            self._key, self._log = secrets.token_hex(8), []
             try:
-                self._sandbox.call(
-                    f"{_WORKER}:open_session", key, content, name, None, []
-                )
+                self._reopen()
             except HloEnvError:
+                self._target, self._key, self._log = before
                 self._reopen()
                 raise
-            self._target = Target(name, content)
-            self._key, self._log, self._final = key, [], None
-            self._around = {}
+            self._final, self._around = None, {}
         state: State = self.request("state", {})
         return state
 
@@ -178,12 +179,13 @@ class Backend:
                 self._target.name,
                 self._target.trace,
                 self._log,
+                self._target.is_opened,
             )
 
     # Jobs.
 
-    def start(self, kind: str, arguments: dict[str, Any]) -> JobInfo:
-        """Starts a job.
+    def start(self, kind: str, arguments: Mapping[str, Any]) -> JobInfo:
+        """Starts a job on the session as it is now.
 
         Args:
             kind: "estimate", "measure", "rank", "compare" or "timeline".
@@ -194,17 +196,30 @@ class Backend:
             ArgumentError: an unknown kind, or wrong arguments.
             HloEnvError: the modules cannot be made, or too many jobs are running.
         """
-        starters = {
-            "estimate": self._start_estimate,
-            "measure": self._start_measure,
-            "rank": self._start_rank,
-            "compare": self._start_compare,
-            "timeline": self._start_timeline,
-        }
-        starter = starters.get(kind)
-        if starter is None:
-            raise ArgumentError(f"unknown job {kind[:40]!r}; use {', '.join(starters)}")
-        return starter(arguments)
+        if kind not in _JOBS:
+            raise ArgumentError(f"unknown job {kind[:40]!r}; use {', '.join(_JOBS)}")
+        names, others = _JOBS[kind](arguments)
+        with self._lock:
+            if kind == "rank":
+                self._ask("call", "check", {"pairs": others[0], "least": 0})
+            inputs = [self._ask("pickled", each) for each in names]
+            key, log = self._key, self._log
+        if kind != "timeline":
+            others = (*others, self._store, self._threads)
+
+        def finish(info: JobInfo, result: Any) -> None:
+            kept: Any = None
+            if kind in ("estimate", "timeline"):
+                result, kept = result
+            info.update({kind: result})  # type: ignore[misc]
+            with self._lock:
+                # The session may have changed since.
+                if kind == "estimate" and log is self._log:
+                    self._final = kept
+                elif kind == "timeline" and key == self._key:
+                    self._around = kept
+
+        return self._jobs.start(kind, (*inputs, *others), finish)
 
     def job(self, number: int) -> JobInfo:
         """A job as it is now."""
@@ -236,8 +251,6 @@ class Backend:
         with self._diff_lock:
             found: StageDiff = self._diffs.call(
                 "hloenv.explorer.work:stage_diff",
-                index,
-                self._stage_names.get(index, ""),
                 before,
                 after,
             )
@@ -253,72 +266,51 @@ class Backend:
         with self._diff_lock:
             self._diffs.close()
 
-    def _pickled(self, *what: str) -> list[bytes]:
-        with self._lock:
-            return [self._ask("pickled", each) for each in what]
 
-    def _start_estimate(self, _: dict[str, Any]) -> JobInfo:
-        def finish(info: JobInfo, result: Any) -> None:
-            info["estimate"], self._final = result
+# What a job's function starts from, by `worker.pickled`, and its further arguments.
+_Inputs = tuple[Sequence[str], tuple[Any, ...]]
 
-        arguments = (*self._pickled(*_MODULES), self._store, self._threads)
-        return self._jobs.start("estimate", "estimate", arguments, finish)
 
-    def _start_measure(self, _: dict[str, Any]) -> JobInfo:
-        def finish(info: JobInfo, result: Any) -> None:
-            info["measure"] = result
+def _no_arguments(_: Mapping[str, Any]) -> _Inputs:
+    return _MODULES, ()
 
-        arguments = (*self._pickled(*_MODULES), self._store, self._threads)
-        return self._jobs.start("measure", "measure", arguments, finish)
 
-    def _start_rank(self, given: dict[str, Any]) -> JobInfo:
-        pairs = given.get("pairs")
-        is_right = isinstance(pairs, list) and all(
-            isinstance(each, list)
-            and len(each) == 2
-            and all(type(number) is int for number in each)
-            for each in pairs
+def _rank_arguments(given: Mapping[str, Any]) -> _Inputs:
+    pairs = given.get("pairs")
+    is_right = isinstance(pairs, list) and all(
+        isinstance(each, list)
+        and len(each) == 2
+        and all(type(number) is int for number in each)
+        for each in pairs
+    )
+    if not is_right or not pairs or len(pairs) > _MAX_RANKED:
+        raise ArgumentError(
+            "rank needs pairs: 1 to "
+            f"{_MAX_RANKED} lists [alternative, choice], got {str(pairs)[:80]}"
         )
-        if not is_right or not pairs or len(pairs) > _MAX_RANKED:
-            raise ArgumentError(
-                "rank needs pairs: 1 to "
-                f"{_MAX_RANKED} lists [alternative, choice], got {str(pairs)[:80]}"
-            )
+    return ("alternatives", "xla"), (pairs,)
 
-        def finish(info: JobInfo, result: Any) -> None:
-            info["rank"] = result
 
-        arguments = (
-            *self._pickled("alternatives", "xla"),
-            pairs,
-            self._store,
-            self._threads,
-        )
-        return self._jobs.start("rank", "rank", arguments, finish)
+def _compare_arguments(given: Mapping[str, Any]) -> _Inputs:
+    names = [_method(given.get(key)) for key in ("first", "second")]
+    return names, (names,)
 
-    def _start_compare(self, given: dict[str, Any]) -> JobInfo:
-        names = [_method(given.get(key)) for key in ("first", "second")]
 
-        def finish(info: JobInfo, result: Any) -> None:
-            result["first"], result["second"] = names
-            info["compare"] = result
+def _timeline_arguments(given: Mapping[str, Any]) -> _Inputs:
+    target = given.get("target", "cpu")
+    if not isinstance(target, str):
+        raise ArgumentError("timeline needs a target, such as 'cpu'")
+    return ("start",), (target,)
 
-        arguments = (*self._pickled(*names), self._store, self._threads)
-        return self._jobs.start("compare", "compare", arguments, finish)
 
-    def _start_timeline(self, given: dict[str, Any]) -> JobInfo:
-        target = given.get("target", "cpu")
-        if not isinstance(target, str):
-            raise ArgumentError("timeline needs a target, such as 'cpu'")
-
-        def finish(info: JobInfo, result: Any) -> None:
-            info["timeline"], self._around = result
-            self._stage_names = {
-                row["index"]: row["path"] for row in result[0]["stages"]
-            }
-
-        arguments = (*self._pickled("start"), target)
-        return self._jobs.start("timeline", "timeline", arguments, finish)
+# By kind, which is also the name of the function in `work`.
+_JOBS: dict[str, Callable[[Mapping[str, Any]], _Inputs]] = {
+    "estimate": _no_arguments,
+    "measure": _no_arguments,
+    "rank": _rank_arguments,
+    "compare": _compare_arguments,
+    "timeline": _timeline_arguments,
+}
 
 
 def _method(name: Any) -> str:

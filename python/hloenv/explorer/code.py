@@ -32,6 +32,26 @@ def python_of(trace: Trace, import_: str, load: str) -> str:
     return "\n".join(lines)
 
 
+def load_expression(target: str) -> tuple[str, str]:
+    """The import and the expression that load what the user opened, by its name."""
+    if target.startswith("hloenv://"):
+        return (
+            "from hloenv.dataset import find_benchmarks",
+            f"find_benchmarks({target!r})[0].load()",
+        )
+    if ":" in target:
+        return "from hloenv.cli.load import load_module", f"load_module({target!r})"
+    return "", repr(target)
+
+
+def opened_expression(title: str) -> tuple[str, str]:
+    """As `load_expression`, for HLO text that the page sent, which has no file."""
+    return (
+        f"# Save the HLO text that was opened as {title!r} to this file.",
+        "'module.hlo'",
+    )
+
+
 def _lines_of(step: Step) -> list[str]:
     if step.kind == "run-until" and step.place is not None:
         where, occurrence = step.place

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from .._typing import Int64Array
 from ..cost.roofline import node_seconds
 from ..graph.convert import graph_of
-from ..graph.hlo_graph import HloGraph, attribute_names, opcodes
+from ..graph.hlo_graph import HloGraph, opcodes
 from ..hlo.module import HloModule
 from .layout import Layout, Structure, place
 from .schema import ComputationBox, GraphData, ModuleInfo, NodeDetail
@@ -38,7 +38,6 @@ def module_info(module: HloModule) -> ModuleInfo:
         "position": "" if module.position is None else str(module.position),
         "flops": cost.flops,
         "bytes": cost.bytes,
-        "transcendentals": cost.transcendentals,
     }
 
 
@@ -193,8 +192,6 @@ def _boxes(graph: HloGraph, part: _Part, layout: Layout) -> list[ComputationBox]
                 "name": graph.computation_names[number],
                 "role": part.roles[number],
                 "caller": int(part.structure.parents[row]),
-                "is_entry": bool(graph.computation_is_entry[number]),
-                "is_fusion": bool(graph.computation_is_fusion[number]),
                 "x": x,
                 "y": y,
                 "w": w,
@@ -227,27 +224,15 @@ def _nesting(graph: HloGraph) -> tuple[Int64Array, list[str]]:
     return parents, roles
 
 
-def node_detail(module: HloModule, name: str) -> NodeDetail | None:
-    """An instruction by name; None if the module has none of this name."""
+def node_detail(module: HloModule, node: int) -> NodeDetail:
+    """A node of the module's graph."""
     graph = graph_of(module)
-    try:
-        node = graph.node_names.index(name)
-    except ValueError:
-        return None
-    span = slice(graph.attribute_offsets[node], graph.attribute_offsets[node + 1])
-    keys = graph.attribute_keys[span].tolist()
-    values = graph.attribute_values[span].tolist()
-    called = graph.call_computations[graph.call_nodes == node].tolist()
+    name = graph.node_names[node]
     return {
         "name": name,
         "text": instruction_lines(module, {name}).get(name, ""),
         "operands": _picked(graph.node_names, graph.operands(node)),
         "users": _picked(graph.node_names, graph.users(node)),
-        "attributes": {
-            attribute_names()[key]: value
-            for key, value in zip(keys, values, strict=True)
-        },
-        "calls": [graph.computation_names[each] for each in called],
     }
 
 

@@ -45,14 +45,11 @@ class Jobs:
         self._folder = tempfile.TemporaryDirectory(prefix="hloenv-explorer-")
         self._is_closed = False
 
-    def start(
-        self, kind: str, function: str, arguments: tuple[Any, ...], finish: Finish
-    ) -> JobInfo:
+    def start(self, kind: str, arguments: tuple[Any, ...], finish: Finish) -> JobInfo:
         """Starts a job.
 
         Args:
-            kind: of the job, for the page.
-            function: in `work`; the progress path is its first argument.
+            kind: a function in `work`; the progress path is its first argument.
             arguments: the others.
             finish: puts the result into the job.
 
@@ -80,7 +77,7 @@ class Jobs:
             for old in list(self._jobs)[:-_MAX_KEPT]:
                 if self._jobs[old].info["state"] != "running":
                     del self._jobs[old]
-        work = f"{__package__}.work:{function}"
+        work = f"{__package__}.work:{kind}"
         threading.Thread(
             target=self._run,
             args=(job, work, (str(job.progress), *arguments), finish),

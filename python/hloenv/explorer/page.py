@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,6 @@ def answers_of(backend: Backend, *, has_timeline: bool = False) -> dict[str, Any
     answers: dict[str, Any] = {"results": backend.results()}
     if backend.has_module:
         state = backend.request("state", {})
-        state["is_read_only"] = True
         rows = backend.request("alternatives", {})
         answers["state"] = state
         answers["alternatives"] = rows
@@ -108,24 +107,16 @@ def page_of(answers: dict[str, Any]) -> str:
         f"style-src '{_hash(styles)}'; img-src data:; base-uri 'none'; "
         "form-action 'none'"
     )
-    title = json.dumps("hloenv explorer")[1:-1]
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<link rel="icon" href="data:image/svg+xml;base64,{icon}">
-<style>{styles}</style>
-</head>
-<body>
-<div id="app"></div>
-<script id="answers" type="application/json">{data}</script>
-<script type="module">{program}</script>
-</body>
-</html>
-"""
+    parts = {
+        '<meta charset="utf-8">': '<meta charset="utf-8">\n<meta '
+        f'http-equiv="Content-Security-Policy" content="{policy}">',
+        'href="icon.svg"': f'href="data:image/svg+xml;base64,{icon}"',
+        '<link rel="stylesheet" href="explorer.css">': f"<style>{styles}</style>",
+        '<script type="module" src="explorer.js">': '<script id="answers" '
+        f'type="application/json">{data}</script>\n<script type="module">{program}',
+    }
+    places = re.compile("|".join(map(re.escape, parts)))
+    return places.sub(lambda found: parts[found[0]], _static("index.html"))
 
 
 def _static(name: str) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results of searches and benchmarks, as the page shows them."""
+"""Results of searches, tunings, trainings and benchmarks, as the page shows them."""
 
 from __future__ import annotations
 
@@ -7,45 +7,108 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from .._charts import Chart
+from ..bench.plots import curves_chart
 from ..bench.rows import Row, geometric_mean, read_parquet
 from ..errors import ArgumentError
-from .schema import MethodRow, ResultRow, Results
+from .charts import (
+    CURVE,
+    number,
+    read_curve,
+    search_charts,
+    training_charts,
+    tune_charts,
+)
+from .schema import ChartData, MethodRow, ResultRow, Results
+
+if TYPE_CHECKING:
+    from ..jax.artefact import Artefact, Tuned
+    from ..tune.journal import Result
 
 _MAX_ROWS = 5000
+_BENCH = "results.parquet"
+_REPORT = "report.json"
+_JOURNAL = ".journal"
+_ALLOWED = (
+    "results are the .parquet or the folder of hloenv bench, the output of hloenv "
+    "search --json or hloenv tune --json, an artefact or a .journal of hloenv tune, "
+    "and the folder of a run of hloenv train"
+)
 
 
 def no_results() -> Results:
     """The results of a target that has none."""
-    return {"kind": "none", "title": "", "note": "", "methods": [], "rows": []}
+    return _results("none")
 
 
-def read_results(path: Path, data: Any = None) -> Results:
-    """Reads the output of `hloenv bench` (.parquet) or of `hloenv search --json`.
-
-    Args:
-        path: of the file.
-        data: its content, if it is JSON.
+def read_results(path: Path) -> Results | None:
+    """Reads a result of any kind; None if it is something else, such as a module.
 
     Raises:
-        ArgumentError: it is neither.
+        ArgumentError: a folder without results; a damaged file.
+        ArtefactError: a damaged artefact.
+        FileNotFoundError: there is no such file.
     """
+    if path.is_dir():
+        return _read_folder(path)
     if path.suffix == ".parquet":
         return of_bench(path.name, _rows_of(path))
-    if data is None:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    if is_search(data):
+    if path.suffix == _JOURNAL:
+        return _read_journal(path)
+    if path.suffix != ".json" and not _is_object(path):
+        return None
+    return of_json(path, _read_json(path))
+
+
+def of_json(path: Path, data: Any) -> Results | None:
+    """A search or what a tuning has found; None for other JSON, such as a trace."""
+    if not isinstance(data, dict):
+        return None
+    if {"evaluated", "measured", "best"} <= set(data):
         return of_search(path.name, data)
-    raise ArgumentError(
-        f"{path} is not a result that can be explored; use the .parquet of hloenv "
-        "bench, the output of hloenv search --json, or a trace"
-    )
+    if {"format", "entries", "checksum"} <= set(data):
+        from ..jax.artefact import Artefact
+
+        return of_artefact(path.name, Artefact.from_json(data))
+    return None
 
 
-def is_search(data: Any) -> bool:
-    """Whether this is the output of `hloenv search --json`."""
-    return isinstance(data, dict) and {"evaluated", "measured", "best"} <= set(data)
+def _read_folder(path: Path) -> Results:
+    """A folder of `hloenv train` or of `hloenv bench`."""
+    if (path / CURVE).exists():
+        report = path / _REPORT
+        found = _read_json(report) if report.exists() else {}
+        return of_training(str(path), read_curve(path / CURVE), found)
+    if (path / _BENCH).exists():
+        return of_bench(str(path), _rows_of(path / _BENCH))
+    raise ArgumentError(f"folder {path} has no {CURVE} and no {_BENCH}; {_ALLOWED}")
+
+
+def _read_journal(path: Path) -> Results:
+    from ..tune.journal import Journal
+
+    with path.open("rb"):  # says why it cannot be read
+        results = Journal(path, {}).results
+    if not results:
+        raise ArgumentError(f"{path} has no measurement of hloenv tune; {_ALLOWED}")
+    return of_tuning(path.name, results)
+
+
+def _is_object(path: Path) -> bool:
+    """Whether a file begins as an object of JSON; neither HLO nor a proto does."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(1) == b"{"
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ArgumentError(f"{path} is not JSON: {error}") from None
 
 
 def of_bench(title: str, rows: Sequence[Row]) -> Results:
@@ -67,13 +130,15 @@ def of_bench(title: str, rows: Sequence[Row]) -> Results:
     table.sort(key=lambda each: -(each["mean_speedup"] or 0.0))
     best = sorted(rows, key=lambda each: -(each.speedup if each.is_ok else -1.0))
     note = "" if len(rows) <= _MAX_ROWS else f"{len(rows) - _MAX_ROWS} rows left out"
-    return {
-        "kind": "bench",
-        "title": title,
-        "note": note,
-        "methods": table,
-        "rows": [_bench_row(each) for each in best[:_MAX_ROWS]],
-    }
+    searched = [each for each in rows if each.is_ok and each.curve]
+    return _results(
+        "bench",
+        title,
+        note,
+        charts=[curves_chart(searched)] if searched else [],
+        methods=table,
+        rows=[_bench_row(each) for each in best[:_MAX_ROWS]],
+    )
 
 
 def of_search(title: str, data: Mapping[str, Any]) -> Results:
@@ -83,45 +148,167 @@ def of_search(title: str, data: Mapping[str, Any]) -> Results:
         ArgumentError: a candidate is not as `SearchResult.to_json` writes it.
     """
     rows: list[ResultRow] = []
-    curve: list[list[float]] = []
-    best = 0.0
     try:
-        for number, each in enumerate(data["measured"], start=1):
+        for count, each in enumerate(data["measured"], start=1):
             low, high = each["speedup_interval"]
-            speedup = _number(each["speedup"])
-            if speedup is not None:
-                best = max(best, speedup)
-                curve.append([number, best])
             rows.append(
-                {
-                    "module": f"candidate {number}",
-                    "method": str(data.get("search", "search")),
-                    "speedup": speedup,
-                    "low": _number(low),
-                    "high": _number(high),
-                    "estimate_s": _number(each["estimate_s"]),
-                    "accepted": sum(
+                _row(
+                    f"candidate {count}",
+                    str(data.get("search", "search")),
+                    (_number(each["speedup"]), _number(low), _number(high)),
+                    estimate_s=_number(each["estimate_s"]),
+                    accepted=sum(
                         int(choice) > 0
                         for decisions in each["decisions"]
                         for choice in decisions
                     ),
-                    "changes": {},
-                    "curve": [],
-                    "error": str(each["error"] or ""),
-                }
+                    error=str(each["error"] or ""),
+                )
             )
+        charts = search_charts(data)
     except (KeyError, TypeError, ValueError) as error:
         raise ArgumentError(
             f"{title} is not the output of hloenv search --json: {error!r}"
         ) from None
-    if rows:
-        rows[0]["curve"] = curve
+    return _results(
+        "search",
+        f"{title}: {data.get('module', '')}",
+        f"{data['evaluated']} candidates estimated, {len(rows)} measured",
+        charts=charts,
+        rows=rows,
+    )
+
+
+def of_tuning(title: str, results: Sequence[Result]) -> Results:
+    """The measured configurations of a tuning, in their order."""
+    rows = [
+        _row(
+            each.configuration.text,
+            each.arm,
+            (each.speedup, *each.interval) if each.is_ok else (None,) * 3,
+            accepted=len(each.configuration.choices),
+            error=each.error,
+        )
+        for each in results
+    ]
+    good = sum(each.is_ok for each in results)
+    note = f"{len(results)} configurations measured, {len(results) - good} failed"
+    return _results("tune", title, note, charts=tune_charts(results), rows=rows)
+
+
+def of_artefact(title: str, artefact: Artefact) -> Results:
+    """What `hloenv tune` has found for each program."""
+    rows = [_tuned_row(each) for each in artefact.entries]
+    note = (
+        "compared afresh at the end; the measurements of a tuning are in its .journal, "
+        "which hloenv tune names"
+    )
+    return _results("tune", title, note, rows=rows)
+
+
+def of_training(
+    title: str, rows: Sequence[Mapping[str, str]], report: Any = None
+) -> Results:
+    """The curves of a run, and what its best model is compared with.
+
+    Args:
+        title: of the run.
+        rows: of its curve.csv.
+        report: of its report.json; runs of `rewrite` and `substitution` have one.
+    """
+    report = report if isinstance(report, dict) else {}
+    compared = report.get("policies") or report.get("methods") or {}
+    modules = len(report.get("modules") or ())
+    methods: list[MethodRow] = [
+        {
+            "method": str(name),
+            "modules": modules,
+            "mean_speedup": _known(number(each.get("speedup"))),
+            "failures": 0,
+        }
+        for name, each in compared.items()
+    ]
+    methods.sort(key=lambda each: -(each["mean_speedup"] or 0.0))
+    last = rows[-1] if rows else {}
+    note = f"{last.get('step', 0)} steps, {number(last.get('seconds', 0)):.0f} seconds"
+    charts = training_charts(rows)
+    return _results("train", title, note, charts=charts, methods=methods)
+
+
+def _tuned_row(entry: Tuned) -> ResultRow:
+    decided = [each for each in entry.stages if each.get("decided", "xla") != "xla"]
+    return _row(
+        entry.name,
+        entry.label or f"as {entry.baseline} has it: {entry.reason}",
+        (entry.speedup, *entry.interval),
+        accepted=len(decided),
+        changes={f"{each['stage']}: {each['decided']}": 1 for each in decided},
+    )
+
+
+def _results(
+    kind: str,
+    title: str = "",
+    note: str = "",
+    *,
+    charts: Sequence[Chart] = (),
+    methods: Sequence[MethodRow] = (),
+    rows: Sequence[ResultRow] = (),
+) -> Results:
+    shown: list[ChartData] = [
+        _chart_data(each) for each in charts if any(one.points for one in each.lines)
+    ]
     return {
-        "kind": "search",
-        "title": f"{title}: {data.get('module', '')}",
-        "note": f"{data['evaluated']} candidates estimated, {len(rows)} measured",
-        "methods": [],
-        "rows": rows,
+        "kind": kind,
+        "title": title,
+        "note": note,
+        "charts": shown,
+        "methods": list(methods),
+        "rows": list(rows),
+    }
+
+
+def _chart_data(chart: Chart) -> ChartData:
+    return {
+        "title": chart.title,
+        "x": chart.x,
+        "y": chart.y,
+        "lines": [
+            {
+                "name": each.name,
+                "points": [list(point) for point in each.points],
+                "kind": each.kind,
+            }
+            for each in chart.lines
+            if each.points
+        ],
+        "reference": chart.reference,
+    }
+
+
+def _row(
+    module: str,
+    method: str,
+    speedups: Sequence[float | None],
+    *,
+    estimate_s: float | None = None,
+    accepted: int = 0,
+    changes: Mapping[str, int] | None = None,
+    error: str = "",
+) -> ResultRow:
+    """A row; `speedups` are the speed-up and the ends of its interval."""
+    speedup, low, high = (_number(each) for each in speedups)
+    return {
+        "module": module,
+        "method": method,
+        "speedup": speedup,
+        "low": low,
+        "high": high,
+        "estimate_s": estimate_s,
+        "accepted": accepted,
+        "changes": dict(changes or {}),
+        "curve": [],
+        "error": error,
     }
 
 
@@ -145,7 +332,7 @@ def _rows_of(path: Path) -> list[Row]:
         return read_parquet(path)
     except (KeyError, TypeError, ValueError, OSError) as error:
         if isinstance(error, FileNotFoundError):
-            raise
+            raise ArgumentError(f"{path} does not exist") from None
         raise ArgumentError(
             f"{path} is not a result file of hloenv bench: {error}"
         ) from None

@@ -90,7 +90,7 @@ GET: dict[str, _Handler] = {
         else backend.request("graph", {"which": _text(given, "which", "current")})
     ),
     "node": lambda backend, given: backend.request(
-        "node", {"name": _text(given, "name")}
+        "node", {"index": _integer(given, "index")}
     ),
     "alternatives": lambda backend, _: backend.request("alternatives", {}),
     "alternative": lambda backend, given: backend.request(

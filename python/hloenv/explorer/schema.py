@@ -22,7 +22,6 @@ class ModuleInfo(TypedDict):
     position: str
     flops: float
     bytes: float
-    transcendentals: float
 
 
 class StepInfo(TypedDict):
@@ -74,7 +73,6 @@ class State(TypedDict):
     session: str
     version: str
     target: str
-    is_read_only: bool
     is_safe_to_restore: bool
     module: ModuleInfo
     point: PointInfo
@@ -87,7 +85,6 @@ class State(TypedDict):
     passes: list[str]
     policies: list[str]
     log: list[Action]
-    message: str
 
 
 class Action(TypedDict):
@@ -106,8 +103,6 @@ class ComputationBox(TypedDict):
     name: str
     role: str
     caller: int
-    is_entry: bool
-    is_fusion: bool
     x: float
     y: float
     w: float
@@ -150,10 +145,7 @@ class GraphData(TypedDict):
 
 
 class ChoiceRow(TypedDict):
-    """A choice: static cost deltas if it alone is taken; timed_s by the kernel cache.
-
-    timed_s is the module's estimate with this choice minus that of XLA's default.
-    """
+    """A choice: static cost deltas if it alone is taken."""
 
     opcode: str
     passes: list[str]
@@ -165,7 +157,6 @@ class ChoiceRow(TypedDict):
     flops: float
     bytes: float
     static_s: float
-    timed_s: float | None
     compares_duplicates: bool
 
 
@@ -211,14 +202,12 @@ class AlternativeDetail(TypedDict):
 
 
 class NodeDetail(TypedDict):
-    """An instruction: its HLO text, and what the graph's columns do not hold."""
+    """An instruction: its HLO text and its neighbours."""
 
     name: str
     text: str
     operands: list[str]
     users: list[str]
-    attributes: dict[str, int]
-    calls: list[str]
 
 
 class StageRow(TypedDict):
@@ -260,8 +249,6 @@ class ChangeRow(TypedDict):
 class StageDiff(TypedDict):
     """What one pass changed."""
 
-    index: int
-    name: str
     num_same: int
     num_changes: int
     changes: list[ChangeRow]
@@ -283,7 +270,6 @@ class EstimateResult(TypedDict):
     default_s: float | None
     decided_s: float | None
     kernels: list[KernelRow]
-    num_timed: int
     error: str
 
 
@@ -318,7 +304,6 @@ class CompareResult(TypedDict):
     second: str
     first_s: float | None
     second_s: float | None
-    decisions_differ: int
     differences: list[KernelDifference]
     error: str
 
@@ -359,7 +344,7 @@ class MethodRow(TypedDict):
 
 
 class ResultRow(TypedDict):
-    """One method on one module, or one measured candidate of a search."""
+    """One method on one module; or one measured candidate of a search or a tuning."""
 
     module: str
     method: str
@@ -373,12 +358,31 @@ class ResultRow(TypedDict):
     error: str
 
 
+class LineData(TypedDict):
+    """A line of a chart: kind is line, step or points; [x, y] or [x, y, low, high]."""
+
+    name: str
+    points: list[list[float]]
+    kind: str
+
+
+class ChartData(TypedDict):
+    """A chart with the labels of its axes; reference is a y to compare with."""
+
+    title: str
+    x: str
+    y: str
+    lines: list[LineData]
+    reference: float | None
+
+
 class Results(TypedDict):
-    """A result file: kind is none, search, bench or trace."""
+    """A result file: kind is none, search, tune, train or bench."""
 
     kind: str
     title: str
     note: str
+    charts: list[ChartData]
     methods: list[MethodRow]
     rows: list[ResultRow]
 

@@ -192,7 +192,11 @@ class _Requests(BaseHTTPRequestHandler):
         if len(length) > 12 or int(length) > MAX_REQUEST_BYTES:
             raise _RequestError(413, f"the most is {MAX_REQUEST_BYTES} bytes")
         try:
-            given = json.loads(self.rfile.read(int(length)))
+            body = self.rfile.read(int(length))
+        except OSError:
+            raise _RequestError(408, "the request did not arrive in time") from None
+        try:
+            given = json.loads(body)
         except (ValueError, RecursionError):
             raise _RequestError(400, "the request is not JSON") from None
         if not isinstance(given, dict):

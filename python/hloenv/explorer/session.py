@@ -8,11 +8,11 @@ process can repeat, and one step of `undo`. XLA runs in the process of the sessi
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -29,8 +29,9 @@ from ..rewrite.env import HloEnv, replay
 from ..rewrite.env import State as EnvState
 from ..rewrite.trace import Trace
 from .alternative_data import alternative_detail, alternative_rows
-from .code import pass_name, python_of
+from .code import load_expression, opened_expression, pass_name, python_of
 from .graph_data import graph_data, module_info, node_detail
+from .presets import PRESETS
 from .schema import (
     Action,
     AlternativeDetail,
@@ -44,34 +45,6 @@ from .schema import (
     Totals,
 )
 
-PRESETS = (
-    (
-        "simplify",
-        "algebraic simplification before XLA's passes",
-        "",
-        ("algsimp", "cse"),
-    ),
-    (
-        "forms",
-        "other forms of convolutions, small dots and reductions",
-        "",
-        ("convolution-forms", "dot-forms", "reduce-forms"),
-    ),
-    (
-        "all simplifications",
-        "also those that XLA's authors left off",
-        "simplification",
-        ("general-simplify",),
-    ),
-    ("dots", "library call or loops for each dot", "fusion", ("dot-lowering",)),
-    (
-        "fusion",
-        "XLA's fusions and every other legal one",
-        "fusion",
-        ("fusion", "general-fusion"),
-    ),
-    ("thunks", "sequential or concurrent thunks", "copy-insertion", ("thunk-order",)),
-)
 _MAX_UNDO = 200
 
 
@@ -93,12 +66,15 @@ class Session:
         module: at the start.
         target: what the user opened, for the title and the Python code.
         trace: an episode on `module` to start from.
+        session: the key of the session.
+        is_opened: whether `target` is only a title, of text that the page sent.
     """
 
     module: HloModule
     target: str
     trace: Trace | None = None
     session: str = field(default_factory=lambda: secrets.token_hex(8))
+    is_opened: bool = False
 
     def __post_init__(self) -> None:
         """Captures the first preset's alternatives."""
@@ -112,33 +88,29 @@ class Session:
         self._decisions: Int64Array
         self._xla: Int64Array
         self._info: tuple[HloModule, ModuleInfo] | None = None
-        self._capture({"until": "", "occurrence": 1, "passes": ["algsimp", "cse"]})
+        self._capture(self._point_here(["algsimp", "cse"]))
 
     # Reading.
 
     def state(self) -> State:
         """The module, the trace and the decisions."""
+        relevant = self._alternatives.relevant(self._effective())
         return {
             "session": self.session,
             "version": __version__,
             "target": self.target,
-            "is_read_only": False,
             "is_safe_to_restore": not self._log,
             "module": self._module_info(),
             "point": self._point,
             "steps": self.steps(),
-            "totals": self._totals(),
+            "totals": self._totals(int(np.count_nonzero(~relevant))),
             "decisions": self._decisions.tolist(),
             "xla": self._xla.tolist(),
-            "relevant": self._alternatives.relevant(self._effective()).tolist(),
-            "presets": [
-                {"name": name, "summary": text, "until": until, "passes": list(passes)}
-                for name, text, until, passes in PRESETS
-            ],
+            "relevant": relevant.tolist(),
+            "presets": list(PRESETS),
             "passes": list(list_passes()),
             "policies": list(list_policies()),
             "log": list(self._log),
-            "message": "",
         }
 
     def graph(self, which: str = "current") -> GraphData:
@@ -160,16 +132,16 @@ class Session:
         }
         return graph_data(module, alternatives=marked)
 
-    def node(self, name: str) -> NodeDetail:
-        """An instruction of the module at the decision point.
+    def node(self, index: int) -> NodeDetail:
+        """An instruction of the module at the decision point, as the graph counts.
 
         Raises:
-            ArgumentError: there is none of this name.
+            ArgumentError: there is no such instruction.
         """
-        found = node_detail(self._env.module, name)
-        if found is None:
-            raise ArgumentError(f"the module has no instruction {name[:80]!r}")
-        return found
+        number = self._env.module.instruction_count
+        if not 0 <= index < number:
+            raise ArgumentError(f"there is no instruction {index}; there are {number}")
+        return node_detail(self._env.module, index)
 
     def alternatives(self) -> list[AlternativeRow]:
         """All alternatives of the decision point."""
@@ -181,7 +153,7 @@ class Session:
         Raises:
             ArgumentError: there is no such alternative or choice.
         """
-        self._check(index, choice, least=1)
+        self.check([[index, choice]], least=1)
         return alternative_detail(self._alternatives, self._env.module, index, choice)
 
     def steps(self) -> list[StepInfo]:
@@ -236,11 +208,39 @@ class Session:
 
     def python(self) -> str:
         """The program that repeats the trace with the decisions."""
-        return python_of(self._finished().trace, *load_expression(self.target))
+        load = opened_expression if self.is_opened else load_expression
+        return python_of(self._finished().trace, *load(self.target))
 
     def text(self) -> str:
         """HLO text of the decided module."""
         return self.decided().to_text()
+
+    def check(self, pairs: Sequence[Sequence[int]], *, least: int) -> None:
+        """Checks alternatives and their choices.
+
+        Args:
+            pairs: [alternative, choice] each.
+            least: the smallest choice that is meant: 1, 0, or -1 for undecided.
+
+        Raises:
+            ArgumentError: there is no such alternative or choice.
+        """
+        for pair in pairs:
+            if len(pair) != 2:
+                raise ArgumentError(
+                    f"a decision is [alternative, choice], got {list(pair)!r}"
+                )
+            index, choice = pair
+            if not 0 <= index < len(self._alternatives):
+                raise ArgumentError(
+                    f"there is no alternative {index}; "
+                    f"there are {len(self._alternatives)}"
+                )
+            most = int(self._alternatives.num_choices[index]) - 1
+            if not least <= choice <= most:
+                raise ArgumentError(
+                    f"alternative {index} has choices {least} to {most}, got {choice}"
+                )
 
     # Actions: each returns the new state.
 
@@ -257,21 +257,13 @@ class Session:
         """
         if not passes:
             raise ArgumentError("a decision point needs at least one pass, got none")
-        moment = self._moment()
-        wanted: PointInfo = {
-            "until": until,
-            "occurrence": occurrence,
-            "passes": list(passes),
-        }
-        try:
+        with self._action("point", until, occurrence, passes):
             self._move(until, occurrence)
+            # The start may be a position in XLA's pipeline, of a trace or a file.
+            wanted = self._point_here(passes)
+            if until:
+                wanted |= {"until": until, "occurrence": occurrence}
             self._capture(wanted)
-        except BaseException:
-            self._return_to(moment)
-            raise
-        self._did(
-            moment, do="point", until=until, occurrence=occurrence, passes=list(passes)
-        )
         return self.state()
 
     def decide(self, changes: Sequence[Sequence[int]]) -> State:
@@ -283,17 +275,11 @@ class Session:
         Raises:
             ArgumentError: there is no such alternative or choice.
         """
-        for change in changes:
-            if len(change) != 2:
-                raise ArgumentError(
-                    f"a decision is [alternative, choice], got {list(change)!r}"
-                )
-            self._check(*change, least=-1)
-        moment = self._moment()
-        self._decisions = self._decisions.copy()
-        for index, choice in changes:
-            self._decisions[index] = choice
-        self._did(moment, do="decide", changes=[list(each) for each in changes])
+        self.check(changes, least=-1)
+        with self._action("decide", changes=changes):
+            self._decisions = self._decisions.copy()
+            for index, choice in changes:
+                self._decisions[index] = choice
         return self.state()
 
     def apply(self) -> State:
@@ -304,16 +290,11 @@ class Session:
         """
         if (self._decisions < 0).all():
             raise ArgumentError("nothing is decided; accept or reject something first")
-        moment = self._moment()
-        try:
+        with self._action("apply"):
             self._env.apply_alternatives(
                 self._effective(), self._alternatives, partial=True
             )
             self._capture(self._point)
-        except BaseException:
-            self._return_to(moment)
-            raise
-        self._did(moment, do="apply")
         return self.state()
 
     def undo(self) -> State:
@@ -329,33 +310,32 @@ class Session:
         return self.state()
 
     def repeat(self, log: Sequence[Action]) -> State:
-        """Repeats the actions of a log.
+        """Repeats the actions of a log: all of them, or none where one fails.
 
         Raises:
-            HloEnvError: as the action that fails; those before it are repeated.
+            HloEnvError: as the action that fails.
         """
-        for action in log:
-            match action["do"]:
-                case "point":
-                    self.point(action["until"], action["occurrence"], action["passes"])
-                case "decide":
-                    self.decide(action["changes"])
-                case "apply":
-                    self.apply()
-                case other:
-                    raise ArgumentError(f"unknown action {other[:40]!r}")
+        first, undo, length = self._moment(), self._undo, len(self._log)
+        try:
+            for action in log:
+                self._repeat(action)
+        except BaseException:
+            self._return_to(first)
+            self._undo = undo
+            del self._log[length:]
+            raise
         return self.state()
 
-    def _check(self, index: int, choice: int, *, least: int) -> None:
-        if not 0 <= index < len(self._alternatives):
-            raise ArgumentError(
-                f"there is no alternative {index}; there are {len(self._alternatives)}"
-            )
-        most = int(self._alternatives.num_choices[index]) - 1
-        if not least <= choice <= most:
-            raise ArgumentError(
-                f"alternative {index} has choices {least} to {most}, got {choice}"
-            )
+    def _repeat(self, action: Action) -> None:
+        match action["do"]:
+            case "point":
+                self.point(action["until"], action["occurrence"], action["passes"])
+            case "decide":
+                self.decide(action["changes"])
+            case "apply":
+                self.apply()
+            case other:
+                raise ArgumentError(f"unknown action {other[:40]!r}")
 
     def _moment(self) -> _Moment:
         return _Moment(
@@ -370,16 +350,22 @@ class Session:
         self._xla = _xla_decisions(moment.alternatives)
         self._before_s = None
 
-    def _did(
+    @contextlib.contextmanager
+    def _action(
         self,
-        moment: _Moment,
-        *,
         do: str,
         until: str = "",
         occurrence: int = 1,
         passes: Sequence[str] = (),
-        changes: Sequence[list[int]] = (),
-    ) -> None:
+        changes: Sequence[Sequence[int]] = (),
+    ) -> Iterator[None]:
+        """Logs what happens inside as one action; an error takes it back."""
+        moment = self._moment()
+        try:
+            yield
+        except BaseException:
+            self._return_to(moment)
+            raise
         self._undo = [*self._undo[1 - _MAX_UNDO :], moment]
         self._log.append(
             {
@@ -387,34 +373,42 @@ class Session:
                 "until": until,
                 "occurrence": occurrence,
                 "passes": list(passes),
-                "changes": list(changes),
+                "changes": [list(each) for each in changes],
             }
         )
 
     def _move(self, until: str, occurrence: int) -> None:
+        if (until, occurrence) == (self._point["until"], self._point["occurrence"]):
+            return
         if not until:
-            if self._env.module.position is not None and not self._has_decided():
-                self._env.restore(self._start)
+            self._to_start()
             return
-        position = self._env.module.position
-        if (
-            position is not None
-            and position.name == until.rsplit("/", 1)[-1]
-            and occurrence == self._point["occurrence"]
-        ):
-            return
-        before = self._env.snapshot()
         try:
             self._env.run_until(until, occurrence=occurrence)
         except PositionError:
             if self._has_decided():
                 raise
-            self._env.restore(self._start)
-            try:
-                self._env.run_until(until, occurrence=occurrence)
-            except BaseException:
-                self._env.restore(before)
-                raise
+            self._to_start()
+            self._env.run_until(until, occurrence=occurrence)
+
+    def _to_start(self) -> None:
+        position = self._env.module.position
+        if position == self._start.module.position:
+            return
+        if self._has_decided():
+            raise PositionError(
+                f"the module is {position}, and decisions were applied since the "
+                "start: undo them to return there"
+            )
+        self._env.restore(self._start)
+
+    def _point_here(self, passes: Sequence[str]) -> PointInfo:
+        position = self._env.module.position
+        return {
+            "until": "" if position is None else position.path,
+            "occurrence": 1 if position is None else position.occurrence,
+            "passes": list(passes),
+        }
 
     def _module_info(self) -> ModuleInfo:
         module = self._env.module
@@ -424,7 +418,8 @@ class Session:
 
     def _has_decided(self) -> bool:
         """Whether decisions were applied since the start."""
-        steps = self._env.snapshot()._steps()
+        since = len(self._start._steps())
+        steps = self._env.snapshot()._steps()[since:]
         return any(step.kind == "decide" for step in steps)
 
     def _capture(self, point: PointInfo) -> None:
@@ -434,20 +429,19 @@ class Session:
         self._xla = _xla_decisions(self._alternatives)
         self._before_s = None
 
-    def _totals(self) -> Totals:
+    def _totals(self, irrelevant: int) -> Totals:
         decisions = self._decisions
         if self._before_s is None:
             self._before_s = estimate_seconds(HloGraph.from_module(self.default()))
         after = self._before_s
         if (decisions >= 0).any():
             after = estimate_seconds(HloGraph.from_module(self.decided()))
-        relevant = self._alternatives.relevant(self._effective())
         return {
             "alternatives": len(decisions),
             "accepted": int((decisions > 0).sum()),
             "rejected": int((decisions == 0).sum()),
             "undecided": int((decisions < 0).sum()),
-            "irrelevant": int(np.count_nonzero(~relevant)),
+            "irrelevant": irrelevant,
             "static_before_s": self._before_s,
             "static_after_s": after,
             "can_undo": bool(self._undo),
@@ -466,47 +460,3 @@ def _xla_decisions(alternatives: Alternatives) -> Int64Array:
         if not is_candidate(pipeline) and alternatives._comes_next(pipeline):
             return alternatives.decisions_for(pipeline.name)
     return alternatives.leave_to_xla()
-
-
-def load_expression(target: str) -> tuple[str, str]:
-    """The import and the expression that load what the user opened, by its name."""
-    if target.startswith("hloenv://"):
-        return (
-            "from hloenv.envs import find_benchmarks",
-            f"find_benchmarks({target!r})[0].load()",
-        )
-    if ":" in target:
-        return "from hloenv.cli.load import load_module", f"load_module({target!r})"
-    return "", repr(target)
-
-
-METHODS: frozenset[str] = frozenset(
-    {
-        "alternative",
-        "alternatives",
-        "apply",
-        "decide",
-        "finished_trace",
-        "graph",
-        "node",
-        "point",
-        "python",
-        "repeat",
-        "state",
-        "text",
-        "undo",
-    }
-)
-ACTIONS: frozenset[str] = frozenset({"apply", "decide", "point", "repeat", "undo"})
-
-
-def call(session: Session, method: str, arguments: dict[str, Any]) -> Any:
-    """Calls a method of `METHODS`.
-
-    Raises:
-        ArgumentError: there is no such method.
-        HloEnvError: as the method.
-    """
-    if method not in METHODS:
-        raise ArgumentError(f"unknown method {method[:40]!r}")
-    return getattr(session, method)(**arguments)

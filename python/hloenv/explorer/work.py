@@ -98,14 +98,16 @@ def estimate(
     modules: list[HloModule] = [pickle.loads(default), pickle.loads(decided)]
     progress("running XLA's passes")
     total = sum(_num_kernels(each, threads) for each in modules)
-    with _store(store) as known, KernelCache(threads=threads, store=known) as cache:
-        with _polled(
+    with (
+        _store(store) as known,
+        KernelCache(threads=threads, store=known) as cache,
+        _polled(
             lambda: cache.num_timed,
             lambda done: progress("timing kernels", done, max(total, done)),
-        ):
-            first, second = cache.estimate_many(modules)
-            rows = cache.kernels(modules[1]) if second.is_ok else []
-        num_timed = cache.num_timed
+        ),
+    ):
+        first, second = cache.estimate_many(modules)
+        rows = cache.kernels(modules[1]) if second.is_ok else []
     final = decided_module(modules[1], threads=threads) if second.is_ok else None
     sources = final.sources() if final is not None else {}
     kernels: list[KernelRow] = [
@@ -126,7 +128,6 @@ def estimate(
         "default_s": _known(first.seconds),
         "decided_s": _known(second.seconds),
         "kernels": kernels,
-        "num_timed": num_timed,
         "error": first.error or second.error,
     }
     return result, graph
@@ -210,10 +211,20 @@ def compare(
     progress_path: str,
     first: bytes,
     second: bytes,
+    names: tuple[str, str],
     store: str | None,
     threads: int,
 ) -> CompareResult:
-    """The kernels in which two modules differ, the largest gains first."""
+    """The kernels in which two modules differ, the largest gains first.
+
+    Args:
+        progress_path: of the progress.
+        first: the module of the first method, pickled.
+        second: of the second method.
+        names: of the methods.
+        store: of kernel times.
+        threads: cores of a run.
+    """
     progress = Progress(progress_path)
     modules: list[HloModule] = [pickle.loads(first), pickle.loads(second)]
     rows: list[list[dict[str, Any]]] = []
@@ -227,11 +238,10 @@ def compare(
             rows.append(cache.kernels(module) if each.is_ok else [])
     is_ok = all(each.is_ok for each in estimates)
     return {
-        "first": "",
-        "second": "",
+        "first": names[0],
+        "second": names[1],
         "first_s": _known(estimates[0].seconds),
         "second_s": _known(estimates[1].seconds),
-        "decisions_differ": 0,
         "differences": kernel_differences(*rows) if is_ok else [],
         "error": estimates[0].error or estimates[1].error,
     }
@@ -344,7 +354,7 @@ def _run_stage(stage: LiveStage, known: frozenset[str]) -> StageRow:
     }
 
 
-def stage_diff(index: int, name: str, before: bytes, after: bytes) -> StageDiff:
+def stage_diff(before: bytes, after: bytes) -> StageDiff:
     """What a pass changed, from the modules around it."""
     found = diff_modules(from_own_bytes(before), from_own_bytes(after))
     rows: list[ChangeRow] = [
@@ -362,8 +372,6 @@ def stage_diff(index: int, name: str, before: bytes, after: bytes) -> StageDiff:
         for change in computation.changes
     ]
     return {
-        "index": index,
-        "name": name,
         "num_same": found.num_same,
         "num_changes": len(rows),
         "changes": _balanced(rows),

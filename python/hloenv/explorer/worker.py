@@ -9,10 +9,10 @@ from typing import Any
 
 from ..hlo.module import HloModule, read_text_or_proto
 from ..rewrite.trace import Trace
-from . import session as sessions
 from .schema import Action
+from .session import Session
 
-_open: dict[str, sessions.Session] = {}
+_open: dict[str, Session] = {}
 
 
 def open_session(
@@ -21,6 +21,7 @@ def open_session(
     target: str,
     trace: Trace | None,
     log: Sequence[Action],
+    is_opened: bool = False,
 ) -> None:
     """Opens a session, in place of the one that the process held.
 
@@ -30,10 +31,11 @@ def open_session(
         target: what the user opened.
         trace: an episode to start from.
         log: actions to repeat.
+        is_opened: whether `target` is only a title.
     """
     _open.clear()
     module = content if isinstance(content, HloModule) else read_text_or_proto(content)
-    session = sessions.Session(module, target, trace, key)
+    session = Session(module, target, trace, key, is_opened)
     session.repeat(log)
     _open[key] = session
 
@@ -45,7 +47,7 @@ def call(key: str, method: str, arguments: dict[str, Any]) -> Any:
         HloEnvError: as the method.
     """
     session = _open.get(key)
-    return None if session is None else sessions.call(session, method, arguments)
+    return None if session is None else getattr(session, method)(**arguments)
 
 
 def pickled(key: str, what: str) -> bytes | None:

@@ -124,7 +124,7 @@ def to_data(graph: HloGraph, passes: Sequence[str]) -> HloData:
         dtype=_index(graph.dtype),
         node_computation=_index(graph.computation),
         edge_index=_pair(graph.edge_sources, graph.edge_targets),
-        edge_attr=_edge_matrix(graph),
+        edge_attr=edge_matrix(graph),
         computation_x=_computation_matrix(graph),
         root_node=_index(graph.computation_roots),
         call_node=_index(graph.call_nodes),
@@ -174,7 +174,7 @@ def to_hetero(graph: HloGraph, passes: Sequence[str]) -> HeteroData:
     data["choice"].position = _index(index["choice_position"])
 
     edges = _pair(graph.edge_sources, graph.edge_targets)
-    edge_attr = _edge_matrix(graph)
+    edge_attr = edge_matrix(graph)
     is_control = torch.from_numpy(graph.edge_is_control.copy())
     for kind, wanted in (("operand", ~is_control), ("control", is_control)):
         store = data["instruction", kind, "instruction"]
@@ -279,7 +279,8 @@ def node_matrix(graph: HloGraph) -> torch.Tensor:
     )
 
 
-def _edge_matrix(graph: HloGraph) -> torch.Tensor:
+def edge_matrix(graph: HloGraph) -> torch.Tensor:
+    """[E, F] features, named by `edge_features()`."""
     return _matrix(
         [
             _log(graph.edge_bytes),

@@ -20,7 +20,7 @@ from ..errors import (
 from .array_spec import ArraySpec
 from .decided import pass_names_of
 from .position import from_note, to_note
-from .reading import read_here, read_untrusted, starts_like_text
+from .reading import read_here, read_untrusted, short_message, starts_like_text
 from .source import Source
 
 if TYPE_CHECKING:
@@ -141,9 +141,11 @@ class HloModule:
             raise ParseError(
                 "the HLO text has unpaired surrogates; it must be encodable as UTF-8"
             )
-        return _at_its_position(
-            read_untrusted(text, verify=verify), text, is_verified=verify
-        )
+        try:
+            module = read_untrusted(text, verify=verify)
+        except ParseError as error:
+            raise type(error)(short_message(str(error))) from None
+        return _at_its_position(module, text, is_verified=verify)
 
     @classmethod
     def from_proto(cls, data: bytes, *, verify: bool = True) -> HloModule:

@@ -15,9 +15,10 @@ dimension): finite values stay finite, and no value underflows to 0. Outside tha
 results may overflow or underflow in one order and not in the other. Infinities and huge
 masks that the module holds as constants, and values computed from them, are outside it,
 so rewrites that would read them are not proposed (of convolutions: in their kernels;
-XLA specifies no order for the sums of a convolution). `convolution-forms` multiplies
-kernels by the zeros of the padding, which gives NaN where an argument of the module has
-an infinity there. XLA's passes of this class give the guarantees of XLA's authors.
+XLA specifies no order for the sums of a convolution). `convolution-forms`, and the
+rules of `substitutions` that enlarge kernels or merge groups, multiply by zeros, which
+gives NaN where an argument of the module has an infinity there. XLA's passes of this
+class give the guarantees of XLA's authors.
 
 "unsafe": results may differ for NaN, infinities and zeros of either sign. No pass is in
 this class with its default options; `general-simplify` is with `unsafe`.

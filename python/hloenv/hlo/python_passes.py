@@ -32,12 +32,26 @@ class GivenProposal:
         computation: name of the computation in the library. Its parameters are `reads`
             in order; its root replaces the original, or the elements of its root, a
             tuple, replace several.
+        needs_moderate: whether it is left out where a float array that it reads may
+            hold infinities or huge masks from constants of the module, as
+            `hlo.numerics` promises for "rounding".
     """
 
     rule: str
     originals: tuple[str, ...]
     reads: tuple[str, ...]
     computation: str
+    needs_moderate: bool = False
+
+    def to_core(self) -> tuple[str, list[str], list[str], str, bool]:
+        """The C++ core's form."""
+        return (
+            self.rule,
+            list(self.originals),
+            list(self.reads),
+            self.computation,
+            self.needs_moderate,
+        )
 
 
 @dataclass(frozen=True)
@@ -152,9 +166,6 @@ def to_given(
     spec: core.PipelineSpec = core.given_candidates(
         made.info.name,
         found.library._core,
-        [
-            (each.rule, list(each.originals), list(each.reads), each.computation)
-            for each in found.proposals
-        ],
+        [each.to_core() for each in found.proposals],
     )
     return spec

@@ -13,6 +13,8 @@ from .._native import core
 from ..errors import DoubtfulModuleError
 from ..process.child import try_load
 
+_MAX_LINE = 400
+_MAX_QUOTED = 120
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 
 
@@ -70,3 +72,18 @@ def starts_like_text(content: bytes) -> bool:
     # A proto starts with a line break, the length of the module's name, the name, and
     # the tag of another field, which is a control character.
     return is_like_text and _CONTROL.search(content[:80]) is None
+
+
+def short_message(message: str) -> str:
+    """An error of XLA's parser with short lines.
+
+    XLA quotes the line that it cannot read, which may have megabytes, and points at the
+    column below: what is around the column is kept.
+    """
+    lines = message.split("\n")
+    shown = []
+    for line, below in zip(lines, [*lines[1:], ""], strict=True):
+        marks = [each for each in (below, line) if each.strip() == "^"]
+        first = max(0, marks[0].index("^") - _MAX_QUOTED // 2) if marks else 0
+        shown.append(line[first : first + (_MAX_QUOTED if marks else _MAX_LINE)])
+    return "\n".join(shown)

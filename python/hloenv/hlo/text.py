@@ -101,7 +101,9 @@ def _parse_instruction(
     left, _, right = line.partition(" = ")
     opcode = OPCODE.search(" " + right)
     if opcode is None:
-        raise ParseError(f"this line of the HLO text is not an instruction: {line!r}")
+        raise ParseError(
+            f"this line of the HLO text is not an instruction: {line[:120]!r}"
+        )
     is_root = left.lstrip().startswith("ROOT ")
     name = left.rpartition("%")[2]
     start = opcode.end() - 1

@@ -19,7 +19,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from .._files import replacing
+from .._files import read_file, replacing
 from .._native import core
 from .._version import __version__
 from ..errors import ArgumentError, ArtefactError
@@ -32,7 +32,7 @@ from .recipe import Recipe
 FORMAT = "hloenv-tuned-1"
 # A larger file is not an artefact.
 _MAX_BYTES = 1 << 28
-_SUFFIXES = ("jax", "jaxlib")
+_PACKAGES = ("jax", "jaxlib")
 
 
 def environment() -> dict[str, Any]:
@@ -46,7 +46,7 @@ def environment() -> dict[str, Any]:
         "tensorflow": core.tensorflow_version,
         "hloenv": __version__,
     }
-    for name in _SUFFIXES:
+    for name in _PACKAGES:
         try:
             found[name] = version(name)
         except PackageNotFoundError:
@@ -295,32 +295,37 @@ class Artefact:
             raise ArtefactError("the artefact is damaged: its checksum is wrong")
         return cls(tuple(Tuned.from_json(each) for each in entries))
 
+    @property
+    def text(self) -> str:
+        """What a file of it contains."""
+        return json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n"
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the file; on failure an earlier one is as it was.
 
         Raises:
             OSError: it cannot be written.
         """
-        text = json.dumps(self.to_json(), indent=1, allow_nan=False)
         with replacing(Path(path).absolute()) as draft:
-            draft.write_text(text + "\n", encoding="utf-8")
+            draft.write_text(self.text, encoding="utf-8")
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Artefact:
+    def load(cls, path: str | os.PathLike[str], *, is_own: bool = False) -> Artefact:
         """Reads a file of `save`.
+
+        Args:
+            path: of the file.
+            is_own: whether only this user may be able to write it.
 
         Raises:
             ArtefactError: it is not an artefact.
             FileNotFoundError: there is no such file.
+            OSError: it cannot be read, or is no regular file.
         """
         file = Path(path)
-        if file.stat().st_size > _MAX_BYTES:
-            raise ArtefactError(
-                f"{file} has {file.stat().st_size} bytes, more than an artefact has "
-                f"({_MAX_BYTES})"
-            )
         try:
-            return cls.from_json(json.loads(file.read_text(encoding="utf-8")))
+            text = read_file(file, max_bytes=_MAX_BYTES, is_own=is_own)
+            return cls.from_json(json.loads(text))
         except ArtefactError as error:
             raise ArtefactError(f"{file}: {error}") from None
         except (ValueError, RecursionError) as error:

@@ -15,21 +15,25 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, cast
 
+import numpy as np
+
 from .._native import core
+from .._typing import Int64Array
 from ..errors import ArgumentError, ArgumentTypeError, CompileError
 from ..hlo.module import HloModule
 from ..hlo.passes import Pipeline, run_passes
 from ..hlo.pipeline import finish
 from ..policies import Policy, get_policy
 from ..policies.known_forms import FORM_PASSES
+from ..rewrite.alternatives import Alternatives
 from ..runtime.jaxlib.options import OptionValue
 from ..runtime.jaxlib.package import require_jax
 from ..runtime.jaxlib.stablehlo import call_module
-from .decide import Decided, Passes, as_pipelines, check_compiles, decide
+from .decide import Decided, Passes, as_pipelines, check_compiles, decide, label_of
 from .lowering import from_lowered
 from .replacements import NotReplacedError, Replace
 
@@ -40,13 +44,20 @@ class Stages:
     Attributes:
         traced: a `jax.stages.Traced`.
         lowered: the `jax.stages.Lowered` of that.
-        is_safe: whether the result has been compiled before, in another process.
+        wanted: name of the attempt that another process found best; empty if unknown.
+        usable: whether the attempts that have been tried may be used, by name.
     """
 
     def __init__(self, traced: Any) -> None:
         self.traced = traced
         self.lowered = traced.lower()
-        self.is_safe = False
+        self.wanted = ""
+        self.usable: dict[str, bool] = {}
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether the result has been compiled before, in another process."""
+        return bool(self.wanted)
 
     @property
     def donates(self) -> bool:
@@ -95,6 +106,8 @@ class Planner(Protocol):
 
     def attempts(self, stages: Stages) -> Iterator[Attempt]:
         """The ways to try, the most promising first.
+
+        Each is tried before the next is asked for.
 
         Args:
             stages: of one signature.
@@ -153,6 +166,9 @@ def _is_default(decided: Decided) -> bool:
 # Passes, their policy: decided on the module as jax lowers it, and on jaxlib's.
 _FORMS = FORM_PASSES, "known-forms"
 _KERNELS = ("single-kernel",), "small-loops"
+# Rules that are tried alone where all together are not faster.
+_MAX_ALONE = 4
+_ONLY = "forms of "
 # A rule that makes loops, whose state needs copies; jaxlib has inserted its own before.
 _NEEDS_COPIES = "plain_scatters"
 
@@ -166,6 +182,10 @@ class Auto:
     def attempts(self, stages: Stages) -> Iterator[Attempt]:
         """As in `Planner`."""
         module = stages.module
+        if stages.wanted.startswith(_ONLY):
+            rules = stages.wanted.removeprefix(_ONLY).split()
+            yield from self._forms_of_rules(stages, rules)
+            return
         forms = self._forms(stages)
         if forms is not None and forms.reason:
             yield forms
@@ -183,13 +203,37 @@ class Auto:
         if kernels.replace is not None:
             yield replace(forms, name="forms_kernels", replace=kernels.replace)
         yield forms
+        if kernels.replace is not None and not any(stages.usable.values()):
+            yield kernels
+        if not any(stages.usable.values()):
+            yield from self._some_forms(stages, forms.decided)
 
-    def _forms(self, stages: Stages) -> Attempt | None:
-        """None if no rule applies."""
+    def _some_forms(self, stages: Stages, every: Decided) -> Iterator[Attempt]:
+        """Each rule of `every` alone, then those together that are faster alone."""
+        rules = sorted(every.accepted, key=lambda rule: -every.accepted[rule])
+        if len(rules) == 1:
+            return
+        for rule in rules[:_MAX_ALONE]:
+            yield from self._forms_of_rules(stages, [rule])
+        faster = [each for each in rules if stages.usable.get(_ONLY + each)]
+        if 1 < len(faster) < len(rules):
+            yield from self._forms_of_rules(stages, faster)
+
+    def _forms_of_rules(
+        self, stages: Stages, rules: Sequence[str]
+    ) -> Iterator[Attempt]:
+        forms = self._forms(stages, rules)
+        if forms is not None:
+            yield replace(forms, name=_ONLY + " ".join(rules))
+
+    def _forms(
+        self, stages: Stages, rules: Container[str] | None = None
+    ) -> Attempt | None:
+        """None if no rule applies; `rules` as in `forms_of`."""
         if _calls_python(stages.module):
             undecided = Decided(stages.module, stages.module, route="stablehlo")
             return Attempt("forms", undecided, reason="it calls Python")
-        decided = forms_of(stages.module)
+        decided = forms_of(stages.module, rules)
         if decided is None:
             return None
         try:
@@ -199,17 +243,30 @@ class Auto:
         return Attempt("forms", decided, call)
 
 
-def forms_of(module: HloModule) -> Decided | None:
+def forms_of(module: HloModule, rules: Container[str] | None = None) -> Decided | None:
     """The module with other forms of its operations; None if no rule applies.
 
     Args:
         module: as jax lowers it.
+        rules: only these, such as "dot-forms/swapped"; None for all.
     """
-    passes, policy = _FORMS
-    decided = decide(
-        module, get_policy(policy), as_pipelines(passes), route="stablehlo"
-    )
+    passes, name = _FORMS
+    policy = get_policy(name)
+    if rules is not None:
+        policy = functools.partial(_decide_rules, policy, rules)
+    decided = decide(module, policy, as_pipelines(passes), route="stablehlo")
     return decided if decided.num_accepted else None
+
+
+def _decide_rules(
+    policy: Policy, rules: Container[str], alternatives: Alternatives
+) -> Int64Array:
+    """Decisions of a policy, of which those for other rules are left to XLA."""
+    decisions = np.array(policy(alternatives), np.int64)
+    for index in np.flatnonzero(decisions > 0).tolist():
+        if label_of(alternatives[index].choices[decisions[index]]) not in rules:
+            decisions[index] = -1
+    return decisions
 
 
 def kernels_of(theirs: HloModule, *, is_safe: bool) -> Decided:

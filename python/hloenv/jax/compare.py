@@ -13,6 +13,8 @@ import numpy as np
 from ..measurement.statistics import speedup_interval, speedup_of
 from ..runtime.compare import compare_outputs
 from ..runtime.jaxlib.package import require_jax
+from .flat import to_flat
+from .wrapping import copy_arrays
 
 # Shorter samples are dominated by the resolution of the clock.
 _SAMPLE_NS = 100_000
@@ -59,10 +61,7 @@ class Consuming:
         return self._fn(*args, **kwargs)
 
     def _copy(self) -> Any:
-        return self._jax.tree.map(
-            lambda leaf: leaf.copy() if isinstance(leaf, self._jax.Array) else leaf,
-            self._arguments,
-        )
+        return copy_arrays(self._jax, self._arguments)
 
 
 @dataclass(frozen=True)
@@ -187,29 +186,34 @@ def _sample(jax: Any, call: Call, count: int) -> int:
 
 def _difference(jax: Any, expected: Any, actual: Any) -> str:
     """Describes how two pytrees of arrays differ; "" if they are equal."""
+    for leaf, (one, other) in enumerate(
+        zip(_types(jax, expected), _types(jax, actual), strict=True)
+    ):
+        if one != other:
+            return f"output {leaf} has type {other}, expected {one}"
     leaves = [_arrays(jax, tree) for tree in (expected, actual)]
     comparison = compare_outputs(*leaves)
     return "" if comparison.is_equal else str(comparison)
 
 
 def _arrays(jax: Any, tree: Any) -> list[Any]:
+    return [np.asarray(to_flat(jax, leaf)) for leaf in jax.tree.leaves(tree)]
+
+
+def _types(jax: Any, tree: Any) -> list[str]:
+    """The type of each array in words: that of a key, and whether it is weak."""
     return [
-        np.asarray(
-            jax.random.key_data(leaf)
-            if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-            else leaf
-        )
+        f"{leaf.dtype}{list(leaf.shape)}"
+        + (" (weak)" if getattr(leaf, "weak_type", False) else "")
         for leaf in jax.tree.leaves(tree)
     ]
 
 
 def compare_bitwise(expected: Any, actual: Any) -> bool:
-    """Whether two pytrees of arrays have the same bits."""
+    """Whether two pytrees of arrays have the same types and bits."""
     jax = require_jax("hloenv.tune")
     ours, theirs = (_arrays(jax, tree) for tree in (expected, actual))
-    return len(ours) == len(theirs) and all(
-        one.shape == other.shape
-        and one.dtype == other.dtype
-        and one.tobytes() == other.tobytes()
+    return _types(jax, expected) == _types(jax, actual) and all(
+        one.tobytes() == other.tobytes()
         for one, other in zip(ours, theirs, strict=True)
     )

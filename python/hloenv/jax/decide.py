@@ -17,7 +17,7 @@ from ..hlo.passes import Pass, Pipeline, as_pipeline
 from ..hlo.pipeline import finish
 from ..policies import Policy
 from ..process import child
-from ..rewrite.alternatives import as_decisions, capture
+from ..rewrite.alternatives import Choice, as_decisions, capture
 from ..rewrite.env import HloEnv
 from ..rewrite.placement import place_of
 
@@ -132,7 +132,7 @@ def decide(
         num_rejected += int(np.count_nonzero(decisions == 0))
         for index in np.flatnonzero(decisions > 0):
             choice = alternatives[int(index)].choices[decisions[index]]
-            accepted["/".join(filter(None, (choice.passes[0], choice.rule)))] += 1
+            accepted[label_of(choice)] += 1
     return Decided(
         module,
         current,
@@ -141,6 +141,11 @@ def decide(
         accepted,
         route,
     )
+
+
+def label_of(choice: Choice) -> str:
+    """Its pass and rule, such as "dot-forms/swapped"."""
+    return "/".join(filter(None, (choice.passes[0], choice.rule)))
 
 
 def _move_to(env: HloEnv, place: str | None) -> None:

@@ -144,7 +144,7 @@ class Decider:
             self._keep(Decided(stages.module, stages.module), reason)
             self._sign(-1, stages)
             return None
-        stages.is_safe = verdict is not None
+        stages.wanted = "" if verdict is None else verdict.attempt
         num_considered = len(self.considered)
         too_long: str | None = None if self._budget and verdict is None else ""
         trials = []
@@ -159,6 +159,7 @@ class Decider:
                 self._keep(attempt.decided, too_long)
             elif verdict is None or attempt.name == verdict.attempt:
                 trials.append(self._try(signature, attempt, verdict, args, kwargs))
+                stages.usable[attempt.name] = trials[-1].is_usable
                 if not self._budget and trials[-1].is_usable:
                     break
         best = self._choose(signature, trials)
@@ -179,7 +180,8 @@ class Decider:
             return None
         if self.planner.text is None:  # it proposes what is yet to be measured
             return None
-        return recall_tuned(kept_key(stages.module, self._options.compiling))
+        key = kept_key(stages.module, self._options.compiling, donates=stages.donates)
+        return recall_tuned(key)
 
     def _use_tuned(
         self,
@@ -197,10 +199,10 @@ class Decider:
             if self._tuned is not None and not tuned.date:  # it is not for this call
                 self._wrapped.fall_back(tuned.reason)
         else:
-            stages.is_safe = True
             verdict = Verdict(
                 "tuned", "", tuned.speedup, tuned.interval, date=tuned.date
             )
+            stages.wanted = verdict.attempt
             try:
                 attempt = tuned.recipe.attempt(stages, label=tuned.label)
                 trial = self._try(signature, attempt, verdict, args, kwargs)
@@ -297,7 +299,8 @@ class Decider:
         The cache does not know what replaces a module of jaxlib's.
         """
         module = attempt.decided.result.fingerprint()
-        name = f"{name_of(self._fn)}_{attempt.name}_{module}"
+        kind = attempt.name.split()[0]
+        name = f"{name_of(self._fn)}_{kind}_{module}"
         function = attempt.function or calls(self._plain)
         return self._jax.jit(  # type: ignore[no-any-return]
             named(self._fn, function, name), **self._options.static

@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import os
 import threading
+import types
 import warnings
 import weakref
 from collections.abc import Callable
@@ -33,11 +34,14 @@ from .wrapping import (
     level_of_user,
     name_of,
     named,
+    qualified_name,
     signature_of,
     top_level_test,
 )
 
 _BUDGET = 0.5  # seconds of timing for each signature
+# Calls that look for signatures that wait; each costs some 100 microseconds.
+_MAX_WAITS = 1000
 
 
 class FallbackWarning(UserWarning):
@@ -203,14 +207,20 @@ class JitFunction:
         )
         self._num_compiled = 0
         self._decided: Any = None
+        # Signatures whose calls found another thread deciding, and the calls after
+        # which they are given up.
+        self._waiting: set[Any] = set()
+        self._num_waits = 0
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the function, and decides a new signature."""
         decided = self._decided
         if decided is None and self._num_compiled:
             plain = self._plain
+            before = plain._cache_size()
             outputs = plain(*args, **kwargs)
-            if plain._cache_size() != self._num_compiled:
+            is_new = not before == plain._cache_size() == self._num_compiled
+            if is_new or self._waiting:
                 self._consider_after(args, kwargs)
             return outputs
         if not self._is_at_top_level():
@@ -235,7 +245,11 @@ class JitFunction:
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         """Binds as a method, like functions of jax.jit."""
-        return self if instance is None else functools.partial(self, instance)
+        return self if instance is None else types.MethodType(self, instance)
+
+    def __reduce__(self) -> str:
+        """Copied and pickled as functions are: by name."""
+        return qualified_name(self)
 
     @property
     def considered(self) -> list[Decided]:
@@ -278,6 +292,7 @@ class JitFunction:
             self._decided = None
             self._plain.clear_cache()
             self._num_compiled = 0
+            self._waiting.clear()
             self._decider.clear()
 
     def _decide_first(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -320,16 +335,24 @@ class JitFunction:
             return
         if not self._is_at_top_level() or not self._has_values(args, kwargs):
             return
-        # If another thread is deciding, the next call of this signature retries.
-        if self._lock.acquire(blocking=False):
-            try:
-                self._num_compiled = self._plain._cache_size()
-                signature = self._signature(args, kwargs)
-                known = signature is None or signature in self._decider.plans
-                if self._decided is None and not known:
-                    self._decided = self._consider_safely(signature, args, kwargs)
-            finally:
-                self._lock.release()
+        signature = self._signature(args, kwargs)
+        if not self._lock.acquire(blocking=False):
+            # Another thread is deciding: the next call of this signature retries.
+            if signature is not None and signature not in self._decider.plans:
+                self._waiting.add(signature)
+                self._num_waits = _MAX_WAITS
+            return
+        try:
+            self._num_compiled = self._plain._cache_size()
+            self._num_waits -= 1
+            if self._num_waits <= 0:
+                self._waiting.clear()
+            self._waiting.discard(signature)
+            known = signature is None or signature in self._decider.plans
+            if self._decided is None and not known:
+                self._decided = self._consider_safely(signature, args, kwargs)
+        finally:
+            self._lock.release()
 
     def _has_values(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether the arguments are concrete, so that jax compiles now."""

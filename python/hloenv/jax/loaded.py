@@ -15,6 +15,7 @@ from ..runtime.executable import Engine, Executable, Finish, check_engine, compi
 from ..runtime.jaxlib.package import require_jax
 from ..runtime.jaxlib.stablehlo import program_of
 from .ffi_call import call_executable
+from .flat import flat_type, from_flat, to_flat
 from .wrapping import calls, name_of, named
 
 
@@ -114,15 +115,18 @@ class Loaded:
         traced = self._plain.trace(*args, **kwargs)
         kept = sorted(traced.lower()._lowering.compile_args["kept_var_idx"])
         leaves = [
-            leaf
+            to_flat(jax, leaf)
             for leaf in jax.tree.leaves((args, kwargs))
             if isinstance(leaf, jax.core.Tracer)
         ]
         leaves = [leaves[i] for i in kept]
         self._check("argument", leaves, self._module.input_specs())
-        results, tree = jax.tree.flatten(traced.out_info)
-        self._check("result", results, self._module.output_specs())
-        return jax.tree.unflatten(tree, self._call(*leaves))
+        avals = traced.jaxpr.out_avals
+        types = [flat_type(jax, each) for each in avals]
+        self._check("result", types, self._module.output_specs())
+        tree = jax.tree.structure(traced.out_info)
+        results = from_flat(jax, self._call(*leaves), avals)
+        return jax.tree.unflatten(tree, results)
 
     def _check(self, kind: str, leaves: list[Any], specs: Sequence[ArraySpec]) -> None:
         found = [(tuple(leaf.shape), str(leaf.dtype)) for leaf in leaves]

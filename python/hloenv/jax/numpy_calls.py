@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,7 +20,7 @@ from .attempts import forms_of
 from .compare import compare
 from .decide import Decided
 from .lowering import from_lowered
-from .wrapping import Options, calls, name_of, named, trace_context
+from .wrapping import Options, calls, name_of, named, qualified_name, trace_context
 
 # Arguments whose shape and dtype an executable checks.
 _CHECKED = frozenset({np.ndarray, bool, int, float, complex})
@@ -117,7 +118,11 @@ class NumpyFunction:
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         """Binds as a method."""
-        return self if instance is None else functools.partial(self, instance)
+        return self if instance is None else types.MethodType(self, instance)
+
+    def __reduce__(self) -> str:
+        """Copied and pickled as functions are: by name."""
+        return qualified_name(self)
 
     def _version(
         self,

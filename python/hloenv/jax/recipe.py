@@ -26,26 +26,40 @@ from ..runtime.jaxlib.stablehlo import call_module
 from .attempts import Attempt, Stages, kernels_of
 from .decide import Decided, Route
 from .ffi_call import call_executable
+from .flat import from_flat, to_flat
 
 if TYPE_CHECKING:
     from ..hlo.module import HloModule
 
 _FIELDS = ("trace", "pipeline", "backend", "loops", "options")
-# The options that a file may set: those that change what is compiled, and nothing else.
-# Others of XLA's flags write files, or run programs.
-FILE_OPTIONS = frozenset(
-    {
-        "xla_backend_optimization_level",
-        "xla_cpu_enable_fast_math",
-        "xla_cpu_experimental_ynn_fusion_type",
-        "xla_cpu_multi_thread_eigen",
-        "xla_cpu_prefer_vector_width",
-        "xla_cpu_scheduler_type",
-        "xla_cpu_use_fusion_emitters",
-        "xla_disable_hlo_passes",
-        EXTRA,
-    }
-)
+_LIBRARY = "LIBRARY_FUSION_TYPE_"
+# The options that a file may set, with their values: those of the tuner's decisions.
+# Other options of XLA write files or run programs, and other values may never end. Of
+# EXTRA, these are the parts.
+FILE_OPTIONS: dict[str, tuple[OptionValue, ...]] = {
+    "xla_backend_optimization_level": (1,),
+    "xla_cpu_enable_fast_math": (True,),
+    "xla_cpu_experimental_ynn_fusion_type": (
+        "",
+        f"{_LIBRARY}DOT",
+        f"{_LIBRARY}DOT,{_LIBRARY}REDUCE",
+        f"{_LIBRARY}DOT,{_LIBRARY}ELTWISE,{_LIBRARY}REDUCE,{_LIBRARY}INDIVIDUAL_DOT,"
+        f"{_LIBRARY}INDIVIDUAL_CONVOLUTION",
+    ),
+    "xla_cpu_multi_thread_eigen": (False,),
+    "xla_cpu_prefer_vector_width": (512, 128),
+    "xla_cpu_scheduler_type": ("CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED",),
+    "xla_cpu_use_fusion_emitters": (False,),
+    "xla_disable_hlo_passes": ("fusion",),
+    EXTRA: (
+        "xla_llvm_dot_tiling_factor=2",
+        "xla_llvm_dot_tiling_factor=4",
+        "xla_llvm_dot_tiling_factor=16",
+        "xla_cpu_disable_tiled_emitter=",
+        "xla_cpu_disable_loop_unrolling=",
+        "xla_cpu_optimize_for_size=",
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -234,11 +248,13 @@ class Recipe:
             )
         if not isinstance(data["loops"], bool) or not isinstance(data["options"], dict):
             raise ArtefactError("a recipe's loops must be a boolean, options an object")
-        if unknown := sorted(set(data["options"]) - FILE_OPTIONS):
+        if unknown := sorted(set(data["options"]) - set(FILE_OPTIONS)):
             raise ArtefactError(
                 f"a recipe may not set {unknown[0][:40]!r}; it may set "
                 f"{', '.join(sorted(FILE_OPTIONS))}"
             )
+        for name, value in data["options"].items():
+            _check_file_option(name, value)
         try:
             trace = data["trace"]
             return cls(
@@ -250,6 +266,23 @@ class Recipe:
             )
         except (HloEnvError, RecursionError) as error:
             raise ArtefactError(f"this is not a recipe: {error}") from None
+
+
+def _check_file_option(name: str, value: Any) -> None:
+    """Checks that a file may set an option to a value.
+
+    Raises:
+        ArtefactError: it may not.
+    """
+    is_split = name == EXTRA and isinstance(value, str)
+    for part in value.split(",") if is_split else [value]:
+        if not any(
+            type(part) is type(each) and part == each for each in FILE_OPTIONS[name]
+        ):
+            raise ArtefactError(
+                f"a recipe may not set {name} to {repr(part)[:80]}; it may be "
+                f"{' or '.join(map(repr, FILE_OPTIONS[name]))}"
+            )
 
 
 def _give(decided: Decided, theirs: HloModule) -> Decided:
@@ -266,14 +299,16 @@ def _call_wheel(call: Callable[..., Any], stages: Stages) -> Callable[..., Any]:
     jax = require_jax("hloenv.jit")
     kept = sorted(stages.lowered._lowering.compile_args["kept_var_idx"])
     tree = jax.tree.structure(stages.traced.out_info)
+    avals = stages.traced.jaxpr.out_avals
 
     def function(*args: Any, **kwargs: Any) -> Any:
         leaves = [
-            leaf
+            to_flat(jax, leaf)
             for leaf in jax.tree.leaves((args, kwargs))
             if isinstance(leaf, jax.core.Tracer)
         ]
-        return jax.tree.unflatten(tree, call(*(leaves[i] for i in kept)))
+        results = call(*(leaves[i] for i in kept))
+        return jax.tree.unflatten(tree, from_flat(jax, results, avals))
 
     return function
 

@@ -2,8 +2,8 @@
 """What was measured to be best for a function, kept for other processes.
 
 One small file for each module, machine, number of cores, and version of jax, jaxlib and
-hloenv, in the folder of the store. A file that cannot be read, or is damaged, counts as
-absent; a folder that cannot be written keeps nothing.
+hloenv, in the folder of the store. A file that cannot be read, is damaged, or may be
+another user's counts as absent; a folder that cannot be written keeps nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from .._files import replacing
+from .._files import read_file, write_own
 from .._native import core
 from .._version import __version__
 from ..hlo.module import HloModule
@@ -27,6 +27,8 @@ from ..measurement.store import default_path
 from ..runtime.jaxlib.package import require_jax
 from ..runtime.machine import this_machine
 
+# A larger file is none of these.
+_MAX_BYTES = 1 << 20
 # What the fixed rules are made of, besides the extension.
 _RULES = ("policies/known_forms.py", "policies/loops.py", "jax/attempts.py")
 
@@ -88,10 +90,16 @@ def _rules() -> str:
     return digest.hexdigest()
 
 
+def today() -> str:
+    """The date, as 2026-11-23."""
+    return datetime.datetime.now(datetime.UTC).date().isoformat()
+
+
 def recall(key: str) -> Verdict | None:
     """The verdict of an earlier process; None if there is none."""
     try:
-        found = json.loads(_path(key).read_text(encoding="utf-8"))
+        text = read_file(_path(key), max_bytes=_MAX_BYTES, is_own=True)
+        found = json.loads(text)
         verdict = found["verdict"]
         if found["checksum"] != _checksum(verdict):
             return None
@@ -104,14 +112,10 @@ def recall(key: str) -> Verdict | None:
 
 def remember(key: str, verdict: Verdict) -> None:
     """Keeps a verdict for other processes, with today's date."""
-    today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    fields = {**asdict(verdict), "date": today}
+    fields = {**asdict(verdict), "date": today()}
     text = json.dumps({"verdict": fields, "checksum": _checksum(fields)})
     with contextlib.suppress(OSError, RuntimeError):
-        path = _path(key)
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with replacing(path) as draft:
-            draft.write_text(text, encoding="utf-8")
+        write_own(_path(key), text)
 
 
 def _path(key: str) -> Path:

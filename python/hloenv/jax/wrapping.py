@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..runtime.jaxlib.package import require_jax
 
 
@@ -55,6 +57,24 @@ class Options:
 def name_of(fn: Callable[..., Any]) -> str:
     """The name of a function, or of the type of another callable."""
     return getattr(fn, "__name__", type(fn).__name__)
+
+
+def error_text(error: BaseException) -> str:
+    """The message of an error in one line, of limited length."""
+    return " ".join(str(error).split())[:300]
+
+
+def qualified_name(fn: Callable[..., Any]) -> str:
+    """The name under which pickle finds a function in its module."""
+    return str(getattr(fn, "__qualname__", name_of(fn)))
+
+
+def copy_arrays(jax: Any, tree: Any) -> Any:
+    """A pytree with copies of its arrays, jax's and numpy's."""
+    return jax.tree.map(
+        lambda leaf: leaf.copy() if isinstance(leaf, jax.Array | np.ndarray) else leaf,
+        tree,
+    )
 
 
 def calls(fn: Callable[..., Any]) -> Callable[..., Any]:

@@ -10,28 +10,31 @@ training, their checkpoints, and the searches that they are compared with.
 Graph networks decide on rewrites (`hloenv.policies.get_policy("gnn")`). `GnnModel`,
 `GnnPolicy`, `GraphPPO`, `PPOConfig`, `RewriteNetwork`, `Scores`, `load_gnn` and
 `train_rewrite` are here, too, and `SubstitutionAgent`, `load_substitution_agent` and
-`train_substitution` for agents that substitute; they import PyTorch on first use.
+`train_substitution` for agents that substitute; they import PyTorch. Every name is
+imported on first use.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._registry import load_attribute
-from .agent import Agent, CheckpointError, load_agent, order_passes
-from .algorithms import Algorithm, list_algorithms, register_algorithm
-from .baselines import (
-    Found,
-    beam_search,
-    fixed_order,
-    greedy_search,
-    random_search,
-)
-from .config import TrainConfig
-from .evaluation import Evaluation, evaluate
-from .rewrite_config import RewriteConfig
-from .substitution_config import SubstitutionConfig
-from .training import Progress, train
+
+if TYPE_CHECKING:
+    from .agent import Agent, CheckpointError, load_agent, order_passes
+    from .algorithms import Algorithm, list_algorithms, register_algorithm
+    from .baselines import (
+        Found,
+        beam_search,
+        fixed_order,
+        greedy_search,
+        random_search,
+    )
+    from .config import TrainConfig
+    from .evaluation import Evaluation, evaluate
+    from .rewrite_config import RewriteConfig
+    from .substitution_config import SubstitutionConfig
+    from .training import Progress, train
 
 __all__ = [
     "Agent",
@@ -55,8 +58,27 @@ __all__ = [
     "train",
 ]
 
-# They import PyTorch.
+# Most of them import Gymnasium or PyTorch.
 _LAZY = {
+    "Agent": "agent",
+    "Algorithm": "algorithms",
+    "CheckpointError": "agent",
+    "Evaluation": "evaluation",
+    "Found": "baselines",
+    "Progress": "training",
+    "RewriteConfig": "rewrite_config",
+    "SubstitutionConfig": "substitution_config",
+    "TrainConfig": "config",
+    "beam_search": "baselines",
+    "evaluate": "evaluation",
+    "fixed_order": "baselines",
+    "greedy_search": "baselines",
+    "list_algorithms": "algorithms",
+    "load_agent": "agent",
+    "order_passes": "agent",
+    "random_search": "baselines",
+    "register_algorithm": "algorithms",
+    "train": "training",
     "GnnModel": "gnn",
     "GnnPolicy": "gnn",
     "GraphPPO": "graph_ppo",

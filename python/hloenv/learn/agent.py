@@ -7,14 +7,13 @@ configuration. Reading it executes nothing that is in it.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .._files import replacing
+from .._checkpoints import damage_as, read_checkpoint, write_checkpoint
 from .._version import __version__
 from ..envs.base import CompilerEnv
 from ..errors import ArgumentError, HloEnvError
@@ -75,8 +74,6 @@ class Agent:
         Raises:
             OSError: it cannot be written.
         """
-        from safetensors.torch import save
-
         env = self.config.make_env(_ANY_BENCHMARK)
         described = {
             **self.notes,
@@ -85,13 +82,7 @@ class Agent:
             "config": self.config.to_dict(),
             "actions": [env.action_name(i) for i in range(env.num_actions)],
         }
-        tensors = {
-            name: tensor.detach().cpu().contiguous().clone()
-            for name, tensor in self.policy.state_dict().items()
-        }
-        data = save(tensors, metadata={_KEY: json.dumps(described)})
-        with replacing(Path(path)) as draft:
-            draft.write_bytes(data)
+        write_checkpoint(path, _KEY, described, self.policy.state_dict())
 
 
 def load_agent(path: str | os.PathLike[str] = DEFAULT_CHECKPOINT) -> Agent:
@@ -102,13 +93,8 @@ def load_agent(path: str | os.PathLike[str] = DEFAULT_CHECKPOINT) -> Agent:
         CheckpointError: it is damaged, of a later version, or has other actions than
             its environment has now.
     """
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(os.fspath(path), framework="pt") as file:
-            described = json.loads((file.metadata() or {})[_KEY])
-            names = list(file.keys())
-            weights = {name: file.get_tensor(name) for name in names}
+    with damage_as(CheckpointError, f"{path} is no checkpoint of an agent"):
+        described, weights = read_checkpoint(path, _KEY)
         if described["format"] != _FORMAT:
             raise CheckpointError(
                 f"{path}: format {described['format']}, this version reads {_FORMAT}"
@@ -123,18 +109,6 @@ def load_agent(path: str | os.PathLike[str] = DEFAULT_CHECKPOINT) -> Agent:
             )
         policy = make_policy(config, env)
         policy.load_state_dict(weights)
-    except (FileNotFoundError, CheckpointError):
-        raise
-    except (
-        SafetensorError,
-        AttributeError,
-        LookupError,
-        RuntimeError,
-        TypeError,
-        ValueError,
-    ) as error:
-        text = str(error).strip().partition("\n")[0]
-        raise CheckpointError(f"{path} is no checkpoint of an agent: {text}") from None
     notes = {k: v for k, v in described.items() if k not in ("format", "config")}
     return Agent(config, policy, notes)
 

@@ -94,7 +94,7 @@ class FileConfig:
     def check_folder(
         self, folder: str | os.PathLike[str], *, resume: bool = False
     ) -> None:
-        """Checks that a run may start, or go on, in a folder.
+        """Checks that a run may start, or continue, in a folder.
 
         Raises:
             ArgumentError: it has a run already, or to resume, none, or one with another

@@ -8,29 +8,31 @@ is in it.
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._files import replacing
+from .._checkpoints import (
+    check_finite,
+    damage_as,
+    read_checkpoint,
+    write_checkpoint,
+)
 from .._optional import needed_by
 from .._typing import Int64Array
 from .._version import __version__
-from ..errors import HloEnvError
+from ..cost.learned.threads import one_thread
 from ..policies import PolicySpecError
 from .agent import CheckpointError
 
 with needed_by("the policy gnn", "PyTorch and PyTorch Geometric", "learn"):
     import torch
 
-    from .networks import RewriteNetwork, feature_names
+    from .networks import Encoded, RewriteNetwork, feature_names
 
 from ..envs.candidates import Candidates, CandidateTable
 from ..envs.rewrite_observations import RewriteObservation
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 _FORMAT = 1
 _KEY = "hloenv"
 _KIND = "rewrite"
+# Of `hloenv train rewrite --small`: imitation alone, no checkpoint of PPO was better.
 DEFAULT_CHECKPOINT = Path(__file__).with_name("rewrite.safetensors")
 # Nodes of an alternative graph that a policy encodes; XLA decides larger ones.
 MAX_NODES = 200_000
@@ -73,8 +76,6 @@ class GnnModel:
         Raises:
             OSError: it cannot be written.
         """
-        from safetensors.torch import save
-
         described = {
             "format": _FORMAT,
             "kind": _KIND,
@@ -84,13 +85,7 @@ class GnnModel:
             "is_joint": self.is_joint,
             "notes": self.notes,
         }
-        weights = {
-            name: tensor.detach().cpu().contiguous().clone()
-            for name, tensor in self.network.state_dict().items()
-        }
-        data = save(weights, metadata={_KEY: json.dumps(described)})
-        with replacing(Path(path)) as draft:
-            draft.write_bytes(data)
+        write_checkpoint(path, _KEY, described, self.network.state_dict())
 
 
 def load_gnn(path: str | os.PathLike[str] = DEFAULT_CHECKPOINT) -> GnnModel:
@@ -101,37 +96,15 @@ def load_gnn(path: str | os.PathLike[str] = DEFAULT_CHECKPOINT) -> GnnModel:
         CheckpointError: it is damaged, of another kind or a later version, or its
             features are not those of this version of hloenv.
     """
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(os.fspath(path), framework="pt") as file:
-            described = json.loads((file.metadata() or {})[_KEY])
-            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    message = f"{path} is no checkpoint of hloenv train rewrite"
+    with damage_as(CheckpointError, message):
+        described, weights = read_checkpoint(path, _KEY)
         _check(path, described)
         network = RewriteNetwork(**described["network"])
         network.load_state_dict(weights)
-        if not all(
-            bool(each.isfinite().all()) for each in network.state_dict().values()
-        ):
-            raise ValueError("a weight is not finite")
+        check_finite(weights)
         network.eval()
         return GnnModel(network, bool(described["is_joint"]), dict(described["notes"]))
-    except (FileNotFoundError, CheckpointError):
-        raise
-    except (
-        SafetensorError,
-        AttributeError,
-        HloEnvError,
-        LookupError,
-        OSError,
-        RuntimeError,
-        TypeError,
-        ValueError,
-    ) as error:
-        text = str(error).strip().partition("\n")[0]
-        raise CheckpointError(
-            f"{path} is no checkpoint of hloenv train rewrite: {text}"
-        ) from None
 
 
 def _check(path: str | os.PathLike[str], described: dict[str, Any]) -> None:
@@ -155,17 +128,6 @@ def _check(path: str | os.PathLike[str], described: dict[str, Any]) -> None:
             f"gone {', '.join(gone) or '-'}; new {', '.join(new) or '-'}"
             f"{'' if gone or new else '; their order differs'}; train it again"
         )
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """PyTorch on one thread: its operations are too small for several."""
-    count = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(count)
 
 
 class GnnPolicy:
@@ -212,19 +174,23 @@ class GnnPolicy:
             )
             return table.default
         with one_thread(), torch.no_grad():
+            encoded = self.model.network.encode([table.data])
             if self.model.is_joint:
                 rows = table.rows()
-                return rows.decisions(self._chosen(table, rows, generator))
-            return self._one_by_one(table, generator)
+                return rows.decisions(self._chosen(table, encoded, rows, generator))
+            return self._one_by_one(table, encoded, generator)
 
     def _one_by_one(
-        self, table: CandidateTable, generator: torch.Generator | None
+        self,
+        table: CandidateTable,
+        encoded: Encoded,
+        generator: torch.Generator | None,
     ) -> Int64Array:
         decisions = table.default.copy()
         is_decided = np.zeros(len(decisions), np.bool_)
         for _ in range(min(len(decisions), _MAX_DECISIONS)):
             rows = table.open_rows(decisions, is_decided)
-            (position,) = self._chosen(table, rows, generator).tolist()
+            (position,) = self._chosen(table, encoded, rows, generator).tolist()
             if position == 0:
                 break
             alternative = rows.alternative[position - 1]
@@ -235,16 +201,17 @@ class GnnPolicy:
     def _chosen(
         self,
         table: CandidateTable,
+        encoded: Encoded,
         rows: Candidates,
         generator: torch.Generator | None,
     ) -> Int64Array:
         seen = RewriteObservation(
             table.data, rows, np.zeros(2, np.float32), self.model.is_joint
         )
-        decisions = Decisions(self.model.network([seen]))
-        if generator is None:
-            return decisions.mode().numpy()
-        return decisions.sample(generator).numpy()
+        scores = self.model.network.score_encoded(encoded, [seen], [0])
+        decisions = Decisions(scores)
+        chosen = decisions.mode() if generator is None else decisions.sample(generator)
+        return chosen.cpu().numpy()
 
 
 def make_shipped(_: int) -> GnnPolicy:

@@ -108,11 +108,14 @@ class PPOConfig:
             is_number = isinstance(value, (int, float)) and math.isfinite(value)
             if not (is_number and value >= 0):
                 raise ArgumentError(f"{field.name} must be >= 0, got {value!r}")
+        for name in ("num_steps", "num_epochs", "minibatch_size"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ArgumentError(f"{name} must be an integer >= 1, got {value!r}")
         for name in ("gamma", "gae_lambda"):
             if getattr(self, name) > 1:
                 raise ArgumentError(f"{name} must be <= 1, got {getattr(self, name)}")
-        counts = ("num_steps", "num_epochs", "minibatch_size")
-        for name in (*counts, "learning_rate", "clip", "max_grad_norm"):
+        for name in ("learning_rate", "clip", "max_grad_norm"):
             if getattr(self, name) == 0:
                 raise ArgumentError(f"{name} must be > 0, got 0")
 

@@ -25,7 +25,8 @@ from .._typing import BoolArray, Int64Array
 from ..cost.registry import open_estimator
 from ..envs.benchmarks import find_benchmarks
 from ..envs.candidates import Candidates
-from ..envs.rewrite import RewriteAllEnv, RewriteBase
+from ..envs.rewrite import RewriteAllEnv
+from ..envs.rewrite_base import RewriteBase
 from ..envs.rewrite_observations import RewriteObservation
 from ..errors import ArgumentError
 from ..measurement.store import Store
@@ -66,14 +67,12 @@ class Demonstration:
         decisions: at each decision point, without irrelevant ones.
         relevant: which of them affect the module.
         default_s: estimate of XLA's own decisions, in seconds.
-        best_s: estimate of these.
     """
 
     uri: str
     decisions: tuple[tuple[int, ...], ...]
     relevant: tuple[tuple[bool, ...], ...]
     default_s: float
-    best_s: float
 
 
 def demonstrate(task: DemonstrationTask) -> Demonstration:
@@ -99,7 +98,6 @@ def demonstrate(task: DemonstrationTask) -> Demonstration:
             for stop, each in enumerate(prefix)
         ),
         found.default_s,
-        search.best[1],
     )
 
 
@@ -121,7 +119,6 @@ def read_demonstrations(path: Path) -> dict[str, Demonstration]:
             tuple(map(tuple, row["decisions"])),
             tuple(map(tuple, row["relevant"])),
             row["default_s"],
-            row["best_s"],
         )
         for row in rows
     }

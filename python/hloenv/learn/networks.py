@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,7 @@ from ..envs.rewrite_observations import RewriteObservation
 from ..errors import ArgumentError
 from ..graph.hlo_graph import dtypes, opcodes
 from ..graph.pyg import node_features
+from .chunks import distinct_of, encode_in_chunks
 from .scores import Scores
 
 _EMBEDDED = 16
@@ -39,6 +40,21 @@ def feature_names() -> dict[str, list[str]]:
         "opcodes": list(opcodes()),
         "dtypes": list(dtypes()),
     }
+
+
+class Encoded(NamedTuple):
+    """Several graphs as a `RewriteNetwork` encodes them.
+
+    Attributes:
+        pooled: [graphs, 2 * width] each graph.
+        choices: [X, width] the value of each choice, mean over the sites of its
+            alternative.
+        starts: the first choice of each graph, and the number of all choices.
+    """
+
+    pooled: Tensor
+    choices: Tensor
+    starts: list[int]
 
 
 class RewriteNetwork(nn.Module):
@@ -93,25 +109,33 @@ class RewriteNetwork(nn.Module):
 
     def forward(self, observations: Sequence[RewriteObservation]) -> Scores:
         """Scores of all rows, in the order of the observations."""
-        graphs, which = _distinct([each.graph for each in observations])
+        graphs, which = distinct_of([each.graph for each in observations])
+        return self.score_encoded(self.encode(graphs), observations, which)
+
+    def encode(self, graphs: Sequence[Any]) -> Encoded:
+        """What all observations of these graphs, as `HloData`, have in common."""
+        sizes = [each.num_nodes + each.edge_index.shape[1] for each in graphs]
+        pooled, choices = encode_in_chunks(self._encode, graphs, sizes)
+        counts = [len(each.choice_alternative) for each in graphs]
+        return Encoded(pooled, choices, _starts(counts))
+
+    def _encode(self, graphs: Sequence[Any]) -> tuple[Tensor, Tensor]:
         batch = _Graphs(graphs, self.first.weight.device)
-        nodes = self._encode(batch)
+        nodes = self._nodes(batch)
         pools = [
             scatter(nodes, batch.graph, 0, len(graphs), reduce=reduce)
             for reduce in ("mean", "max")
         ]
-        # [X, width] the value of each choice, mean over the sites of its alternative.
         choices = scatter(
             nodes[batch.operand_node],
             batch.operand_choice,
             0,
-            batch.starts[-1],
+            batch.num_choices,
             reduce="mean",
         )
-        pooled = torch.cat(pools, dim=1)
-        return self._score(observations, which, pooled, choices, batch.starts)
+        return torch.cat(pools, dim=1), choices
 
-    def _encode(self, batch: _Graphs) -> Tensor:
+    def _nodes(self, batch: _Graphs) -> Tensor:
         x = (batch.x - self.node_mean) / self.node_scale
         parts = [x, self.opcode(batch.opcode), self.dtype(batch.dtype)]
         nodes = torch.relu(self.first(torch.cat(parts, dim=1)))
@@ -123,14 +147,20 @@ class RewriteNetwork(nn.Module):
             nodes = nodes + torch.relu(norm(passed))
         return nodes
 
-    def _score(
+    def score_encoded(
         self,
+        encoded: Encoded,
         observations: Sequence[RewriteObservation],
-        which: list[int],
-        pooled: Tensor,
-        choices: Tensor,
-        starts: list[int],
+        which: Sequence[int],
     ) -> Scores:
+        """Scores of all rows.
+
+        Args:
+            encoded: several graphs.
+            observations: of these graphs.
+            which: the number of the graph of each observation.
+        """
+        pooled, choices, starts = encoded
         device = pooled.device
         rows = _Rows(observations, which, starts, device)
         count = len(observations)
@@ -161,7 +191,7 @@ class RewriteNetwork(nn.Module):
 
     def normalize(self, observations: Sequence[RewriteObservation]) -> None:
         """Sets the means and spreads of the features to those of these observations."""
-        graphs, _ = _distinct([each.graph for each in observations])
+        graphs, _ = distinct_of([each.graph for each in observations])
         nodes = torch.cat([each.x for each in graphs])
         rows = torch.cat(
             [
@@ -185,12 +215,13 @@ class _Graphs:
         graph: [N] the graph of each node.
         edges: [2, E] operands to users, and roots of callees to callers.
         operand_node, operand_choice: as in `HloData`.
-        starts: the first choice of each graph, and the number of all choices.
+        num_choices: of all graphs.
     """
 
     def __init__(self, graphs: Sequence[Any], device: torch.device) -> None:
         nodes = _starts([each.num_nodes for each in graphs])
-        self.starts = _starts([len(each.choice_alternative) for each in graphs])
+        choices = _starts([len(each.choice_alternative) for each in graphs])
+        self.num_choices = choices[-1]
         edges = [
             torch.cat([each.edge_index, _calls(each)], dim=1) + start
             for each, start in zip(graphs, nodes, strict=False)
@@ -210,7 +241,7 @@ class _Graphs:
             ).to(device)
             for name, starts in (
                 ("operand_node", nodes),
-                ("operand_choice", self.starts),
+                ("operand_choice", choices),
             )
         )
 
@@ -221,7 +252,7 @@ class _Rows:
     def __init__(
         self,
         observations: Sequence[RewriteObservation],
-        which: list[int],
+        which: Sequence[int],
         starts: list[int],
         device: torch.device,
     ) -> None:
@@ -281,19 +312,6 @@ class _Rows:
 
 def _head(inputs: int, width: int) -> nn.Sequential:
     return nn.Sequential(nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, 1))
-
-
-def _distinct(graphs: Sequence[Any]) -> tuple[list[Any], list[int]]:
-    """The graphs without repetitions, and the number of each."""
-    numbers: dict[int, int] = {}
-    kept: list[Any] = []
-    which: list[int] = []
-    for graph in graphs:
-        if id(graph) not in numbers:
-            numbers[id(graph)] = len(kept)
-            kept.append(graph)
-        which.append(numbers[id(graph)])
-    return kept, which
 
 
 def _calls(graph: Any) -> Tensor:

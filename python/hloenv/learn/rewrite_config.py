@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from ..cost.registry import DEFAULT_ESTIMATOR, describe_estimator
-from ..envs.rewrite import RewriteAllEnv, RewriteBase, RewriteEnv
+from ..envs.rewrite import RewriteAllEnv, RewriteEnv
+from ..envs.rewrite_base import RewriteBase
 from ..errors import ArgumentError
 from ..hlo.module import HloModule
 from ..search import describe_search

@@ -4,21 +4,19 @@
 A folder of a run has `config.json`; `demonstrations.jsonl`, what was found to imitate;
 `curve.csv`, a row for each evaluation; `best.safetensors`, the policy that was best on
 the validation modules, and `last.safetensors`; `report.json`, the best policy beside
-the random one, the fixed rules and XLA's default; `resume.safetensors`, with which a
-run goes on; `tensorboard/`, where TensorBoard is installed. No file is executed when it
-is read.
+the random one, the fixed rules and XLA's default; `resume.safetensors`, from which a
+run continues; `tensorboard/`, where TensorBoard is installed. No file is executed when
+it is read.
 """
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import os
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,26 +24,23 @@ import numpy as np
 import torch
 
 from .._files import replacing
+from ..cost.learned.threads import one_thread
 from ..cost.registry import open_estimator
 from ..envs.vector import GraphVectorEnv
 from ..errors import ArgumentError, HloEnvError
 from ..measurement.store import Store
 from ..policies import get_policy
-from . import imitation, run_state
-from .gnn import GnnModel, GnnPolicy, load_gnn, one_thread
-from .graph_ppo import GraphPPO, Update
+from . import imitation
+from .gnn import GnnModel, GnnPolicy, load_gnn
+from .graph_ppo import GraphPPO
 from .networks import RewriteNetwork
+from .ppo_run import BEST, REPORT, PPORun, random_observations
 from .rewrite_config import RewriteConfig
 from .rewrite_evaluation import Validation
 from .run_setup import device_of, drawn, ppo_config_of, writer_in
 from .workers import run_tasks
 
-_CURVE = "curve.csv"
 _DEMONSTRATIONS = "demonstrations.jsonl"
-_RESUME = "resume.safetensors"
-REPORT = "report.json"
-BEST = "best.safetensors"
-LAST = "last.safetensors"
 # What the best policy is compared with, beside XLA's default.
 BASELINES = ("random", "accept-all", "fewest-ops", "least-bytes", "greedy-roofline")
 # Demonstrations between two writes of their file.
@@ -85,13 +80,16 @@ def train_rewrite(
     resume: bool = False,
     report: Callable[[RewriteProgress], None] = lambda _: None,
 ) -> GnnModel:
-    """Trains a policy of rewrites; on a CPU, a seed gives the same policy.
+    """Trains a policy of rewrites.
+
+    On a CPU, a seed gives the same policy, with an estimator that does not measure or
+    with the same store.
 
     Args:
         config: of the run.
         folder: of its files; made if it does not exist.
-        resume: goes on with the run in the folder, also after a crash.
-        report: called as the run goes on.
+        resume: continues the run in the folder, also after a crash.
+        report: called after each part of the run.
 
     Returns:
         The best checkpoint on the validation modules.
@@ -105,7 +103,7 @@ def train_rewrite(
         return _Run(config, Path(folder), report, stack, resume=resume).train()
 
 
-class _Run:
+class _Run(PPORun):
     def __init__(
         self,
         config: RewriteConfig,
@@ -115,11 +113,11 @@ class _Run:
         *,
         resume: bool,
     ) -> None:
-        self.config, self.folder, self._report = config, folder, report
+        self.config = config
         config.check_folder(folder, resume=resume)
         self.env = config.make_env()
-        self._ppo_config = ppo_config_of(config.ppo)
-        self._device = device_of(config.device)
+        ppo_config = ppo_config_of(config.ppo)
+        device = device_of(config.device)
         store = stack.enter_context(Store())
         self._estimator = stack.enter_context(
             open_estimator(config.estimator, store=store)
@@ -129,51 +127,43 @@ class _Run:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
             self.network = RewriteNetwork(config.width, config.rounds)
-        self.network.to(self._device)
         config.write_to(folder)
-        self._envs = GraphVectorEnv([self.env.fork] * config.num_envs)
-        stack.callback(self._envs.close)
-        self._ppo = GraphPPO(
-            self.network,
-            self._envs,
-            self._ppo_config,
+        envs = GraphVectorEnv([self.env.fork] * config.num_envs)
+        stack.callback(envs.close)
+        ppo = GraphPPO(
+            *(self.network, envs, ppo_config),
             seed=config.seed,
             scalar_actions=config.mode == "one",
-            device=self._device,
+            device=device,
         )
-        self._began = time.monotonic()
-        self._before_s = 0.0
-        self._epochs = 0
-        self._score = self._best = math.nan
-        self._episode_return = self._entropy = math.nan
-        self._rows: list[dict[str, Any]] = []
-        self._writer = writer_in(folder / "tensorboard", stack)
-        if resume and (folder / _RESUME).exists():
-            self._restore()
+        super().__init__(
+            *(folder, ppo),
+            evaluate_every=config.evaluate_every,
+            report=report,
+            writer=writer_in(folder / "tensorboard", stack),
+        )
+        self._phase = "demonstrations"
+        self._epochs = self._num_shown = 0
+        self._loss = math.nan
+        if resume:
+            self._epochs = self.restore().get("epochs", 0)
 
     # --- the phases
 
     def train(self) -> GnnModel:
         """Goes through the phases, from where the run is."""
         config = self.config
-        if self._epochs < config.imitation_epochs and config.demonstrations:
-            self._imitate(self._demonstrations())
-        self._epochs = config.imitation_epochs
-        if not self._rows:
-            self._checkpoint("imitation")
-        self._evaluated = self._ppo.step
-
-        def learned(update: Update) -> None:
-            self._log("ppo", asdict(update), update.step)
-            self._episode_return, self._entropy = update.episode_return, update.entropy
-            self._tell("ppo")
-            if update.step - self._evaluated >= config.evaluate_every:
-                self._checkpoint("ppo")
-                self._evaluated = update.step
-
-        self._ppo.train(config.steps, learned)
-        if self._ppo.step > self._evaluated:
-            self._checkpoint("ppo")
+        if not self.rows:
+            if config.imitation_epochs and config.demonstrations:
+                self._imitate(self._demonstrations())
+            else:
+                seen = random_observations(config.make_env(), config.seed)
+                self.network.normalize(seen)
+            self._epochs = config.imitation_epochs
+            self._phase, self._loss = "imitation", math.nan
+            self.checkpoint()
+        self._phase = "ppo"
+        self.learn(config.steps)
         model = load_gnn(self.folder / BEST)
         if "validation" in model.notes:
             return model
@@ -207,7 +197,8 @@ class _Run:
                 found[answer.uri] = answer
             if count % _BLOCK == 0 or count == len(tasks):
                 imitation.write_demonstrations(path, found.values())
-            self._tell("demonstrations", done=len(uris) - len(missing) + count)
+            self._num_shown = len(uris) - len(missing) + count
+            self.tell()
         kept = [found[uri] for uri in uris if uri in found]
         if not kept:
             raise ArgumentError(
@@ -237,54 +228,50 @@ class _Run:
             loss = imitation.imitate(
                 self.network, examples, optimizer=optimizer, generator=generator
             )
-            self._epochs = epoch + 1
-            self._log("imitation", {"loss": loss}, epoch)
-            self._tell("imitation", loss=loss)
+            self._phase, self._loss, self._epochs = "imitation", loss, epoch + 1
+            self.log("imitation", {"loss": loss}, epoch)
+            self.tell()
 
-    # --- evaluation and files
+    # --- parts of PPORun
 
-    def _checkpoint(self, phase: str) -> None:
-        """Evaluates the policy, and saves it and the run."""
-        model = GnnModel(self.network, self.config.mode == "all", {})
-        self.network.eval()
-        score = self.validation.score(GnnPolicy(model)).mean
-        self._score = score
-        is_best = not score <= self._best  # also the first
-        self._best = score if is_best else self._best
-        progress = self._progress(phase)
-        self._rows.append(asdict(progress))
-        self._log("validation", {"speedup": score}, progress.step)
-        notes = {
-            "step": progress.step,
-            "validation_score": score,
-            "config": self.config.to_dict(),
-        }
-        model = GnnModel(self.network, model.is_joint, notes)
-        model.save(self.folder / LAST)
-        if is_best:
-            model.save(self.folder / BEST)
-        counters = {
-            "epochs": self._epochs,
-            "score": self._score,
-            "best": self._best,
-            "seconds": progress.seconds,
-            "rows": self._rows,
-        }
-        run_state.save(self.folder / _RESUME, self._ppo, counters)
-        with (
-            replacing(self.folder / _CURVE) as draft,
-            draft.open("w", newline="", encoding="utf-8") as file,
-        ):
-            writer = csv.DictWriter(file, self._rows[0])
-            writer.writeheader()
-            writer.writerows(self._rows)
-        self._report(progress)
+    def evaluate(self) -> float:
+        """Geometric mean of the speed-ups."""
+        return self.validation.score(GnnPolicy(self._model({}))).mean
 
-    def _restore(self) -> None:
-        counters = run_state.load(self.folder / _RESUME, self._ppo)
-        self._epochs = counters["epochs"]
-        self._score, self._best = counters["score"], counters["best"]
-        self._before_s, self._rows = counters["seconds"], counters["rows"]
+    def save(self, path: Path, notes: dict[str, Any]) -> None:
+        """Writes a policy."""
+        self._model(notes | {"config": self.config.to_dict()}).save(path)
+
+    def notes_of(self, path: Path) -> dict[str, Any]:
+        """Of a policy."""
+        return load_gnn(path).notes
+
+    def counters(self) -> dict[str, Any]:
+        """How far imitation is."""
+        return {"epochs": self._epochs}
+
+    def progress(self) -> RewriteProgress:
+        """The run now."""
+        config = self.config
+        step = config.demonstrations + self._epochs + self.ppo.step
+        if self._phase == "demonstrations":
+            step = self._num_shown
+        return RewriteProgress(
+            # The last rollout may go beyond.
+            step=min(step, config.total),
+            phase=self._phase,
+            loss=self._loss,
+            episode_return=self.episode_return,
+            entropy=self.entropy,
+            score=self.score,
+            best_score=self.best,
+            seconds=self.seconds,
+        )
+
+    def _model(self, notes: dict[str, Any]) -> GnnModel:
+        return GnnModel(self.network, self.config.mode == "all", notes)
+
+    # --- evaluation
 
     def _write_report(self, model: GnnModel) -> dict[str, float]:
         """Compares the best policy with others; their speed-ups, by estimate."""
@@ -308,34 +295,3 @@ class _Run:
         with replacing(self.folder / REPORT) as draft:
             draft.write_text(json.dumps(report, indent=1))
         return {"xla": 1.0} | {name: score.mean for name, score in scores.items()}
-
-    # --- reports
-
-    def _progress(
-        self, phase: str, *, done: int | None = None, loss: float = math.nan
-    ) -> RewriteProgress:
-        config = self.config
-        step = done
-        if step is None:
-            step = config.demonstrations + self._epochs + self._ppo.step
-        return RewriteProgress(
-            # The last rollout may go beyond.
-            step=min(step, config.total),
-            phase=phase,
-            loss=loss,
-            episode_return=self._episode_return,
-            entropy=self._entropy,
-            score=self._score,
-            best_score=self._best,
-            seconds=self._before_s + time.monotonic() - self._began,
-        )
-
-    def _tell(
-        self, phase: str, *, done: int | None = None, loss: float = math.nan
-    ) -> None:
-        self._report(self._progress(phase, done=done, loss=loss))
-
-    def _log(self, group: str, values: dict[str, float], step: int) -> None:
-        if self._writer is not None:
-            for name, value in values.items():
-                self._writer.add_scalar(f"{group}/{name}", value, step)

@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from .._files import replacing
+from .._checkpoints import damage_as, read_checkpoint, write_checkpoint
 from .agent import CheckpointError
 from .graph_ppo import GraphPPO
 
@@ -24,16 +23,12 @@ def save(path: Path, ppo: GraphPPO, counters: dict[str, Any]) -> None:
         ppo: the run.
         counters: what else is to be kept, as JSON can hold it.
     """
-    from safetensors.torch import save as to_bytes
-
     tensors = {f"network.{k}": v for k, v in ppo.network.state_dict().items()}
     for number, state in ppo.optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{number}.{k}": v for k, v in state.items()}
     tensors["generator"] = ppo.generator.get_state()
-    kept = {name: t.detach().cpu().clone() for name, t in tensors.items()}
-    text = json.dumps({"step": ppo.step, "counters": counters})
-    with replacing(path) as draft:
-        draft.write_bytes(to_bytes(kept, metadata={_KEY: text}))
+    described = {"step": ppo.step, "counters": counters}
+    write_checkpoint(path, _KEY, described, tensors)
 
 
 def load(path: Path, ppo: GraphPPO) -> dict[str, Any]:
@@ -45,12 +40,8 @@ def load(path: Path, ppo: GraphPPO) -> dict[str, Any]:
     Raises:
         CheckpointError: the file is damaged, or of another network.
     """
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="pt") as file:
-            described = json.loads((file.metadata() or {})[_KEY])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    with damage_as(CheckpointError, f"{path} cannot be resumed"):
+        described, tensors = read_checkpoint(path, _KEY)
         network = _below(tensors, "network.")
         ppo.network.load_state_dict(network)
         states: dict[int, dict[str, torch.Tensor]] = {}
@@ -62,9 +53,6 @@ def load(path: Path, ppo: GraphPPO) -> dict[str, Any]:
         ppo.generator.set_state(tensors["generator"])
         ppo.step = int(described["step"])
         counters: dict[str, Any] = described["counters"]
-    except (SafetensorError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        text = str(error).strip().partition("\n")[0]
-        raise CheckpointError(f"{path} cannot be resumed: {text}") from None
     return counters
 
 

@@ -13,7 +13,7 @@ from ..errors import HloEnvError
 
 
 class TrainingError(HloEnvError, RuntimeError):
-    """Training cannot go on: the network has no finite output any more."""
+    """Training cannot continue: the network has no finite output any more."""
 
 
 class Scores(NamedTuple):

@@ -3,27 +3,30 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from .._files import replacing
+from .._checkpoints import (
+    check_finite,
+    damage_as,
+    read_checkpoint,
+    write_checkpoint,
+)
 from .._version import __version__
 from ..cost.base import Estimator
+from ..cost.learned.threads import one_thread
 from ..envs.substitution import SubstitutionEnv
-from ..errors import ArgumentError, HloEnvError
+from ..errors import ArgumentError
 from ..hlo.module import HloModule
 from ..substitution.search import Substituted
 from .agent import CheckpointError
-from .gnn import one_thread
 from .networks import RewriteNetwork, feature_names
 from .scores import Decisions
 from .substitution_config import SubstitutionConfig
@@ -71,8 +74,6 @@ class SubstitutionAgent:
         Raises:
             OSError: it cannot be written.
         """
-        from safetensors.torch import save
-
         described = {
             "format": _FORMAT,
             "kind": _KIND,
@@ -81,13 +82,7 @@ class SubstitutionAgent:
             "config": self.config.to_dict(),
             "notes": self.notes,
         }
-        weights = {
-            name: tensor.detach().cpu().contiguous().clone()
-            for name, tensor in self.network.state_dict().items()
-        }
-        data = save(weights, metadata={_KEY: json.dumps(described)})
-        with replacing(Path(path)) as draft:
-            draft.write_bytes(data)
+        write_checkpoint(path, _KEY, described, self.network.state_dict())
 
 
 def load_substitution_agent(path: str | os.PathLike[str]) -> SubstitutionAgent:
@@ -98,12 +93,9 @@ def load_substitution_agent(path: str | os.PathLike[str]) -> SubstitutionAgent:
         CheckpointError: it is damaged, of another kind, or its features are not those
             of this version of hloenv.
     """
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(os.fspath(path), framework="pt") as file:
-            described = json.loads((file.metadata() or {})[_KEY])
-            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    message = f"{path} is no checkpoint of hloenv train substitution"
+    with damage_as(CheckpointError, message):
+        described, weights = read_checkpoint(path, _KEY)
         if (described["kind"], described["format"]) != (_KIND, _FORMAT):
             raise ValueError(f"it holds {described['kind']!r}")
         if described["features"] != feature_names():
@@ -113,20 +105,9 @@ def load_substitution_agent(path: str | os.PathLike[str]) -> SubstitutionAgent:
         config = SubstitutionConfig.from_dict(described["config"])
         network = network_of(config)
         network.load_state_dict(weights)
-        if not all(bool(each.isfinite().all()) for each in weights.values()):
-            raise ValueError("a weight is not finite")
+        check_finite(weights)
         network.eval()
         return SubstitutionAgent(network, config, dict(described["notes"]))
-    except FileNotFoundError:
-        raise
-    except (
-        *(SafetensorError, HloEnvError, LookupError, OSError),
-        *(RuntimeError, TypeError, ValueError),
-    ) as error:
-        text = str(error).strip().partition("\n")[0]
-        raise CheckpointError(
-            f"{path} is no checkpoint of hloenv train substitution: {text}"
-        ) from None
 
 
 def network_of(config: SubstitutionConfig) -> nn.Module:

@@ -2,20 +2,28 @@
 """Runs a function on many tasks: here, in child processes, or on Ray.
 
 XLA may crash on a task, or the system may end a worker. The tasks that a lost worker
-had are run again, each in a process of its own, so that the one that ends its process
-is known; it fails, and the others go on.
+had, and those that ran beside them, are run again, each in a process of its own, so
+that the one that ends its process is known; it fails, and the others continue.
 """
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
+import os
+import signal
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from .._optional import needed_by
 from ..errors import ArgumentError, HloEnvError, WorkerError
+
+# Of Linux: the signal that a process gets when the thread that made it ends.
+_PR_SET_PDEATHSIG = 1
 
 Task = TypeVar("Task")
 Made = TypeVar("Made")
@@ -62,29 +70,35 @@ def _call(function: Callable[[Task], Made], task: Task) -> Made | HloEnvError:
 def _in_processes(
     function: Callable[[Task], Made], tasks: Sequence[Task], workers: int
 ) -> Iterator[tuple[int, Made | HloEnvError]]:
-    lost: list[int] = []
-    with _pool(workers) as pool:
-        futures = {
-            pool.submit(_call, function, task): number
-            for number, task in enumerate(tasks)
-        }
-        for future in as_completed(futures):
-            if _is_lost(future):
-                lost.append(futures[future])
-            else:
-                yield futures[future], future.result()
-    lost.sort()
-    while lost:
-        # One at a time, in one process until it is lost again.
-        with _pool(1) as pool:
-            while lost:
-                number = lost.pop(0)
+    waiting = deque(range(len(tasks)))
+    while waiting:
+        lost: list[int] = []
+        running: dict[Future[Made | HloEnvError], int] = {}
+        with _pool(workers) as pool:
+            while running or (waiting and not lost):
+                # A lost worker breaks the pool, with all tasks that were submitted.
+                while waiting and not lost and len(running) < workers:
+                    number = waiting.popleft()
+                    try:
+                        future = pool.submit(_call, function, tasks[number])
+                    except BrokenProcessPool:
+                        lost.append(number)
+                    else:
+                        running[future] = number
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    number = running.pop(future)
+                    if _is_lost(future):
+                        lost.append(number)
+                    else:
+                        yield number, future.result()
+        for number in sorted(lost):
+            with _pool(1) as pool:
                 future = pool.submit(_call, function, tasks[number])
                 if _is_lost(future):
                     text = f"task {number} ends the process that runs it"
                     yield number, WorkerError(text)
-                    break
-                yield number, future.result()
+                else:
+                    yield number, future.result()
 
 
 def _is_lost(future: Future[Made | HloEnvError]) -> bool:
@@ -92,10 +106,33 @@ def _is_lost(future: Future[Made | HloEnvError]) -> bool:
     return isinstance(future.exception(), BrokenProcessPool)
 
 
-def _pool(workers: int) -> ProcessPoolExecutor:
+@contextmanager
+def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+    """Worker processes, which end with this block and with this process.
+
+    After an error, an interrupt or a loop that was left, the tasks in work are not
+    waited for.
+    """
     # A fork of a process that has compiled cannot compile.
     context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(workers, mp_context=context)
+    pool = ProcessPoolExecutor(
+        workers, mp_context=context, initializer=_end_with, initargs=(os.getpid(),)
+    )
+    try:
+        yield pool
+    except BaseException:
+        for process in list((pool._processes or {}).values()):
+            process.terminate()
+        pool.shutdown(cancel_futures=True)
+        raise
+    pool.shutdown()
+
+
+def _end_with(parent: int) -> None:
+    """Ends this worker when the process `parent` ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)  # it has ended already
 
 
 def _on_ray(

@@ -10,16 +10,21 @@ candidate by one scorer that they share, on one alternative graph.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch_geometric.nn import GATConv
 from torch_geometric.utils import scatter
 
+from ..envs.candidate_graphs import PackedGraph
 from ..envs.substitution_observations import CandidateGraphs
 from ..errors import ArgumentError
 from ..graph.hlo_graph import opcodes
 from ..graph.pyg import edge_features
+from .chunks import distinct_of, encode_in_chunks
 from .scores import Scores
 
 _WIDTH = 64
@@ -61,11 +66,11 @@ class XRLflowNetwork(nn.Module):
         """Scores of No-Op and the candidates, in the order of the observations."""
         device = self.pool.weight.device
         slots = self.max_candidates + 1
-        lists = [
-            [each.current, *each.candidates[: self.max_candidates]]
-            for each in observations
-        ]
-        embedded = self._encode([graph for graphs in lists for graph in graphs])
+        lists = [each.graphs[:slots] for each in observations]
+        distinct, which = distinct_of([graph for graphs in lists for graph in graphs])
+        sizes = [each.num_nodes + each.num_edges for each in distinct]
+        (embedded,) = encode_in_chunks(self._encode, distinct, sizes)
+        embedded = embedded[torch.tensor(which, device=device)]
         # [B, slots, width] with zeros where there is no candidate.
         padded = torch.zeros(len(lists), slots, _WIDTH, device=device)
         start = 0
@@ -77,40 +82,38 @@ class XRLflowNetwork(nn.Module):
         parts: list[Tensor] = []
         for row, each in enumerate(observations):
             shown = logits[row, : len(lists[row])]
-            hidden = len(each.candidates) + 1 - len(shown)
+            hidden = len(each.graphs) - len(shown)
             parts.append(torch.cat([shown, shown.new_full((hidden,), -torch.inf)]))
-        sizes = torch.tensor([len(part) for part in parts])
+        counts = torch.tensor([len(part) for part in parts])
         return Scores(
             torch.cat(parts),
-            torch.repeat_interleave(sizes).to(device),
+            torch.repeat_interleave(counts).to(device),
             torch.arange(len(parts), device=device),
             self.value(flat)[:, 0],
         )
 
-    def _encode(self, graphs: Sequence[object]) -> Tensor:
+    def _encode(self, packed: Sequence[PackedGraph]) -> tuple[Tensor]:
         """[graphs, width] global states."""
         device = self.pool.weight.device
-        opcode: list[Tensor] = []
-        edges: list[Tensor] = []
-        features: list[Tensor] = []
-        owner: list[Tensor] = []
-        start = 0
-        for number, graph in enumerate(graphs):
-            count = int(graph.num_nodes)  # type: ignore[attr-defined]
-            opcode.append(graph.opcode)  # type: ignore[attr-defined]
-            edges.append(graph.edge_index + start)  # type: ignore[attr-defined]
-            features.append(graph.edge_attr)  # type: ignore[attr-defined]
-            owner.append(torch.full((count,), number))
-            start += count
-        nodes = self.first(torch.cat(opcode).to(device))
-        edge = torch.cat(edges, 1).to(device)
-        attributes = torch.cat(features).to(device)
+        graphs = [each.unpack() for each in packed]
+        sizes = np.array([each.num_nodes for each in packed])
+        starts = np.cumsum(sizes) - sizes
+        edges = [
+            graph.edge_index + start
+            for graph, start in zip(graphs, starts, strict=True)
+        ]
+
+        def joined(arrays: list[npt.NDArray[Any]], axis: int = 0) -> Tensor:
+            return torch.from_numpy(np.concatenate(arrays, axis)).to(device)
+
+        nodes = self.first(joined([each.opcode for each in graphs]))
+        edge = joined(edges, 1)
+        attributes = joined([each.edge_attr for each in graphs])
         for layer in self.layers:
             nodes = torch.relu(layer(nodes, edge, attributes))
-        pooled = scatter(
-            nodes, torch.cat(owner).to(device), 0, len(graphs), reduce="mean"
-        )
-        return torch.relu(self.pool(pooled))
+        owner = torch.repeat_interleave(torch.from_numpy(sizes)).to(device)
+        pooled = scatter(nodes, owner, 0, len(graphs), reduce="mean")
+        return (torch.relu(self.pool(pooled)),)
 
 
 def _mlp(size: int, outputs: int) -> nn.Sequential:

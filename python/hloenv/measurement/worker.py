@@ -127,7 +127,8 @@ class Worker:
         comparisons = [
             example.compare(executable, self._original) for example in self._examples
         ]
-        return max(comparisons, key=lambda each: (not each.is_equal, each.excess))
+        worst = max(comparisons, key=lambda each: (not each.is_equal, each.excess))
+        return replace(worst, is_bitwise=all(each.is_bitwise for each in comparisons))
 
     def _load(self, request: dict[str, Any], proto: bytes) -> dict[str, Any]:
         assert self._baseline is not None

@@ -129,12 +129,13 @@ class Trace:
             TraceError: it is not a trace.
         """
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            return cls.from_json(Path(path).read_text(encoding="utf-8"))
         except UnicodeDecodeError as error:
             raise TraceError(
                 f"{os.fspath(path)} is not a trace: it is not UTF-8 text: {error}"
             ) from None
-        return cls.from_json(text)
+        except TraceError as error:
+            raise TraceError(f"{os.fspath(path)}: {error}") from None
 
 
 def _field(data: Any, what: str, name: str, type_: type) -> Any:

@@ -52,10 +52,7 @@ def capture_proposals(module: HloModule, proposals: Proposals) -> Alternatives:
     spec = core.given_candidates(
         "rules",
         proposals.library._core,
-        [
-            (each.rule, list(each.originals), list(each.reads), each.computation)
-            for each in proposals.proposals
-        ],
+        [each.to_core() for each in proposals.proposals],
     )
     return Alternatives(core.capture(module._core, [spec]))
 

@@ -5,8 +5,10 @@ What the function changes becomes alternatives. Instructions of both modules are
 (`hlo.matching`); where a matched instruction reads another value than before, the
 original of that value is replaced by the new instructions below the new one, down to
 matched ones. By default all that changes in one computation is one alternative, which
-is right whenever the function is. With `regions`, each part that no other part reads is
-an alternative of its own, which must be right by itself; `verify_alternatives` tells.
+is right whenever the function is; what stands between two changes then belongs to them.
+All replacements together must make the function's module. With `regions`, each part
+that no other part reads is an alternative of its own, which must be right by itself;
+`verify_alternatives` tells.
 """
 
 from __future__ import annotations
@@ -14,13 +16,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..errors import PassError, PassOptionError
+import numpy as np
+
+from ..errors import HloEnvError, PassError, PassOptionError
 from ..hlo.matching import Pair, match_modules
 from ..hlo.module import HloModule, as_module
 from ..hlo.numerics import Numerics
 from ..hlo.pass_info import OptionValue, PassInfo, PassOption
+from ..hlo.passes import run_passes
 from ..hlo.python_passes import Proposals, add_pass
 from ..hlo.text import parse_text, without_metadata
+from .check import capture_proposals
 from .matcher import Match
 from .passes import to_proposals
 from .rule import Replacement
@@ -81,36 +87,49 @@ class FunctionPass:
         """The changes of the function.
 
         Raises:
-            PassError: it fails, returns no module, or one with other inputs or outputs.
+            PassError: it fails, returns no module, or one with other inputs or outputs
+                or with a change that no replacement of arrays gives.
         """
         changed = self._call(module)
         if changed.fingerprint() == module.fingerprint():
             return to_proposals(())
-        texts = [without_metadata(each.to_text()) for each in (module, changed)]
-        before, after = Subject(module), Subject(changed)
-        found: list[Replacement] = []
-        for pair in match_modules(*map(parse_text, texts)):
-            changes = _Changes(pair, before, after)
-            found += changes.replacements(
-                self.info.name, split=bool(options.get("regions", False))
-            )
-        if not found:
+        # Replacements of dead code have no effect.
+        live = [run_passes(each, "dce").module for each in (module, changed)]
+        texts = [without_metadata(each.to_text()) for each in live]
+        before, after = map(Subject, live)
+        pairs = match_modules(*map(parse_text, texts))
+
+        def proposals(*, split: bool) -> Proposals:
+            found: list[Replacement] = []
+            for pair in pairs:
+                changes = _Changes(pair, before, after)
+                found += changes.replacements(self.info.name, split=split)
+            return to_proposals(found, has_layouts=True)
+
+        together = proposals(split=False)
+        if not _gives(together, module, changed):
             raise PassError(
                 f"the function of pass {self.info.name!r} changes {module.name!r} in a "
                 "way that no replacement of arrays gives; keep tuples and the "
-                "instructions that make them"
+                "instructions that make them, side effects, control dependencies, "
+                "layouts and the attributes of the module"
             )
-        return to_proposals(found, has_layouts=True)
+        return proposals(split=True) if options.get("regions", False) else together
 
     def _call(self, module: HloModule) -> HloModule:
         name = self.info.name
+        returned: Any = None
         try:
-            changed = as_module(self.function(module))
+            returned = self.function(module)
+            changed = as_module(returned)
         except Exception as error:
-            raise PassError(
-                f"the function of pass {name!r} fails on {module.name!r}: "
-                f"{type(error).__name__}: {error}"
-            ) from error
+            reason = f"fails on {module.name!r}: {type(error).__name__}: {error}"
+            if isinstance(returned, str) and not isinstance(error, HloEnvError):
+                reason = (
+                    "returned text that is neither HLO nor a path for "
+                    f"{module.name!r}: {error}"
+                )
+            raise PassError(f"the function of pass {name!r} {reason}") from error
         if changed.entry_layout != module.entry_layout:
             raise PassError(
                 f"the function of pass {name!r} changes the module's inputs and "
@@ -118,6 +137,14 @@ class FunctionPass:
                 "must keep them"
             )
         return changed
+
+
+def _gives(proposals: Proposals, module: HloModule, changed: HloModule) -> bool:
+    """Whether all replacements together make the changed module."""
+    alternatives = capture_proposals(module, proposals)
+    decisions = np.ones(len(alternatives), np.int64)
+    made = alternatives.apply(decisions)
+    return made.fingerprint() == changed.fingerprint()
 
 
 class _Changes:
@@ -139,6 +166,10 @@ class _Changes:
     def replacements(self, rule: str, *, split: bool) -> list[Replacement]:
         """The replacements; one if not `split`."""
         edges = self._rewired()
+        while not split and (between := self._between(edges)):
+            for each in between:
+                self._forget(each)
+            edges = self._rewired()
         if not edges:
             return []
         groups = _connected(edges, self._cone) if split else [sorted_pairs(edges)]
@@ -163,6 +194,7 @@ class _Changes:
                 for was, now in zip(old.operands, new.operands, strict=True):
                     if self._image.get(was) is not now and not (
                         was.is_plain
+                        and was.shape == now.shape
                         and was not in self._image
                         and edges.setdefault(was, now) is now
                     ):
@@ -175,6 +207,22 @@ class _Changes:
             edges[root] = new_root
         is_expressible = all(each.is_plain for each in edges)
         return edges if is_expressible else {}
+
+    def _between(self, edges: Mapping[Value, Value]) -> list[Value]:
+        """Matched values that the replacement would read, and that depend on it.
+
+        The values of one replacement are made at once. What stands between them
+        becomes a part of it.
+        """
+        dependent: set[Value] = set()
+        for each in self._old:
+            if any(o in edges or o in dependent for o in each.operands):
+                dependent.add(each)
+        reads = [*edges.values()]
+        for new in edges.values():
+            reads += [below for each in self._cone(new) for below in each.operands]
+        mates = dict.fromkeys(self._mate[each] for each in reads if each in self._mate)
+        return [each for each in mates if each in dependent]
 
     def _forget(self, old: Value) -> None:
         """Counts a matched instruction as changed."""

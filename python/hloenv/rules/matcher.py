@@ -15,6 +15,8 @@ from .pattern import COMMUTATIVE, Line, Pattern, RuleError, is_type
 from .subject import Subject, Value
 
 MAX_PARTNERS = 16
+# Their type may differ from that of their operands (preferred_element_type).
+_PRODUCTS = frozenset({"convolution", "dot"})
 
 
 @dataclass(frozen=True)
@@ -141,6 +143,12 @@ def _bind(line: Line, value: Value, texts: dict[str, str]) -> dict[str, str] | N
         return None
     # A rule reads arrays only.
     if not value.is_plain:
+        return None
+    # XLA infers the types in `after` from those of the operands.
+    is_untyped_product = (
+        not line.is_argument and not line.dtype and value.opcode in _PRODUCTS
+    )
+    if is_untyped_product and any(o.dtype != value.dtype for o in value.operands):
         return None
     pairs: list[tuple[str, str]] = []
     if line.opcode.startswith("$"):

@@ -12,7 +12,7 @@ from ..hlo.numerics import Numerics
 from ..hlo.pass_info import OptionValue, PassInfo, PassOption
 from ..hlo.python_passes import GivenProposal, Proposals
 from .pattern import RuleError
-from .rule import Replacement, Rule
+from .rule import ALTERNATIVE, Replacement, Rule
 from .subject import Subject
 
 # The computations of a library belong to no module.
@@ -97,7 +97,11 @@ def to_proposals(
     for each in found:
         called.setdefault(each.called)
         name = names.setdefault((each.called, each.body), f"rule.{len(names)}")
-        proposals.append(GivenProposal(each.rule, each.originals, each.reads, name))
+        proposals.append(
+            GivenProposal(
+                each.rule, each.originals, each.reads, name, each.needs_moderate
+            )
+        )
     library = _library(found, called, names)
     if not has_layouts and found:
         text = _BODY.sub(lambda body: _LAYOUT.sub("]", body[0]), library.to_text())
@@ -114,6 +118,12 @@ def _library(
     blocks = dict.fromkeys(block for text in called for block in _blocks(text))
     bodies = [f"%{name} {body}" for (_, body), name in names.items()]
     text = "\n".join(["HloModule rules\n", *blocks, *bodies, _ENTRY])
+    wrong = {each.rule: None for each in found if f'"{ALTERNATIVE}"' in each.body}
+    if wrong:
+        raise PassError(
+            f"the replacements of {', '.join(map(repr, wrong))} have the custom call "
+            f"{ALTERNATIVE!r}, which stands for a decision; give one of its choices"
+        )
     try:
         return HloModule.from_text(text)
     except HloEnvError as error:

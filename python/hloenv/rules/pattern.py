@@ -8,7 +8,8 @@
 One instruction per line, operands before users. Names that no line defines are
 arguments, which match any array; a name that is used twice is one value. A shape may be
 left out, or be a pattern: `T[m,k]` binds the type and the dimensions, where they are
-not numbers or a type of XLA. An attribute's value may be a placeholder
+not numbers or a type of XLA; a dot or convolution of another type than its operands
+matches only a line with a type. An attribute's value may be a placeholder
 (`dimensions=$d`), and a lone `$name` binds all attributes that the line does not
 mention, possibly none; without it, an instruction with other attributes does not match.
 An opcode may be a placeholder (`$f(a)`), for which the rule lists the opcodes. A root

@@ -3,14 +3,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import os
+from collections.abc import Iterable, Mapping, Sequence
 
+from ..hlo.module import HloModule
 from ..hlo.numerics import Numerics
 from ..hlo.python_passes import add_pass
 from .check import check_rule
 from .passes import RulePass
+from .pattern import RuleError
 from .rule import Condition, Rule
+
+Example = HloModule | str | os.PathLike[str]
 
 
 def rule(
@@ -23,7 +27,7 @@ def rule(
     doc: str = "",
     opcodes: Mapping[str, Sequence[str]] | None = None,
     ordered: bool = False,
-    examples: Sequence[Any] = (),
+    examples: Iterable[Example] | Example = (),
 ) -> Rule:
     """Makes a rule, and registers it as a candidate pass of its name.
 
@@ -37,8 +41,9 @@ def rule(
         doc: what it does, in one sentence.
         opcodes: the opcodes that each placeholder for an opcode stands for.
         ordered: whether several roots must stand in the order of the module.
-        examples: modules (or HLO text) in which the rule applies. It is checked on them
-            with small integers at once, and refused where it computes something else.
+        examples: modules, HLO text or paths, or a single one, in which the rule
+            applies. It is checked on them with small integers at once, and refused
+            where it computes something else.
 
     Raises:
         RuleError: the rule is not well-formed, does not apply to an example, or
@@ -46,8 +51,14 @@ def rule(
         PassOptionError: there is a pass of this name that is not a rule.
     """
     made = Rule(name, before, after, where, numerics, doc, opcodes, ordered)
-    if examples:
-        for example in examples:
-            check_rule(made, example)
+    if isinstance(examples, (HloModule, str, os.PathLike)):
+        examples = (examples,)
+    if not isinstance(examples, Iterable):
+        raise RuleError(
+            f"`examples` of rule {name!r} must be modules, HLO text or paths, got "
+            f"{type(examples).__name__}"
+        )
+    for example in examples:
+        check_rule(made, example)
     add_pass(RulePass(name, [made], summary=doc))
     return made

@@ -21,6 +21,8 @@ Condition = Callable[[Match], "bool | Mapping[str, Any]"]
 _PLACEHOLDER = re.compile(r"\$([A-Za-z_][\w.]*)")
 _SHAPE = re.compile(r"\b([A-Za-z]\w*)\[([^\]]*)\]")
 _RULE_NAME = re.compile(r"^[a-z0-9]+(-[a-z0-9]+)*$")
+# Target of the custom calls of alternative graphs.
+ALTERNATIVE = "hloenv.alternative"
 _NUMERICS = ("exact", "rounding", "unsafe")
 # One rule proposes at most this many replacements in a module.
 MAX_MATCHES = 10_000
@@ -37,6 +39,7 @@ class Replacement:
         body: HLO text of a computation, from its first brace.
         called: text of the computations of the module that the body calls.
         match: the place.
+        needs_moderate: as in `GivenProposal`.
     """
 
     rule: str
@@ -45,6 +48,7 @@ class Replacement:
     body: str
     called: str
     match: Match = field(compare=False, repr=False)
+    needs_moderate: bool = False
 
 
 @dataclass(frozen=True)
@@ -92,6 +96,18 @@ class Rule:
             )
         if self.where is not None and not callable(self.where):
             raise RuleError(f"`where` of rule {self.name!r} must be a function")
+        for name in ("before", "after", "doc"):
+            if not isinstance(text := getattr(self, name), str):
+                raise RuleError(
+                    f"`{name}` of rule {self.name!r} must be a str, got "
+                    f"{type(text).__name__}"
+                )
+        if self.opcodes is not None and not _are_opcodes(self.opcodes):
+            raise RuleError(
+                f"`opcodes` of rule {self.name!r} must give each placeholder a "
+                "sequence of opcodes, as {'f': ('abs', 'negate')}, got "
+                f"{self.opcodes!r}"
+            )
         try:
             self._check()
         except RuleError as error:
@@ -112,6 +128,11 @@ class Rule:
             raise RuleError(
                 f"`before` has {len(before.roots)} roots and `after` "
                 f"{after.num_roots}; give both as many"
+            )
+        if ALTERNATIVE in self.after:
+            raise RuleError(
+                f"`after` has the custom call {ALTERNATIVE!r}, which stands for a "
+                "decision; write a rule for each choice"
             )
         free = set(_PLACEHOLDER.findall(self.after)) - self._placeholders
         if free and self.where is None:
@@ -173,11 +194,13 @@ class Rule:
             return None
         after = self._after_names
         reads = [name for name in self.pattern.lines if name in after.reads]
-        # Something must be read, which then tells where the replacement belongs.
-        reads = reads or [self.pattern.roots[0]]
+        names = [_safe(name) for name in reads]
+        if not reads:
+            # Something must be read, which then tells where the replacement belongs.
+            reads, names = [self.pattern.roots[0]], [after.unused_name]
         lines = [
-            f"  {_safe(name)} = {_shape(match[name])} parameter({number})"
-            for number, name in enumerate(reads)
+            f"  {name} = {_shape(match[read])} parameter({number})"
+            for number, (name, read) in enumerate(zip(names, reads, strict=True))
         ]
         if not after.lines:  # a value that is there already
             lines[0] = lines[0].replace("  %", "  ROOT %", 1)
@@ -194,6 +217,7 @@ class Rule:
             body,
             called,
             match,
+            needs_moderate=self.numerics == "rounding",
         )
 
     def _texts(self, match: Match) -> Mapping[str, str] | None:
@@ -201,15 +225,15 @@ class Rule:
             return _texts_of(match)
         try:
             found = self.where(match)
+            if isinstance(found, Mapping):
+                return _texts_of(match) | {k: _as_text(v) for k, v in found.items()}
+            return _texts_of(match) if found else None
         except Exception as error:
             raise PassError(
                 f"`where` of rule {self.name!r} fails at "
                 f"{match[self.pattern.roots[0]].name!r}: "
                 f"{type(error).__name__}: {error}"
             ) from error
-        if isinstance(found, Mapping):
-            return {**_texts_of(match), **{k: _as_text(v) for k, v in found.items()}}
-        return _texts_of(match) if found else None
 
 
 @dataclass(frozen=True)
@@ -220,11 +244,21 @@ class _After:
         lines: as (text before the operands, operands, text after them).
         reads: names that it does not define.
         num_roots: 1, or the elements of a tuple.
+        defined: names that it defines.
     """
 
     lines: tuple[str, ...]
     reads: frozenset[str]
     num_roots: int
+    defined: frozenset[str] = frozenset()
+
+    @property
+    def unused_name(self) -> str:
+        """The name of a parameter that no line reads."""
+        name = "unread"
+        while name in self.defined:
+            name += "_"
+        return _safe(name)
 
     @classmethod
     def parse(cls, text: str) -> _After:
@@ -263,7 +297,7 @@ class _After:
                 num_roots = len(operands) if is_tuple else 1
         if sum(line.startswith("ROOT") for line in lines) != 1:
             raise RuleError("`after` needs one line with ROOT")
-        return cls(tuple(lines), frozenset(reads), num_roots)
+        return cls(tuple(lines), frozenset(reads), num_roots, frozenset(defined))
 
     def fill(self, texts: Mapping[str, str], where: str) -> list[str]:
         """The lines with the texts of the placeholders."""
@@ -308,6 +342,17 @@ _AFTER_LINE = re.compile(
     r"(?P<shape>(?:\$[\w.]+(?:\[[^\]]*\])?|[A-Za-z]\w*\[[^\]]*\](?:\{[\d,]*\})?)\s+)?"
     r"(?P<opcode>\$?[a-z][a-z0-9\-]*)\((?P<operands>[^()]*)\)(?P<rest>.*)$"
 )
+
+
+def _are_opcodes(given: object) -> bool:
+    return isinstance(given, Mapping) and all(
+        isinstance(key, str)
+        and isinstance(opcodes, Sequence)
+        and not isinstance(opcodes, str)
+        and len(opcodes) > 0
+        and all(isinstance(each, str) for each in opcodes)
+        for key, opcodes in given.items()
+    )
 
 
 def _safe(name: str) -> str:

@@ -28,6 +28,9 @@ def empty_aligned(
         shape: dimensions, major to minor.
         dtype: of the elements.
         minor_to_major: order of the dimensions in memory; default row-major.
+
+    Raises:
+        ArgumentError: numpy has no array of so many dimensions.
     """
     order = range(len(shape) - 1, -1, -1) if minor_to_major is None else minor_to_major
     strides = [0] * len(shape)
@@ -38,7 +41,18 @@ def empty_aligned(
     alignment = core.BUFFER_ALIGNMENT
     memory = np.empty(size_bytes + alignment, np.uint8)
     offset = -memory.ctypes.data % alignment
-    return np.ndarray(shape, dtype, memory, offset, tuple(strides))
+    try:
+        return np.ndarray(shape, dtype, memory, offset, tuple(strides))
+    except ValueError as error:
+        raise no_numpy_array(shape, error) from None
+
+
+def no_numpy_array(shape: Sequence[int], error: ValueError) -> ArgumentError:
+    """The error for arrays of XLA with more dimensions than numpy has (64)."""
+    return ArgumentError(
+        f"numpy has no array with {len(shape)} dimensions ({error}); reshape the "
+        "module's inputs and outputs to fewer"
+    )
 
 
 def place_array(

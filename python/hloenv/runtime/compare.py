@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,7 @@ class OutputComparison:
         excess: error divided by its tolerance; above 1 is a mismatch.
         by_float64: whether the tolerance was measured against the same program in
             float64, because the default tolerance was exceeded.
+        is_bitwise: whether all bits are equal; also False where that was not recorded.
     """
 
     is_equal: bool
@@ -52,6 +53,7 @@ class OutputComparison:
     error: float = 0.0
     excess: float = 0.0
     by_float64: bool = False
+    is_bitwise: bool = False
 
     def __bool__(self) -> bool:
         return self.is_equal
@@ -107,6 +109,7 @@ def compare_outputs(
             "must be equal"
         )
     worst = OutputComparison(is_equal=True, num_leaves=len(expected))
+    is_bitwise = True
     for leaf, (one, other) in enumerate(zip(expected, actual, strict=True)):
         if one is None and other is None:
             continue
@@ -122,6 +125,7 @@ def compare_outputs(
             )
         if one.size == 0:
             continue
+        is_bitwise = is_bitwise and np.array_equal(_bits(one), _bits(other))
         moved = [array for each in also if (array := each[leaf]) is not None]
         error, allowed = _errors(one, other, rtol, moved)
         excess = _excess(error, allowed)
@@ -137,7 +141,11 @@ def compare_outputs(
                 error=float(error.flat[at]),
                 excess=float(excess.flat[at]),
             )
-    return worst
+    return replace(worst, is_bitwise=is_bitwise)
+
+
+def _bits(array: Array) -> Array:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 def _describe(array: Array | None) -> str:

@@ -13,6 +13,7 @@ from .._typing import Array
 from ..errors import ArgumentError
 from ..hlo.array_spec import ArraySpec
 from ..hlo.module import HloModule
+from .buffers import no_numpy_array
 
 
 def as_bytes(arrays: Sequence[Any], specs: Sequence[ArraySpec]) -> list[Array]:
@@ -53,12 +54,20 @@ def interpret(
         One array for each of `module.output_specs()`.
 
     Raises:
-        ArgumentError: the arrays do not match the module.
+        ArgumentError: the arrays do not match the module, or numpy has no array of as
+            many dimensions as an output.
         ExecuteError: the evaluator does not support an instruction.
     """
     inputs = as_bytes(arrays, module.input_specs())
     outputs = core.interpret(module._core, inputs, perturb)
     return [
-        output.view(spec.dtype).reshape(spec.shape)
+        _shaped(output, spec)
         for output, spec in zip(outputs, module.output_specs(), strict=True)
     ]
+
+
+def _shaped(output: Array, spec: ArraySpec) -> Array:
+    try:
+        return output.view(spec.dtype).reshape(spec.shape)
+    except ValueError as error:
+        raise no_numpy_array(spec.shape, error) from None

@@ -35,6 +35,9 @@ def random_inputs(
 
     Returns:
         One array for each flat leaf of the parameters, None for tokens.
+
+    Raises:
+        ArgumentError: numpy has no array of so many dimensions.
     """
     module = as_module(module)
     bounds = core.index_bounds(module._core)

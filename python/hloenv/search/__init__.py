@@ -28,8 +28,10 @@ from .initial import starting_points
 from .mcts import TreeSearch
 from .optuna import OptunaSearch
 from .random import RandomSearch
+from .spaces import SPACES
 
 __all__ = [
+    "SPACES",
     "Anneal",
     "Beam",
     "Evolve",

@@ -122,6 +122,8 @@ class SearchResult:
     def to_json(self) -> dict[str, Any]:
         """Decisions, estimates and speed-ups; no modules and no durations."""
         return {
+            "default_s": self.default_s,
+            "curve": self.curve,
             "evaluated": len(self.evaluated),
             "measured": [
                 {

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
+from weakref import WeakValueDictionary
 
 from ..errors import ArgumentError, HloEnvError
 from ..hlo.module import HloModule
@@ -16,8 +19,8 @@ from ..rewrite.env import HloEnv
 
 # TASO's families: those in Python, and those that were candidate passes before.
 DEFAULT_PASSES = ("substitutions", "reassociate", "merge-dots")
-# Modules whose candidates are kept.
-_MAX_KEPT = 64
+# Instructions of the candidates that are kept, about 1 KB each.
+_MAX_INSTRUCTIONS = 200_000
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,12 @@ class Expansion:
     num_failed: int
     num_left_out: int
 
+    @cached_property
+    def num_instructions(self) -> int:
+        """Of the module and all candidates."""
+        modules = [self.module, *(each.module for each in self.candidates)]
+        return sum(each.instruction_count for each in modules)
+
 
 class Expander:
     """Finds the substitutions of modules, and keeps the latest.
@@ -73,6 +82,7 @@ class Expander:
         max_candidates: of one module; further ones are left out.
         max_growth: candidates with more than so many times the instructions of the
             start are left out, which ends rules that go on forever.
+        graphs: of modules by fingerprint, as observations hold them.
     """
 
     def __init__(
@@ -98,10 +108,21 @@ class Expander:
             raise ArgumentError("substitutions need at least one candidate pass")
         self.max_candidates = max_candidates
         self.max_growth = max_growth
+        self._forget()
+
+    def _forget(self) -> None:
+        self.graphs: WeakValueDictionary[str, Any] = WeakValueDictionary()
         self._kept: OrderedDict[tuple[str, int], Expansion] = OrderedDict()
+        self._num_kept = 0
+        self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_kept": OrderedDict()}
+        names = ("passes", "max_candidates", "max_growth")
+        return {name: getattr(self, name) for name in names}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._forget()
 
     def limit(self, start: HloModule) -> int:
         """The largest number of instructions of a candidate."""
@@ -118,13 +139,17 @@ class Expander:
             PassError: a pass fails on the module.
         """
         key = module.fingerprint(), max_instructions
-        if key in self._kept:
-            self._kept.move_to_end(key)
-            return self._kept[key]
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
         made = self._expand(module, max_instructions)
-        self._kept[key] = made
-        while len(self._kept) > _MAX_KEPT:
-            self._kept.popitem(last=False)
+        with self._lock:
+            if key not in self._kept:
+                self._kept[key] = made
+                self._num_kept += made.num_instructions
+            while self._num_kept > _MAX_INSTRUCTIONS and len(self._kept) > 1:
+                self._num_kept -= self._kept.popitem(last=False)[1].num_instructions
         return made
 
     def _expand(self, module: HloModule, max_instructions: int) -> Expansion:

@@ -7,6 +7,7 @@ chooses the cheapest module. Computations of loops and branches stay as they are
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import time
@@ -34,7 +35,6 @@ from .terms import (
 )
 
 _LAYOUT = re.compile(r"\]\{[\d,]*\}")
-_NEW = "saturated."
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class SaturationLimits:
 
 @dataclass(frozen=True)
 class Saturated:
-    """The result of equality saturation.
+    """The result of equality saturation, as `saturate` returns it.
 
     Attributes:
         module: the cheapest module that was extracted.
@@ -107,6 +107,8 @@ def saturate(
     Raises:
         ArgumentError: the module has a position or control dependencies.
         ImportError: egglog is not installed.
+        InvalidModuleError: the module was loaded with `verify=False`, and XLA's
+            verifier rejects it or what is extracted from it.
     """
     started = time.perf_counter()
     limits = limits or SaturationLimits()
@@ -124,7 +126,7 @@ def saturate(
         seconds=limits.extraction_seconds,
     )
     return Saturated(
-        module=entry.module_of(chosen.nodes, read.roots),
+        module=entry.module_of(chosen.nodes, read),
         extraction=chosen,
         start_cost=start_cost,
         num_nodes=sum(map(len, read.classes.values())),
@@ -145,6 +147,7 @@ class _Entry:
                 f"the module {module.name!r} has a position in XLA's pipeline or "
                 "control dependencies; saturate it as JAX lowers it"
             )
+        self._new = _unused_prefix(text)
         start = text.index("\nENTRY ") + 1
         self._before = text[:start]
         self._header = text[start:].partition("\n")[0]
@@ -164,8 +167,9 @@ class _Entry:
             *(each for each in self.values if not each.users and each is not self.root),
         ]
 
-    def module_of(self, nodes: Mapping[str, Node], roots: list[str]) -> HloModule:
+    def module_of(self, nodes: Mapping[str, Node], read: _Read) -> HloModule:
         """The module with the chosen nodes."""
+        roots = read.roots
         lines: list[str] = []
         names: dict[str, str] = {}
         stack = list(reversed(roots))
@@ -181,7 +185,10 @@ class _Entry:
                 continue
             stack.pop()
             names[top], line = self._line(
-                nodes[top], [names[each] for each in children], len(names)
+                nodes[top],
+                [names[each] for each in children],
+                len(names),
+                read.originals.get(top, ""),
             )
             is_root = top == roots[0]
             lines.append(f"  {'ROOT ' if is_root else ''}%{names[top]} = {line}")
@@ -190,12 +197,17 @@ class _Entry:
         # XLA infers column-major layouts for transposes.
         return HloModule.from_text(
             "\n".join(
-                _LAYOUT.sub("]", line) if _NEW in line.partition(" = ")[0] else line
+                _LAYOUT.sub("]", line)
+                if f"%{self._new}" in line.partition(" = ")[0]
+                else line
                 for line in parsed.split("\n")
             )
         )
 
-    def _line(self, node: Node, operands: list[str], number: int) -> tuple[str, str]:
+    def _line(
+        self, node: Node, operands: list[str], number: int, shape: str
+    ) -> tuple[str, str]:
+        """Name and text of a node; its shape, where not "", is that of an original."""
         inside = ", ".join(f"%{each}" for each in operands)
         if node.op == "Opaque":
             value = self.by_number[node.texts[0]]
@@ -214,11 +226,18 @@ class _Entry:
         elif node.op == "Conv":
             text = f"convolution({inside}), {texts[0]}"
         elif node.op == "Broadcast":
-            text = f"{texts[1]} broadcast({inside}), dimensions={texts[0]}"
+            shape = texts[1]
+            text = f"broadcast({inside}), dimensions={texts[0]}"
         else:
             opcode = {"Concat": "concatenate", "Transpose": "transpose"}[node.op]
             text = f"{opcode}({inside}), dimensions={texts[0]}"
-        return f"{_NEW}{number}", text
+        return f"{self._new}{number}", f"{shape} {text}".lstrip()
+
+
+def _unused_prefix(text: str) -> str:
+    """A prefix for the names of new instructions."""
+    prefixes = (f"saturated{number or ''}." for number in itertools.count())
+    return next(each for each in prefixes if f"%{each}" not in text)
 
 
 def _operands(name: str, nodes: Mapping[str, Node]) -> list[str]:
@@ -311,15 +330,28 @@ class _Egraph:
             for name, members in classes.items()
         }
         roots = [places[str(each.number)] for each in self._entry.roots()]
-        return _Read(known, shapes, list(dict.fromkeys(roots)))
+        originals = {
+            places[str(each.number)]: shape_text(each)
+            for each in self._entry.values
+            if each.is_plain
+        }
+        return _Read(known, shapes, originals, list(dict.fromkeys(roots)))
 
 
 @dataclass(frozen=True)
 class _Read:
-    """An e-graph: nodes and shapes by class, and the classes that are needed."""
+    """An e-graph.
+
+    Attributes:
+        classes: the nodes of each class.
+        shapes: of the classes where it is known.
+        originals: text of the shapes of the classes of the entry's arrays.
+        roots: the classes that are needed.
+    """
 
     classes: dict[str, list[Node]]
     shapes: dict[str, Shape]
+    originals: dict[str, str]
     roots: list[str]
 
     def costs(self, rates: Rates) -> dict[Node, float]:
@@ -378,7 +410,11 @@ def _infer(classes: Mapping[str, list[Node]], shapes: dict[str, Shape]) -> None:
 
 
 def _is_known(node: Node, name: str, shapes: Mapping[str, Shape]) -> bool:
-    """Whether a node can be extracted: all its shapes are known, or it is opaque."""
-    return node.op == "Opaque" or (
-        name in shapes and all(child in shapes for child in node.children)
-    )
+    """Whether a node can be extracted: opaque, or with known shapes that fit."""
+    if node.op == "Opaque":
+        return True
+    if name not in shapes or not all(child in shapes for child in node.children):
+        return False
+    if node.op == "Conv" or (node.op == "Dot" and node.texts[2]):
+        return True  # `shape_of` does not know these
+    return shape_of(node, [shapes[each] for each in node.children]) == shapes[name]

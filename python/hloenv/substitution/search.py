@@ -51,9 +51,9 @@ class Substituted:
         path: names of the substitutions that lead to it.
         num_steps: modules that were expanded.
         num_costs: modules that were estimated.
-        num_failed: candidates that could not be made or estimated.
+        num_failed: candidates that could not be made, estimated or expanded.
         seconds: of wall-clock time.
-        is_complete: whether nothing was left to try.
+        is_complete: whether nothing was left to try, and every module was expanded.
     """
 
     module: HloModule
@@ -114,18 +114,26 @@ class _State:
     started: float
     num_steps: int = 0
     num_failed: int = 0
+    has_failed: bool = False  # whether a module could not be expanded
 
     def is_over(self) -> bool:
         spent = time.perf_counter() - self.started
         return self.num_steps >= self.budget.steps or spent >= self.budget.seconds
 
     def expand(self, module: HloModule) -> list[tuple[float, Candidate]]:
-        """Candidates with their costs; none where a pass fails on the module."""
+        """Candidates with their costs; none where a pass fails on the module.
+
+        Raises:
+            PassError: a pass fails on the start.
+        """
         self.num_steps += 1
         try:
             made = self.expander.expand(module, max_instructions=self.limit)
         except HloEnvError:
+            if self.num_steps == 1:
+                raise
             self.num_failed += 1
+            self.has_failed = True
             return []
         self.num_failed += made.num_failed
         costs = self.costs.of([(c.fingerprint, c.module) for c in made.candidates])
@@ -149,6 +157,7 @@ def greedy(
 
     Raises:
         ArgumentError: the start cannot be estimated.
+        PassError: a pass fails on the start.
     """
 
     def run(state: _State, best: _Best) -> bool:
@@ -184,6 +193,7 @@ def backtracking(
 
     Raises:
         ArgumentError: `alpha` is below 1, or the start cannot be estimated.
+        PassError: a pass fails on the start.
     """
     if not alpha >= 1:
         raise ArgumentError(f"alpha must be >= 1, got {alpha}")
@@ -241,7 +251,7 @@ def _search(
         )
     state = _State(expander, costs, budget or Budget(), expander.limit(module), started)
     best = _Best(module, start_cost)
-    is_complete = run(state, best)
+    is_complete = run(state, best) and not state.has_failed
     return Substituted(
         best.module,
         best.cost,

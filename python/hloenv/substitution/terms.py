@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ..cost.roofline import Rates
-from ..rules.sets.conditions import BINARY, UNARY
+from ..rules.sets.conditions import BINARY, UNARY, is_inexact
 from ..rules.subject import Value
 
 DECLARATIONS = """
@@ -51,7 +51,11 @@ def term_of(value: Value, name_of: Mapping[Value, str]) -> str:
 
 
 def _known_term(value: Value, operands: list[str]) -> str | None:
-    if not value.is_plain or not all(each.is_plain for each in value.operands):
+    # Terms have no type of their own: each has that of its operands, which products of
+    # bf16 in f32 and the absolute values of complex numbers lack.
+    if not value.is_plain or not all(
+        each.is_plain and each.dtype == value.dtype for each in value.operands
+    ):
         return None
     names = set(value.attributes)
     dims = value.attributes.get("dimensions", "")
@@ -69,7 +73,7 @@ def _known_term(value: Value, operands: list[str]) -> str | None:
         )
         texts = " ".join(map(quoted, (left, right, rest)))
         return f"(Dot {operands[0]} {operands[1]} {texts})"
-    if value.opcode == "convolution":
+    if value.opcode == "convolution" and is_inexact(value):
         text = ", ".join(f"{key}={text}" for key, text in value.attributes.items())
         return f"(Conv {operands[0]} {operands[1]} {quoted(text)})"
     if names != {"dimensions"}:
@@ -140,10 +144,18 @@ def ints(text: str) -> tuple[int, ...]:
 
 
 def shape_of(node: Node, shapes: list[Shape]) -> Shape | None:
-    """The shape of a node whose children have these; None where it is not known."""
-    first = shapes[0] if shapes else None
-    if first is None:
+    """The shape of a node whose children have these.
+
+    None where it is not known, or the children lack a dimension that the node names.
+    """
+    try:
+        return _shape_of(node, shapes) if shapes else None
+    except IndexError:
         return None
+
+
+def _shape_of(node: Node, shapes: list[Shape]) -> Shape | None:
+    first = shapes[0]
     if node.op in ("Unary", "Binary"):
         return first
     if node.op == "Broadcast":
@@ -157,6 +169,8 @@ def shape_of(node: Node, shapes: list[Shape]) -> Shape | None:
         return Shape(first.dtype, tuple(dims))
     if node.op == "Dot" and not node.texts[2]:
         left, right = ints(node.texts[0]), ints(node.texts[1])
+        if [first.dims[d] for d in left] != [shapes[1].dims[d] for d in right]:
+            return None
         dims = [each for d, each in enumerate(first.dims) if d not in left]
         dims += [each for d, each in enumerate(shapes[1].dims) if d not in right]
         return Shape(first.dtype, tuple(dims))

@@ -17,8 +17,9 @@ from typing import Any
 
 from ..jax.artefact import Artefact, Tuned
 from .api import tune, use
+from .decisions import DECISIONS, Choice, Decision
 from .options import Mode, TuneOptions
-from .space import DECISIONS, Choice, Configuration, Decision, Space
+from .space import Configuration, Space
 from .stages import STAGES, Stage, reason, relation, reopened_by
 from .state import State
 from .tuner import Tuner

@@ -19,11 +19,8 @@ def main() -> int:
     try:
         with using():
             run_script(Path(sys.argv[1]), sys.argv[2:])
-    except ScriptError as error:
-        if error.__cause__ is not None and not isinstance(error.__cause__, SystemExit):
-            raise error.__cause__ from None
-        sys.stderr.write(f"{error}\n")
-        return 1
+    except ScriptError as error:  # the script's own, with its exit code
+        raise error.__cause__ or error from None
     except FileNotFoundError as error:
         sys.stderr.write(f"hloenv.tune: {error}\n")
         return 1

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -24,13 +25,25 @@ from .tuner import Tuner
 _MODULES = (HloModule, str, os.PathLike)
 
 
+class _Users(enum.Enum):
+    """Stands for the store of the user, which is opened when it is needed."""
+
+    STORE = "the user's"
+
+    def __repr__(self) -> str:
+        return self.value
+
+
+_USERS = _Users.STORE
+
+
 def tune(
     target: Callable[..., Any] | HloModule | str | os.PathLike[str],
     *args: Any,
     engine: Engine = "jaxlib",
     inputs: Sequence[Any] | None = None,
     jit_options: dict[str, Any] | None = None,
-    store: Store | None = None,
+    store: Store | _Users | None = _USERS,
     on_change: OnChange | None = None,
     options: TuneOptions | None = None,
     **kwargs: Any,
@@ -43,7 +56,7 @@ def tune(
     The result is never slower than what there is: its last step compares it afresh with
     plain `jax.jit` (of a module: with `hloenv.compile`), and where it is not faster
     beyond the 95 % interval, it is the identity, and says so. It is kept for
-    `hloenv.jit(fn)` in other processes. A second call for the same program goes on from
+    `hloenv.jit(fn)` in other processes. A second call for the same program continues
     the first.
 
     Args:
@@ -54,7 +67,7 @@ def tune(
         inputs: of a module: one array for each flat leaf of the parameters; by default
             random ones.
         jit_options: of a plain function: as for `jax.jit`.
-        store: cache of measurements; by default the user's.
+        store: cache of measurements; None for none; by default the user's.
         on_change: called with the `State` after each change.
         options: budget, mode, stages, numerical class, ...; see `TuneOptions`.
         **kwargs: of the function.
@@ -68,7 +81,7 @@ def tune(
     program = _program(target, args, kwargs, engine, inputs, jit_options)
     options = options or TuneOptions()
     with contextlib.ExitStack() as stack:
-        if store is None:
+        if isinstance(store, _Users):
             store = stack.enter_context(Store())
         tuner = Tuner(program, options, store=store, on_change=on_change)
         return Artefact((tuner.run(),))

@@ -16,19 +16,8 @@ from ..rewrite.game import DecisionPoint, Game, Prefix
 from ..rewrite.trace import Trace
 from ..runtime.jaxlib.options import EXTRA, OptionValue
 from ..search.spaces import SEARCH_SPACE, get_space
-from .space import Choice, Configuration, Space
-
-# Decisions of rewrites in the order of XLA's pipeline.
-_ORDER = (
-    "forms",
-    "simplify",
-    "reorder",
-    "layout",
-    "small-dots",
-    "fusion",
-    "partitions",
-    "thunks",
-)
+from .decisions import Choice
+from .space import Configuration, Space
 
 
 @dataclass(frozen=True)
@@ -97,13 +86,8 @@ def recipe_of(space: Space, configuration: Configuration, module: HloModule) -> 
     if configuration.graph:
         trace: Trace | None = _trace_of_graph(configuration, module)
     else:
-        rewrites = sorted(
-            ((each, choice) for each, choice in chosen if choice.point is not None),
-            key=lambda pair: _ORDER.index(pair[0].name),
-        )
-        trace = _trace_of_policies(
-            [choice for _, choice in rewrites], module, is_free=pipeline == "jaxlib"
-        )
+        rewrites = [choice for _, choice in chosen if choice.point is not None]
+        trace = _trace_of_policies(rewrites, module, is_free=pipeline == "jaxlib")
     loops = any(choice.loops for _, choice in chosen)
     return Recipe(trace, pipeline, backend, loops, dict(sorted(options.items())))
 

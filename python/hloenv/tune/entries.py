@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Sequence
 from typing import Any
 
 from ..jax.artefact import Tuned, finite
 from ..jax.recipe import Recipe
+from ..jax.verdicts import today
 from ..measurement.record import Measurement
 from ..rewrite.trace import ModuleId
 from .build import Candidate
@@ -57,7 +57,7 @@ def entry_of(
         measurement.compile_ns * 1e-9,
         control.median_ns * 1e-9,
         tuple(stages),
-        date=_today(),
+        date=today(),
     )
 
 
@@ -77,7 +77,7 @@ def identity_of(program: Program, reason: str, control: Control) -> Tuned:
         baseline=program.baseline,
         is_bitwise=True,
         baseline_s=control.median_ns * 1e-9,
-        date=_today(),
+        date=today(),
     )
 
 
@@ -103,7 +103,3 @@ def stage_row(
         "alone": worth(alone),
         "without": worth(without),
     }
-
-
-def _today() -> str:
-    return datetime.datetime.now(datetime.UTC).date().isoformat()

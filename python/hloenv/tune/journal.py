@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a tuning has measured, in a file that survives the end of the process.
 
-One line of JSON for each event: a configuration is begun, or measured. A line is
-complete on disk before the next event, so that after `kill -9` at most the running
-measurements are repeated. A configuration that was begun twice and never measured ended
-the process both times, and counts as failed. Damaged lines are skipped.
+One line of JSON for each event: the build of a configuration begins or ends, or it is
+measured. A line is complete on disk before the next event, so that after `kill -9` at
+most the running measurements are repeated. A configuration whose build has begun twice
+and never ended has ended the process both times, and counts as failed. Damaged lines
+are skipped.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ..hlo.module import HloModule
+from ..jax.artefact import finite
+from ..measurement.record import Measurement
+from .build import Candidate
 from .space import Configuration
 
 _SUFFIX = ".journal"
@@ -39,6 +43,8 @@ class Result:
         excess: largest difference of an output, in units of the tolerance.
         compile_s: time to compile it, in seconds.
         seconds: that building and measuring it took.
+        threads: cores that it was measured with.
+        is_bitwise: whether all outputs were bitwise equal to the baseline's.
     """
 
     configuration: Configuration
@@ -50,6 +56,48 @@ class Result:
     excess: float = 0.0
     compile_s: float = 0.0
     seconds: float = 0.0
+    threads: int = 0
+    is_bitwise: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        candidate: Candidate,
+        arm: str,
+        measurement: Measurement,
+        interval: tuple[float, float],
+        *,
+        seconds: float,
+        threads: int,
+    ) -> Result:
+        """The result of a measurement.
+
+        Args:
+            candidate: what was measured.
+            arm: what proposed it.
+            measurement: of it.
+            interval: of the speed-up, widened by the control.
+            seconds: as the attribute.
+            threads: as the attribute.
+        """
+        found = cls(
+            candidate.configuration,
+            candidate.key,
+            arm,
+            seconds=seconds,
+            threads=threads,
+        )
+        if measurement.error is not None:
+            return replace(found, error=str(measurement.error))
+        outputs = measurement.outputs
+        return replace(
+            found,
+            speedup=finite(measurement.speedup),
+            interval=(finite(interval[0]), finite(interval[1])),
+            excess=0.0 if outputs is None else finite(outputs.excess),
+            compile_s=measurement.compile_ns * 1e-9,
+            is_bitwise=outputs is not None and outputs.is_bitwise,
+        )
 
     @property
     def is_ok(self) -> bool:
@@ -83,7 +131,7 @@ class Journal:
 
     Attributes:
         results: measured before this process, the oldest first.
-        crashed: configurations that ended their process.
+        crashed: configurations whose builds have ended their process.
         failure: why nothing is written any more, such as a full disk; "" if it is.
     """
 
@@ -109,6 +157,8 @@ class Journal:
                     begun.pop(result.configuration, None)
                 elif "begun" in event:
                     begun[Configuration.from_json(event["begun"])] += 1
+                elif "ended" in event:
+                    begun.pop(Configuration.from_json(event["ended"]), None)
             except (ValueError, TypeError, KeyError):
                 continue
         self.crashed = {each for each, times in begun.items() if times >= _MAX_BEGUN}
@@ -116,8 +166,12 @@ class Journal:
             self._write({"features": features})
 
     def begin(self, configuration: Configuration) -> None:
-        """Notes that a configuration is about to be built."""
+        """Notes that a configuration is about to be built in this process."""
         self._write({"begun": configuration.to_json()})
+
+    def end(self, configuration: Configuration) -> None:
+        """Notes that this process has survived that, whatever came of it."""
+        self._write({"ended": configuration.to_json()})
 
     def add(self, result: Result) -> None:
         """Notes a result."""

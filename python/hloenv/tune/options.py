@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 
 from ..errors import ArgumentError
 from ..search.driver import DEFAULT_SEARCH
-from .space import Class
+from .decisions import Class
 
 # "alone": each stage with XLA's own choices at all others. "sequence": one stage after
 # the other, each on the result of those before. "jointly": a bandit chooses the stage

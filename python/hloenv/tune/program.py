@@ -15,10 +15,11 @@ from ..hlo.module import HloModule
 from ..jax.attempts import Stages
 from ..jax.compare import Consuming, compare_bitwise
 from ..jax.decide import unsupported
+from ..jax.flat import flat_type, to_flat
 from ..jax.jit import JitFunction
 from ..jax.kept import kept_key
 from ..jax.recipe import Proposed, Recipe
-from ..jax.wrapping import Options, calls, name_of, named
+from ..jax.wrapping import Options, calls, copy_arrays, error_text, name_of, named
 from ..runtime.executable import Engine
 from ..runtime.inputs import as_inputs
 from ..runtime.jaxlib.package import require_jax
@@ -90,7 +91,11 @@ def program_of_module(
         module,
         engine,
         "jax.jit" if engine == "jaxlib" else "hloenv.compile",
-        kept_key(module, {"engine": engine} if engine != "jaxlib" else {}),
+        kept_key(
+            module,
+            {"engine": engine} if engine != "jaxlib" else {},
+            donates=False,
+        ),
         as_inputs(inputs, module),
     )
 
@@ -105,13 +110,18 @@ def program_of_function(
 
     Raises:
         ArgumentError: it cannot be tuned: it fails, its arguments are not arrays, it
-            has side effects, it is another program or has other results at each call,
-            or it runs on another device than one CPU.
+            has side effects or options of the compiler, it is another program or has
+            other results at each call, or it runs on another device than one CPU.
     """
     jax = require_jax("hloenv.tune")
     fn, given = unjitted(fn, jit_options)
     keywords = dict(kwargs)
     name, options = name_of(fn), Options(given)
+    if options.compiling:
+        raise ArgumentError(
+            f"{name} cannot be tuned: it has compiler_options, which what is measured "
+            "would not have; leave them out and tune the rest"
+        )
     stages = _traced(jax, fn, args, keywords, given)
     leaves = jax.tree.leaves((args, keywords))
     reason = unsupported(jax, stages.traced, stages.lowered, leaves)
@@ -134,7 +144,7 @@ def program_of_function(
         stages.module,
         "jaxlib",
         "jax.jit",
-        kept_key(stages.module, options.compiling),
+        kept_key(stages.module, {}, donates=stages.donates),
         _inputs(jax, stages, args, keywords, _static(jax, fn, given, len(args))),
         options.donates,
         check,
@@ -162,10 +172,9 @@ def _traced(
                 "; arguments must be arrays, numbers or pytrees of them, and others "
                 "must be named as static: static_argnums=, static_argnames="
             )
-        text = " ".join(str(error).split())[:300]
         raise ArgumentError(
             f"{name} cannot be tuned: jax.jit fails on it with "
-            f"{type(error).__name__}: {text}{hint}"
+            f"{type(error).__name__}: {error_text(error)}{hint}"
         ) from error
 
 
@@ -188,10 +197,9 @@ def _check_results(
     try:
         first, second = (jax.block_until_ready(call()) for _ in range(2))
     except Exception as error:
-        text = " ".join(str(error).split())[:300]
         raise ArgumentError(
             f"{name_of(fn)} cannot be tuned: it fails with {type(error).__name__}: "
-            f"{text}"
+            f"{error_text(error)}"
         ) from error
     if not compare_bitwise(first, second):
         raise ArgumentError(
@@ -220,11 +228,8 @@ def _inputs(
     infos = jax.tree.leaves(stages.lowered.args_info)
     arrays = []
     for index in sorted(stages.lowered._lowering.compile_args["kept_var_idx"]):
-        leaf = leaves[index]
-        if jax.dtypes.issubdtype(getattr(leaf, "dtype", None), jax.dtypes.prng_key):
-            arrays.append(np.array(jax.random.key_data(leaf)))
-        else:
-            arrays.append(np.array(leaf, dtype=infos[index].dtype))
+        dtype = flat_type(jax, infos[index]).dtype
+        arrays.append(np.array(to_flat(jax, leaves[index]), dtype=dtype))
     return arrays
 
 
@@ -298,10 +303,7 @@ def _check(
             tuned=None,
             jit_options=options,
         )
-        copies = jax.tree.map(
-            lambda leaf: leaf.copy() if isinstance(leaf, jax.Array) else leaf,
-            (args, kwargs),
-        )
+        copies = copy_arrays(jax, (args, kwargs))
         tuned(*copies[0], **copies[1])
     if not tuned.considered:
         return Check(reason="it was not considered by hloenv.jit")

@@ -8,24 +8,34 @@ transformation of jax belong to the outermost function.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import runpy
+import signal
 import sys
+import threading
 import time
-from collections.abc import Callable, Sequence
+import types
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ..errors import ScriptError
-from ..jax.wrapping import Options, name_of, top_level_test
+from ..jax.wrapping import (
+    copy_arrays,
+    error_text,
+    name_of,
+    qualified_name,
+    top_level_test,
+)
 from ..runtime.jaxlib.package import require_jax
 from .patching import jit_replaced
 
-# Arguments that are larger are not kept, and the function is not tuned.
+# Of the arguments of all functions; where they are larger, a function is not tuned.
 _MAX_KEPT_BYTES = 1 << 31
+# Seconds that a script has to call a function, before it is ended anywhere.
+_GRACE_S = 1.0
 
 
 @dataclass
@@ -36,11 +46,10 @@ class Hot:
         name: of the function.
         fn: the function, as it was given to jax.jit.
         options: of jax.jit.
-        args: of its first call; None if they were too large to keep.
+        args: copies of those of its first call; None if they were too large to keep.
         kwargs: of its first call.
         calls: number of its calls.
         seconds: of all calls but the first, which compiles.
-        first_s: of the first call.
     """
 
     name: str
@@ -50,7 +59,6 @@ class Hot:
     kwargs: dict[str, Any]
     calls: int = 0
     seconds: float = 0.0
-    first_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -92,6 +100,7 @@ class _Recorder:
     def __init__(self, seconds: float) -> None:
         self.hot: dict[Any, Hot] = {}
         self._end = time.monotonic() + seconds
+        self._kept_bytes = 0
         self._is_at_top_level = top_level_test()
         self._jax = require_jax("hloenv tune")
 
@@ -104,7 +113,7 @@ class _Recorder:
         key = self._key(recorded, args, kwargs)
         found = None if key is None else self.hot.get(key)
         if key is not None and found is None:
-            kept = self._kept(recorded, args, kwargs)
+            kept = self._kept(args, kwargs)
             found = self.hot[key] = Hot(
                 name_of(recorded.fn), recorded.fn, recorded.options, *kept
             )
@@ -113,9 +122,7 @@ class _Recorder:
         elapsed = time.perf_counter() - started
         if found is not None:
             found.calls += 1
-            if found.calls == 1:
-                found.first_s = elapsed
-            else:
+            if found.calls > 1:
                 found.seconds += elapsed
         return outputs
 
@@ -135,22 +142,14 @@ class _Recorder:
             return None
         return key
 
-    def _kept(self, recorded: _Recorded, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        """The arguments; copies of those that may change or be donated."""
-        jax = self._jax
-        leaves = jax.tree.leaves((args, kwargs))
-        if sum(getattr(each, "nbytes", 0) for each in leaves) > _MAX_KEPT_BYTES:
+    def _kept(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """Copies of the arguments, which another function may change or donate."""
+        leaves = self._jax.tree.leaves((args, kwargs))
+        size = sum(getattr(each, "nbytes", 0) for each in leaves)
+        if self._kept_bytes + size > _MAX_KEPT_BYTES:
             return None, {}
-        donates = Options(recorded.options).donates
-
-        def keep(leaf: Any) -> Any:
-            if isinstance(leaf, np.ndarray) or (
-                donates and isinstance(leaf, jax.Array)
-            ):
-                return leaf.copy()
-            return leaf
-
-        kept: tuple[Any, Any] = jax.tree.map(keep, (args, kwargs))
+        self._kept_bytes += size
+        kept: tuple[Any, Any] = copy_arrays(self._jax, (args, kwargs))
         return kept
 
 
@@ -174,7 +173,11 @@ class _Recorded:
         return self._recorder.call(self, args, kwargs)
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
-        return self if instance is None else functools.partial(self, instance)
+        return self if instance is None else types.MethodType(self, instance)
+
+    def __reduce__(self) -> str:
+        """Copied and pickled as functions are: by name."""
+        return qualified_name(self.fn)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.jitted, name)
@@ -186,7 +189,8 @@ def record(path: Path, argv: Sequence[str], *, seconds: float) -> Recording:
     Args:
         path: of the script.
         argv: its arguments.
-        seconds: after which the next call of a function ends the script.
+        seconds: after which the script is ended: by its next call of a function, or
+            soon anyway if this is the main thread.
 
     Raises:
         FileNotFoundError: there is no such script.
@@ -201,12 +205,31 @@ def record(path: Path, argv: Sequence[str], *, seconds: float) -> Recording:
         return _Recorded(recorder, fn, options, plain(fn, **options))
 
     try:
-        with jit_replaced(make):
+        with jit_replaced(make), _ended_after(seconds + _GRACE_S):
             run_script(path, argv)
     except (_EnoughError, KeyboardInterrupt):
         is_complete = False
     functions = sorted(recorder.hot.values(), key=lambda each: -each.seconds)
     return Recording(tuple(functions), time.perf_counter() - started, is_complete)
+
+
+@contextlib.contextmanager
+def _ended_after(seconds: float) -> Iterator[None]:
+    """Raises `_EnoughError` in the block after so long; in the main thread only."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(*_: object) -> None:
+        raise _EnoughError
+
+    before = signal.signal(signal.SIGALRM, end)
+    timer = signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *timer)
+        signal.signal(signal.SIGALRM, before)
 
 
 def run_script(path: Path, argv: Sequence[str]) -> None:
@@ -228,9 +251,9 @@ def run_script(path: Path, argv: Sequence[str]) -> None:
         if error.code not in (None, 0):
             raise ScriptError(f"{path} ended with exit code {error.code}") from error
     except Exception as error:
-        text = " ".join(str(error).split())[:300]
         raise ScriptError(
-            f"{path} failed with {type(error).__name__}: {text} (--verbose: traceback)"
+            f"{path} failed with {type(error).__name__}: {error_text(error)} "
+            "(--verbose: traceback)"
         ) from error
     finally:
         sys.argv = before[0]

@@ -43,7 +43,8 @@ class TunedScript:
 
     Attributes:
         recording: the run of the script.
-        functions: those that were to be tuned, the one that takes most time first.
+        functions: those that were to be tuned, the one that takes most time first; up
+            to the one at which Ctrl-C has ended the tuning.
     """
 
     recording: Recording
@@ -120,8 +121,15 @@ def tune_script(
         assert hot.args is not None
         try:
             program = program_of_function(hot.fn, hot.args, hot.kwargs, hot.options)
-            entry = Tuner(program, own, store=store, on_change=on_change).run()
-            found.append(TunedFunction(hot, entry))
+            tuner = Tuner(program, own, store=store, on_change=on_change)
+            found.append(TunedFunction(hot, tuner.run()))
         except HloEnvError as error:
             found.append(TunedFunction(hot, None, str(error)))
+        except KeyboardInterrupt:
+            if not found:
+                raise
+            break
+        else:
+            if tuner.state.is_interrupted:
+                break
     return TunedScript(recording, tuple(found))

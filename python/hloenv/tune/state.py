@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from .journal import Result
 from .measuring import Control
@@ -27,6 +28,8 @@ class State:
         seconds_left: of the budget.
         control: the baseline against itself.
         messages: what the user should know.
+        journal: file of the measurements; None if they are not kept.
+        is_interrupted: whether Ctrl-C has ended the search.
     """
 
     program: Program
@@ -38,6 +41,8 @@ class State:
     seconds_left: float = 0.0
     control: Control | None = None
     messages: list[str] = field(default_factory=list)
+    journal: Path | None = None
+    is_interrupted: bool = False
 
 
 OnChange = Callable[[State], None]

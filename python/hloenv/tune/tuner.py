@@ -1,30 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """The driver: one loop for stages alone, in sequence and jointly.
 
-It asks arms for configurations, builds and measures them, and tells the results. What
-it has measured is in a journal, from which the next tuning of the same program goes on.
+It asks arms for configurations, builds and measures them, and tells the results. The
+measurements are in a journal, from which the next tuning of the same program continues.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..cost.registry import get_estimator
-from ..errors import HloEnvError
-from ..jax.artefact import Tuned, finite
+from ..errors import ArgumentError, HloEnvError
+from ..jax.artefact import Tuned
 from ..jax.kept import keep_tuned, kept_path
-from ..jax.recipe import Recipe
-from ..measurement.record import Measurement
 from .arms import Arm, Bandit, GraphArm, JointArm, NearArm, StageArm
 from .build import Candidate, build_candidate
-from .entries import entry_of, identity_of, stage_row
+from .checking import NOT_BITWISE, Context, check_best, reason_of_none
+from .entries import identity_of, stage_row
 from .journal import Journal, Result, features_of, journal_path, near
 from .measuring import Control, Measuring
 from .options import TuneOptions
-from .program import Check, Program
+from .program import Program
 from .space import Configuration, Space
 from .stages import reopened_by
 from .state import OnChange, State, score
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 
 # Shares of the budget after which the search and the ablation end.
 _SEARCH_SHARE, _ABLATION_SHARE = 0.75, 0.9
-# Seconds of the last comparison, and candidates that may take it.
-_CHECK_SECONDS, _MAX_CHECKED = 1.0, 3
 # Of estimates before a proposal of the search over rewrites, as a share of the budget.
 _GRAPH_SHARE = 0.04
 _PLAIN = Configuration()
@@ -49,6 +48,9 @@ class Tuner:
         options: how.
         store: cache of measurements and kernel times; None for none.
         on_change: called after each change, with the state.
+
+    Raises:
+        ArgumentError: the options leave nothing to decide.
     """
 
     def __init__(
@@ -66,23 +68,25 @@ class Tuner:
         self.space = Space(
             options.stages, numerics=options.numerics, donates=program.donates
         )
+        if not self.space.active(_PLAIN):
+            raise ArgumentError(
+                f"there is nothing to decide at the stages "
+                f"{', '.join(self.space.stages)} with numerics={options.numerics!r}"
+                f"{' and donated arguments' if program.donates else ''}; add stages, "
+                "such as engine, which others need, or allow a wider numerical class"
+            )
         self._journal_path = journal_path(kept_path(program.key))
         self._features = features_of(program.module)
         path = self._journal_path if options.keep else None
         self._journal = Journal(path, self._features)
-        self.state = State(program, seconds_left=options.seconds)
+        self.state = State(program, seconds_left=options.seconds, journal=path)
         # By the key of the candidate, which several configurations may share.
         self._by_key: dict[str, Result] = {}
         self._proposed: set[Configuration] = {_PLAIN}
         self._candidates: dict[Configuration, Candidate] = {}
         self._arms: list[Arm] = []
         self._started = time.monotonic()
-        self._is_stopped = False
         self._best_of_stage: dict[str, Result] = {}
-
-    def stop(self) -> None:
-        """Ends the search soon, from any thread; what is found stays."""
-        self._is_stopped = True
 
     def run(self) -> Tuned:
         """Tunes, checks the best afresh, and returns its entry.
@@ -119,6 +123,7 @@ class Tuner:
                 self._change("ablation")
                 stages = self._ablation(measuring)
             except KeyboardInterrupt:
+                self.state.is_interrupted = True
                 self._say("interrupted: the best so far is checked and kept")
             self._change("check")
             return self._checked(measuring, control, stages)
@@ -130,14 +135,15 @@ class Tuner:
         if self._options.is_again:
             return
         for result in self._journal.results:
-            if self.space.has(result.configuration):
+            is_equal = result.threads == self._options.cores
+            if is_equal and self.space.has(result.configuration):
                 self._take(result)
         self.state.num_known = len(self.state.results)
         for each in self._journal.crashed:
             if self.space.has(each):
                 self._take(Result(each, error="it ended the process"))
         if self.state.num_known:
-            self._say(f"goes on from {self.state.num_known} earlier measurements")
+            self._say(f"continues from {self.state.num_known} earlier measurements")
 
     def _control(self, measuring: Measuring, before: Control | None = None) -> Control:
         """The baseline against itself, at the beginning and at the end."""
@@ -249,7 +255,7 @@ class Tuner:
         limit = self._options.measurements if limit is None else limit
         bandit = Bandit([each.name for each in arms])
         open_ = {each.name: each for each in arms}
-        while open_ and self._has_time(end) and not self._is_stopped:
+        while open_ and self._has_time(end):
             batch: list[tuple[Configuration, Arm]] = []
             size = self._options.batch
             if limit is not None:
@@ -268,11 +274,11 @@ class Tuner:
                 self._proposed.add(found)
                 batch.append((found, arm))
             before = self.state.best
-            for result in self._measured(measuring, batch):
-                gain = score(result) - max(score(self.state.best), 0.0)
-                self._take(result)
+            for measured in self._measured(measuring, batch):
+                known = max(score(self.state.best), 0.0)
+                result = self._take(measured)
                 self._tell(result)
-                bandit.reward(result.arm, gain, result.seconds)
+                bandit.reward(result.arm, score(result) - known, result.seconds)
                 self._change(result.arm)
             if self.state.best is not before and base is None:
                 self._reopen(arms, open_, before)
@@ -304,12 +310,14 @@ class Tuner:
         began = {}
         for number, (configuration, arm) in enumerate(batch):
             began[number] = time.monotonic()
-            self._journal.begin(configuration)
             try:
                 candidate = self._candidate(configuration)
             except HloEnvError as error:
-                results[number] = self._result(
-                    configuration, arm.name, error=f"{type(error).__name__}: {error}"
+                results[number] = Result(
+                    configuration,
+                    arm=arm.name,
+                    error=f"{type(error).__name__}: {error}",
+                    threads=self._options.cores,
                 )
                 continue
             known = self._by_key.get(candidate.key)
@@ -323,12 +331,16 @@ class Tuner:
         shared = {each.key: number for number, each in waiting.items()}
         for number, measurement in measuring.measure(waiting):
             configuration, arm = batch[number]
-            results[number] = self._result_of(
-                configuration,
+            interval = measurement.speedup_interval
+            if self.state.control is not None:
+                interval = self.state.control.widened(interval)
+            results[number] = Result.of(
                 waiting[number],
                 arm.name,
                 measurement,
-                time.monotonic() - began[number],
+                interval,
+                seconds=time.monotonic() - began[number],
+                threads=self._options.cores,
             )
             self.state.num_measured += 1
             self._journal.add(results[number])
@@ -375,10 +387,10 @@ class Tuner:
         if configuration == _PLAIN:
             return Result(_PLAIN, speedup=1.0, interval=(1.0, 1.0))
         known = self.state.results.get(configuration)
-        if known is None and self._has_time(_ABLATION_SHARE) and not self._is_stopped:
+        if known is None and self._has_time(_ABLATION_SHARE):
             arm = StageArm(self.space, "ablation")
             for known in self._measured(measuring, [(configuration, arm)]):
-                self._take(known)
+                known = self._take(known)
         return known
 
     def _checked(
@@ -390,127 +402,52 @@ class Tuner:
             key=score,
             reverse=True,
         )
-        reason = "nothing was measured to be faster"
         if ranked:
             control = self._control(measuring, control)
             self._change("check")
-        seen: set[str] = set()
-        for result in ranked:
-            if result.key in seen:
-                continue
-            if len(seen) == _MAX_CHECKED:
-                break
-            seen.add(result.key)
-            try:
-                candidate = self._candidate(result.configuration)
-                measurement = measuring.again(candidate, round_=len(seen))
-                check = self._check(candidate.recipe, measurement)
-            except HloEnvError as error:
-                reason = f"{result.configuration.text}: {error}"
-                continue
-            interval = control.widened(check.interval or (0.0, 0.0))
-            if check.reason:
-                reason = f"{result.configuration.text}: {check.reason}"
-            elif interval[0] <= 1:
-                reason = (
-                    f"{result.configuration.text}: not clearly faster in the last "
-                    f"check ({interval[0]:.3f} to {interval[1]:.3f})"
-                )
-            else:
-                entry = entry_of(
-                    *(self._program, self.space, candidate, check, interval),
-                    *(measurement, control, stages),
-                )
-                return self._keep(entry)
-        return self._keep(identity_of(self._program, reason, control))
-
-    def _check(self, recipe: Recipe, measurement: Measurement) -> Check:
-        if not measurement.is_ok:
-            return Check(reason=str(measurement.error))
-        low, high = measurement.speedup_interval
-        if low <= 1:
-            return Check(
-                measurement.speedup,
-                (low, high),
-                f"not clearly faster when measured again ({low:.3f} to {high:.3f})",
-            )
-        is_bitwise = self._is_bitwise(measurement)
-        check = Check(measurement.speedup, (low, high), is_bitwise=is_bitwise)
-        if self._program.check is not None:
-            check = self._program.check(recipe, _CHECK_SECONDS)
-        if self._options.numerics == "exact" and check.is_bitwise is False:
-            return Check(reason="its outputs are not bitwise equal")
-        return check
+        entry = check_best(
+            ranked,
+            Context(self._program, self.space, measuring, control, self._candidate),
+            numerics=self._options.numerics,
+            stages=stages,
+            reason=reason_of_none(self.state, self._options),
+        )
+        return self._keep(entry)
 
     # --- results ----------------------------------------------------------------
 
     def _candidate(self, configuration: Configuration) -> Candidate:
         if configuration not in self._candidates:
-            self._candidates[configuration] = build_candidate(
-                self.space, configuration, self._program.module
-            )
+            self._journal.begin(configuration)
+            try:
+                self._candidates[configuration] = build_candidate(
+                    self.space, configuration, self._program.module
+                )
+            finally:
+                self._journal.end(configuration)
         return self._candidates[configuration]
 
-    def _is_bitwise(self, measurement: Measurement) -> bool:
-        outputs = measurement.outputs
-        return outputs is not None and outputs.error == 0 and outputs.excess == 0
-
-    def _result_of(
-        self,
-        configuration: Configuration,
-        candidate: Candidate,
-        arm: str,
-        measurement: Measurement,
-        seconds: float,
-    ) -> Result:
-        error = "" if measurement.error is None else str(measurement.error)
-        is_exact = self._options.numerics == "exact"
-        if not error and is_exact and not self._is_bitwise(measurement):
-            error = "its outputs are not bitwise equal"
-        if error:
-            return Result(
-                configuration, candidate.key, arm, error=error, seconds=seconds
-            )
-        interval = measurement.speedup_interval
-        if self.state.control is not None:
-            interval = self.state.control.widened(interval)
-        outputs = measurement.outputs
-        return Result(
-            configuration,
-            candidate.key,
-            arm,
-            finite(measurement.speedup),
-            (finite(interval[0]), finite(interval[1])),
-            "",
-            0.0 if outputs is None else finite(outputs.excess),
-            measurement.compile_ns * 1e-9,
-            seconds,
-        )
-
-    def _result(self, configuration: Configuration, arm: str, *, error: str) -> Result:
-        return Result(configuration, "", arm, error=error)
+    def _judged(self, result: Result) -> Result:
+        """The result in the numerical class of this tuning."""
+        if self._options.numerics != "exact" or not result.is_ok or result.is_bitwise:
+            return result
+        return replace(result, speedup=0.0, interval=(0.0, 0.0), error=NOT_BITWISE)
 
     def _same(self, configuration: Configuration, arm: str, known: Result) -> Result:
         """The result of a configuration that is compiled like a known one."""
-        return Result(
-            configuration,
-            known.key,
-            arm,
-            known.speedup,
-            known.interval,
-            known.error,
-            known.excess,
-            known.compile_s,
-        )
+        return replace(known, configuration=configuration, arm=arm, seconds=0.0)
 
-    def _take(self, result: Result) -> None:
+    def _take(self, result: Result) -> Result:
+        """Takes a result, and returns it in the numerical class of this tuning."""
         state = self.state
-        state.results[result.configuration] = result
-        self._proposed.add(result.configuration)
         if result.key:
             self._by_key.setdefault(result.key, result)
+        result = self._judged(result)
+        state.results[result.configuration] = result
+        self._proposed.add(result.configuration)
         if score(result) > max(score(state.best), 0.0):
             state.best = result
+        return result
 
     def _tell(self, result: Result) -> None:
         log_speedup = math.log(result.speedup) if result.speedup > 0 else -math.inf
@@ -518,10 +455,19 @@ class Tuner:
             arm.tell(result.configuration, log_speedup)
 
     def _keep(self, entry: Tuned) -> Tuned:
-        if self._options.keep:
-            failure = keep_tuned(self._program.key, entry)
-            if failure:
-                self._say(failure)
+        if not self._options.keep:
+            return entry
+        here = len(os.sched_getaffinity(0))
+        if self._program.check is None and self._options.cores != here:
+            # A function is compared in this process, with all of its cores.
+            self._say(
+                f"it is not kept for other processes: it was measured with "
+                f"{self._options.cores} cores, and this process has {here}"
+            )
+            return entry
+        failure = keep_tuned(self._program.key, entry)
+        if failure:
+            self._say(failure)
         return entry
 
     # --- time and messages --------------------------------------------------------

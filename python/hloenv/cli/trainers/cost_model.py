@@ -26,8 +26,8 @@ DESCRIPTION = (
     "Trains a cost model. First it makes the data: variants of modules of the dataset, "
     "by random decisions and rules at positions of XLA's pipeline, and the times of "
     "their kernels; then it trains networks that rank a module's variants. CONFIG is "
-    "a TOML file; what it leaves out has a default. Both parts go on where they were "
-    "interrupted: the data by themselves, the training with --resume."
+    "a TOML file; what it leaves out has a default. Both parts continue where they "
+    "were interrupted: the data by themselves, the training with --resume."
 )
 EXAMPLES = """\
 examples:
@@ -56,7 +56,8 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data",
         metavar="FOLDER",
-        help="of the data, which several runs may share (default: data in the run's)",
+        help="of the data, which several runs may share (default: data in the run's; "
+        "with --resume, the run's own)",
     )
     parser.add_argument(
         "--data-only", action="store_true", help="make the data, and train nothing"
@@ -70,9 +71,11 @@ def run(args: argparse.Namespace) -> None:
         f"{_PACKAGE}.config:CostModelConfig"
     )
     config = config_of(args, config_class)
-    data = Path(args.output) / "data" if args.data is None else Path(args.data)
     if not args.data_only:
         config.check_folder(args.output, resume=args.resume)
+    data = Path(args.output) / "data" if args.data is None else Path(args.data)
+    if args.resume and args.data is None:
+        data = load_attribute(f"{_PACKAGE}.training:data_of_run")(args.output)
     errors = _make_data(args, config, data)
     if args.data_only:
         if args.json:

@@ -44,7 +44,7 @@ def add_run_arguments(
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="go on with the run in the folder, without CONFIG or with the same",
+        help="continue the run in the folder, without CONFIG or with the same",
     )
     if has_small:
         parser.add_argument(

@@ -7,13 +7,17 @@ networks, the features' version and notes on the training. Reading it executes n
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..._files import replacing
+from ..._checkpoints import (
+    check_finite,
+    damage_as,
+    read_checkpoint,
+    write_checkpoint,
+)
 from ..._optional import needed_by
 from ..._version import __version__
 from ...errors import HloEnvError
@@ -56,8 +60,6 @@ class CostModel:
         Raises:
             OSError: it cannot be written.
         """
-        from safetensors.torch import save
-
         from .features import feature_digest
 
         described = {
@@ -67,13 +69,7 @@ class CostModel:
             "features": feature_digest(),
             "shape": self.ensemble.shape.to_json(),
         }
-        tensors = {
-            name: tensor.detach().cpu().contiguous().clone()
-            for name, tensor in self.ensemble.state_dict().items()
-        }
-        data = save(tensors, metadata={_KEY: json.dumps(described)})
-        with replacing(Path(path)) as draft:
-            draft.write_bytes(data)
+        write_checkpoint(path, _KEY, described, self.ensemble.state_dict())
 
 
 def load_cost_model(
@@ -92,16 +88,11 @@ def load_cost_model(
         ImportError: torch, torch-geometric or safetensors is not installed.
     """
     with needed_by("the learned cost model", "torch and torch-geometric", "learn"):
-        import torch
-
         from .features import feature_digest
         from .network import Ensemble, Shape
-    with needed_by("the learned cost model", "safetensors", "learn"):
-        from safetensors import SafetensorError, safe_open
-    try:
-        with safe_open(os.fspath(path), framework="pt") as file:
-            described = json.loads((file.metadata() or {})[_KEY])
-            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    message = f"{path} is no checkpoint of a cost model"
+    with damage_as(CostCheckpointError, message):
+        described, weights = read_checkpoint(path, _KEY)
         if described["format"] != _FORMAT:
             raise CostCheckpointError(
                 f"{path}: format {described['format']}, this version reads {_FORMAT}"
@@ -116,24 +107,7 @@ def load_cost_model(
         _check_shape(shape)
         ensemble = Ensemble(shape)
         ensemble.load_state_dict(weights)
-        for name, tensor in ensemble.state_dict().items():
-            if not bool(torch.isfinite(tensor).all()):
-                raise CostCheckpointError(f"{path}: {name} holds NaN or infinity")
-    except (FileNotFoundError, CostCheckpointError):
-        raise
-    except (
-        SafetensorError,
-        AttributeError,
-        LookupError,
-        OSError,
-        RuntimeError,
-        TypeError,
-        ValueError,
-    ) as error:
-        text = str(error).strip().partition("\n")[0]
-        raise CostCheckpointError(
-            f"{path} is no checkpoint of a cost model: {text}"
-        ) from None
+        check_finite(weights)
     ensemble.to(device).eval()
     kept = {k: v for k, v in described.items() if k not in ("format", "shape")}
     return CostModel(ensemble, kept)

@@ -7,6 +7,7 @@ import math
 import os
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +22,7 @@ from ..base import Estimate
 from ..kernel_cache import KernelCache
 from ..kernels import KernelSplit
 from .checkpoint import DEFAULT_CHECKPOINT, CostModel, load_cost_model
+from .threads import one_thread
 
 _OPTION = "measure-above="
 # Kernels whose predictions are kept.
@@ -158,6 +160,10 @@ class LearnedCost:
 
     def predict_many(self, modules: Sequence[HloModule]) -> list[Prediction]:
         """The estimates of all members, whose spread says how much is unknown."""
+        with one_thread() if self._device == "cpu" else nullcontext():
+            return self._predict_many(modules)
+
+    def _predict_many(self, modules: Sequence[HloModule]) -> list[Prediction]:
         splits = [self._split(module) for module in modules]
         good = [each for each in splits if isinstance(each, KernelSplit)]
         errors = self._look_up(good)
@@ -197,6 +203,7 @@ class LearnedCost:
         names: list[str] = []
         errors: dict[int, str] = {}
         pending: set[str] = set()
+        num_nodes = 0
         for split in splits:
             new = [
                 i
@@ -210,12 +217,14 @@ class LearnedCost:
             except HloEnvError as error:
                 errors[id(split)] = str(error)
                 continue
-            if sum(each.num_nodes for each in parts) + part.num_nodes > self._max_nodes:
+            if num_nodes + part.num_nodes > self._max_nodes:
                 self._run(names, parts)
-                names, parts = [], []
+                names, parts, num_nodes = [], [], 0
             parts.append(part)
-            names += [split.fingerprints[i] for i in new]
-            pending.update(names)
+            num_nodes += part.num_nodes
+            own = [split.fingerprints[i] for i in new]
+            names += own
+            pending.update(own)
         self._run(names, parts)
         self.network_s += time.perf_counter() - started
         # A kernel of a module that failed may be in one that did not.

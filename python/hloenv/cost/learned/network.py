@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The networks of the learned cost model: an ensemble over graphs of kernels.
 
-Messages pass inside each kernel. Its time is the sum of what its instructions take:
-each has a learned time per element, and the sum has a learned factor that sees the
-whole kernel. A module is the sum of its kernels, so that what two variants have in
-common has the same time in both.
+Message passing runs within each kernel, never between kernels. The network predicts a
+time per element for each instruction of a kernel, one factor and one constant time for
+the whole kernel; the estimate of the kernel is the factor times the sum of the
+instructions' times, plus the constant. That of a module is the sum over its kernels, so
+that what two variants have in common has the same time in both.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import json
 import math
 import os
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -153,10 +153,7 @@ def make_data(
     base = Path(folder)
     _check_settings(base, config)
     if splits is None:
-        splits = (
-            ("train", config.train, config.max_modules),
-            ("validation", config.validation, config.max_validation),
-        )
+        splits = _splits_of(config)
     wanted = [
         (split, benchmark)
         for split, source, count in splits
@@ -171,6 +168,31 @@ def make_data(
         for step, (split, benchmark) in enumerate(wanted, 1):
             error = maker.make(base / split, split, benchmark)
             report(Made(step, len(wanted), cache.num_timed, benchmark.uri, error))
+
+
+def _splits_of(config: CostModelConfig) -> tuple[tuple[str, str, int], ...]:
+    return (
+        ("train", config.train, config.max_modules),
+        ("validation", config.validation, config.max_validation),
+    )
+
+
+def fingerprints_of(config: CostModelConfig) -> dict[str, set[str]]:
+    """Those of the modules that a configuration draws, by split.
+
+    Raises:
+        ArgumentError: a module is in both splits.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for split, source, count in _splits_of(config):
+        drawn = draw_benchmarks(source, count, seed=config.data_seed)
+        found[split] = {each.load().fingerprint(): each.uri for each in drawn}
+    if both := found["train"].keys() & found["validation"].keys():
+        raise ArgumentError(
+            f"{len(both)} modules are in train and in validation, such as "
+            f"{found['train'][min(both)]}; give other URIs"
+        )
+    return {split: set(each) for split, each in found.items()}
 
 
 def draw_benchmarks(source: str, count: int, *, seed: int) -> list[Benchmark]:
@@ -452,14 +474,26 @@ def read_settings(folder: str | os.PathLike[str]) -> dict[str, Any]:
         ) from None
 
 
-def read_data(folder: str | os.PathLike[str], split: str) -> list[Shard]:
+def read_data(
+    folder: str | os.PathLike[str],
+    split: str,
+    fingerprints: Collection[str] | None = None,
+) -> list[Shard]:
     """The data of a split, in the order of their files.
+
+    Args:
+        folder: that `make_data` wrote.
+        split: "train" or "validation".
+        fingerprints: of the modules; by default all, also those that another
+            configuration drew into the same folder.
 
     Raises:
         ArgumentError: there are none.
         DatasetError: a file is damaged.
     """
     paths = sorted((Path(folder) / split).glob("[!.]*.npz"))
+    if fingerprints is not None:
+        paths = [path for path in paths if path.stem in fingerprints]
     if not paths:
         raise ArgumentError(
             f"{folder} has no data of {split}; `hloenv train cost-model` makes them"

@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training of a cost model: steps, evaluations, checkpoints, resuming.
 
-A run's folder has `config.json`; `curve.csv`, a row for each evaluation;
+A run's folder has `config.json`; `data_folder.json`, where its data are; `curve.csv`,
+a row for each evaluation;
 `best.safetensors`, the networks that ranked the validation modules best, and
-`last.safetensors`; `resume.pt`, with which the run goes on (tensors and numbers:
+`last.safetensors`; `resume.pt`, from which the run continues (tensors and numbers:
 reading it executes nothing); `tensorboard/`, where TensorBoard is installed.
 """
 
 from __future__ import annotations
 
 import csv
+import json
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -30,11 +32,12 @@ from ...cost.learned.ranking import Ranking, mean_ranking
 from ...errors import ArgumentError
 from ..tensorboard import open_writer
 from .config import CostModelConfig
-from .data import read_data, read_settings
+from .data import fingerprints_of, read_data, read_settings
 from .samples import Sample, losses, sample_of, totals_of
 
 _CURVE = "curve.csv"
 _RESUME = "resume.pt"
+_DATA = "data_folder.json"
 BEST = "best.safetensors"
 LAST = "last.safetensors"
 _MACHINE = ("cpu", "architecture", "tensorflow", "flags")
@@ -86,8 +89,8 @@ def train(
         config: what to train.
         data: folder that `make_data` wrote.
         folder: for the files of the run; made if it does not exist.
-        resume: whether to go on where an earlier run of the same configuration ended;
-            it may have more steps.
+        resume: whether to continue an earlier run of the same configuration; it may
+            have more steps.
         report: called after each step.
 
     Returns:
@@ -95,7 +98,8 @@ def train(
 
     Raises:
         ArgumentError: the folder has a run already, or, to resume, none or one of
-            another configuration; there are no data.
+            another configuration or other data; there are no data, or none that can
+            rank; a module is in both splits.
         DatasetError: a file of the data is damaged.
         OSError: a file cannot be written.
     """
@@ -106,16 +110,31 @@ def train(
         run.close()
 
 
+def data_of_run(folder: str | os.PathLike[str]) -> Path:
+    """The folder of the data of a run; "data" in the run's where it does not say."""
+    path = Path(folder)
+    try:
+        named = json.loads((path / _DATA).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        named = "data"
+    return (path / str(named)).resolve()
+
+
 def samples_of(
-    data: str | os.PathLike[str], split: str, *, device: str = "cpu"
+    data: str | os.PathLike[str],
+    split: str,
+    fingerprints: Collection[str] | None = None,
+    *,
+    device: str = "cpu",
 ) -> list[Sample]:
-    """The samples of a split with at least two variants.
+    """The samples of a split with at least two variants; see `read_data`.
 
     Raises:
         ArgumentError: there are none.
         DatasetError: a file is damaged.
     """
-    found = [sample_of(shard, device=device) for shard in read_data(data, split)]
+    shards = read_data(data, split, fingerprints)
+    found = [sample_of(shard, device=device) for shard in shards]
     kept = [each for each in found if each is not None and len(each.variants) > 1]
     if not kept:
         raise ArgumentError(f"no module of {split} in {data} has two variants")
@@ -157,8 +176,22 @@ class _Run:
         self.report = report
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
         self.data = read_settings(data)
-        self.train_samples = samples_of(data, "train", device=self.device)
-        self.validation = samples_of(data, "validation", device=self.device)
+        if resume and (found := data_of_run(folder)) != data.resolve():
+            raise ArgumentError(
+                f"the run in {folder} has the data in {found}, not in {data}; to "
+                "continue it, leave the other data out"
+            )
+        drawn = fingerprints_of(config)
+        self.train_samples, self.validation = (
+            samples_of(data, split, drawn[split], device=self.device)
+            for split in ("train", "validation")
+        )
+        if not any(each.is_ranked for each in self.validation):
+            raise ArgumentError(
+                f"no validation module in {data} has three variants whose times "
+                "differ, by which the best networks could be chosen; raise "
+                "max_validation or variants, or give other modules"
+            )
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(config.seed)
             shape = Shape(
@@ -183,6 +216,10 @@ class _Run:
             self._resume()
         # Last: what fails above leaves nothing behind.
         config.write_to(folder)
+        with replacing(folder / _DATA) as draft:
+            draft.write_text(
+                json.dumps(os.path.relpath(data.resolve(), folder.resolve()))
+            )
         self.writer = open_writer(folder / "tensorboard")
         self._began = time.monotonic()
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 
 from ..matcher import Match
 from ..rule import Condition, Rule
-from .conditions import BINARY, UNARY, alike, alike_but, broadcast_of, result_dims
+from .conditions import (
+    BINARY,
+    UNARY,
+    alike,
+    alike_but,
+    broadcast_of,
+    result_dims,
+    same_type,
+)
+from .pairs import both_ways
 
 _UNARY = {"f": UNARY}
 _BINARY = {"f": BINARY}
@@ -30,7 +39,7 @@ def _same_output(side: int) -> Condition:
 
     def check(match: Match) -> bool | dict[str, object]:
         inverse = {v: k for k, v in result_dims(match["p"])[side].items()}
-        (dimension,) = match.ints("dimension")
+        (dimension,) = match.ints("result")
         batch = match["p"].ints("lhs_batch_dims" if side == 0 else "rhs_batch_dims")
         own = inverse.get(dimension)
         names = ("a", "c") if side == 0 else ("b", "c")
@@ -48,7 +57,7 @@ def _operand_dim(side: int) -> Condition:
 
     def check(match: Match) -> bool | dict[str, object]:
         dot = match["r"]
-        (dimension,) = match.ints("dimension")
+        (dimension,) = match.ints("own")
         batch = dot.ints("lhs_batch_dims" if side == 0 else "rhs_batch_dims")
         mapping = result_dims(dot)[side]
         if dimension not in mapping or dimension in batch:
@@ -69,68 +78,44 @@ def _different_dims(match: Match) -> bool:
 
 
 RULES = (
-    Rule(
-        "concat-of-unary",
-        before="""
+    *both_ways(
+        ("concat-of-unary", "unary-of-concat"),
+        """
             fa = $f(a), $rest
             fb = $f(b), $rest
             ROOT r = concatenate(fa, fb), $dims
         """,
-        after="""
+        """
             ab = concatenate(a, b), $dims
             ROOT r = $f(ab), $rest
         """,
+        where=(same_type("a", "b"), None),
         opcodes=_UNARY,
         numerics="exact",
-        doc="Rewrites a concatenation of f(a) and f(b) as f of a concatenation.",
+        docs=(
+            "Rewrites a concatenation of f(a) and f(b) as f of a concatenation.",
+            "Rewrites f of a concatenation as a concatenation of f(a) and f(b).",
+        ),
     ),
-    Rule(
-        "unary-of-concat",
-        before="""
-            ab = concatenate(a, b), $dims
-            ROOT r = $f(ab), $rest
-        """,
-        after="""
-            fa = $f(a), $rest
-            fb = $f(b), $rest
-            ROOT r = concatenate(fa, fb), $dims
-        """,
-        opcodes=_UNARY,
-        numerics="exact",
-        doc="Rewrites f of a concatenation as a concatenation of f(a) and f(b).",
-    ),
-    Rule(
-        "concat-of-binary",
-        before="""
+    *both_ways(
+        ("concat-of-binary", "binary-of-concat"),
+        """
             ac = $f(a, c)
             bd = $f(b, d)
             ROOT r = concatenate(ac, bd), $dims
         """,
-        after="""
+        """
             ab = concatenate(a, b), $dims
             cd = concatenate(c, d), $dims
             ROOT r = $f(ab, cd)
         """,
+        where=(None, _parts_alike),
         opcodes=_BINARY,
         numerics="exact",
-        doc="Rewrites a concatenation of f(a, c) and f(b, d) as f of concatenations.",
-    ),
-    Rule(
-        "binary-of-concat",
-        before="""
-            ab = concatenate(a, b), $dims
-            cd = concatenate(c, d), $dims
-            ROOT r = $f(ab, cd)
-        """,
-        after="""
-            ac = $f(a, c)
-            bd = $f(b, d)
-            ROOT r = concatenate(ac, bd), $dims
-        """,
-        where=_parts_alike,
-        opcodes=_BINARY,
-        numerics="exact",
-        doc="Rewrites f of two concatenations with equal parts as a concatenation.",
+        docs=(
+            "Rewrites a concatenation of f(a, c) and f(b, d) as f of concatenations.",
+            "Rewrites f of two concatenations with equal parts as a concatenation.",
+        ),
     ),
     Rule(
         "concat-of-scalar-binary",
@@ -172,45 +157,31 @@ RULES = (
         doc="Rewrites f(x, s) of a concatenation x and a scalar s, as in relu and "
         "scaling.",
     ),
-    Rule(
-        "flatten-concat-left",
-        before="""
+    *both_ways(
+        ("flatten-concat-left", "nest-concat-left"),
+        """
             ab = concatenate(a, b), $dims
             ROOT r = concatenate(ab, c), $dims
         """,
-        after="ROOT r = concatenate(a, b, c), $dims",
+        "ROOT r = concatenate(a, b, c), $dims",
         numerics="exact",
-        doc="Rewrites [[a b] c] as [a b c].",
+        docs=(
+            "Rewrites [[a b] c] as [a b c].",
+            "Rewrites [a b c] as [[a b] c].",
+        ),
     ),
-    Rule(
-        "flatten-concat-right",
-        before="""
+    *both_ways(
+        ("flatten-concat-right", "nest-concat-right"),
+        """
             bc = concatenate(b, c), $dims
             ROOT r = concatenate(a, bc), $dims
         """,
-        after="ROOT r = concatenate(a, b, c), $dims",
+        "ROOT r = concatenate(a, b, c), $dims",
         numerics="exact",
-        doc="Rewrites [a [b c]] as [a b c].",
-    ),
-    Rule(
-        "nest-concat-left",
-        before="ROOT r = concatenate(a, b, c), $dims",
-        after="""
-            ab = concatenate(a, b), $dims
-            ROOT r = concatenate(ab, c), $dims
-        """,
-        numerics="exact",
-        doc="Rewrites [a b c] as [[a b] c].",
-    ),
-    Rule(
-        "nest-concat-right",
-        before="ROOT r = concatenate(a, b, c), $dims",
-        after="""
-            bc = concatenate(b, c), $dims
-            ROOT r = concatenate(a, bc), $dims
-        """,
-        numerics="exact",
-        doc="Rewrites [a b c] as [a [b c]].",
+        docs=(
+            "Rewrites [a [b c]] as [a b c].",
+            "Rewrites [a b c] as [a [b c]].",
+        ),
     ),
     Rule(
         "exchange-concats",
@@ -228,60 +199,38 @@ RULES = (
         numerics="exact",
         doc="Concatenates the parts of a grid along the other dimension first.",
     ),
-    Rule(
-        "concat-of-dots-left",
-        before="""
+    *both_ways(
+        ("concat-of-dots-left", "dot-of-concat-left"),
+        """
             p = dot(a, b), $dims
             q = dot(c, b), $dims
-            ROOT r = concatenate(p, q), dimensions=$dimension
+            ROOT r = concatenate(p, q), dimensions=$result
         """,
-        after="""
+        """
             ac = concatenate(a, c), dimensions=$own
             ROOT r = dot(ac, b), $dims
         """,
-        where=_same_output(0),
-        doc="Rewrites a concatenation of a b and c b as one product [a; c] b.",
+        where=(_same_output(0), _operand_dim(0)),
+        docs=(
+            "Rewrites a concatenation of a b and c b as one product [a; c] b.",
+            "Rewrites a product [a; c] b as a concatenation of a b and c b.",
+        ),
     ),
-    Rule(
-        "concat-of-dots-right",
-        before="""
+    *both_ways(
+        ("concat-of-dots-right", "dot-of-concat-right"),
+        """
             p = dot(a, b), $dims
             q = dot(a, c), $dims
-            ROOT r = concatenate(p, q), dimensions=$dimension
+            ROOT r = concatenate(p, q), dimensions=$result
         """,
-        after="""
+        """
             bc = concatenate(b, c), dimensions=$own
             ROOT r = dot(a, bc), $dims
         """,
-        where=_same_output(1),
-        doc="Rewrites a concatenation of a b and a c as one product a [b c].",
-    ),
-    Rule(
-        "dot-of-concat-left",
-        before="""
-            ac = concatenate(a, c), dimensions=$dimension
-            ROOT r = dot(ac, b), $dims
-        """,
-        after="""
-            p = dot(a, b), $dims
-            q = dot(c, b), $dims
-            ROOT r = concatenate(p, q), dimensions=$result
-        """,
-        where=_operand_dim(0),
-        doc="Rewrites a product [a; c] b as a concatenation of a b and c b.",
-    ),
-    Rule(
-        "dot-of-concat-right",
-        before="""
-            bc = concatenate(b, c), dimensions=$dimension
-            ROOT r = dot(a, bc), $dims
-        """,
-        after="""
-            p = dot(a, b), $dims
-            q = dot(a, c), $dims
-            ROOT r = concatenate(p, q), dimensions=$result
-        """,
-        where=_operand_dim(1),
-        doc="Rewrites a product a [b c] as a concatenation of a b and a c.",
+        where=(_same_output(1), _operand_dim(1)),
+        docs=(
+            "Rewrites a concatenation of a b and a c as one product a [b c].",
+            "Rewrites a product a [b c] as a concatenation of a b and a c.",
+        ),
     ),
 )

@@ -32,6 +32,20 @@ def alike(*names: str) -> Condition:
     return check
 
 
+def same_type(*names: str) -> Condition:
+    """These values have one type; the absolute values of complex numbers are floats."""
+    return lambda match: len({match[name].dtype for name in names}) == 1
+
+
+def inexact(name: str) -> Condition:
+    """This value has floats or complex numbers.
+
+    XLA's evaluator saturates convolutions of integers at the limits of their type, so
+    that they are not linear; the CPU backend's wrap.
+    """
+    return lambda match: is_inexact(match[name])
+
+
 def both(*conditions: Condition) -> Condition:
     """All of these; their placeholders together."""
 
@@ -60,10 +74,15 @@ def alike_but(first: Value, second: Value, dimension: int) -> bool:
     )
 
 
+def is_inexact(value: Value) -> bool:
+    """Whether an array has floats or complex numbers."""
+    return value.dtype.startswith(("f", "bf", "c"))
+
+
 def is_matrix_product(dot: Value) -> bool:
     """Whether a dot is one of two matrices, rows by contracted, by columns."""
     return (
-        dot.rank == 2
+        all(each.rank == 2 for each in (dot, *dot.operands))
         and dot.ints("lhs_contracting_dims") == (1,)
         and dot.ints("rhs_contracting_dims") == (0,)
     )
@@ -122,6 +141,11 @@ def window(convolution: Value) -> dict[str, list[str]]:
 def window_text(parts: dict[str, list[str]]) -> str:
     """`window` as text."""
     return "{" + " ".join(f"{k}={'x'.join(v)}" for k, v in parts.items()) + "}"
+
+
+def zero_of(value: Value) -> str:
+    """The literal of a zero of its type."""
+    return "(0, 0)" if value.dtype.startswith("c") else "0"
 
 
 def ungrouped(convolution: Value) -> bool:

@@ -10,11 +10,15 @@ from .conditions import (
     ConvDims,
     alike,
     alike_but,
+    both,
     broadcast_of,
+    inexact,
     ungrouped,
     window,
     window_text,
+    zero_of,
 )
+from .pairs import both_ways
 
 _ADDITIVE = {"f": ("add", "subtract")}
 # The largest kernel that a kernel of size 1 is enlarged to.
@@ -95,7 +99,7 @@ def _joined(dimension: str) -> Condition:
 
     def check(match: Match) -> bool | dict[str, object]:
         dims = ConvDims(match["p"])
-        (along,) = match.ints("d")
+        (along,) = match.ints("result")
         if along != dims.output.find(dimension) or not _has_one_batch(match["p"]):
             return False
         if dimension == "b":
@@ -118,7 +122,7 @@ def _parted(dimension: str) -> Condition:
         is_free = _has_one_batch(match["r"]) and (
             dimension == "b" or ungrouped(match["r"])
         )
-        if match.ints("d") != (own,) or not is_free:
+        if match.ints("own") != (own,) or not is_free:
             return False
         return {"result": (dims.output.find(dimension),)}
 
@@ -145,7 +149,11 @@ def _enlarged(conv: Value, size: int) -> dict[str, object] | None:
     parts["pad"] = [low_high] * dims.rank
     order = ("size", "stride", "pad")
     spelled = {key: parts[key] for key in order if key in parts}
-    return {"padding": "x".join(padding), "window": window_text(spelled)}
+    return {
+        "padding": "x".join(padding),
+        "window": window_text(spelled),
+        "zero": zero_of(conv.operands[1]),
+    }
 
 
 def _enlarge(match: Match) -> bool | dict[str, object]:
@@ -215,98 +223,65 @@ def _grouped(match: Match) -> bool | dict[str, object]:
         "mask": f"pred[{shape}]",
         "inputs": inputs,
         "outputs": outputs,
+        "zero": zero_of(match["w"]),
         "fewer": f", feature_group_count={half}" if half > 1 else "",
     }
 
 
 _LINEAR = (
-    Rule(
-        "factor-convolution-inputs",
-        before="""
+    *both_ways(
+        ("factor-convolution-inputs", "expand-convolution-input"),
+        """
             p = convolution(x, w), $attrs
             q = convolution(y, w), $attrs
             ROOT r = $f(p, q)
         """,
-        after="""
+        """
             s = $f(x, y)
             ROOT r = convolution(s, w), $attrs
         """,
-        where=alike("x", "y"),
+        where=(both(inexact("p"), alike("x", "y")), inexact("r")),
         opcodes=_ADDITIVE,
-        doc="Rewrites x * w + y * w as (x + y) * w, likewise for differences.",
+        docs=(
+            "Rewrites x * w + y * w as (x + y) * w, likewise for differences.",
+            "Rewrites (x + y) * w as x * w + y * w, likewise for differences.",
+        ),
     ),
-    Rule(
-        "expand-convolution-input",
-        before="""
-            s = $f(x, y)
-            ROOT r = convolution(s, w), $attrs
-        """,
-        after="""
-            p = convolution(x, w), $attrs
-            q = convolution(y, w), $attrs
-            ROOT r = $f(p, q)
-        """,
-        opcodes=_ADDITIVE,
-        doc="Rewrites (x + y) * w as x * w + y * w, likewise for differences.",
-    ),
-    Rule(
-        "factor-convolution-kernels",
-        before="""
+    *both_ways(
+        ("factor-convolution-kernels", "expand-convolution-kernel"),
+        """
             p = convolution(x, w), $attrs
             q = convolution(x, v), $attrs
             ROOT r = $f(p, q)
         """,
-        after="""
+        """
             s = $f(w, v)
             ROOT r = convolution(x, s), $attrs
         """,
-        where=alike("w", "v"),
+        where=(both(inexact("p"), alike("w", "v")), inexact("r")),
         opcodes=_ADDITIVE,
-        doc="Rewrites x * w + x * v as x * (w + v), likewise for differences.",
+        docs=(
+            "Rewrites x * w + x * v as x * (w + v), likewise for differences.",
+            "Rewrites x * (w + v) as x * w + x * v, likewise for differences.",
+        ),
     ),
-    Rule(
-        "expand-convolution-kernel",
-        before="""
-            s = $f(w, v)
-            ROOT r = convolution(x, s), $attrs
-        """,
-        after="""
-            p = convolution(x, w), $attrs
-            q = convolution(x, v), $attrs
-            ROOT r = $f(p, q)
-        """,
-        opcodes=_ADDITIVE,
-        doc="Rewrites x * (w + v) as x * w + x * v, likewise for differences.",
-    ),
-    Rule(
-        "merge-convolution-sum",
-        before="""
+    *both_ways(
+        ("merge-convolution-sum", "split-convolution-sum"),
+        """
             p = convolution(x, w), $attrs
             q = convolution(y, v), $attrs
             ROOT r = add(p, q)
         """,
-        after="""
+        """
             xy = concatenate(x, y), dimensions=$input
             wv = concatenate(w, v), dimensions=$kernel
             ROOT r = convolution(xy, wv), $attrs
         """,
-        where=_channels,
-        doc="Rewrites x * w + y * v as one convolution of concatenated channels.",
-    ),
-    Rule(
-        "split-convolution-sum",
-        before="""
-            xy = concatenate(x, y), dimensions=$input
-            wv = concatenate(w, v), dimensions=$kernel
-            ROOT r = convolution(xy, wv), $attrs
-        """,
-        after="""
-            p = convolution(x, w), $attrs
-            q = convolution(y, v), $attrs
-            ROOT r = add(p, q)
-        """,
-        where=_split_channels,
-        doc="Rewrites a convolution of concatenated channels as a sum of two.",
+        where=(both(inexact("p"), _channels), both(inexact("r"), _split_channels)),
+        docs=(
+            "Rewrites x * w + y * v as one convolution of concatenated channels.",
+            "Rewrites a convolution of concatenated channels as a sum of two.",
+        ),
     ),
 )
 
@@ -323,7 +298,7 @@ _SCALES = (
             v = multiply(w, t)
             ROOT r = convolution(x, v), $attrs
         """,
-        where=_along("p", "f", "o"),
+        where=both(inexact("p"), _along("p", "f", "o")),
         doc="Scales the kernel in place of the output channels, as for batch "
         "normalization.",
     ),
@@ -344,7 +319,7 @@ _SCALES = (
             b = $r.shape broadcast(ms), $d
             ROOT r = $f(q, b)
         """,
-        where=_along("p", "f", "o"),
+        where=both(inexact("p"), _along("p", "f", "o")),
         opcodes=_ADDITIVE,
         doc="Folds the scale of a batch normalization into the kernel.",
     ),
@@ -360,7 +335,7 @@ _SCALES = (
             t = $r.shape broadcast(s), dimensions=$dimension
             ROOT r = multiply(p, t)
         """,
-        where=_of_kernel,
+        where=both(inexact("r"), _of_kernel),
         doc="Scales the output channels in place of the kernel.",
     ),
     Rule(
@@ -375,7 +350,7 @@ _SCALES = (
             v = multiply(w, t)
             ROOT r = convolution(x, v), $attrs
         """,
-        where=_of_input,
+        where=both(inexact("r"), _of_input),
         doc="Scales the kernel in place of the input channels.",
     ),
     Rule(
@@ -390,67 +365,45 @@ _SCALES = (
             y = multiply(x, t)
             ROOT r = convolution(y, w), $attrs
         """,
-        where=_of_kernel_inputs,
+        where=both(inexact("r"), _of_kernel_inputs),
         doc="Scales the input channels in place of the kernel.",
     ),
 )
 
 _CONCATS = (
-    Rule(
-        "concat-of-convolutions-kernel",
-        before="""
+    *both_ways(
+        ("concat-of-convolutions-kernel", "convolution-of-concat-kernel"),
+        """
             p = convolution(x, w), $attrs
             q = convolution(x, v), $attrs
-            ROOT r = concatenate(p, q), dimensions=$d
+            ROOT r = concatenate(p, q), dimensions=$result
         """,
-        after="""
+        """
             wv = concatenate(w, v), dimensions=$own
             ROOT r = convolution(x, wv), $attrs
         """,
-        where=_joined("f"),
-        doc="Rewrites concatenated convolutions of one input as one convolution.",
+        where=(_joined("f"), _parted("f")),
+        docs=(
+            "Rewrites concatenated convolutions of one input as one convolution.",
+            "Rewrites a convolution with concatenated kernels as two, concatenated.",
+        ),
     ),
-    Rule(
-        "convolution-of-concat-kernel",
-        before="""
-            wv = concatenate(w, v), dimensions=$d
-            ROOT r = convolution(x, wv), $attrs
-        """,
-        after="""
-            p = convolution(x, w), $attrs
-            q = convolution(x, v), $attrs
-            ROOT r = concatenate(p, q), dimensions=$result
-        """,
-        where=_parted("f"),
-        doc="Rewrites a convolution with concatenated kernels as two, concatenated.",
-    ),
-    Rule(
-        "concat-of-convolutions-input",
-        before="""
+    *both_ways(
+        ("concat-of-convolutions-input", "convolution-of-concat-input"),
+        """
             p = convolution(x, w), $attrs
             q = convolution(y, w), $attrs
-            ROOT r = concatenate(p, q), dimensions=$d
+            ROOT r = concatenate(p, q), dimensions=$result
         """,
-        after="""
+        """
             xy = concatenate(x, y), dimensions=$own
             ROOT r = convolution(xy, w), $attrs
         """,
-        where=_joined("b"),
-        doc="Rewrites concatenated convolutions with one kernel as one of a batch.",
-    ),
-    Rule(
-        "convolution-of-concat-input",
-        before="""
-            xy = concatenate(x, y), dimensions=$d
-            ROOT r = convolution(xy, w), $attrs
-        """,
-        after="""
-            p = convolution(x, w), $attrs
-            q = convolution(y, w), $attrs
-            ROOT r = concatenate(p, q), dimensions=$result
-        """,
-        where=_parted("b"),
-        doc="Rewrites a convolution of a concatenated batch as two, concatenated.",
+        where=(_joined("b"), _parted("b")),
+        docs=(
+            "Rewrites concatenated convolutions with one kernel as one of a batch.",
+            "Rewrites a convolution of a concatenated batch as two, concatenated.",
+        ),
     ),
 )
 
@@ -459,7 +412,7 @@ _KERNELS = (
         "enlarge-kernel",
         before="ROOT r = convolution(x, w), window=$window, $attrs",
         after="""
-            zero = $w.dtype[] constant(0)
+            zero = $w.dtype[] constant($zero)
             v = pad(w, zero), padding=$padding
             ROOT r = convolution(x, v), window=$window, $attrs
         """,
@@ -474,7 +427,7 @@ _KERNELS = (
             ROOT r = tuple(p, q)
         """,
         after="""
-            zero = $w.dtype[] constant(0)
+            zero = $w.dtype[] constant($zero)
             u = pad(w, zero), padding=$padding
             uv = concatenate(u, v), dimensions=$own
             both = $both convolution(x, uv), window=$window, $attrs
@@ -502,7 +455,7 @@ _KERNELS = (
             half = $index remainder(group, bt)
             own = $index divide(in, bi)
             keep = $mask compare(half, own), direction=EQ
-            zero = $w.dtype[] constant(0)
+            zero = $w.dtype[] constant($zero)
             bz = $wide broadcast(zero), dimensions={}
             v = $wide select(keep, ww, bz)
             ROOT r = convolution(x, v), $attrs$fewer

@@ -6,6 +6,7 @@ from __future__ import annotations
 from ..matcher import Match
 from ..rule import Condition, Rule
 from .conditions import alike, alike_but, broadcast_of, is_matrix_product, result_dims
+from .pairs import both_ways
 
 _ADDITIVE = {"f": ("add", "subtract")}
 
@@ -67,124 +68,86 @@ def _scale_into(side: str, dot: str) -> Condition:
     return check
 
 
-def _scale_across(match: Match) -> bool | dict[str, object]:
-    """The scale is along the contracted dimension."""
-    left = match["r"].ints("lhs_contracting_dims")
-    right = match["r"].ints("rhs_contracting_dims")
-    dims = match["bs"].ints("dimensions")
-    if match["s"].rank != 1 or len(dims) != 1 or dims[0] not in left:
-        return False
-    return {"dimension": (right[left.index(dims[0])],)}
+def _scale_across(side: str, other: str) -> Condition:
+    """The scale is along a contracted dimension of `side`; that of `other`."""
 
+    def check(match: Match) -> bool | dict[str, object]:
+        own = match["r"].ints(f"{side}_contracting_dims")
+        opposite = match["r"].ints(f"{other}_contracting_dims")
+        dims = match["bs"].ints("dimensions")
+        if match["s"].rank != 1 or len(dims) != 1 or dims[0] not in own:
+            return False
+        return {"dimension": (opposite[own.index(dims[0])],)}
 
-def _scale_back(match: Match) -> bool | dict[str, object]:
-    left = match["r"].ints("lhs_contracting_dims")
-    right = match["r"].ints("rhs_contracting_dims")
-    dims = match["bs"].ints("dimensions")
-    if match["s"].rank != 1 or len(dims) != 1 or dims[0] not in right:
-        return False
-    return {"dimension": (left[right.index(dims[0])],)}
+    return check
 
 
 def _row_bias(match: Match) -> bool | dict[str, object]:
     """The bias is one row, added to every row of a matrix that is multiplied."""
-    ok = is_matrix_product(match["r"]) and match["v"].rank == 1
+    dot = match["r"]
+    ok = is_matrix_product(dot) and match["v"].rank == 1
     if not (ok and broadcast_of(match["bv"], (1,))):
         return False
-    return {
-        "vector": "{0}",
-        "row": f"{match['r'].dtype}[{match['r'].dims[1]}]",
-    }
+    # Other attributes, such as shardings, are of matrices.
+    names = ("operand_precision", "algorithm")
+    texts = [f"{k}={dot.attributes[k]}" for k in names if k in dot.attributes]
+    return {"kept": ", ".join(texts)}
 
 
 _SUMS = (
-    Rule(
-        "factor-dot-left-operands",
-        before="""
+    *both_ways(
+        ("factor-dot-left-operands", "expand-dot-left-operand"),
+        """
             ab = dot(a, b), $dims
             cb = dot(c, b), $dims
             ROOT r = $f(ab, cb)
         """,
-        after="""
+        """
             s = $f(a, c)
             ROOT r = dot(s, b), $dims
         """,
-        where=alike("a", "c"),
+        where=(alike("a", "c"), None),
         opcodes=_ADDITIVE,
-        doc="Rewrites a b + c b as (a + c) b, likewise for differences.",
+        docs=(
+            "Rewrites a b + c b as (a + c) b, likewise for differences.",
+            "Rewrites (a + c) b as a b + c b, likewise for differences.",
+        ),
     ),
-    Rule(
-        "factor-dot-right-operands",
-        before="""
+    *both_ways(
+        ("factor-dot-right-operands", "expand-dot-right-operand"),
+        """
             ab = dot(a, b), $dims
             ac = dot(a, c), $dims
             ROOT r = $f(ab, ac)
         """,
-        after="""
+        """
             s = $f(b, c)
             ROOT r = dot(a, s), $dims
         """,
-        where=alike("b", "c"),
+        where=(alike("b", "c"), None),
         opcodes=_ADDITIVE,
-        doc="Rewrites a b + a c as a (b + c), likewise for differences.",
+        docs=(
+            "Rewrites a b + a c as a (b + c), likewise for differences.",
+            "Rewrites a (b + c) as a b + a c, likewise for differences.",
+        ),
     ),
-    Rule(
-        "expand-dot-left-operand",
-        before="""
-            s = $f(a, c)
-            ROOT r = dot(s, b), $dims
-        """,
-        after="""
-            ab = dot(a, b), $dims
-            cb = dot(c, b), $dims
-            ROOT r = $f(ab, cb)
-        """,
-        opcodes=_ADDITIVE,
-        doc="Rewrites (a + c) b as a b + c b, likewise for differences.",
-    ),
-    Rule(
-        "expand-dot-right-operand",
-        before="""
-            s = $f(b, c)
-            ROOT r = dot(a, s), $dims
-        """,
-        after="""
-            ab = dot(a, b), $dims
-            ac = dot(a, c), $dims
-            ROOT r = $f(ab, ac)
-        """,
-        opcodes=_ADDITIVE,
-        doc="Rewrites a (b + c) as a b + a c, likewise for differences.",
-    ),
-    Rule(
-        "merge-dot-sum",
-        before="""
+    *both_ways(
+        ("merge-dot-sum", "split-dot-sum"),
+        """
             ab = dot(a, b), $dims
             cd = dot(c, d), $dims
             ROOT r = add(ab, cd)
         """,
-        after="""
+        """
             ac = concatenate(a, c), dimensions=$left
             bd = concatenate(b, d), dimensions=$right
             ROOT r = dot(ac, bd), $dims
         """,
-        where=_contracted_alike,
-        doc="Rewrites a b + c d as one product [a c] [b; d].",
-    ),
-    Rule(
-        "split-dot-sum",
-        before="""
-            ac = concatenate(a, c), dimensions=$left
-            bd = concatenate(b, d), dimensions=$right
-            ROOT r = dot(ac, bd), $dims
-        """,
-        after="""
-            ab = dot(a, b), $dims
-            cd = dot(c, d), $dims
-            ROOT r = add(ab, cd)
-        """,
-        where=_split_alike,
-        doc="Rewrites a product [a c] [b; d] as a b + c d.",
+        where=(_contracted_alike, _split_alike),
+        docs=(
+            "Rewrites a b + c d as one product [a c] [b; d].",
+            "Rewrites a product [a c] [b; d] as a b + c d.",
+        ),
     ),
     Rule(
         "bias-through-dot",
@@ -195,7 +158,7 @@ _SUMS = (
         """,
         after="""
             xw = dot(x, w), $dims
-            vw = dot(v, w), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+            vw = dot(v, w), lhs_contracting_dims={0}, rhs_contracting_dims={0}, $kept
             b = $r.shape broadcast(vw), dimensions={1}
             ROOT r = add(xw, b)
         """,
@@ -337,7 +300,7 @@ _SCALES = (
             sb = multiply(b, t)
             ROOT r = dot(a, sb), $dims
         """,
-        where=_scale_across,
+        where=_scale_across("lhs", "rhs"),
         doc="Moves a scale of the contracted dimension to the right operand.",
     ),
     Rule(
@@ -352,7 +315,7 @@ _SCALES = (
             sa = multiply(a, t)
             ROOT r = dot(sa, b), $dims
         """,
-        where=_scale_back,
+        where=_scale_across("rhs", "lhs"),
         doc="Moves a scale of the contracted dimension to the left operand.",
     ),
     Rule(

@@ -9,19 +9,20 @@ from typing import Any
 from ..matcher import Match
 from ..rule import Condition, Rule
 from .conditions import BINARY, UNARY, is_matrix_product
+from .pairs import both_ways
 
 _UNARY = {"f": UNARY}
 _BINARY = {"f": BINARY}
 
 
 def _after_transpose(match: Match) -> dict[str, object]:
-    (dimension,) = match.ints("dimension")
-    return {"other": (match.ints("p").index(dimension),)}
+    (dimension,) = match.ints("own")
+    return {"result": (match.ints("p").index(dimension),)}
 
 
 def _before_transpose(match: Match) -> dict[str, object]:
-    (dimension,) = match.ints("dimension")
-    return {"other": (match.ints("p")[dimension],)}
+    (dimension,) = match.ints("result")
+    return {"own": (match.ints("p")[dimension],)}
 
 
 def _is_product(name: str) -> Condition:
@@ -43,103 +44,68 @@ def _flipped(side: str, operand: str) -> Condition:
 
 def _unflipped(side: str, operand: str, wanted: int) -> Condition:
     """A contraction that is not the one of a plain product becomes so."""
-    check = _flipped(side, operand)
+    flipped = _flipped(side, operand)
 
-    def both(match: Match) -> bool | Mapping[str, Any]:
+    def check(match: Match) -> bool | Mapping[str, Any]:
         contracted = match["r"].ints(f"{side}_contracting_dims")
-        return check(match) if contracted == (1 - wanted,) else False
+        return flipped(match) if contracted == (1 - wanted,) else False
 
-    return both
+    return check
 
 
 RULES = (
-    Rule(
-        "transpose-of-unary",
-        before="""
+    *both_ways(
+        ("transpose-of-unary", "unary-of-transpose"),
+        """
             fa = $f(a), $rest
             ROOT r = transpose(fa), $p
         """,
-        after="""
+        """
             t = transpose(a), $p
             ROOT r = $f(t), $rest
         """,
         opcodes=_UNARY,
         numerics="exact",
-        doc="Rewrites the transpose of f(a) as f of a transpose.",
+        docs=(
+            "Rewrites the transpose of f(a) as f of a transpose.",
+            "Rewrites f of a transpose as the transpose of f(a).",
+        ),
     ),
-    Rule(
-        "unary-of-transpose",
-        before="""
-            t = transpose(a), $p
-            ROOT r = $f(t), $rest
-        """,
-        after="""
-            fa = $f(a), $rest
-            ROOT r = transpose(fa), $p
-        """,
-        opcodes=_UNARY,
-        numerics="exact",
-        doc="Rewrites f of a transpose as the transpose of f(a).",
-    ),
-    Rule(
-        "transpose-of-binary",
-        before="""
+    *both_ways(
+        ("transpose-of-binary", "binary-of-transposes"),
+        """
             fab = $f(a, b)
             ROOT r = transpose(fab), $p
         """,
-        after="""
+        """
             ta = transpose(a), $p
             tb = transpose(b), $p
             ROOT r = $f(ta, tb)
         """,
         opcodes=_BINARY,
         numerics="exact",
-        doc="Rewrites the transpose of f(a, b) as f of two transposes.",
+        docs=(
+            "Rewrites the transpose of f(a, b) as f of two transposes.",
+            "Rewrites f of two transposes as the transpose of f(a, b).",
+        ),
     ),
-    Rule(
-        "binary-of-transposes",
-        before="""
-            ta = transpose(a), $p
-            tb = transpose(b), $p
-            ROOT r = $f(ta, tb)
-        """,
-        after="""
-            fab = $f(a, b)
-            ROOT r = transpose(fab), $p
-        """,
-        opcodes=_BINARY,
-        numerics="exact",
-        doc="Rewrites f of two transposes as the transpose of f(a, b).",
-    ),
-    Rule(
-        "transpose-of-concat",
-        before="""
-            ab = concatenate(a, b), dimensions=$dimension
+    *both_ways(
+        ("transpose-of-concat", "concat-of-transposes"),
+        """
+            ab = concatenate(a, b), dimensions=$own
             ROOT r = transpose(ab), dimensions=$p
         """,
-        after="""
+        """
             ta = transpose(a), dimensions=$p
             tb = transpose(b), dimensions=$p
-            ROOT r = concatenate(ta, tb), dimensions=$other
+            ROOT r = concatenate(ta, tb), dimensions=$result
         """,
-        where=_after_transpose,
+        where=(_after_transpose, _before_transpose),
         numerics="exact",
-        doc="Rewrites the transpose of a concatenation as one of transposes.",
-    ),
-    Rule(
-        "concat-of-transposes",
-        before="""
-            ta = transpose(a), dimensions=$p
-            tb = transpose(b), dimensions=$p
-            ROOT r = concatenate(ta, tb), dimensions=$dimension
-        """,
-        after="""
-            ab = concatenate(a, b), dimensions=$other
-            ROOT r = transpose(ab), dimensions=$p
-        """,
-        where=_before_transpose,
-        numerics="exact",
-        doc="Rewrites a concatenation of transposes as the transpose of one.",
+        docs=(
+            "Rewrites the transpose of a concatenation as one of transposes.",
+            "Rewrites a concatenation of transposes as the transpose of one.",
+        ),
     ),
     Rule(
         "transpose-of-dot",

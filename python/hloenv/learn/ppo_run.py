@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What trainings by PPO share: evaluations, checkpoints, the curve, resuming."""
+
+from __future__ import annotations
+
+import csv
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from .._files import replacing
+from ..envs.base import CompilerEnv
+from . import run_state
+from .graph_ppo import GraphPPO, Update
+
+_CURVE, _RESUME = "curve.csv", "resume.safetensors"
+REPORT, BEST, LAST = "report.json", "best.safetensors", "last.safetensors"
+# Observations of random episodes from which features are normalized.
+_NORMALIZING = 64
+
+
+class PPORun(ABC):
+    """A training and the files in its folder.
+
+    Attributes:
+        folder: of the files.
+        ppo: what learns.
+        score: of the latest evaluation, `best` of the best one; NaN before the first.
+        episode_return, entropy: of the latest update.
+        rows: of the curve.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        ppo: GraphPPO,
+        *,
+        evaluate_every: int,
+        report: Callable[[Any], None],
+        writer: Any,
+    ) -> None:
+        """Begins; `restore` continues.
+
+        Args:
+            folder: of the files.
+            ppo: what learns.
+            evaluate_every: steps from one evaluation to the next.
+            report: called with `progress()` after each part.
+            writer: TensorBoard's, or None.
+        """
+        self.folder, self.ppo = folder, ppo
+        self.score = self.best = math.nan
+        self.episode_return = self.entropy = math.nan
+        self.rows: list[dict[str, Any]] = []
+        self._evaluate_every = evaluate_every
+        self._report, self._writer = report, writer
+        self._began, self._before_s = time.monotonic(), 0.0
+
+    @abstractmethod
+    def evaluate(self) -> float:
+        """Score of the network on the validation modules; more is better."""
+
+    @abstractmethod
+    def save(self, path: Path, notes: dict[str, Any]) -> None:
+        """Writes a checkpoint of the network."""
+
+    @abstractmethod
+    def notes_of(self, path: Path) -> dict[str, Any]:
+        """The notes of a checkpoint."""
+
+    @abstractmethod
+    def progress(self) -> Any:
+        """A dataclass with `step` and `seconds`."""
+
+    def counters(self) -> dict[str, Any]:
+        """What else `restore` needs."""
+        return {}
+
+    @property
+    def seconds(self) -> float:
+        """Of training, those of earlier processes included."""
+        return self._before_s + time.monotonic() - self._began
+
+    def learn(self, steps: int) -> None:
+        """Trains until PPO has made so many steps, with evaluations."""
+        evaluated = self.ppo.step
+
+        def learned(update: Update) -> None:
+            nonlocal evaluated
+            self.log("ppo", asdict(update), update.step)
+            self.episode_return, self.entropy = update.episode_return, update.entropy
+            self.tell()
+            if update.step - evaluated >= self._evaluate_every:
+                self.checkpoint()
+                evaluated = update.step
+
+        self.ppo.train(steps, learned)
+        if self.ppo.step > evaluated:
+            self.checkpoint()
+
+    def checkpoint(self) -> None:
+        """Evaluates the network, and saves it and the run."""
+        self.ppo.network.eval()
+        self.score = self.evaluate()
+        is_best = math.isnan(self.best) or self.score > self.best
+        self.best = self.score if is_best else self.best
+        progress = self.progress()
+        self.rows.append(asdict(progress))
+        self.log("validation", {"speedup": self.score}, progress.step)
+        notes = {"step": progress.step, "validation_score": self.score}
+        self.save(self.folder / LAST, notes)
+        if is_best:
+            self.save(self.folder / BEST, notes)
+        counters = {"score": self.score, "seconds": progress.seconds, "rows": self.rows}
+        run_state.save(self.folder / _RESUME, self.ppo, counters | self.counters())
+        with (
+            replacing(self.folder / _CURVE) as draft,
+            draft.open("w", newline="", encoding="utf-8") as file,
+        ):
+            writer = csv.DictWriter(file, self.rows[0])
+            writer.writeheader()
+            writer.writerows(self.rows)
+        self._report(progress)
+
+    def restore(self) -> dict[str, Any]:
+        """Continues the run in the folder; its counters, empty if it has none.
+
+        Raises:
+            CheckpointError: a file is damaged.
+        """
+        if (self.folder / BEST).exists():
+            # It may be newer than the state, after a crash between the two.
+            self.best = self.notes_of(self.folder / BEST)["validation_score"]
+        if not (self.folder / _RESUME).exists():
+            return {}
+        counters = run_state.load(self.folder / _RESUME, self.ppo)
+        self.score, self.rows = counters["score"], counters["rows"]
+        self._before_s = counters["seconds"]
+        return counters
+
+    def tell(self) -> None:
+        """Reports the progress."""
+        self._report(self.progress())
+
+    def log(self, group: str, values: dict[str, float], step: int) -> None:
+        """Writes figures for TensorBoard."""
+        if self._writer is not None:
+            for name, value in values.items():
+                self._writer.add_scalar(f"{group}/{name}", value, step)
+
+
+def random_observations(env: CompilerEnv, seed: int) -> list[Any]:
+    """Of random episodes, to normalize features by."""
+    rng = np.random.default_rng(seed)
+    env.action_space.seed(seed)
+    observation, _ = env.reset(seed=seed)
+    seen = [observation]
+    for _ in range(_NORMALIZING - 1):
+        if isinstance(env.action_space, spaces.Discrete):
+            action = int(rng.choice(np.flatnonzero(env.action_masks())))
+        else:
+            action = env.action_space.sample()
+        observation, _, terminated, truncated, _ = env.step(action)
+        if terminated or truncated:
+            observation, _ = env.reset()
+        seen.append(observation)
+    return seen

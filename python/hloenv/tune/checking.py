@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The last check of a tuning: the best are compared afresh with what the user has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import HloEnvError
+from ..jax.artefact import Tuned
+from ..jax.recipe import Recipe
+from ..measurement.record import Measurement
+from .build import Candidate
+from .decisions import Class
+from .entries import entry_of, identity_of
+from .journal import Result
+from .measuring import Control, Measuring
+from .options import TuneOptions
+from .program import Check, Program
+from .space import Configuration, Space
+from .state import State
+
+NOT_BITWISE = "its outputs are not bitwise equal"
+# Seconds of the last comparison, and candidates that may take it.
+_CHECK_SECONDS, _MAX_CHECKED = 1.0, 3
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a check needs of the tuning.
+
+    Attributes:
+        program: what was tuned.
+        space: of its decisions.
+        measuring: builds and runs.
+        control: the baseline against itself.
+        build: makes the candidate of a configuration.
+    """
+
+    program: Program
+    space: Space
+    measuring: Measuring
+    control: Control
+    build: Callable[[Configuration], Candidate]
+
+
+def check_best(
+    ranked: Sequence[Result],
+    context: Context,
+    *,
+    numerics: Class,
+    stages: Sequence[dict[str, Any]],
+    reason: str,
+) -> Tuned:
+    """The first that is faster in two fresh comparisons, or the identity.
+
+    Args:
+        ranked: results, the best first.
+        context: of the tuning.
+        numerics: the class that outputs must be of.
+        stages: what was decided at each stage.
+        reason: why it is the identity, where there are no results.
+    """
+    program, control = context.program, context.control
+    seen: set[str] = set()
+    for result in ranked:
+        if result.key in seen:
+            continue
+        if len(seen) == _MAX_CHECKED:
+            break
+        seen.add(result.key)
+        try:
+            candidate = context.build(result.configuration)
+            measurement = context.measuring.again(candidate, round_=len(seen))
+            check = _check(program, candidate.recipe, measurement, control, numerics)
+        except HloEnvError as error:
+            reason = f"{result.configuration.text}: {error}"
+            continue
+        interval = control.widened(check.interval or (0.0, 0.0))
+        if check.reason:
+            reason = f"{result.configuration.text}: {check.reason}"
+        elif interval[0] <= 1:
+            reason = (
+                f"{result.configuration.text}: not clearly faster in the last check "
+                f"({interval[0]:.3f} to {interval[1]:.3f})"
+            )
+        else:
+            return entry_of(
+                *(program, context.space, candidate, check, interval),
+                *(measurement, control, stages),
+            )
+    return identity_of(program, reason, control)
+
+
+def _check(
+    program: Program,
+    recipe: Recipe,
+    measurement: Measurement,
+    control: Control,
+    numerics: Class,
+) -> Check:
+    if not measurement.is_ok:
+        return Check(reason=str(measurement.error))
+    low, high = measurement.speedup_interval
+    if low <= 1:
+        return Check(
+            measurement.speedup,
+            (low, high),
+            f"not clearly faster when measured again ({low:.3f} to {high:.3f})",
+        )
+    outputs = measurement.outputs
+    is_bitwise = outputs is not None and outputs.is_bitwise
+    check = Check(measurement.speedup, (low, high), is_bitwise=is_bitwise)
+    if program.check is not None:
+        # It compares no function that takes longer than it may.
+        seconds = max(_CHECK_SECONDS, 1.5e-9 * control.median_ns)
+        check = program.check(recipe, seconds)
+    if numerics == "exact" and check.is_bitwise is False:
+        return Check(reason=NOT_BITWISE)
+    return check
+
+
+def reason_of_none(state: State, options: TuneOptions) -> str:
+    """Why there is no result to check."""
+    if state.results:
+        return "nothing was measured to be faster"
+    if state.is_interrupted:
+        return "it was interrupted before the first measurement"
+    if options.measurements == 0:
+        return "no measurement was allowed: give more than measurements=0"
+    return (
+        f"the budget of {options.seconds:g} s ended before the first measurement: give "
+        "more"
+    )

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Passes that are functions of modules."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import hloenv
+from hloenv.errors import PassError, PassOptionError
+from hloenv.hlo.python_passes import remove_pass
+from hloenv.rules import register_pass
+
+ZEROS = """HloModule zeros
+
+ENTRY main {
+  a = f32[4] parameter(0)
+  b = f32[4] parameter(1)
+  z = f32[] constant(0)
+  t = f32[4] broadcast(z), dimensions={}
+  x = f32[4] add(a, t)
+  y = f32[4] multiply(x, b)
+  u = f32[4] add(b, t)
+  v = f32[4] sine(u)
+  ROOT r = f32[4] subtract(y, v)
+}
+"""
+
+
+ONE_INPUT = """HloModule one
+
+ENTRY main {
+  ROOT a = f32[4] parameter(0)
+}
+"""
+
+
+@pytest.fixture
+def simplify():
+    @register_pass
+    def my_simplify(module):
+        """Runs algsimp."""
+        return hloenv.run_passes(module, "algsimp").module
+
+    yield "my-simplify"
+    remove_pass("my-simplify")
+
+
+def test_a_function_is_one_alternative(simplify) -> None:
+    assert hloenv.describe_pass(simplify).summary == "Runs algsimp."
+    alternatives = hloenv.HloEnv(ZEROS).get_alternatives(simplify)
+    assert len(alternatives) == 1
+    result = alternatives.apply([1])
+    assert (
+        result.fingerprint() == hloenv.run_passes(ZEROS, "algsimp").module.fingerprint()
+    )
+    assert {each.absolute for each in hloenv.verify_alternatives(alternatives)} == {0}
+
+
+def test_the_regions_of_a_function_are_alternatives(simplify) -> None:
+    env = hloenv.HloEnv(ZEROS)
+    alternatives = env.get_alternatives(hloenv.Pass(simplify, regions=True))
+    assert len(alternatives) == 2
+    assert {each.absolute for each in hloenv.verify_alternatives(alternatives)} == {0}
+    one = alternatives.apply([1, 0])
+    assert one.opcode_counts()["add"] == 1
+    both = alternatives.apply([1, 1])
+    assert (
+        both.fingerprint() == hloenv.run_passes(ZEROS, "algsimp").module.fingerprint()
+    )
+
+
+def test_a_wrong_region_is_found_by_verification() -> None:
+    @register_pass(name="two-signs", regions=True)
+    def negate_both(module):
+        text = module.to_text()
+        text = text.replace("add(%a, %t)", "subtract(%t, %a)")
+        return text.replace("add(%b, %t)", "negate(%b)").replace("sine", "cosine")
+
+    try:
+        alternatives = hloenv.HloEnv(ZEROS).get_alternatives("two-signs")
+        errors = hloenv.verify_alternatives(alternatives)
+        assert max(each.relative for each in errors) > 0.1
+    finally:
+        remove_pass("two-signs")
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda module: None, "TypeError|must be"),
+        (lambda module: 1 / 0, "ZeroDivisionError"),
+        (lambda module: ONE_INPUT, "inputs and outputs"),
+        (lambda module: "no module", "neither HLO nor a path"),
+        (lambda module: "no\0module", "neither HLO nor a path"),
+        (lambda module: "HloModule no module", "fails on.*ParseError"),
+        (
+            lambda module: ZEROS.replace(
+                "sine(u)", 'custom-call(u), custom_call_target="hloenv.alternative"'
+            ),
+            "stands for a decision",
+        ),
+    ],
+)
+def test_a_function_that_fails_is_a_pass_error(function, message) -> None:
+    register_pass(function, name="failing")
+    try:
+        with pytest.raises(PassError, match=message):
+            hloenv.HloEnv(ZEROS).get_alternatives("failing")
+    finally:
+        remove_pass("failing")
+
+
+_CALL = 'f32[4]{0} custom-call(%x), custom_call_target="f"'
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [("  %y =", f"  %e = {_CALL}, custom_call_has_side_effect=true\n  %y =")],
+        [("multiply(%x, %b)", "multiply(%x, %b), control-predecessors={%z}")],
+        [("HloModule zeros", "HloModule zeros, input_output_alias={ {}: (0, {}) }")],
+    ],
+)
+def test_a_function_whose_changes_are_not_all_replacements_is_refused(changes) -> None:
+    def change(module):
+        # One change that is a replacement, and one that is none.
+        text = module.to_text().replace("add(%b, %t)", "add(%t, %b)")
+        for old, new in changes:
+            assert old in text
+            text = text.replace(old, new)
+        return text
+
+    register_pass(change, name="changing")
+    try:
+        with pytest.raises(PassError, match="no replacement of arrays gives"):
+            hloenv.HloEnv(ZEROS).get_alternatives("changing")
+    finally:
+        remove_pass("changing")
+
+
+def test_replaced_values_that_depend_on_each_other_are_one_alternative() -> None:
+    text = """HloModule chain
+
+ENTRY main {
+  a = f32[4] parameter(0)
+  b = f32[4] parameter(1)
+  n = f32[4] negate(a)
+  x = f32[4] add(n, b)
+  s = f32[4] sine(x)
+  m = f32[4] negate(s)
+  y = f32[4] add(m, b)
+  unused = f32[4] add(n, a)
+  ROOT r = (f32[4], f32[4]) tuple(y, s)
+}
+"""
+
+    def fold(module):
+        found = re.sub(r"add\(%n, %(\w)\)", r"subtract(%\1, %a)", module.to_text())
+        return found.replace("add(%m, %b)", "subtract(%b, %s)")
+
+    module = hloenv.HloModule.from_text(text)
+    register_pass(fold, name="fold")
+    try:
+        for regions, count in ((False, 1), (True, 2)):
+            made = hloenv.Pass("fold", regions=regions)
+            alternatives = hloenv.HloEnv(module).get_alternatives(made)
+            assert len(alternatives) == count
+            result = alternatives.apply(np.ones(count, int))
+            assert result.opcode_counts()["subtract"] == 2
+            found = hloenv.verify_alternatives(alternatives)
+            assert {each.absolute for each in found} == {0}
+    finally:
+        remove_pass("fold")
+
+
+def test_a_function_may_change_the_shapes_of_operands() -> None:
+    text = """HloModule slices
+
+ENTRY main {
+  a = f32[8] parameter(0)
+  n = f32[8] negate(a)
+  s = f32[4] slice(n), slice={[0:4]}
+  ROOT r = f32[4] sine(s)
+}
+"""
+
+    def shorten(module):
+        old = "%n = f32[8]{0} negate(%a)"
+        new = "%c = f32[6]{0} slice(%a), slice={[0:6]}\n  %n = f32[6]{0} negate(%c)"
+        found = module.to_text()
+        assert old in found
+        return found.replace(old, new)
+
+    register_pass(shorten, name="shorten")
+    try:
+        alternatives = hloenv.HloEnv(text).get_alternatives("shorten")
+        assert len(alternatives) == 1
+        assert {e.absolute for e in hloenv.verify_alternatives(alternatives)} == {0}
+    finally:
+        remove_pass("shorten")
+
+
+def test_a_function_that_changes_nothing_gives_no_alternatives() -> None:
+    register_pass(lambda module: module, name="idle")
+    try:
+        assert len(hloenv.HloEnv(ZEROS).get_alternatives("idle")) == 0
+    finally:
+        remove_pass("idle")
+
+
+def test_no_function_is_refused() -> None:
+    with pytest.raises(PassOptionError, match="must be a function"):
+        register_pass(3, name="three")
