@@ -31,8 +31,8 @@ def read_file(path: Path, *, max_bytes: int, is_own: bool = False) -> str:
     Args:
         path: of the file.
         max_bytes: that it may have.
-        is_own: whether no other user may be able to have written it: it and its folder
-            belong to this user, and nobody else may write to them.
+        is_own: whether to require that the file and its folder are owned by this user
+            and are not writable by others.
 
     Raises:
         OSError: it cannot be read, or is not as it must be.
@@ -51,7 +51,7 @@ def read_file(path: Path, *, max_bytes: int, is_own: bool = False) -> str:
 
 
 def write_own(path: Path, text: str) -> None:
-    """Writes a file that nobody else may write, in such a folder.
+    """Writes a file with mode 0600; makes its folder, with mode 0700, if need be.
 
     Raises:
         OSError: it cannot be written.

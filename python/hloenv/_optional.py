@@ -17,7 +17,7 @@ _EXTRAS = {
     "optuna": "tune",
     "pyarrow": "store",
     "ray": "ray",
-    "safetensors": "store",
+    "safetensors": "learn",
     "sb3_contrib": "rl",
     "scipy": "egraph",
     "stable_baselines3": "rl",

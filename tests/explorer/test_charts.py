@@ -14,12 +14,12 @@ from hloenv.cli import main
 from hloenv.cli.explore import open_target
 from hloenv.errors import ArgumentError
 from hloenv.explorer.charts import (
-    read_curve,
     search_charts,
     search_seconds,
     training_charts,
     tune_charts,
 )
+from hloenv.learn.curve import read_curve
 from hloenv.search.driver import SearchResult
 from hloenv.tune.journal import Journal, Result
 from hloenv.tune.space import Configuration

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import ctypes
 import os
 import signal
 import sys
@@ -20,6 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import IO
 
 from ..process.child import last_words, limit_memory, signal_name
+from ..process.parent import end_with
 from .numbers import above_zero, size_bytes
 from .output import print_error, printable
 
@@ -30,7 +30,6 @@ _EXIT_FAILURE = 1
 _GRACE_S = 5.0
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SENT_BY_KERNEL = 0x80  # si_code of what a terminal sends to all of its processes
-_PR_SET_PDEATHSIG = 1
 
 _is_isolated = False
 
@@ -87,7 +86,7 @@ def isolated(
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:
-        _end_with(parent)
+        end_with(parent)
         _is_isolated = True
         _listen(heard)
         if memory_limit is not None:
@@ -102,13 +101,6 @@ def isolated(
         if status is None:
             return _fail(f"the command reached its limit of {time_limit_s:g} s")
         return _exit_code(os.waitstatus_to_exitcode(status), heard)
-
-
-def _end_with(parent: int) -> None:
-    """Ends this process when the parent ends."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(_EXIT_FAILURE)
 
 
 def _listen(heard: IO[bytes]) -> None:

@@ -9,7 +9,8 @@ import textwrap
 from pathlib import Path
 
 from .._charts import draw
-from ..explorer.charts import CURVE, read_curve, training_charts
+from ..explorer.charts import training_charts
+from ..learn.curve import CURVE, read_curve
 from . import output
 from .arguments import add_action
 from .trainers import KINDS

@@ -3,20 +3,16 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._charts import Chart, best_so_far, line
-from ..errors import ArgumentError
 
 if TYPE_CHECKING:
     from ..search.driver import SearchResult
     from ..tune.journal import Result
 
-CURVE = "curve.csv"
 _SPEEDUP = "speed-up over XLA's default (1 = equal)"
 # Columns of a run's curve: title, label of y, columns with their names.
 _COLUMNS: tuple[tuple[str, str, dict[str, str]], ...] = (
@@ -154,27 +150,6 @@ def _score(row: Mapping[str, str]) -> str:
     if "steps" in row:
         return "share left of what the reward decreases (less is better)"
     return "estimated speed-up, geometric mean (more is better)"
-
-
-def read_curve(path: Path) -> list[dict[str, str]]:
-    """The rows of a run's curve.csv.
-
-    Raises:
-        ArgumentError: the file is none.
-        FileNotFoundError: there is no such file.
-    """
-    with path.open(newline="", encoding="utf-8", errors="replace") as file:
-        rows = [dict(each) for each in csv.DictReader(file)]
-    try:
-        for row in rows:
-            for key in ("step", "seconds"):
-                float(row[key])
-    except (KeyError, TypeError, ValueError):
-        raise ArgumentError(
-            f"{path} is not the curve of a run of hloenv train: each row must have "
-            "numbers in the columns step and seconds"
-        ) from None
-    return rows
 
 
 def number(value: Any) -> float:

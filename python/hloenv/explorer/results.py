@@ -13,14 +13,8 @@ from .._charts import Chart
 from ..bench.plots import curves_chart
 from ..bench.rows import Row, geometric_mean, read_parquet
 from ..errors import ArgumentError
-from .charts import (
-    CURVE,
-    number,
-    read_curve,
-    search_charts,
-    training_charts,
-    tune_charts,
-)
+from ..learn.curve import CURVE, read_curve
+from .charts import number, search_charts, training_charts, tune_charts
 from .schema import ChartData, MethodRow, ResultRow, Results
 
 if TYPE_CHECKING:

@@ -157,7 +157,8 @@ class Decider:
                 too_long = exceeds(plain, self._budget)
             if too_long:
                 self._keep(attempt.decided, too_long)
-            elif verdict is None or attempt.name == verdict.attempt:
+                break
+            if verdict is None or attempt.name == verdict.attempt:
                 trials.append(self._try(signature, attempt, verdict, args, kwargs))
                 stages.usable[attempt.name] = trials[-1].is_usable
                 if not self._budget and trials[-1].is_usable:

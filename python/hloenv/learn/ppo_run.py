@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import time
 from abc import ABC, abstractmethod
@@ -15,12 +14,12 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from .._files import replacing
 from ..envs.base import CompilerEnv
 from . import run_state
+from .curve import write_curve
 from .graph_ppo import GraphPPO, Update
 
-_CURVE, _RESUME = "curve.csv", "resume.safetensors"
+_RESUME = "resume.safetensors"
 REPORT, BEST, LAST = "report.json", "best.safetensors", "last.safetensors"
 # Observations of random episodes from which features are normalized.
 _NORMALIZING = 64
@@ -120,13 +119,7 @@ class PPORun(ABC):
             self.save(self.folder / BEST, notes)
         counters = {"score": self.score, "seconds": progress.seconds, "rows": self.rows}
         run_state.save(self.folder / _RESUME, self.ppo, counters | self.counters())
-        with (
-            replacing(self.folder / _CURVE) as draft,
-            draft.open("w", newline="", encoding="utf-8") as file,
-        ):
-            writer = csv.DictWriter(file, self.rows[0])
-            writer.writeheader()
-            writer.writerows(self.rows)
+        write_curve(self.folder, self.rows)
         self._report(progress)
 
     def restore(self) -> dict[str, Any]:

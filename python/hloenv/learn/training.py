@@ -9,7 +9,6 @@ pickle: of one's own runs only); `tensorboard/`, where TensorBoard is installed.
 
 from __future__ import annotations
 
-import csv
 import importlib.util
 import math
 import os
@@ -29,9 +28,9 @@ from ..errors import ArgumentError
 from .agent import Agent, load_agent, policy_arguments, policy_class
 from .algorithms import get_algorithm
 from .config import TrainConfig
+from .curve import CURVE, read_curve, write_curve
 from .evaluation import evaluate
 
-_CURVE = "curve.csv"
 _RESUME = "resume.zip"
 _REPLAY = "replay.pkl"
 _MAX_REPLAY_BYTES = 4 * 2**30
@@ -247,13 +246,7 @@ class _Run:
                 self.model.save_replay_buffer(draft)
         with replacing(self.folder / _RESUME) as draft, draft.open("wb") as file:
             self.model.save(file)
-        with (
-            replacing(self.folder / _CURVE) as draft,
-            draft.open("w", newline="", encoding="utf-8") as file,
-        ):
-            writer = csv.DictWriter(file, self.rows[0])
-            writer.writeheader()
-            writer.writerows(self.rows)
+        write_curve(self.folder, self.rows)
 
     def progress(self, score: float | None = None) -> Progress:
         """The run now; its score is that of the last evaluation by default."""
@@ -281,11 +274,8 @@ class _Run:
     # --- files
 
     def _read_curve(self) -> list[dict[str, str]]:
-        path = self.folder / _CURVE
-        if not path.exists():  # ended before the first evaluation
-            return []
-        with path.open(newline="", encoding="utf-8") as file:
-            return list(csv.DictReader(file))
+        path = self.folder / CURVE
+        return read_curve(path) if path.exists() else []  # none before an evaluation
 
 
 class _Horizon(gymnasium.Wrapper[Any, Any, Any, Any]):

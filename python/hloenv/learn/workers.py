@@ -8,10 +8,8 @@ that the one that ends its process is known; it fails, and the others continue.
 
 from __future__ import annotations
 
-import ctypes
 import multiprocessing
 import os
-import signal
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -21,9 +19,7 @@ from typing import Any, TypeVar
 
 from .._optional import needed_by
 from ..errors import ArgumentError, HloEnvError, WorkerError
-
-# Of Linux: the signal that a process gets when the thread that made it ends.
-_PR_SET_PDEATHSIG = 1
+from ..process.parent import end_with
 
 Task = TypeVar("Task")
 Made = TypeVar("Made")
@@ -116,7 +112,7 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     # A fork of a process that has compiled cannot compile.
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(
-        workers, mp_context=context, initializer=_end_with, initargs=(os.getpid(),)
+        workers, mp_context=context, initializer=end_with, initargs=(os.getpid(),)
     )
     try:
         yield pool
@@ -126,13 +122,6 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
         pool.shutdown(cancel_futures=True)
         raise
     pool.shutdown()
-
-
-def _end_with(parent: int) -> None:
-    """Ends this worker when the process `parent` ends."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)  # it has ended already
 
 
 def _on_ray(

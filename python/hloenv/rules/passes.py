@@ -11,8 +11,9 @@ from ..hlo.module import HloModule
 from ..hlo.numerics import Numerics
 from ..hlo.pass_info import OptionValue, PassInfo, PassOption
 from ..hlo.python_passes import GivenProposal, Proposals
+from ..runtime.upcast import ALTERNATIVE
 from .pattern import RuleError
-from .rule import ALTERNATIVE, Replacement, Rule
+from .rule import Replacement, Rule
 from .subject import Subject
 
 # The computations of a library belong to no module.

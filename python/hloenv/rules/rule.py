@@ -11,6 +11,7 @@ from typing import Any
 
 from ..errors import PassError
 from ..hlo.numerics import Numerics
+from ..runtime.upcast import ALTERNATIVE
 from .matcher import Match, anchors, matches_at, path_to_bound
 from .pattern import MAX_LINES, Pattern, RuleError, is_type, parse_pattern
 from .subject import Subject
@@ -21,8 +22,6 @@ Condition = Callable[[Match], "bool | Mapping[str, Any]"]
 _PLACEHOLDER = re.compile(r"\$([A-Za-z_][\w.]*)")
 _SHAPE = re.compile(r"\b([A-Za-z]\w*)\[([^\]]*)\]")
 _RULE_NAME = re.compile(r"^[a-z0-9]+(-[a-z0-9]+)*$")
-# Target of the custom calls of alternative graphs.
-ALTERNATIVE = "hloenv.alternative"
 _NUMERICS = ("exact", "rounding", "unsafe")
 # One rule proposes at most this many replacements in a module.
 MAX_MATCHES = 10_000

@@ -29,7 +29,7 @@ _QUOTED = re.compile(r'("(?:[^"\\]|\\.)*")')
 _FIXED = ("infeed", "outfeed", "send", "recv")
 _CALL_TARGET = re.compile(r'\bcustom-call\(.*?custom_call_target="([^"]*)"')
 # Returns one of its operands, so that it supports any type.
-_ALTERNATIVE = "hloenv.alternative"
+ALTERNATIVE = "hloenv.alternative"
 
 
 def upcast_to_float64(module: HloModule) -> HloModule:
@@ -48,7 +48,7 @@ def upcast_to_float64(module: HloModule) -> HloModule:
     """
     text = module.to_text()
     fixed = sorted(set(_FIXED) & module.opcode_counts().keys())
-    if any(target != _ALTERNATIVE for target in _CALL_TARGET.findall(text)):
+    if any(target != ALTERNATIVE for target in _CALL_TARGET.findall(text)):
         fixed.append("custom-call")
     if fixed:
         raise ArgumentError(

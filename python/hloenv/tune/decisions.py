@@ -21,7 +21,7 @@ from ..runtime.executable import Engine
 from ..runtime.jaxlib.options import EXTRA, OptionValue
 
 Scope = Literal["kernel", "computation", "module"]
-# As in the issue of numerics: what outputs may differ by.
+# How far outputs may differ from those of XLA's own decisions.
 Class = Literal["exact", "reassociating", "approximate"]
 CLASSES: tuple[Class, ...] = ("exact", "reassociating", "approximate")
 # Pipeline and backend.

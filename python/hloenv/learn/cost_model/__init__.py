@@ -12,7 +12,8 @@ The model itself is `hloenv.cost.learned`.
 from __future__ import annotations
 
 from .config import CostModelConfig
-from .data import Made, Shard, make_data, read_data, read_shard
+from .data import Made, make_data
+from .shards import Shard, read_data, read_shard
 from .training import Progress, evaluate, samples_of, train
 from .variants import Variant, make_variants
 

@@ -15,7 +15,7 @@ from ...cost.learned.network import Ensemble, KernelTensors, Uses
 from ...cost.learned.ranking import Ranking, rank
 from ...errors import DatasetError
 from ...hlo.module import HloModule
-from .data import Shard
+from .shards import Shard
 
 # Kernels faster than this are as fast as the timing can tell.
 _MIN_KERNEL_NS = 5.0

@@ -10,7 +10,6 @@ reading it executes nothing); `tensorboard/`, where TensorBoard is installed.
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import os
@@ -30,12 +29,13 @@ from ...cost.learned.features import Kernels, feature_digest
 from ...cost.learned.network import Ensemble, Shape
 from ...cost.learned.ranking import Ranking, mean_ranking
 from ...errors import ArgumentError
+from ..curve import write_curve
 from ..tensorboard import open_writer
 from .config import CostModelConfig
-from .data import fingerprints_of, read_data, read_settings
+from .data import fingerprints_of
 from .samples import Sample, losses, sample_of, totals_of
+from .shards import read_data, read_settings
 
-_CURVE = "curve.csv"
 _RESUME = "resume.pt"
 _DATA = "data_folder.json"
 BEST = "best.safetensors"
@@ -362,13 +362,7 @@ class _Run:
                 "best_kendall": self.best_kendall,
             }
             torch.save(state, draft)
-        with (
-            replacing(self.folder / _CURVE) as draft,
-            draft.open("w", newline="", encoding="utf-8") as file,
-        ):
-            writer = csv.DictWriter(file, self.rows[0])
-            writer.writeheader()
-            writer.writerows(self.rows)
+        write_curve(self.folder, self.rows)
 
     def notes(self, found: Ranking) -> dict[str, Any]:
         return {
