@@ -28,10 +28,11 @@ from pathlib import Path
 from hloenv._native import core
 from hloenv.bench.version import commit_of
 from hloenv.fuzz import archive, cells
-from hloenv.fuzz.results import Results, Row, code_version, is_stale
+from hloenv.fuzz.results import Results, Row
 from hloenv.fuzz.subjects import find_subjects
 from hloenv.fuzz.summary import Summary
 from hloenv.fuzz.sweep import Limits, Sweep, missing_tasks, sampled_tasks
+from hloenv.fuzz.versions import CodeVersions, is_stale
 from reporting import parser_of, write_page
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -99,8 +100,10 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _header(arguments: argparse.Namespace, versions: dict[str, str]) -> list[str]:
-    listed = ", ".join(f"{kind} {version}" for kind, version in versions.items())
+def _header(
+    arguments: argparse.Namespace, versions: CodeVersions, kinds: list[str]
+) -> list[str]:
+    listed = versions.described(kinds)
     if arguments.accept:
         listed += f" (and results of {', '.join(arguments.accept)})"
     return [
@@ -110,7 +113,7 @@ def _header(arguments: argparse.Namespace, versions: dict[str, str]) -> list[str
     ]
 
 
-def read_results(arguments: argparse.Namespace, versions: dict[str, str]) -> Results:
+def read_results(arguments: argparse.Namespace, versions: CodeVersions) -> Results:
     """Reads results, without those that the command line requests again."""
     beside = [arguments.doc.with_suffix(".parquet")] if arguments.doc else []
     paths = {path.resolve(): path for path in (*arguments.archives, *beside)}
@@ -123,7 +126,9 @@ def read_results(arguments: argparse.Namespace, versions: dict[str, str]) -> Res
 
     def is_wanted(row: Row) -> bool:
         # Violations of other versions of the code are checked again.
-        is_old = bool(row.violations) and row.version != versions[row.kind]
+        is_old = bool(row.violations) and row.version != versions.of(
+            row.kind, row.passes
+        )
         is_named = arguments.only and row.fingerprint.startswith(arguments.only)
         return bool(is_old or is_named or (arguments.retry and row.is_limited))
 
@@ -167,12 +172,11 @@ def main() -> int:
         variants=arguments.variants,
     )
     # Of all kinds, so that kinds that are not checked now stay in the archive.
-    versions = {kind: code_version(ROOT, kind) for kind in extents}
+    versions = CodeVersions.of_sources(ROOT, cells.candidates())
     results = read_results(arguments, versions)
     index, count = arguments.shard
     sweep = Sweep(
         results,
-        versions,
         name=f"shard-{index}-of-{count}",
         limits=Limits(
             arguments.timeout, workers=arguments.workers, nice=arguments.nice
@@ -195,7 +199,7 @@ def main() -> int:
     for line in unread:
         print(f"unread: {line}", file=sys.stderr)
     summary = Summary(plan, results)
-    header = _header(arguments, {kind: versions[kind] for kind in kinds})
+    header = _header(arguments, versions, kinds)
     write_page(summary.to_markdown(header).splitlines(), arguments.doc)
     if arguments.doc:
         archive.write(arguments.doc.with_suffix(".parquet"), results.everything())

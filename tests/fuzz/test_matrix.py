@@ -20,6 +20,7 @@ from hloenv.fuzz.results import Results, Row
 from hloenv.fuzz.subjects import Subject, find_subjects
 from hloenv.fuzz.summary import Summary
 from hloenv.fuzz.sweep import Limits, Sweep, Task, missing_tasks, sampled_tasks
+from hloenv.fuzz.versions import CodeVersions
 from hloenv.process.forkserver import Job, Pool, note, starts
 
 _TEXT = """HloModule m
@@ -145,7 +146,7 @@ def _row(**changes: object) -> Row:
 
 
 def test_torn_lines_are_skipped(tmp_path: Path) -> None:
-    versions = {"structure": "v1"}
+    versions = CodeVersions({"structure": "v1"})
     full = _row(violations=("a",), skipped={"b": 2}, whole=(("c", "d"),))
     Results(tmp_path, versions).add([full, _row(passes="dce")], "one")
     with (tmp_path / "one.jsonl").open("a") as file:
@@ -158,16 +159,16 @@ def test_torn_lines_are_skipped(tmp_path: Path) -> None:
 
 
 def test_a_line_after_a_torn_one_is_read(tmp_path: Path) -> None:
-    versions = {"structure": "v1"}
+    versions = CodeVersions({"structure": "v1"})
     (tmp_path / "one.jsonl").write_text(_row(passes="algsimp").to_json()[:-9])
     Results(tmp_path, versions).add([_row()], "one")
     assert list(Results(tmp_path, versions).rows.values()) == [_row()]
 
 
 def test_rows_of_other_code_do_not_count(tmp_path: Path) -> None:
-    Results(tmp_path, {"structure": "v1"}).add([_row()], "one")
-    assert not Results(tmp_path, {"structure": "v2"}).rows
-    assert not Results(tmp_path, {"values": "v1"}).rows
+    Results(tmp_path, CodeVersions({"structure": "v1"})).add([_row()], "one")
+    assert not Results(tmp_path, CodeVersions({"structure": "v2"})).rows
+    assert not Results(tmp_path, CodeVersions({"values": "v1"})).rows
 
 
 @pytest.mark.parametrize(
@@ -220,10 +221,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Sweep, Results
             is_timed_by_value=True,
         ),
     )
-    results = Results(tmp_path / "results", {"structure": "v1"})
+    results = Results(tmp_path / "results", CodeVersions({"structure": "v1"}))
     runner = Sweep(
         results,
-        {"structure": "v1"},
         name="shard",
         limits=Limits(timeout_s=2, nice=0),
         failures=tmp_path / "failures",
@@ -378,7 +378,7 @@ def test_a_sample_is_that_of_its_seed() -> None:
 def test_the_page_counts_every_cell(tmp_path: Path) -> None:
     subject = _subject(2)
     plan = cells.Plan([subject], [_extent(other_modules=0, pairs=0)], variants=["raw"])
-    results = Results(tmp_path, {"structure": "v1"})
+    results = Results(tmp_path, CodeVersions({"structure": "v1"}))
     row = _row(fingerprint=subject.fingerprint, module=subject.name)
     results.add(
         [

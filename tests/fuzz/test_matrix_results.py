@@ -18,10 +18,11 @@ import pytest
 import run_invariants
 from hloenv._native import core
 from hloenv.fuzz import archive
-from hloenv.fuzz.results import FUNCTIONS, Results, Row, code_version
+from hloenv.fuzz.results import Results, Row
+from hloenv.fuzz.versions import FUNCTIONS, CodeVersions, code_version
 
 _NEW, _OLD = "new", "old"
-_VERSIONS = {"structure": _NEW, "values": _NEW}
+_VERSIONS = CodeVersions({"structure": _NEW, "values": _NEW})
 _WRONG = ("invariant 3: wrong",)
 _TIMEOUT = {"timeout: capture": 1}
 
@@ -257,6 +258,49 @@ def test_a_version_is_not_of_the_files_that_hold_the_code(
         assert code_version(moved, kind) == code_version(sources, kind)
 
 
+def test_results_of_xla_passes_do_not_depend_on_proposals(sources: Path) -> None:
+    path = sources / "csrc" / "passes" / "proposals" / "dot_forms.cc"
+    names = ("dot-forms", "reassociate")
+    text = path.read_text()
+    before = CodeVersions.of_sources(sources, names)
+    try:
+        path.write_text(f"int a;\n{text}")
+        after = CodeVersions.of_sources(sources, names)
+    finally:
+        path.write_text(text)
+    for kind in FUNCTIONS:
+        assert after.of(kind, "cse,algsimp") == before.of(kind, "cse,algsimp")
+        assert after.of(kind, "cse,dot-forms") != before.of(kind, "cse,dot-forms")
+    path = sources / "csrc" / "rewrite" / "capture.cc"
+    text = path.read_text()
+    try:
+        path.write_text(f"int b;\n{text}")
+        changed = CodeVersions.of_sources(sources, names)
+    finally:
+        path.write_text(text)
+    for kind in FUNCTIONS:
+        for passes in ("cse", "dot-forms"):
+            assert changed.of(kind, passes) != before.of(kind, passes)
+
+
+def test_rows_of_each_kind_of_pass_need_their_version(tmp_path: Path) -> None:
+    versions = CodeVersions({"structure": "x"}, {"structure": "y"}, ["dot-forms"])
+    rows = [
+        _row(passes=passes, version=version, fingerprint=version * 32)
+        for passes in ("cse", "dot-forms", "cse,dot-forms")
+        for version in ("x", "y")
+    ]
+    other = _row(kind="values", passes="cse", version="x")
+    text = "".join(f"{row.to_json()}\n" for row in (*rows, other))
+    (tmp_path / "one.jsonl").write_text(text)
+    found = Results(tmp_path, versions).rows.values()
+    assert {(row.passes, row.version) for row in found} == {
+        ("cse", "x"),
+        ("dot-forms", "y"),
+        ("cse,dot-forms", "y"),
+    }
+
+
 def test_text_in_quotes_is_code(sources: Path) -> None:
     file = "csrc/rewrite/capture.cc"
     base = sources / file
@@ -280,7 +324,7 @@ def test_a_version_is_of_tensorflow(
         tensorflow_version = "1.0"
 
     before = code_version(sources, "structure")
-    monkeypatch.setattr("hloenv.fuzz.results.core", Other)
+    monkeypatch.setattr("hloenv.fuzz.versions.core", Other)
     assert code_version(sources, "structure") != before
 
 

@@ -16,6 +16,7 @@ from hloenv.fuzz import cells
 from hloenv.fuzz.results import Results, Row
 from hloenv.fuzz.subjects import find_subjects
 from hloenv.fuzz.sweep import Limits, Sweep, sampled_tasks
+from hloenv.fuzz.versions import CodeVersions
 
 _SECONDS = float(os.environ.get("HLOENV_SAMPLE_SECONDS", "75"))
 
@@ -35,10 +36,9 @@ def test_a_random_sample_of_the_matrix(tmp_path: Path, sample_seed: str) -> None
     subjects, _ = find_subjects("dataset")
     extents = cells.default_extents()
     plan = cells.Plan(subjects, list(extents.values()))
-    results = Results(tmp_path, dict.fromkeys(extents, "now"))
+    results = Results(tmp_path, CodeVersions(dict.fromkeys(extents, "now")))
     sweep = Sweep(
         results,
-        dict.fromkeys(extents, "now"),
         name="sample",
         limits=Limits(timeout_s=30, workers=2),
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .. import _native
-from ..fuzz.results import is_stale, without_comments, without_docstrings
+from ..fuzz.versions import is_stale, without_comments, without_docstrings
 
 # Packages and files of python/hloenv that do not affect results.
 _EXCLUDED_FOLDERS = ("cli", "dataset", "fuzz", "jax")

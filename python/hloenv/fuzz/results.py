@@ -17,14 +17,10 @@ Of several rows of one cell, one is selected:
 
 from __future__ import annotations
 
-import ast
 import contextlib
-import functools
 import gc
-import hashlib
 import json
 import math
-import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -33,51 +29,13 @@ from pathlib import Path
 from typing import Any
 
 from .._native import core
-from . import sources
+from .versions import CodeVersions
 
 # Kind of check, fingerprint, variant, passes.
 Key = tuple[str, str, str, str]
 
 # Prefixes of skip reasons that depend on the machine or the limits.
 LIMITS = ("timeout", "memory limit")
-
-# Dependencies of a check: these folders and files of csrc/, and of python/hloenv/ the
-# code reached from its function in fuzz/matrix.py.
-_NATIVE = (
-    *("backend", "hlo", "passes", "rewrite", "support", "workarounds"),
-    *("pipeline/skip_rules.cc", "pipeline/xla_pipeline.cc", "pipeline/xla_pipeline.h"),
-    *("bindings/errors.cc", "bindings/bind_hlo.cc", "bindings/bind_passes.cc"),
-    *("bindings/bind_pipeline.cc", "bindings/bind_rewrite.cc"),
-)
-FUNCTIONS = {
-    "structure": "check_structure",
-    "values": "check_values",
-    "compiled": "check_compiled_values",
-    "default": "check_default",
-}
-# Code that compiles, runs and evaluates modules.
-_RUNS = ("runtime", "bindings/bind_runtime.cc", "bindings/bind_interpret.cc")
-_ALSO_NATIVE = {
-    "structure": (),
-    # Compiles modules that the evaluator rejects.
-    "values": _RUNS,
-    "compiled": _RUNS,
-    "default": (),
-}
-_NO_PART_NATIVE = ("kernels", "timing")
-_ONLY_EVALUATES = ("interpreter", "bind_interpret")
-# Not reached by the checks, although classes that they use name these files.
-_NO_PART = (
-    *("process/forkserver.py", "fuzz/generator/module.py", "_interrupt.py"),
-    *("__init__.py", "graph/hlo_graph.py", "graph/validate.py"),
-    *("jax/__init__.py", "jax/lowering.py"),
-)
-
-_RAW_STRING = r'R"(?P<end>[^\s()\\]*)\(.*?\)(?P=end)"'
-_QUOTED = r'"(?:\\.|[^"\\\n])*"|(?<![0-9A-Fa-f])\'(?:\\.|[^\'\\\n])+\''
-_INCLUDE = re.compile(r"^#include .*$", re.MULTILINE)
-_COMMENT = r"//[^\n]*|/\*.*?\*/"
-_TOKEN = re.compile(rf"(?P<kept>{_RAW_STRING}|{_QUOTED})|{_COMMENT}|\s+", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -90,7 +48,7 @@ class Row:
         module: its name.
         variant: variant of the module.
         passes: names joined by ",".
-        version: version of the checked code, see `code_version`.
+        version: version of the checked code, see `CodeVersions`.
         num_alternatives: alternatives of the capture.
         num_checks: number of comparisons.
         violations: messages of the broken invariants.
@@ -177,6 +135,7 @@ class Results:
     """The rows of a folder and of archives, and a file to append to.
 
     Attributes:
+        versions: of the current code.
         rows: the selected row of each cell, of the requested versions.
         num_damaged: number of lines that are not rows.
     """
@@ -184,7 +143,7 @@ class Results:
     def __init__(
         self,
         folder: Path,
-        versions: dict[str, str],
+        versions: CodeVersions,
         accepted: Collection[str] = (),
         *,
         archived: Iterable[Row] = (),
@@ -193,19 +152,15 @@ class Results:
 
         Args:
             folder: created if it does not exist.
-            versions: versions of the current code, by kind.
+            versions: of the current code.
             accepted: other versions whose rows are accepted, if the TensorFlow version
                 is the same.
             archived: rows from archives.
         """
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
-        self._versions = versions
-        self._wanted = {
-            (kind, version)
-            for kind, current in versions.items()
-            for version in (current, *accepted)
-        }
+        self.versions = versions
+        self._accepted = frozenset(accepted)
         self._tensorflow = ("", core.tensorflow_version)
         self.num_damaged = 0
         self.rows: dict[Key, Row] = {}
@@ -222,7 +177,8 @@ class Results:
 
     def _take(self, row: Row) -> None:
         key = row.key
-        is_wanted = (row.kind, row.version) in self._wanted
+        current = self.versions.of(row.kind, row.passes)
+        is_wanted = current and (row.version in {current, *self._accepted})
         if not is_wanted or row.tensorflow not in self._tensorflow:
             other = self._others.setdefault(key, row)
             if _age(row) > _age(other):
@@ -236,7 +192,7 @@ class Results:
             rows = self._several[key] = [self.rows[key]]
         if row not in rows:
             rows.append(row)
-        self.rows[key] = _winner(rows, self._versions[row.kind])
+        self.rows[key] = _winner(rows, current)
 
     def add(self, rows: Iterable[Row], name: str) -> None:
         """Appends rows to the file of this name."""
@@ -271,7 +227,7 @@ class Results:
         yield from self.rows.values()
         for key, rows in self._several.items():
             if key not in self.rows:
-                yield _winner(rows, self._versions[key[0]])
+                yield _winner(rows, self.versions.of(key[0], key[3]))
         for key, row in self._others.items():
             if key not in self.rows and key not in self._several:
                 yield row
@@ -325,70 +281,3 @@ def _winner_of_version(rows: Sequence[Row]) -> Row:
     ):
         return max(rows, key=newest)
     return broken
-
-
-def code_version(root: Path, kind: str) -> str:
-    """Hashes the sources that a kind of check depends on, and TensorFlow's version.
-
-    The hash ignores comments, formatting, docstrings, annotations and file names.
-
-    Args:
-        root: root of the repository.
-        kind: of check.
-    """
-    csrc, package = root / "csrc", root / "python" / "hloenv"
-    digest = hashlib.sha256(f"{core.tensorflow_version}\n".encode())
-    without = (*_NO_PART_NATIVE, *(_ONLY_EVALUATES if kind == "compiled" else ()))
-    for text in sorted(
-        without_comments(_INCLUDE.sub("", path.read_text(encoding="utf-8")))
-        for path in set(_files(csrc, (*_NATIVE, *_ALSO_NATIVE[kind])))
-        if path.stem not in without
-    ):
-        digest.update(f"{text}\n".encode())
-    found = sources.reached(
-        package, "fuzz/matrix.py", FUNCTIONS[kind], without=_NO_PART
-    )
-    for text in sorted(
-        f"{name.partition(':')[2]}\n{text}\n" for name, text in found.items() if text
-    ):
-        digest.update(text.encode())
-    return digest.hexdigest()[:12]
-
-
-def _files(folder: Path, names: Iterable[str]) -> Iterator[Path]:
-    for name in names:
-        path = folder / name
-        yield from (
-            [path] if path.is_file() else [*path.rglob("*.h"), *path.rglob("*.cc")]
-        )
-
-
-@functools.cache
-def without_comments(text: str) -> str:
-    """Removes comments and redundant white space from C++."""
-    pieces = []
-    for piece in re.split(r"(\0[^\0]*\0)", _TOKEN.sub(_marked, text)):
-        if piece.startswith("\0"):
-            pieces.append(piece.strip("\0"))
-        else:
-            piece = re.sub(r" +", " ", piece)
-            pieces.append(re.sub(r" (?=[(){}\[\],;])|(?<=[(){}\[\],;]) ", "", piece))
-    return "".join(pieces).strip()
-
-
-def _marked(match: re.Match[str]) -> str:
-    return f"\0{match['kept']}\0" if match["kept"] else " "
-
-
-def without_docstrings(tree: ast.Module) -> str:
-    """Returns Python code as text without docstrings."""
-    for node in ast.walk(tree):
-        sources.without_docstring(node)
-    return sources.dump(tree)
-
-
-def is_stale(root: Path, extension: Path) -> bool:
-    """Whether a source of the extension is newer than the extension."""
-    built = extension.stat().st_mtime
-    sources = [*(root / "csrc").rglob("*.h"), *(root / "csrc").rglob("*.cc")]
-    return any(path.stat().st_mtime > built for path in sources)

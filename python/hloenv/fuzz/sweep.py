@@ -22,8 +22,9 @@ from .._native import core
 from ..process.forkserver import TIMEOUT, Job, Outcome, Pool
 from .cells import Plan
 from .invariants import Report
-from .results import FUNCTIONS, Results, Row
+from .results import Results, Row
 from .subjects import Subject
+from .versions import FUNCTIONS
 
 # Shares of the time budget by kind.
 _SHARES = {"structure": 0.35, "values": 0.45, "compiled": 0.15, "default": 0.05}
@@ -157,7 +158,6 @@ class Sweep:
     def __init__(
         self,
         results: Results,
-        versions: dict[str, str],
         *,
         name: str,
         limits: Limits | None = None,
@@ -167,7 +167,6 @@ class Sweep:
 
         Args:
             results: stores the rows.
-            versions: versions of the code, by kind.
             name: name of the file to append to.
             limits: of each check.
             failures: a folder for modules with violations.
@@ -176,7 +175,6 @@ class Sweep:
         self.limits = limits or Limits()
         self.num_cells = 0
         self.seconds: dict[str, float] = defaultdict(float)
-        self._versions = versions
         self._name = name
         self._failures = failures
 
@@ -247,7 +245,7 @@ class Sweep:
             task.subject.name,
             task.variant,
             report.passes,
-            self._versions[task.kind],
+            self.results.versions.of(task.kind, report.passes),
             report.num_alternatives,
             report.num_checks,
             report.violations,
