@@ -351,3 +351,35 @@ def test_compiled_modules_are_compared():
     other = _module(SUM.replace("add(x, y)", "subtract(x, y)"))
     wrong = check_compiled(alternatives, CompiledExpected(other, 0), [decisions])
     assert wrong.violations
+
+
+_SENSITIVE = """  x = f32[64] parameter(0)
+  scale = f32[] constant(SCALE)
+  scales = f32[64] broadcast(scale), dimensions={}
+  scaled = f32[64] multiply(x, scales)
+  wave = f32[64] sine(scaled)
+  logarithm = f32[64] log(wave)
+  one = f32[] constant(OFFSET)
+  ones = f32[64] broadcast(one), dimensions={}
+  zeros = f32[64] subtract(ones, ones)
+  ordinary = f32[64] add(x, ones)
+  same = f32[64] add(ordinary, zeros)
+  ROOT both = (f32[64], f32[64]) tuple(logarithm, same)"""
+
+
+@pytest.mark.compile
+def test_compiled_outputs_that_one_ulp_moves_by_their_size_are_not_compared():
+    def checked(scale, offset):
+        other = _module(_SENSITIVE.replace("SCALE", scale).replace("OFFSET", offset))
+        return check_compiled(alternatives, CompiledExpected(other, 0), [decisions])
+
+    module = _module(_SENSITIVE.replace("SCALE", "1e12").replace("OFFSET", "1"))
+    alternatives = hloenv.HloEnv(module).get_alternatives("algsimp")
+    decisions = np.zeros(len(alternatives), np.int64)
+    assert checked("1e12", "1").num_checks == 2
+    report = checked("1.00001e12", "1")  # numbers where the other has NaN
+    assert not report.violations
+    assert report.num_checks == 1
+    assert any("sensitive to 1 ulp" in reason for reason in report.skipped)
+    # The other output is compared.
+    assert checked("1.00001e12", "2").violations
