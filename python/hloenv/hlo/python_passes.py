@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from .._native import core
+from .._plugins import origin_of_caller
 from .._registry import Registry
 from ..errors import PassError, PassOptionError, UnknownPassError
 
@@ -111,7 +112,7 @@ def add_pass(made: PythonPass) -> None:
             f"hloenv has a pass {name!r} already; give yours another name"
         )
     remove_pass(name)
-    REGISTRY.add(name, made.info.summary, made)
+    REGISTRY.add(name, made.info.summary, made, origin=origin_of_caller())
 
 
 def remove_pass(name: str) -> None:
@@ -123,6 +124,11 @@ def remove_pass(name: str) -> None:
 def python_pass_names() -> tuple[str, ...]:
     """Names of the registered Python passes, sorted."""
     return REGISTRY.names()
+
+
+def origin_of_pass(name: str) -> str:
+    """Where a pass is from: "hloenv", a Python file, or a module."""
+    return REGISTRY.describe(name).origin if name in REGISTRY.names() else "hloenv"
 
 
 def find_pass(name: str) -> PythonPass | None:
