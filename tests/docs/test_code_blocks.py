@@ -19,7 +19,9 @@ from support.run_child import run_python
 _NEEDS = {
     "README.md": ("jax",),
     "docs/guide/dataset.md": ("pyarrow",),
+    "docs/guide/environments.md": ("gymnasium",),
     "docs/guide/jax.md": ("jax",),
+    "docs/guide/rules.md": ("gymnasium",),
     "docs/guide/tune.md": ("jax", "optuna"),
 }
 _PAGES = [
@@ -89,7 +91,13 @@ def _failure(tmp_path: Path, page: str) -> str:
         ("```console\n$ echo one\ntwo\n```\n", "the page has\ntwo"),
         ("```console\n$ false\n```\n", "ended with 1"),
         ('```hlo title="a.hlo"\nx\n```\n\n```console\n$ cat a.hlo\nx\n```\n', ""),
+        (
+            '```python title="a.py"\nx = 1\n```\n\n```console\n$ cat a.py\nx = 1\n```\n',
+            "",
+        ),
         ('```cpp title="csrc/passes/registry.h"\nno such line\n```\n', "no such line"),
+        ("1. indented\n\n    ```python\n    1 / 0\n    ```\n", "page.md:3: no fence"),
+        ('```python linenums="1"\n1 / 0\n```\n', "page.md:1: no fence"),
     ],
 )
 def test_wrong_statements_of_a_page_fail(tmp_path: Path, page: str, failure: str):
