@@ -22,10 +22,10 @@ import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
-from .errors import ArgumentError, HloEnvError
+from .errors import ArgumentError, ArgumentTypeError, HloEnvError
 
 _VARIABLE = "HLOENV_IMPORT"
 
@@ -112,15 +112,30 @@ def origin_of(make: object) -> str:
     return _NAMES.get(module, module)
 
 
-def origin_of_caller() -> str:
-    """Where the code that called hloenv is: a file that was imported, or a module."""
-    frame = sys._getframe(1)
-    while frame.f_globals.get("__name__", "").partition(".")[0] == "hloenv":
-        if frame.f_back is None:
-            return "hloenv"
+def module_of_caller() -> str:
+    """The module outside of hloenv that called it; "hloenv" if there is none."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        module: str = frame.f_globals.get("__name__", "")
+        if module.partition(".")[0] != "hloenv":
+            return module
         frame = frame.f_back
-    module: str = frame.f_globals.get("__name__", "")
-    return _NAMES.get(module, module)
+    return "hloenv"
+
+
+def check_entry(name: str, summary: object, make: object) -> None:
+    """Checks what a user registers under a name.
+
+    Raises:
+        ArgumentTypeError: the summary is no text, or `make` is neither a path nor an
+            object.
+    """
+    if not isinstance(summary, str) or (isinstance(make, str) and ":" not in make):
+        raise ArgumentTypeError(
+            f"{name!r} has the summary {summary!r} and the maker {make!r}; the summary "
+            "must be a sentence, and the maker an object or its location, "
+            "'package.module:name'; give name, summary, maker"
+        )
 
 
 def line_of(error: BaseException) -> str:

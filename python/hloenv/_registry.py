@@ -16,7 +16,7 @@ from ._plugins import (
     origin_of,
     split_file,
 )
-from .errors import ArgumentTypeError, HloEnvError
+from .errors import HloEnvError
 
 Made = TypeVar("Made")
 
@@ -97,7 +97,6 @@ class Registry(Generic[Made]):
         *,
         is_random: bool = False,
         alias: str = "",
-        origin: str = "",
     ) -> None:
         """Registers `make` under a name.
 
@@ -109,26 +108,17 @@ class Registry(Generic[Made]):
                 imported on first use.
             is_random: whether it depends on the seed.
             alias: another name, which is not listed.
-            origin: where it comes from; by default the module of `make`.
 
         Raises:
-            ArgumentTypeError: the summary is no text, or `make` is neither a path nor
-                an object.
             ValueError: the name is taken.
         """
-        if not isinstance(summary, str) or (isinstance(make, str) and ":" not in make):
-            raise ArgumentTypeError(
-                f"the {self.kind} {name!r} has the summary {summary!r} and the maker "
-                f"{make!r}; the summary must be a sentence, and the maker an object or "
-                "its location, 'package.module:name'; give name, summary, maker"
-            )
         key = _key(name)
         for each in filter(None, (key, alias)):
             if each in self._entries or each in self._aliases:
                 raise ValueError(
                     f"the {self.kind} {each!r} exists already; choose another name"
                 )
-        info = Info(name, summary, is_random, origin or origin_of(make))
+        info = Info(name, summary, is_random, origin_of(make))
         self._entries[key] = _Entry(info, make)
         if alias:
             self._aliases[alias] = key

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .._plugins import attribute_of_file, check_call, split_file
+from .._plugins import attribute_of_file, check_call, check_entry, split_file
 from .._registry import Info, Registry
 from ..errors import ArgumentError, HloEnvError
 from ..measurement.store import Store
@@ -48,8 +48,10 @@ def register_estimator(
             machine: nothing is measured.
 
     Raises:
+        ArgumentTypeError: the summary is no text, as where it and `make` are swapped.
         ValueError: the name is taken.
     """
+    check_entry(name, summary, make)
     _REGISTRY.add(name, summary, make, is_random=not is_deterministic)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from .._native import core
-from .._plugins import origin_of_caller
+from .._plugins import module_of_caller
 from .._registry import Registry
 from ..errors import PassError, PassOptionError, UnknownPassError
 
@@ -112,7 +112,8 @@ def add_pass(made: PythonPass) -> None:
             f"hloenv has a pass {name!r} already; give yours another name"
         )
     remove_pass(name)
-    REGISTRY.add(name, made.info.summary, made, origin=origin_of_caller())
+    made.__module__ = module_of_caller()  # from which the registry has the origin
+    REGISTRY.add(name, made.info.summary, made)
 
 
 def remove_pass(name: str) -> None:

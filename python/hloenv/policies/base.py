@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .._plugins import attribute_of_file, check_call, split_file
+from .._plugins import attribute_of_file, check_call, check_entry, split_file
 from .._registry import Info, Registry
 from ..errors import ArgumentError, HloEnvError
 from ..rewrite.policy import Policy
@@ -49,8 +49,10 @@ def register_policy(
         alias: another name, not listed.
 
     Raises:
+        ArgumentTypeError: the summary is no text, as where it and `make` are swapped.
         ValueError: the name is taken.
     """
+    check_entry(name, summary, make)
     _REGISTRY.add(name, summary, make, is_random=is_random, alias=alias)
 
 
