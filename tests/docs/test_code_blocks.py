@@ -20,6 +20,7 @@ _NEEDS = {
     "README.md": ("jax",),
     "docs/guide/dataset.md": ("pyarrow",),
     "docs/guide/environments.md": ("gymnasium",),
+    "docs/guide/gnn_policy.md": ("gymnasium", "torch", "torch_geometric"),
     "docs/guide/jax.md": ("jax",),
     "docs/guide/rules.md": ("gymnasium",),
     "docs/guide/tune.md": ("jax", "optuna"),
@@ -56,6 +57,8 @@ def test_a_page_has_only_blocks_that_are_checked(name: str):
     unknown = {k: v for k, v in unknown.items() if v not in page_code.LANGUAGES}
     assert unknown == {}
     assert sum(bool(each.not_run) for each in blocks) <= _MAX_NOT_RUN
+    outside = re.sub(r"^```.*?^```$", "", (ROOT / name).read_text(), flags=re.M | re.S)
+    assert not re.search(r"^\n {4,}\S", outside, re.M), "indented code is not run"
 
 
 @pytest.mark.parametrize(

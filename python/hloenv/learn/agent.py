@@ -86,7 +86,7 @@ class Agent:
 
 
 def load_agent(path: str | os.PathLike[str] = DEFAULT_CHECKPOINT) -> Agent:
-    """Reads a checkpoint; by default, the one that hloenv brings along.
+    """Reads a checkpoint; by default, the one that hloenv ships.
 
     Raises:
         FileNotFoundError: there is none.

@@ -16,7 +16,7 @@ from .config_file import FileConfig
 
 @dataclass(frozen=True)
 class TrainConfig(FileConfig):
-    """One training run; by default, as the agent that hloenv brings along.
+    """One training run; by default, as for the agent that hloenv ships.
 
     Attributes:
         algorithm: one of `list_algorithms()`.
