@@ -1,6 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Strongly connected components of the dependency graph of originals and new
 // instructions.
+//
+//   module                       added edges
+//   f2 = s32[] not(x)
+//   u = s32[] negate(f2)         u -> f1: u may read f1 instead of f2
+//   b = s32[] add(x, u)
+//   f1 = s32[] not(b)
+//
+// Operands are edges too: f1 -> b -> u. So u, b and f1 are one component: if u
+// reads f1, u depends on itself. Two values can depend on each other under some
+// decisions only if they are in one component, because the edges of each
+// decided module are a subset of those of the graph.
 #pragma once
 
 #include <cstdint>

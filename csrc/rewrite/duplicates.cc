@@ -1,6 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Finds choices that duplicate a value which the module compares with itself.
+//
+//   module                            after a fusion of e into c
+//   e = f32[8] exponential(x)         e = f32[8] exponential(x)
+//   m = f32[] reduce(e), max          m = f32[] reduce(e), max
+//   b = f32[8] broadcast(m)           b = f32[8] broadcast(m)
+//   c = pred[8] compare(e, b), EQ     c = pred[8] fusion(x, b)  // copies e
+//
+// The copy of e inside the fusion may be rounded differently than e, from which
+// the maximum is picked, so that no element may equal the maximum any more. A
+// replacement contains such a copy if a walk of it, in parallel with the
+// original and down to a common value, meets the compared value.
 #include "hlo/self_comparison.h"
 #include "hlo/value_flow.h"
 #include "rewrite/alternative.h"

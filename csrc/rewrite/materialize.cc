@@ -3,6 +3,16 @@
 // Builds modules from a capture: the alternative graph, and the module of a
 // decision vector. Both start from a clone of the original and add the needed
 // replacements.
+//
+//   module                 alternative graph         decisions = {1}
+//   d = divide(p, two)     d = divide(p, two)
+//                          m = multiply(p, half)     m = multiply(p, half)
+//                          a = custom-call(d, m)
+//   ROOT n = negate(d)     ROOT n = negate(a)        ROOT n = negate(m)
+//
+// Each choice equals the original at the uses of its site, so any combination
+// of choices gives every use the value that it had; and the dependencies form
+// no cycle (Capture::BreakCycles).
 #include "rewrite/alternative.h"
 #include "rewrite/capture.h"
 #include "rewrite/materializer.h"

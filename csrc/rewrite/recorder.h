@@ -1,6 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Records which values a pass declares equal and which instructions it removes
 // in one module.
+//
+//   before                       calls by algsimp
+//   z = f32[4] add(p, zeros)     ReplaceInstruction(z, p): z and p are equal,
+//   ROOT n = f32[4] negate(z)      and z is removed
+//
+// Only such a declaration shows that n, which then reads p for z, computes the
+// same value: a pass may also swap the operands of an instruction, or give it
+// other ones and compensate elsewhere. Equality is transitive, so the declared
+// pairs are kept as a union-find.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Finds the decisions that affect the module, given the others.
+//
+//   module                       alternatives
+//   d = f32[4] divide(x, two)    0: multiply(x, half) for d
+//   z = f32[4] add(d, zeros)
+//   m = f32[4] subtract(z, z)    1: zeros for m
+//   ROOT n = f32[4] negate(m)
+//
+// If decision 1 is accepted, n reads zeros and nothing live reads d, so that
+// decision 0 is irrelevant. A walk from the entry's root that follows, at each
+// use, the choice of its decision reaches exactly the instructions that are
+// live in the decided module; alternatives that it does not reach do not
+// affect it.
 #include "rewrite/capture.h"
 #include "support/status.h"
 

@@ -4,8 +4,8 @@
 A file is imported because a command was given `--import FILE`, or because a name is
 `FILE.py:NAME`. An installed package offers parts by an entry point: of the group
 "hloenv.policies" for policies, "hloenv.search" for searches, "hloenv.cost" for
-estimators. Each entry point names a module, or a function without arguments; both
-register what they offer.
+estimators, "hloenv.passes" for passes in Python. Each entry point names a module, or a
+function without arguments; both register what they offer.
 
 Files of `--import` go into the environment, so that child processes import them too.
 """
@@ -16,14 +16,16 @@ import functools
 import hashlib
 import importlib.metadata
 import importlib.util
+import inspect
 import os
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
-from .errors import ArgumentError, HloEnvError
+from .errors import ArgumentError, ArgumentTypeError, HloEnvError
 
 _VARIABLE = "HLOENV_IMPORT"
 
@@ -108,6 +110,71 @@ def origin_of(make: object) -> str:
     if module.partition(".")[0] == "hloenv":
         return "hloenv"
     return _NAMES.get(module, module)
+
+
+def module_of_caller() -> str:
+    """The module outside of hloenv that called it; "hloenv" if there is none."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        module: str = frame.f_globals.get("__name__", "")
+        if module.partition(".")[0] != "hloenv":
+            return module
+        frame = frame.f_back
+    return "hloenv"
+
+
+def check_entry(name: str, summary: object, make: object) -> None:
+    """Checks what a user registers under a name.
+
+    Raises:
+        ArgumentTypeError: the summary is no text, or `make` is neither a path nor an
+            object.
+    """
+    if not isinstance(summary, str) or (isinstance(make, str) and ":" not in make):
+        raise ArgumentTypeError(
+            f"{name!r} has the summary {summary!r} and the maker {make!r}; the summary "
+            "must be a sentence, and the maker an object or its location, "
+            "'package.module:name'; give name, summary, maker"
+        )
+
+
+def line_of(error: BaseException) -> str:
+    """The last line of an imported file that an error passed: "my.py:7", or ""."""
+    found = ""
+    trace = error.__traceback__
+    while trace is not None:
+        file = _NAMES.get(trace.tb_frame.f_globals.get("__name__", ""))
+        if file is not None:
+            found = f"{file}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return found
+
+
+def check_call(
+    make: Callable[..., object], form: str, *args: Any, **kwargs: Any
+) -> None:
+    """Checks that `make` takes these arguments.
+
+    Args:
+        make: of a user.
+        form: its name and its arguments as they should be, for the message.
+        *args: positional arguments.
+        **kwargs: those by name.
+
+    Raises:
+        ArgumentError: it does not.
+    """
+    try:
+        signature = inspect.signature(make)
+    except ValueError:  # of a function in C
+        return
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise ArgumentError(
+            f"{form.partition('(')[0]} has the arguments {signature}, and is called "
+            f"with others ({error}); define it as {form}"
+        ) from None
 
 
 def digest_of(origin: str) -> str:

@@ -36,7 +36,7 @@ HEADINGS = (
     "floats",
     "nodes",
     "sites",
-    "whole",
+    "indivisible",
     "choices",
     "overhead",
     "invariants 2, 3",
@@ -135,10 +135,10 @@ def document(rows: dict[str, Row], num_modules: int) -> str:
         "front of XLA's fusion; XLA of TensorFlow "
         f"{hloenv._native.core.tensorflow_version}.",
         "",
-        "*nodes*: alternatives of one value; *sites*: of several together; *whole*: "
-        "of the whole module. *overhead*: geometric mean of get_alternatives over "
-        "native pass and clone (one cold run each). *invariants 2, 3*: reject all and "
-        "accept all, by fingerprint. *floats*: numerical guarantee for floats, see "
+        "*nodes*: alternatives of one value; *sites*: of several together; "
+        "*indivisible*: of the module. *overhead*: geometric mean of get_alternatives "
+        "over native pass and clone (one cold run each). *invariants 2, 3*: reject all "
+        "and accept all, by fingerprint. *floats*: numerical guarantee for floats, see "
         "`python/hloenv/hlo/numerics.py`.",
         "",
     ]

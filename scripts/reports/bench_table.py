@@ -31,7 +31,7 @@ def part(report: dict) -> list[str]:
         + (" with changes" if commit.get("dirty") else "")
         + ":",
         "",
-        *table(("what", "wanted", "measured"), rows, "lll"),
+        *table(("what", "target", "measured"), rows, "lll"),
     ]
 
 

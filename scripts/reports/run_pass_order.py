@@ -33,7 +33,7 @@ from hloenv.envs import find_benchmarks
 from hloenv.envs.base import CompilerEnv
 from hloenv.errors import HloEnvError
 from hloenv.learn import (
-    Found,
+    BestOrder,
     TrainConfig,
     beam_search,
     fixed_order,
@@ -284,7 +284,7 @@ def testing(folder: Path, searched: dict[str, Any]) -> Callable[[str], dict[str,
     return test
 
 
-def described(found: Found) -> dict[str, Any]:
+def described(found: BestOrder) -> dict[str, Any]:
     """JSON of what was found."""
     return {
         "op_count": found.node.op_count,

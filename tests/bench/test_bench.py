@@ -29,7 +29,7 @@ from hloenv.measurement.store import Store
 from hloenv.policies import UnknownPolicyError
 from hloenv.search import UnknownSearchError
 from hloenv.search.spaces import SPACES, UnknownSpaceError
-from support.killers import KILLERS
+from support.crashes import CRASHES
 
 SUMS = """HloModule sums
 add { a = f32[] parameter(0)
@@ -175,9 +175,9 @@ def test_stored_games_are_not_played_again(store, monkeypatch):
 
 @pytest.mark.compile
 def test_a_crashing_module_is_an_error_and_others_continue(store):
-    entries = [entry(KILLERS["reduce of a tuple"], "tests/killer"), entry()]
+    entries = [entry(CRASHES["reduce of a tuple"], "tests/crash"), entry()]
     rows = run(entries, plan("fusion/xla", "live/accept-all"), store)
-    assert [row.module for row in rows] == ["tests/killer"] * 2 + ["tests/sums"] * 2
+    assert [row.module for row in rows] == ["tests/crash"] * 2 + ["tests/sums"] * 2
     assert all(row.error and math.isnan(row.speedup) for row in rows[:2])
     assert all(row.is_ok for row in rows[2:])
 

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,8 @@ import hloenv
 from hloenv import _plugins
 from hloenv.bench.methods import as_method
 from hloenv.cli import main
-from hloenv.errors import ArgumentError
+from hloenv.errors import ArgumentError, ArgumentTypeError
+from hloenv.hlo.python_passes import remove_pass
 from hloenv.policies import base, describe_policy, get_policy, list_policies
 from hloenv.rewrite.game import Game
 from hloenv.search import get_search
@@ -82,6 +85,56 @@ def test_a_file_that_fails(tmp_path: Path, text: str):
         get_policy(f"{path}:policy")
     with pytest.raises(_plugins.PluginError, match="no Python file"):
         get_policy(f"{tmp_path}/missing.py:policy")
+
+
+@pytest.mark.parametrize(
+    ("option", "name", "message"),
+    [
+        ("--policy", "two", r"own\.py:two has the arguments \(a, b\), .* define it as"),
+        ("--search", "two", r"define it as .*own\.py:two\(game, \*, seed\)"),
+        ("--estimator", "two", r"define it as .*own\.py:two\(\*, threads, store\)"),
+        ("--policy", "fails", r"own\.py:\d+: ZeroDivisionError: .* \(--verbose"),
+        ("--policy", "nothing", "decisions must be one-dimensional"),
+    ],
+)
+def test_an_error_of_own_code_names_its_place(
+    own: Path, capsys, option: str, name: str, message: str
+):
+    with own.open("a") as file:
+        file.write(
+            "def two(a, b): pass\n"
+            "def fails(alternatives): return 1 / 0\n"
+            "def nothing(alternatives): pass\n"
+        )
+    command = "optimize" if option == "--policy" else "search"
+    words = [command, str(MODULE), "--pass", "algsimp", option, f"{own}:{name}"]
+    assert main(words) in (1, 2)
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert re.search(message, last)
+    assert "internal error" not in last
+
+
+def test_a_summary_in_the_place_of_the_maker_is_an_error():
+    with pytest.raises(ArgumentTypeError, match="give name, summary, maker"):
+        base.register_policy("swapped", len, "accept all")
+    assert "swapped" not in list_policies()
+
+
+def test_a_pass_says_where_it_comes_from(own: Path, capsys):
+    own.write_text(
+        "import hloenv\n@hloenv.register_pass\ndef mine(module): return module\n"
+    )
+    try:
+        assert main(["passes", "--import", str(own), "--json"]) == 0
+        rows = json.loads(capsys.readouterr().out)["passes"]
+        found = {row["name"]: (row["group"], row["origin"]) for row in rows}
+        assert found["mine"] == (found["mine"][0], str(own))
+        assert found["mine"][0].startswith("Yours")
+        assert found["substitutions"][1] == found["algsimp"][1] == "hloenv"
+        assert main(["passes", "mine"]) == 0
+        assert f"From {own}." in capsys.readouterr().out.replace("\n", "")
+    finally:
+        remove_pass("mine")
 
 
 def test_a_search_of_a_file(own: Path):

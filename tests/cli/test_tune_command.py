@@ -204,7 +204,7 @@ def test_ctrl_c_keeps_what_was_found(folder):
 
 
 @pytest.mark.slow
-def test_after_kill_9_the_next_tuning_goes_on(folder, capsys):
+def test_after_kill_9_the_next_tuning_resumes(folder, capsys):
     child = started(folder, "model.hlo", "--threads", "1", "--mode", "sequence")
     child.kill()
     child.communicate()

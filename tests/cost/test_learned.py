@@ -107,7 +107,7 @@ def test_features_of_a_kernel_do_not_depend_on_the_others() -> None:
     assert np.array_equal(chosen.edges, again.edges)
 
 
-def test_dots_that_are_lowered_to_tiled_code_are_told_apart() -> None:
+def test_dots_that_are_lowered_to_tiled_code_are_distinguished() -> None:
     from hloenv.cost.learned.features import kernel_node_features, kernels_of
 
     env = hloenv.HloEnv(SMALL)

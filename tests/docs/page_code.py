@@ -6,7 +6,8 @@
 runs the blocks of one page in the current folder, which should be empty:
 
 * `python`: all blocks of the page share one namespace. A `text` block right below one is
-  what it prints.
+  what it prints. Blocks with a title are also a file of that name, which the commands
+  below can read.
 * `console`: a line that starts with "$ " is a command, and the lines below it are what
   it prints. A command without such lines may print anything.
 * `hlo` with a title: a file of that name, which the blocks below can read.
@@ -73,6 +74,8 @@ def code_blocks(page: Path) -> list[CodeBlock]:
                 CodeBlock(language, title, number + 1, text, reason, previous)
             )
             number, reason, previous = end + 1, "", language
+        elif line.lstrip().startswith(("```", "~~~")):
+            raise ValueError(f"{page}:{number}: no fence as in page_code.py: {line}")
         elif line.strip():
             match = _NOT_RUN.match(line)
             reason, previous = (match[1] if match else ""), ""
@@ -132,6 +135,9 @@ class Page:
                 raise
 
     def _python(self, block: CodeBlock) -> None:
+        if block.title:
+            with Path(block.title).open("a", encoding="utf-8") as file:
+                file.write(block.text)
         # So that tracebacks name the page's own lines.
         text = "\n" * (block.line - 1) + block.text
         printed = io.StringIO()

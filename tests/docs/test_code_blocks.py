@@ -19,7 +19,10 @@ from support.run_child import run_python
 _NEEDS = {
     "README.md": ("jax",),
     "docs/guide/dataset.md": ("pyarrow",),
+    "docs/guide/environments.md": ("gymnasium",),
+    "docs/guide/gnn_policy.md": ("gymnasium", "torch", "torch_geometric"),
     "docs/guide/jax.md": ("jax",),
+    "docs/guide/rules.md": ("gymnasium",),
     "docs/guide/tune.md": ("jax", "optuna"),
 }
 _PAGES = [
@@ -54,6 +57,8 @@ def test_a_page_has_only_blocks_that_are_checked(name: str):
     unknown = {k: v for k, v in unknown.items() if v not in page_code.LANGUAGES}
     assert unknown == {}
     assert sum(bool(each.not_run) for each in blocks) <= _MAX_NOT_RUN
+    outside = re.sub(r"^```.*?^```$", "", (ROOT / name).read_text(), flags=re.M | re.S)
+    assert not re.search(r"^\n {4,}\S", outside, re.M), "indented code is not run"
 
 
 @pytest.mark.parametrize(
@@ -89,7 +94,13 @@ def _failure(tmp_path: Path, page: str) -> str:
         ("```console\n$ echo one\ntwo\n```\n", "the page has\ntwo"),
         ("```console\n$ false\n```\n", "ended with 1"),
         ('```hlo title="a.hlo"\nx\n```\n\n```console\n$ cat a.hlo\nx\n```\n', ""),
+        (
+            '```python title="a.py"\nx = 1\n```\n\n```console\n$ cat a.py\nx = 1\n```\n',
+            "",
+        ),
         ('```cpp title="csrc/passes/registry.h"\nno such line\n```\n', "no such line"),
+        ("1. indented\n\n    ```python\n    1 / 0\n    ```\n", "page.md:3: no fence"),
+        ('```python linenums="1"\n1 / 0\n```\n', "page.md:1: no fence"),
     ],
 )
 def test_wrong_statements_of_a_page_fail(tmp_path: Path, page: str, failure: str):

@@ -87,7 +87,7 @@ def test_the_same_seed_gives_the_same_policy(run, tmp_path) -> None:
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_a_run_that_was_killed_goes_on(tmp_path, monkeypatch) -> None:
+def test_a_killed_run_resumes(tmp_path, monkeypatch) -> None:
     class Killed(BaseException):
         pass
 

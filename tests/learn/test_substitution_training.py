@@ -72,7 +72,7 @@ def test_a_seed_gives_the_same_agent(config, agent, tmp_path):
     assert same_weights(*runs)
 
 
-def test_a_run_that_was_interrupted_goes_on(config, tmp_path, monkeypatch):
+def test_an_interrupted_run_resumes(config, tmp_path, monkeypatch):
     class StopError(Exception):
         pass
 

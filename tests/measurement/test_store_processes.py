@@ -86,7 +86,7 @@ def test_imports_wait_for_each_other_and_for_writers(path, tmp_path):
         assert store.info().records == 30 + 40
 
 
-def test_a_store_goes_on_after_a_fork_on_both_sides(store, path):
+def test_a_store_works_after_a_fork_on_both_sides(store, path):
     store.put(key("before"), {})
 
     def child() -> None:

@@ -43,7 +43,7 @@ def test_other_passes_stay_undecided():
     assert policy(alternatives_of(SMALL_IMAGE)).tolist() == [-1]
 
 
-def test_the_shipped_table_knows_the_convolution():
+def test_the_shipped_table_has_the_convolution():
     assert (*SWAP, LARGE) in known_rules()
     assert get_policy("avoid-costly")(alternatives_of(SMALL_IMAGE)).tolist() == [0]
 

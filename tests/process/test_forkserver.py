@@ -38,7 +38,7 @@ def _wait_for(condition, seconds: float = 30.0) -> bool:
     return bool(condition())
 
 
-def test_nothing_goes_on_when_the_driver_is_killed(tmp_path: Path):
+def test_no_process_remains_when_the_driver_is_killed(tmp_path: Path):
     path = tmp_path / "pids"
     driver = subprocess.Popen(
         [sys.executable, "-c", _DRIVER, str(path)],

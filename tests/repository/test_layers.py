@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 from support.run_child import run_python
@@ -37,6 +38,16 @@ def test_architecture_has_the_order(root):
     text = (root / "ARCHITECTURE.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `csrc/(\w+)` \|", text, re.M)
     assert tuple(rows) == FOLDERS
+
+
+def test_architecture_has_the_packages_in_the_order_of_their_layers(root):
+    data = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    layers = data["tool"]["importlinter"]["contracts"][0]["layers"]
+    package = root / "python" / "hloenv"
+    packages = [each for each in layers if (package / each / "__init__.py").is_file()]
+    text = (root / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \|", text, re.M)
+    assert rows[: len(packages)] == packages
 
 
 def test_python_packages_import_only_packages_below_them(root):

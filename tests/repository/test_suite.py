@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -84,6 +85,11 @@ def _violations(text: str, *, is_conftest: bool = False) -> list[tuple[int, str]
 def test_no_test_passes_without_testing(path: Path):
     is_conftest = path.name == "conftest.py"
     assert _violations(path.read_text(), is_conftest=is_conftest) == []
+
+
+def test_no_two_files_of_tests_have_one_name():
+    names = Counter(path.name for path in TESTS.rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 @pytest.mark.parametrize(

@@ -346,7 +346,7 @@ def test_run_until_checks_its_arguments(module, where, occurrence):
         assert pipeline.stage is before
 
 
-def test_an_interrupted_wait_goes_on(hlo_dir: Path):
+def test_an_interrupted_wait_continues(hlo_dir: Path):
     module = hloenv.HloModule.from_file(hlo_dir / f"{LARGE_MODULE}.txt")
     pipelines = []
 

@@ -50,7 +50,7 @@ def _midway(start: Path | hloenv.HloModule = START) -> HloEnv:
     return env
 
 
-def test_an_environment_comes_back_with_its_module_place_and_trace() -> None:
+def test_an_environment_is_unpickled_with_its_module_position_and_trace() -> None:
     env = _midway()
     again = _copy(env)
     assert again.module.to_text() == env.module.to_text()
@@ -185,7 +185,7 @@ def test_alternatives_of_a_live_compile_do_not_pickle() -> None:
 
 
 @pytest.mark.parametrize("of", ["module", "alternatives"])
-def test_a_graph_comes_back_with_all_its_arrays(of: str) -> None:
+def test_a_graph_is_unpickled_with_all_its_arrays(of: str) -> None:
     env = _midway()
     graph = env.graph() if of == "module" else env.get_alternatives("fusion").graph
     again = _copy(graph)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import hloenv
-from support.killers import ENDLESS, FATAL_TO_READ, KILLERS
+from support.crashes import CRASHES, ENDLESS, FATAL_TO_READ
 from support.run_child import run_python
 
 MODEL = """HloModule model
@@ -39,12 +39,12 @@ def sandbox() -> Iterator[hloenv.Sandbox]:
         yield sandbox
 
 
-@pytest.mark.parametrize("name", KILLERS)
+@pytest.mark.parametrize("name", CRASHES)
 def test_a_crashing_module_is_an_exception_or_harmless(
     sandbox: hloenv.Sandbox, name: str
 ) -> None:
     with contextlib.suppress(hloenv.InvalidModuleError):
-        module = sandbox.load(KILLERS[name])
+        module = sandbox.load(CRASHES[name])
         for each in hloenv.list_passes():
             with contextlib.suppress(hloenv.PassError):
                 sandbox.check_alternatives(module, each)
@@ -53,7 +53,7 @@ def test_a_crashing_module_is_an_exception_or_harmless(
 
 def test_the_message_is_xlas(sandbox: hloenv.Sandbox) -> None:
     with pytest.raises(hloenv.InvalidModuleError, match=r"SIGABRT.*Check failed"):
-        sandbox.load(KILLERS[FATAL_TO_READ])
+        sandbox.load(CRASHES[FATAL_TO_READ])
 
 
 def test_the_sandbox_works_after_a_crash(sandbox: hloenv.Sandbox) -> None:
@@ -191,12 +191,12 @@ def _run(*argv: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str
     return run_python("-m", "hloenv", *argv, cwd=cwd)
 
 
-@pytest.mark.parametrize("name", KILLERS)
+@pytest.mark.parametrize("name", CRASHES)
 def test_a_crashing_module_never_ends_a_command_by_a_signal(
     tmp_path: Path, name: str
 ) -> None:
     path = tmp_path / "killer.hlo"
-    path.write_text(KILLERS[name])
+    path.write_text(CRASHES[name])
     for argv in (
         ("show", str(path)),
         ("alternatives", str(path), "-p", "algsimp"),
@@ -213,7 +213,7 @@ def test_a_crashing_module_never_ends_a_command_by_a_signal(
 
 def test_a_command_prints_xlas_fatal_message(tmp_path: Path) -> None:
     path = tmp_path / "killer.hlo"
-    path.write_text(KILLERS[FATAL_TO_READ])
+    path.write_text(CRASHES[FATAL_TO_READ])
     done = _run("show", str(path))
     assert done.returncode == 1
     assert done.stdout == ""

@@ -13,7 +13,7 @@ import hloenv
 from hloenv import search
 from hloenv.rewrite.game import DecisionPoint, Game
 from hloenv.search import get_search, starting_points
-from hloenv.search.spaces import get_space
+from hloenv.search.spaces import SPACES, get_space
 from support.rewrites import SMALL_IMAGE
 
 # Independent places where algsimp and cse have something to do, eight of each.
@@ -316,3 +316,8 @@ def test_initial_points_leave_out_what_is_known_to_cost():
     first, second = starting_points(game)[:2]
     assert "rhs_reversal" in hloenv.finish(game.play(first)).to_text()
     assert "rhs_reversal" not in hloenv.finish(game.play(second)).to_text()
+
+
+def test_a_space_is_found_by_its_earlier_name() -> None:
+    assert get_space("in-order") is get_space("thunk-order")
+    assert "in-order" not in SPACES

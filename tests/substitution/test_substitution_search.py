@@ -60,7 +60,7 @@ def test_candidates_that_grow_are_left_out() -> None:
     assert len(few.candidates) == 2
 
 
-def test_backtracking_passes_a_hill_that_stops_greedy() -> None:
+def test_backtracking_escapes_a_local_minimum_of_greedy() -> None:
     module = sum_of_products()
     results = {
         "greedy": greedy(module, OperatorSum()),

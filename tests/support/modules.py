@@ -52,3 +52,59 @@ def entry_of(parameters: str, body: str, extra: str = "") -> str:
     """
     lines = "".join(f"  {line}\n" for line in body.strip().split("\n"))
     return f"HloModule m{extra}\nENTRY e {{\n  {parameters}\n{lines}}}\n"
+
+
+ADD_ZERO = """HloModule add_zero
+ENTRY main {
+  p = f32[4] parameter(0)
+  zero = f32[] constant(0)
+  zeros = f32[4] broadcast(zero), dimensions={}
+  ROOT sum = f32[4] add(p, zeros)
+}"""
+
+LOOP = """HloModule loop
+body {
+  state = (s32[], f32[8], f32[8]) parameter(0)
+  i = s32[] get-tuple-element(state), index=0
+  x = f32[8] get-tuple-element(state), index=1
+  y = f32[8] get-tuple-element(state), index=2
+  one = s32[] constant(1)
+  next = s32[] add(i, one)
+  invariant = f32[8] exponential(y)
+  z = f32[8] add(x, invariant)
+  ROOT result = (s32[], f32[8], f32[8]) tuple(next, z, y)
+}
+condition {
+  state = (s32[], f32[8], f32[8]) parameter(0)
+  i = s32[] get-tuple-element(state), index=0
+  n = s32[] constant(5)
+  ROOT less = pred[] compare(i, n), direction=LT
+}
+ENTRY main {
+  x = f32[8] parameter(0)
+  zero = s32[] constant(0)
+  start = (s32[], f32[8], f32[8]) tuple(zero, x, x)
+  done = (s32[], f32[8], f32[8]) while(start), condition=condition, body=body
+  ROOT out = f32[8] get-tuple-element(done), index=1
+}"""
+
+CALLS = """HloModule calls
+double {
+  x = f32[4,4] parameter(0)
+  ROOT sum = f32[4,4] add(x, x)
+}
+negative {
+  x = f32[4,4] parameter(0)
+  ROOT minus = f32[4,4] negate(x)
+}
+ENTRY main {
+  p = f32[4,4] parameter(0)
+  q = pred[] parameter(1)
+  a = f32[4,4] call(p), to_apply=double
+  b = f32[4,4] call(a), to_apply=double
+  c = f32[4,4] conditional(q, a, b),
+    true_computation=double, false_computation=negative
+  t = f32[4,4] transpose(c), dimensions={1,0}
+  d = f32[4,4] dot(t, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT out = (f32[4,4], f32[4,4]) tuple(d, c)
+}"""

@@ -119,7 +119,7 @@ def test_an_arm_that_runs_dry_is_left():
     assert last.count("b") > 5
 
 
-def test_slow_measurements_make_an_arm_worth_less():
+def test_slow_measurements_lower_the_value_of_an_arm():
     bandit = Bandit(["slow", "fast"])
     counts = dict.fromkeys(("slow", "fast"), 0)
     for _ in range(40):

@@ -168,14 +168,14 @@ def test_alone_has_a_row_for_each_stage(simulated, program):
     assert rows["engine"]["decided"] == "xla"
 
 
-def test_the_ablation_says_what_a_stage_is_worth(simulated, program):
+def test_the_ablation_has_the_gain_of_each_stage(simulated, program):
     entry, _ = tune(program, mode="sequence")
     rows = {each["stage"]: each for each in entry.stages}
     assert rows["codegen"]["alone"][0] == pytest.approx(1.1, rel=0.01)
     assert rows["codegen"]["without"][0] == pytest.approx(1.2, rel=0.01)
 
 
-def test_the_second_run_goes_on_from_the_first(simulated, program):
+def test_the_second_run_continues_the_first(simulated, program):
     tune(program, mode="sequence", measurements=4)
     before = list(simulated.measured)
     entry, tuner = tune(program, mode="sequence")

@@ -16,8 +16,8 @@
 
 namespace hloenv {
 
-// A place in a text. What reads something returns whether it was there, and is
-// behind it then.
+// A position in a text. Each reader returns whether the text continues with
+// what it reads, and then moves the position behind it.
 class TextCursor {
  public:
   explicit TextCursor(absl::string_view text) : text_(text) {}
@@ -60,7 +60,7 @@ class TextCursor {
     return Eat(what) || Fail(absl::StrCat("expected '", what, "'"));
   }
 
-  // Letters, digits and so on, from here on.
+  // The characters of a name (see IsNameChar) from the position on.
   absl::string_view Word() {
     Skip();
     const size_t begin = at_;
@@ -113,7 +113,8 @@ class TextCursor {
     return Fail("an open string");
   }
 
-  // {...} with strings and braces in it. Hands over what is outside strings.
+  // {...}, which may contain strings and braces. Appends the text outside of
+  // strings to `outside`.
   bool Braces(std::string* outside = nullptr) {
     if (!Need("{")) return false;
     int depth = 1;
@@ -185,7 +186,7 @@ class TextCursor {
       } while (Eat(","));
       if (!Need("]")) return false;
     }
-    // As for XLA, a brace starts a layout where a number follows.
+    // As in XLA's parser, a brace followed by a number starts a layout.
     const size_t before = at_;
     if (Eat("{") && Skip() && (absl::ascii_isdigit(Peek()) || Peek() == '-')) {
       at_ = before;

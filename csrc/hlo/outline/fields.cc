@@ -75,7 +75,7 @@ void SetConvolution(const xla::HloInstructionProto& proto,
       Field::kConvOutput,
       Joined(dims.output_batch_dimension(), dims.output_feature_dimension(),
              ToInts(dims.output_spatial_dimensions())));
-  // 0 stands for 1.
+  // In protos 0 means 1.
   self->Set(Field::kFeatureGroups,
             {std::max<int64_t>(proto.feature_group_count(), 1)});
   self->Set(Field::kBatchGroups,

@@ -46,7 +46,7 @@ const char* CheckNestedShape(const OutlineShape& shape, int nesting) {
   return shape.layout.has_value() ? CheckLayout(shape) : nullptr;
 }
 
-// Whether `index` leads to a part of `shape`.
+// Whether `index` is the index of a subshape of `shape`.
 bool HasPart(const OutlineShape& shape, const Ints& index) {
   const OutlineShape* part = &shape;
   for (const int64_t i : index) {
@@ -128,7 +128,7 @@ const char* NumberParameters(OutlineComputation* computation) {
   return nullptr;
 }
 
-// How computations are called. A fused one has one caller.
+// Checks how computations are called. A fused computation has one caller.
 Doubt CheckCalls(const Outline& outline) {
   const size_t count = outline.computations.size();
   std::vector<int> depth(count, 1);
@@ -170,8 +170,8 @@ bool HasOpaque(const OutlineShape& shape) {
          absl::c_any_of(shape.elements, HasOpaque);
 }
 
-// XLA cannot lay out, measure or compare opaque values. `self` may hand them
-// on, and a custom call may know what they are.
+// XLA cannot assign layouts or sizes to opaque values, or compare them. `self`
+// may pass them on, and custom calls may take and return them.
 const char* CheckOpaque(const OutlineComputation& computation,
                         OutlineInstruction* self) {
   self->has_opaque = HasOpaque(self->shape);

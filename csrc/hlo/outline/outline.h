@@ -43,18 +43,18 @@ struct OutlineShape {
   bool IsToken() const { return type == xla::TOKEN; }
 };
 
-// Types and dimensions, whatever the layouts.
+// Compares types and dimensions, not layouts.
 bool SameShape(const OutlineShape& a, const OutlineShape& b);
 int64_t NumElements(const OutlineShape& shape);
 int64_t NumBytes(const OutlineShape& shape);
 
 std::optional<xla::HloOpcode> FindOpcode(absl::string_view name);
 
-// Lists of numbers that attributes hold. Scatters use the fields of gathers:
+// Attributes that are lists of numbers. Scatters use the fields of gathers:
 // update window dimensions are kOffsetDims, and so on.
 enum class Field : uint8_t {
   kDimensions,
-  kIndex,  // of a parameter, a tuple's element, a feature
+  kIndex,  // of a parameter, a tuple element or a feature dimension
   kLhsContracting,
   kRhsContracting,
   kLhsBatch,
@@ -83,7 +83,7 @@ enum class Field : uint8_t {
   kOperandBatch,
   kIndicesBatch,
   kIndexVectorDim,
-  kBits,  // exponent's and mantissa's
+  kBits,  // of the exponent and of the mantissa
   kCompareType,
   kCompareDirection,
 };
@@ -135,14 +135,13 @@ struct Outline {
 
 // How to handle input that does not pass the check.
 enum class Verdict : uint8_t {
-  kUnsure,  // another process has to look
-  // No other process needs to look:
-  kNoModule,  // it cannot be read: ParseError
-  kInvalid,   // it is over a limit of hloenv's, or could not be saved again:
+  kUnsure,    // may be valid: another process must read it first
+  kNoModule,  // cannot be read: ParseError
+  kInvalid,   // exceeds a limit of hloenv, or could not be saved again:
               // InvalidModuleError
 };
 
-// Why input cannot be read in this process; no reason where it can.
+// Why input cannot be read in this process; the reason is empty if it can.
 struct Doubt {
   std::string reason;
   Verdict verdict = Verdict::kUnsure;
@@ -150,25 +149,24 @@ struct Doubt {
   explicit operator bool() const { return !reason.empty(); }
 };
 
-// Shapes and computations may be nested this deep: XLA follows both by
-// recursion.
+// Maximum nesting of shapes and of calls: XLA processes both recursively.
 inline constexpr int kMaxShapeNesting = 64;
 inline constexpr int kMaxCallNesting = 200;
-// XLA's cost analysis and its flattening of calls follow every call anew, so
-// that calls of what calls twice take twice as long each.
+// XLA's cost analysis and its call flattening visit a computation once per call
+// path, whose number can grow exponentially with the nesting.
 inline constexpr int64_t kMaxExpandedCalls = 1'000'000;
-// The largest arrays that are no cause for doubt, so that no product of sizes
-// overflows.
+// Maximum size of an array, so that no product of sizes overflows.
 inline constexpr int64_t kMaxBytes = int64_t{1} << 46;
 
-// Of one shape: dimensions, sizes and layouts. Null or why not.
+// Checks dimensions, sizes and layouts of one shape. Returns the reason for a
+// rejection, or null.
 const char* CheckShape(const OutlineShape& shape);
-// Of one instruction, all of whose operands and computations have passed. Null
-// or why not.
+// Checks one instruction, whose operands and called computations must have
+// passed. Returns the reason for a rejection, or null.
 const char* CheckInstruction(const Outline& outline,
                              const OutlineComputation& computation,
                              const OutlineInstruction& instruction);
-// Everything. Fills `parameters`.
+// Checks the whole module. Fills `parameters`.
 Doubt CheckOutline(Outline* outline);
 
 // Reads and checks HLO text.

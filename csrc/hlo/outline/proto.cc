@@ -13,11 +13,11 @@ namespace {
 
 using Opcode = xla::HloOpcode;
 
-// Whether `layout` holds an order of dimensions and nothing else.
+// Whether `layout` contains only an order of dimensions.
 bool IsPlainLayout(const xla::LayoutProto& layout) {
   xla::LayoutProto plain;
   *plain.mutable_minor_to_major() = layout.minor_to_major();
-  // What XLA writes of its own accord.
+  // Fields that XLA always writes.
   plain.set_tail_padding_alignment_in_elements(
       layout.tail_padding_alignment_in_elements());
   const bool is_padded = layout.tail_padding_alignment_in_elements() > 1;
@@ -154,7 +154,7 @@ class Reader {
     num_frames_ = index.stack_frames_size();
     for (int64_t i = 0; i < num_frames_; ++i) {
       const auto& frame = index.stack_frames(static_cast<int>(i));
-      // Numbered from 1; 0 where it has no parent.
+      // Ids start from 1; 0 means that there is no parent.
       if (!IsId(frame.file_location_id(), index.file_locations_size()) ||
           frame.parent_frame_id() < 0 || frame.parent_frame_id() > i) {
         return Fail("a stack frame is not there");
@@ -284,9 +284,9 @@ class Reader {
     return Common(proto) && Attributes(proto, self);
   }
 
-  // What any instruction may have.
+  // Fields that are allowed on any instruction.
   bool Common(const xla::HloInstructionProto& proto) {
-    // XLA writes some of them empty.
+    // XLA writes some of these fields even if they are empty.
     const auto holds = [](const auto& field) {
       return field.ByteSizeLong() > 0;
     };
@@ -435,13 +435,13 @@ class Reader {
                                each.operand_index(),
                                ToInts(each.operand_shape_index())});
     }
-    // Of a window and dimensions XLA makes what it finds.
+    // XLA does not check these attributes of custom calls.
     return (!proto.has_window() &&
             !proto.has_convolution_dimension_numbers()) ||
            Fail("a custom call with a window");
   }
 
-  // The constant's own shape, and that it has as many values as that.
+  // Checks the shape of a constant's literal and its number of values.
   bool Literal(const xla::HloInstructionProto& proto,
                const OutlineShape& shape) {
     const xla::LiteralProto& literal = proto.literal();

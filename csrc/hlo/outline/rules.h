@@ -13,7 +13,7 @@ namespace hloenv::outline_rules {
 
 using Opcode = xla::HloOpcode;
 
-// Reasons are static strings; null where there is none.
+// The reason for a rejection, a static string; null if there is none.
 using Why = const char*;
 
 inline constexpr int64_t kMaxWindow = int64_t{1} << 31;
@@ -45,13 +45,13 @@ class Node {
   static int64_t Rank(const OutlineShape& shape) {
     return static_cast<int64_t>(shape.dims.size());
   }
-  // An empty list where the attribute is not there.
+  // Empty if the attribute is missing.
   const Ints& List(Field field) const {
     static const Ints* const kNone = new Ints();
     const Ints* found = self_.Find(field);
     return found == nullptr ? *kNone : *found;
   }
-  // The one number of an attribute, -1 where it is not there.
+  // The single number of an attribute; -1 if it is missing.
   int64_t Number(Field field) const {
     const Ints& list = List(field);
     return list.size() == 1 ? list[0] : -1;

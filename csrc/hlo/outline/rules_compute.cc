@@ -78,7 +78,8 @@ Why Reduce(const Node& node) {
   return Results(node, half, left);
 }
 
-// How many windows fit along a dimension; -1 where XLA could not compute that.
+// The number of window positions along a dimension; -1 if XLA could not compute
+// it.
 static int64_t CountWindows(int64_t base, int64_t base_dilation, int64_t low,
                             int64_t high, int64_t size, int64_t window_dilation,
                             int64_t stride) {
@@ -91,8 +92,8 @@ static int64_t CountWindows(int64_t base, int64_t base_dilation, int64_t low,
   return static_cast<int64_t>((padded - window) / stride) + 1;
 }
 
-// The window moves over the dimensions `base`, all within reason, and stands in
-// `places` places.
+// Checks that a window over the dimensions `base` has sizes that XLA supports,
+// and `places` positions along each dimension.
 static Why Window(const Node& node, const Ints& base, const Ints& places) {
   const struct {
     Field field;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the structure of HLO text. Anything that it does not know is a doubt,
-// so it has to agree with XLA's parser only where it accepts.
+// Reads the structure of HLO text. Syntax that it does not cover is a doubt, so
+// it must agree with XLA's parser only on the text that it accepts.
 #include "absl/algorithm/container.h"
 #include "hlo/outline/values.h"
 
@@ -9,10 +9,10 @@ namespace {
 
 using Opcode = xla::HloOpcode;
 
-// The text of a constant may stand for more bytes than it has.
+// The literal of a constant may be larger than its text.
 constexpr int64_t kMaxElidedBytes = int64_t{64} << 20;
 
-// How an attribute's value is written.
+// The syntax of an attribute's value.
 enum class Kind {
   kIgnoredWord,    // word, number, true
   kIgnoredBraces,  // {...}, checked for balance only
@@ -114,7 +114,7 @@ const absl::flat_hash_map<absl::string_view, Attribute>& Attributes() {
   return *kAttributes;
 }
 
-// Types of arrays whose constants XLA reads without a doubt.
+// Element types of which XLA reads constants without a crash.
 bool IsPlainType(xla::PrimitiveType type) {
   switch (type) {
     case xla::PRED:
@@ -138,7 +138,7 @@ bool IsPlainType(xla::PrimitiveType type) {
   }
 }
 
-// Of all arrays in a shape that has passed the check.
+// The bytes of all arrays in a shape that has passed the check.
 int64_t LeafBytes(const OutlineShape& shape) {
   if (shape.IsArray()) return NumBytes(shape);
   int64_t bytes = 0;
@@ -357,7 +357,7 @@ class Scanner : public ValueCursor {
   bool Operand(OutlineInstruction* self) {
     if (!Skip()) return false;
     if (Peek() != '%') {
-      // A shape may stand before the name.
+      // A shape may precede the name.
       const size_t before = at_;
       const bool is_tuple = Peek() == '(';
       Word();
@@ -390,7 +390,7 @@ class Scanner : public ValueCursor {
     return true;
   }
 
-  // From behind the opening parenthesis on.
+  // Continues after the opening parenthesis.
   bool Literal(const OutlineShape& shape) {
     if (const char* why = CheckShape(shape)) {
       return Refuse(Verdict::kInvalid, why);
@@ -479,8 +479,8 @@ class Scanner : public ValueCursor {
     return true;
   }
 
-  // Two computations are held in the order in which XLA holds them, whatever
-  // the order of the attributes.
+  // Two called computations are stored in the order of XLA's proto, which does
+  // not depend on the order of the attributes.
   bool CalledAs(absl::string_view key, OutlineInstruction* self) {
     int32_t number;
     if (!FindComputation(&number)) return false;
@@ -520,7 +520,7 @@ class Scanner : public ValueCursor {
            Fail("a stack frame is not there");
   }
 
-  // What XLA takes where an attribute is not there.
+  // XLA's defaults for missing attributes.
   static void AddDefaults(OutlineInstruction* self) {
     if (self->opcode != Opcode::kConvolution) return;
     for (const Field field : {Field::kFeatureGroups, Field::kBatchGroups}) {
@@ -531,7 +531,7 @@ class Scanner : public ValueCursor {
   int64_t num_frames_ = 0;
   Outline* outline_ = nullptr;
   absl::flat_hash_map<absl::string_view, int32_t> computations_;
-  // Of the computation that is being read.
+  // State of the computation that is being read.
   absl::flat_hash_map<absl::string_view, int32_t> names_;
   absl::InlinedVector<absl::string_view, 8> seen_;
 };

@@ -115,7 +115,7 @@ HEURISTICS = (
     "reorder/least-bytes",
     "dots/accept-all",
     "small-dots/accept-all",
-    "in-order/accept-all",
+    "thunk-order/accept-all",
     "runtime/accept-all",
     "layout/greedy-roofline",
     "live-fusion/keep-original",

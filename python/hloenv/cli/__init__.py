@@ -20,7 +20,7 @@ from typing import Any
 
 from .._interrupt import EXIT_INTERRUPT, raised
 from .._optional import import_message
-from .._plugins import add_import
+from .._plugins import add_import, line_of
 from ..errors import HloEnvError, PositionWarning
 from . import output
 from .parser import UsageError, imports_of, make_parser
@@ -95,7 +95,8 @@ def _message(error: Exception) -> str:
     text = import_message(error) if isinstance(error, ImportError) else str(error)
     if isinstance(error, (HloEnvError, OSError, ImportError)):
         return text or type(error).__name__
-    return f"internal error: {type(error).__name__}: {text} (--verbose: traceback)"
+    where = line_of(error) or "internal error"
+    return f"{where}: {type(error).__name__}: {text} (--verbose: traceback)"
 
 
 @contextlib.contextmanager

@@ -9,14 +9,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-
 from .._registry import load_attribute
 from ..cost import Estimator, open_estimator
 from ..errors import ArgumentError, HloEnvError, StoreError
 from ..hlo.passes import Pass, Pipeline
 from ..measurement.config import Settings
 from ..policies import Policy, describe_policy, get_policy, list_policies
+from ..rewrite.alternatives import as_decisions
 from ..rewrite.env import HloEnv
 from ..rewrite.game import DecisionPoint
 from ..search.policy import EstimatingPolicy
@@ -264,7 +263,7 @@ def decide(
     rounds: list[Round] = []
     for _ in range(max_rounds):
         alternatives = env.get_alternatives(*passes)
-        decisions = np.asarray(policy(alternatives))
+        decisions = as_decisions(policy(alternatives))
         if len(alternatives) == 0:
             rounds.append(Round(0, 0, 0, env.module.instruction_count))
             break

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from .._json import finite
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -31,7 +33,7 @@ def console(*, to_stderr: bool = False) -> Console:
 
 def print_json(value: Any) -> None:
     """One JSON object on stdout. What is not finite becomes null."""
-    print(json.dumps(_finite(value), indent=1))
+    print(json.dumps(finite(value), indent=1))
 
 
 def printable(text: str) -> str:
@@ -221,16 +223,6 @@ def format_seconds(value: float) -> str:
         if value >= scale:
             return f"{value / scale:.3g} {unit}"
     return f"{value / 1e-9:.3g} ns"
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(each) for each in value]
-    return value
 
 
 # When the command began: earlier measurements are from the store.

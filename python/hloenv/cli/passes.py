@@ -14,7 +14,7 @@ from ..hlo.passes import (
     excluded_passes,
     list_passes,
 )
-from ..hlo.python_passes import python_pass_names
+from ..hlo.python_passes import origin_of_pass, python_pass_names
 from . import output
 
 DESCRIPTION = (
@@ -28,10 +28,13 @@ examples:
   hloenv passes --json | jq -r '.passes[].name'
 """
 
+_OWN = "hloenv's own, each rewrite a choice"
+_OF_USERS = "Yours, and those of installed packages, each rewrite a choice"
 # A pass is listed under the first group whose pattern matches its name.
 _GROUPS = (
+    (_OF_USERS, r"(?!)"),
     (
-        "hloenv's own, each rewrite a choice",
+        _OWN,
         r"^general-|^reassociate$|^merge-dots$|^(convolution|dot|reduce)-forms$"
         r"|^dot-lowering$|^(thunk-order|single-kernel)$",
     ),
@@ -85,13 +88,16 @@ def run(args: argparse.Namespace) -> None:
 
 def group_of(name: str) -> str:
     """The heading under which a pass is listed."""
+    if origin_of_pass(name) != "hloenv":
+        return _OF_USERS
     if name in python_pass_names():
-        return _GROUPS[0][0]
+        return _OWN
     return next(group for group, pattern in _GROUPS if re.search(pattern, name))
 
 
 def _as_json(info: PassInfo) -> dict[str, Any]:
-    return {**asdict(info), "group": group_of(info.name)}
+    name = info.name
+    return {**asdict(info), "group": group_of(name), "origin": origin_of_pass(name)}
 
 
 def _print_all(infos: list[PassInfo]) -> None:
@@ -135,6 +141,8 @@ def _decided_by(info: PassInfo) -> str:
 def _print_one(info: PassInfo) -> None:
     output.print_line(f"{info.name} ({info.class_name})")
     output.print_line(info.summary)
+    if (origin := origin_of_pass(info.name)) != "hloenv":
+        output.print_line(f"From {origin}.")
     if info.candidate:
         output.print_line(
             "It proposes every legal rewrite as a choice; as a pass it applies all."

@@ -168,8 +168,8 @@ def _print(found: ProgramMap, threshold: float, top: int) -> None:
     failed = sum(bool(row.error) for row in found.rows)
     small = len(found.rows) - len(costly) - len(paying)
     output.print_line(
-        f"\n{small} others change the time by less than {threshold:.0%}, or cannot be "
-        "told from none"
+        f"\n{small} others change the time by less than {threshold:.0%}, or by too "
+        "little to be detected"
     )
     if failed:
         output.print_line(f"{failed} could not be estimated or measured (see --json)")

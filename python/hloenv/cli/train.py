@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""hloenv train: trains what decides or estimates, and shows how it comes on."""
+"""hloenv train: trains a policy or a cost model, and shows the progress."""
 
 from __future__ import annotations
 

@@ -6,8 +6,9 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Callable, Iterator
+from typing import Any
 
-from .._plugins import attribute_of_file, split_file
+from .._plugins import attribute_of_file, check_call, check_entry, split_file
 from .._registry import Info, Registry
 from ..errors import ArgumentError, HloEnvError
 from ..measurement.store import Store
@@ -47,8 +48,10 @@ def register_estimator(
             machine: nothing is measured.
 
     Raises:
+        ArgumentTypeError: the summary is no text, as where it and `make` are swapped.
         ValueError: the name is taken.
     """
+    check_entry(name, summary, make)
     _REGISTRY.add(name, summary, make, is_random=not is_deterministic)
 
 
@@ -99,10 +102,13 @@ def get_estimator(
             f"{name} is a {type(make).__name__}; it must be a class or a function that "
             "takes threads= and store="
         )
-    given = {} if spec is None else {"spec": spec}
+    given: dict[str, Any] = {"threads": threads, "store": store}
+    if spec is not None:
+        given["spec"] = spec
     if "engine" in inspect.signature(make).parameters:
         given["engine"] = engine
-    estimator: Estimator = make(threads=threads, store=store, **given)
+    check_call(make, f"{name}(*, {', '.join(given)})", **given)
+    estimator: Estimator = make(**given)
     if not hasattr(estimator, "estimate_many"):
         raise ArgumentError(
             f"{name} makes a {type(estimator).__name__}; it must make an estimator, "

@@ -8,7 +8,7 @@ the order of XLA's pipeline. Where nothing is decided, XLA decides.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,13 +19,14 @@ from ..errors import ArgumentError
 from ..hlo.module import HloModule
 from ..rewrite.game import DecisionPoint
 from .benchmarks import DEFAULT_BENCHMARK
+from .candidate_actions import CandidateActions
 from .candidates import Candidates
 from .rewrite_base import RewriteBase
 
 DEFAULT_SPACE = "early-and-fusion"
 
 
-class RewriteEnv(RewriteBase):
+class RewriteEnv(CandidateActions, RewriteBase):
     """Accepts or rejects one alternative in each step.
 
     ## Action space
@@ -61,6 +62,8 @@ class RewriteEnv(RewriteBase):
     ## Version history
     v0: first version.
     """
+
+    NO_CANDIDATE: ClassVar[str] = "apply"
 
     def __init__(
         self,
@@ -102,26 +105,6 @@ class RewriteEnv(RewriteBase):
             render_mode=render_mode,
         )
         self.action_space = spaces.Discrete(max_candidates + 1)
-
-    @property
-    def num_actions(self) -> int:
-        """Number of actions."""
-        return self.max_candidates + 1
-
-    def action_name(self, action: Any) -> str:
-        """Name of an action."""
-        return f"candidate-{action - 1}" if action else "apply"
-
-    def action_of(self, name: str) -> int:
-        """The action of a name."""
-        head, _, number = name.partition("-")
-        if name == "apply":
-            return 0
-        if head == "candidate" and number.isascii() and number.isdecimal():
-            return int(number) + 1
-        raise ArgumentError(
-            f"the state has the action {name!r}; actions here are apply and candidate-N"
-        )
 
     def check_action(self, action: Any) -> int:
         """The number of an action that `step` would take now."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Episodes as data: what to repeat, and what came of it."""
+"""Episodes as data: their actions and results."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +16,11 @@ from ..hlo.passes import Pass, Pipeline, run_passes
 from ..substitution.candidates import DEFAULT_PASSES, Candidate, Expander, Expansion
 from .base import CompilerEnv
 from .benchmarks import DEFAULT_BENCHMARK, Benchmark
+from .candidate_actions import CandidateActions
 from .pass_memo import Node, Runner
 
 
-class SubstitutionEnv(CompilerEnv):
+class SubstitutionEnv(CandidateActions, CompilerEnv):
     """Substitutes subgraphs, as X-RLflow does.
 
     ## Action space
@@ -57,6 +58,8 @@ class SubstitutionEnv(CompilerEnv):
     ## Version history
     v0: first version.
     """
+
+    NO_CANDIDATE: ClassVar[str] = "no-op"
 
     def __init__(
         self,
@@ -126,29 +129,9 @@ class SubstitutionEnv(CompilerEnv):
 
     # --- parts of CompilerEnv
 
-    @property
-    def num_actions(self) -> int:
-        """Number of actions."""
-        return self.max_candidates + 1
-
     def runner(self) -> Runner:
         """Captures run in this process."""
         return run_passes
-
-    def action_name(self, action: Any) -> str:
-        """Name of an action."""
-        return f"candidate-{action - 1}" if action else "no-op"
-
-    def action_of(self, name: str) -> int:
-        """The action of a name."""
-        head, _, number = name.partition("-")
-        if name == "no-op":
-            return 0
-        if head == "candidate" and number.isascii() and number.isdecimal():
-            return int(number) + 1
-        raise ArgumentError(
-            f"the state has the action {name!r}; actions here are no-op and candidate-N"
-        )
 
     def action_masks(self) -> npt.NDArray[np.bool_]:
         """[max_candidates + 1] whether there is such a candidate; No-Op always is."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hmac
 import json
-import math
 import secrets
 import threading
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+from .._json import finite
 from ..errors import ArgumentError, HloEnvError
 from .backend import Backend
 from .routes import GET, POST
@@ -217,18 +217,8 @@ def to_json(value: Any) -> bytes:
     try:
         text = json.dumps(value, allow_nan=False, separators=(",", ":"))
     except ValueError:
-        text = json.dumps(_finite(value), allow_nan=False, separators=(",", ":"))
+        text = json.dumps(finite(value), allow_nan=False, separators=(",", ":"))
     return text.encode()
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(each) for each in value]
-    return value
 
 
 def _error(error: Exception) -> bytes:

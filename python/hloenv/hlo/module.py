@@ -194,7 +194,8 @@ class HloModule:
         """Lowers a JAX function for these arguments.
 
         `fn` may be a plain or a jitted function. The module is the input of XLA, before
-        any optimization.
+        any optimization, with the metadata of its instructions: `sources` has the
+        operation and the source line of each.
 
         Raises:
             ImportError: jax is not installed.

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from .._native import core
+from .._plugins import module_of_caller
 from .._registry import Registry
 from ..errors import PassError, PassOptionError, UnknownPassError
 
@@ -111,6 +112,7 @@ def add_pass(made: PythonPass) -> None:
             f"hloenv has a pass {name!r} already; give yours another name"
         )
     remove_pass(name)
+    made.__module__ = module_of_caller()  # from which the registry has the origin
     REGISTRY.add(name, made.info.summary, made)
 
 
@@ -123,6 +125,11 @@ def remove_pass(name: str) -> None:
 def python_pass_names() -> tuple[str, ...]:
     """Names of the registered Python passes, sorted."""
     return REGISTRY.names()
+
+
+def origin_of_pass(name: str) -> str:
+    """Where a pass is from: "hloenv", a Python file, or a module."""
+    return REGISTRY.describe(name).origin if name in REGISTRY.names() else "hloenv"
 
 
 def find_pass(name: str) -> PythonPass | None:

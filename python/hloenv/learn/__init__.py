@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .agent import Agent, CheckpointError, load_agent, order_passes
     from .algorithms import Algorithm, list_algorithms, register_algorithm
     from .baselines import (
-        Found,
+        BestOrder,
         beam_search,
         fixed_order,
         greedy_search,
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 __all__ = [
     "Agent",
     "Algorithm",
+    "BestOrder",
     "CheckpointError",
     "Evaluation",
-    "Found",
     "Progress",
     "RewriteConfig",
     "SubstitutionConfig",
@@ -64,7 +64,7 @@ _LAZY = {
     "Algorithm": "algorithms",
     "CheckpointError": "agent",
     "Evaluation": "evaluation",
-    "Found": "baselines",
+    "BestOrder": "baselines",
     "Progress": "training",
     "RewriteConfig": "rewrite_config",
     "SubstitutionConfig": "substitution_config",

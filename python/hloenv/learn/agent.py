@@ -19,7 +19,7 @@ from ..envs.base import CompilerEnv
 from ..errors import ArgumentError, HloEnvError
 from ..hlo.module import HloModule
 from .algorithms import get_algorithm
-from .baselines import Found, Score
+from .baselines import BestOrder, Score
 from .config import TrainConfig
 
 _FORMAT = 1
@@ -86,7 +86,7 @@ class Agent:
 
 
 def load_agent(path: str | os.PathLike[str] = DEFAULT_CHECKPOINT) -> Agent:
-    """Reads a checkpoint; by default, the one that hloenv brings along.
+    """Reads a checkpoint; by default, the one that hloenv ships.
 
     Raises:
         FileNotFoundError: there is none.
@@ -159,7 +159,7 @@ def order_passes(
     seed: int = 0,
     score: Score | None = None,
     env: CompilerEnv | None = None,
-) -> Found:
+) -> BestOrder:
     """The best module of several episodes of an agent.
 
     The first episode takes the likeliest actions, the others draw them.
@@ -203,15 +203,15 @@ def _play(
     budget: float,
     max_episodes: int | None,
     score: Score | None,
-) -> Found:
+) -> BestOrder:
     looks_ahead = "lookahead" in agent.config.observations.split("+")
     seen: set[str] = set()
     num_steps = num_episodes = 0
-    found: Found | None = None
+    found: BestOrder | None = None
     while num_steps < budget and num_episodes != max_episodes:
         observation, _ = env.reset(options={"benchmark": module})
         value = score or (lambda node: env.reward_space.value(env, node))
-        found = found or Found(env.start, (), value(env.start))
+        found = found or BestOrder(env.start, (), value(env.start))
         is_over, passes = False, list[int]()
         while not is_over and num_steps < budget:
             if looks_ahead and env.node.fingerprint not in seen:

@@ -21,7 +21,7 @@ Score = Callable[[Node], float]
 
 
 @dataclass
-class Found:
+class BestOrder:
     """The best module of a search so far.
 
     Attributes:
@@ -49,7 +49,7 @@ def op_count(node: Node) -> float:
 
 def random_search(
     env: CompilerEnv, budget: int, *, seed: int = 0, score: Score = op_count
-) -> Found:
+) -> BestOrder:
     """Random episodes; a pass is not drawn again where it has changed nothing."""
     rng = np.random.default_rng(seed)
     found = _start(env, budget, score)
@@ -77,7 +77,7 @@ def random_search(
 
 def greedy_search(
     env: CompilerEnv, budget: int | None = None, *, score: Score = op_count
-) -> Found:
+) -> BestOrder:
     """The best next pass, until none improves the module."""
     found = _start(env, budget, score)
     while True:
@@ -91,7 +91,7 @@ def greedy_search(
 
 def beam_search(
     env: CompilerEnv, budget: int, *, width: int = 8, score: Score = op_count
-) -> Found:
+) -> BestOrder:
     """The `width` best modules of each length; also those that are no improvement.
 
     Raises:
@@ -123,7 +123,7 @@ def fixed_order(
     *,
     max_rounds: int = 25,
     score: Score = op_count,
-) -> Found:
+) -> BestOrder:
     """The same passes in the same order, until a round changes nothing.
 
     Not all of it need be an improvement: the module is the last, not the best.
@@ -144,15 +144,15 @@ def fixed_order(
     return found
 
 
-def _start(env: CompilerEnv, budget: int | None, score: Score) -> Found:
+def _start(env: CompilerEnv, budget: int | None, score: Score) -> BestOrder:
     env.check_begun()
     if budget is not None and budget < 1:
         raise ArgumentError(f"budget must be an integer >= 1, got {budget}")
-    return Found(env.start, (), score(env.start))
+    return BestOrder(env.start, (), score(env.start))
 
 
 def _tried(
-    env: CompilerEnv, node: Node, found: Found, budget: int | None
+    env: CompilerEnv, node: Node, found: BestOrder, budget: int | None
 ) -> Iterator[tuple[int, Node]]:
     """What the passes make of a module, within the budget."""
     for number in range(len(env.passes)):

@@ -16,7 +16,7 @@ from .config_file import FileConfig
 
 @dataclass(frozen=True)
 class TrainConfig(FileConfig):
-    """One training run; by default, as the agent that hloenv brings along.
+    """One training run; by default, as for the agent that hloenv ships.
 
     Attributes:
         algorithm: one of `list_algorithms()`.
@@ -62,16 +62,13 @@ class TrainConfig(FileConfig):
     def __post_init__(self) -> None:
         """Checks what the environment and the algorithm do not check."""
         algorithm = get_algorithm(self.algorithm)
-        if self.seed < 0:
-            raise ArgumentError(f"seed must be >= 0, got {self.seed}")
+        self.check_least(0, "seed")
         if unknown := set(self.arguments) - set(algorithm.arguments()):
             raise ArgumentError(
                 f"{self.algorithm} has no argument {sorted(unknown)[0]!r}; it has "
                 f"{', '.join(algorithm.arguments())}"
             )
-        for name in ("steps", "num_envs", "evaluate_every", "max_validation"):
-            if getattr(self, name) < 1:
-                raise ArgumentError(f"{name} must be >= 1, got {getattr(self, name)}")
+        self.check_least(1, "steps", "num_envs", "evaluate_every", "max_validation")
         if not all(each >= 1 for each in self.network):
             raise ArgumentError(f"widths in network must be >= 1, got {self.network}")
         if self.critic_observation and not algorithm.has_critic:

@@ -66,6 +66,18 @@ class FileConfig:
             for key, value in dataclasses.asdict(self).items()
         }
 
+    def check_least(self, least: float, *names: str) -> None:
+        """Checks that settings are at least a number.
+
+        Raises:
+            ArgumentError: one of them is not.
+        """
+        for name in names:
+            if not getattr(self, name) >= least:
+                raise ArgumentError(
+                    f"{name} must be >= {least}, got {getattr(self, name)}"
+                )
+
     @classmethod
     def of_run(cls, folder: str | os.PathLike[str]) -> Self:
         """The configuration of the run in a folder.

@@ -134,7 +134,7 @@ class GnnPolicy:
     """Decides as a graph network scores the choices highest.
 
     Args:
-        model: the network; by default the one that hloenv brings along.
+        model: the network; by default the one that hloenv ships.
         max_nodes: XLA decides where an alternative graph has more.
     """
 

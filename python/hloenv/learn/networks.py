@@ -29,7 +29,7 @@ from .scores import Scores
 
 _EMBEDDED = 16
 # Standard deviations below this are those of features that never change.
-_LEAST_SPREAD = 1e-6
+_MIN_SPREAD = 1e-6
 
 
 def feature_names() -> dict[str, list[str]]:
@@ -204,7 +204,7 @@ class RewriteNetwork(nn.Module):
             spread = values.std(0, correction=0)
             mean, scale = getattr(self, f"{name}_mean"), getattr(self, f"{name}_scale")
             mean.copy_(values.mean(0))
-            scale.copy_(torch.where(spread > _LEAST_SPREAD, spread, 1.0))
+            scale.copy_(torch.where(spread > _MIN_SPREAD, spread, 1.0))
 
 
 class _Graphs:

@@ -87,17 +87,9 @@ class RewriteConfig(FileConfig):
             raise ArgumentError(f"the space {self.space!r} has no decision points")
         describe_estimator(self.estimator)
         describe_search(self.search)
-        least = {
-            **dict.fromkeys(("demonstrations", "imitation_epochs", "steps", "seed"), 0),
-            **dict.fromkeys(("estimates", "max_steps", "num_envs"), 1),
-            **dict.fromkeys(("width", "rounds", "evaluate_every"), 1),
-            **dict.fromkeys(("max_validation", "workers"), 1),
-        }
-        for name, limit in least.items():
-            if getattr(self, name) < limit:
-                raise ArgumentError(
-                    f"{name} must be >= {limit}, got {getattr(self, name)}"
-                )
+        self.check_least(0, "demonstrations", "imitation_epochs", "steps", "seed")
+        self.check_least(1, "estimates", "max_steps", "num_envs", "width", "rounds")
+        self.check_least(1, "evaluate_every", "max_validation", "workers")
         if not self.imitation_rate > 0:
             raise ArgumentError(
                 f"imitation_rate must be > 0, got {self.imitation_rate}"

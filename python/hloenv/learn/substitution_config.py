@@ -65,14 +65,9 @@ class SubstitutionConfig(FileConfig):
                 f"agent must be one of {', '.join(AGENTS)}, got {self.agent!r}"
             )
         describe_estimator(self.estimator)
-        least = dict.fromkeys(
-            ("steps", "max_steps", "max_candidates", "num_envs", "width", "rounds"), 1
-        ) | {"evaluate_every": 1, "max_validation": 1, "seed": 0}
-        for name, limit in least.items():
-            if getattr(self, name) < limit:
-                raise ArgumentError(
-                    f"{name} must be >= {limit}, got {getattr(self, name)}"
-                )
+        self.check_least(0, "seed")
+        self.check_least(1, "steps", "max_steps", "max_candidates", "num_envs", "width")
+        self.check_least(1, "rounds", "evaluate_every", "max_validation")
         if self.device not in ("auto", "cpu", "cuda"):
             raise ArgumentError(
                 f"device must be auto, cpu or cuda, got {self.device!r}"

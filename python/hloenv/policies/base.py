@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .._plugins import attribute_of_file, split_file
+from .._plugins import attribute_of_file, check_call, check_entry, split_file
 from .._registry import Info, Registry
 from ..errors import ArgumentError, HloEnvError
 from ..rewrite.policy import Policy
@@ -49,8 +49,10 @@ def register_policy(
         alias: another name, not listed.
 
     Raises:
+        ArgumentTypeError: the summary is no text, as where it and `make` are swapped.
         ValueError: the name is taken.
     """
+    check_entry(name, summary, make)
     _REGISTRY.add(name, summary, make, is_random=is_random, alias=alias)
 
 
@@ -84,7 +86,10 @@ def get_policy(name: str, *, seed: int = 0) -> Policy:
     """
     if own := split_file(name):
         policy = attribute_of_file(*own)
-        return as_policy(policy() if isinstance(policy, type) else policy, name)
+        if isinstance(policy, type):
+            check_call(policy, f"{name}()")
+            policy = policy()
+        return as_policy(policy, name)
     make, spec = _REGISTRY.find(name)
     arguments: tuple[Any, ...] = (seed,) if spec is None else (spec, seed)
     return make(*arguments)
@@ -101,5 +106,6 @@ def as_policy(policy: object, name: str) -> Policy:
             f"{name} is a {type(policy).__name__}; a policy is a function from "
             "Alternatives to one integer for each of them"
         )
+    check_call(policy, f"{name}(alternatives)", None)
     checked: Policy = policy
     return checked

@@ -7,7 +7,7 @@ from .base import register_policy
 
 register_policy(
     "gnn",
-    "the graph network that hloenv brings along scores the choices",
+    "the graph network shipped with hloenv scores the choices",
     "hloenv.learn.gnn:make_shipped",
 )
 register_policy(

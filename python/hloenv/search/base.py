@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .._plugins import attribute_of_file, split_file
+from .._plugins import attribute_of_file, check_call, check_entry, split_file
 from .._registry import Info, Registry
 from ..errors import ArgumentError, HloEnvError
 from ..rewrite.game import Game, Prefix
@@ -190,8 +190,10 @@ def register_search(name: str, summary: str, make: Callable[..., Search]) -> Non
         make: from a game and `seed=` to the search; of a family also `spec=`.
 
     Raises:
+        ArgumentTypeError: the summary is no text, as where it and `make` are swapped.
         ValueError: the name is taken.
     """
+    check_entry(name, summary, make)
     _REGISTRY.add(name, summary, make, is_random=True)
 
 
@@ -224,7 +226,9 @@ def get_search(name: str, game: Game, *, seed: int = 0) -> Search:
         ImportError: it needs a package that is not installed.
     """
     if own := split_file(name):
-        search = attribute_of_file(*own)(game, seed=seed)
+        make = attribute_of_file(*own)
+        check_call(make, f"{name}(game, *, seed)", game, seed=seed)
+        search = make(game, seed=seed)
         if not isinstance(search, Search):
             raise ArgumentError(
                 f"{name} makes a {type(search).__name__}; it must make an "

@@ -158,13 +158,13 @@ SPACES = {
             (_SMALL_DOTS,),
         ),
         Space(
-            "in-order",
+            "thunk-order",
             "for each computation: sequential or concurrent thunk execution",
             (_THUNK_ORDER,),
         ),
         Space(
             "runtime",
-            "small-dots and in-order: decisions that reduce the overhead of XLA's "
+            "small-dots and thunk-order: decisions that reduce the overhead of XLA's "
             "runtime",
             (_SMALL_DOTS, _THUNK_ORDER),
         ),
@@ -231,13 +231,17 @@ SPACES = {
 }
 
 
+# From the earlier name to the current one.
+_RENAMED = {"in-order": "thunk-order"}
+
+
 def get_space(name: str) -> Space:
-    """The space of this name.
+    """The space of this name, or of an earlier one.
 
     Raises:
         UnknownSpaceError: no space has this name.
     """
-    space = SPACES.get(name)
+    space = SPACES.get(_RENAMED.get(name, name))
     if space is None:
         raise UnknownSpaceError(
             f"no space is named {name!r}; use one of {', '.join(SPACES)}"

@@ -170,7 +170,7 @@ class Journal:
         self._write({"begun": configuration.to_json()})
 
     def end(self, configuration: Configuration) -> None:
-        """Notes that this process has survived that, whatever came of it."""
+        """Notes that this process did not crash at that, whatever the result."""
         self._write({"ended": configuration.to_json()})
 
     def add(self, result: Result) -> None:

@@ -24,7 +24,7 @@ from .build import Candidate
 _SECONDS, _PRECISION = 0.4, 0.02
 _GIVE_UP_BELOW = 0.95
 _TIMEOUT_S = 120.0
-# Runs shorter than this cannot be told from the call itself.
+# Runs shorter than this cannot be distinguished from the call itself.
 MIN_RUN_NS = 1000.0
 
 

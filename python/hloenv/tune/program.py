@@ -222,8 +222,8 @@ def _inputs(
     leaves, tree = jax.tree.flatten((dynamic, named_))
     if tree != stages.lowered.in_tree:
         raise ArgumentError(
-            "the static arguments cannot be told from the others; pass them by "
-            "keyword, with static_argnames="
+            "the static arguments cannot be distinguished from the others; pass them "
+            "by keyword, with static_argnames="
         )
     infos = jax.tree.leaves(stages.lowered.args_info)
     arrays = []

@@ -90,7 +90,7 @@ class Recording:
         ][:most]
 
 
-class _EnoughError(BaseException):
+class _TimeUpError(BaseException):
     """Ends a script that has run for long enough; no `except Exception` takes it."""
 
 
@@ -109,7 +109,7 @@ class _Recorder:
         if not self._is_at_top_level():
             return recorded.jitted(*args, **kwargs)
         if time.monotonic() > self._end:
-            raise _EnoughError
+            raise _TimeUpError
         key = self._key(recorded, args, kwargs)
         found = None if key is None else self.hot.get(key)
         if key is not None and found is None:
@@ -207,7 +207,7 @@ def record(path: Path, argv: Sequence[str], *, seconds: float) -> Recording:
     try:
         with jit_replaced(make), _ended_after(seconds + _GRACE_S):
             run_script(path, argv)
-    except (_EnoughError, KeyboardInterrupt):
+    except (_TimeUpError, KeyboardInterrupt):
         is_complete = False
     functions = sorted(recorder.hot.values(), key=lambda each: -each.seconds)
     return Recording(tuple(functions), time.perf_counter() - started, is_complete)
@@ -215,13 +215,13 @@ def record(path: Path, argv: Sequence[str], *, seconds: float) -> Recording:
 
 @contextlib.contextmanager
 def _ended_after(seconds: float) -> Iterator[None]:
-    """Raises `_EnoughError` in the block after so long; in the main thread only."""
+    """Raises `_TimeUpError` in the block after so long; in the main thread only."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def end(*_: object) -> None:
-        raise _EnoughError
+        raise _TimeUpError
 
     before = signal.signal(signal.SIGALRM, end)
     timer = signal.setitimer(signal.ITIMER_REAL, seconds)

@@ -113,8 +113,8 @@ class Tuner:
             control = self._control(measuring)
             if not control.is_above_clock:
                 reason = (
-                    f"one run takes {control.median_ns:.0f} ns, which cannot be told "
-                    "from the call itself: let one call do more"
+                    f"one run takes {control.median_ns:.0f} ns, which cannot be "
+                    "distinguished from the call itself: let one call do more"
                 )
                 return self._keep(identity_of(self._program, reason, control))
             stages: list[dict[str, Any]] = []

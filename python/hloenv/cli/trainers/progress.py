@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a training run is shown: a bar on a terminal, otherwise some lines."""
+"""How a training run is shown: its progress, its figures, and its results."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 from .. import output
@@ -63,6 +66,36 @@ def shown(
             bars.update(task, completed=progress.step, shown=describe(progress))
 
         yield report
+
+
+def figures(*given: tuple[str, float, str]) -> str:
+    """Names and values of the figures that are known, in one line.
+
+    Args:
+        *given: name, value (NaN if it is not known) and format of each.
+    """
+    return ", ".join(
+        f"{name} {value:{form}}" for name, value, form in given if not math.isnan(value)
+    )
+
+
+def read_report(folder: str, methods: str) -> tuple[dict[str, float], int]:
+    """Speed-ups of the methods that a run compares, and the number of modules.
+
+    Args:
+        folder: of the run.
+        methods: key of the methods in its report.
+    """
+    text = (Path(folder) / "report.json").read_text(encoding="utf-8")
+    found = json.loads(text)
+    scores = {name: row["speedup"] for name, row in found[methods].items()}
+    return scores, len(found["modules"])
+
+
+def print_scores(scores: Mapping[str, float]) -> None:
+    """Prints the methods, the fastest first."""
+    for name, score in sorted(scores.items(), key=lambda item: -item[1]):
+        output.print_line(f"  {name:16s} {score:.3f}")
 
 
 def _lines(

@@ -4,15 +4,13 @@
 from __future__ import annotations
 
 import argparse
-import json
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..._registry import load_attribute
 from .. import output
 from ..numbers import add_count
-from .progress import shown
+from .progress import figures, print_scores, read_report, shown
 from .settings import add_run_arguments, config_of
 
 if TYPE_CHECKING:
@@ -77,42 +75,33 @@ def run(args: argparse.Namespace) -> None:
     train = load_attribute("hloenv.learn.rewrite_training:train_rewrite")
     with shown(config.total, describe, is_shown=not args.json) as report:
         model = train(config, args.output, resume=args.resume, report=report)
-    folder = Path(args.output)
-    found = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-    scores = {name: row["speedup"] for name, row in found["policies"].items()}
-    best = folder / "best.safetensors"
+    scores, num_modules = read_report(args.output, "policies")
+    best = Path(args.output) / "best.safetensors"
     if args.json:
         output.print_json(
             {
                 "policy": str(best),
                 "step": model.notes["step"],
                 "validation": {"xla": 1.0} | scores,
-                "modules": len(found["modules"]),
+                "modules": num_modules,
                 "config": config.to_dict(),
             }
         )
         return
     output.print_line(
-        f"wrote {best}; on {len(found['modules'])} validation modules, the estimated "
+        f"wrote {best}; on {num_modules} validation modules, the estimated "
         f"speed-up over XLA's default ({config.estimator}, geometric mean) is"
     )
-    for name, score in sorted(scores.items(), key=lambda item: -item[1]):
-        output.print_line(f"  {name:16s} {score:.3f}")
+    print_scores(scores)
 
 
 def describe(progress: RewriteProgress) -> str:
     """The figures of a training run, in one line."""
-    parts = [progress.phase]
-    figures = (
+    known = figures(
         ("loss", progress.loss, ".3f"),
         ("return", progress.episode_return, ".3f"),
         ("entropy", progress.entropy, ".2f"),
         ("speed-up", progress.score, ".3f"),
         ("best", progress.best_score, ".3f"),
     )
-    parts += [
-        f"{name} {value:{form}}"
-        for name, value, form in figures
-        if not math.isnan(value)
-    ]
-    return ", ".join(parts)
+    return f"{progress.phase}, {known}" if known else progress.phase

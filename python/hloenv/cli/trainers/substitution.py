@@ -4,14 +4,12 @@
 from __future__ import annotations
 
 import argparse
-import json
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..._registry import load_attribute
 from .. import output
-from .progress import shown
+from .progress import figures, print_scores, read_report, shown
 from .settings import add_run_arguments, config_of
 
 if TYPE_CHECKING:
@@ -75,39 +73,31 @@ def run(args: argparse.Namespace) -> None:
     train = load_attribute("hloenv.learn.substitution_training:train_substitution")
     with shown(config.steps, describe, is_shown=not args.json) as report:
         agent = train(config, args.output, resume=args.resume, report=report)
-    folder = Path(args.output)
-    found = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-    scores = {name: row["speedup"] for name, row in found["methods"].items()}
-    best = folder / "best.safetensors"
+    scores, num_modules = read_report(args.output, "methods")
+    best = Path(args.output) / "best.safetensors"
     if args.json:
         output.print_json(
             {
                 "agent": str(best),
                 "step": agent.notes["step"],
                 "validation": scores,
-                "modules": len(found["modules"]),
+                "modules": num_modules,
                 "config": config.to_dict(),
             }
         )
         return
     output.print_line(
-        f"wrote {best}; on {len(found['modules'])} validation modules, the estimated "
+        f"wrote {best}; on {num_modules} validation modules, the estimated "
         f"speed-up by substitution ({config.estimator}, geometric mean) is"
     )
-    for name, score in sorted(scores.items(), key=lambda item: -item[1]):
-        output.print_line(f"  {name:16s} {score:.3f}")
+    print_scores(scores)
 
 
 def describe(progress: SubstitutionProgress) -> str:
     """The figures of a training run, in one line."""
-    figures = (
+    return figures(
         ("return", progress.episode_return, ".3f"),
         ("entropy", progress.entropy, ".2f"),
         ("speed-up", progress.score, ".3f"),
         ("best", progress.best_score, ".3f"),
-    )
-    return ", ".join(
-        f"{name} {value:{form}}"
-        for name, value, form in figures
-        if not math.isnan(value)
     )

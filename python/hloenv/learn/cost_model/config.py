@@ -78,12 +78,8 @@ class CostModelConfig(FileConfig):
 
     def __post_init__(self) -> None:
         """Checks the ranges."""
-        for name in _POSITIVE:
-            if getattr(self, name) < 1:
-                raise ArgumentError(f"{name} must be >= 1, got {getattr(self, name)}")
-        for name in ("seed", "data_seed", "ranking_weight"):
-            if not getattr(self, name) >= 0:
-                raise ArgumentError(f"{name} must be >= 0, got {getattr(self, name)}")
+        self.check_least(1, *_POSITIVE)
+        self.check_least(0, "seed", "data_seed", "ranking_weight")
         if not 0 <= self.dropout < 1:
             raise ArgumentError(
                 f"dropout must be at least 0 and below 1, got {self.dropout}"

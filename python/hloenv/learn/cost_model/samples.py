@@ -148,7 +148,7 @@ def losses(
 
 
 # Weight of a kernel that takes no share of its module's time; 1 with all of it.
-_LEAST_WEIGHT = 0.1
+_MIN_WEIGHT = 0.1
 
 
 def _regression(
@@ -156,7 +156,7 @@ def _regression(
 ) -> torch.Tensor:
     """[M] of log times of some kernels, weighted by their share of the module's."""
     wanted = torch.tensor(sample.log_ns[which], device=logs.device)
-    weight = torch.tensor(sample.weight[which], device=logs.device) + _LEAST_WEIGHT
+    weight = torch.tensor(sample.weight[which], device=logs.device) + _MIN_WEIGHT
     weight = torch.where(torch.isnan(wanted), 0.0, weight)
     error = torch.nn.functional.smooth_l1_loss(
         logs, torch.nan_to_num(wanted).expand_as(logs), reduction="none", beta=0.5

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts over which XLA ends its process, or did in some version."""
+"""Texts on which XLA fails a CHECK or does not end, or did in some version."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _BINARY = (
 
 
 def _module(entry: str, helper: str = "") -> str:
-    return f"HloModule killer\n\n{helper}ENTRY e {{\n{entry}}}\n"
+    return f"HloModule crash\n\n{helper}ENTRY e {{\n{entry}}}\n"
 
 
-KILLERS = {
+CRASHES = {
     "map without dimensions": _module(
         "  x = f32[4] parameter(0)\n  ROOT y = f32[4] map(x), to_apply=f\n", _UNARY
     ),
