@@ -52,7 +52,7 @@ _MANY_DOTS = 100
 # Rows of a product with a transposed matrix; elements of the matrix from which another
 # form was faster; and columns for each term, up to which that was the matrix first.
 _FEW_DOT_ROWS, _LARGE_MATRIX, _MANY_COLUMNS = 16, 2**14, 4
-# Elements of the matrices of batched products of few rows, from which swapped operands
+# Elements of the matrices of batched products of one row, from which swapped operands
 # or a loop over a batch dimension were faster.
 _LARGE_MATRICES = 2**16
 # Rows, columns and terms from which batched products, of which both operands are read
@@ -218,7 +218,7 @@ def _dot_forms(attributes: dict[str, int]) -> tuple[str, ...]:
         return ("swapped",)
     elements = attributes["dot_batch_size"] * terms * max(rows, columns)
     tiny = _tiny_forms(attributes["dot_batch_size"], terms, smaller)
-    if is_batched and smaller <= _FEW_DOT_ROWS and elements >= _LARGE_MATRICES:
+    if is_batched and smaller == 1 and elements >= _LARGE_MATRICES:
         return (*tiny, "swapped", "batch_loop")
     return tiny
 
