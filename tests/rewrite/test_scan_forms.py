@@ -162,6 +162,12 @@ def test_integers_overflow():
     np.testing.assert_array_equal(output, np.cumsum(x, dtype=np.int32))
 
 
+def test_long_sums_are_added_as_float64():
+    x = np.random.default_rng(4).random(3000).astype(np.float32)
+    (output,) = hloenv.interpret(form(scan_text((3000,), 0), "scan"), x)
+    np.testing.assert_array_equal(output, np.cumsum(x, dtype=np.float64).astype("f"))
+
+
 def test_short_floats_are_added_as_float32():
     text = scan_text((600,), 0, "bf16")
     x = np.ones(600, np.float32)

@@ -36,8 +36,20 @@ constexpr int64_t kKernelBytes = 128;
 // Elements of the dimension in one iteration: limit, and those of long rows.
 constexpr int64_t kMaxUnrolled = 8;
 constexpr int64_t kUnrolledRows = 4;
+// Terms from which sums of floats are added up as float64.
+constexpr int64_t kLongSum = 256;
 // Rows of a group.
 constexpr int64_t kGroup = 8;
+
+// The type of the sums. XLA adds long sums block by block, so that fewer
+// roundings add up than from one element to the next.
+xla::PrimitiveType SumType(const Cumulative& scan, xla::PrimitiveType type) {
+  if (!scan.operation.has_value()) return type;
+  const xla::PrimitiveType wide = AccumulationType(type);
+  const bool is_long =
+      scan.operation == HloOpcode::kAdd && scan.size >= kLongSum;
+  return wide == xla::F32 && is_long ? xla::F64 : wide;
+}
 
 // Builds the loops of one cumulative reduction, on arrays of which the second
 // dimension is scanned. They have a third one only if it has several elements:
@@ -48,7 +60,7 @@ class ScanBuilder {
       : scan_(scan),
         root_(root),
         type_(root.shape().element_type()),
-        wide_(scan.operation.has_value() ? AccumulationType(type_) : type_) {}
+        wide_(SumType(scan, type_)) {}
 
   HloInstruction* Build(HloInstruction* x) {
     HloInstruction* viewed = Viewed(x);
