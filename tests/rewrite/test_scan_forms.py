@@ -287,8 +287,8 @@ def test_log_add_exp_compiles():
 def test_the_policy_takes_loops_of_long_dimensions():
     policy = hloenv.policies.get_policy("known-forms")
 
-    def taken(sizes: tuple[int, ...], dimension: int) -> str | None:
-        alternatives = captured(scan_text(sizes, dimension))
+    def taken(sizes: tuple[int, ...], dimension: int, kind: str = "f32") -> str | None:
+        alternatives = captured(scan_text(sizes, dimension, kind))
         (choice,) = policy(alternatives)
         return alternatives[0].choices[choice].rule if choice > 0 else None
 
@@ -298,4 +298,5 @@ def test_the_policy_takes_loops_of_long_dimensions():
     assert taken((100, 500), 0) == "scan"
     assert taken((1000, 40), 0) == "scan"
     assert taken((50,), 0) is None
+    assert taken((1000,), 0, "bf16") is None
     assert taken((1000, 12), 1) is None

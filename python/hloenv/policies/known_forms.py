@@ -270,8 +270,11 @@ def _scan_forms(
     if len(windows) != 1 or attributes[f"sizes_{windows[0]}"] != dims[windows[0]]:
         return ()
     length = dims[windows[0]]
-    if length < _LONG_SCAN or int(graph.element_count[node]) < _SCANNED:
+    elements = int(graph.element_count[node])
+    if length < _LONG_SCAN or elements < _SCANNED:
         return ()
+    if int(graph.output_bytes[node]) < 4 * elements:
+        return ()  # numbers of 16 bits, of which the backend made no kernel
     is_innermost = all(size <= 1 for size in dims[windows[0] + 1 :])
     row_bytes = int(graph.output_bytes[node]) // length
     is_large = is_innermost and row_bytes > _KERNEL_BYTES
