@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures the forms of dots and indices that the policy known-forms takes.
+"""Measures the forms of dots and reductions that the policy known-forms takes.
 
 Each form of one operation is measured beside jaxlib's own, in jaxlib, over a grid of
 sizes; the thresholds in hloenv/policies/known_forms.py follow from the table.
@@ -12,6 +12,7 @@ sizes; the thresholds in hloenv/policies/known_forms.py follow from the table.
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 import json
 import sys
@@ -36,6 +37,21 @@ _MATRICES = (
 _ATTENDED = (  # batch, positions, heads, features
     *((1, 512, 12, 64), (4, 256, 8, 64), (1, 128, 12, 64), (2, 512, 8, 32)),
     *((8, 64, 4, 32), (8, 16, 4, 16), (1, 2048, 8, 64)),
+)
+_CACHED = (  # batch, positions, heads, features
+    *((1, 128, 8, 64), (1, 512, 12, 64), (4, 256, 8, 64), (8, 128, 8, 32)),
+    *((1, 2048, 32, 64), (16, 1024, 8, 64), (1, 64, 4, 32), (64, 32, 4, 32)),
+)
+_SCANNED = (  # sizes, dimension
+    *(((n,), 0) for n in (16, 32, 100, 1000, 10000, 100000, 1000000)),
+    *(((20, 20), d) for d in (0, 1)),
+    *(((100, 100), d) for d in (0, 1)),
+    *(((1000, 1000), d) for d in (0, 1)),
+    *(((10000, 32), d) for d in (0, 1)),
+    *(((16, 500), 1), ((8, 50257), 1), ((32, 10000), 1), ((96, 1024), 1)),
+    *(((1000, 64), 1), ((10000, 16), 1), ((100000, 8), 1), ((4, 1000), 0)),
+    *(((64, 64, 64), d) for d in (0, 1, 2)),
+    *(((100, 1000, 3), 1), ((16, 128, 64), 1)),
 )
 _REDUCED = (
     *((100000, 4), (10000, 8), (10000, 16), (4096, 32), (4096, 64), (4096, 128)),
@@ -81,6 +97,25 @@ def cases() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
             lambda x, y: x.T @ y.T,
             given,
         )
+    for batch, length, heads, features in _CACHED:
+        given = array(batch, 1, heads, features), array(batch, length, heads, features)
+        name = f"{batch} x {length} x {heads} x {features}"
+        yield (
+            f"decode step's weights, {name}",
+            lambda q, k: jnp.einsum("bqhd,bkhd->bhqk", q, k),
+            given,
+        )
+        yield (
+            f"decode step's values, {name}",
+            lambda p, v: jnp.einsum("bhqk,bkhd->bqhd", p, v),
+            (array(batch, heads, 1, length), given[1]),
+        )
+        yield (
+            f"decode step's values, {name}, heads first",
+            lambda p, v: jnp.einsum("bhqk,bhkd->bhqd", p, v),
+            (array(batch, heads, 1, length), array(batch, heads, length, features)),
+        )
+    yield from scans()
     for rows, reduced in _REDUCED:
         given = (array(rows, reduced),)
         yield f"argmax of {rows} x {reduced}", lambda x: jnp.argmax(x, axis=-1), given
@@ -90,6 +125,33 @@ def cases() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
             lambda x: jnp.argmin(x, axis=0),
             given,
         )
+
+
+def scans() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
+    """As `cases`, of cumulative reductions."""
+    import jax
+    import jax.numpy as jnp
+
+    operations = {
+        "cumsum": ("float32", "int32", "bfloat16"),
+        "cummax": ("float32",),
+        "cumprod": ("float32",),
+        "cumlogsumexp": ("float32",),
+    }
+    for name, types in operations.items():
+        for kind, is_reversed, (sizes, axis) in itertools.product(
+            types, (False, True), _SCANNED
+        ):
+            if is_reversed and (name, kind) != ("cumsum", "float32"):
+                continue
+            text = f"{name} of {kind}, {' x '.join(map(str, sizes))}, dimension {axis}"
+            yield (
+                text + (", reversed" if is_reversed else ""),
+                functools.partial(
+                    getattr(jax.lax, name), axis=axis, reverse=is_reversed
+                ),
+                (jax.ShapeDtypeStruct(sizes, jnp.dtype(kind)),),
+            )
 
 
 def measure(function: Any, given: tuple[Any, ...], **settings: Any) -> Row:
@@ -145,7 +207,7 @@ def report(rows: list[Row], arguments: argparse.Namespace) -> list[str]:
                 )
             )
     return [
-        *head("Forms of dots and of indices of extremes"),
+        *head("Forms of dots and of reductions"),
         f"* speed-up: the time of jaxlib's own form over that of the form, on "
         f"{count_of(arguments.threads, 'core')}, with its 95 % interval; *taken*: by "
         "the policy `known-forms`",

@@ -172,9 +172,9 @@ const Rule& SwappedRule() {
 }
 
 absl::Span<const Rule> DotFormRules() {
-  static const auto* rules =
-      new std::vector<Rule>{MultiplyReduceRule(), UnrolledRule(),
-                            MatrixFirstRule(), SeparateRule(), SwappedRule()};
+  static const auto* rules = new std::vector<Rule>{
+      MultiplyReduceRule(), UnrolledRule(), MatrixFirstRule(),
+      SeparateRule(),       SwappedRule(),  BatchLoopRule()};
   return *rules;
 }
 
@@ -257,9 +257,9 @@ PassInfo DotFormsPass() {
       "dot-forms", "hloenv::DotForms",
       "Proposes multiplications and additions for dots of tiny matrices, and "
       "for dots of few rows and a transposed matrix the matrix first, or no "
-      "fusion with their users, and swapped operands where both are read "
-      "across "
-      "their rows. Run it before layout assignment. Integer "
+      "fusion with their users, swapped operands where both are read across "
+      "their rows, and loops over batch dimensions inside of matrices. Run it "
+      "before layout assignment. Integer "
       "results are exact, floats round differently: the products are the same, "
       "and are summed in another order, in no shorter type. Dots that read "
       "infinities or huge masks of the module do not become multiplications.",

@@ -48,5 +48,6 @@ Labelled SwappedDotOf(const xla::HloInstruction& dot, const Labelled& right,
 
 const Rule& MatrixFirstRule();  // few_row_dots.cc
 const Rule& SeparateRule();     // few_row_dots.cc
+const Rule& BatchLoopRule();    // dot_loops.cc
 
 }  // namespace hloenv

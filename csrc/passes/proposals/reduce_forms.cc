@@ -97,7 +97,8 @@ const Rule& ChainRule() {
 
 absl::Span<const Rule> ReduceFormRules() {
   static const auto* rules = new std::vector<Rule>{
-      ChainRule(), WindowChainRule(), SelectChainRule(), PackedIndexRule()};
+      ChainRule(),       WindowChainRule(), SelectChainRule(),
+      PackedIndexRule(), ScanRule(),        ScanGroupsRule()};
   return *rules;
 }
 
@@ -176,8 +177,9 @@ PassInfo ReduceFormsPass() {
       "reduce-forms", "hloenv::ReduceForms",
       "Proposes elementwise operations for reductions of few elements each: of "
       "short dimensions, such as three coordinates; of small windows, as in "
-      "pooling; and for the gradient of max pooling; and one reduction for the "
-      "index of an extreme element. Run it before layout assignment. Integer "
+      "pooling; and for the gradient of max pooling; one reduction for the "
+      "index of an extreme element; and loops for cumulative reductions. Run "
+      "it before layout assignment. Integer "
       "results are exact; floats may round differently, as "
       "the order of a reduction is not fixed. Sums that read infinities or "
       "huge masks of the module are not rewritten.",

@@ -21,6 +21,8 @@ bool IsReducible(const xla::Shape& shape);
 // can be written as a chain; nothing for others.
 std::optional<xla::HloOpcode> ReductionOf(const xla::HloInstruction& root,
                                           RuleContext& context);
+// Whether the operation with this number changes nothing.
+bool IsNeutral(const xla::HloInstruction& number, xla::HloOpcode operation);
 // operation(...operation(operation(initial, terms[0]), terms[1])...), in the
 // type of `root`. The terms have its dimensions, and with `initial`, a number,
 // the type of accumulation.
@@ -32,5 +34,7 @@ xla::HloInstruction* ChainOf(const xla::HloInstruction& root,
 const Rule& PackedIndexRule();  // arg_forms.cc
 const Rule& WindowChainRule();  // window_forms.cc
 const Rule& SelectChainRule();  // select_forms.cc
+const Rule& ScanRule();         // scan_forms.cc
+const Rule& ScanGroupsRule();   // scan_forms.cc
 
 }  // namespace hloenv

@@ -19,27 +19,6 @@ using xla::HloOpcode;
 
 constexpr int64_t kMaxTaps = 25;
 
-// Whether the operation with this number changes nothing.
-bool IsIdentity(const HloInstruction& number, HloOpcode operation) {
-  if (number.opcode() != HloOpcode::kConstant) return false;
-  const xla::Literal& literal = number.literal();
-  const xla::PrimitiveType type = literal.shape().element_type();
-  switch (operation) {
-    case HloOpcode::kAdd:
-    case HloOpcode::kOr:
-    case HloOpcode::kXor:
-      return literal == xla::LiteralUtil::Zero(type);
-    case HloOpcode::kMultiply:
-      return literal == xla::LiteralUtil::One(type);
-    case HloOpcode::kMaximum:
-      return literal == xla::LiteralUtil::MinValue(type);
-    case HloOpcode::kMinimum:
-      return literal == xla::LiteralUtil::MaxValue(type);
-    default:
-      return false;
-  }
-}
-
 std::optional<HloOpcode> WindowOperationOf(const HloInstruction& root,
                                            RuleContext& context) {
   if (root.opcode() != HloOpcode::kReduceWindow ||
@@ -49,8 +28,8 @@ std::optional<HloOpcode> WindowOperationOf(const HloInstruction& root,
   }
   const std::optional<HloOpcode> operation = ReductionOf(root, context);
   // Padding is no part of a window, so that it must not count.
-  if (!operation.has_value() || (HasPadding(root.window()) &&
-                                 !IsIdentity(*root.operand(1), *operation))) {
+  if (!operation.has_value() ||
+      (HasPadding(root.window()) && !IsNeutral(*root.operand(1), *operation))) {
     return std::nullopt;
   }
   return operation;
@@ -84,6 +63,26 @@ void ProposeWindowChain(const HloInstruction& root, RuleContext& context,
 }
 
 }  // namespace
+
+bool IsNeutral(const HloInstruction& number, HloOpcode operation) {
+  if (number.opcode() != HloOpcode::kConstant) return false;
+  const xla::Literal& literal = number.literal();
+  const xla::PrimitiveType type = literal.shape().element_type();
+  switch (operation) {
+    case HloOpcode::kAdd:
+    case HloOpcode::kOr:
+    case HloOpcode::kXor:
+      return literal == xla::LiteralUtil::Zero(type);
+    case HloOpcode::kMultiply:
+      return literal == xla::LiteralUtil::One(type);
+    case HloOpcode::kMaximum:
+      return literal == xla::LiteralUtil::MinValue(type);
+    case HloOpcode::kMinimum:
+      return literal == xla::LiteralUtil::MaxValue(type);
+    default:
+      return false;
+  }
+}
 
 const Rule& WindowChainRule() {
   static constexpr Rule rule = {

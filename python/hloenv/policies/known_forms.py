@@ -52,6 +52,9 @@ _MANY_DOTS = 100
 # Rows of a product with a transposed matrix; elements of the matrix from which another
 # form was faster; and columns for each term, up to which that was the matrix first.
 _FEW_DOT_ROWS, _LARGE_MATRIX, _MANY_COLUMNS = 16, 2**14, 4
+# Elements of the matrices of batched products of one row, from which swapped operands
+# or a loop over a batch dimension were faster.
+_LARGE_MATRICES = 2**16
 # Rows, columns and terms from which batched products, of which both operands are read
 # across their rows, were faster with the operands swapped.
 _CROSSED_ROWS = 32
@@ -59,6 +62,10 @@ _CROSSED_ROWS = 32
 # and elements of each window.
 _FEW_ELEMENTS, _MANY_REDUCTIONS = 8, 1000
 _SMALL_WINDOW = 9
+# Elements of a dimension, and of the array, from which cumulative sums were faster in a
+# loop; and bytes of one element of each row up to which a loop over all rows was faster
+# than one for each group of rows.
+_LONG_SCAN, _SCANNED, _KERNEL_BYTES = 20, 100, 128
 # Elements of a reduction from which the index of an extreme one was faster packed.
 _LONG_REDUCTION = 16
 
@@ -148,8 +155,9 @@ class KnownForms:
     those of 1x1 convolutions, and convolutions with kernels larger than their input;
     products of many tiny matrices, and many reductions of few elements each, become
     elementwise operations; products of few rows and a transposed matrix read the
-    matrix as it is; the index of the largest element becomes one reduction of
-    integers. Other alternatives stay undecided, so that XLA's form is kept.
+    matrix as it is, and of few rows and matrices across each other one at a time; the
+    index of the largest element becomes one reduction of integers; cumulative sums
+    become loops. Other alternatives stay undecided, so that XLA's form is kept.
 
     The conditions look at each convolution alone. XLA's fusion may copy a sum of
     multiplications into each of its readers, as the nine reductions of a gradient, so
@@ -208,7 +216,16 @@ def _dot_forms(attributes: dict[str, int]) -> tuple[str, ...]:
     is_batched = attributes["dot_batch_size"] > 1
     if is_batched and min(smaller, terms) >= _CROSSED_ROWS:
         return ("swapped",)
-    if attributes["dot_batch_size"] < _MANY_DOTS or terms < 3:
+    elements = attributes["dot_batch_size"] * terms * max(rows, columns)
+    tiny = _tiny_forms(attributes["dot_batch_size"], terms, smaller)
+    if is_batched and smaller == 1 and elements >= _LARGE_MATRICES:
+        return (*tiny, "swapped", "batch_loop")
+    return tiny
+
+
+def _tiny_forms(batch: int, terms: int, smaller: int) -> tuple[str, ...]:
+    """For products of small matrices."""
+    if batch < _MANY_DOTS or terms < 3:
         return ()
     return ("unrolled",) if smaller >= 3 or terms <= 4 else ()
 
@@ -227,6 +244,9 @@ def _reduce_forms(
     if attributes["sizes_0"] == _ABSENT:
         few = int(graph.element_count[operands[0]]) <= _FEW_ELEMENTS * results
         return ("chain",) if few and results >= _MANY_REDUCTIONS else ()
+    scan = _scan_forms(graph, node, attributes)
+    if scan:
+        return scan
     sizes = [attributes[f"sizes_{d}"] for d in _WINDOW]
     taps = math.prod(size for size in sizes if size != _ABSENT)
     # The gradient of average pooling without overlap: most windows read one number.
@@ -239,6 +259,26 @@ def _reduce_forms(
         results = int(graph.element_count[operands[1]])
     is_small = taps <= _SMALL_WINDOW and results >= _MANY_REDUCTIONS
     return ("window", "select") if is_small and not is_sparse else ()
+
+
+def _scan_forms(
+    graph: HloGraph, node: int, attributes: dict[str, int]
+) -> tuple[str, ...]:
+    """For a reduction over windows, if it may be a cumulative one."""
+    dims = graph.dims[node].tolist()
+    windows = [d for d in _WINDOW if attributes[f"sizes_{d}"] > 1]
+    if len(windows) != 1 or attributes[f"sizes_{windows[0]}"] != dims[windows[0]]:
+        return ()
+    length = dims[windows[0]]
+    elements = int(graph.element_count[node])
+    if length < _LONG_SCAN or elements < _SCANNED:
+        return ()
+    if int(graph.output_bytes[node]) < 4 * elements:
+        return ()  # numbers of 16 bits, of which the backend made no kernel
+    is_innermost = all(size <= 1 for size in dims[windows[0] + 1 :])
+    row_bytes = int(graph.output_bytes[node]) // length
+    is_large = is_innermost and row_bytes > _KERNEL_BYTES
+    return ("scan_groups", "scan") if is_large else ("scan",)
 
 
 def _operands(graph: HloGraph, node: int) -> Int64Array:

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/proposals/counted_loop.h"
+
+#include "xla/hlo/ir/hlo_computation.h"
+#include "xla/hlo/ir/hlo_module.h"
+#include "xla/literal_util.h"
+#include "xla/shape_util.h"
+
+namespace hloenv {
+
+using xla::HloComputation;
+using xla::HloInstruction;
+
+namespace {
+
+HloInstruction* IntegerOf(HloComputation* computation, int32_t number) {
+  return computation->AddInstruction(HloInstruction::CreateConstant(
+      xla::LiteralUtil::CreateR0<int32_t>(number)));
+}
+
+std::vector<HloInstruction*> ElementsOf(HloInstruction* tuple) {
+  std::vector<HloInstruction*> elements;
+  for (const xla::Shape& shape : tuple->shape().tuple_shapes()) {
+    elements.push_back(
+        tuple->AddInstruction(HloInstruction::CreateGetTupleElement(
+            shape, tuple, static_cast<int64_t>(elements.size()))));
+  }
+  return elements;
+}
+
+// A computation with one parameter, which is its root for now.
+HloInstruction* ParameterOfNew(xla::HloModule* module, const std::string& name,
+                               const xla::Shape& shape) {
+  HloComputation::Builder builder(name);
+  HloInstruction* parameter = builder.AddInstruction(
+      HloInstruction::CreateParameter(0, shape, "state"));
+  module->AddEmbeddedComputation(builder.Build(parameter));
+  return parameter;
+}
+
+HloComputation* ConditionOf(xla::HloModule* module, const xla::Shape& shape,
+                            int32_t trips) {
+  HloInstruction* state = ParameterOfNew(module, "loop_condition", shape);
+  HloComputation* computation = state->parent();
+  computation->set_root_instruction(
+      computation->AddInstruction(HloInstruction::CreateCompare(
+          xla::ShapeUtil::MakeShape(xla::PRED, {}), ElementsOf(state).front(),
+          IntegerOf(computation, trips), xla::ComparisonDirection::kLt)),
+      /*accept_different_shape=*/true);
+  return computation;
+}
+
+HloComputation* BodyOf(xla::HloModule* module, const xla::Shape& shape,
+                       const LoopBody& body) {
+  HloInstruction* parameter = ParameterOfNew(module, "loop_body", shape);
+  HloComputation* computation = parameter->parent();
+  const std::vector<HloInstruction*> state = ElementsOf(parameter);
+  std::vector<HloInstruction*> next =
+      body(state.front(), absl::MakeConstSpan(state).subspan(1));
+  next.insert(next.begin(),
+              computation->AddInstruction(HloInstruction::CreateBinary(
+                  state.front()->shape(), xla::HloOpcode::kAdd, state.front(),
+                  IntegerOf(computation, 1))));
+  computation->set_root_instruction(
+      computation->AddInstruction(HloInstruction::CreateTuple(next)));
+  return computation;
+}
+
+}  // namespace
+
+std::vector<HloInstruction*> CountedLoop(
+    int32_t trips, absl::Span<HloInstruction* const> state,
+    const LoopBody& body) {
+  HloComputation* computation = state.front()->parent();
+  std::vector<HloInstruction*> all(state.begin(), state.end());
+  all.insert(all.begin(), IntegerOf(computation, 0));
+  HloInstruction* initial =
+      computation->AddInstruction(HloInstruction::CreateTuple(all));
+  const xla::Shape& shape = initial->shape();
+  HloInstruction* loop =
+      computation->AddInstruction(HloInstruction::CreateWhile(
+          shape, ConditionOf(computation->parent(), shape, trips),
+          BodyOf(computation->parent(), shape, body), initial));
+  std::vector<HloInstruction*> results = ElementsOf(loop);
+  results.erase(results.begin());
+  return results;
+}
+
+}  // namespace hloenv

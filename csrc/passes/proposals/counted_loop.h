@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loops with a known number of iterations.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "xla/hlo/ir/hlo_instruction.h"
+
+namespace hloenv {
+
+// Adds the instructions of one iteration to the computation of `index`, an s32
+// number from 0 on, and returns the next state, of the same shapes.
+using LoopBody = std::function<std::vector<xla::HloInstruction*>(
+    xla::HloInstruction* index, absl::Span<xla::HloInstruction* const> state)>;
+// Adds a loop to the computation of `state`, arrays, at least one; returns the
+// state after `trips` iterations.
+std::vector<xla::HloInstruction*> CountedLoop(
+    int32_t trips, absl::Span<xla::HloInstruction* const> state,
+    const LoopBody& body);
+
+}  // namespace hloenv
