@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import re
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import hloenv
@@ -17,6 +19,8 @@ from hloenv.bench.entries import from_files
 from hloenv.bench.methods import as_methods
 from hloenv.cli import main
 from hloenv.cost import (
+    Estimate,
+    Estimator,
     KernelCache,
     Rates,
     Roofline,
@@ -28,8 +32,12 @@ from hloenv.cost import (
     open_estimator,
     registry,
 )
+from hloenv.cost.base import estimate_of, estimates_of
 from hloenv.errors import ArgumentError
 from hloenv.measurement.store import Store
+from hloenv.rewrite.game import DecisionPoint, Game
+from hloenv.search import get_search
+from hloenv.search.driver import Budget, run_search
 from support.paths import TESTDATA
 
 MODULE = TESTDATA / "hlo" / "simplifications.hlo"
@@ -117,6 +125,39 @@ def test_an_estimator_of_a_file(own: Path):
 def test_a_file_without_that_estimator_is_an_error(own: Path, name: str, message: str):
     with pytest.raises(ArgumentError, match=message):
         get_estimator(f"{own}:{name}")
+
+
+def _returning(found: object) -> Estimator:
+    class Own:
+        def estimate_many(self, modules):
+            return found
+
+    return Own()
+
+
+def test_plain_numbers_are_seconds():
+    module = hloenv.HloModule.from_file(MODULE)
+    assert estimate_of(_returning([0.5]), module) == Estimate(0.5)
+    two = estimates_of(_returning(np.array([1, 2])), [module, module])
+    assert two == [Estimate(1.0), Estimate(2.0)]
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        (None, "Own.estimate_many returns None; it must return a list"),
+        (0.5, "returns 0.5; it must return a list"),
+        ([], "returns 0 estimates for 1 modules"),
+        ([1.0, 2.0], "returns 2 estimates for 1 modules"),
+        (["fast"], "a list with 'fast'; each entry must be"),
+        ([True], "a list with True; each entry must be"),
+    ],
+)
+def test_wrong_estimates_end_a_search(found: object, message: str):
+    module = hloenv.HloModule.from_file(MODULE)
+    search = get_search("random", Game(module, [DecisionPoint(passes=("algsimp",))]))
+    with pytest.raises(ArgumentError, match=re.escape(message)):
+        run_search(search, _returning(found), budget=Budget(estimates=2))
 
 
 def test_an_entry_point_registers(own: Path, monkeypatch: pytest.MonkeyPatch):

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..cost.base import estimate_of
 from ..errors import HloEnvError
 from ..hlo.module import HloModule
 from ..policies import get_policy
@@ -188,13 +189,13 @@ def pick_rule(
     game = variants[0].game
     default = game.complete()
     best = JointResult(game, "", default, False, 0, 0, math.nan, [])
-    (estimate,) = estimator.estimate_many([best.game.play(default)])
+    estimate = estimate_of(estimator, best.game.play(default))
     best_s = estimate.seconds * (1 - min_gain)
     for variant in variants:
         for prefix in starting_points(variant.game):
             best.num_estimates += 1
             try:
-                (estimate,) = estimator.estimate_many([variant.game.play(prefix)])
+                estimate = estimate_of(estimator, variant.game.play(prefix))
             except HloEnvError:
                 continue
             if estimate.is_ok and estimate.seconds < best_s:

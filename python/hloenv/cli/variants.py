@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..cost.base import Estimator
+from ..cost.base import Estimator, estimate_of
 from ..cost.roofline import estimate_seconds
 from ..errors import HloEnvError
 from ..graph.hlo_graph import HloGraph
@@ -109,7 +109,7 @@ def compare(
         if estimator is None:
             variant.estimate_s = estimate_seconds(HloGraph.from_module(variant.final))
         else:
-            (estimate,) = estimator.estimate_many([variant.module])
+            estimate = estimate_of(estimator, variant.module)
             variant.estimate_s, variant.error = estimate.seconds, estimate.error
     return variants
 

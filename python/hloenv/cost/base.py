@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Protocol
 
-from ..errors import PositionError
+from ..errors import ArgumentTypeError, PositionError
 from ..hlo.module import HloModule
 from ..hlo.pipeline import run_until
 from ..process.cpu_affinity import as_if_on
@@ -45,6 +46,47 @@ class Estimator(Protocol):
     def estimate_many(self, modules: Sequence[HloModule]) -> list[Estimate]:
         """One estimate for each module; a failure is the error of its estimate."""
         ...
+
+
+def estimates_of(estimator: Estimator, modules: Sequence[HloModule]) -> list[Estimate]:
+    """What `estimator.estimate_many` returns, checked: it may be a user's.
+
+    Plain numbers are taken as seconds.
+
+    Raises:
+        ArgumentTypeError: it does not return one estimate for each module.
+    """
+    found = estimator.estimate_many(modules)
+    kind = type(estimator).__name__
+    if not isinstance(found, Iterable):
+        raise ArgumentTypeError(
+            f"{kind}.estimate_many returns {found!r}; it must return a list of one "
+            "Estimate, or number of seconds, for each module"
+        )
+    estimates = list(found)
+    if len(estimates) != len(modules):
+        raise ArgumentTypeError(
+            f"{kind}.estimate_many returns {len(estimates)} estimates for "
+            f"{len(modules)} modules; it must return one for each, in their order"
+        )
+    return [_as_estimate(each, kind) for each in estimates]
+
+
+def estimate_of(estimator: Estimator, module: HloModule) -> Estimate:
+    """The estimate of one module; errors as in `estimates_of`."""
+    (estimate,) = estimates_of(estimator, [module])
+    return estimate
+
+
+def _as_estimate(found: object, kind: str) -> Estimate:
+    if isinstance(found, Estimate):
+        return found
+    if isinstance(found, Real) and not isinstance(found, bool):
+        return Estimate(float(found))
+    raise ArgumentTypeError(
+        f"{kind}.estimate_many returns a list with {found!r}; each entry must be an "
+        "hloenv.cost.Estimate, or a number of seconds"
+    )
 
 
 def decided_module(module: HloModule, *, threads: int = 1) -> HloModule:

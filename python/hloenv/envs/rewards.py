@@ -16,7 +16,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .._registry import Registry
-from ..cost.base import Estimator
+from ..cost.base import Estimator, estimate_of
 from ..cost.registry import DEFAULT_ESTIMATOR, describe_estimator, get_estimator
 from ..cost.roofline import Roofline
 from ..errors import ArgumentError
@@ -146,7 +146,7 @@ def _seconds(make_estimator: Callable[[], Estimator]) -> Value:
         if make_estimator not in node.values:
             module = env.module_of(node)
             with _ESTIMATING:
-                (estimate,) = make_estimator().estimate_many([module])
+                estimate = estimate_of(make_estimator(), module)
             node.values[make_estimator] = float(estimate.seconds)
         return node.values[make_estimator]
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import geometric_mean
 
-from ..cost.base import Estimator
+from ..cost.base import Estimator, estimate_of
 from ..envs.benchmarks import find_benchmarks
 from ..errors import HloEnvError
 from ..hlo.module import HloModule
@@ -69,5 +69,5 @@ class Validation:
         return PolicyScore(tuple(speedups) or (1.0,), failures)
 
     def _seconds(self, module: HloModule) -> float:
-        (estimate,) = self._estimator.estimate_many([module])
+        estimate = estimate_of(self._estimator, module)
         return float(estimate.seconds) if estimate.is_ok else math.nan

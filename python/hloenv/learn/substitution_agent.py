@@ -20,7 +20,7 @@ from .._checkpoints import (
     write_checkpoint,
 )
 from .._version import __version__
-from ..cost.base import Estimator
+from ..cost.base import Estimator, estimate_of
 from ..cost.learned.threads import one_thread
 from ..envs.substitution import SubstitutionEnv
 from ..errors import ArgumentError
@@ -165,5 +165,5 @@ def play(
 
 
 def _seconds(estimator: Estimator, module: HloModule) -> float:
-    (estimate,) = estimator.estimate_many([module])
+    estimate = estimate_of(estimator, module)
     return estimate.seconds if estimate.is_ok else math.inf

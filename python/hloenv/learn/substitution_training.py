@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 from .._files import replacing
-from ..cost.base import Estimator
+from ..cost.base import Estimator, estimate_of
 from ..cost.learned.threads import one_thread
 from ..cost.registry import open_estimator
 from ..envs.benchmarks import find_benchmarks
@@ -191,7 +191,7 @@ class _Run(PPORun):
         config, found = self.config, {}
         for uri in drawn(config.validation, config.max_validation, seed=0):
             module = find_benchmarks(uri)[0].load()
-            (estimate,) = self._estimator.estimate_many([module])
+            estimate = estimate_of(self._estimator, module)
             if estimate.is_ok and estimate.seconds > 0:
                 found[uri] = module
         if not found:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .._typing import Int64Array
-from ..cost.base import Estimate
-from ..errors import ArgumentError, HloEnvError
+from ..cost.base import Estimate, estimate_of
+from ..errors import ArgumentError, ArgumentTypeError, HloEnvError
 from ..hlo.module import HloModule
 from ..measurement.measurer import Inputs
 from ..measurement.pool import Evaluator, Result
@@ -305,7 +305,9 @@ class _Run:
             fingerprint = self._game.fingerprint(prefix)
             if fingerprint not in self._estimates:
                 module = self._game.play(prefix)
-                (self._estimates[fingerprint],) = estimator.estimate_many([module])
+                self._estimates[fingerprint] = estimate_of(estimator, module)
+        except ArgumentTypeError:  # of the estimator itself
+            raise
         except HloEnvError as error:
             return Estimate(float("nan"), error=str(error))
         return self._estimates[fingerprint]

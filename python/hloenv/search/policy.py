@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .._typing import Int64Array
+from ..cost.base import estimate_of
 from ..cost.roofline import node_seconds
 from ..measurement.store import Store
 from ..policies.base import UnknownPolicyError
@@ -49,7 +50,7 @@ class EstimatingPolicy:
             weakref.finalize(self, store.close)
             weakref.finalize(self, cache.close)
             self.estimator = cache
-        (estimate,) = self.estimator.estimate_many([alternatives.apply(decisions)])
+        estimate = estimate_of(self.estimator, alternatives.apply(decisions))
         return estimate.seconds if estimate.is_ok else math.inf
 
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from ..cost.base import Estimator
+from ..cost.base import Estimator, estimates_of
 from ..errors import ArgumentError, HloEnvError
 from ..hlo.module import HloModule
 from .candidates import Candidate, Expander
@@ -95,7 +95,7 @@ class Costs:
             if fingerprint not in self._known
         }
         if new:
-            estimates = self._estimator.estimate_many(list(new.values()))
+            estimates = estimates_of(self._estimator, list(new.values()))
             for fingerprint, estimate in zip(new, estimates, strict=True):
                 self._known[fingerprint] = (
                     estimate.seconds if estimate.is_ok else math.inf

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from .._optional import needed_by
-from ..errors import HloEnvError
+from ..cost.base import estimate_of
+from ..errors import ArgumentTypeError, HloEnvError
 from ..rewrite.game import Game
 from ..search import get_search
 from .build import graph_of, graph_points
@@ -253,8 +254,9 @@ class GraphArm:
         if prefix is None:
             return False
         try:
-            (estimate,) = self._estimator.estimate_many([self._game.play(prefix)])
-            seconds = estimate.seconds
+            seconds = estimate_of(self._estimator, self._game.play(prefix)).seconds
+        except ArgumentTypeError:  # of the estimator itself
+            raise
         except HloEnvError:
             seconds = math.nan
         self._search.tell(prefix, seconds)
