@@ -23,8 +23,8 @@ _MAPPING = (
 )
 _EXCLUDED_FILES = frozenset(
     {
-        *("bench/report.py", "bench/tables.py", "bench/plots.py", "bench/ablation.py"),
-        *("bench/statistics.py", "bench/profile.py", "bench/version.py"),
+        *("bench/report.py", "bench/tables.py", "bench/plots.py", "bench/version.py"),
+        *("bench/statistics.py", "bench/profile.py"),
         *("bench/profile_table.py", "cost/calibration.py", "graph/convert.py"),
         *("_markdown.py",),
         *("graph/dot.py", "graph/export.py", "graph/networkx.py", "graph/pyg.py"),
