@@ -94,9 +94,9 @@ def test_not_offered(old, new):
 
 
 def test_a_number_compared_with_an_index_is_not_offered():
+    assert rules(capture(arg_text("s32"), NAME)) == ["packed_index"]
     odd = "odd = pred[] compare(a, j), direction=GT\n  less ="
     text = arg_text("s32").replace("less =", odd)
-    assert rules(capture(text, NAME)) == ["packed_index"]
     at = "at = s32[] select(left, i, j)"
     assert at in text
     text = text.replace(at, f"f{at}\n  at = s32[] select(odd, j, fat)")

@@ -76,27 +76,45 @@ bool IsLeftFirst(const Literal& left, int i, const Literal& right, int j,
   return (a > b) == is_max;
 }
 
-// Whether a reducer of (value, index) pairs only compares and selects, so that
-// samples show what it does with all numbers. Bitwise operations on integers
-// would do more.
+// Whether a reducer of (value, index) pairs only compares and selects, numbers
+// with numbers and indices with indices, so that samples show what it does with
+// all numbers. Bitwise operations on integers would do more.
 bool OnlySelects(const xla::HloComputation& reducer) {
-  return absl::c_all_of(reducer.instructions(), [](const HloInstruction* each) {
+  enum class Kind { kNumber, kIndex, kTruth };
+  absl::flat_hash_map<const HloInstruction*, Kind> kinds;
+  for (const HloInstruction* each : reducer.MakeInstructionPostOrder()) {
+    const auto kind_of = [&](int64_t i) { return kinds.at(each->operand(i)); };
     switch (each->opcode()) {
+      case HloOpcode::kParameter:
+        kinds[each] =
+            each->parameter_number() % 2 == 0 ? Kind::kNumber : Kind::kIndex;
+        break;
       case HloOpcode::kAnd:
       case HloOpcode::kOr:
       case HloOpcode::kNot:
-        return each->shape().element_type() == xla::PRED;
-      case HloOpcode::kParameter:
+        if (each->shape().element_type() != xla::PRED) return false;
+        kinds[each] = Kind::kTruth;
+        break;
       case HloOpcode::kCompare:
-      case HloOpcode::kSelect:
+        if (kind_of(0) != kind_of(1)) return false;
+        kinds[each] = Kind::kTruth;
+        break;
       case HloOpcode::kMaximum:
       case HloOpcode::kMinimum:
+        if (kind_of(0) != kind_of(1)) return false;
+        kinds[each] = kind_of(0);
+        break;
+      case HloOpcode::kSelect:
+        if (kind_of(1) != kind_of(2)) return false;
+        kinds[each] = kind_of(1);
+        break;
       case HloOpcode::kTuple:
-        return true;
+        break;
       default:
         return false;
     }
-  });
+  }
+  return true;
 }
 
 bool Selects(const xla::HloComputation& reducer, xla::PrimitiveType type,

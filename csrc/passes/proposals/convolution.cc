@@ -63,7 +63,7 @@ std::optional<Convolution> Convolution::Of(const HloInstruction& instruction,
       !IsFullArray(instruction.shape()) || !IsFullArray(input.shape()) ||
       !IsFullArray(kernel.shape()) ||
       !HasExactTypes(input.shape(), kernel.shape(), instruction.shape()) ||
-      context.ExtremesOf(kernel).large()) {
+      context.ExtremesOf(kernel).large() || context.IsCompared(instruction)) {
     return std::nullopt;
   }
   Convolution result;

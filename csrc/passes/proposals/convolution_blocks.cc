@@ -29,7 +29,9 @@ enum class BlockKind {
 int64_t BlockSize(const SpatialDimension& each, BlockKind kind) {
   switch (kind) {
     case BlockKind::kWindows:
-      return each.stride;
+      // One output reads no more than its window.
+      return each.output == 1 ? (each.taps - 1) * each.window_dilation + 1
+                              : each.stride;
     case BlockKind::kTaps:
       return each.window_dilation;
     default:
@@ -92,7 +94,7 @@ Labelled BlocksOfInput(Labelled input, const SpatialDimension& each,
       }
       input = Padded(input, {PaddingOf(each, kind, d)});
       input = SplitLabel(input, position, Pair(position, tap),
-                         {each.output, each.stride});
+                         {each.output, BlockSize(each, kind)});
       return Sliced(input, {{tap, 0, each.taps, each.window_dilation}});
     case BlockKind::kTaps:
       if (each.output == 1) {

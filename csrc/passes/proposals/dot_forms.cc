@@ -30,6 +30,7 @@ std::optional<LabelledDot> TinyDotOf(const HloInstruction& dot,
                      dot.shape())) {
     return std::nullopt;
   }
+  if (context.IsCompared(dot)) return std::nullopt;
   return LabelledDotOf(dot);
 }
 
@@ -41,7 +42,8 @@ const Rule& MultiplyReduceRule();
 void ProposeMultiplyReduce(const HloInstruction& root, RuleContext& context,
                            std::vector<Proposal>& proposals) {
   const std::optional<LabelledDot> dot = TinyDotOf(root, context);
-  if (!dot.has_value() || dot->terms * dot->free > kMaxProductSize ||
+  if (!dot.has_value() || dot->terms > kMaxProductSize ||
+      dot->free > kMaxProductSize / dot->terms ||
       dot->terms * dot->free > kMaxSize / dot->batch) {
     return;
   }
@@ -187,12 +189,13 @@ bool IsPlainDot(const HloInstruction& instruction) {
           xla::PrecisionConfig::ALG_UNSET) {
     return false;
   }
-  return absl::c_all_of(instruction.operands(),
-                        [](const HloInstruction* operand) {
-                          const xla::Shape& shape = operand->shape();
-                          return shape.IsArray() && shape.is_static() &&
-                                 !xla::ShapeUtil::IsZeroElementArray(shape);
-                        });
+  return absl::c_all_of(
+      instruction.operands(), [](const HloInstruction* operand) {
+        const xla::Shape& shape = operand->shape();
+        return shape.IsArray() && shape.is_static() &&
+               !xla::ShapeUtil::IsZeroElementArray(shape) &&
+               !xla::primitive_util::IsSubByteNonPredType(shape.element_type());
+      });
 }
 
 LabelledDot LabelledDotOf(const HloInstruction& dot) {

@@ -53,7 +53,9 @@ char InnerBatchOf(const HloInstruction& operand, const std::string& labels,
     }
   }
   // Where it is the last, the elements of a matrix are apart.
-  return found == stored->labels.back() ? '\0' : found;
+  const bool is_last =
+      !stored->labels.empty() && found == stored->labels.back();
+  return is_last ? '\0' : found;
 }
 
 // The index of the loop at the dimension with this label, and zeros.

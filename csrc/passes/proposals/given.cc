@@ -78,7 +78,7 @@ class GivenPass : public CandidatePass {
         RewritableComputations(module);
     const absl::flat_hash_set<const HloComputation*> rewritable(list.begin(),
                                                                 list.end());
-    LazyMagnitudes magnitudes(module);
+    LazyFacts facts(module);
     std::vector<Proposal> result;
     for (const GivenProposal& given : proposals_) {
       std::vector<const HloInstruction*> values;
@@ -103,7 +103,7 @@ class GivenPass : public CandidatePass {
           !HasLayouts(values, given.originals.size(), *body->second) ||
           (given.needs_moderate &&
            HasLarge(absl::MakeSpan(values).subspan(given.originals.size()),
-                    magnitudes))) {
+                    facts))) {
         continue;
       }
       Add(given, values, body->second, &result);
@@ -178,12 +178,12 @@ class GivenPass : public CandidatePass {
   }
 
   static bool HasLarge(absl::Span<const HloInstruction* const> reads,
-                       LazyMagnitudes& magnitudes) {
+                       LazyFacts& facts) {
     return absl::c_any_of(reads, [&](const HloInstruction* each) {
       const xla::PrimitiveType type = each->shape().element_type();
       return (xla::primitive_util::IsFloatingPointType(type) ||
               xla::primitive_util::IsComplexType(type)) &&
-             magnitudes.Of(*each).large();
+             facts.ExtremesOf(*each).large();
     });
   }
 

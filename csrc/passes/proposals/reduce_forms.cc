@@ -151,6 +151,7 @@ std::optional<HloOpcode> ReductionOf(const HloInstruction& root,
   const bool has_order =
       *operation == HloOpcode::kAdd || *operation == HloOpcode::kMultiply;
   if (has_order && context.ExtremesOf(operand).large()) return std::nullopt;
+  if (has_order && context.IsCompared(root)) return std::nullopt;
   return operation;
 }
 

@@ -65,10 +65,10 @@ class RuleCandidatePass : public CandidatePass {
 
   absl::StatusOr<std::vector<Proposal>> Propose(
       const HloModule& module) const override {
-    LazyMagnitudes magnitudes(module);
+    LazyFacts facts(module);
     std::vector<Proposal> proposals;
     for (const HloComputation* computation : RewritableComputations(module)) {
-      RuleContext context(*computation, &magnitudes);
+      RuleContext context(*computation, &facts);
       for (const HloInstruction* instruction : context.post_order()) {
         if (is_meant_ != nullptr && !is_meant_(*instruction)) continue;
         for (const Rule* rule : rules_) {

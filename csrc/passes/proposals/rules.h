@@ -11,6 +11,7 @@
 
 #include "absl/strings/string_view.h"
 #include "hlo/magnitudes.h"
+#include "hlo/self_comparison.h"
 #include "passes/proposals/candidate.h"
 #include "passes/registry.h"
 #include "xla/hlo/ir/hlo_instruction.h"
@@ -50,35 +51,45 @@ class Dependence {
   uint64_t stamp_ = 0;
 };
 
-// The magnitudes of a module, analysed on first use.
-class LazyMagnitudes {
+// What rules ask about a module, analysed on first use.
+class LazyFacts {
  public:
-  explicit LazyMagnitudes(const xla::HloModule& module) : module_(module) {}
-  Extremes Of(const xla::HloInstruction& instruction) {
+  explicit LazyFacts(const xla::HloModule& module) : module_(module) {}
+  Extremes ExtremesOf(const xla::HloInstruction& instruction) {
     if (!magnitudes_.has_value()) magnitudes_.emplace(module_);
     return magnitudes_->Of(instruction);
+  }
+  bool IsCompared(const xla::HloInstruction& instruction) {
+    if (!comparisons_.has_value()) comparisons_.emplace(module_);
+    return comparisons_->IsCompared(instruction);
   }
 
  private:
   const xla::HloModule& module_;
   std::optional<Magnitudes> magnitudes_;
+  std::optional<SelfComparisons> comparisons_;
 };
 
 // Information for rules about the computation that they run on.
 class RuleContext : public Dependence {
  public:
-  // `magnitudes`, of the computation's module, must outlive this.
-  RuleContext(const xla::HloComputation& computation,
-              LazyMagnitudes* magnitudes)
-      : Dependence(computation), magnitudes_(magnitudes) {}
+  // `facts`, of the computation's module, must outlive this.
+  RuleContext(const xla::HloComputation& computation, LazyFacts* facts)
+      : Dependence(computation), facts_(facts) {}
 
   // The extreme values that the float array `instruction` may contain.
   Extremes ExtremesOf(const xla::HloInstruction& instruction) {
-    return magnitudes_->Of(instruction);
+    return facts_->ExtremesOf(instruction);
+  }
+  // Whether the result is compared with a number selected from it, as in
+  // x == max(x). Where the backend has it in memory, arithmetic that it may
+  // compute once for each reader must not take its place.
+  bool IsCompared(const xla::HloInstruction& instruction) {
+    return facts_->IsCompared(instruction);
   }
 
  private:
-  LazyMagnitudes* const magnitudes_;
+  LazyFacts* const facts_;
 };
 
 // The catalog entry of a pass with these rules, all enabled by default.

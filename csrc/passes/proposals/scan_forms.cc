@@ -36,19 +36,21 @@ constexpr int64_t kKernelBytes = 128;
 // Elements of the dimension in one iteration: limit, and those of long rows.
 constexpr int64_t kMaxUnrolled = 8;
 constexpr int64_t kUnrolledRows = 4;
-// Terms from which sums of floats are added up as float64.
+// Terms from which floats are added up, or multiplied, as float64.
 constexpr int64_t kLongSum = 256;
 // Rows of a group.
 constexpr int64_t kGroup = 8;
 
-// The type of the sums. XLA adds long sums block by block, so that fewer
-// roundings add up than from one element to the next.
+// The type of the sums. XLA reduces long dimensions block by block, so that
+// fewer roundings add up than from one element to the next.
 xla::PrimitiveType SumType(const Cumulative& scan, xla::PrimitiveType type) {
-  if (!scan.operation.has_value()) return type;
   const xla::PrimitiveType wide = AccumulationType(type);
-  const bool is_long =
-      scan.operation == HloOpcode::kAdd && scan.size >= kLongSum;
-  return wide == xla::F32 && is_long ? xla::F64 : wide;
+  const bool rounds = !scan.operation.has_value() ||
+                      scan.operation == HloOpcode::kAdd ||
+                      scan.operation == HloOpcode::kMultiply;
+  if (!rounds || scan.size < kLongSum) return wide;
+  if (wide == xla::F32) return xla::F64;
+  return wide == xla::C64 ? xla::C128 : wide;
 }
 
 // Builds the loops of one cumulative reduction, on arrays of which the second
@@ -161,16 +163,17 @@ class ScanBuilder {
   }
   // The reducer, elementwise.
   HloInstruction* Combined(HloInstruction* sum, HloInstruction* row) const {
+    row = Converted({row, ""}, wide_).value;
     if (scan_.operation.has_value()) {
-      return Add(
-          sum, HloInstruction::CreateBinary(sum->shape(), *scan_.operation, sum,
-                                            Converted({row, ""}, wide_).value));
+      return Add(sum, HloInstruction::CreateBinary(sum->shape(),
+                                                   *scan_.operation, sum, row));
     }
     absl::flat_hash_map<const HloInstruction*, HloInstruction*> images;
     for (const HloInstruction* each :
          root_.to_apply()->MakeInstructionPostOrder()) {
+      const xla::PrimitiveType own = each->shape().element_type();
       const xla::Shape shape = xla::ShapeUtil::ChangeElementType(
-          sum->shape(), each->shape().element_type());
+          sum->shape(), own == type_ ? wide_ : own);
       std::vector<HloInstruction*> operands;
       for (const HloInstruction* operand : each->operands()) {
         operands.push_back(images.at(operand));
@@ -178,8 +181,10 @@ class ScanBuilder {
       if (each->opcode() == HloOpcode::kParameter) {
         images[each] = each->parameter_number() == 0 ? sum : row;
       } else if (each->opcode() == HloOpcode::kConstant) {
-        images[each] = Add(sum, HloInstruction::CreateBroadcast(
-                                    shape, Add(sum, each->Clone()), {}));
+        const Labelled number = {Add(sum, each->Clone()), ""};
+        images[each] = Add(
+            sum, HloInstruction::CreateBroadcast(
+                     shape, Converted(number, shape.element_type()).value, {}));
       } else {
         images[each] = Add(sum, each->CloneWithNewOperands(shape, operands));
       }

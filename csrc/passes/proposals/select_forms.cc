@@ -84,7 +84,8 @@ bool IsPooling(const HloInstruction& root, RuleContext& context) {
          root.shape().element_type() != xla::PRED &&
          DirectionOf(*root.select()).has_value() &&
          OperationOf(*root.scatter()) == HloOpcode::kAdd &&
-         (!HasOverlap(root.window()) || !context.ExtremesOf(source).large());
+         (!HasOverlap(root.window()) || !context.ExtremesOf(source).large()) &&
+         !context.IsCompared(root);
 }
 
 // Builds the instructions of one rewritten gradient.

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/proposals/window_taps.h"
 
+#include <algorithm>
+#include <limits>
+
 #include "absl/algorithm/container.h"
 #include "xla/shape_util.h"
 
@@ -9,8 +12,12 @@ namespace hloenv {
 using xla::HloInstruction;
 
 int64_t TapsOf(const xla::Window& window) {
+  constexpr int64_t kMany = std::numeric_limits<int64_t>::max();
   int64_t taps = 1;
-  for (const auto& dimension : window.dimensions()) taps *= dimension.size();
+  for (const auto& dimension : window.dimensions()) {
+    const int64_t size = std::max<int64_t>(dimension.size(), 1);
+    taps = taps > kMany / size ? kMany : taps * size;
+  }
   return taps;
 }
 

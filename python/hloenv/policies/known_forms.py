@@ -108,6 +108,8 @@ class _Convolution:
         if self.has_base_dilation and self.positions < self.taps:
             # The gradient with respect to the kernel of a transposed convolution.
             return ("outputs",)
+        if not self.image:
+            return ()
         if max(self.image) == 1:
             return ("taps",) if self.positions == 1 else ("blocks",)
         if self.positions == 1:
