@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 _MAX_METHODS = 14
 _DPI = 120
 _TICKS = (0.01, 0.03, 0.1, 0.25, 0.5, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 5.0)
+_WIDE_TICKS = (0.001, 0.01, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 100.0, 1e3, 1e4)
+# Largest over smallest speed-up from which the ticks are further apart.
+_WIDE = 50.0
 
 
 def write_plots(rows: Sequence[Row], folder: Path) -> list[str]:
@@ -80,7 +83,8 @@ def _speedups(axes: Axes, rows: Sequence[Row]) -> None:
     axes.axvline(1.0, color="gray", linewidth=0.8)
     axes.set_xscale("log")
     low, high = axes.get_xlim()
-    axes.set_xticks([tick for tick in _TICKS if low <= tick <= high])
+    ticks = _TICKS if high < _WIDE * low else _WIDE_TICKS
+    axes.set_xticks([tick for tick in ticks if low <= tick <= high])
     axes.xaxis.set_major_formatter("{x:g}")
     axes.minorticks_off()
     axes.set_xlabel("speed-up over XLA's default (boxes: quartiles, lines: 90 %)")
