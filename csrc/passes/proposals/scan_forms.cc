@@ -301,7 +301,8 @@ const Rule& ScanRule() {
       "scan",
       "Rewrites a cumulative reduction (a reduction over windows of all "
       "elements up to each, or from each on) as a loop over its dimension. "
-      "Floats may round differently.",
+      "Floats may round differently; dimensions of 256 elements and more are "
+      "reduced in a wider type, which does not overflow on the way.",
       &ProposeScan};
   return rule;
 }
