@@ -34,7 +34,7 @@ from ..runtime.jaxlib.options import OptionValue
 from ..runtime.jaxlib.package import require_jax
 from ..runtime.jaxlib.stablehlo import call_module
 from .decide import Decided, Passes, as_pipelines, check_compiles, decide, label_of
-from .lowering import from_lowered
+from .lowering import from_lowered, lower_traced
 from .replacements import NotReplacedError, Replace
 
 
@@ -50,7 +50,7 @@ class Stages:
 
     def __init__(self, traced: Any) -> None:
         self.traced = traced
-        self.lowered = traced.lower()
+        self.lowered = lower_traced(traced)
         self.wanted = ""
         self.usable: dict[str, bool] = {}
 
