@@ -65,10 +65,27 @@ class Stages:
         leaves = require_jax("hloenv.jit").tree.leaves(self.lowered.args_info)
         return any(each.donated for each in leaves)
 
+    @property
+    def has_while(self) -> bool:
+        """Whether there are loops whose number of iterations depends on values."""
+        return _has_while(self.traced.jaxpr)
+
     @functools.cached_property
     def module(self) -> HloModule:
         """As jax lowers it, without donations."""
         return from_lowered(self.lowered, donations=False)
+
+
+def _has_while(jaxpr: Any) -> bool:
+    """Loops of other numbers of iterations are "scan" in jax."""
+    for each in jaxpr.eqns:
+        if each.primitive.name == "while":
+            return True
+        for value in each.params.values():
+            for inner in value if isinstance(value, tuple | list) else [value]:
+                if hasattr(inner, "eqns") and _has_while(inner):
+                    return True
+    return False
 
 
 @dataclass(frozen=True)

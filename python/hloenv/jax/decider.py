@@ -197,7 +197,10 @@ class Decider:
                     break
         best = self._choose(signature, trials)
         self._sign(num_considered, stages)
-        if key and verdict is None and not any(each.is_fault for each in trials):
+        is_fault = any(each.is_fault for each in trials)
+        # Another process may call it with values for which its loops run longer.
+        is_of_values = best is None and (trials or too_long) and stages.has_while
+        if key and verdict is None and not is_fault and not is_of_values:
             remember(key, verdict_of(best, self.considered[num_considered:]))
         return None if best is None else best.function
 
@@ -316,11 +319,7 @@ class Decider:
             del self._plain_types[next(iter(self._plain_types))]
 
     def share_plain(self, function: Any) -> None:
-        """Makes a function of `new_function` run what plain jax.jit has compiled.
-
-        Args:
-            function: before its first call for a signature that stays plain.
-        """
+        """Makes a function of `new_function` run what plain jax.jit has compiled."""
         for args, kwargs in self._plain_types.values():
             # jax compiles it again otherwise.
             with contextlib.suppress(Exception):

@@ -353,10 +353,9 @@ class JitFunction:
             self._waiting.discard(signature)
             is_new = signature is not None and self._decider.is_new(signature)
             if self._decided is None and is_new:
-                decided = self._consider_safely(signature, args, kwargs)
-                if decided is not None:
-                    self._decider.share_plain(decided)
-                    self._decided = decided
+                self._decided = self._consider_safely(signature, args, kwargs)
+                if self._decided is not None:
+                    self._decider.share_plain(self._decided)
         finally:
             self._lock.release()
 
