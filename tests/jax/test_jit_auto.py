@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime
 import functools
 import gc
 import json
@@ -17,6 +19,7 @@ import pytest
 import hloenv
 from hloenv.errors import ArgumentError
 from hloenv.jax import FallbackWarning, decider
+from hloenv.jax import verdicts as kept_verdicts
 from hloenv.jax.compare import Comparison
 from hloenv.measurement.store import default_path
 from support import jax_outputs
@@ -268,6 +271,53 @@ def test_plain_is_remembered_too(verdicts, monkeypatch):
     second(KERNEL, IMAGE)
     assert second.decided == []
     assert "it is slower (found on 20" in second.explain()
+
+
+def test_plain_is_compared_again_after_a_week(verdicts, monkeypatch):
+    verdicts += [SLOWER, FASTER]
+    hloenv.jit(depthwise)(KERNEL, IMAGE)
+    today = datetime.date.fromisoformat(kept_verdicts.today())
+    for days, count in ((6, 1), (9, 0)):
+        date = (today - datetime.timedelta(days)).isoformat()
+        (path,) = (default_path().parent / "jit").glob("*.json")
+        key, fields = path.stem, json.loads(path.read_text())["verdict"]
+        monkeypatch.setattr(kept_verdicts, "today", lambda date=date: date)
+        kept_verdicts.remember(key, kept_verdicts.Verdict("", fields["reason"]))
+        again = hloenv.jit(depthwise)
+        again(KERNEL, IMAGE)
+        assert len(verdicts) == count
+    assert len(again.decided) == 1
+
+
+def test_plain_is_not_kept_where_loops_depend_on_values(verdicts):
+    def repeated(kernel, x, count):
+        step = lambda _, y: depthwise(kernel, y)  # noqa: E731
+        return jax.lax.fori_loop(0, count, step, x)
+
+    verdicts += [SLOWER, FASTER]
+    args = KERNEL, IMAGE
+    hloenv.jit(repeated)(*args, 0)
+    again = hloenv.jit(repeated)
+    again(*args, 3)
+    assert len(again.decided) == 1
+    assert verdicts == []
+
+
+def test_options_of_the_compiler_are_part_of_what_is_kept(verdicts):
+    verdicts += [SLOWER, FASTER]
+    hloenv.jit(depthwise)(KERNEL, IMAGE)
+    with _setting("jax_optimization_level", "O1"):
+        again = hloenv.jit(depthwise)
+        again(KERNEL, IMAGE)
+    assert len(again.decided) == 1
+
+
+@contextlib.contextmanager
+def _setting(name, value):
+    before = getattr(jax.config, name)
+    jax.config.update(name, value)
+    yield
+    jax.config.update(name, before)
 
 
 def test_remember_is_an_option(verdicts):

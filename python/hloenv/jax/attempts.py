@@ -34,7 +34,7 @@ from ..runtime.jaxlib.options import OptionValue
 from ..runtime.jaxlib.package import require_jax
 from ..runtime.jaxlib.stablehlo import call_module
 from .decide import Decided, Passes, as_pipelines, check_compiles, decide, label_of
-from .lowering import from_lowered
+from .lowering import from_lowered, lower_traced
 from .replacements import NotReplacedError, Replace
 
 
@@ -50,7 +50,7 @@ class Stages:
 
     def __init__(self, traced: Any) -> None:
         self.traced = traced
-        self.lowered = traced.lower()
+        self.lowered = lower_traced(traced)
         self.wanted = ""
         self.usable: dict[str, bool] = {}
 
@@ -65,10 +65,27 @@ class Stages:
         leaves = require_jax("hloenv.jit").tree.leaves(self.lowered.args_info)
         return any(each.donated for each in leaves)
 
+    @property
+    def has_while(self) -> bool:
+        """Whether there are loops whose number of iterations depends on values."""
+        return _has_while(self.traced.jaxpr)
+
     @functools.cached_property
     def module(self) -> HloModule:
         """As jax lowers it, without donations."""
         return from_lowered(self.lowered, donations=False)
+
+
+def _has_while(jaxpr: Any) -> bool:
+    """Loops of other numbers of iterations are "scan" in jax."""
+    for each in jaxpr.eqns:
+        if each.primitive.name == "while":
+            return True
+        for value in each.params.values():
+            for inner in value if isinstance(value, tuple | list) else [value]:
+                if hasattr(inner, "eqns") and _has_while(inner):
+                    return True
+    return False
 
 
 @dataclass(frozen=True)

@@ -197,7 +197,11 @@ def _difference(jax: Any, expected: Any, actual: Any) -> str:
 
 
 def _arrays(jax: Any, tree: Any) -> list[Any]:
-    return [np.asarray(to_flat(jax, leaf)) for leaf in jax.tree.leaves(tree)]
+    return [
+        np.asarray(to_flat(jax, leaf))
+        for leaf in jax.tree.leaves(tree)
+        if leaf.dtype != jax.dtypes.float0  # gradients of integers, without values
+    ]
 
 
 def _types(jax: Any, tree: Any) -> list[str]:

@@ -181,6 +181,24 @@ def unsupported(jax: Any, traced: Any, lowered: Any, leaves: list[Any]) -> str |
     effects = sorted(str(each) for each in traced.jaxpr.effects)
     if effects:
         return f"it has side effects ({', '.join(effects)})"
+    return other_devices(jax, lowered, leaves)
+
+
+def random_state(module: HloModule) -> str | None:
+    """Returns why two calls differ: random numbers of XLA's state; None if not."""
+    if not module.opcode_counts().get("rng", 0):
+        return None
+    return "it draws other random numbers in each call (jax.lax.rng_uniform)"
+
+
+def other_devices(jax: Any, lowered: Any, leaves: list[Any]) -> str | None:
+    """Returns why a call does not run on one CPU device; None if it does.
+
+    Args:
+        jax: the package.
+        lowered: a `jax.stages.Lowered` of the function.
+        leaves: the call's arguments.
+    """
     attributes = lowered.compiler_ir("stablehlo").operation.attributes
     for name in ("mhlo.num_partitions", "mhlo.num_replicas"):
         if name in attributes and attributes[name].value != 1:

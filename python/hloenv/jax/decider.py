@@ -7,6 +7,7 @@ are timed in turns. What another process found best is used without that.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol
@@ -18,18 +19,21 @@ from ..runtime.jaxlib.package import require_jax
 from .artefact import Artefact, Tuned
 from .attempts import Attempt, Planner, Stages
 from .compare import Consuming, compare, exceeds
-from .decide import Decided, unsupported
+from .decide import Decided, other_devices, random_state, unsupported
 from .explain import signature_text
 from .kept import kept_key, recall_tuned
+from .lowering import lower_traced
 from .recipe import Recipe
 from .replacements import Replacements
 from .trials import Trial, fastest, verdict_of
 from .verdicts import Verdict, key_of, recall, remember
-from .wrapping import Options, calls, name_of, named
+from .wrapping import Options, calls, name_of, named, types_of
 
 _KEEPS_DONATED = (
     "keeps its donated arguments: jaxlib drops the donations of a replaced module"
 )
+# Signatures whose executables of plain jax.jit stay in use; the latest.
+_MAX_SHARED = 64
 
 
 class DonationWarning(UserWarning):
@@ -84,12 +88,23 @@ class Decider:
         self._options = options
         self._tuned = tuned
         self._last: tuple[Any, Stages | None] = (None, None)
+        # Signatures that have been called on other devices only.
+        self._elsewhere: set[Any] = set()
+        # The types of the arguments of signatures that plain jax.jit has compiled.
+        self._plain_types: dict[Any, tuple[tuple[Any, ...], dict[str, Any]]] = {}
 
     def clear(self) -> None:
         """Forgets all decisions."""
         self.plans.clear()
+        self._elsewhere.clear()
+        self._plain_types.clear()
         self.replacements.clear()
         self.considered.clear()
+
+    def is_new(self, signature: Any) -> bool:
+        """Whether a signature is to be considered."""
+        is_elsewhere = bool(self._budget) and signature in self._elsewhere
+        return is_elsewhere or signature not in self.plans
 
     def is_known(
         self, signature: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -124,16 +139,33 @@ class Decider:
             A compiled function with the decisions; None for the plain function.
         """
         self.plans[signature] = self._plain
+        self._elsewhere.discard(signature)
         stages = self._stages(signature, args, kwargs)
         self._last = (None, None)
         leaves = self._jax.tree.leaves((args, kwargs))
         reason = unsupported(self._jax, stages.traced, stages.lowered, leaves)
+        reason = reason or random_state(stages.module)
         if reason is not None:
+            if reason == other_devices(self._jax, stages.lowered, leaves):
+                self._elsewhere.add(signature)
             self._keep(Decided(stages.module, stages.module), reason)
             self._sign(-1, stages)
             if not self.planner.is_auto:  # which promises nothing
                 self._wrapped.fall_back(reason)
             return None
+        function = self._decide(signature, stages, args, kwargs)
+        if function is None:
+            self._note_plain(signature, args, kwargs)
+        return function
+
+    def _decide(
+        self,
+        signature: Any,
+        stages: Stages,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """As `consider`, for one CPU device and a function without side effects."""
         tuned = self._kept(stages)
         if tuned is not None:
             return self._use_tuned(signature, stages, tuned, args, kwargs)
@@ -165,7 +197,10 @@ class Decider:
                     break
         best = self._choose(signature, trials)
         self._sign(num_considered, stages)
-        if key and verdict is None and not any(each.is_fault for each in trials):
+        is_fault = any(each.is_fault for each in trials)
+        # Another process may call it with values for which its loops run longer.
+        is_of_values = best is None and (trials or too_long) and stages.has_while
+        if key and verdict is None and not is_fault and not is_of_values:
             remember(key, verdict_of(best, self.considered[num_considered:]))
         return None if best is None else best.function
 
@@ -237,7 +272,7 @@ class Decider:
         function = self._wrapped.new_function()
         trial = Trial(attempt.name, attempt.decided, plan, function)
         try:
-            lowered = function.lower(*args, **kwargs)
+            lowered = lower_traced(function.trace(*args, **kwargs))
             if attempt.replace is not None:
                 if self._options.donates:
                     self._wrapped.warn(DonationWarning, _KEEPS_DONATED)
@@ -260,6 +295,39 @@ class Decider:
             self.plans[signature] = self._plain
         return trial
 
+    def failed(
+        self,
+        signature: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        reason: str,
+    ) -> None:
+        """Notes that a signature is plain, as `consider` failed."""
+        self.plans[signature] = self._plain
+        with contextlib.suppress(Exception):  # the module cannot be read
+            stages = self._stages(signature, args, kwargs)
+            self._last = (None, None)
+            self._keep(Decided(stages.module, stages.module), reason)
+            self._sign(-1, stages)
+
+    def _note_plain(
+        self, signature: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        with contextlib.suppress(Exception):  # of a pytree that checks its leaves
+            self._plain_types[signature] = types_of(self._jax, (args, kwargs))
+        while len(self._plain_types) > _MAX_SHARED:
+            del self._plain_types[next(iter(self._plain_types))]
+
+    def share_plain(self, function: Any) -> None:
+        """Makes a function of `new_function` run what plain jax.jit has compiled."""
+        for args, kwargs in self._plain_types.values():
+            # jax compiles it again otherwise.
+            with contextlib.suppress(Exception):
+                plain = self._plain.lower(*args, **kwargs)
+                if plain._lowering._executable is not None:
+                    keep_compiled(function.lower(*args, **kwargs), plain.compile())
+        self._plain_types.clear()
+
     def _call(
         self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Callable[[], Any]:
@@ -280,6 +348,8 @@ class Decider:
                 self._wrapped.fall_back(each.reason)
             self._keep(each.decided, each.reason or "another version is faster")
         if best is not None:
+            if best.replaced is not None:
+                self.replacements.use(best.replaced)
             self.plans[signature] = best.plan
             self.considered.append(best.decided)
         return best

@@ -31,6 +31,7 @@ from .numpy_calls import NumpyFunction
 from .wrapping import (
     Options,
     calls,
+    leave_traces,
     level_of_user,
     name_of,
     named,
@@ -212,7 +213,7 @@ class JitFunction:
         self._waiting: set[Any] = set()
         self._num_waits = 0
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Calls the function, and decides a new signature."""
         decided = self._decided
         if decided is None and self._num_compiled:
@@ -274,15 +275,15 @@ class JitFunction:
         """
         return self._decider.replacements.count
 
-    def lower(self, *args: Any, **kwargs: Any) -> Any:
+    def lower(self, /, *args: Any, **kwargs: Any) -> Any:
         """As on a function of `jax.jit`: without decisions."""
         return self._plain.lower(*args, **kwargs)
 
-    def trace(self, *args: Any, **kwargs: Any) -> Any:
+    def trace(self, /, *args: Any, **kwargs: Any) -> Any:
         """As on a function of `jax.jit`: without decisions."""
         return self._plain.trace(*args, **kwargs)
 
-    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+    def eval_shape(self, /, *args: Any, **kwargs: Any) -> Any:
         """As on a function of `jax.jit`."""
         return self._plain.eval_shape(*args, **kwargs)
 
@@ -302,6 +303,7 @@ class JitFunction:
         with self._lock:
             if self._decided is None:
                 signature = self._signature(args, kwargs)
+                self._plain.trace(*args, **kwargs)  # raises the function's own errors
                 if signature is not None:
                     self._decided = self._consider_safely(signature, args, kwargs)
                 self._decided = self._decided or self.new_function()
@@ -320,9 +322,10 @@ class JitFunction:
         with self._lock:
             if self._decided is not None:
                 return True
-            self._num_compiled = -1
             signature = self._signature(args, kwargs)
-            if signature is None or signature in self._decider.plans:
+            self._plain.trace(*args, **kwargs)  # raises the function's own errors
+            self._num_compiled = -1
+            if signature is None or not self._decider.is_new(signature):
                 return False
             if self._options.donates or self._decider.is_known(signature, args, kwargs):
                 self._decided = self._consider_safely(signature, args, kwargs)
@@ -338,7 +341,7 @@ class JitFunction:
         signature = self._signature(args, kwargs)
         if not self._lock.acquire(blocking=False):
             # Another thread is deciding: the next call of this signature retries.
-            if signature is not None and signature not in self._decider.plans:
+            if signature is not None and self._decider.is_new(signature):
                 self._waiting.add(signature)
                 self._num_waits = _MAX_WAITS
             return
@@ -348,9 +351,11 @@ class JitFunction:
             if self._num_waits <= 0:
                 self._waiting.clear()
             self._waiting.discard(signature)
-            known = signature is None or signature in self._decider.plans
-            if self._decided is None and not known:
+            is_new = signature is not None and self._decider.is_new(signature)
+            if self._decided is None and is_new:
                 self._decided = self._consider_safely(signature, args, kwargs)
+                if self._decided is not None:
+                    self._decider.share_plain(self._decided)
         finally:
             self._lock.release()
 
@@ -368,12 +373,21 @@ class JitFunction:
             return self._fn(*args, **kwargs)
         signature = signature_of(self._jax, args, kwargs)
         call = self._now.call
-        if call is not None and self._has_values(*call):
-            with self._jax.ensure_compile_time_eval(), self._lock:
-                if signature is not None and signature not in self._decider.plans:
-                    # jax keeps a function on its slow path after its trace raised.
-                    self._consider_safely(signature, *call, raises=())
+        if signature is not None and call is not None and self._has_values(*call):
+            self._consider_in_trace(signature, *call)
         return self._decider.plans.get(signature, self._plain)(*args, **kwargs)
+
+    def _consider_in_trace(
+        self, signature: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        leave = leave_traces()
+        if leave is None:
+            return
+        with leave(), self._lock:
+            if self._decider.is_new(signature):
+                self._plain.trace(*args, **kwargs)  # raises the function's own errors
+                # jax keeps a signature on its slow path after its trace raised.
+                self._consider_safely(signature, args, kwargs, raises=())
 
     def _consider_safely(
         self,
@@ -401,9 +415,16 @@ class JitFunction:
             self._num_compiled = -1
             raise
         except Exception as error:
-            self._decider.plans[signature] = self._plain
-            self.fall_back(f"{type(error).__name__}: {error}")
+            reason = f"{type(error).__name__}: {error}"
+            self._decider.failed(signature, args, kwargs, reason)
+            self.fall_back(reason)
             return None
+        except BaseException:  # such as Ctrl-C: the next call decides
+            self._decider.plans.pop(signature, None)
+            self._num_compiled = -1
+            if self._decided is not None:  # its trace raises
+                self._decided = self.new_function()
+            raise
 
     def _signature(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Returns the signature that `_traced` will compute for these arguments."""

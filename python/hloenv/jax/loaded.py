@@ -16,6 +16,7 @@ from ..runtime.jaxlib.package import require_jax
 from ..runtime.jaxlib.stablehlo import program_of
 from .ffi_call import call_executable
 from .flat import flat_type, from_flat, to_flat
+from .lowering import lower_traced
 from .wrapping import calls, name_of, named
 
 
@@ -98,22 +99,22 @@ class Loaded:
             traced = named(fn, traced, name_of(fn))
         self._function = jax.jit(traced, **jit_options)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Runs the module."""
         return self._function(*args, **kwargs)
 
-    def lower(self, *args: Any, **kwargs: Any) -> Any:
+    def lower(self, /, *args: Any, **kwargs: Any) -> Any:
         """As on a function of `jax.jit`."""
         return self._function.lower(*args, **kwargs)
 
-    def _traced(self, *args: Any, **kwargs: Any) -> Any:
+    def _traced(self, /, *args: Any, **kwargs: Any) -> Any:
         jax = self._jax
         if self._plain is None:
             leaves = jax.tree.leaves((args, kwargs))
             self._check("argument", leaves, self._module.input_specs())
             return tuple(self._call(*leaves))
         traced = self._plain.trace(*args, **kwargs)
-        kept = sorted(traced.lower()._lowering.compile_args["kept_var_idx"])
+        kept = sorted(lower_traced(traced)._lowering.compile_args["kept_var_idx"])
         leaves = [
             to_flat(jax, leaf)
             for leaf in jax.tree.leaves((args, kwargs))
@@ -124,7 +125,7 @@ class Loaded:
         avals = traced.jaxpr.out_avals
         types = [flat_type(jax, each) for each in avals]
         self._check("result", types, self._module.output_specs())
-        tree = jax.tree.structure(traced.out_info)
+        tree = traced.out_tree
         results = from_flat(jax, self._call(*leaves), avals)
         return jax.tree.unflatten(tree, results)
 

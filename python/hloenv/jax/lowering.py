@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -116,6 +117,26 @@ def example_inputs(
     # jax drops unused parameters.
     kept = sorted(lowered._lowering.compile_args["kept_var_idx"])
     return [np.asarray(leaves[i], dtype=infos[i].dtype) for i in kept]
+
+
+def lower_traced(traced: Any) -> Any:
+    """`traced.lower()` of a `jax.stages.Traced`, with flat arguments and results.
+
+    jax makes pytrees of objects without values for `args_info`; a user's pytree node
+    may fail on these.
+    """
+    if getattr(traced.jaxpr, "is_high", False):  # lowered with its pytrees
+        return traced.lower()
+    jax = require_jax("hloenv.jit")
+    flat = copy.copy(traced)
+    try:
+        num_arguments = traced._in_tree.num_leaves
+        flat._in_tree = jax.tree.structure(((0,) * num_arguments, {}))
+        flat.out_tree = jax.tree.structure((0,) * len(traced.jaxpr.out_avals))
+        flat._lojax = None
+    except AttributeError:  # another version of jax
+        return traced.lower()
+    return flat.lower()
 
 
 def from_lowered(lowered: Any, *, donations: bool = True) -> HloModule:

@@ -89,7 +89,7 @@ class NumpyFunction:
         self._last: dict[Any, _Version] = {}
         self._versions: dict[Any, _Version] = {}
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Runs the function; a new signature is compiled first.
 
         Args:

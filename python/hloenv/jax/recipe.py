@@ -298,7 +298,7 @@ def _call_wheel(call: Callable[..., Any], stages: Stages) -> Callable[..., Any]:
     """The function of `stages` as a call of the wheel's executable."""
     jax = require_jax("hloenv.jit")
     kept = sorted(stages.lowered._lowering.compile_args["kept_var_idx"])
-    tree = jax.tree.structure(stages.traced.out_info)
+    tree = stages.traced.out_tree
     avals = stages.traced.jaxpr.out_avals
 
     def function(*args: Any, **kwargs: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 from .._native import core
 from ..errors import HloEnvError
 from ..hlo.module import HloModule, read_trusted
-from ..runtime.jaxlib.hook import to_jaxlib, without_persistent_cache
+from ..runtime.jaxlib.hook import module_name, to_jaxlib, without_persistent_cache
 from ..runtime.jaxlib.options import Options, compile_lowered, keep_compiled
 from ..runtime.jaxlib.package import require_jax
 from .decide import Decided
@@ -36,6 +36,8 @@ class Replaced:
         replace: makes the decided module.
         decided: what was decided; None before.
         fingerprint: of jaxlib's module; None before.
+        proto: the decided module for jaxlib; None before, or if an equal module of
+            jaxlib's is replaced already.
         refused: why it was not replaced; empty if it was.
         is_known: whether an equal module was rejected before.
         is_left: whether there was nothing to replace.
@@ -44,6 +46,7 @@ class Replaced:
     replace: Replace
     decided: Decided | None = None
     fingerprint: str | None = None
+    proto: bytes | None = None
     refused: str = ""
     is_known: bool = False
     is_left: bool = False
@@ -60,7 +63,9 @@ class Replacements:
 
     def __init__(self) -> None:
         self.count = 0
-        self._pending: Replaced | None = None
+        # Those that `compile` compiles, by the name of jaxlib's module: other threads
+        # compile other signatures of the function at the same time.
+        self._pending: dict[str, Replaced] = {}
         # By fingerprint; None leaves jaxlib's own module.
         self._modules: dict[str, bytes | None] = {}
 
@@ -69,19 +74,21 @@ class Replacements:
     ) -> Replaced:
         """Compiles a decided module into jax's caches, or returns the reason why not.
 
-        Callers must not run concurrently.
+        Other compilations of an equal module of jaxlib's are left until `use`.
 
         Args:
             replace: makes the decided module of jaxlib's.
             lowered: a `jax.stages.Lowered` of a function whose name the dispatcher
-                knows.
+                knows, and which nothing else compiles meanwhile.
             options: of jaxlib's compiler.
 
         Raises:
             JaxRuntimeError: jaxlib cannot compile the function in any case.
         """
         jax = require_jax("hloenv.jit")
-        self._pending = replaced = Replaced(replace)
+        attributes = lowered.compiler_ir("stablehlo").operation.attributes
+        name = attributes["sym_name"].value
+        self._pending[name] = replaced = Replaced(replace)
         try:
             with without_persistent_cache():
                 compiled = compile_lowered(lowered, options)
@@ -96,10 +103,15 @@ class Replacements:
             replaced.refused = f"jaxlib rejects the decided module: {error}"
             return replaced
         finally:
-            self._pending = None
+            del self._pending[name]
         if replaced.fingerprint is None:
             replaced.refused = "jaxlib did not call the replacement hook"
         return replaced
+
+    def use(self, replaced: Replaced) -> None:
+        """Replaces equal modules of jaxlib's from now on."""
+        if replaced.fingerprint is not None and replaced.proto is not None:
+            self._modules[replaced.fingerprint] = replaced.proto
 
     def leave(self, replaced: Replaced) -> None:
         """Uses jaxlib's own module from now on."""
@@ -113,30 +125,34 @@ class Replacements:
     def replacement(self, proto: bytes) -> bytes | None:
         """The replacement of a module that jaxlib is about to schedule, or None.
 
-        While `compile` runs, a module that stays as it is ends the compilation.
+        A module that stays as it is ends the compilation of `compile`.
         """
-        pending = self._pending
+        pending = self._pending.get(module_name(proto) or "")
         try:
             theirs = HloModule._wrap(core.readable_here(read_trusted(proto)._core))
             fingerprint = core.without_shardings(theirs._core).fingerprint()
-            if pending is not None:
-                self._decide(pending, theirs, fingerprint)
+            if pending is None:
+                found = self._modules.get(fingerprint)
+            else:
+                found = self._decide(pending, theirs, fingerprint)
         except HloEnvError as error:
             if pending is None:
                 return None
             pending.refused = str(error)
             pending.is_left = isinstance(error, NotReplacedError)
             raise _CompilationAbortedError(pending.refused) from error
-        found = self._modules.get(fingerprint)
         if found is not None:
             self.count += 1
         return found
 
-    def _decide(self, pending: Replaced, theirs: HloModule, fingerprint: str) -> None:
+    def _decide(self, pending: Replaced, theirs: HloModule, fingerprint: str) -> bytes:
         pending.fingerprint = fingerprint
         if fingerprint not in self._modules:
             pending.decided = pending.replace(theirs)
-            self._modules[fingerprint] = to_jaxlib(pending.decided.result)
-        elif self._modules[fingerprint] is None:
+            pending.proto = to_jaxlib(pending.decided.result)
+            return pending.proto
+        known = self._modules[fingerprint]
+        if known is None:
             pending.is_known = True
             raise NotReplacedError("the decisions for an equal module are not used")
+        return known

@@ -29,6 +29,9 @@ from ..runtime.machine import this_machine
 
 # A larger file is none of these.
 _MAX_BYTES = 1 << 20
+# After which a comparison that found plain jax.jit best is made again: other programs
+# may have used the machine meanwhile.
+_MAX_DAYS_OF_PLAIN = 7
 # What the fixed rules are made of, besides the extension.
 _RULES = ("policies/known_forms.py", "policies/loops.py", "jax/attempts.py")
 
@@ -51,6 +54,15 @@ class Verdict:
     interval: tuple[float, float] | None = None
     date: str = ""
 
+    @property
+    def is_too_old(self) -> bool:
+        """Whether plain jax.jit was best, but some days ago."""
+        if self.attempt or not self.date:
+            return False
+        now = datetime.datetime.now(datetime.UTC).date()
+        age = now - datetime.date.fromisoformat(self.date)
+        return age.days > _MAX_DAYS_OF_PLAIN
+
 
 def key_of(module: HloModule, budget: float, others: Mapping[str, Any]) -> str:
     """Identifies a module, the machine, versions, and the time of the comparison.
@@ -67,6 +79,7 @@ def key_of(module: HloModule, budget: float, others: Mapping[str, Any]) -> str:
         "machine": machine.id,
         "cores": len(os.sched_getaffinity(0)),
         "flags": machine.flags,
+        "compiler": _compiler_options(),
         "jax": jax.__version__,
         "jaxlib": jax.lib.__version__,
         "hloenv": __version__,
@@ -76,6 +89,17 @@ def key_of(module: HloModule, budget: float, others: Mapping[str, Any]) -> str:
         **others,
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def _compiler_options() -> str:
+    """A hash of jaxlib's options as jax sets them, such as the optimization level."""
+    try:
+        from jax._src.compiler import get_compile_options
+
+        options = get_compile_options(num_replicas=1, num_partitions=1)
+        return hashlib.sha256(options.SerializeAsString()).hexdigest()
+    except (ImportError, AttributeError, TypeError):  # another version of jax
+        return ""
 
 
 @functools.cache
@@ -96,7 +120,7 @@ def today() -> str:
 
 
 def recall(key: str) -> Verdict | None:
-    """The verdict of an earlier process; None if there is none."""
+    """The verdict of an earlier process; None if there is none, or it is too old."""
     try:
         text = read_file(_path(key), max_bytes=_MAX_BYTES, is_own=True)
         found = json.loads(text)
@@ -104,7 +128,8 @@ def recall(key: str) -> Verdict | None:
         if found["checksum"] != _checksum(verdict):
             return None
         interval = verdict["interval"]
-        return Verdict(**{**verdict, "interval": interval and tuple(interval)})
+        found = Verdict(**{**verdict, "interval": interval and tuple(interval)})
+        return None if found.is_too_old else found
     # RuntimeError: there is no home folder.
     except (OSError, ValueError, LookupError, TypeError, RuntimeError):
         return None

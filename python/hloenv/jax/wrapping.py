@@ -6,7 +6,8 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,11 +30,13 @@ class Options:
     @property
     def static(self) -> dict[str, Any]:
         """Those that name static arguments."""
-        return {
+        found = {
             name: value
             for name, value in self.given.items()
             if name.startswith("static")
         }
+        # Empty ones have a meaning beside others.
+        return found if any(map(_names_any, found.values())) else {}
 
     @property
     def compiling(self) -> dict[str, str]:
@@ -48,10 +51,15 @@ class Options:
     def donates(self) -> bool:
         """Whether they donate arguments."""
         return any(
-            value is not None and value != ()
+            _names_any(value)
             for name, value in self.given.items()
             if name.startswith("donate")
         )
+
+
+def _names_any(value: Any) -> bool:
+    """Whether an option of jax.jit names an argument: an index, a name, or several."""
+    return value is not None and not (isinstance(value, Sized) and len(value) == 0)
 
 
 def name_of(fn: Callable[..., Any]) -> str:
@@ -73,6 +81,20 @@ def copy_arrays(jax: Any, tree: Any) -> Any:
     """A pytree with copies of its arrays, jax's and numpy's."""
     return jax.tree.map(
         lambda leaf: leaf.copy() if isinstance(leaf, jax.Array | np.ndarray) else leaf,
+        tree,
+    )
+
+
+def types_of(jax: Any, tree: Any) -> Any:
+    """A pytree with the types of its arrays in their place, jax's and numpy's."""
+    return jax.tree.map(
+        lambda leaf: (
+            jax.ShapeDtypeStruct(
+                leaf.shape, leaf.dtype, weak_type=getattr(leaf, "weak_type", False)
+            )
+            if isinstance(leaf, jax.Array | np.ndarray)
+            else leaf
+        ),
         tree,
     )
 
@@ -107,7 +129,8 @@ def signature_of(jax: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
         jax.typeof(leaf) if isinstance(leaf, jax.core.Tracer) else (type(leaf), leaf)
         for leaf in leaves
     ]
-    signature = tree, tuple(types), settings_of_jax()
+    # What traces depend on: precision, x64, the random generator, ...
+    signature = tree, tuple(types), trace_context()()
     try:
         hash(signature)
     except TypeError:
@@ -115,20 +138,12 @@ def signature_of(jax: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     return signature
 
 
-def settings_of_jax() -> Any:
-    """What traces depend on: precision, x64, the random generator, ..."""
-    try:
-        from jax._src.config import eager_constant_folding
-    except ImportError:  # another version of jax
-        return trace_context()()
-    # `ensure_compile_time_eval`, in which versions are compared, sets it.
-    with eager_constant_folding(False):
-        return trace_context()()
-
-
 @functools.cache
 def trace_context() -> Callable[[], Any]:
-    """As `settings_of_jax` outside of traces, in a fraction of a microsecond."""
+    """A function that returns the settings of jax that traces depend on.
+
+    It takes a fraction of a microsecond.
+    """
     config = require_jax("hloenv.jit").config
     try:
         from jax._src.config import trace_context as found
@@ -154,6 +169,22 @@ def top_level_test() -> Callable[[], bool]:
         return lambda: not isinstance(jax.numpy.zeros(()) + 0, jax.core.Tracer)
     test: Callable[[], bool] = trace_state_clean
     return test
+
+
+@functools.cache
+def leave_traces() -> Callable[[], AbstractContextManager[Any]] | None:
+    """A context manager that leaves jax's trace; None if this jax has none.
+
+    In its block jax traces, compiles and runs as outside of all traces.
+    `jax.ensure_compile_time_eval` also folds constants, in nested traces too: they
+    become other modules, and their callbacks run while they are traced.
+    """
+    try:
+        from jax._src.core import eval_context
+    except ImportError:  # another version of jax
+        return None
+    leave: Callable[[], AbstractContextManager[Any]] = eval_context
+    return leave
 
 
 def level_of_user() -> int:

@@ -220,7 +220,7 @@ def _inputs(
     dynamic = tuple(each for i, each in enumerate(args) if i not in numbers)
     named_ = {name: each for name, each in kwargs.items() if name not in names}
     leaves, tree = jax.tree.flatten((dynamic, named_))
-    if tree != stages.lowered.in_tree:
+    if tree != stages.traced.in_tree:
         raise ArgumentError(
             "the static arguments cannot be distinguished from the others; pass them "
             "by keyword, with static_argnames="

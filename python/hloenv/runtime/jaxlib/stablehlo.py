@@ -27,10 +27,16 @@ _LAYOUTS = ("result_layout", "xla_shape")
 
 
 class _Body:
-    """What one call runs: StableHLO as bytecode."""
+    """What one call runs.
 
-    def __init__(self, bytecode: bytes) -> None:
+    Attributes:
+        bytecode: StableHLO, for one CPU device.
+        plain: the jaxpr for other devices; None if there is none.
+    """
+
+    def __init__(self, bytecode: bytes, plain: Any = None) -> None:
         self.bytecode = bytecode
+        self.plain = plain
 
 
 class _Handle:
@@ -51,7 +57,9 @@ class _Handle:
 
 
 def call_module(module: HloModule, traced: Any, lowered: Any) -> Callable[..., Any]:
-    """The function of `traced`, as a call of `module`.
+    """The function of `traced`, as a call of `module` where it runs on one CPU device.
+
+    jax uses one trace for all devices. On others, and on several, it is `traced`.
 
     Args:
         module: before XLA's passes, with the parameters and outputs of `lowered`.
@@ -68,8 +76,9 @@ def call_module(module: HloModule, traced: Any, lowered: Any) -> Callable[..., A
     """
     jax = require_jax("hloenv.jit")
     kept = sorted(lowered._lowering.compile_args["kept_var_idx"])
-    call = function_of(module, traced.jaxpr.out_avals, kept)
-    tree = jax.tree.structure(traced.out_info)
+    call = function_of(module, traced.jaxpr.out_avals, kept, plain=traced.jaxpr)
+    # `out_info` would make the user's pytrees of other objects than arrays.
+    tree = traced.out_tree
     num_leaves = len(traced.jaxpr.in_avals)
 
     def function(*args: Any, **kwargs: Any) -> Any:
@@ -85,7 +94,11 @@ def call_module(module: HloModule, traced: Any, lowered: Any) -> Callable[..., A
 
 
 def function_of(
-    module: HloModule, out_avals: Sequence[Any], kept: Sequence[int] | None = None
+    module: HloModule,
+    out_avals: Sequence[Any],
+    kept: Sequence[int] | None = None,
+    *,
+    plain: Any = None,
 ) -> Callable[..., list[Any]]:
     """A module as a function of flat arrays, to be called while jax.jit traces it.
 
@@ -93,11 +106,13 @@ def function_of(
         module: before XLA's passes.
         out_avals: jax's types of its results.
         kept: numbers of the arguments that it takes; None for all.
+        plain: a jaxpr that runs in its place on other devices than one CPU; None for
+            the module on all CPU devices.
 
     Raises:
         CompileError: jaxlib cannot read the module.
     """
-    body = _Body(_stablehlo(module))
+    body = _Body(_stablehlo(module), plain)
     handle = _Handle(out_avals, kept, body)
 
     def call(*leaves: Any) -> list[Any]:
@@ -165,12 +180,13 @@ def _primitive() -> Any:
     primitive: Any = Primitive("hloenv_call")
     primitive.multiple_results = True
     primitive.def_abstract_eval(lambda *_, handle: list(handle.out_avals))
-    mlir.register_lowering(primitive, _lower, platform="cpu")
+    mlir.register_lowering(primitive, _lower)
     return primitive
 
 
 def _lower(context: Any, *values: Any, handle: _Handle) -> Any:
     """Adds the body to the module that jax is lowering, and a call of it."""
+    from jax.extend.core import jaxpr_as_fun
     from jax.interpreters import mlir
     from jaxlib.mlir import ir
     from jaxlib.mlir.dialects import func
@@ -178,6 +194,16 @@ def _lower(context: Any, *values: Any, handle: _Handle) -> Any:
     body = handle.body()
     assert body is not None  # the function that was traced holds it
     target = context.module_context
+    platforms = tuple(context.platforms or target.platforms)
+    # Absent where the user's program partitions itself.
+    num_devices = getattr(target.axis_context, "num_devices", None)
+    if body.plain is not None and (platforms, num_devices) != (("cpu",), 1):
+        plain = jaxpr_as_fun(body.plain)
+        return mlir.lower_fun(plain, multiple_results=True)(context, *values)
+    if platforms != ("cpu",):
+        raise NotImplementedError(
+            f"hloenv's modules run on the platform cpu, not {', '.join(platforms)}"
+        )
     with target.module.context:
         submodule = ir.Module.parse(body.bytecode)
     submodule.operation.walk(_without_layouts)
