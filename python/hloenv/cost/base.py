@@ -6,8 +6,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from numbers import Real
 from typing import Protocol
+
+import numpy as np
 
 from ..errors import ArgumentTypeError, PositionError
 from ..hlo.module import HloModule
@@ -81,7 +82,7 @@ def estimate_of(estimator: Estimator, module: HloModule) -> Estimate:
 def _as_estimate(found: object, kind: str) -> Estimate:
     if isinstance(found, Estimate):
         return found
-    if isinstance(found, Real) and not isinstance(found, bool):
+    if isinstance(found, int | float | np.number) and not isinstance(found, bool):
         return Estimate(float(found))
     raise ArgumentTypeError(
         f"{kind}.estimate_many returns a list with {found!r}; each entry must be an "
