@@ -60,6 +60,7 @@ _IMPORTS = {
     "test_browser_slow.py": "playwright",
     "tune": "jax",
     "test_jit.py": "jax",
+    "test_jit_memory.py": "jax",
     "test_jit_auto.py": "jax",
     "test_jit_compared.py": "jax",
     "test_loaded.py": "jax",

@@ -8,12 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ..measurement.statistics import speedup_interval, speedup_of
-from ..runtime.compare import compare_outputs
 from ..runtime.jaxlib.package import require_jax
-from .flat import to_flat
+from .outputs import difference
 from .wrapping import copy_arrays
 
 # Shorter samples are dominated by the resolution of the clock.
@@ -114,10 +111,10 @@ def compare(plain: Call, other: Call, *, seconds: float) -> Comparison:
             minimum number of rounds, nothing is timed.
     """
     jax = require_jax("hloenv.jit")
-    difference = _difference(jax, plain(), other())
-    if difference:
+    differs = difference(plain(), other())
+    if differs:
         return Comparison(
-            reason=f"its outputs differ from the plain function's: {difference}",
+            reason=f"its outputs differ from the plain function's: {differs}",
             is_equal=False,
         )
     plain_ns, other_ns = _sample(jax, plain, 1), _sample(jax, other, 1)
@@ -182,38 +179,3 @@ def _sample(jax: Any, call: Call, count: int) -> int:
     for _ in range(count):
         jax.block_until_ready(call())
     return time.perf_counter_ns() - begin
-
-
-def _difference(jax: Any, expected: Any, actual: Any) -> str:
-    """Describes how two pytrees of arrays differ; "" if they are equal."""
-    for leaf, (one, other) in enumerate(
-        zip(_types(jax, expected), _types(jax, actual), strict=True)
-    ):
-        if one != other:
-            return f"output {leaf} has type {other}, expected {one}"
-    leaves = [_arrays(jax, tree) for tree in (expected, actual)]
-    comparison = compare_outputs(*leaves)
-    return "" if comparison.is_equal else str(comparison)
-
-
-def _arrays(jax: Any, tree: Any) -> list[Any]:
-    return [np.asarray(to_flat(jax, leaf)) for leaf in jax.tree.leaves(tree)]
-
-
-def _types(jax: Any, tree: Any) -> list[str]:
-    """The type of each array in words: that of a key, and whether it is weak."""
-    return [
-        f"{leaf.dtype}{list(leaf.shape)}"
-        + (" (weak)" if getattr(leaf, "weak_type", False) else "")
-        for leaf in jax.tree.leaves(tree)
-    ]
-
-
-def compare_bitwise(expected: Any, actual: Any) -> bool:
-    """Whether two pytrees of arrays have the same types and bits."""
-    jax = require_jax("hloenv.tune")
-    ours, theirs = (_arrays(jax, tree) for tree in (expected, actual))
-    return _types(jax, expected) == _types(jax, actual) and all(
-        one.tobytes() == other.tobytes()
-        for one, other in zip(ours, theirs, strict=True)
-    )

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""hloenv.jit compares large results and large arguments in bounded memory."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+
+from hloenv.jax import outputs
+from hloenv.jax.compare import compare
+from hloenv.jax.outputs import compare_bitwise
+from hloenv.runtime.compare import compare_outputs
+
+pytestmark = pytest.mark.jax
+
+
+def difference(one, other):
+    return compare(lambda: one, lambda: other, seconds=0.001)
+
+
+def test_the_comparison_of_a_large_result_takes_little_memory():
+    result = jnp.linspace(0.0, 1.0, 1 << 22)  # 16 MiB
+    tracemalloc.start()  # numpy's arrays, and not those of jax
+    assert difference(result, result).is_equal
+    assert compare_bitwise([result], [result])
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2 * result.nbytes
+
+
+VALUES = np.random.default_rng(0).standard_normal(1000)
+# The first slices have much smaller values than the others.
+RISING = VALUES * np.linspace(0, 1000, 1000) ** 2
+
+
+@pytest.mark.parametrize(
+    "expected",
+    [
+        VALUES,
+        VALUES.astype(np.float32).reshape(10, 100),
+        RISING.astype(np.float32),
+        RISING[::-1].astype(np.float32),
+        np.where(VALUES > 1, np.inf, VALUES).astype(np.float32),
+        np.where(VALUES > 1, np.nan, VALUES),
+        np.full(1000, np.nan, np.float32),
+        np.zeros(1000, np.float32),
+        (VALUES + 1j * RISING).astype(np.complex64),
+        VALUES.astype(ml_dtypes.bfloat16),
+        RISING.astype(np.int32),
+        VALUES > 0,
+    ],
+)
+@pytest.mark.parametrize("change", [0.0, 1e-9, 1e-6, 1e-3, 0.3, np.nan])
+def test_slices_are_compared_as_the_whole(expected, change, monkeypatch):
+    monkeypatch.setattr(outputs, "_SLICE", 64)
+    kind = expected.dtype.kind
+    for at in (3, 500, 997):
+        actual = expected.copy()
+        if kind == "b" or (kind == "i" and np.isnan(change)):
+            actual.flat[at] ^= True
+        else:
+            with np.errstate(all="ignore"):
+                actual.flat[at] = actual.flat[at] + change * expected.flat[500]
+        whole = compare_outputs([expected], [actual])
+        text = outputs.difference([expected], [actual])
+        assert text == ("" if whole.is_equal else str(whole))
+
+
+def test_the_worst_of_several_leaves_is_named(monkeypatch):
+    monkeypatch.setattr(outputs, "_SLICE", 64)
+    expected = [np.ones(5), np.ones((10, 100)), np.zeros((0, 3)), np.ones(70)]
+    actual = [each.copy() for each in expected]
+    actual[1][7, 3] = 3.0
+    actual[3][69] = 2.0
+    text = outputs.difference(expected, actual)
+    assert text == str(compare_outputs(expected, actual))
+    assert "worst is output 1 at [7, 3]" in text
