@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import tracemalloc
 
+import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
 
-from hloenv.jax import outputs
+import hloenv
+from hloenv.jax import compare as jax_compare
+from hloenv.jax import decider, outputs
 from hloenv.jax.compare import compare
 from hloenv.jax.outputs import compare_bitwise
 from hloenv.runtime.compare import compare_outputs
@@ -79,3 +82,57 @@ def test_the_worst_of_several_leaves_is_named(monkeypatch):
     text = outputs.difference(expected, actual)
     assert text == str(compare_outputs(expected, actual))
     assert "worst is output 1 at [7, 3]" in text
+
+
+def depthwise(kernel, x):
+    return jax.lax.conv_general_dilated(
+        x,
+        kernel,
+        (1, 1),
+        "SAME",
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        feature_group_count=x.shape[-1],
+    )
+
+
+KERNEL, IMAGE = jnp.ones((3, 3, 1, 32)) / 9, jnp.ones((1, 28, 28, 32))
+
+
+def step(kernel, x, state):
+    return depthwise(kernel, x), jax.tree.map(lambda each: each * 0.9, state)
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [({}, "results"), ({"donate_argnums": 2}, "donated arguments")],
+)
+def test_large_results_and_donated_arguments_are_not_copied(options, what, monkeypatch):
+    monkeypatch.setattr(decider, "compare", None)
+    limit = IMAGE.nbytes + 4000
+    monkeypatch.setattr(jax_compare, "_MAX_COMPARED_BYTES", limit)
+    if what == "donated arguments":
+        monkeypatch.setattr(jax_compare, "_result_bytes", lambda results: 0)
+    fast = hloenv.jit(step, remember=False, **options)
+    image, state = fast(KERNEL, IMAGE, [jnp.ones(limit // 4), jnp.ones(100)])
+    assert image.shape == IMAGE.shape
+    assert np.all(state[1] == np.float32(0.9))
+    assert fast.decided == []
+    assert f"its {what} take" in fast.explain()
+
+
+def test_only_donated_arguments_are_copied():
+    fn = jax.jit(
+        lambda a, b, c, d: (b + a, d * c), donate_argnums=1, donate_argnames="d"
+    )
+    a, b, c, d = (jnp.full(1000 * i, float(i)) for i in (1, 1, 4, 4))
+    call = jax_compare.Consuming(fn, (a, b), {"c": c, "d": d})
+    assert call.size_bytes == b.nbytes + d.nbytes
+    for _ in range(2):
+        assert call()[1][0] == 16
+    assert not any(each.is_deleted() for each in (a, b, c, d))
+    args, kwargs = call._copy()
+    assert args[0] is a
+    assert args[1] is not b
+    assert kwargs["c"] is c
+    assert kwargs["d"] is not d

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,12 +24,16 @@ Call = Callable[[], Any]
 
 # Copies of arguments that exist at the same time, in bytes.
 _MAX_COPIES_BYTES = 1 << 28
+# A function with larger results, or donated arguments, is not compared: two more of
+# them exist during a comparison.
+_MAX_COMPARED_BYTES = 1 << 30
 
 
 class Consuming:
-    """A call of a function that donates its arguments: each has a copy of them.
+    """A call of a function that donates arguments: each has a copy of those.
 
     Attributes:
+        size_bytes: of the arguments that are copied.
         max_calls: for which copies may exist at the same time.
     """
 
@@ -38,13 +43,16 @@ class Consuming:
         self._jax = require_jax("hloenv.jit")
         self._fn = fn
         self._arguments = args, kwargs
-        arrays = (
-            leaf
-            for leaf in self._jax.tree.leaves(self._arguments)
+        self._donated = _donated(fn, args, kwargs)
+        numbers, names = self._donated
+        donated = [args[i] for i in numbers if i < len(args)]
+        donated += [kwargs[name] for name in names if name in kwargs]
+        self.size_bytes = sum(
+            leaf.nbytes
+            for leaf in self._jax.tree.leaves(donated)
             if isinstance(leaf, self._jax.Array)
         )
-        size = sum(each.nbytes for each in arrays)
-        self.max_calls = max(1, _MAX_COPIES_BYTES // max(size, 1))
+        self.max_calls = max(1, _MAX_COPIES_BYTES // max(self.size_bytes, 1))
         self._copies: list[Any] = []
 
     def prepare(self, count: int) -> None:
@@ -58,7 +66,30 @@ class Consuming:
         return self._fn(*args, **kwargs)
 
     def _copy(self) -> Any:
-        return copy_arrays(self._jax, self._arguments)
+        args, kwargs = self._arguments
+        numbers, names = self._donated
+        return (
+            [
+                copy_arrays(self._jax, each) if number in numbers else each
+                for number, each in enumerate(args)
+            ],
+            {
+                name: copy_arrays(self._jax, each) if name in names else each
+                for name, each in kwargs.items()
+            },
+        )
+
+
+def _donated(
+    fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Collection[int], Collection[str]]:
+    """Positions and names of the arguments that a call donates; all if unknown."""
+    info = getattr(fn, "_jit_info", None)
+    try:
+        numbers, names = info.donate_argnums, info.donate_argnames
+    except AttributeError:  # another version of jax, or not a function of jax.jit
+        return range(len(args)), kwargs.keys()
+    return {each % max(len(args), 1) for each in numbers}, names
 
 
 @dataclass(frozen=True)
@@ -91,6 +122,35 @@ def exceeds(plain: Call, seconds: float) -> str:
         if needed_ns <= _excess_ns(seconds):
             return ""
     return _too_long(seconds)
+
+
+def too_large(plain: Call, results: Any) -> str:
+    """Why a comparison would take too much memory; empty if it would not.
+
+    Args:
+        plain: a call of the plain function.
+        results: a pytree of the types of its results.
+    """
+    size = _result_bytes(results)
+    if size > _MAX_COMPARED_BYTES:
+        return _too_large("results", size)
+    if isinstance(plain, Consuming) and plain.size_bytes > _MAX_COMPARED_BYTES:
+        return _too_large("donated arguments", plain.size_bytes)
+    return ""
+
+
+def _result_bytes(results: Any) -> int:
+    leaves = require_jax("hloenv.jit").tree.leaves(results)
+    return sum(
+        math.prod(leaf.shape) * getattr(leaf.dtype, "itemsize", 1) for leaf in leaves
+    )
+
+
+def _too_large(what: str, size: int) -> str:
+    return (
+        f"its {what} take {size >> 20} MiB: beyond {_MAX_COMPARED_BYTES >> 20} MiB, "
+        "functions are not compared, as that takes twice their memory"
+    )
 
 
 def _excess_ns(seconds: float) -> float:

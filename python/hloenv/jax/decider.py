@@ -17,7 +17,7 @@ from ..runtime.jaxlib.options import compile_lowered, keep_compiled
 from ..runtime.jaxlib.package import require_jax
 from .artefact import Artefact, Tuned
 from .attempts import Attempt, Planner, Stages
-from .compare import Consuming, compare, exceeds
+from .compare import Consuming, compare, exceeds, too_large
 from .decide import Decided, unsupported
 from .explain import signature_text
 from .kept import kept_key, recall_tuned
@@ -154,7 +154,8 @@ class Decider:
                 continue
             if too_long is None:
                 plain = self._call(self._plain, args, kwargs)
-                too_long = exceeds(plain, self._budget)
+                too_long = too_large(plain, stages.traced.out_info)
+                too_long = too_long or exceeds(plain, self._budget)
             if too_long:
                 self._keep(attempt.decided, too_long)
                 break
