@@ -160,13 +160,14 @@ def _move_to(env: HloEnv, place: str | None) -> None:
             raise
 
 
-def check_compiles(result: HloModule) -> None:
+def check_compiles(result: HloModule, *, timeout_s: float | None = None) -> None:
     """Compiles a finished module in a child process, as XLA may crash on it.
 
     Raises:
         CompileError: XLA cannot compile it.
+        MeasureTimeout: it took longer than `timeout_s`.
     """
-    child.try_compile(result.to_bytes(), "none")
+    child.try_compile(result.to_bytes(), "none", timeout_s=timeout_s)
 
 
 def unsupported(jax: Any, traced: Any, lowered: Any, leaves: list[Any]) -> str | None:

@@ -7,6 +7,7 @@ are timed in turns. What another process found best is used without that.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol
@@ -27,6 +28,8 @@ from .trials import Trial, fastest, verdict_of
 from .verdicts import Verdict, key_of, recall, remember
 from .wrapping import Options, calls, name_of, named
 
+# Times the budget: no further attempt starts after so long.
+_MAX_BUDGETS = 120
 _KEEPS_DONATED = (
     "keeps its donated arguments: jaxlib drops the donations of a replaced module"
 )
@@ -116,9 +119,21 @@ class Decider:
         return stages
 
     def consider(
-        self, signature: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        signature: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        running: Any = None,
     ) -> Any:
         """Decides which function the trace of a signature calls.
+
+        Args:
+            signature: of the arguments.
+            args: of the call.
+            kwargs: of the call.
+            running: the results of a call of the plain function with these arguments,
+                which may still be computed; None if there was none.
 
         Returns:
             A compiled function with the decisions; None for the plain function.
@@ -147,7 +162,8 @@ class Decider:
         stages.wanted = "" if verdict is None else verdict.attempt
         num_considered = len(self.considered)
         too_long: str | None = None if self._budget and verdict is None else ""
-        trials = []
+        trials: list[Trial] = []
+        end = time.monotonic() + _MAX_BUDGETS * self._budget
         for attempt in self.planner.attempts(stages):
             if attempt.reason:
                 self._keep(attempt.decided, attempt.reason)
@@ -155,9 +171,17 @@ class Decider:
             if too_long is None:
                 plain = self._call(self._plain, args, kwargs)
                 too_long = too_large(plain, stages.traced.out_info)
-                too_long = too_long or exceeds(plain, self._budget)
+                if not too_long:
+                    stages.lowered.compile()  # in jax's cache, where `plain` finds it
+                    too_long = exceeds(plain, self._budget, running)
+                    running = None
             if too_long:
                 self._keep(attempt.decided, too_long)
+                break
+            if trials and self._budget and time.monotonic() > end:
+                limit = _MAX_BUDGETS * self._budget
+                reason = f"deciding has taken longer than its limit of {limit:g} s"
+                self._keep(attempt.decided, reason)
                 break
             if verdict is None or attempt.name == verdict.attempt:
                 trials.append(self._try(signature, attempt, verdict, args, kwargs))

@@ -221,7 +221,7 @@ class JitFunction:
             outputs = plain(*args, **kwargs)
             is_new = not before == plain._cache_size() == self._num_compiled
             if is_new or self._waiting:
-                self._consider_after(args, kwargs)
+                self._consider_after(args, kwargs, outputs)
             return outputs
         if not self._is_at_top_level():
             return self._plain(*args, **kwargs)
@@ -240,7 +240,7 @@ class JitFunction:
         if self._decided_before_first(args, kwargs):
             return self(*args, **kwargs)
         outputs = self._plain(*args, **kwargs)
-        self._consider_after(args, kwargs)
+        self._consider_after(args, kwargs, outputs)
         return outputs
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
@@ -328,8 +328,13 @@ class JitFunction:
                 self._decided = self._consider_safely(signature, args, kwargs)
             return self._decided is not None
 
-    def _consider_after(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Decides a signature that has just run as plain jax.jit."""
+    def _consider_after(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: Any
+    ) -> None:
+        """Decides a signature that has just run as plain jax.jit, with these outputs.
+
+        They may still be computed.
+        """
         if self._options.donates:  # the arguments are gone
             self._num_compiled = self._plain._cache_size()
             return
@@ -350,7 +355,9 @@ class JitFunction:
             self._waiting.discard(signature)
             known = signature is None or signature in self._decider.plans
             if self._decided is None and not known:
-                self._decided = self._consider_safely(signature, args, kwargs)
+                self._decided = self._consider_safely(
+                    signature, args, kwargs, running=outputs
+                )
         finally:
             self._lock.release()
 
@@ -381,6 +388,7 @@ class JitFunction:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         *,
+        running: Any = None,
         raises: tuple[type[Exception], ...] = (DecisionError,),
     ) -> Any:
         """As `Decider.consider`; on failure warns and falls back to plain jax.jit.
@@ -389,11 +397,12 @@ class JitFunction:
             signature: as in `Decider.consider`.
             args: as in `Decider.consider`.
             kwargs: as in `Decider.consider`.
+            running: as in `Decider.consider`.
             raises: exceptions caused by the caller, which are raised; the next call
                 with this signature raises them again.
         """
         try:
-            return self._decider.consider(signature, args, kwargs)
+            return self._decider.consider(signature, args, kwargs, running=running)
         except Warning:
             raise  # the user turns warnings into errors
         except raises:
