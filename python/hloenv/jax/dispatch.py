@@ -39,8 +39,8 @@ def unique_name(fn: Callable[..., Any], *, plan: str | None) -> str:
     """
     from .._version import __version__
 
-    # jax names the module "jit_" plus this, with "_" for characters not allowed in HLO.
-    name = re.sub(r"[^\w.-]", "_", getattr(fn, "__name__", type(fn).__name__))
+    # jax names the module "jit_" plus this. XLA replaces any other byte.
+    name = re.sub(r"[^a-zA-Z0-9_.-]", "_", getattr(fn, "__name__", type(fn).__name__))
     if plan is None:
         return f"{name}_hloenv_{secrets.token_hex(4)}"
     key = f"{core.tensorflow_version}\n{__version__}\n{plan}"
