@@ -34,9 +34,6 @@ class _Version:
         executable: runs it.
         kept: which flat arguments it takes.
         dtypes: of those.
-        types: Python types of all flat arguments for which the executable's own checks
-            are enough: numpy arrays and numbers, all of which it takes. None if there
-            are others.
         settings: of jax, when it was traced.
         tree: structure of the result.
     """
@@ -44,7 +41,6 @@ class _Version:
     executable: Executable
     kept: tuple[int, ...]
     dtypes: tuple[Any, ...]
-    types: tuple[type, ...] | None
     settings: Any
     tree: Any
 
@@ -54,6 +50,37 @@ class _Version:
             np.asarray(leaves[i], dtype)
             for i, dtype in zip(self.kept, self.dtypes, strict=True)
         ]
+
+    def types(self, leaves: Sequence[Any]) -> tuple[type, ...] | None:
+        """Types of flat arguments for which the executable's own checks are enough.
+
+        Args:
+            leaves: of a call of this version.
+
+        Returns:
+            None if it does not take all of them, or does not take them as they are.
+        """
+        types = tuple(map(type, leaves))
+        if len(self.kept) < len(leaves) or not _CHECKED.issuperset(types):
+            return None
+        for leaf, dtype in zip(leaves, self.dtypes, strict=True):
+            if isinstance(leaf, np.ndarray) and leaf.dtype != dtype:
+                return None
+        return types
+
+
+@dataclass(frozen=True)
+class _Last:
+    """The last version of a structure of arguments.
+
+    Attributes:
+        version: the version.
+        types: as `_Version.types`; None too where calls of other versions come between,
+            which the executable would reject by an exception.
+    """
+
+    version: _Version
+    types: tuple[type, ...] | None
 
 
 class NumpyFunction:
@@ -86,7 +113,7 @@ class NumpyFunction:
         self._settings = trace_context()
         self._lock = threading.Lock()
         # The last version by structure of the arguments, and all by signature.
-        self._last: dict[Any, _Version] = {}
+        self._last: dict[Any, _Last] = {}
         self._versions: dict[Any, _Version] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -100,18 +127,18 @@ class NumpyFunction:
             The function's result, with numpy arrays in the place of jax's.
         """
         leaves, tree = self._flatten((args, kwargs))
-        version = self._last.get(tree)
+        last = self._last.get(tree)
         if (
-            version is not None
-            and version.types == tuple(map(type, leaves))
-            and version.settings == self._settings()
+            last is not None
+            and last.types == tuple(map(type, leaves))
+            and last.version.settings == self._settings()
         ):
             try:
-                outputs = version.executable(*leaves)
+                outputs = last.version.executable(*leaves)
             except ArgumentError:
                 pass  # other shapes or dtypes
             else:
-                return self._unflatten(version.tree, outputs)
+                return self._unflatten(last.version.tree, outputs)
         version = self._version(leaves, tree, args, kwargs)
         outputs = version.executable(*version.arguments(leaves))
         return self._unflatten(version.tree, outputs)
@@ -132,11 +159,17 @@ class NumpyFunction:
         kwargs: dict[str, Any],
     ) -> _Version:
         key = tree, tuple(_type_of(leaf) for leaf in leaves), self._settings()
-        with self._lock:
-            version = self._versions.get(key)
-            if version is None:
-                version = self._versions[key] = self._compile(args, kwargs)
-            self._last[tree] = version
+        version = self._versions.get(key)
+        if version is None:
+            with self._lock:
+                version = self._versions.get(key)
+                if version is None:
+                    version = self._versions[key] = self._compile(args, kwargs)
+        last = self._last.get(tree)
+        is_repeated = last is None or last.version is version
+        self._last[tree] = _Last(
+            version, version.types(leaves) if is_repeated else None
+        )
         return version
 
     def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Version:
@@ -159,11 +192,8 @@ class NumpyFunction:
         kept = tuple(sorted(lowered._lowering.compile_args["kept_var_idx"]))
         dtypes = tuple(traced.jaxpr.in_avals[i].dtype for i in kept)
         leaves = jax.tree.leaves((args, kwargs))
-        types: tuple[type, ...] | None = tuple(map(type, leaves))
-        if len(kept) < len(leaves) or not set(types or ()) <= _CHECKED:
-            types = None
         version = _Version(
-            default := compile(module), kept, dtypes, types, self._settings(), tree
+            default := compile(module), kept, dtypes, self._settings(), tree
         )
         fastest = self._fastest(module, default, version.arguments(leaves))
         return replace(version, executable=fastest)
