@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import gc
 import tracemalloc
+import weakref
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +15,7 @@ import pytest
 
 import hloenv
 from hloenv.jax import compare as jax_compare
-from hloenv.jax import decider, outputs
+from hloenv.jax import decider, numpy_calls, outputs
 from hloenv.jax.compare import compare
 from hloenv.jax.outputs import compare_bitwise
 from hloenv.runtime.compare import compare_outputs
@@ -136,3 +138,54 @@ def test_only_donated_arguments_are_copied():
     assert args[1] is not b
     assert kwargs["c"] is c
     assert kwargs["d"] is not d
+
+
+def test_modules_with_large_constants_are_not_kept(monkeypatch):
+    weights = jnp.arange(300.0 * 300).reshape(300, 300)
+    fast = hloenv.jit(lambda x: jnp.tanh(x @ weights), remember=False)
+    fast(jnp.ones((2, 300)))
+    small = hloenv.jit(lambda x: jnp.tanh(x), remember=False)
+    small(jnp.ones((2, 300)))
+    (large,), (kept,) = fast.considered, small.considered
+    assert (large.module.name, large.applied.name) == ("not_kept", "not_kept")
+    assert kept.module.opcode_counts()["tanh"] == 1
+    assert large.reason == kept.reason
+    assert "no rule applies" in fast.explain()
+
+
+def test_the_number_of_signatures_that_are_kept_is_limited(monkeypatch):
+    faster = jax_compare.Comparison(speedup=2.0, interval=(1.9, 2.1))
+    monkeypatch.setattr(decider, "compare", lambda *_, seconds: faster)
+    monkeypatch.setattr(decider, "_MAX_SIGNATURES", 4)
+    references = []
+
+    class Static:
+        pass
+
+    def fn(kernel, x, static):
+        return depthwise(kernel, x) if static is None else x
+
+    fast = hloenv.jit(fn, static_argnums=2, remember=False)
+    fast(KERNEL, IMAGE, None)
+    (plan,) = fast._decider.plans.values()
+    for _ in range(10):
+        static = Static()
+        references.append(weakref.ref(static))
+        fast(KERNEL, IMAGE, static)
+    assert len(fast._decider.plans) == 4
+    assert plan in fast._decider.plans.values()
+    assert len(fast.considered) <= 5
+    jax.clear_caches()
+    del static
+    gc.collect()
+    assert sum(each() is not None for each in references) <= 4
+    # The plan that is in use is still there for another compilation of its trace.
+    fast(jax.device_put(KERNEL, jax.devices()[0]), IMAGE, None)
+
+
+def test_the_number_of_numpy_versions_is_limited(monkeypatch):
+    monkeypatch.setattr(numpy_calls, "_MAX_VERSIONS", 3)
+    fast = hloenv.jit(lambda x: x + 1, outputs="numpy")
+    for size in (1, 2, 3, 4, 5, 1, 2):
+        assert fast(np.ones(size, np.float32)).sum() == 2 * size
+    assert len(fast._versions) == 3

@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -24,6 +24,8 @@ from ..rewrite.placement import place_of
 # A single pass is a sequence of one.
 Passes = str | Pass | Pipeline | Sequence[str | Pass | Pipeline]
 Route = Literal["stablehlo", "wheel", "jaxlib"]
+# Serialized modules that are larger are not kept.
+_MAX_KEPT_BYTES = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -31,8 +33,10 @@ class Decided:
     """The decisions for one signature.
 
     Attributes:
-        module: the module lowered by jax.
-        applied: the module with the decisions, before the rest of XLA's passes.
+        module: the module lowered by jax; an empty one named "not_kept" in `considered`
+            if it is large, so that constants (as weights of a closure) are not held.
+        applied: the module with the decisions, before the rest of XLA's passes; as
+            `module`.
         num_alternatives: number of alternatives.
         num_rejected: number of decisions for the original; the others are left to XLA.
         accepted: number of accepted choices by pass and rule.
@@ -71,6 +75,24 @@ class Decided:
     def result(self) -> HloModule:
         """The decided module; of the route "wheel", after the rest of XLA's passes."""
         return finish(self.applied) if self.route == "wheel" else self.applied
+
+    def without_large_modules(self) -> Decided:
+        """The decisions, with an empty module in place of a large one."""
+        return replace(
+            self,
+            module=_if_small(self.module),
+            applied=_if_small(self.applied),
+            then=self.then and self.then.without_large_modules(),
+        )
+
+
+def _if_small(module: HloModule) -> HloModule:
+    return module if len(module.to_proto()) <= _MAX_KEPT_BYTES else _not_kept()
+
+
+@functools.cache
+def _not_kept() -> HloModule:
+    return HloModule.from_text("HloModule not_kept\nENTRY e { ROOT r = () tuple() }")
 
 
 def as_pipelines(passes: Passes) -> tuple[Pipeline, ...]:

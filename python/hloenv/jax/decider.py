@@ -28,6 +28,8 @@ from .trials import Trial, fastest, verdict_of
 from .verdicts import Verdict, key_of, recall, remember
 from .wrapping import Options, calls, name_of, named
 
+# Of a function; jax's own caches of calls have 4096 to 8192 entries.
+_MAX_SIGNATURES = 4096
 # Times the budget: no further attempt starts after so long.
 _MAX_BUDGETS = 120
 _KEEPS_DONATED = (
@@ -56,7 +58,7 @@ class Decider:
     """Decides the signatures of one function; callers must not run concurrently.
 
     Attributes:
-        considered: the decided versions, used or not.
+        considered: the last decided versions, used or not.
         plans: what the trace of each decided signature calls.
         planner: proposes versions.
         replacements: of jaxlib's modules.
@@ -138,6 +140,7 @@ class Decider:
         Returns:
             A compiled function with the decisions; None for the plain function.
         """
+        self._forget_oldest()
         self.plans[signature] = self._plain
         stages = self._stages(signature, args, kwargs)
         self._last = (None, None)
@@ -313,8 +316,18 @@ class Decider:
         """Notes the types of the arguments in the versions from `begin` on."""
         types = signature_text(stages.traced.jaxpr.in_avals)
         self.considered[begin:] = [
-            replace(each, signature=types) for each in self.considered[begin:]
+            replace(each, signature=types).without_large_modules()
+            for each in self.considered[begin:]
         ]
+
+    def _forget_oldest(self) -> None:
+        """Limits what is kept of signatures; those in use need their plans."""
+        del self.considered[:-_MAX_SIGNATURES]
+        if len(self.plans) >= _MAX_SIGNATURES:
+            plain = (key for key, plan in self.plans.items() if plan is self._plain)
+            oldest = next(plain, None)
+            if oldest is not None:
+                del self.plans[oldest]
 
     def _keep(self, decided: Decided, reason: str) -> None:
         self.considered.append(replace(decided, is_used=False, reason=reason))

@@ -24,6 +24,8 @@ from .wrapping import Options, calls, name_of, named, qualified_name, trace_cont
 
 # Arguments whose shape and dtype an executable checks.
 _CHECKED = frozenset({np.ndarray, bool, int, float, complex})
+# Of a function; the oldest is compiled again when it is called.
+_MAX_VERSIONS = 4096
 
 
 @dataclass(frozen=True)
@@ -164,6 +166,9 @@ class NumpyFunction:
             with self._lock:
                 version = self._versions.get(key)
                 if version is None:
+                    if len(self._versions) >= _MAX_VERSIONS:
+                        del self._versions[next(iter(self._versions))]
+                        self._last.clear()
                     version = self._versions[key] = self._compile(args, kwargs)
         last = self._last.get(tree)
         is_repeated = last is None or last.version is version
@@ -207,7 +212,7 @@ class NumpyFunction:
             return default
         other = compile(decided.applied)
         if not self._budget:
-            self.considered.append(decided)
+            self.considered.append(decided.without_large_modules())
             return other
         result = compare(
             lambda: default(*inputs), lambda: other(*inputs), seconds=self._budget
@@ -219,8 +224,9 @@ class NumpyFunction:
                 speedup=result.speedup,
                 interval=result.interval,
                 reason=result.reason,
-            )
+            ).without_large_modules()
         )
+        del self.considered[:-_MAX_VERSIONS]
         return default if result.reason else other
 
 
