@@ -61,6 +61,7 @@ _IMPORTS = {
     "tune": "jax",
     "test_jit.py": "jax",
     "test_jit_memory.py": "jax",
+    "test_jit_pickled.py": "jax",
     "test_jit_numpy_calls.py": "jax",
     "test_jit_names.py": "jax",
     "test_jit_deciding_time.py": "jax",

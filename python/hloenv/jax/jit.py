@@ -28,13 +28,13 @@ from .decider import Decider
 from .dispatch import dispatcher, unique_name
 from .explain import explain
 from .numpy_calls import NumpyFunction
+from .pickling import Pickled
 from .wrapping import (
     Options,
     calls,
     level_of_user,
     name_of,
     named,
-    qualified_name,
     signature_of,
     top_level_test,
 )
@@ -164,7 +164,7 @@ class _Now(threading.local):
     call: tuple[tuple[Any, ...], dict[str, Any]] | None = None
 
 
-class JitFunction:
+class JitFunction(Pickled):
     """The result of `jit`: call it as the function."""
 
     def __init__(
@@ -187,6 +187,18 @@ class JitFunction:
             )
         functools.update_wrapper(self, fn)
         self._fn = fn
+        self._made_with = (
+            fn,
+            {
+                "policy": policy,
+                "passes": passes,
+                "until": until,
+                "budget": budget,
+                "remember": remember,
+                "tuned": tuned,
+                "jit_options": jit_options,
+            },
+        )
         self._budget = budget
         self._options = Options(jit_options)
         self._lock = threading.RLock()
@@ -246,10 +258,6 @@ class JitFunction:
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         """Binds as a method, like functions of jax.jit."""
         return self if instance is None else types.MethodType(self, instance)
-
-    def __reduce__(self) -> str:
-        """Copied and pickled as functions are: by name."""
-        return qualified_name(self)
 
     @property
     def considered(self) -> list[Decided]:

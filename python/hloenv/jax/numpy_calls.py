@@ -20,7 +20,8 @@ from .attempts import forms_of
 from .compare import compare
 from .decide import Decided
 from .lowering import from_lowered
-from .wrapping import Options, calls, name_of, named, qualified_name, trace_context
+from .pickling import Pickled
+from .wrapping import Options, calls, name_of, named, trace_context
 
 # Arguments whose shape and dtype an executable checks.
 _CHECKED = frozenset({np.ndarray, bool, int, float, complex})
@@ -85,7 +86,7 @@ class _Last:
     types: tuple[type, ...] | None
 
 
-class NumpyFunction:
+class NumpyFunction(Pickled):
     """The result of `jit(fn, outputs="numpy")`: call it as the function.
 
     Attributes:
@@ -107,6 +108,7 @@ class NumpyFunction:
                 "ones with functools.partial"
             )
         functools.update_wrapper(self, fn)
+        self._made_with = fn, {"budget": budget, "jit_options": jit_options}
         self.considered: list[Decided] = []
         self._plain = jax.jit(named(fn, calls(fn), name_of(fn)), **jit_options)
         self._budget = budget
@@ -148,10 +150,6 @@ class NumpyFunction:
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         """Binds as a method."""
         return self if instance is None else types.MethodType(self, instance)
-
-    def __reduce__(self) -> str:
-        """Copied and pickled as functions are: by name."""
-        return qualified_name(self)
 
     def _version(
         self,
