@@ -20,6 +20,7 @@ from ..process import child
 from ..rewrite.alternatives import Choice, as_decisions, capture
 from ..rewrite.env import HloEnv
 from ..rewrite.placement import place_of
+from .lowering import HOISTED, has_hoisted_constants
 
 # A single pass is a sequence of one.
 Passes = str | Pass | Pipeline | Sequence[str | Pass | Pipeline]
@@ -204,6 +205,8 @@ def unsupported(jax: Any, traced: Any, lowered: Any, leaves: list[Any]) -> str |
     effects = sorted(str(each) for each in traced.jaxpr.effects)
     if effects:
         return f"it has side effects ({', '.join(effects)})"
+    if has_hoisted_constants(lowered):
+        return HOISTED
     attributes = lowered.compiler_ir("stablehlo").operation.attributes
     for name in ("mhlo.num_partitions", "mhlo.num_replicas"):
         if name in attributes and attributes[name].value != 1:

@@ -16,6 +16,7 @@ from ..runtime.jaxlib.package import require_jax
 from ..runtime.jaxlib.stablehlo import program_of
 from .ffi_call import call_executable
 from .flat import flat_type, from_flat, to_flat
+from .lowering import kept_arguments
 from .wrapping import calls, name_of, named
 
 
@@ -113,7 +114,7 @@ class Loaded:
             self._check("argument", leaves, self._module.input_specs())
             return tuple(self._call(*leaves))
         traced = self._plain.trace(*args, **kwargs)
-        kept = sorted(traced.lower()._lowering.compile_args["kept_var_idx"])
+        kept = kept_arguments(traced.lower())
         leaves = [
             to_flat(jax, leaf)
             for leaf in jax.tree.leaves((args, kwargs))

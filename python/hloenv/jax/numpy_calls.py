@@ -19,7 +19,7 @@ from ..runtime.jaxlib.package import require_jax
 from .attempts import forms_of
 from .compare import compare
 from .decide import Decided
-from .lowering import from_lowered
+from .lowering import from_lowered, kept_arguments
 from .pickling import Pickled
 from .wrapping import Options, calls, name_of, named, trace_context
 
@@ -192,7 +192,7 @@ class NumpyFunction(Pickled):
                     f"outputs='numpy' cannot pass {leaf.dtype}; use "
                     "jax.random.key_data and wrap_key_data inside the function"
                 )
-        kept = tuple(sorted(lowered._lowering.compile_args["kept_var_idx"]))
+        kept = tuple(kept_arguments(lowered))
         dtypes = tuple(traced.jaxpr.in_avals[i].dtype for i in kept)
         leaves = jax.tree.leaves((args, kwargs))
         version = _Version(
