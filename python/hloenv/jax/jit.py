@@ -91,6 +91,9 @@ def jit(
     or if another policy than "auto" was asked for. Inside another transformation
     (`jax.jit`, `grad`, `vmap`) it is plain `jax.jit`: decide the outer function.
 
+    Call this once for a function, not in each iteration of a loop: other than with
+    `jax.jit`, each result compiles and decides for itself.
+
     Args:
         fn: as for `jax.jit`; without it, `jit` returns a decorator.
         policy: "tuned" for nothing but what `hloenv.tune` has found; "auto" for that
@@ -105,8 +108,10 @@ def jit(
             "general-fusion") is decided before XLA's own fusion.
         until: with another policy: position in XLA's pipeline, as in
             `HloEnv.run_until`; None for the module as jax lowers it.
-        budget: seconds for the comparison of one signature. With 0 nothing is compared
-            or checked, and the decided version runs from the first call.
+        budget: seconds for the timing of one version. With 0 nothing is compared or
+            checked, and the decided version runs from the first call. A function of
+            which one run takes longer, or with over 1 GiB of results or of donated
+            arguments, is not compared; no version is tried after 120 budgets.
         tuned: what `hloenv.tune` has returned, or the path where it was saved: the
             decisions to use. Where it has none for the arguments, or was made on
             another machine or with other versions, the function runs as under
