@@ -39,9 +39,11 @@ def plain(x, times=2):
 other_name = hloenv.jit(plain, static_argnames="times", budget=0.25, remember=False)
 
 
+@pytest.mark.needs("cloudpickle")
 @pytest.mark.parametrize("fn", [named, numpy_named, Model.__dict__["method"]])
 def test_a_function_of_a_module_is_pickled_by_name(fn):
-    cloudpickle = pytest.importorskip("cloudpickle")
+    import cloudpickle
+
     assert pickle.loads(pickle.dumps(fn)) is fn
     assert cloudpickle.loads(cloudpickle.dumps(fn)) is fn
 
@@ -61,16 +63,18 @@ def test_under_another_name_it_is_pickled_with_its_options():
     assert again.__name__ == "plain"
 
 
+@pytest.mark.needs("cloudpickle")
 @pytest.mark.parametrize("options", [{}, {"outputs": "numpy"}])
 def test_local_functions_are_pickled_by_value(options):
-    cloudpickle = pytest.importorskip("cloudpickle")
+    import cloudpickle
+
     factor = 4
     fn = hloenv.jit(lambda x: x * factor, **options)
     assert pickle.loads(cloudpickle.dumps(fn))(np.float32(2)) == 8
 
 
+@pytest.mark.needs("cloudpickle")
 def test_functions_of_a_script_are_pickled_by_value(run_child, tmp_path):
-    pytest.importorskip("cloudpickle")
     path = tmp_path / "pickled"
     run_child(f"""
 import pathlib, pickle
