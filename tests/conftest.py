@@ -60,6 +60,7 @@ _IMPORTS = {
     "test_browser_slow.py": "playwright",
     "tune": "jax",
     "test_jit.py": "jax",
+    "test_jit_hook.py": "jax",
     "test_jit_memory.py": "jax",
     "test_jit_pickled.py": "jax",
     "test_jit_numpy_calls.py": "jax",
