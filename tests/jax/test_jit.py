@@ -402,9 +402,14 @@ def test_nothing_stays_registered_when_functions_are_gone(monkeypatch):
         return observed
 
     monkeypatch.setattr(dispatch, "register", register)
-    functions = [object.__new__(type("F", (), {})) for _ in range(2)]
+    functions = [type("F", (), {"has_modules": False})() for _ in range(2)]
     for position, function in enumerate(functions):
         dispatch.dispatcher.add(f"jit_{position}", function)
+    assert seen == []
+    for function in functions:
+        with dispatch.dispatcher.compiling():
+            assert seen == ["registered"]
+            function.has_modules = True
     assert seen == ["registered"]
     functions.clear()
     del function

@@ -468,7 +468,7 @@ def test_donation_is_part_of_what_is_kept(verdicts):
 def test_a_slow_function_is_not_compared_beyond_the_budget(monkeypatch):
     calls = []
 
-    def slow(plain, seconds):
+    def slow(plain, seconds, running):
         calls.append(seconds)
         return "a comparison takes longer than the budget"
 

@@ -16,8 +16,9 @@ import pytest
 import hloenv
 from hloenv.errors import ArgumentError, ArtefactError
 from hloenv.jax import Artefact, FallbackWarning, Recipe, Tuned
-from hloenv.jax.compare import compare, compare_bitwise
+from hloenv.jax.compare import compare
 from hloenv.jax.kept import keep_tuned, kept_key, recall_tuned
+from hloenv.jax.outputs import compare_bitwise
 from hloenv.jax.verdicts import Verdict, recall, remember
 from hloenv.policies import get_policy
 from hloenv.policies.known_forms import FORM_PASSES

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import tempfile
 import threading
@@ -28,7 +27,7 @@ from ..hlo.module import HloModule
 from ..measurement.timing import WARMUP_BELOW_NS
 from ..measurement.worker import Example, end_with_parent
 from ..process.child import last_words, make_error, signal_name
-from ..process.frames import read_pickle, write_pickle
+from ..process.frames import is_readable_within, read_pickle, write_pickle
 from ..runtime.compare import OutputComparison
 from ..runtime.executable import AnyExecutable, Executable, compile, time_runs
 from .flags import use
@@ -145,8 +144,7 @@ class Side:
         raise make_error(*value)
 
     def _receive(self) -> tuple[str, Any]:
-        ready, _, _ = select.select([self._answers], [], [], self._timeout_s)
-        if not ready:
+        if not is_readable_within(self._answers, self._timeout_s):
             self.close()
             raise MeasureTimeout(f"no answer within {self._timeout_s:g} s")
         answer: tuple[str, Any] = _read(self._answers)

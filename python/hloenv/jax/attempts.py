@@ -23,7 +23,7 @@ import numpy as np
 
 from .._native import core
 from .._typing import Int64Array
-from ..errors import ArgumentError, ArgumentTypeError, CompileError
+from ..errors import ArgumentError, ArgumentTypeError, CompileError, MeasureTimeout
 from ..hlo.module import HloModule
 from ..hlo.passes import Pipeline, run_passes
 from ..hlo.pipeline import finish
@@ -183,6 +183,8 @@ def _is_default(decided: Decided) -> bool:
 # Passes, their policy: decided on the module as jax lowers it, and on jaxlib's.
 _FORMS = FORM_PASSES, "known-forms"
 _KERNELS = ("single-kernel",), "small-loops"
+# For the compilation of a module with kernels in a child process.
+_COMPILE_TIMEOUT_S = 60.0
 # Rules that are tried alone where all together are not faster.
 _MAX_ALONE = 4
 _ONLY = "forms of "
@@ -305,8 +307,8 @@ def kernels_of(theirs: HloModule, *, is_safe: bool) -> Decided:
         decided = replace(decided, applied=copied)
     try:
         if not is_safe:
-            check_compiles(decided.result)
-    except CompileError as error:
+            check_compiles(decided.result, timeout_s=_COMPILE_TIMEOUT_S)
+    except (CompileError, MeasureTimeout) as error:
         raise NotReplacedError(str(error)) from error
     return decided
 

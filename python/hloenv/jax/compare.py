@@ -3,17 +3,15 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ..measurement.statistics import speedup_interval, speedup_of
-from ..runtime.compare import compare_outputs
 from ..runtime.jaxlib.package import require_jax
-from .flat import to_flat
+from .outputs import difference
 from .wrapping import copy_arrays
 
 # Shorter samples are dominated by the resolution of the clock.
@@ -26,12 +24,16 @@ Call = Callable[[], Any]
 
 # Copies of arguments that exist at the same time, in bytes.
 _MAX_COPIES_BYTES = 1 << 28
+# A function with larger results, or donated arguments, is not compared: two more of
+# them exist during a comparison.
+_MAX_COMPARED_BYTES = 1 << 30
 
 
 class Consuming:
-    """A call of a function that donates its arguments: each has a copy of them.
+    """A call of a function that donates arguments: each has a copy of those.
 
     Attributes:
+        size_bytes: of the arguments that are copied.
         max_calls: for which copies may exist at the same time.
     """
 
@@ -41,13 +43,16 @@ class Consuming:
         self._jax = require_jax("hloenv.jit")
         self._fn = fn
         self._arguments = args, kwargs
-        arrays = (
-            leaf
-            for leaf in self._jax.tree.leaves(self._arguments)
+        self._donated = _donated(fn, args, kwargs)
+        numbers, names = self._donated
+        donated = [args[i] for i in numbers if i < len(args)]
+        donated += [kwargs[name] for name in names if name in kwargs]
+        self.size_bytes = sum(
+            leaf.nbytes
+            for leaf in self._jax.tree.leaves(donated)
             if isinstance(leaf, self._jax.Array)
         )
-        size = sum(each.nbytes for each in arrays)
-        self.max_calls = max(1, _MAX_COPIES_BYTES // max(size, 1))
+        self.max_calls = max(1, _MAX_COPIES_BYTES // max(self.size_bytes, 1))
         self._copies: list[Any] = []
 
     def prepare(self, count: int) -> None:
@@ -61,7 +66,30 @@ class Consuming:
         return self._fn(*args, **kwargs)
 
     def _copy(self) -> Any:
-        return copy_arrays(self._jax, self._arguments)
+        args, kwargs = self._arguments
+        numbers, names = self._donated
+        return (
+            [
+                copy_arrays(self._jax, each) if number in numbers else each
+                for number, each in enumerate(args)
+            ],
+            {
+                name: copy_arrays(self._jax, each) if name in names else each
+                for name, each in kwargs.items()
+            },
+        )
+
+
+def _donated(
+    fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Collection[int], Collection[str]]:
+    """Positions and names of the arguments that a call donates; all if unknown."""
+    info: Any = getattr(fn, "_jit_info", None)
+    try:
+        numbers, names = info.donate_argnums, info.donate_argnames
+    except AttributeError:  # another version of jax, or not a function of jax.jit
+        return range(len(args)), kwargs.keys()
+    return {each % max(len(args), 1) for each in numbers}, names
 
 
 @dataclass(frozen=True)
@@ -81,19 +109,50 @@ class Comparison:
     is_equal: bool = True
 
 
-def exceeds(plain: Call, seconds: float) -> str:
+def exceeds(plain: Call, seconds: float, running: Any = None) -> str:
     """Why a comparison would take too long; empty if it would not.
 
     Args:
-        plain: a call of the plain function.
+        plain: a call of the plain function, which is compiled.
         seconds: as in `compare`.
+        running: the results of an earlier call, which may still be computed; if that
+            takes too long already, there is no other.
     """
     jax = require_jax("hloenv.jit")
-    for _ in range(2):  # the first call of a function compiles it
+    begin = time.perf_counter_ns()
+    jax.block_until_ready(running)
+    needed_ns = 2 * _ROUNDS[0] * (time.perf_counter_ns() - begin)
+    if needed_ns <= _excess_ns(seconds):
         needed_ns = 2 * _ROUNDS[0] * _sample(jax, plain, 1)
-        if needed_ns <= _excess_ns(seconds):
-            return ""
-    return _too_long(seconds)
+    return "" if needed_ns <= _excess_ns(seconds) else _too_long(seconds)
+
+
+def too_large(plain: Call, results: Iterable[Any]) -> str:
+    """Why a comparison would take too much memory; empty if it would not.
+
+    Args:
+        plain: a call of the plain function.
+        results: the types of its results.
+    """
+    size = _result_bytes(results)
+    if size > _MAX_COMPARED_BYTES:
+        return _too_large("results", size)
+    if isinstance(plain, Consuming) and plain.size_bytes > _MAX_COMPARED_BYTES:
+        return _too_large("donated arguments", plain.size_bytes)
+    return ""
+
+
+def _result_bytes(results: Iterable[Any]) -> int:
+    return sum(
+        math.prod(each.shape) * getattr(each.dtype, "itemsize", 1) for each in results
+    )
+
+
+def _too_large(what: str, size: int) -> str:
+    return (
+        f"its {what} take {size >> 20} MiB: beyond {_MAX_COMPARED_BYTES >> 20} MiB, "
+        "functions are not compared, as that takes twice their memory"
+    )
 
 
 def _excess_ns(seconds: float) -> float:
@@ -114,10 +173,10 @@ def compare(plain: Call, other: Call, *, seconds: float) -> Comparison:
             minimum number of rounds, nothing is timed.
     """
     jax = require_jax("hloenv.jit")
-    difference = _difference(jax, plain(), other())
-    if difference:
+    differs = difference(plain(), other())
+    if differs:
         return Comparison(
-            reason=f"its outputs differ from the plain function's: {difference}",
+            reason=f"its outputs differ from the plain function's: {differs}",
             is_equal=False,
         )
     plain_ns, other_ns = _sample(jax, plain, 1), _sample(jax, other, 1)
@@ -182,42 +241,3 @@ def _sample(jax: Any, call: Call, count: int) -> int:
     for _ in range(count):
         jax.block_until_ready(call())
     return time.perf_counter_ns() - begin
-
-
-def _difference(jax: Any, expected: Any, actual: Any) -> str:
-    """Describes how two pytrees of arrays differ; "" if they are equal."""
-    for leaf, (one, other) in enumerate(
-        zip(_types(jax, expected), _types(jax, actual), strict=True)
-    ):
-        if one != other:
-            return f"output {leaf} has type {other}, expected {one}"
-    leaves = [_arrays(jax, tree) for tree in (expected, actual)]
-    comparison = compare_outputs(*leaves)
-    return "" if comparison.is_equal else str(comparison)
-
-
-def _arrays(jax: Any, tree: Any) -> list[Any]:
-    return [
-        np.asarray(to_flat(jax, leaf))
-        for leaf in jax.tree.leaves(tree)
-        if leaf.dtype != jax.dtypes.float0  # gradients of integers, without values
-    ]
-
-
-def _types(jax: Any, tree: Any) -> list[str]:
-    """The type of each array in words: that of a key, and whether it is weak."""
-    return [
-        f"{leaf.dtype}{list(leaf.shape)}"
-        + (" (weak)" if getattr(leaf, "weak_type", False) else "")
-        for leaf in jax.tree.leaves(tree)
-    ]
-
-
-def compare_bitwise(expected: Any, actual: Any) -> bool:
-    """Whether two pytrees of arrays have the same types and bits."""
-    jax = require_jax("hloenv.tune")
-    ours, theirs = (_arrays(jax, tree) for tree in (expected, actual))
-    return _types(jax, expected) == _types(jax, actual) and all(
-        one.tobytes() == other.tobytes()
-        for one, other in zip(ours, theirs, strict=True)
-    )

@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -20,10 +20,13 @@ from ..process import child
 from ..rewrite.alternatives import Choice, as_decisions, capture
 from ..rewrite.env import HloEnv
 from ..rewrite.placement import place_of
+from .lowering import HOISTED, has_hoisted_constants
 
 # A single pass is a sequence of one.
 Passes = str | Pass | Pipeline | Sequence[str | Pass | Pipeline]
 Route = Literal["stablehlo", "wheel", "jaxlib"]
+# Serialized modules that are larger are not kept.
+_MAX_KEPT_BYTES = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -31,8 +34,10 @@ class Decided:
     """The decisions for one signature.
 
     Attributes:
-        module: the module lowered by jax.
-        applied: the module with the decisions, before the rest of XLA's passes.
+        module: the module lowered by jax; an empty one named "not_kept" in `considered`
+            if it is large, so that constants (as weights of a closure) are not held.
+        applied: the module with the decisions, before the rest of XLA's passes; as
+            `module`.
         num_alternatives: number of alternatives.
         num_rejected: number of decisions for the original; the others are left to XLA.
         accepted: number of accepted choices by pass and rule.
@@ -71,6 +76,24 @@ class Decided:
     def result(self) -> HloModule:
         """The decided module; of the route "wheel", after the rest of XLA's passes."""
         return finish(self.applied) if self.route == "wheel" else self.applied
+
+    def without_large_modules(self) -> Decided:
+        """The decisions, with an empty module in place of a large one."""
+        return replace(
+            self,
+            module=_if_small(self.module),
+            applied=_if_small(self.applied),
+            then=self.then and self.then.without_large_modules(),
+        )
+
+
+def _if_small(module: HloModule) -> HloModule:
+    return module if len(module.to_proto()) <= _MAX_KEPT_BYTES else _not_kept()
+
+
+@functools.cache
+def _not_kept() -> HloModule:
+    return HloModule.from_text("HloModule not_kept\nENTRY e { ROOT r = () tuple() }")
 
 
 def as_pipelines(passes: Passes) -> tuple[Pipeline, ...]:
@@ -160,13 +183,14 @@ def _move_to(env: HloEnv, place: str | None) -> None:
             raise
 
 
-def check_compiles(result: HloModule) -> None:
+def check_compiles(result: HloModule, *, timeout_s: float | None = None) -> None:
     """Compiles a finished module in a child process, as XLA may crash on it.
 
     Raises:
         CompileError: XLA cannot compile it.
+        MeasureTimeout: it took longer than `timeout_s`.
     """
-    child.try_compile(result.to_bytes(), "none")
+    child.try_compile(result.to_bytes(), "none", timeout_s=timeout_s)
 
 
 def unsupported(jax: Any, traced: Any, lowered: Any, leaves: list[Any]) -> str | None:
@@ -181,6 +205,8 @@ def unsupported(jax: Any, traced: Any, lowered: Any, leaves: list[Any]) -> str |
     effects = sorted(str(each) for each in traced.jaxpr.effects)
     if effects:
         return f"it has side effects ({', '.join(effects)})"
+    if has_hoisted_constants(lowered):
+        return HOISTED
     return other_devices(jax, lowered, leaves)
 
 

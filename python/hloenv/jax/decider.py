@@ -8,6 +8,7 @@ are timed in turns. What another process found best is used without that.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol
@@ -18,7 +19,7 @@ from ..runtime.jaxlib.options import compile_lowered, keep_compiled
 from ..runtime.jaxlib.package import require_jax
 from .artefact import Artefact, Tuned
 from .attempts import Attempt, Planner, Stages
-from .compare import Consuming, compare, exceeds
+from .compare import Consuming, compare, exceeds, too_large
 from .decide import Decided, other_devices, random_state, unsupported
 from .explain import signature_text
 from .kept import kept_key, recall_tuned
@@ -29,6 +30,10 @@ from .trials import Trial, fastest, verdict_of
 from .verdicts import Verdict, key_of, recall, remember
 from .wrapping import Options, calls, name_of, named, types_of
 
+# Of a function; jax's own caches of calls have 4096 to 8192 entries.
+_MAX_SIGNATURES = 4096
+# Times the budget: no further attempt starts after so long.
+_MAX_BUDGETS = 120
 _KEEPS_DONATED = (
     "keeps its donated arguments: jaxlib drops the donations of a replaced module"
 )
@@ -57,7 +62,7 @@ class Decider:
     """Decides the signatures of one function; callers must not run concurrently.
 
     Attributes:
-        considered: the decided versions, used or not.
+        considered: the last decided versions, used or not.
         plans: what the trace of each decided signature calls.
         planner: proposes versions.
         replacements: of jaxlib's modules.
@@ -131,13 +136,26 @@ class Decider:
         return stages
 
     def consider(
-        self, signature: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        signature: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        running: Any = None,
     ) -> Any:
         """Decides which function the trace of a signature calls.
+
+        Args:
+            signature: of the arguments.
+            args: of the call.
+            kwargs: of the call.
+            running: the results of a call of the plain function with these arguments,
+                which may still be computed; None if there was none.
 
         Returns:
             A compiled function with the decisions; None for the plain function.
         """
+        self._forget_oldest()
         self.plans[signature] = self._plain
         self._elsewhere.discard(signature)
         stages = self._stages(signature, args, kwargs)
@@ -153,7 +171,7 @@ class Decider:
             if not self.planner.is_auto:  # which promises nothing
                 self._wrapped.fall_back(reason)
             return None
-        function = self._decide(signature, stages, args, kwargs)
+        function = self._decide(signature, stages, args, kwargs, running)
         if function is None:
             self._note_plain(signature, args, kwargs)
         return function
@@ -164,6 +182,7 @@ class Decider:
         stages: Stages,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
+        running: Any,
     ) -> Any:
         """As `consider`, for one CPU device and a function without side effects."""
         tuned = self._kept(stages)
@@ -179,16 +198,26 @@ class Decider:
         stages.wanted = "" if verdict is None else verdict.attempt
         num_considered = len(self.considered)
         too_long: str | None = None if self._budget and verdict is None else ""
-        trials = []
+        trials: list[Trial] = []
+        end = time.monotonic() + _MAX_BUDGETS * self._budget
         for attempt in self.planner.attempts(stages):
             if attempt.reason:
                 self._keep(attempt.decided, attempt.reason)
                 continue
             if too_long is None:
                 plain = self._call(self._plain, args, kwargs)
-                too_long = exceeds(plain, self._budget)
+                too_long = too_large(plain, stages.traced.jaxpr.out_avals)
+                if not too_long:
+                    stages.lowered.compile()  # in jax's cache, where `plain` finds it
+                    too_long = exceeds(plain, self._budget, running)
+                    running = None
             if too_long:
                 self._keep(attempt.decided, too_long)
+                break
+            if trials and self._budget and time.monotonic() > end:
+                limit = _MAX_BUDGETS * self._budget
+                reason = f"deciding has taken longer than its limit of {limit:g} s"
+                self._keep(attempt.decided, reason)
                 break
             if verdict is None or attempt.name == verdict.attempt:
                 trials.append(self._try(signature, attempt, verdict, args, kwargs))
@@ -358,8 +387,18 @@ class Decider:
         """Notes the types of the arguments in the versions from `begin` on."""
         types = signature_text(stages.traced.jaxpr.in_avals)
         self.considered[begin:] = [
-            replace(each, signature=types) for each in self.considered[begin:]
+            replace(each, signature=types).without_large_modules()
+            for each in self.considered[begin:]
         ]
+
+    def _forget_oldest(self) -> None:
+        """Limits what is kept of signatures; those in use need their plans."""
+        del self.considered[:-_MAX_SIGNATURES]
+        if len(self.plans) >= _MAX_SIGNATURES:
+            plain = (key for key, plan in self.plans.items() if plan is self._plain)
+            oldest = next(plain, None)
+            if oldest is not None:
+                del self.plans[oldest]
 
     def _keep(self, decided: Decided, reason: str) -> None:
         self.considered.append(replace(decided, is_used=False, reason=reason))

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import hashlib
 import re
 import secrets
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from .._native import core
@@ -18,6 +19,10 @@ from ..runtime.jaxlib.hook import module_name, register
 
 class Decider(Protocol):
     """Supplies replacements of jaxlib's modules."""
+
+    @property
+    def has_modules(self) -> bool:
+        """Whether there are any."""
 
     def replacement(self, proto: bytes) -> bytes | None:
         """Returns the replacement of a serialized module; None keeps it."""
@@ -39,8 +44,8 @@ def unique_name(fn: Callable[..., Any], *, plan: str | None) -> str:
     """
     from .._version import __version__
 
-    # jax names the module "jit_" plus this, with "_" for characters not allowed in HLO.
-    name = re.sub(r"[^\w.-]", "_", getattr(fn, "__name__", type(fn).__name__))
+    # jax names the module "jit_" plus this. XLA replaces any other byte.
+    name = re.sub(r"[^a-zA-Z0-9_.-]", "_", getattr(fn, "__name__", type(fn).__name__))
     if plan is None:
         return f"{name}_hloenv_{secrets.token_hex(4)}"
     key = f"{core.tensorflow_version}\n{__version__}\n{plan}"
@@ -50,7 +55,11 @@ def unique_name(fn: Callable[..., Any], *, plan: str | None) -> str:
 
 
 class Dispatcher:
-    """The single callback registered with jaxlib, for all functions."""
+    """The single callback registered with jaxlib, for all functions.
+
+    It is registered only while it may be needed: jaxlib serializes each module that the
+    process compiles for it, and cannot compile one of over 2 GiB then.
+    """
 
     def __init__(self) -> None:
         # Reentrant: a finalizer may run at any allocation.
@@ -58,24 +67,56 @@ class Dispatcher:
         self._functions: weakref.WeakValueDictionary[str, Decider] = (
             weakref.WeakValueDictionary()
         )
+        self._num_compiling = 0
+        self._is_updating = False
         self._unregister: Callable[[], None] | None = None
 
     def add(self, name: str, function: Decider) -> None:
-        """Registers `function` for jaxlib's modules of this name."""
+        """Uses `function` for jaxlib's modules of this name."""
         with self._lock:
             if self._functions.get(name) is function:
                 return
             self._functions[name] = function
             weakref.finalize(function, self._remove, name)
-            if self._unregister is None:
-                self._unregister = register(self._transform)
+
+    @contextlib.contextmanager
+    def compiling(self) -> Iterator[None]:
+        """Registers the callback during a compilation whose module may be replaced."""
+        with self._lock:
+            self._num_compiling += 1
+            self.update()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._num_compiling -= 1
+                self.update()
+
+    def update(self) -> None:
+        """Registers the callback if a function has modules, and else removes it."""
+        with self._lock:
+            if self._is_updating:  # a finalizer, called from below
+                return
+            self._is_updating = True
+            try:
+                self._update()
+            finally:
+                self._is_updating = False
+
+    def _update(self) -> None:
+        is_needed = self._num_compiling > 0 or any(
+            each.has_modules for each in list(self._functions.values())
+        )
+        if is_needed and self._unregister is None:
+            self._unregister = register(self._transform)
+        elif not is_needed and self._unregister is not None:
+            self._unregister()
+            self._unregister = None
 
     def _remove(self, name: str) -> None:
         with self._lock:
             self._functions.pop(name, None)
-            if not self._functions and self._unregister is not None:
-                self._unregister()
-                self._unregister = None
+            self.update()
 
     def _transform(self, proto: bytes) -> bytes | None:
         function = self._functions.get(module_name(proto) or "")

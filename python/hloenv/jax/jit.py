@@ -28,6 +28,7 @@ from .decider import Decider
 from .dispatch import dispatcher, unique_name
 from .explain import explain
 from .numpy_calls import NumpyFunction
+from .pickling import Pickled
 from .wrapping import (
     Options,
     calls,
@@ -35,7 +36,6 @@ from .wrapping import (
     level_of_user,
     name_of,
     named,
-    qualified_name,
     signature_of,
     top_level_test,
 )
@@ -92,6 +92,9 @@ def jit(
     or if another policy than "auto" was asked for. Inside another transformation
     (`jax.jit`, `grad`, `vmap`) it is plain `jax.jit`: decide the outer function.
 
+    Call this once for a function, not in each iteration of a loop: other than with
+    `jax.jit`, each result compiles and decides for itself.
+
     Args:
         fn: as for `jax.jit`; without it, `jit` returns a decorator.
         policy: "tuned" for nothing but what `hloenv.tune` has found; "auto" for that
@@ -106,8 +109,10 @@ def jit(
             "general-fusion") is decided before XLA's own fusion.
         until: with another policy: position in XLA's pipeline, as in
             `HloEnv.run_until`; None for the module as jax lowers it.
-        budget: seconds for the comparison of one signature. With 0 nothing is compared
-            or checked, and the decided version runs from the first call.
+        budget: seconds for the timing of one version. With 0 nothing is compared or
+            checked, and the decided version runs from the first call. A function of
+            which one run takes longer, or with over 1 GiB of results or of donated
+            arguments, is not compared; no version is tried after 120 budgets.
         tuned: what `hloenv.tune` has returned, or the path where it was saved: the
             decisions to use. Where it has none for the arguments, or was made on
             another machine or with other versions, the function runs as under
@@ -165,7 +170,7 @@ class _Now(threading.local):
     call: tuple[tuple[Any, ...], dict[str, Any]] | None = None
 
 
-class JitFunction:
+class JitFunction(Pickled):
     """The result of `jit`: call it as the function."""
 
     def __init__(
@@ -188,6 +193,18 @@ class JitFunction:
             )
         functools.update_wrapper(self, fn)
         self._fn = fn
+        self._made_with = (
+            fn,
+            {
+                "policy": policy,
+                "passes": passes,
+                "until": until,
+                "budget": budget,
+                "remember": remember,
+                "tuned": tuned,
+                "jit_options": jit_options,
+            },
+        )
         self._budget = budget
         self._options = Options(jit_options)
         self._lock = threading.RLock()
@@ -222,7 +239,7 @@ class JitFunction:
             outputs = plain(*args, **kwargs)
             is_new = not before == plain._cache_size() == self._num_compiled
             if is_new or self._waiting:
-                self._consider_after(args, kwargs)
+                self._consider_after(args, kwargs, outputs)
             return outputs
         if not self._is_at_top_level():
             return self._plain(*args, **kwargs)
@@ -241,16 +258,12 @@ class JitFunction:
         if self._decided_before_first(args, kwargs):
             return self(*args, **kwargs)
         outputs = self._plain(*args, **kwargs)
-        self._consider_after(args, kwargs)
+        self._consider_after(args, kwargs, outputs)
         return outputs
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         """Binds as a method, like functions of jax.jit."""
         return self if instance is None else types.MethodType(self, instance)
-
-    def __reduce__(self) -> str:
-        """Copied and pickled as functions are: by name."""
-        return qualified_name(self)
 
     @property
     def considered(self) -> list[Decided]:
@@ -331,8 +344,13 @@ class JitFunction:
                 self._decided = self._consider_safely(signature, args, kwargs)
             return self._decided is not None
 
-    def _consider_after(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Decides a signature that has just run as plain jax.jit."""
+    def _consider_after(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: Any
+    ) -> None:
+        """Decides a signature that has just run as plain jax.jit, with these outputs.
+
+        They may still be computed.
+        """
         if self._options.donates:  # the arguments are gone
             self._num_compiled = self._plain._cache_size()
             return
@@ -353,7 +371,9 @@ class JitFunction:
             self._waiting.discard(signature)
             is_new = signature is not None and self._decider.is_new(signature)
             if self._decided is None and is_new:
-                self._decided = self._consider_safely(signature, args, kwargs)
+                self._decided = self._consider_safely(
+                    signature, args, kwargs, running=outputs
+                )
                 if self._decided is not None:
                     self._decider.share_plain(self._decided)
         finally:
@@ -395,6 +415,7 @@ class JitFunction:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         *,
+        running: Any = None,
         raises: tuple[type[Exception], ...] = (DecisionError,),
     ) -> Any:
         """As `Decider.consider`; on failure warns and falls back to plain jax.jit.
@@ -403,11 +424,12 @@ class JitFunction:
             signature: as in `Decider.consider`.
             args: as in `Decider.consider`.
             kwargs: as in `Decider.consider`.
+            running: as in `Decider.consider`.
             raises: exceptions caused by the caller, which are raised; the next call
                 with this signature raises them again.
         """
         try:
-            return self._decider.consider(signature, args, kwargs)
+            return self._decider.consider(signature, args, kwargs, running=running)
         except Warning:
             raise  # the user turns warnings into errors
         except raises:

@@ -16,7 +16,7 @@ from ..runtime.jaxlib.package import require_jax
 from ..runtime.jaxlib.stablehlo import program_of
 from .ffi_call import call_executable
 from .flat import flat_type, from_flat, to_flat
-from .lowering import lower_traced
+from .lowering import kept_arguments, lower_traced
 from .wrapping import calls, name_of, named
 
 
@@ -114,7 +114,7 @@ class Loaded:
             self._check("argument", leaves, self._module.input_specs())
             return tuple(self._call(*leaves))
         traced = self._plain.trace(*args, **kwargs)
-        kept = sorted(lower_traced(traced)._lowering.compile_args["kept_var_idx"])
+        kept = kept_arguments(lower_traced(traced))
         leaves = [
             to_flat(jax, leaf)
             for leaf in jax.tree.leaves((args, kwargs))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .._native import core
+from ..errors import ArgumentError
 from ..hlo.module import HloModule
 from ..hlo.reading import read_here
 from ..runtime.jaxlib.package import require_jax
@@ -93,6 +94,7 @@ def example_inputs(
 
     Raises:
         ImportError: jax is not installed.
+        ArgumentError: jax makes arguments of the function's constants.
         TypeError: an argument has no values, as a `jax.ShapeDtypeStruct`, or the
             function was jitted with static arguments.
     """
@@ -114,8 +116,7 @@ def example_inputs(
     if any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in leaves):
         raise TypeError("a ShapeDtypeStruct has no values; give arrays")
     infos = jax.tree.leaves(lowered.args_info)
-    # jax drops unused parameters.
-    kept = sorted(lowered._lowering.compile_args["kept_var_idx"])
+    kept = kept_arguments(lowered)
     return [np.asarray(leaves[i], dtype=infos[i].dtype) for i in kept]
 
 
@@ -137,6 +138,31 @@ def lower_traced(traced: Any) -> Any:
     except AttributeError:  # another version of jax
         return traced.lower()
     return flat.lower()
+
+
+HOISTED = (
+    "its module takes constants as arguments, which jax does with "
+    "jax_use_simplified_jaxpr_constants; switch that off"
+)
+
+
+def has_hoisted_constants(lowered: Any) -> bool:
+    """Whether the first parameters of the module are constants of the function."""
+    return len(getattr(lowered._lowering, "const_args", ())) > 0
+
+
+def kept_arguments(lowered: Any) -> list[int]:
+    """Which flat arguments the module takes, as jax drops those that are not used.
+
+    Args:
+        lowered: a `jax.stages.Lowered`.
+
+    Raises:
+        ArgumentError: the module has other parameters too.
+    """
+    if has_hoisted_constants(lowered):
+        raise ArgumentError(f"this function cannot be used: {HOISTED}")
+    return sorted(lowered._lowering.compile_args["kept_var_idx"])
 
 
 def from_lowered(lowered: Any, *, donations: bool = True) -> HloModule:

@@ -19,11 +19,14 @@ from ..runtime.jaxlib.package import require_jax
 from .attempts import forms_of
 from .compare import compare
 from .decide import Decided
-from .lowering import from_lowered
-from .wrapping import Options, calls, name_of, named, qualified_name, trace_context
+from .lowering import from_lowered, kept_arguments, lower_traced
+from .pickling import Pickled
+from .wrapping import Options, calls, name_of, named, trace_context
 
 # Arguments whose shape and dtype an executable checks.
 _CHECKED = frozenset({np.ndarray, bool, int, float, complex})
+# Of a function; the oldest is compiled again when it is called.
+_MAX_VERSIONS = 4096
 
 
 @dataclass(frozen=True)
@@ -34,9 +37,6 @@ class _Version:
         executable: runs it.
         kept: which flat arguments it takes.
         dtypes: of those.
-        types: Python types of all flat arguments for which the executable's own checks
-            are enough: numpy arrays and numbers, all of which it takes. None if there
-            are others.
         settings: of jax, when it was traced.
         tree: structure of the result.
     """
@@ -44,7 +44,6 @@ class _Version:
     executable: Executable
     kept: tuple[int, ...]
     dtypes: tuple[Any, ...]
-    types: tuple[type, ...] | None
     settings: Any
     tree: Any
 
@@ -55,8 +54,39 @@ class _Version:
             for i, dtype in zip(self.kept, self.dtypes, strict=True)
         ]
 
+    def types(self, leaves: Sequence[Any]) -> tuple[type, ...] | None:
+        """Types of flat arguments for which the executable's own checks are enough.
 
-class NumpyFunction:
+        Args:
+            leaves: of a call of this version.
+
+        Returns:
+            None if it does not take all of them, or does not take them as they are.
+        """
+        types = tuple(map(type, leaves))
+        if len(self.kept) < len(leaves) or not _CHECKED.issuperset(types):
+            return None
+        for leaf, dtype in zip(leaves, self.dtypes, strict=True):
+            if isinstance(leaf, np.ndarray) and leaf.dtype != dtype:
+                return None
+        return types
+
+
+@dataclass(frozen=True)
+class _Last:
+    """The last version of a structure of arguments.
+
+    Attributes:
+        version: the version.
+        types: as `_Version.types`; None too where calls of other versions come between,
+            which the executable would reject by an exception.
+    """
+
+    version: _Version
+    types: tuple[type, ...] | None
+
+
+class NumpyFunction(Pickled):
     """The result of `jit(fn, outputs="numpy")`: call it as the function.
 
     Attributes:
@@ -78,6 +108,7 @@ class NumpyFunction:
                 "ones with functools.partial"
             )
         functools.update_wrapper(self, fn)
+        self._made_with = fn, {"budget": budget, "jit_options": jit_options}
         self.considered: list[Decided] = []
         self._plain = jax.jit(named(fn, calls(fn), name_of(fn)), **jit_options)
         self._budget = budget
@@ -86,7 +117,7 @@ class NumpyFunction:
         self._settings = trace_context()
         self._lock = threading.Lock()
         # The last version by structure of the arguments, and all by signature.
-        self._last: dict[Any, _Version] = {}
+        self._last: dict[Any, _Last] = {}
         self._versions: dict[Any, _Version] = {}
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
@@ -100,18 +131,18 @@ class NumpyFunction:
             The function's result, with numpy arrays in the place of jax's.
         """
         leaves, tree = self._flatten((args, kwargs))
-        version = self._last.get(tree)
+        last = self._last.get(tree)
         if (
-            version is not None
-            and version.types == tuple(map(type, leaves))
-            and version.settings == self._settings()
+            last is not None
+            and last.types == tuple(map(type, leaves))
+            and last.version.settings == self._settings()
         ):
             try:
-                outputs = version.executable(*leaves)
+                outputs = last.version.executable(*leaves)
             except ArgumentError:
                 pass  # other shapes or dtypes
             else:
-                return self._unflatten(version.tree, outputs)
+                return self._unflatten(last.version.tree, outputs)
         version = self._version(leaves, tree, args, kwargs)
         outputs = version.executable(*version.arguments(leaves))
         return self._unflatten(version.tree, outputs)
@@ -119,10 +150,6 @@ class NumpyFunction:
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         """Binds as a method."""
         return self if instance is None else types.MethodType(self, instance)
-
-    def __reduce__(self) -> str:
-        """Copied and pickled as functions are: by name."""
-        return qualified_name(self)
 
     def _version(
         self,
@@ -132,38 +159,44 @@ class NumpyFunction:
         kwargs: dict[str, Any],
     ) -> _Version:
         key = tree, tuple(_type_of(leaf) for leaf in leaves), self._settings()
-        with self._lock:
-            version = self._versions.get(key)
-            if version is None:
-                version = self._versions[key] = self._compile(args, kwargs)
-            self._last[tree] = version
+        version = self._versions.get(key)
+        if version is None:
+            with self._lock:
+                version = self._versions.get(key)
+                if version is None:
+                    if len(self._versions) >= _MAX_VERSIONS:
+                        del self._versions[next(iter(self._versions))]
+                        self._last.clear()
+                    version = self._versions[key] = self._compile(args, kwargs)
+        last = self._last.get(tree)
+        is_repeated = last is None or last.version is version
+        self._last[tree] = _Last(
+            version, version.types(leaves) if is_repeated else None
+        )
         return version
 
     def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Version:
         jax = self._jax
         traced = self._plain.trace(*args, **kwargs)
-        lowered = traced.lower()
+        lowered = lower_traced(traced)
         if traced.jaxpr.effects:
             raise ArgumentError(
                 "outputs='numpy' needs a function without side effects; this one has "
                 f"{', '.join(sorted(map(str, traced.jaxpr.effects)))}"
             )
         module = from_lowered(lowered, donations=False)
-        results, tree = jax.tree.flatten(traced.out_info)
+        results, tree = traced.jaxpr.out_avals, traced.out_tree
         for leaf in (*traced.jaxpr.in_avals, *results):
             if not isinstance(leaf.dtype, np.dtype):
                 raise ArgumentError(
                     f"outputs='numpy' cannot pass {leaf.dtype}; use "
                     "jax.random.key_data and wrap_key_data inside the function"
                 )
-        kept = tuple(sorted(lowered._lowering.compile_args["kept_var_idx"]))
+        kept = tuple(kept_arguments(lowered))
         dtypes = tuple(traced.jaxpr.in_avals[i].dtype for i in kept)
         leaves = jax.tree.leaves((args, kwargs))
-        types: tuple[type, ...] | None = tuple(map(type, leaves))
-        if len(kept) < len(leaves) or not set(types or ()) <= _CHECKED:
-            types = None
         version = _Version(
-            default := compile(module), kept, dtypes, types, self._settings(), tree
+            default := compile(module), kept, dtypes, self._settings(), tree
         )
         fastest = self._fastest(module, default, version.arguments(leaves))
         return replace(version, executable=fastest)
@@ -177,7 +210,7 @@ class NumpyFunction:
             return default
         other = compile(decided.applied)
         if not self._budget:
-            self.considered.append(decided)
+            self.considered.append(decided.without_large_modules())
             return other
         result = compare(
             lambda: default(*inputs), lambda: other(*inputs), seconds=self._budget
@@ -189,8 +222,9 @@ class NumpyFunction:
                 speedup=result.speedup,
                 interval=result.interval,
                 reason=result.reason,
-            )
+            ).without_large_modules()
         )
+        del self.considered[:-_MAX_VERSIONS]
         return default if result.reason else other
 
 

@@ -14,6 +14,7 @@ from ..runtime.jaxlib.hook import module_name, to_jaxlib, without_persistent_cac
 from ..runtime.jaxlib.options import Options, compile_lowered, keep_compiled
 from ..runtime.jaxlib.package import require_jax
 from .decide import Decided
+from .dispatch import dispatcher
 
 # Takes jaxlib's module in front of its scheduler; the result replaces it. Raises an
 # HloEnvError to leave it.
@@ -90,7 +91,7 @@ class Replacements:
         name = attributes["sym_name"].value
         self._pending[name] = replaced = Replaced(replace)
         try:
-            with without_persistent_cache():
+            with dispatcher.compiling(), without_persistent_cache():
                 compiled = compile_lowered(lowered, options)
             if options:
                 keep_compiled(lowered, compiled)
@@ -117,10 +118,17 @@ class Replacements:
         """Uses jaxlib's own module from now on."""
         if replaced.fingerprint is not None:
             self._modules[replaced.fingerprint] = None
+            dispatcher.update()
 
     def clear(self) -> None:
         """Removes all modules."""
         self._modules.clear()
+        dispatcher.update()
+
+    @property
+    def has_modules(self) -> bool:
+        """Whether a module of jaxlib's is replaced."""
+        return any(each is not None for each in list(self._modules.values()))
 
     def replacement(self, proto: bytes) -> bytes | None:
         """The replacement of a module that jaxlib is about to schedule, or None.

@@ -11,7 +11,6 @@ import atexit
 import contextlib
 import os
 import resource
-import select
 import signal
 import subprocess
 import sys
@@ -30,7 +29,7 @@ from ..errors import (
     MeasureTimeout,
     WorkerError,
 )
-from .frames import read_frame, write_frame
+from .frames import is_readable_within, read_frame, write_frame
 
 _START_TIMEOUT_S = 120.0
 
@@ -200,11 +199,11 @@ class Child:
     def _receive(self, timeout_s: float | None) -> tuple[dict[str, Any], list[bytes]]:
         assert self._process.stdout is not None
         try:
-            ready, _, _ = select.select([self._process.stdout], [], [], timeout_s)
+            is_ready = is_readable_within(self._process.stdout, timeout_s)
         except BaseException:  # Ctrl-C: the child's result is not needed
             self.close()
             raise
-        if not ready:
+        if not is_ready:
             self.close()
             raise MeasureTimeout(
                 f"no answer from the worker process after {timeout_s:.3g} s; "

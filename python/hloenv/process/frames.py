@@ -4,11 +4,34 @@
 from __future__ import annotations
 
 import json
+import math
 import pickle
+import select
 import struct
 from typing import IO, Any
 
 _LENGTH = struct.Struct("<Q")
+# poll takes its time limit as an int of milliseconds.
+_MAX_WAIT_S = 1e6
+
+
+def is_readable_within(stream: int | IO[bytes], timeout_s: float | None) -> bool:
+    """Waits until there is something to read, or the other end is closed.
+
+    Any number of files may be open: select would take only the first 1024.
+
+    Args:
+        stream: a pipe or its descriptor.
+        timeout_s: limit, in seconds; None for none.
+
+    Returns:
+        False after the limit.
+    """
+    poll = select.poll()
+    poll.register(stream, select.POLLIN)
+    if timeout_s is None or timeout_s > _MAX_WAIT_S:
+        return bool(poll.poll())
+    return bool(poll.poll(math.ceil(max(timeout_s, 0.0) * 1000)))
 
 
 def write_frame(stream: IO[bytes], header: dict[str, Any], *blobs: bytes) -> None:

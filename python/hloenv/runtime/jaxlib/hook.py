@@ -22,6 +22,9 @@ from .package import require_injection, require_jax
 Transform = Callable[[bytes], bytes | None]
 
 _registrations = itertools.count()
+# All that were ever registered: a compilation in another thread may hold the last
+# reference to one that was unregistered, and drops it without the GIL.
+_callbacks: list[Transform] = []
 _fresh = itertools.count(1)
 _cache_lock = threading.Lock()
 _cache_users = 0
@@ -44,14 +47,22 @@ def register(transform: Transform) -> Callable[[], None]:
     xla = require_injection("replacing jaxlib's modules")
     stage = xla.PipelineStage.PRE_SCHEDULER
     name = f"hloenv-{next(_registrations)}"
+    current: list[Transform] = [transform]
+
+    def call(proto: bytes) -> bytes | None:
+        found = current[:1]  # another thread may unregister meanwhile
+        return found[0](proto) if found else None
+
+    _callbacks.append(call)
     xla.register_hlo_module_transformation(
-        transform, name=name, stage=stage, platforms="cpu"
+        call, name=name, stage=stage, platforms="cpu"
     )
-    return lambda: _unregister(xla, name, stage)
 
+    def unregister() -> None:
+        xla.clear_hlo_module_transformation(name, stage, "cpu")
+        current.clear()
 
-def _unregister(xla: Any, name: str, stage: Any) -> None:
-    xla.clear_hlo_module_transformation(name, stage, "cpu")
+    return unregister
 
 
 @contextlib.contextmanager

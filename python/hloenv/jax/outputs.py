@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Comparing the results of jax functions, in memory of bounded size.
+
+A large array is compared slice by slice, with the rules of `compare_outputs`: the scale
+of an array's tolerance is that of the whole array.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from .._typing import Array
+from ..runtime import compare as rules
+from ..runtime.compare import OutputComparison, compare_outputs
+from ..runtime.jaxlib.package import require_jax
+from .flat import to_flat
+
+# Elements; a comparison takes up to 100 bytes for each.
+_SLICE = 1 << 18
+
+
+def difference(expected: Any, actual: Any) -> str:
+    """Describes how two pytrees of arrays differ; "" if they are equal.
+
+    Args:
+        expected: arrays of jax or numpy.
+        actual: as many.
+    """
+    jax = require_jax("hloenv.jit")
+    for leaf, (one, other) in enumerate(
+        zip(_types(jax, expected), _types(jax, actual), strict=True)
+    ):
+        if one != other:
+            return f"output {leaf} has type {other}, expected {one}"
+    comparison = _compare(_arrays(jax, expected), _arrays(jax, actual))
+    return "" if comparison.is_equal else str(comparison)
+
+
+def compare_bitwise(expected: Any, actual: Any) -> bool:
+    """Whether two pytrees of arrays have the same types and bits."""
+    jax = require_jax("hloenv.tune")
+    if _types(jax, expected) != _types(jax, actual):
+        return False
+    return all(
+        np.array_equal(a.view(np.uint8), b.view(np.uint8))
+        for one, other in zip(_arrays(jax, expected), _arrays(jax, actual), strict=True)
+        for _, a, b in _slices(one, other)
+    )
+
+
+def _arrays(jax: Any, tree: Any) -> list[Array]:
+    return [
+        np.asarray(to_flat(jax, leaf))
+        for leaf in jax.tree.leaves(tree)
+        if leaf.dtype != jax.dtypes.float0  # gradients of integers, without values
+    ]
+
+
+def _types(jax: Any, tree: Any) -> list[str]:
+    """The type of each array in words: that of a key, and whether it is weak."""
+    return [
+        f"{leaf.dtype}{list(leaf.shape)}"
+        + (" (weak)" if getattr(leaf, "weak_type", False) else "")
+        for leaf in jax.tree.leaves(tree)
+    ]
+
+
+def _compare(expected: Sequence[Array], actual: Sequence[Array]) -> OutputComparison:
+    """As `compare_outputs`, of equal types."""
+    worst = OutputComparison(is_equal=True, num_leaves=len(expected))
+    for leaf, (one, other) in enumerate(zip(expected, actual, strict=True)):
+        if one.size <= _SLICE:
+            found = compare_outputs([one], [other])
+        else:
+            found = _compare_large(one, other)
+        if found.leaf is not None and (
+            worst.leaf is None or found.excess > worst.excess
+        ):
+            worst = replace(found, leaf=leaf, num_leaves=len(expected))
+    return worst
+
+
+def _compare_large(expected: Array, actual: Array) -> OutputComparison:
+    """As `compare_outputs` of one array, which has elements."""
+    is_exact = expected.dtype.kind in "biu" or expected.dtype.name in ("int4", "uint4")
+    scale = None if is_exact else _scale(expected)
+    worst = OutputComparison(is_equal=True, num_leaves=1)
+    for begin, one, other in _slices(expected, actual):
+        error, allowed = rules._errors(one, other, None, [])
+        if scale is not None:
+            allowed = rules._tolerance(one.dtype) * np.maximum(_sizes(one), scale)
+        excess = rules._excess(error, allowed)
+        at = int(np.argmax(excess))
+        if worst.leaf is None or excess[at] > worst.excess:
+            worst = OutputComparison(
+                is_equal=bool(excess[at] <= 1.0),
+                num_leaves=1,
+                leaf=0,
+                index=tuple(
+                    int(i) for i in np.unravel_index(begin + at, expected.shape)
+                ),
+                expected=str(one[at]),
+                actual=str(other[at]),
+                error=float(error[at]),
+                excess=float(excess[at]),
+            )
+    return worst
+
+
+def _scale(array: Array) -> float:
+    """The root mean square of the finite elements; 0 if there are none."""
+    total, count = 0.0, 0
+    with np.errstate(over="ignore"):
+        for _, part, _ in _slices(array, array):
+            sizes = np.abs(part.astype(_wide(part)))
+            finite = sizes[np.isfinite(sizes)]
+            total += float(np.sum(np.square(finite)))
+            count += finite.size
+    return math.sqrt(total / count) if count else 0.0
+
+
+def _sizes(array: Array) -> Array:
+    """Absolute values in float64; 0 where they are not finite."""
+    sizes = np.abs(array.astype(_wide(array)))
+    return np.where(np.isfinite(sizes), sizes, 0.0)
+
+
+def _wide(array: Array) -> type:
+    return np.complex128 if array.dtype.kind == "c" else np.float64
+
+
+def _slices(one: Array, other: Array) -> Iterator[tuple[int, Array, Array]]:
+    """The first element of each slice, and the slices of two arrays of one size."""
+    flat, other_flat = (np.ascontiguousarray(each).reshape(-1) for each in (one, other))
+    for begin in range(0, flat.size, _SLICE):
+        end = begin + _SLICE
+        yield begin, flat[begin:end], other_flat[begin:end]

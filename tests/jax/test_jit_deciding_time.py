@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""hloenv.jit limits the time that it takes to decide."""
+
+from __future__ import annotations
+
+import time
+import warnings
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import hloenv
+from hloenv.errors import CompileError, MeasureTimeout
+from hloenv.jax import FallbackWarning, attempts, decider
+from hloenv.jax import compare as jax_compare
+from hloenv.jax.compare import Comparison, exceeds
+
+pytestmark = [pytest.mark.jax, pytest.mark.compile]
+
+SLOWER = Comparison(speedup=0.5, interval=(0.4, 0.6), reason="it is slower")
+
+
+@pytest.fixture(autouse=True)
+def _no_fallback():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FallbackWarning)
+        yield
+
+
+def depthwise(kernel, x):
+    return jax.lax.conv_general_dilated(
+        x,
+        kernel,
+        (1, 1),
+        "SAME",
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        feature_group_count=x.shape[-1],
+    )
+
+
+KERNEL, IMAGE = jnp.ones((3, 3, 1, 32)) / 9, jnp.ones((1, 28, 28, 32))
+
+
+def filtered(a, noises):
+    def step(p, noise):
+        p = a @ p @ a.T + noise
+        return p - jnp.outer(p[:, 0], p[0]) / (p[0, 0] + 1), p[0, 0]
+
+    return jax.lax.scan(step, jnp.eye(3), noises)[1].sum()
+
+
+MATRIX, NOISES = jnp.eye(3) * 0.9, jnp.ones((500, 3, 3)) * 0.01
+
+
+class Running:
+    """A result that takes some time."""
+
+    def block_until_ready(self):
+        time.sleep(0.05)
+
+
+def test_a_slow_function_runs_once_to_see_that_it_is_slow():
+    calls = []
+
+    def slow():
+        calls.append(1)
+        time.sleep(0.05)
+        return jnp.ones(2)
+
+    assert "budget of 0.01 s" in exceeds(slow, 0.01)
+    assert len(calls) == 1
+
+
+def test_a_slow_function_that_still_runs_does_not_run_again():
+    assert "budget of 0.01 s" in exceeds(None, 0.01, Running())
+    assert exceeds(lambda: jnp.ones(2), 10.0, Running()) == ""
+
+
+def test_the_first_call_runs_a_slow_function_at_most_twice(monkeypatch):
+    samples, running = [], []
+    real = decider.exceeds
+
+    def sample(jax, call, count):
+        samples.append(call)
+        return 1e12
+
+    def observed(plain, seconds, still):
+        running.append(still)
+        return real(plain, seconds, still)
+
+    monkeypatch.setattr(jax_compare, "_sample", sample)
+    monkeypatch.setattr(decider, "exceeds", observed)
+    monkeypatch.setattr(decider, "compare", None)
+    fast = hloenv.jit(depthwise, remember=False)
+    outputs = fast(KERNEL, IMAGE)
+    assert fast.decided == []
+    assert "takes longer than the budget" in fast.explain()
+    assert len(samples) == 1
+    assert len(running) == 1
+    assert running[0] is outputs
+
+
+def test_no_attempt_starts_after_the_limit(monkeypatch):
+    compared = []
+
+    def decided_by_test(plain, other, *, seconds):
+        compared.append(seconds)
+        return SLOWER
+
+    def three(kernel, x, matrices, scores):
+        products = matrices @ matrices.swapaxes(1, 2)
+        return depthwise(kernel, x), products, scores.argmax(-1)
+
+    monkeypatch.setattr(decider, "compare", decided_by_test)
+    monkeypatch.setattr(decider, "_MAX_BUDGETS", 0)
+    fast = hloenv.jit(three, remember=False)
+    fast(KERNEL, IMAGE, jnp.ones((256, 3, 3)), jnp.ones((64, 1000)))
+    assert len(compared) == 1
+    assert "deciding has taken longer than its limit" in fast.explain()
+
+
+def test_a_module_that_compiles_too_long_is_left(monkeypatch):
+    limits = []
+
+    def slow(module, *, timeout_s):
+        limits.append(timeout_s)
+        raise MeasureTimeout("no answer from the worker process")
+
+    monkeypatch.setattr(attempts, "check_compiles", slow)
+    fast = hloenv.jit(jax.grad(filtered), remember=False)
+    assert fast(MATRIX, NOISES).shape == (3, 3)
+    assert limits == [attempts._COMPILE_TIMEOUT_S]
+    assert fast.decided == []
+    assert "no answer from the worker" in fast.explain()
+
+
+def test_the_child_ends_a_compilation_that_takes_too_long():
+    module = hloenv.HloModule.from_jax(filtered, MATRIX, NOISES)
+    with pytest.raises((MeasureTimeout, CompileError)):
+        attempts.check_compiles(module, timeout_s=0.0)
+    attempts.check_compiles(hloenv.finish(module), timeout_s=300.0)

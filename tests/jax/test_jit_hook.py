@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When hloenv.jit sees the modules that jaxlib compiles."""
+
+from __future__ import annotations
+
+import importlib
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import hloenv
+from hloenv.jax import decider, dispatch, replacements
+from hloenv.jax.compare import Comparison
+from support.jax_outputs import assert_same
+
+pytestmark = [pytest.mark.jax, pytest.mark.compile]
+
+FASTER = Comparison(speedup=2.0, interval=(1.9, 2.1))
+SLOWER = Comparison(speedup=0.5, interval=(0.4, 0.6), reason="it is slower")
+
+
+def depthwise(kernel, x):
+    return jax.lax.conv_general_dilated(
+        x,
+        kernel,
+        (1, 1),
+        "SAME",
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        feature_group_count=x.shape[-1],
+    )
+
+
+def filtered(a, noises):
+    def step(p, noise):
+        p = a @ p @ a.T + noise
+        return p - jnp.outer(p[:, 0], p[0]) / (p[0, 0] + 1), p[0, 0]
+
+    return jax.lax.scan(step, jnp.eye(3), noises)[1].sum()
+
+
+FORMS = depthwise, (jnp.ones((3, 3, 1, 32)) / 9, jnp.ones((1, 28, 28, 32)))
+LOOPS = jax.grad(filtered), (jnp.eye(3) * 0.9, jnp.ones((500, 3, 3)) * 0.01)
+
+
+@pytest.fixture
+def dispatcher(monkeypatch):
+    """One without the functions of other tests."""
+    new = dispatch.Dispatcher()
+    jit = importlib.import_module("hloenv.jax.jit")
+    for module in (dispatch, replacements, jit):
+        monkeypatch.setattr(module, "dispatcher", new)
+    return new
+
+
+@pytest.mark.parametrize(
+    ("what", "verdict", "is_registered"),
+    [(FORMS, FASTER, False), (LOOPS, SLOWER, False), (LOOPS, FASTER, True)],
+)
+def test_the_hook_is_registered_only_where_modules_are_replaced(
+    what, verdict, is_registered, dispatcher, monkeypatch
+):
+    monkeypatch.setattr(decider, "compare", lambda *_, seconds: verdict)
+    fn, args = what
+    fast = hloenv.jit(fn, remember=False)
+    assert_same(fast(*args), fn(*args), tolerance=1e-4)
+    assert len(fast.considered) == 1
+    assert len(fast.decided) == (verdict is FASTER)
+    assert (dispatcher._unregister is not None) == is_registered
+    # jax compiles the same trace anew for an argument that is tied to a device.
+    before = fast.num_injected
+    tied = jax.device_put(args, jax.devices()[0])
+    assert_same(fast(*tied), fn(*args), tolerance=1e-4)
+    assert fast.num_injected - before == is_registered
+    fast.clear_cache()
+    assert dispatcher._unregister is None

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which calls of hloenv.jit(outputs="numpy") are passed on without a look at them."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hloenv
+from hloenv.errors import ArgumentError
+from hloenv.jax import numpy_calls
+
+pytestmark = [pytest.mark.jax, pytest.mark.compile]
+
+ROW, MATRIX = np.ones(3, np.float32), np.ones((2, 3), np.float32)
+
+
+@pytest.fixture
+def keys(monkeypatch):
+    """The calls that look at the types of their arguments."""
+    found = []
+    real = numpy_calls._type_of
+
+    def observed(leaf):
+        found.append(leaf)
+        return real(leaf)
+
+    monkeypatch.setattr(numpy_calls, "_type_of", observed)
+    return found
+
+
+def scaled(state):
+    return state * 0.9 + 1
+
+
+@pytest.mark.parametrize("first", [ROW, jnp.ones(3), np.float32(1)])
+def test_a_first_call_with_other_arrays_leaves_later_ones_fast(first, keys):
+    fast = hloenv.jit(scaled, outputs="numpy")
+    state = fast(first)
+    state = fast(state)
+    assert len(fast._versions) == 1
+    keys.clear()
+    for _ in range(5):
+        state = fast(state)
+    assert keys == []
+    expected = np.full(np.shape(first), 1.0)
+    for _ in range(7):
+        expected = scaled(expected)
+    np.testing.assert_allclose(state, expected, rtol=1e-5)
+
+
+def test_shapes_in_turn_raise_nothing(keys, monkeypatch):
+    errors = []
+
+    fast = hloenv.jit(scaled, outputs="numpy")
+    for each in (ROW, MATRIX, ROW, MATRIX):
+        fast(each)
+    for version in fast._versions.values():
+        call = version.executable._caller.call
+
+        def observed(arrays, call=call):
+            try:
+                return call(arrays)
+            except ArgumentError as error:
+                errors.append(error)
+                raise
+
+        monkeypatch.setattr(
+            version.executable, "_caller", type("Caller", (), {"call": observed})
+        )
+    for each in (ROW, MATRIX) * 3:
+        np.testing.assert_allclose(fast(each), scaled(each), rtol=1e-6)
+    assert errors == []
+    fast(ROW)
+    fast(ROW)
+    keys.clear()
+    for _ in range(5):  # one shape again
+        fast(ROW)
+    assert keys == []
+
+
+def test_arrays_that_are_converted_are_not_rejected_first(keys):
+    fast = hloenv.jit(scaled, outputs="numpy")
+    wide = np.ones(3)
+    for _ in range(3):
+        assert fast(wide).dtype == np.float32
+    assert fast._last[jax.tree.structure(((wide,), {}))].types is None
