@@ -23,6 +23,7 @@ from ..policies import Policy
 from ..runtime.jaxlib.package import require_injection, require_jax
 from .artefact import Artefact, as_artefact
 from .attempts import Planner, planner_of
+from .compare import Running
 from .decide import Decided, Passes
 from .decider import Decider
 from .dispatch import dispatcher, unique_name
@@ -369,7 +370,7 @@ class JitFunction(Pickled):
             known = signature is None or signature in self._decider.plans
             if self._decided is None and not known:
                 self._decided = self._consider_safely(
-                    signature, args, kwargs, running=outputs
+                    signature, args, kwargs, running=Running(outputs)
                 )
         finally:
             self._lock.release()
@@ -401,7 +402,7 @@ class JitFunction(Pickled):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         *,
-        running: Any = None,
+        running: Running | None = None,
         raises: tuple[type[Exception], ...] = (DecisionError,),
     ) -> Any:
         """As `Decider.consider`; on failure warns and falls back to plain jax.jit.
