@@ -8,13 +8,14 @@ import warnings
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import hloenv
 from hloenv.errors import CompileError, MeasureTimeout
 from hloenv.jax import FallbackWarning, attempts, decider
 from hloenv.jax import compare as jax_compare
-from hloenv.jax.compare import Comparison, exceeds
+from hloenv.jax.compare import Comparison, Running, exceeds
 
 pytestmark = [pytest.mark.jax, pytest.mark.compile]
 
@@ -53,8 +54,11 @@ def filtered(a, noises):
 MATRIX, NOISES = jnp.eye(3) * 0.9, jnp.ones((500, 3, 3)) * 0.01
 
 
-class Running:
+class Slow:
     """A result that takes some time."""
+
+    def is_ready(self):
+        return False
 
     def block_until_ready(self):
         time.sleep(0.05)
@@ -73,8 +77,14 @@ def test_a_slow_function_runs_once_to_see_that_it_is_slow():
 
 
 def test_a_slow_function_that_still_runs_does_not_run_again():
-    assert "budget of 0.01 s" in exceeds(None, 0.01, Running())
-    assert exceeds(lambda: jnp.ones(2), 10.0, Running()) == ""
+    assert "budget of 0.01 s" in exceeds(None, 0.01, Running([Slow()]))
+    assert exceeds(lambda: jnp.ones(2), 10.0, Running([Slow()])) == ""
+
+
+def test_results_of_all_kinds_are_waited_for():
+    outputs = jax.block_until_ready((jax.random.key(0), jnp.ones(2)))
+    float0 = np.zeros(2, jax.dtypes.float0)
+    assert Running((outputs, float0, None)).wait_ns() == 0
 
 
 def test_the_first_call_runs_a_slow_function_at_most_twice(monkeypatch):
@@ -98,7 +108,7 @@ def test_the_first_call_runs_a_slow_function_at_most_twice(monkeypatch):
     assert "takes longer than the budget" in fast.explain()
     assert len(samples) == 1
     assert len(running) == 1
-    assert running[0] is outputs
+    assert running[0]._outputs is outputs
 
 
 def test_no_attempt_starts_after_the_limit(monkeypatch):

@@ -205,11 +205,11 @@ def test_other_threads_compile_while_a_version_is_tried(verdicts, monkeypatch):
 
     real = attempts.check_compiles
 
-    def check(module):
+    def check(module, **options):
         thread = threading.Thread(target=compile_others)
         thread.start()
         thread.join()
-        real(module)
+        real(module, **options)
 
     monkeypatch.setattr(attempts, "check_compiles", check)
     y = square(5)

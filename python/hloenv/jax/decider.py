@@ -19,7 +19,7 @@ from ..runtime.jaxlib.options import compile_lowered, keep_compiled
 from ..runtime.jaxlib.package import require_jax
 from .artefact import Artefact, Tuned
 from .attempts import Attempt, Planner, Stages
-from .compare import Consuming, compare, exceeds, too_large
+from .compare import Consuming, Running, compare, exceeds, too_large
 from .decide import Decided, other_devices, random_state, unsupported
 from .explain import signature_text
 from .kept import kept_key, recall_tuned
@@ -141,7 +141,7 @@ class Decider:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         *,
-        running: Any = None,
+        running: Running | None = None,
     ) -> Any:
         """Decides which function the trace of a signature calls.
 
@@ -149,8 +149,8 @@ class Decider:
             signature: of the arguments.
             args: of the call.
             kwargs: of the call.
-            running: the results of a call of the plain function with these arguments,
-                which may still be computed; None if there was none.
+            running: a call of the plain function with these arguments; None if there
+                was none.
 
         Returns:
             A compiled function with the decisions; None for the plain function.
@@ -182,7 +182,7 @@ class Decider:
         stages: Stages,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        running: Any,
+        running: Running | None,
     ) -> Any:
         """As `consider`, for one CPU device and a function without side effects."""
         tuned = self._kept(stages)

@@ -23,6 +23,7 @@ from ..policies import Policy
 from ..runtime.jaxlib.package import require_injection, require_jax
 from .artefact import Artefact, as_artefact
 from .attempts import Planner, planner_of
+from .compare import Running
 from .decide import Decided, Passes
 from .decider import Decider
 from .dispatch import dispatcher, unique_name
@@ -372,7 +373,7 @@ class JitFunction(Pickled):
             is_new = signature is not None and self._decider.is_new(signature)
             if self._decided is None and is_new:
                 self._decided = self._consider_safely(
-                    signature, args, kwargs, running=outputs
+                    signature, args, kwargs, running=Running(outputs)
                 )
                 if self._decided is not None:
                     self._decider.share_plain(self._decided)
@@ -415,7 +416,7 @@ class JitFunction(Pickled):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         *,
-        running: Any = None,
+        running: Running | None = None,
         raises: tuple[type[Exception], ...] = (DecisionError,),
     ) -> Any:
         """As `Decider.consider`; on failure warns and falls back to plain jax.jit.

@@ -113,6 +113,7 @@ class Replacements:
         """Replaces equal modules of jaxlib's from now on."""
         if replaced.fingerprint is not None and replaced.proto is not None:
             self._modules[replaced.fingerprint] = replaced.proto
+            dispatcher.update()
 
     def leave(self, replaced: Replaced) -> None:
         """Uses jaxlib's own module from now on."""
