@@ -15,7 +15,7 @@ from .._typing import Array
 from ..errors import PassError
 from ..hlo.module import HloModule
 from ..hlo.passes import to_core
-from ..runtime.interpreter import as_bytes, interpret
+from ..runtime.interpreter import as_bytes, check_static, interpret
 from ..runtime.random_inputs import random_inputs
 from ..runtime.upcast import upcast_inputs, upcast_to_float64
 from .alternatives import Alternatives
@@ -79,6 +79,7 @@ def verify_alternatives(
         ExecuteError: the evaluator does not support an instruction.
     """
     module = HloModule._wrap(alternatives._capture.module())
+    check_static(module)
     if inputs is None:
         inputs = random_inputs(module, seed=seed)
     if float64:

@@ -10,7 +10,7 @@ import numpy as np
 
 from .._native import core
 from .._typing import Array
-from ..errors import ArgumentError
+from ..errors import ArgumentError, ExecuteError
 from ..hlo.array_spec import ArraySpec
 from ..hlo.module import HloModule
 from .buffers import no_numpy_array
@@ -39,6 +39,19 @@ def as_bytes(arrays: Sequence[Any], specs: Sequence[ArraySpec]) -> list[Array]:
     return result
 
 
+def check_static(module: HloModule) -> None:
+    """Refuses dynamic sizes, which XLA's evaluator ignores: it reduces all elements.
+
+    Raises:
+        ExecuteError: the module sets the size of a dimension.
+    """
+    if module.opcode_counts().get("set-dimension-size"):
+        raise ExecuteError(
+            f"XLA's evaluator cannot run module {module.name!r}: it ignores the sizes "
+            "of set-dimension-size; run the pass dynamic_padder first, or compile it"
+        )
+
+
 def interpret(
     module: HloModule, *arrays: Any, perturb: int | None = None
 ) -> list[Array]:
@@ -56,8 +69,10 @@ def interpret(
     Raises:
         ArgumentError: the arrays do not match the module, or numpy has no array of as
             many dimensions as an output.
-        ExecuteError: the evaluator does not support an instruction.
+        ExecuteError: the evaluator does not support an instruction, or sizes that are
+            known at run time only.
     """
+    check_static(module)
     inputs = as_bytes(arrays, module.input_specs())
     outputs = core.interpret(module._core, inputs, perturb)
     return [
