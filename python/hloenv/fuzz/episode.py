@@ -83,6 +83,10 @@ class Checked:
 Event = Start | StepStarted | Decided | Broken | Skipped | Checked
 
 
+# Of reading the text of `f32[<=8] constant`, which folding dynamic sizes gives.
+_NO_ELEMENTS = "elements in the []th element, but sees 0"
+
+
 def run_case(case: Case) -> Iterator[Event]:
     """Draws or replays an episode and yields its events."""
     note("load")
@@ -108,7 +112,14 @@ def run_case(case: Case) -> Iterator[Event]:
         except (errors.PassError, errors.PositionError) as error:
             yield Skipped(_first_line(error))
             continue
-        if not (yield from _check_step(env, pipelines, given, rng)):
+        try:
+            goes_on = yield from _check_step(env, pipelines, given, rng)
+        except errors.ParseError as error:
+            if _NO_ELEMENTS not in str(error):
+                raise
+            yield Skipped("XLA prints constants of dynamic size without elements")
+            return
+        if not goes_on:
             return
     note("replay")
     if env.module is not module:
