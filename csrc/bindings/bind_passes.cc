@@ -153,7 +153,8 @@ void BindPasses(py::module_& m) {
       [](const std::string& name, const Module& library,
          std::vector<std::tuple<std::string, std::vector<std::string>,
                                 std::vector<std::string>, std::string, bool>>
-             proposals) {
+             proposals,
+         const std::string& pipeline) {
         std::vector<GivenProposal> given;
         for (auto& [rule, originals, reads, computation, needs_moderate] :
              proposals) {
@@ -162,11 +163,12 @@ void BindPasses(py::module_& m) {
                            needs_moderate});
         }
         PipelineSpec spec;
-        spec.name = name;
+        spec.name = pipeline.empty() ? name : pipeline;
         spec.given = MakeGivenPass(name, library, std::move(given));
         return spec;
       },
-      py::arg("name"), py::arg("library"), py::arg("proposals"));
+      py::arg("name"), py::arg("library"), py::arg("proposals"),
+      py::arg("pipeline") = "");
 
   m.def(
       "run_passes",

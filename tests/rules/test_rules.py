@@ -115,6 +115,25 @@ def test_the_options_of_a_pass_turn_rules_off() -> None:
     assert rules == set(names)
 
 
+def test_named_pipelines_tell_two_settings_of_a_pass_in_python_apart() -> None:
+    pipelines = [
+        hloenv.Pipeline(name, [hloenv.Pass("substitutions", **{option: False})])
+        for name, option in (
+            ("no-factor", "factor_dot_left_operands"),
+            ("no-merge", "merge_dot_sum"),
+        )
+    ]
+    env = hloenv.HloEnv(SUM)
+    alternatives = env.get_alternatives(*pipelines)
+    assert alternatives.pass_names == ("no-factor", "no-merge")
+    for pipeline in pipelines:
+        decisions = alternatives.decisions_for(pipeline.name)
+        assert decisions.any()
+        env = hloenv.HloEnv(SUM)
+        assert env.run(pipeline)
+        assert env.module.fingerprint() == alternatives.apply(decisions).fingerprint()
+
+
 def test_the_name_of_another_pass_is_refused() -> None:
     with pytest.raises(PassOptionError, match="has a pass 'cse' already"):
         rule("cse", **FACTOR)

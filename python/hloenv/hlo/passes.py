@@ -307,7 +307,7 @@ def to_core(pipeline: Pipeline, module: HloModule | None = None) -> core.Pipelin
                 "of a pipeline; capture it with get_alternatives, which merges the "
                 "rewrites of several passes"
             )
-        return to_given(own, module, dict(first.options))
+        return to_given(own, module, dict(first.options), pipeline.name)
     steps = [
         to_core(item) if isinstance(item, Pipeline) else (item.name, dict(item.options))
         for item in pipeline.passes

@@ -160,9 +160,12 @@ def check_options(made: PythonPass, given: Mapping[str, OptionValue]) -> None:
 
 
 def to_given(
-    made: PythonPass, module: HloModule, options: Mapping[str, OptionValue]
+    made: PythonPass,
+    module: HloModule,
+    options: Mapping[str, OptionValue],
+    pipeline: str,
 ) -> core.PipelineSpec:
-    """The C++ core's form of a pass's proposals for a module."""
+    """The C++ core's form of a pass's proposals for a module, as a named pipeline."""
     every = {option.name: option.default for option in made.info.options}
     found = made.propose(module, {**every, **options})
     if not isinstance(found, Proposals):
@@ -174,5 +177,6 @@ def to_given(
         made.info.name,
         found.library._core,
         [each.to_core() for each in found.proposals],
+        pipeline,
     )
     return spec

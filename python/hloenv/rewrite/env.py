@@ -356,8 +356,8 @@ def _run(module: core.Module, pipeline: Pipeline) -> tuple[core.Module, bool]:
     if is_candidate(pipeline):
         # A candidate pass cannot run: all its proposals are applied instead.
         found = core.capture(module, [to_core(pipeline, HloModule._wrap(module))])
-        (name,) = found.pass_names  # a pass in Python has no other name
-        return found.apply(found.decisions_for(name)), len(found) > 0
+        decisions = found.decisions_for(pipeline.name)
+        return found.apply(decisions), len(found) > 0
     changed_module, changed, _ = core.run_passes(module, to_core(pipeline))
     return changed_module, changed
 
