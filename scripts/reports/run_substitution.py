@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import hloenv
+from hloenv.bench.rows import geometric_mean
 from hloenv.cost import get_estimator
 from hloenv.errors import HloEnvError
 from hloenv.substitution import (
@@ -236,7 +237,12 @@ def page(rows: Sequence[Row], args: argparse.Namespace) -> list[str]:
     for name in names:
         cells = [_cell(by_key.get((name, method))) for method in methods]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    for title, chosen in (("all", names), ("transformers", transformers(names))):
+        means = [_mean(by_key, chosen, method) for method in methods]
+        lines.append(f"| geometric mean, {title} | " + " | ".join(means) + " |")
     lines += [
+        "",
+        "A failure counts as 1.",
         "",
         "| model | method | estimated | found | failures | seconds |",
         "| --- | --- | --- | --- | --- | --- |",
@@ -252,6 +258,20 @@ def page(rows: Sequence[Row], args: argparse.Namespace) -> list[str]:
         )
     failed = sum(bool(row["error"]) for row in rows)
     return [*lines, "", f"{len(rows)} runs, of which {failed} failed."]
+
+
+def transformers(names: Sequence[str]) -> list[str]:
+    """Those of the models that are transformers."""
+    import models as own
+
+    kinds = {name: kind for name, (kind, _) in own.PROGRAMS.items()}
+    return [name for name in names if "transformer" in kinds.get(name, "transformer")]
+
+
+def _mean(rows: dict[tuple[str, str], Row], names: Sequence[str], method: str) -> str:
+    found = [rows[name, method] for name in names if (name, method) in rows]
+    speedups = [row.get("measured") or 1.0 for row in found]
+    return f"{geometric_mean(speedups):.3f}" if speedups else ""
 
 
 def _cell(row: Row | None) -> str:
