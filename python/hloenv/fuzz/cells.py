@@ -58,8 +58,9 @@ class Extent:
         max_instructions: draw those modules at random among modules of at most this
             size; 0 takes the cheapest.
         other_modules: number of those modules on which every other pass is checked.
-        everywhere: whether busy passes are checked at every variant, or only where XLA
-            or a benchmark decides them, and at another variant for some modules.
+        everywhere: size, in instructions, of the largest modules on which busy passes
+            are checked at every variant. On larger ones they are checked where XLA or a
+            benchmark decides them, and at another variant for a third of the modules.
         num_first: number of variants at which a busy pass is checked on every module
             before the remaining variants of any module.
         pairs: number of joint captures of two busy passes for each module and variant;
@@ -72,7 +73,7 @@ class Extent:
     busy_modules: int
     max_instructions: int
     other_modules: int
-    everywhere: bool
+    everywhere: int
     num_first: int
     pairs: int
 
@@ -89,14 +90,14 @@ def default_extents() -> dict[str, Extent]:
     every = list_passes()
     default = run_by_xla()
     extents = (
-        Extent("structure", every, most, 10**6, 0, 1100, True, 2, 2),
-        Extent("values", every, values, 2800, 0, 400, False, 1, 1),
-        Extent("compiled", every, values, 300, 400, 20, False, 1, 1),
+        Extent("structure", every, most, 10**6, 0, 1100, 1000, 2, 2),
+        Extent("values", every, values, 2800, 0, 400, 0, 1, 1),
+        Extent("compiled", every, values, 300, 400, 20, 0, 1, 1),
         Extent(
             "default",
             default,
             tuple(name for name in _CHANGE_MOST if name in default),
-            *(10**6, 0, 300, False, 1, 0),
+            *(10**6, 0, 300, 0, 1, 0),
         ),
     )
     return {each.kind: each for each in extents}
@@ -245,7 +246,7 @@ class Plan:
         first: Cells = defaultdict(list)
         rest: Cells = defaultdict(list)
         for name in extent.busy:
-            variants = _places(extent, name, rng)
+            variants = _places(extent, name, rng, subject.instruction_count)
             for i, variant in enumerate(variants):
                 (first if i < extent.num_first else rest)[variant].append(name)
         for name in self._others[kind, subject.fingerprint]:
@@ -273,7 +274,9 @@ class Plan:
                     yield subject, variant, name
 
 
-def _places(extent: Extent, name: str, rng: random.Random) -> list[str]:
+def _places(
+    extent: Extent, name: str, rng: random.Random, instruction_count: int
+) -> list[str]:
     """Draws the variants at which a busy pass is checked on one module."""
     if extent.kind == "default":
         return [OWN]
@@ -281,6 +284,6 @@ def _places(extent: Extent, name: str, rng: random.Random) -> list[str]:
     elsewhere = [variant for variant in variants_of(name) if variant != home]
     rng.shuffle(elsewhere)
     is_elsewhere = rng.random() < 1 / 3
-    if extent.everywhere:
+    if instruction_count <= extent.everywhere:
         return [home, *elsewhere]
     return [home, *elsewhere[:1]] if is_elsewhere else [home]
