@@ -43,7 +43,7 @@ def _subject(size: int) -> Subject:
 def _extent(kind: str = "structure", **changes: object) -> cells.Extent:
     passes = ("algsimp", "cse")
     every = hloenv.list_passes()
-    extent = cells.Extent(kind, every, passes, 10, 0, 2, True, 2, 1)
+    extent = cells.Extent(kind, every, passes, 10, 0, 2, 1000, 2, 1)
     return replace(extent, **changes)  # type: ignore[arg-type]
 
 
@@ -71,6 +71,22 @@ def test_every_busy_pass_is_checked_on_every_module_where_it_may_be() -> None:
         for variant, names in found.items():
             assert {"algsimp", "cse"} <= set(names), variant
             assert sum("," in name for name in names) >= 1
+
+
+def test_on_large_modules_busy_passes_are_checked_at_home_and_some_elsewhere() -> None:
+    subjects = [_subject(size) for size in range(2, 32)]
+    plan = cells.Plan(
+        subjects, [_extent(everywhere=1, busy_modules=30, other_modules=0)]
+    )
+    variants = [
+        variant
+        for subject in subjects
+        for variant, names in plan.cells("structure", subject).items()
+        if "algsimp" in names
+    ]
+    at_home = variants.count(cells.home_of("algsimp"))
+    assert at_home == len(subjects)
+    assert 0 < len(variants) - at_home < len(subjects)
 
 
 def test_every_other_pass_is_checked_on_so_many_modules() -> None:
