@@ -91,8 +91,8 @@ def default_extents() -> dict[str, Extent]:
     default = run_by_xla()
     extents = (
         Extent("structure", every, most, 10**6, 0, 1100, 1000, 2, 2),
-        Extent("values", every, values, 2800, 0, 400, 0, 1, 1),
-        Extent("compiled", every, values, 300, 400, 20, 0, 1, 1),
+        Extent("values", every, values, 2100, 0, 320, 0, 1, 1),
+        Extent("compiled", every, values, 200, 400, 20, 0, 1, 1),
         Extent(
             "default",
             default,
