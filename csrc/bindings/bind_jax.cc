@@ -5,6 +5,7 @@
 #include "backend/thunk_order.h"
 #include "bindings/bind.h"
 #include "bindings/gil.h"
+#include "bindings/jit_calls.h"
 #include "hlo/jax_compat.h"
 
 namespace hloenv {
@@ -32,6 +33,7 @@ void BindJax(py::module_& m) {
   m.def("readable_here", &ReadableHere, py::arg("module"), WithoutGil());
   m.def("readable_by_jaxlib", &ReadableByJaxlib, py::arg("module"),
         WithoutGil());
+  BindJitCalls(m);
 }
 
 }  // namespace hloenv

@@ -32,6 +32,7 @@ _BARE = {
     "collections.abc.Sequence": "collections.abc.Sequence[Any]",
     "collections.abc.Callable": "collections.abc.Callable[..., Any]",
 }
+_SPECIAL = ("__call__", "__getitem__", "__init__", "__len__")
 _MODULES = ("collections.abc", "enum", "numpy.typing", "numpy", "typing")
 
 
@@ -128,9 +129,11 @@ def _class(cls: type) -> list[str]:
     head = f"class {cls.__name__}({', '.join(bases)}):" if bases else None
     lines: list[str] = []
     for name, value in vars(cls).items():
-        if name.startswith("_") and name not in ("__init__", "__len__", "__getitem__"):
+        if name.startswith(("__", "_pybind11")) and name not in _SPECIAL:
             continue
-        if isinstance(value, property):
+        if name == "__call__":  # a slot, which records no signature
+            lines.append("def __call__(self, *args: Any, **kwargs: Any) -> Any: ...")
+        elif isinstance(value, property):
             lines += _property(name, value)
         elif isinstance(value, staticmethod):
             doc = value.__func__.__doc__ or ""

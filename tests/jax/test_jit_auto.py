@@ -233,7 +233,7 @@ def test_donations_are_kept(verdicts):
 
 
 def test_donations_are_timed_on_copies():
-    fast = hloenv.jit(depthwise, donate_argnums=1, budget=0.05)
+    fast = hloenv.jit(depthwise, donate_argnums=1, budget=0.5)
     image = IMAGE.copy()
     expected = jax.jit(depthwise)(KERNEL, IMAGE)
     assert_same(fast(KERNEL, image), expected)

@@ -361,6 +361,7 @@ def test_a_signature_that_does_not_return_is_given_up():
     fast = jit(simplified, remember=False)
     fast(jnp.ones(3))
     fast._waiting.add("gone")
+    fast._waits = True
     fast._num_waits = 3
     for _ in range(3):
         fast(jnp.ones(3))

@@ -18,6 +18,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Literal, overload
 
+from .._native import core
 from ..errors import ArgumentError, ArgumentTypeError, DecisionError
 from ..policies import Policy
 from ..runtime.jaxlib.package import require_injection, require_jax
@@ -85,7 +86,7 @@ def jit(
     runs, jaxlib compiles the result, and both versions are timed interleaved with the
     call's arguments. Later calls use the decided version if its outputs are equal and
     it is clearly faster, and are plain `jax.jit` calls otherwise; both go through jax's
-    own caches, with a few microseconds of Python in front.
+    own caches, without Python in front.
 
     If this is not possible (another device than one CPU, side effects, a policy or a
     pass that fails, a module that jaxlib rejects) the function runs as under `jax.jit`,
@@ -165,14 +166,11 @@ def jit(
     return make if fn is None else make(fn)
 
 
-class _Now(threading.local):
-    """The arguments of this thread's current call, for its trace."""
+class JitFunction(Pickled, core.JitCalls):
+    """The result of `jit`: call it as the function.
 
-    call: tuple[tuple[Any, ...], dict[str, Any]] | None = None
-
-
-class JitFunction(Pickled):
-    """The result of `jit`: call it as the function."""
+    Its calls are in `csrc/bindings/jit_calls.h`, which says what runs when.
+    """
 
     def __init__(
         self,
@@ -192,7 +190,11 @@ class JitFunction(Pickled):
             raise ArgumentTypeError(
                 f"hloenv.jit needs a function, got {type(fn).__name__}"
             )
+        # A separate function, as jax shares caches between uses of one function.
+        plain = jax.jit(named(fn, calls(fn), name_of(fn)), **jit_options)
+        core.JitCalls.__init__(self, plain, top_level_test())
         functools.update_wrapper(self, fn)
+        self._plain = plain
         self._fn = fn
         self._made_with = (
             fn,
@@ -209,10 +211,7 @@ class JitFunction(Pickled):
         self._budget = budget
         self._options = Options(jit_options)
         self._lock = threading.RLock()
-        self._now = _Now()
         self._is_at_top_level = top_level_test()
-        # A separate function, as jax shares caches between uses of one function.
-        self._plain = jax.jit(named(fn, calls(fn), name_of(fn)), **jit_options)
         self._decider = Decider(
             fn,
             self._plain,
@@ -224,34 +223,10 @@ class JitFunction(Pickled):
             tuned=tuned,
             options=self._options,
         )
-        self._num_compiled = 0
-        self._decided: Any = None
         # Signatures whose calls found another thread deciding, and the calls after
         # which they are given up.
         self._waiting: set[Any] = set()
         self._num_waits = 0
-
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Calls the function, and decides a new signature."""
-        decided = self._decided
-        if decided is None and self._num_compiled:
-            plain = self._plain
-            before = plain._cache_size()
-            outputs = plain(*args, **kwargs)
-            is_new = not before == plain._cache_size() == self._num_compiled
-            if is_new or self._waiting:
-                self._consider_after(args, kwargs, outputs)
-            return outputs
-        if not self._is_at_top_level():
-            return self._plain(*args, **kwargs)
-        if decided is None:
-            return self._call_first(args, kwargs)
-        now = self._now
-        now.call = args, kwargs
-        try:
-            return decided(*args, **kwargs)
-        finally:
-            now.call = None
 
     def _call_first(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not self._budget:
@@ -308,6 +283,7 @@ class JitFunction(Pickled):
             self._plain.clear_cache()
             self._num_compiled = 0
             self._waiting.clear()
+            self._waits = False
             self._decider.clear()
 
     def _decide_first(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -362,6 +338,7 @@ class JitFunction(Pickled):
             # Another thread is deciding: the next call of this signature retries.
             if signature is not None and self._decider.is_new(signature):
                 self._waiting.add(signature)
+                self._waits = True
                 self._num_waits = _MAX_WAITS
             return
         try:
@@ -370,6 +347,7 @@ class JitFunction(Pickled):
             if self._num_waits <= 0:
                 self._waiting.clear()
             self._waiting.discard(signature)
+            self._waits = bool(self._waiting)
             is_new = signature is not None and self._decider.is_new(signature)
             if self._decided is None and is_new:
                 self._decided = self._consider_safely(
@@ -393,7 +371,7 @@ class JitFunction(Pickled):
         if self._jax.config.jax_disable_jit:
             return self._fn(*args, **kwargs)
         signature = signature_of(self._jax, args, kwargs)
-        call = self._now.call
+        call = self._current_call()
         if signature is not None and call is not None and self._has_values(*call):
             self._consider_in_trace(signature, *call)
         return self._decider.plans.get(signature, self._plain)(*args, **kwargs)
