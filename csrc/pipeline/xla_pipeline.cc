@@ -57,7 +57,7 @@ class Driver : public PassObserver {
     return place_.has_value() && changed_.size() < place_->changed.size();
   }
   // Records the invocation; an error status when the compile ends here.
-  absl::Status OnInvocation(const PassInvocation& invocation);
+  absl::Status OnInvocation(const PassInvocation& invocation, bool is_pass);
   absl::Status CheckInterrupt();
   // Runs the pass, without its decided rewrites.
   absl::StatusOr<bool> RunUndecided(const PassInvocation& invocation, RunFn run,
@@ -91,7 +91,8 @@ absl::Status Driver::CheckInterrupt() {
   return check() ? absl::CancelledError("interrupted") : absl::OkStatus();
 }
 
-absl::Status Driver::OnInvocation(const PassInvocation& invocation) {
+absl::Status Driver::OnInvocation(const PassInvocation& invocation,
+                                  bool is_pass) {
   const std::string& path = invocation.path;
   paths_.insert(path);
   const bool is_stop = stop_ != nullptr && stop_->Matches(path) &&
@@ -101,11 +102,12 @@ absl::Status Driver::OnInvocation(const PassInvocation& invocation) {
     return absl::OkStatus();
   }
   if (place_.has_value() && !is_resumed_) {
-    // The first invocation after the replay may be an enclosing pipeline.
+    // Pipelines come first: those around the position, and those in front of
+    // it that have no passes.
     if (path == place_->path &&
         invocation.path_occurrence == place_->occurrence) {
       is_resumed_ = true;
-    } else if (!absl::StartsWith(place_->path, absl::StrCat(path, "/"))) {
+    } else if (is_pass) {
       return Error(
           kPlaceError,
           absl::StrCat("XLA's pipeline reaches '", path, "' instead of '",
@@ -122,7 +124,7 @@ absl::Status Driver::OnInvocation(const PassInvocation& invocation) {
 }
 
 absl::Status Driver::OnPipeline(const PassInvocation& invocation) {
-  HLOENV_RETURN_IF_ERROR(OnInvocation(invocation));
+  HLOENV_RETURN_IF_ERROR(OnInvocation(invocation, /*is_pass=*/false));
   if (!replaying() && is_first_ &&
       decided_.first_changed.contains(invocation.name)) {
     decided_pipeline_ = invocation.path;
@@ -165,7 +167,7 @@ absl::StatusOr<bool> Driver::OnPass(const PassInvocation& invocation,
   if (!replaying()) {
     HLOENV_RETURN_IF_ERROR(WorkAroundBugsBefore(invocation.name, module()));
   }
-  HLOENV_RETURN_IF_ERROR(OnInvocation(invocation));
+  HLOENV_RETURN_IF_ERROR(OnInvocation(invocation, /*is_pass=*/true));
   if (replaying()) {
     const char changed = place_->changed[changed_.size()];
     changed_ += changed;

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <memory>
+
+#include "absl/algorithm/container.h"
+#include "absl/status/statusor.h"
+#include "hlo/config.h"
 #include "passes/catalog/catalog.h"
 #include "passes/proposals/general_passes.h"
 #include "xla/hlo/transforms/simplifiers/batch_dot_simplification.h"
@@ -28,6 +33,13 @@
 #include "xla/service/while_loop_constant_sinking.h"
 #include "xla/service/while_loop_invariant_code_motion.h"
 #include "xla/service/while_loop_simplifier.h"
+
+namespace xla::cpu {
+
+// Its header includes YNNPACK's. Null where the wheel has no YNNPACK.
+__attribute__((weak)) bool IsReduceOpOffloadedToYnn(const HloInstruction* hlo);
+
+}  // namespace xla::cpu
 
 namespace hloenv {
 
@@ -79,6 +91,22 @@ PassPtr MakeTransposeFolding(const Options& options) {
       },
       options.Bool("convolutions") ? xla::TransposeFolding::AlwaysFoldTranspose
                                    : xla::TransposeFolding::NeverFoldTranspose);
+}
+
+PassPtr MakeTreeReductionRewriter(const Options& options) {
+  const int64_t size = options.Int("reduce_window_size");
+  const absl::StatusOr<xla::HloModuleConfig> config = DefaultModuleConfig();
+  const bool leaves_some =
+      !options.Bool("library_reductions") &&
+      xla::cpu::IsReduceOpOffloadedToYnn != nullptr && config.ok() &&
+      absl::c_linear_search(
+          config->debug_options().xla_cpu_experimental_ynn_fusion_type(),
+          xla::DebugOptions::LIBRARY_FUSION_TYPE_REDUCE);
+  if (!leaves_some) return std::make_unique<xla::TreeReductionRewriter>(size);
+  return std::make_unique<xla::TreeReductionRewriter>(
+      size, [](const xla::HloInstruction* hlo) {
+        return !xla::cpu::IsReduceOpOffloadedToYnn(hlo);
+      });
 }
 
 }  // namespace
@@ -287,11 +315,10 @@ std::vector<PassInfo> SimplifierPasses() {
          int64_t{32},
          "Number of elements in each window.",
          {},
-         /*minimum=*/2}},
-       [](const Options& options) -> PassPtr {
-         return std::make_unique<xla::TreeReductionRewriter>(
-             options.Int("reduce_window_size"));
-       }},
+         /*minimum=*/2},
+        {"library_reductions", false,
+         "Reductions too that XLA's CPU compiler leaves to YNNPACK."}},
+       &MakeTreeReductionRewriter},
       {"tuple-simplifier",
        "TupleSimplifier",
        "Removes get-tuple-elements of tuples, and tuples of all elements of a "
