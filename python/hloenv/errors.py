@@ -107,6 +107,10 @@ class OutputMismatchError(HloEnvError, AssertionError):
     """Outputs differ from the original's by more than rounding."""
 
 
+class NotComparedError(HloEnvError, AssertionError):
+    """Outputs are NaN everywhere, as the original's, which says nothing."""
+
+
 class WorkerError(HloEnvError, RuntimeError):
     """The child process that did the work crashed or was ended.
 

@@ -100,6 +100,25 @@ def test_an_output_that_is_nan_is_compared_as_equal():
     assert "outputs" not in one.reason
 
 
+def test_a_function_whose_outputs_are_all_nan_stays_plain():
+    kernel, image = jnp.ones((3, 3, 1, 32)), jnp.full((1, 28, 28, 32), jnp.nan)
+
+    def depthwise(kernel, image):
+        return jax.lax.conv_general_dilated(
+            image,
+            kernel,
+            (1, 1),
+            "SAME",
+            feature_group_count=32,
+            dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        )
+
+    fast = jit(depthwise, remember=False)
+    assert np.isnan(fast(kernel, image)).all()
+    assert fast.decided == []
+    assert "NaN" in fast.considered[0].reason
+
+
 # In a forked process jax itself waits for ever when it compiles.
 FORK = """
 import os, sys, warnings

@@ -66,6 +66,24 @@ def test_a_failure_is_a_record_and_others_continue():
     assert np.isnan(results[3].speedup)
 
 
+def test_programs_whose_outputs_are_all_nan_are_not_compared():
+    logarithm = """HloModule m
+    ENTRY main {
+      p = f32[4]{0} parameter(0)
+      square = f32[4]{0} multiply(p, p)
+      minus = f32[4]{0} negate(square)
+      ROOT r = f32[4]{0} log(minus)
+    }"""
+    same, other = measure(
+        [logarithm, logarithm.replace("log(", "sqrt(")], baseline=logarithm, repeats=5
+    )
+    assert same.is_ok  # the same program
+    assert other.error is not None
+    assert other.error.kind == "NotComparedError"
+    assert np.isnan(other.speedup)
+    assert "give inputs" in str(other)
+
+
 def test_a_crash_does_not_affect_other_modules(hlo_dir: Path):
     path = hlo_dir / "brax" / "sac_actor_grad.txt"
     raw = hloenv.HloModule.from_file(path)

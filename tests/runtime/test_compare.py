@@ -57,6 +57,21 @@ tuple(rows, cut, hot, free)""",
 # Comparing
 
 
+def test_outputs_that_are_all_nan_are_not_compared():
+    nan, one, none = np.full(3, np.nan), np.ones(2), np.zeros((0,))
+    all_nan = compare_outputs([nan, none], [nan.copy(), none])
+    assert (all_nan.is_equal, all_nan.rests_on_nan, all_nan.num_nan) == (True, True, 1)
+    with pytest.raises(hloenv.errors.NotComparedError, match="nothing was compared"):
+        all_nan.check()
+    some = compare_outputs([nan, one], [nan, one])
+    assert (some.rests_on_nan, some.num_nan) == (False, 1)
+    some.check()
+    assert not compare_outputs([none], [none]).rests_on_nan
+    assert not compare_outputs([np.arange(3)], [np.arange(3)]).rests_on_nan
+    partly = np.array([np.nan, 1.0])
+    assert compare_outputs([partly], [partly]).num_nan == 0
+
+
 def test_nan_equals_nan_and_nothing_else():
     nan, one = np.array([1, np.nan]), np.array([1.0, 1.0])
     assert compare_outputs([nan], [nan.copy()])

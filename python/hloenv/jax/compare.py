@@ -11,7 +11,7 @@ from typing import Any
 
 from ..measurement.statistics import speedup_interval, speedup_of
 from ..runtime.jaxlib.package import require_jax
-from .outputs import difference
+from .outputs import are_all_nan, difference
 from .wrapping import copy_arrays
 
 # Shorter samples are dominated by the resolution of the clock.
@@ -200,7 +200,11 @@ def compare(plain: Call, other: Call, *, seconds: float) -> Comparison:
             minimum number of rounds, nothing is timed.
     """
     jax = require_jax("hloenv.jit")
-    differs = difference(plain(), other())
+    outputs = plain()
+    differs = difference(outputs, other())
+    if not differs and are_all_nan(outputs):
+        return Comparison(reason="all outputs of the first call are NaN")
+    del outputs
     if differs:
         return Comparison(
             reason=f"its outputs differ from the plain function's: {differs}",

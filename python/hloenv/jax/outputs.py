@@ -16,7 +16,7 @@ import numpy as np
 
 from .._typing import Array
 from ..runtime import compare as rules
-from ..runtime.compare import OutputComparison, compare_outputs
+from ..runtime.compare import OutputComparison, are_nan, compare_outputs
 from ..runtime.jaxlib.package import require_jax
 from .flat import to_flat
 
@@ -39,6 +39,12 @@ def difference(expected: Any, actual: Any) -> str:
             return f"output {leaf} has type {other}, expected {one}"
     comparison = _compare(_arrays(jax, expected), _arrays(jax, actual))
     return "" if comparison.is_equal else str(comparison)
+
+
+def are_all_nan(outputs: Any) -> bool:
+    """Whether all elements of a pytree of arrays are NaN; False if it has none."""
+    arrays = [a for a in _arrays(require_jax("hloenv.jit"), outputs) if a.size]
+    return bool(arrays) and are_nan(*arrays)
 
 
 def compare_bitwise(expected: Any, actual: Any) -> bool:

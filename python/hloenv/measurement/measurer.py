@@ -363,15 +363,22 @@ class _Group:
     def _measurement(self, index: int) -> Measurement:
         record = self._records.get(index, {})
         error: MeasureFailure | None = record.get("error")
+        baseline = self.baseline.fingerprint()
         outputs = None
         if "outputs" in record:
             fields = {**record["outputs"], "index": tuple(record["outputs"]["index"])}
             outputs = OutputComparison(**fields)
+            is_baseline = self._modules[index].fingerprint() == baseline
             if error is None and not outputs.is_equal:
                 error = MeasureFailure("OutputMismatchError", str(outputs))
+            elif error is None and outputs.rests_on_nan and not is_baseline:
+                error = MeasureFailure(
+                    "NotComparedError",
+                    f"{outputs}; give inputs on which the original has values",
+                )
         return Measurement(
             fingerprint=self._modules[index].fingerprint(),
-            baseline=self.baseline.fingerprint(),
+            baseline=baseline,
             finish=self._settings.finish,
             engine=self._settings.engine,
             seed=self._settings.seed,

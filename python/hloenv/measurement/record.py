@@ -37,7 +37,7 @@ class Measurement:
     """One module timed against a baseline in one process.
 
     A module that fails, times out, or has other outputs has an `error` instead of a
-    speed-up.
+    speed-up; so has another module than the baseline if all outputs are NaN.
 
     Attributes:
         fingerprint: of the module.
@@ -56,7 +56,7 @@ class Measurement:
         threads: cores that the runs were pinned to.
         machine: the machine, from `Machine.to_json`.
         engine: the XLA that compiled and ran both, as in `compile`.
-        error: None if the module ran and its outputs are equal.
+        error: None if the module ran and its outputs are equal, and not all NaN.
         time: time of the measurement, in seconds since 1970; 0 if unknown.
     """
 

@@ -128,7 +128,12 @@ class Worker:
             example.compare(executable, self._original) for example in self._examples
         ]
         worst = max(comparisons, key=lambda each: (not each.is_equal, each.excess))
-        return replace(worst, is_bitwise=all(each.is_bitwise for each in comparisons))
+        return replace(
+            worst,
+            is_bitwise=all(each.is_bitwise for each in comparisons),
+            num_nan=min(each.num_nan for each in comparisons),
+            rests_on_nan=all(each.rests_on_nan for each in comparisons),
+        )
 
     def _load(self, request: dict[str, Any], proto: bytes) -> dict[str, Any]:
         assert self._baseline is not None

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .._typing import Array
-from ..errors import ArgumentError, OutputMismatchError
+from ..errors import ArgumentError, NotComparedError, OutputMismatchError
 
 # Relative tolerance by element type: a few hundred roundings for wide types, a few for
 # narrow ones, which XLA upcasts.
@@ -42,6 +42,8 @@ class OutputComparison:
         by_float64: whether the tolerance was measured against the same program in
             float64, because the default tolerance was exceeded.
         is_bitwise: whether all bits are equal; also False where that was not recorded.
+        num_nan: leaves that are NaN everywhere in both, which says nothing.
+        rests_on_nan: whether all leaves with elements are such.
     """
 
     is_equal: bool
@@ -54,6 +56,8 @@ class OutputComparison:
     excess: float = 0.0
     by_float64: bool = False
     is_bitwise: bool = False
+    num_nan: int = 0
+    rests_on_nan: bool = False
 
     def __bool__(self) -> bool:
         return self.is_equal
@@ -61,6 +65,8 @@ class OutputComparison:
     def __str__(self) -> str:
         if self.leaf is None:
             return f"{self.num_leaves} outputs, no elements"
+        if self.rests_on_nan:
+            return f"all {self.num_leaves} outputs are NaN: nothing was compared"
         verdict = "equal" if self.is_equal else "differ"
         return (
             f"{self.num_leaves} outputs {verdict}; worst is output {self.leaf} at "
@@ -69,13 +75,16 @@ class OutputComparison:
         )
 
     def check(self) -> None:
-        """Raises if the outputs differ.
+        """Raises if the outputs differ, or if nothing was compared.
 
         Raises:
+            NotComparedError: all outputs are NaN.
             OutputMismatchError: the outputs differ by more than the tolerance.
         """
         if not self.is_equal:
             raise OutputMismatchError(str(self))
+        if self.rests_on_nan:
+            raise NotComparedError(str(self))
 
 
 def compare_outputs(
@@ -110,6 +119,7 @@ def compare_outputs(
         )
     worst = OutputComparison(is_equal=True, num_leaves=len(expected))
     is_bitwise = True
+    num_nan = num_with_elements = 0
     for leaf, (one, other) in enumerate(zip(expected, actual, strict=True)):
         if one is None and other is None:
             continue
@@ -126,6 +136,8 @@ def compare_outputs(
         if one.size == 0:
             continue
         is_bitwise = is_bitwise and np.array_equal(_bits(one), _bits(other))
+        num_with_elements += 1
+        num_nan += are_nan(one, other)
         moved = [array for each in also if (array := each[leaf]) is not None]
         error, allowed = _errors(one, other, rtol, moved)
         excess = _excess(error, allowed)
@@ -141,7 +153,21 @@ def compare_outputs(
                 error=float(error.flat[at]),
                 excess=float(excess.flat[at]),
             )
-    return replace(worst, is_bitwise=is_bitwise)
+    return replace(
+        worst,
+        is_bitwise=is_bitwise,
+        num_nan=num_nan,
+        rests_on_nan=0 < num_nan == num_with_elements,
+    )
+
+
+def are_nan(*arrays: Array) -> bool:
+    """Whether all elements of arrays, which have some, are NaN."""
+    return all(
+        # != is true for NaN alone. The first element is NaN in few arrays.
+        bool(array.flat[0] != array.flat[0]) and bool(np.all(array != array))
+        for array in arrays
+    )
 
 
 def _bits(array: Array) -> Array:
