@@ -29,14 +29,16 @@ std::vector<Bytes> Spans(const std::vector<ByteArray>& arrays) {
   return spans;
 }
 
-// (alternative, choice, absolute, relative, evaluations, NaNs lost) of each.
+// (alternative, choice, absolute, relative, evaluations, NaNs lost, compared)
+// of each.
 py::list AsRecords(const std::vector<std::vector<ChoiceError>>& errors) {
   py::list result;
   for (size_t a = 0; a < errors.size(); ++a) {
     for (size_t c = 0; c < errors[a].size(); ++c) {
       const ChoiceError& error = errors[a][c];
       result.append(py::make_tuple(a, c + 1, error.absolute, error.relative,
-                                   error.num_evaluations, error.num_nans_lost));
+                                   error.num_evaluations, error.num_nans_lost,
+                                   error.num_compared));
     }
   }
   return result;

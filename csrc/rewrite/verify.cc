@@ -66,6 +66,7 @@ void CompareArrays(const xla::LiteralBase& original,
             ++error->num_nans_lost;
             continue;
           }
+          if (!IsNan(left[i])) ++error->num_compared;
           const double magnitude = Magnitude(left[i]);
           if (std::isfinite(magnitude)) largest = std::max(largest, magnitude);
           worst = std::max(worst, Distance(left[i], right[i]));

@@ -22,6 +22,7 @@ struct ChoiceError {
   // Elements that are NaN in the original only. (XLA rewrites 0 * x to 0 for
   // every x.)
   int64_t num_nans_lost = 0;
+  int64_t num_compared = 0;     // elements that are numbers in the original
   int64_t num_evaluations = 0;  // 0: the alternative was not evaluated
 };
 

@@ -115,6 +115,30 @@ ENTRY e {
     x = np.array([np.nan, np.inf, np.nan, 2], np.float32)
     (error,) = verify_alternatives(alternatives, [mask, x])
     assert (error.absolute, error.num_nans_lost) == (0.0, 2)
+    assert error.num_compared == 1
+
+
+@pytest.mark.parametrize("float64", [False, True])
+def test_choices_whose_originals_are_nan_are_not_compared(float64: bool) -> None:
+    env = HloEnv(
+        """HloModule undefined
+
+ENTRY e {
+  x = f32[3] parameter(0)
+  zero = f32[] constant(0)
+  zeros = f32[3] broadcast(zero), dimensions={}
+  quotient = f32[3] divide(zeros, x)
+  ROOT y = f32[3] add(quotient, zeros)
+}
+"""
+    )
+    alternatives = env.get_alternatives("algsimp")
+    for x, count in (([0, 0, 0], 0), ([0, 1, 1], 2)):
+        records = verify_alternatives(
+            alternatives, [np.array(x, np.float32)], float64=float64
+        )
+        assert [each.num_compared for each in records] == [count] * len(records)
+        assert all(each.num_evaluations for each in records)
 
 
 def test_what_only_expanders_know_is_expanded(rng: np.random.Generator) -> None:

@@ -123,7 +123,9 @@ class ValueChecker:
             )
         num_unreached = sum(not record.num_evaluations for record in records)
         self._count("not compared: nothing reaches a choice", num_unreached)
-        self.num_checks += len(records) - num_unreached
+        num_empty = sum(not record.num_compared for record in records) - num_unreached
+        self._count("not compared: an original has no numbers", num_empty)
+        self.num_checks += len(records) - num_unreached - num_empty
         if self.violations:
             self._add_lost_nans(records)
         # Cancellation in intermediate values may lose more digits than in outputs.

@@ -40,6 +40,8 @@ class ChoiceError:
             an untaken branch.
         num_nans_lost: elements that are NaN in the original alone, over all sites and
             iterations: XLA's simplifier rewrites 0 * x to 0 for any x.
+        num_compared: elements that are numbers in the original, over all sites and
+            iterations. If there are none, the choice was not compared.
     """
 
     alternative: int
@@ -48,6 +50,7 @@ class ChoiceError:
     relative: float
     num_evaluations: int
     num_nans_lost: int
+    num_compared: int
 
 
 def verify_alternatives(
@@ -189,12 +192,13 @@ def _compare_modules(
     decisions[record.alternative] = record.choice
     decided = interpret(upcast_to_float64(alternatives.apply(decisions)), *arrays)
     absolute = relative = 0.0
-    num_nans_lost = 0
+    num_nans_lost = num_compared = 0
     for want, got in zip(original, decided, strict=True):
         if not want.size:
             continue
         is_lost = np.isnan(want) & ~np.isnan(got)
         num_nans_lost += int(is_lost.sum())
+        num_compared += int((~np.isnan(want)).sum())
         is_same = (want == got) | np.isnan(want)
         with np.errstate(invalid="ignore"):
             apart = np.where(is_same, 0.0, np.abs(_wide(want) - _wide(got)))
@@ -205,7 +209,8 @@ def _compare_modules(
             tiny = np.finfo(np.float64).tiny
             relative = max(relative, worst / max(float(size), tiny))
     return ChoiceError(
-        record.alternative, record.choice, absolute, relative, 1, num_nans_lost
+        *(record.alternative, record.choice, absolute, relative, 1),
+        *(num_nans_lost, num_compared),
     )
 
 
