@@ -58,6 +58,23 @@ _USES = {
         "from hloenv.process.forkserver import map_jobs\n"
         "print(map_jobs('hloenv.hlo.module:as_module', [(TEXT,)])[0].value.name)"
     ),
+    "workers of learning": (
+        "from hloenv.learn.workers import run_tasks\n"
+        "if __name__ == '__main__': print(sum(\n"
+        "    found for _, found in run_tasks(abs, [1, -1, 0], workers=2)) // 2)"
+    ),
+    "reproducers": (
+        "import pathlib, types\n"
+        "from hloenv.rewrite_map.reproducer import run_script\n"
+        "folder = pathlib.Path.cwd()\n"
+        "(folder / 'script.py').write_text('import json, subprocess, sys\\n'\n"
+        "    'done = subprocess.run([sys.executable, __file__[:-9] + \\'inner.py\\'])\\n'\n"
+        "    'print(json.dumps({\\'with_ms\\': 1 + done.returncode, \\'without_ms\\': 1}))')\n"
+        "(folder / 'inner.py').write_text('import json, pickle')\n"
+        "found = types.SimpleNamespace(script='script.py', error='')\n"
+        "run_script(found, folder)\n"
+        "print(found.error or found.with_ms)"
+    ),
     "busy cores": (
         "import os\nfrom hloenv.measurement.self_test import busy_cores\nos.sched_getaffinity"
         " = lambda _: {0, 1}\nwith busy_cores([0]): print('busy')"

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from .._optional import needed_by
 from ..errors import ArgumentError, HloEnvError, WorkerError
+from ..process.child import safe_path
 from ..process.parent import end_with
 
 Task = TypeVar("Task")
@@ -111,17 +112,18 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     """
     # A fork of a process that has compiled cannot compile.
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(
-        workers, mp_context=context, initializer=end_with, initargs=(os.getpid(),)
-    )
-    try:
-        yield pool
-    except BaseException:
-        for process in list((pool._processes or {}).values()):
-            process.terminate()
-        pool.shutdown(cancel_futures=True)
-        raise
-    pool.shutdown()
+    with safe_path():
+        pool = ProcessPoolExecutor(
+            workers, mp_context=context, initializer=end_with, initargs=(os.getpid(),)
+        )
+        try:
+            yield pool
+        except BaseException:
+            for process in list((pool._processes or {}).values()):
+                process.terminate()
+            pool.shutdown(cancel_futures=True)
+            raise
+        pool.shutdown()
 
 
 def _on_ray(

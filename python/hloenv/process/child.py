@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -91,10 +91,26 @@ WORKER = "hloenv.measurement.worker"
 
 # Starts Python without the current folder, or a script's folder, on its path.
 PYTHON = (sys.executable, "-P")
+# The variable that does the same, for the processes of a process too.
+_SAFE_PATH = "PYTHONSAFEPATH"
+
+
+@contextlib.contextmanager
+def safe_path() -> Iterator[None]:
+    """As `PYTHON`, for processes that a library starts in this block, and theirs."""
+    before = os.environ.get(_SAFE_PATH)
+    os.environ[_SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_SAFE_PATH]
+        else:
+            os.environ[_SAFE_PATH] = before
 
 
 def child_environment() -> dict[str, str]:
-    """Variables for a child that imports what this process can import.
+    """Variables for a child, and its own, that imports what this process can import.
 
     The current folder is excluded, as it may hold files such as json.py; if hloenv
     itself is there, the folder comes last, so that it shadows nothing.
@@ -103,7 +119,7 @@ def child_environment() -> dict[str, str]:
     own = str(Path(__file__).parents[2])
     if here and os.path.realpath(own) == here:
         folders.append(own)
-    return os.environ | {"PYTHONPATH": os.pathsep.join(folders)}
+    return os.environ | {"PYTHONPATH": os.pathsep.join(folders), _SAFE_PATH: "1"}
 
 
 def _import_folders() -> tuple[list[str], str]:

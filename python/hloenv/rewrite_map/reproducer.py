@@ -6,10 +6,8 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import os
 import re
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +17,7 @@ from ..errors import HloEnvError
 from ..hlo.module import HloModule
 from ..hlo.text import parse_text
 from ..measurement.measurer import measure
+from ..process.child import PYTHON, child_environment
 from .ablation import reject, worth_of
 from .accepted import AcceptedRewrite, find_rewrites
 from .extract import small_modules
@@ -248,12 +247,11 @@ def run_script(found: Reproducer, folder: Path) -> None:
     """Runs the script under plain jax.jit, on the cores of this process."""
     if not found.script:
         return
-    environment = {
-        key: value for key, value in os.environ.items() if key != "XLA_FLAGS"
-    }
+    environment = child_environment()
+    environment.pop("XLA_FLAGS", None)
     try:
         child = subprocess.run(
-            [sys.executable, str(folder / found.script)],
+            [*PYTHON, str(folder / found.script)],
             env=environment,
             capture_output=True,
             text=True,
