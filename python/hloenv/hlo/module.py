@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from .._native import core, is_text
 from .._registry import load_attribute
 from ..errors import (
+    ArgumentTypeError,
     InvalidModuleError,
     ModuleTooLargeError,
     ParseError,
@@ -179,7 +180,12 @@ class HloModule:
             InvalidModuleError: the module breaks a rule of HLO, or XLA crashes on it.
             PositionError: what it says of its position is not what `save` writes.
         """
-        data = Path(path).read_bytes()
+        try:
+            data = Path(path).read_bytes()
+        except TypeError:
+            raise ArgumentTypeError(
+                f"a path must be a str or a path object, got {type(path).__name__}"
+            ) from None
         try:
             if Path(path).suffix in (".hlo", ".txt"):
                 return cls.from_text(data.decode(), verify=verify)
@@ -389,7 +395,10 @@ def read_text_or_proto(content: str | bytes, *, verify: bool = True) -> HloModul
     return HloModule.from_proto(content, verify=verify)
 
 
-def as_module(module: HloModule | str | os.PathLike[str]) -> HloModule:
+ModuleLike = HloModule | str | os.PathLike[str]
+
+
+def as_module(module: ModuleLike) -> HloModule:
     """A module from a module, HLO text, or a path.
 
     A string with a line break or that starts with "HloModule" is text; any other

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 from .._native import core, is_text
 from ..errors import PositionError
 from .decided import has_rejections, moved_on, pass_names_of
-from .module import decided_of
+from .module import as_module, decided_of
 from .position import PipelinePosition, as_tuple
 
 if TYPE_CHECKING:
-    from .module import HloModule
+    from .module import HloModule, ModuleLike
 
 
 @dataclass(frozen=True)
@@ -100,19 +100,20 @@ def needed_passes() -> tuple[NeededPass, ...]:
     return tuple(NeededPass(*each) for each in core.needed_passes())
 
 
-def list_stages(module: HloModule) -> tuple[Stage, ...]:
+def list_stages(module: ModuleLike) -> tuple[Stage, ...]:
     """The passes that XLA's pipeline runs on `module`, from the module's position.
 
     Raises:
         CompileError: a pass fails on the module.
     """
+    module = as_module(module)
     stages = core.list_stages(
         module._core, as_tuple(module.position), decided_of(module)
     )
     return tuple(Stage(*stage) for stage in stages)
 
 
-def run_until(module: HloModule, where: str, *, occurrence: int = 1) -> HloModule:
+def run_until(module: ModuleLike, where: str, *, occurrence: int = 1) -> HloModule:
     """Runs XLA's pipeline on `module` up to just before a pass or pipeline.
 
     XLA's passes do not make the rejected rewrites.
@@ -136,6 +137,7 @@ def run_until(module: HloModule, where: str, *, occurrence: int = 1) -> HloModul
             "run_until needs the name or path of a pass and an integer occurrence >= "
             f"1, got {where!r} and {occurrence!r}"
         )
+    module = as_module(module)
     stopped, place = core.run_until(
         module._core, where, occurrence, as_tuple(module.position), decided_of(module)
     )
@@ -144,7 +146,7 @@ def run_until(module: HloModule, where: str, *, occurrence: int = 1) -> HloModul
     )
 
 
-def finish(module: HloModule, *, decided: Collection[str] = ()) -> HloModule:
+def finish(module: ModuleLike, *, decided: Collection[str] = ()) -> HloModule:
     """Runs the rest of XLA's pipeline, without the rejected rewrites.
 
     A pass whose rewrites were decided still runs, without the rejected rewrites. So
@@ -161,6 +163,7 @@ def finish(module: HloModule, *, decided: Collection[str] = ()) -> HloModule:
         PositionError: the pipeline does not reach the module's position again.
         CompileError: a pass fails on the module.
     """
+    module = as_module(module)
     entries = sorted({*module._decided, *decided})
     finished = core.finish(module._core, as_tuple(module.position), entries)
     return type(module)._wrap(finished, decided=moved_on(module._decided))

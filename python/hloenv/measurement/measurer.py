@@ -6,13 +6,19 @@ from __future__ import annotations
 import os
 import pickle
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, cast, overload
 
 import numpy as np
 
-from ..errors import ArgumentError, HloEnvError, MeasureTimeout, WorkerError
-from ..hlo.module import HloModule, as_module
+from ..errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    HloEnvError,
+    MeasureTimeout,
+    WorkerError,
+)
+from ..hlo.module import HloModule, ModuleLike, as_module
 from ..process.child import Child
 from ..process.cpu_affinity import CoreLease
 from ..runtime.compare import OutputComparison
@@ -24,7 +30,6 @@ from .store import Store
 
 _RETRIES = 2
 
-ModuleLike = HloModule | str | os.PathLike[str]
 Inputs = Sequence[Any] | str | os.PathLike[str]
 
 
@@ -91,6 +96,11 @@ def measure(
         HloEnvError: the baseline itself cannot be compiled or run.
     """
     is_one = isinstance(module, (HloModule, str, os.PathLike))
+    if isinstance(module, bytes) or not (is_one or isinstance(module, Iterable)):
+        raise ArgumentTypeError(
+            "measure needs a module, HLO text, a path, or several of them, got "
+            f"{type(module).__name__}"
+        )
     given = [module] if is_one else list(cast("Sequence[ModuleLike]", module))
     modules = [as_module(cast("ModuleLike", each)) for each in given]
     if not modules:

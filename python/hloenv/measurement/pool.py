@@ -23,10 +23,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import ArgumentError
-from ..hlo.module import HloModule, as_module
+from ..hlo.module import HloModule, ModuleLike, as_module
 from ..runtime.inputs import as_inputs
 from .config import Keys, Settings
-from .measurer import Inputs, Measurer, ModuleLike
+from .measurer import Inputs, Measurer
 from .record import Measurement
 from .store import RecordKey, Store
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from .._plugins import attribute_of_file, check_call, check_entry, split_file
 from .._registry import Info, Registry
-from ..errors import ArgumentError, HloEnvError
+from ..errors import ArgumentError, ArgumentTypeError, HloEnvError
 from ..rewrite.policy import Policy
 
 
@@ -84,6 +84,10 @@ def get_policy(name: str, *, seed: int = 0) -> Policy:
         PolicySpecError: the specification after the colon is not valid.
         PluginError: the file cannot be imported.
     """
+    if not isinstance(name, str):
+        raise ArgumentTypeError(
+            f"get_policy needs the name of a policy, got {type(name).__name__}"
+        )
     if own := split_file(name):
         policy = attribute_of_file(*own)
         if isinstance(policy, type):

@@ -12,7 +12,7 @@ import numpy as np
 
 from .._native import core
 from .._typing import Array
-from ..errors import PassError
+from ..errors import ArgumentTypeError, PassError
 from ..hlo.module import HloModule
 from ..hlo.passes import to_core
 from ..runtime.interpreter import as_bytes, check_static, interpret
@@ -81,6 +81,11 @@ def verify_alternatives(
             be upcast to float64 (`upcast_to_float64`).
         ExecuteError: the evaluator does not support an instruction.
     """
+    if not isinstance(alternatives, Alternatives):
+        raise ArgumentTypeError(
+            "verify_alternatives needs what get_alternatives returns, got "
+            f"{type(alternatives).__name__}"
+        )
     module = HloModule._wrap(alternatives._capture.module())
     check_static(module)
     if inputs is None:

@@ -12,7 +12,7 @@ from .._native import core
 from .._typing import Array
 from ..errors import ArgumentError, ExecuteError
 from ..hlo.array_spec import ArraySpec
-from ..hlo.module import HloModule
+from ..hlo.module import HloModule, ModuleLike, as_module
 from .buffers import no_numpy_array
 
 
@@ -53,7 +53,7 @@ def check_static(module: HloModule) -> None:
 
 
 def interpret(
-    module: HloModule, *arrays: Any, perturb: int | None = None
+    module: ModuleLike, *arrays: Any, perturb: int | None = None
 ) -> list[Array]:
     """Runs `module` in XLA's evaluator: no pass, no code generation, slow.
 
@@ -72,6 +72,7 @@ def interpret(
         ExecuteError: the evaluator does not support an instruction, or sizes that are
             known at run time only.
     """
+    module = as_module(module)
     check_static(module)
     inputs = as_bytes(arrays, module.input_specs())
     outputs = core.interpret(module._core, inputs, perturb)

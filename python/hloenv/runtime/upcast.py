@@ -15,7 +15,7 @@ import numpy as np
 
 from .._typing import Array
 from ..errors import ArgumentError, HloEnvError
-from ..hlo.module import HloModule
+from ..hlo.module import HloModule, ModuleLike, as_module
 
 _FLOAT = r"(?:f8e[0-9a-z]+|f4e[0-9a-z]+|bf16|f16|f32)"
 _ARRAY = re.compile(rf"\b({_FLOAT}|c64)\[")
@@ -32,7 +32,7 @@ _CALL_TARGET = re.compile(r'\bcustom-call\(.*?custom_call_target="([^"]*)"')
 ALTERNATIVE = "hloenv.alternative"
 
 
-def upcast_to_float64(module: HloModule) -> HloModule:
+def upcast_to_float64(module: ModuleLike) -> HloModule:
     """The module with every narrower float type upcast to float64.
 
     In alternative graphs, the choices are upcast too. A constant becomes the decimal
@@ -46,6 +46,7 @@ def upcast_to_float64(module: HloModule) -> HloModule:
     Raises:
         ArgumentError: the module calls code that depends on a type.
     """
+    module = as_module(module)
     text = module.to_text()
     fixed = sorted(set(_FIXED) & module.opcode_counts().keys())
     if any(target != ALTERNATIVE for target in _CALL_TARGET.findall(text)):
