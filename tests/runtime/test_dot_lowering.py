@@ -243,7 +243,8 @@ def test_a_mark_that_does_not_fit_any_more_is_left_out():
         moved = alternatives.apply([choice])
         assert "hloenv_dot" in moved.to_text()
         (output,) = hloenv.compile(moved)(*inputs)
-        np.testing.assert_allclose(output, wanted, rtol=1e-5)
+        # Sums of products near zero keep the rounding of the largest.
+        np.testing.assert_allclose(output, wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_layouts_that_loops_do_not_look_at_compute_the_same(run_child: RunChild):
