@@ -6,7 +6,7 @@ The same as `hloenv bench`, whose arguments it takes:
 
     python scripts/reports/run_baselines.py --quick
     python scripts/reports/run_baselines.py --modules 200 --search -o bench
-    python scripts/reports/run_baselines.py --split unseen --extent real \
+    python scripts/reports/run_baselines.py --split test --extent real \
         --threads 2 -o bench
 """
 

@@ -9,6 +9,8 @@ to a JSONL file; a repeated run continues.
     python scripts/reports/run_jit.py --split validation --extent real
     python scripts/reports/run_jit.py --split test --extent real \
         --doc docs/leaderboard/jit.md
+    python scripts/reports/run_jit.py --split test --extent small --modules 150 \
+        --outputs numpy --doc docs/leaderboard/jit_numpy.md
     python scripts/reports/run_jit.py --split train --match resnet18x64
 """
 
@@ -33,10 +35,12 @@ from hloenv.bench.rows import geometric_mean
 from hloenv.bench.statistics import DURATIONS, clustered_interval, duration_class
 from hloenv.bench.version import commit_of, source_root
 from hloenv.dataset.reader import Record
+from hloenv.measurement.statistics import speedup_interval, speedup_of
 from reporting import Row, Rows, count_of, head, parser_of, run_again, write_page
 
 _TIMEOUT_S = 900.0
 _ROUNDS = 5, 2000  # minimum, maximum
+_BATCH_NS = 100_000
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -48,54 +52,77 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--modules", type=int, help="size of a random sample")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--cores", type=int, default=1, help="that jax may use")
+    parser.add_argument(
+        "--outputs",
+        choices=("jax", "numpy"),
+        default="jax",
+        help="of hloenv.jit: numpy arrays come and go without jax's dispatch; jax.jit "
+        "gets numpy arrays then, too",
+    )
     parser.add_argument("--seconds", type=float, default=3.0, help="of each timing")
     parser.add_argument("--rows", type=Path, default=Path("build/jit.jsonl"))
     parser.add_argument("--one", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
-def measure(record: Record, seconds: float) -> Row:
+def measure(record: Record, seconds: float, outputs: str) -> Row:
     """Measures one program in this process."""
     jax: Any = importlib.import_module("jax")
 
-    from hloenv.jax.compare import compare, take_turns
+    from hloenv.jax.compare import take_turns
+    from hloenv.jax.outputs import difference
     from hloenv.runtime.jaxlib.stablehlo import program_of
 
-    module = record.module
-    inputs = [jax.device_put(each) for each in record.inputs()]
-    program = program_of(module)
+    inputs: list[Any] = record.inputs()
+    if outputs == "jax":
+        inputs = [jax.device_put(each) for each in inputs]
+    program = program_of(record.module)
     plain = jax.jit(lambda *arrays: tuple(program(*arrays)), keep_unused=True)
     inner = jax.jit(lambda *arrays: tuple(program(*arrays)), keep_unused=True)
-    ours = hloenv.jit(lambda *arrays: inner(*arrays), keep_unused=True, remember=False)
+    ours: Any = hloenv.jit(
+        lambda *arrays: inner(*arrays),
+        keep_unused=True,
+        outputs=outputs,
+        **({"remember": False} if outputs == "jax" else {}),
+    )
     begin = time.perf_counter()
     jax.block_until_ready(plain(*inputs))
     middle = time.perf_counter()
     jax.block_until_ready(ours(*inputs))
     end = time.perf_counter()
     calls = (lambda: plain(*inputs)), (lambda: ours(*inputs))
-    durations = take_turns(*calls, rounds=_ROUNDS, seconds=seconds)
-    again = compare(*calls, seconds=seconds / 10)
+    # Short ones are timed together, as the clock is read between the calls.
+    single = min(take_turns(*calls, rounds=(5, 5), seconds=0)[0])
+    count = max(1, round(_BATCH_NS / single))
+    durations = take_turns(*calls, rounds=_ROUNDS, seconds=seconds, calls=count)
+    low, high = speedup_interval(*durations)
+    is_equal = difference(*(jax.device_put(call()) for call in calls)) == ""
     # The version that is used, or else the last that was tried.
     versions = sorted(ours.considered, key=lambda each: each.is_used)
     considered = versions[-1] if versions else None
     return {
-        "jax_ns": float(np.median(durations[0])),
-        "speedup": float(np.median(durations[0]) / np.median(durations[1])),
-        "is_equal": again.is_equal,
-        "is_used": bool(ours.decided),
+        "jax_ns": float(np.median(durations[0])) / count,
+        "speedup": speedup_of(*durations),
+        "low": low,
+        "high": high,
+        "is_equal": is_equal,
+        "is_used": any(each.is_used for each in ours.considered),
         "reason": "" if considered is None else considered.reason,
-        "rejected": 0 if considered is None else considered.num_rejected,
         "first_jax_s": middle - begin,
         "first_s": end - middle,
     }
+
+
+def counted(row: Row) -> float:
+    """The speed-up of a program; 1 if it failed or has other outputs."""
+    return float(row["speedup"]) if row.get("is_equal") else 1.0
 
 
 def report(rows: list[Row], arguments: argparse.Namespace) -> list[str]:
     """The page."""
     units: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
-        log = math.log(row.get("speedup", 1.0)) if row.get("is_equal") else 0.0
-        units[row["repository"]][row["entry_point"]].append(log)
+        units[row["repository"]][row["entry_point"]].append(math.log(counted(row)))
     clusters = [
         np.array([np.mean(logs) for logs in points.values()])
         for points in units.values()
@@ -104,14 +131,20 @@ def report(rows: list[Row], arguments: argparse.Namespace) -> list[str]:
     low, high = clustered_interval(clusters)
     done = [row for row in rows if "speedup" in row]
     total = sum(row["jax_ns"] for row in done) / sum(
-        row["jax_ns"] / row["speedup"] for row in done
+        row["jax_ns"] / counted(row) for row in done
     )
+    slower = [row for row in done if row["is_equal"] and row["high"] < 1]
     return [
         *head("hloenv.jit against jax.jit"),
         f"* {len(rows)} programs, {len(values)} entry points, {len(units)} "
         f"repositories; speed-up, on {count_of(arguments.cores, 'core')}: jax.jit's "
         "median time over hloenv.jit's, both called alternately from Python, after the "
-        "decision; failures count as 1",
+        "decision, with its 95 % interval; failures and unequal outputs count as 1",
+        *(
+            ['* `outputs="numpy"`: both get numpy arrays, and hloenv.jit returns them']
+            if arguments.outputs == "numpy"
+            else []
+        ),
         "",
         "By default, `@hloenv.jit` decides by the rules `known-forms` and "
         "`small-loops`, and uses the result where it is measured to be significantly "
@@ -119,8 +152,9 @@ def report(rows: list[Row], arguments: argparse.Namespace) -> list[str]:
         "",
         f"**Geometric mean by entry point {math.exp(values.mean()):.3f}** (95 %, by "
         f"repository: {low:.3f} to {high:.3f}); total time {total:.3f}; worst "
-        f"{min(row['speedup'] for row in done):.3f}; decided modules used in "
-        f"{sum(row['is_used'] for row in done)} programs.",
+        f"{min(map(counted, done)):.3f}; slower beyond the interval: {len(slower)} of "
+        f"{len(done)}; decided modules used in {sum(row['is_used'] for row in done)} "
+        "programs.",
         "",
         *duration_table(done),
         "",
@@ -132,7 +166,7 @@ def duration_table(rows: list[Row]) -> list[str]:
     """Speed-ups by the time that jax.jit takes."""
     cells = []
     for name, _ in DURATIONS:
-        speedups = [r["speedup"] for r in rows if duration_class(r["jax_ns"]) == name]
+        speedups = [counted(r) for r in rows if duration_class(r["jax_ns"]) == name]
         if speedups:
             figures = geometric_mean(speedups), min(speedups), max(speedups)
             cells.append((name, len(speedups), *(f"{each:.3f}" for each in figures)))
@@ -144,15 +178,19 @@ def program_table(rows: list[Row]) -> list[str]:
     """A line for each program, the largest speed-up first."""
     cells = []
     for row in sorted(rows, key=lambda row: -row.get("speedup", 0)):
-        if "error" in row:
-            cells.append((row["name"], "", "1", row["error"], "", ""))
+        if "error" in row or not row["is_equal"]:
+            reason = row.get("error", "outputs differ")
+            cells.append((row["name"], "", "1", "", reason, "", ""))
             continue
         times = f"{row['first_jax_s']:.1f} s", f"{row['first_s']:.1f} s"
         used = "yes" if row["is_used"] else "no"
         jax_ms = f"{row['jax_ns'] / 1e6:.3f} ms"
-        cells.append((row["name"], jax_ms, f"{row['speedup']:.3f}", used, *times))
-    columns = "program", "jax.jit", "speed-up", "used", "first call, jax.jit"
-    return table((*columns, "hloenv.jit"), cells, "lrrlrr")
+        interval = f"{row['low']:.2f} to {row['high']:.2f}"
+        speedup = f"{row['speedup']:.3f}"
+        cells.append((row["name"], jax_ms, speedup, interval, used, *times))
+    columns = "program", "jax.jit", "speed-up", "interval", "used"
+    first = "first call, jax.jit", "hloenv.jit"
+    return table((*columns, *first), cells, "lrrllrr")
 
 
 def main() -> int:
@@ -161,7 +199,7 @@ def main() -> int:
     records = list(hloenv.dataset.load(arguments.split, extent=arguments.extent))
     if arguments.one:
         (record,) = [each for each in records if each.fingerprint == arguments.one]
-        print(json.dumps(measure(record, arguments.seconds)))
+        print(json.dumps(measure(record, arguments.seconds, arguments.outputs)))
         return 0
     if arguments.match:
         records = [each for each in records if arguments.match in each.name]
@@ -171,11 +209,12 @@ def main() -> int:
         records = sample(records, arguments.modules, arguments.seed)
     version, cores = commit_of(source_root()).label, arguments.cores
     words = ["--split", arguments.split, "--extent", arguments.extent]
-    words += ["--seconds", str(arguments.seconds), "--one"]
-    known = Rows(arguments.rows, "fingerprint", "version", "cores")
+    words += ["--seconds", str(arguments.seconds)]
+    words += ["--outputs", arguments.outputs, "--one"]
+    known = Rows(arguments.rows, "fingerprint", "version", "cores", "outputs")
     rows = []
     for number, record in enumerate(records, 1):
-        row = known.get(record.fingerprint, version, cores)
+        row = known.get(record.fingerprint, version, cores, arguments.outputs)
         if row is None:
             row = {
                 "name": f"{record.source}/{record.name}",
@@ -184,6 +223,7 @@ def main() -> int:
                 "entry_point": entry_point(record.source, record.name),
                 "version": version,
                 "cores": cores,
+                "outputs": arguments.outputs,
                 **run_again(
                     [*words, record.fingerprint], num_cores=cores, timeout_s=_TIMEOUT_S
                 ),

@@ -73,6 +73,15 @@ def test_gymnasium_accepts_the_environment(name) -> None:
     check_env(env.unwrapped, skip_render_check=True)
 
 
+@pytest.mark.needs("stable_baselines3")
+@pytest.mark.filterwarnings("ignore:Your observation .* has an unconventional shape")
+@pytest.mark.parametrize("make", ENVS)
+def test_stable_baselines_accepts_the_environment(make) -> None:
+    from stable_baselines3.common.env_checker import check_env as check
+
+    check(make(DATASET))
+
+
 @pytest.mark.parametrize("make", ENVS)
 def test_the_same_actions_give_the_same_episodes(make) -> None:
     first, second = (roll(make(DATASET), seed=3) for _ in range(2))

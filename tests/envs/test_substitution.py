@@ -38,6 +38,14 @@ def test_gymnasium_accepts_the_environment() -> None:
     check_env(env.unwrapped, skip_render_check=True)
 
 
+@pytest.mark.needs("stable_baselines3")
+@pytest.mark.filterwarnings("ignore:Your observation .* has an unconventional shape")
+def test_stable_baselines_accepts_the_environment() -> None:
+    from stable_baselines3.common.env_checker import check_env as check
+
+    check(make())
+
+
 def test_a_step_is_one_substitution_and_pays_what_it_saves() -> None:
     env = make()
     _, info = env.reset(seed=0)

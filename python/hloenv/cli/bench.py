@@ -48,7 +48,7 @@ examples:
   hloenv bench --split test --modules 200           # the table of all heuristics
   hloenv bench -c fusion/fuse-by-bytes -c live/keep-original a.hlo b.hlo
   hloenv bench --search --method fusion/search:evolve --threads 2
-  hloenv bench --split unseen --extent real -c runtime/accept-all
+  hloenv bench --split test --extent real -c runtime/accept-all   # real sizes
   hloenv bench --list                               # what methods are made of
 """
 _QUICK_MODULES, _QUICK_SECONDS, _QUICK_MODULE_SECONDS = 40, 600.0, 90
