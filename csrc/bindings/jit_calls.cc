@@ -94,7 +94,7 @@ PyObject* Call(PyObject* self, PyObject* args, PyObject* kwargs) {
   PyObject* plain = Py_NewRef(fields->plain.ptr());
   PyObject* decided = Py_NewRef(fields->decided.ptr());
   PyObject* outputs = nullptr;
-  if (Py_IsNone(decided) && fields->num_compiled > 0) {
+  if (Py_IsNone(decided) && fields->num_compiled != 0) {
     outputs = CallPlain(self, fields, plain, args, kwargs);
   } else if (PyObject* found =
                  PyObject_CallNoArgs(fields->is_at_top_level.ptr())) {

@@ -80,6 +80,20 @@ def test_one_that_was_not_initialized_says_so():
         kind.__new__(kind)(1.0)
 
 
+def test_after_an_interrupt_the_next_call_is_plain_and_considered(monkeypatch):
+    fast = jit(halved, remember=False)
+    x = jnp.ones(3)
+    fast(x)
+    fast._num_compiled = -1  # what an interrupted decision leaves
+
+    def first(*_):
+        raise AssertionError("this is not the first call")
+
+    monkeypatch.setattr(type(fast), "_call_first", first)
+    np.testing.assert_allclose(fast(x), 0.5)
+    assert fast._num_compiled == 1
+
+
 def test_a_decided_function_inside_another_is_plain():
     inner = jit(halved, **DECIDED)
     x = jnp.ones(3)
