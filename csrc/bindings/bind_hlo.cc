@@ -59,8 +59,11 @@ void BindHlo(py::module_& m) {
       .def_property_readonly("note", &Module::note)
       .def("with_note", &Module::WithNote, py::arg("note"), WithoutGil())
       .def(
-          "verify", [](const Module& self) { ThrowIfError(self.Verify()); },
-          WithoutGil())
+          "verify",
+          [](const Module& self, bool layout_sensitive) {
+            ThrowIfError(self.Verify(layout_sensitive));
+          },
+          py::arg("layout_sensitive") = false, WithoutGil())
       .def(
           "fingerprint",
           [](const Module& self) { return Fingerprint(self.hlo()); },

@@ -80,7 +80,9 @@ std::string Module::ToProto() const {
   return hlo().ToProto().SerializeAsString();
 }
 
-absl::Status Module::Verify() const { return VerifyHlo(CloneHlo().get()); }
+absl::Status Module::Verify(bool layout_sensitive) const {
+  return VerifyHlo(CloneHlo().get(), layout_sensitive);
+}
 
 std::string Module::name() const { return hlo().name(); }
 

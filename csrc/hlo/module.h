@@ -64,7 +64,7 @@ class Module {
   std::string ToProto() const;
 
   // Runs XLA's verifier on a clone; the error carries InvalidModuleError.
-  absl::Status Verify() const;
+  absl::Status Verify(bool layout_sensitive = false) const;
 
   std::string name() const;
   int64_t instruction_count() const;

@@ -2,6 +2,7 @@
 #include "hlo/read.h"
 
 #include <exception>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -15,6 +16,7 @@
 #include "xla/hlo/parser/hlo_parser.h"
 #include "xla/service/hlo.pb.h"
 #include "xla/service/hlo_verifier.h"
+#include "xla/service/layout_assignment.h"
 
 namespace hloenv {
 namespace {
@@ -221,7 +223,7 @@ absl::StatusOr<Module> ReadProto(absl::string_view bytes,
   return Finish(std::move(hlo), options);
 }
 
-absl::Status VerifyHlo(xla::HloModule* hlo) {
+absl::Status VerifyHlo(xla::HloModule* hlo, bool layout_sensitive) {
   absl::Status status = CheckShapes(*hlo);
   // An empty schedule passes the verifier, and text cannot say it.
   if (status.ok() && hlo->has_schedule()) {
@@ -230,8 +232,12 @@ absl::Status VerifyHlo(xla::HloModule* hlo) {
                  : hlo->schedule().Verify();
   }
   if (status.ok()) {
-    xla::HloVerifier verifier(/*layout_sensitive=*/false,
-                              /*allow_mixed_precision=*/false);
+    xla::HloVerifierOpts options;
+    if (layout_sensitive) {
+      options.MakeLayoutSensitive().WithInstructionCanChangeLayout(
+          xla::LayoutAssignment::InstructionCanChangeLayout);
+    }
+    xla::HloVerifier verifier(std::move(options));
     status = CatchAll(kInvalidModuleError,
                       [&] { return verifier.Run(hlo).status(); });
   }

@@ -28,9 +28,11 @@ absl::StatusOr<Module> ReadText(absl::string_view text,
 absl::StatusOr<Module> ReadProto(absl::string_view bytes,
                                  const ReadOptions& options);
 
-// Runs XLA's verifier, and checks all layouts, which the verifier does not.
-// Does not change `hlo`. InvalidModuleError.
-absl::Status VerifyHlo(xla::HloModule* hlo);
+// Runs XLA's verifier, and checks that each layout is possible, which the
+// verifier does not; where `layout_sensitive`, also that the layouts of
+// operands and results agree, which XLA promises after layout assignment. Does
+// not change `hlo`. InvalidModuleError.
+absl::Status VerifyHlo(xla::HloModule* hlo, bool layout_sensitive = false);
 
 // PassError where a pass made the invalid `after` of a valid module: a bug of
 // XLA's.

@@ -346,6 +346,32 @@ def test_a_saved_module_continues_from_its_position(tmp_path, name):
     assert hloenv.HloModule.from_file(tmp_path / "again.hlo").position == again.position
 
 
+def test_layouts_must_agree_behind_layout_assignment(tmp_path):
+    """Each layout alone is possible; XLA's verifier compares them only if asked to."""
+    text = """HloModule transposed, entry_computation_layout={(f32[4,8]{1,0})->f32[4,8]{1,0}}
+
+ENTRY main {
+  x = f32[4,8]{1,0} parameter(0)
+  n = f32[4,8]{1,0} negate(x)
+  ROOT out = f32[4,8]{1,0} add(n, x)
+}
+"""
+    wrong = text.replace("n = f32[4,8]{1,0}", "n = f32[4,8]{0,1}")
+    before = hloenv.HloModule.from_text(wrong)  # layout assignment will set it
+    before.verify()
+    behind = hloenv.run_until(text, "fusion")
+    behind.verify()
+    moved = hloenv.HloModule._wrap(before._core, position=behind.position)
+    with pytest.raises(hloenv.InvalidModuleError, match=r"layout|\{0,1\}"):
+        moved.verify()
+    moved.save(tmp_path / "moved.hlo")
+    with pytest.raises(hloenv.InvalidModuleError, match=r"moved\.hlo"):
+        hloenv.HloModule.from_file(tmp_path / "moved.hlo")
+    later = hloenv.HloModule.from_file(tmp_path / "moved.hlo", verify=False)
+    with pytest.raises(hloenv.InvalidModuleError):
+        later.fingerprint()
+
+
 def test_a_module_at_the_start_is_saved_as_it_is(tmp_path):
     module = hloenv.HloModule.from_text(PLACED)
     module.save(tmp_path / "m.hlo")

@@ -143,10 +143,9 @@ class HloModule:
                 "the HLO text has unpaired surrogates; it must be encodable as UTF-8"
             )
         try:
-            module = read_untrusted(text, verify=verify)
+            return _read_untrusted(text, verify=verify)
         except ParseError as error:
             raise type(error)(short_message(str(error))) from None
-        return _at_its_position(module, text, is_verified=verify)
 
     @classmethod
     def from_proto(cls, data: bytes, *, verify: bool = True) -> HloModule:
@@ -163,10 +162,7 @@ class HloModule:
                 f"a proto must be bytes, got {type(data).__name__}; for text use "
                 "from_text"
             )
-        source = bytes(data)
-        return _at_its_position(
-            read_untrusted(source, verify=verify), source, is_verified=verify
-        )
+        return _read_untrusted(bytes(data), verify=verify)
 
     @classmethod
     def from_file(
@@ -317,15 +313,21 @@ class HloModule:
     def verify(self) -> None:
         """Runs XLA's verifier.
 
+        Behind layout assignment in XLA's pipeline (`position`) the layouts of operands
+        and results must agree as well, since XLA's backend relies on it.
+
         Raises:
             InvalidModuleError: the module breaks a rule of HLO.
         """
-        if self._is_verified or self._source is None:
-            self._raw.verify()
-        else:
+        if not self._is_verified and self._source is not None:
             # XLA's verifier may crash on unchecked input as well.
             read_untrusted(self._source, verify=True)
+        self._raw.verify(layout_sensitive=self._has_layouts)
         self._is_verified = True
+
+    @property
+    def _has_layouts(self) -> bool:
+        return self.position is not None and self.position.has_layouts
 
     def cost(self) -> ModuleCost:
         """XLA's cost analysis of the entry computation and what it calls."""
@@ -366,6 +368,14 @@ def _at_its_position(
     )
     result._source = source
     return result
+
+
+def _read_untrusted(source: str | bytes, *, verify: bool) -> HloModule:
+    raw = read_untrusted(source, verify=verify)
+    module = _at_its_position(raw, source, is_verified=verify)
+    if verify and module._has_layouts:
+        module.verify()
+    return module
 
 
 def from_own_bytes(data: bytes) -> HloModule:
