@@ -9,11 +9,12 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import hloenv
-from hloenv.fuzz import cells, sweep
+from hloenv.fuzz import cells, matrix, sweep
 from hloenv.fuzz.invariants import Report, parse
 from hloenv.fuzz.matrix import _check_default, check_default
 from hloenv.fuzz.results import Results, Row
@@ -420,6 +421,40 @@ def test_xlas_own_decisions_give_its_default() -> None:
     reports = list(check_default(text, cells.OWN, names))
     assert [report.passes for report in reports] == list(names)
     assert all(report.num_checks and not report.violations for report in reports)
+
+
+def test_later_runs_of_a_pass_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    stops: dict[str, int] = {}
+
+    def noted(module: Any, name: str, *, occurrence: int = 1) -> hloenv.HloModule:
+        stops[name] = occurrence
+        return hloenv.run_until(module, name, occurrence=occurrence)
+
+    monkeypatch.setattr(matrix, "run_until", noted)
+    text = _TEXT.replace("SIZE", "5")
+    names = ("dce", "tuple-simplifier", "algsimp", "fusion")
+    reports = list(check_default(text, cells.LATER, names))
+    assert [report.passes for report in reports] == list(names)
+    *several, once = reports
+    assert all(report.num_checks and not report.violations for report in several)
+    assert once.skipped == (f"{cells.LATER}: XLA runs it once",)
+    assert set(stops) == set(names[:-1])
+    assert min(stops.values()) >= 2
+
+
+def test_a_quarter_of_the_modules_have_later_runs() -> None:
+    subjects = [_subject(size) for size in range(2, 42)]
+    extent = cells.default_extents()["default"]
+    plan = cells.Plan(subjects, [extent])
+    found = [
+        (subject.fingerprint, name)
+        for subject, variant, name in plan.all_cells("default")
+        if variant == cells.LATER
+    ]
+    names = {name for _, name in found}
+    assert names == cells.run_again_by_xla() & set(extent.busy)
+    assert "fusion" not in names
+    assert 0.1 < len(found) / (len(names) * len(subjects)) < 0.4
 
 
 def test_another_module_than_xlas_default_is_found() -> None:

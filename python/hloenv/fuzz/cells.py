@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -20,6 +20,7 @@ from ..hlo.passes import as_pipeline, describe_pass, list_passes, pass_names
 from ..hlo.pipeline import list_stages, run_until
 from ..rewrite.placement import at_place
 from ..search.spaces import SPACES
+from .matrix import LATER
 from .subjects import Subject
 
 # Raw, and the positions in XLA's pipeline at which `bench.spaces` decides its passes.
@@ -153,6 +154,13 @@ def run_by_xla() -> tuple[str, ...]:
 
 
 @functools.cache
+def run_again_by_xla() -> frozenset[str]:
+    """Returns the registered passes that XLA's own pipeline runs more than once."""
+    runs = Counter(stage.name for stage in list_stages(_at_variants()["raw"]))
+    return frozenset(name for name in run_by_xla() if runs[name] > 1)
+
+
+@functools.cache
 def home_of(name: str) -> str:
     """Returns the variant at which a benchmark, or else XLA, decides a pass."""
     for space in SPACES.values():
@@ -199,7 +207,7 @@ class Plan:
                 )
                 for kind, each in self.extents.items()
             }
-        self.variants = tuple(variants or (*VARIANTS, OWN))
+        self.variants = tuple(variants or (*VARIANTS, OWN, LATER))
         self._subjects: dict[str, list[Subject]] = {}
         self._others: dict[tuple[str, str], list[str]] = defaultdict(list)
         for extent in self.extents.values():
@@ -279,7 +287,8 @@ def _places(
 ) -> list[str]:
     """Draws the variants at which a busy pass is checked on one module."""
     if extent.kind == "default":
-        return [OWN]
+        is_later = name in run_again_by_xla() and rng.random() < 1 / 4
+        return [OWN, LATER] if is_later else [OWN]
     home = home_of(name)
     elsewhere = [variant for variant in variants_of(name) if variant != home]
     rng.shuffle(elsewhere)

@@ -7,6 +7,7 @@ Arguments and results are plain values. Pass names joined by "," are captured jo
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from pathlib import Path
 from .. import errors
 from ..hlo.module import HloModule
 from ..hlo.passes import Pipeline, run_passes
-from ..hlo.pipeline import finish, run_until
+from ..hlo.pipeline import finish, list_stages, run_until
 from ..process.forkserver import note, starts
 from ..rewrite.alternatives import Alternatives, capture
 from ..rewrite.placement import at_place
@@ -33,6 +34,8 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "inlined": ("call-inliner", "dce"),
     "flattened": ("flatten-call-graph",),
 }
+# The variant before a later run of the checked pass in XLA's pipeline.
+LATER = "in front of a later run"
 
 
 def load(source: str, variant: str = "raw") -> HloModule:
@@ -190,7 +193,8 @@ def check_compiled_values(
 def check_default(source: str, variant: str, passes: Sequence[str]) -> Iterator[Report]:
     """Checks that XLA's own decisions and the rest of its pipeline give its default.
 
-    Each of `passes` is decided before its first run, regardless of `variant`.
+    Each of `passes` is decided before its first run, or, where `variant` is `LATER`,
+    before a later one, drawn among all.
     """
     module = _loaded(source, "raw")
     if isinstance(module, str):
@@ -202,11 +206,18 @@ def check_default(source: str, variant: str, passes: Sequence[str]) -> Iterator[
     except errors.CompileError as error:
         yield from _none(passes, f"XLA's pipeline fails: {error}")
         return
+    runs = Counter(s.name for s in list_stages(module)) if variant == LATER else {}
     for name in passes:
         starts(name)
-        note(f"native run_until {name}")
+        occurrence = 1
+        if variant == LATER:
+            if runs[name] < 2:
+                yield Report(name, 0, skipped=(f"{variant}: XLA runs it once",))
+                continue
+            occurrence = random.Random(f"{default} {name}").randint(2, runs[name])
+        note(f"native run_until {name} {occurrence}")
         try:
-            stopped = run_until(module, name)
+            stopped = run_until(module, name, occurrence=occurrence)
             pipelines = [at_place(each, stopped) for each in parse(name)]
         except (errors.PositionError, errors.CompileError) as error:
             yield Report(name, 0, skipped=(f"{variant}: {error}",))
