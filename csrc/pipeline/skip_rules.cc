@@ -242,7 +242,9 @@ DecidedPasses ReadDecided(const std::vector<std::string>& entries) {
   absl::flat_hash_set<std::string> against;  // passes decided against
   for (const std::string& entry : entries) {
     if (const size_t at = entry.find('!'); at != std::string::npos) {
-      passes.first_changed[entry.substr(0, at)] = entry.substr(at + 1) == "1";
+      const absl::string_view run = absl::string_view(entry).substr(at + 1);
+      passes.replaced[entry.substr(0, at)] = {absl::StartsWith(run, "1"),
+                                              absl::EndsWith(run, "=")};
       continue;
     }
     const size_t at = entry.find('?');

@@ -126,7 +126,7 @@ absl::Status Driver::OnInvocation(const PassInvocation& invocation,
 absl::Status Driver::OnPipeline(const PassInvocation& invocation) {
   HLOENV_RETURN_IF_ERROR(OnInvocation(invocation, /*is_pass=*/false));
   if (!replaying() && is_first_ &&
-      decided_.first_changed.contains(invocation.name)) {
+      decided_.replaced.contains(invocation.name)) {
     decided_pipeline_ = invocation.path;
   }
   return absl::OkStatus();
@@ -141,13 +141,13 @@ absl::StatusOr<bool> Driver::RunUndecided(const PassInvocation& invocation,
     return false;
   }
   decided_pipeline_.clear();
-  const auto first_changed = decided_.first_changed.find(invocation.name);
-  if (is_first && first_changed != decided_.first_changed.end()) {
-    // The decisions replace this run.
-    stage->skipped = !IsNeeded(invocation.name);
-    if (stage->skipped) return first_changed->second;
+  const auto found = decided_.replaced.find(invocation.name);
+  if (is_first && found != decided_.replaced.end()) {
+    const ReplacedRun& replaced = found->second;
+    stage->skipped = replaced.is_same || !IsNeeded(invocation.name);
+    if (stage->skipped) return replaced.changed;
     HLOENV_ASSIGN_OR_RETURN(const bool changed, run());
-    return changed || first_changed->second;
+    return changed || replaced.changed;
   }
   stage->skipped = decided_.skipped.contains(invocation.name);
   if (stage->skipped) return false;

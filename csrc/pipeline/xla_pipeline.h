@@ -69,7 +69,8 @@ struct PipelineRun {
   //   "algsimp?"      this pass was decided;
   //   "algsimp?1f…"   this rewrite of it was rejected (Capture::Identity);
   //   "algsimp!1"     if this pass or pipeline comes first, the decisions
-  //                   replace its run; 1 if they changed the module, else 0.
+  //                   replace its run; 1 if they changed the module, else 0;
+  //   "algsimp!1="    the same, and the module is what the run leaves.
   std::vector<std::string> decided;
 };
 
@@ -109,13 +110,20 @@ absl::Status LegalizeBefore(absl::string_view pass, xla::HloModule* module);
 absl::Status WorkAroundBugsBefore(absl::string_view pass,
                                   xla::HloModule* module);
 
+// A run of XLA's that decisions replace.
+struct ReplacedRun {
+  bool changed = false;  // they changed the module
+  // They left what XLA's run leaves. Else needed passes run on what they left.
+  bool is_same = false;
+};
+
 // The effect of decisions on the passes of XLA's pipeline.
 struct DecidedPasses {
   absl::flat_hash_set<std::string> skipped;   // do not run
   absl::flat_hash_set<std::string> filtered;  // run without rejected rewrites
   absl::flat_hash_set<std::string> rejected;  // identities of rewrites
-  // Whether the decisions that replace the first run changed the module.
-  absl::flat_hash_map<std::string, bool> first_changed;
+  // The first runs that decisions replace.
+  absl::flat_hash_map<std::string, ReplacedRun> replaced;
 };
 // `entries` as PipelineRun::decided.
 DecidedPasses ReadDecided(const std::vector<std::string>& entries);

@@ -82,6 +82,76 @@ def test_a_pass_run_at_its_position_does_not_run_again(module: hloenv.HloModule)
     assert hloenv.finish(kept).fingerprint() == default
 
 
+def _copied() -> tuple[hloenv.HloEnv, hloenv.Alternatives]:
+    """In front of the pass that XLA's backend needs, with choices."""
+    text = """HloModule swapped
+
+body {
+  s = (f32[8], f32[8], s32[]) parameter(0)
+  a = f32[8] get-tuple-element(s), index=0
+  b = f32[8] get-tuple-element(s), index=1
+  i = s32[] get-tuple-element(s), index=2
+  one = s32[] constant(1)
+  n = s32[] add(i, one)
+  ROOT next = (f32[8], f32[8], s32[]) tuple(b, a, n)
+}
+
+condition {
+  s = (f32[8], f32[8], s32[]) parameter(0)
+  i = s32[] get-tuple-element(s), index=2
+  nine = s32[] constant(9)
+  ROOT more = pred[] compare(i, nine), direction=LT
+}
+
+ENTRY main {
+  x = f32[8] parameter(0)
+  y = f32[8] parameter(1)
+  zero = s32[] constant(0)
+  init = (f32[8], f32[8], s32[]) tuple(x, y, zero)
+  ROOT w = (f32[8], f32[8], s32[]) while(init), condition=condition, body=body
+}
+"""
+    env = hloenv.HloEnv(text)
+    env.run_until("copy-insertion")
+    alternatives = env.get_alternatives("copy-insertion")
+    assert alternatives.decisions_for("copy-insertion").any()
+    return env, alternatives
+
+
+def _runs_first(module: hloenv.HloModule) -> bool:
+    first = hloenv.list_stages(module)[0]
+    assert first.name == "copy-insertion"
+    return not first.skipped
+
+
+def test_a_needed_pass_runs_again_unless_its_own_run_was_made(tmp_path: Path):
+    """A second run of copy-insertion may remove copies that the first one left."""
+    env, alternatives = _copied()
+    own = alternatives.apply(alternatives.decisions_for("copy-insertion"))
+    assert not _runs_first(own)
+    own.save(tmp_path / "own.hlo")
+    assert not _runs_first(hloenv.HloModule.from_file(tmp_path / "own.hlo"))
+    assert _runs_first(alternatives.apply(alternatives.reject_all()))
+    assert _runs_first(alternatives.apply(alternatives.leave_to_xla(), partial=True))
+    env.run("copy-insertion")
+    assert not _runs_first(env.module)
+
+
+def test_a_needed_pass_runs_again_on_what_was_changed_since():
+    env, _ = _copied()
+    env.run("copy-insertion")
+    again = env.get_alternatives("small-while-loop-hoisting")
+    assert not _runs_first(again.apply(again.reject_all()))
+    assert len(again)
+    changed = again.apply(np.ones(len(again), np.int64))
+    assert _runs_first(changed)
+    run = hloenv.run_passes(env.module, "small-while-loop-hoisting")
+    assert run.changed
+    assert _runs_first(run.module)
+    env.run("small-while-loop-hoisting")
+    assert _runs_first(env.module)
+
+
 def test_only_rejected_rewrites_are_not_made_later(module: hloenv.HloModule):
     default = hloenv.finish(module).opcode_counts()
     alternatives = _at(module, "simplification", "algsimp")

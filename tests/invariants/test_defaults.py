@@ -10,8 +10,9 @@ import pytest
 
 import hloenv
 from hloenv import dataset
-from hloenv.hlo.passes import Pass, list_passes
+from hloenv.hlo.passes import Pass, as_pipeline, list_passes
 from hloenv.hlo.pipeline import finish, list_stages, run_until
+from hloenv.rewrite.alternatives import capture
 
 _REDUCTION = """HloModule reduction
 
@@ -70,6 +71,17 @@ def test_tree_reduction_leaves_library_reductions_alone_by_default():
     assert len(env.get_alternatives("tree_reduction_rewriter")) == 0
     every = Pass("tree_reduction_rewriter", library_reductions=True)
     assert len(env.get_alternatives(every)) == 1
+
+
+@pytest.mark.parametrize("size", [3, 12])
+def test_copies_are_not_inserted_twice(size: int):
+    """Where a second run of copy-insertion removes a copy that the first one left."""
+    name = f"lineax/solver[name=gmres,size={size}]/solve"
+    (record,) = (each for each in dataset.load("all") if each.name == name)
+    stopped = run_until(record.module, "copy-insertion")
+    alternatives = capture(stopped, [as_pipeline("copy-insertion")])
+    own = alternatives.apply(alternatives.decisions_for("copy-insertion"))
+    assert finish(own).fingerprint() == finish(record.module).fingerprint()
 
 
 @pytest.mark.parametrize("name", ["tiny", "brax/sac_actor_grad"])

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._native import core
+from ..hlo.decided import changed_since
 from ..hlo.module import HloModule
 from .base import decided_module
 
@@ -91,5 +92,5 @@ class KernelSplit:
         return HloModule._wrap(
             self._graph.extract(list(kernels)),
             position=self.module.position,
-            decided=self.module._decided,
+            decided=changed_since(self.module._decided),
         )

@@ -5,7 +5,9 @@
     "algsimp?"       rewrites of this pass have been decided;
     "algsimp?1f0c…"  this rewrite of it was rejected: later runs do not make it;
     "algsimp!1"      the decisions replace the next run of the pass, before which the
-                     module is; "1" if they changed the module, else "0".
+                     module is; "1" if they changed the module, else "0"
+    "algsimp!1="     the same, and they left what that run leaves, so that it is not
+                     made again even if XLA's backend needs the pass
 
 A rejected rewrite is identified by what the originals compute from their operands and
 by their replacement, so that it does not restrict rewrites of instructions that later
@@ -34,17 +36,39 @@ def moved_on(entries: Entries) -> Entries:
     return frozenset(each for each in entries if "!" not in each)
 
 
-def with_run(entries: Entries, name: str, *, changed: bool) -> Entries:
-    """`entries` after the next run of pass `name` has been made."""
-    yes, no = f"{name}!1", f"{name}!0"
-    if changed or yes in entries:
-        return (entries - {no}) | {yes}
-    return entries | {no}
+def with_run(
+    entries: Entries, name: str, *, changed: bool, is_same: bool = False
+) -> Entries:
+    """`entries` after decisions have replaced the next run of pass `name`.
+
+    Args:
+        entries: before.
+        name: of the pass.
+        changed: whether they changed the module.
+        is_same: whether the module is what XLA's run leaves.
+    """
+    others = changed_since(entries) if changed else entries
+    before = "".join(_runs(others, name))
+    changed = changed or "1" in before
+    is_same = is_same or "=" in before
+    others = frozenset(each for each in others if not each.startswith(f"{name}!"))
+    return others | {f"{name}!{int(changed)}{'=' * is_same}"}
 
 
 def was_run(entries: Entries, name: str) -> bool:
     """Whether the next run of pass `name` has been made."""
-    return f"{name}!1" in entries or f"{name}!0" in entries
+    return bool(_runs(entries, name))
+
+
+def changed_since(entries: Entries) -> Entries:
+    """`entries` after other passes have changed the module."""
+    return frozenset(
+        each.removesuffix("=") if "!" in each else each for each in entries
+    )
+
+
+def _runs(entries: Entries, name: str) -> list[str]:
+    return [each.partition("!")[2] for each in entries if each.startswith(f"{name}!")]
 
 
 def with_decisions(

@@ -15,6 +15,7 @@ import numpy as np
 
 from .._native import core, is_text
 from ..errors import PassError, PassOptionError, UnknownPassError
+from .decided import changed_since
 from .module import HloModule, as_module
 from .numerics import numerics_of
 from .pass_info import OptionValue, PassInfo, PassOption
@@ -278,6 +279,18 @@ def pass_names(items: Iterable[Pass | Pipeline]) -> frozenset[str]:
     return frozenset(names)
 
 
+def is_plain(pipeline: Pipeline) -> bool:
+    """Whether it runs one pass, of its name, once and without options."""
+    (first, *others) = pipeline.passes
+    return (
+        not others
+        and isinstance(first, Pass)
+        and first.name == pipeline.name
+        and not first.options
+        and not pipeline.fixed_point
+    )
+
+
 @functools.cache
 def is_candidate(pipeline: Pipeline) -> bool:
     """Whether it is one candidate pass, which only proposes rewrites."""
@@ -377,7 +390,9 @@ def run_passes(
     after, changed, result = core.run_passes(before._core, to_core(pipeline))
     return PassRun(
         module=HloModule._wrap(
-            after, position=before.position, decided=before._decided
+            after,
+            position=before.position,
+            decided=changed_since(before._decided) if changed else before._decided,
         ),
         changed=changed,
         iterations=result["iterations"],

@@ -21,9 +21,15 @@ from ..errors import (
     StaleAlternativesError,
     UnknownPassError,
 )
-from ..hlo.decided import Entries, was_run, with_decisions, with_run
+from ..hlo.decided import (
+    Entries,
+    changed_since,
+    was_run,
+    with_decisions,
+    with_run,
+)
 from ..hlo.module import HloModule, as_module
-from ..hlo.passes import Pipeline, is_candidate, pass_names, to_core
+from ..hlo.passes import Pipeline, is_candidate, is_plain, pass_names, to_core
 from ..hlo.renamed import current_name
 from ..hlo.source import Source
 from .cost_delta import CostDelta
@@ -301,7 +307,10 @@ class Alternatives(Sequence[Alternative]):
         xla = [each for each in self._pipelines if not is_candidate(each)]
         own = next(filter(self._comes_next, xla), None)
         names = pass_names(self._pipelines)
-        if own is not None and np.array_equal(decisions, self.decisions_for(own.name)):
+        is_own = own is not None and np.array_equal(
+            decisions, self.decisions_for(own.name)
+        )
+        if is_own:
             rejected: list[str] = []
         else:
             rejected = self._capture.rejected(decisions)
@@ -309,11 +318,14 @@ class Alternatives(Sequence[Alternative]):
             if decisions.any() or not was_run(self._decided, "fusion"):
                 names -= candidates
                 rejected += candidates
-        entries = with_decisions(self._decided, names, rejected)
+        changed = bool(decisions.any())
+        before = changed_since(self._decided) if changed else self._decided
+        entries = with_decisions(before, names, rejected)
         if (decisions >= 0).all():
-            changed = bool(decisions.any())
             for name in pass_names(xla):
                 entries = with_run(entries, name, changed=changed)
+            if own is not None and is_own and is_plain(own):
+                entries = with_run(entries, own.name, changed=changed, is_same=True)
         return entries
 
     def _comes_next(self, pipeline: Pipeline) -> bool:

@@ -16,13 +16,14 @@ from ..errors import (
     StaleAlternativesError,
     TraceError,
 )
-from ..hlo.decided import with_run
+from ..hlo.decided import changed_since, with_run
 from ..hlo.module import HloModule, as_module
 from ..hlo.passes import (
     Pass,
     Pipeline,
     as_pipeline,
     is_candidate,
+    is_plain,
     pass_names,
     to_core,
 )
@@ -196,9 +197,16 @@ class HloEnv:
             pipelines.append(pipeline)
             result, step_changed = _run(module._core, pipeline)
             decided = module._decided
+            if step_changed:
+                decided = changed_since(decided)
             if module.position is not None and not is_candidate(pipeline):
                 for name in pass_names([pipeline]):
-                    decided = with_run(decided, name, changed=step_changed)
+                    decided = with_run(
+                        decided,
+                        name,
+                        changed=step_changed,
+                        is_same=is_plain(pipeline) and name == module.position.name,
+                    )
             module = HloModule._wrap(result, position=module.position, decided=decided)
             changed = changed or step_changed
         self._advance(module, Step("run", tuple(each.to_json() for each in pipelines)))
