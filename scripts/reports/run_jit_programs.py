@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares hloenv.jit with jax.jit on the programs of scripts/examples.
 
-These are programs.py, in the style of reports to jax, and workloads.py, whole networks
-and simulations.
+These are programs.py, in the style of reports to jax, workloads.py, whole networks and
+simulations, and unseen.py, which nothing was set with.
 
 Each program runs in its own process, without what earlier processes found. Both
 versions are called once, which includes the decision of hloenv.jit, and then timed
@@ -36,31 +36,38 @@ from reporting import Row, Rows, count_of, head, parser_of, run_again, write_pag
 _TIMEOUT_S = 900.0
 _ROUNDS = 5, 500  # minimum, maximum
 _EXAMPLES = Path(__file__).parents[1] / "examples"
+_GROUPS = {
+    "programs.py": "programs in the style of reports to jax, and layers that are slow "
+    "under jax.jit; the rules were set with them in view",
+    "workloads.py": "whole networks and simulations, likewise",
+    "unseen.py": "reports, layers and training steps, written after the rules by "
+    "someone who did not know them",
+}
 
 
 def parse_arguments() -> argparse.Namespace:
     """Parses the command line."""
     parser = parser_of(__doc__)
-    parser.add_argument("--match", default="", help="only programs with this text")
+    parser.add_argument(
+        "--match", default="", help="only those with this in their file or name"
+    )
     parser.add_argument("--cores", type=int, default=1, help="that jax may use")
     parser.add_argument("--seconds", type=float, default=2.0, help="of each timing")
     parser.add_argument("--rows", type=Path, default=Path("build/programs.jsonl"))
-    parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
-def programs() -> dict[str, Any]:
-    """`PROGRAMS` of the examples."""
-    sys.path.insert(0, str(_EXAMPLES))  # one of them imports the other
-    found: dict[str, Any] = {}
-    for name in ("programs.py", "workloads.py"):
-        found |= attribute_of_file(str(_EXAMPLES / name), "PROGRAMS")
+def programs(file: str) -> dict[str, Any]:
+    """`PROGRAMS` of one of the examples."""
+    sys.path.insert(0, str(_EXAMPLES))  # they import programs.py
+    found: dict[str, Any] = attribute_of_file(str(_EXAMPLES / file), "PROGRAMS")
     return found
 
 
-def measure(name: str, seconds: float) -> Row:
+def measure(file: str, name: str, seconds: float) -> Row:
     """Measures one program in this process."""
-    run, args = programs()[name][1]()
+    run, args = programs(file)[name][1]()
     import jax
 
     from hloenv.jax.compare import compare, take_turns
@@ -95,13 +102,20 @@ def measure(name: str, seconds: float) -> Row:
 
 def report(rows: list[Row], arguments: argparse.Namespace) -> list[str]:
     """The page."""
-    layers, whole = [], []
-    for row in rows:
-        some = whole if row["kind"].startswith("workload") else layers
-        some.append(row["speedup"] if row.get("is_equal") else 1.0)
+    means = []
+    for file, what in _GROUPS.items():
+        some = [
+            row["speedup"] if row.get("is_equal") else 1.0
+            for row in rows
+            if row["file"] == file
+        ]
+        if some:
+            means.append(
+                (f"`{file}`", what, len(some), geometric_mean(some), min(some))
+            )
     cells = []
     for row in sorted(rows, key=lambda row: -row.get("speedup", 0)):
-        named = row["name"], row["kind"]
+        named = row["name"], row["kind"] + ", unseen" * (row["file"] == "unseen.py")
         if "error" in row or not row["is_equal"]:
             reason = row.get("error", "outputs differ")
             cells.append((*named, "", "1", "", reason, "", ""))
@@ -119,21 +133,17 @@ def report(rows: list[Row], arguments: argparse.Namespace) -> list[str]:
         *("first call, jax.jit", "hloenv.jit"),
     )
     return [
-        *head("hloenv.jit on programs of its own examples"),
-        f"* {len(rows)} programs, written for this page: in the style of reports to "
-        "jax and of layers that are slow under jax.jit "
-        "(`scripts/examples/programs.py`), and whole networks and simulations "
-        "(`workloads.py`). The rules were set with such programs in view: the means "
-        "say nothing about other programs.",
+        *head("hloenv.jit on programs written for this page"),
+        f"* {len(rows)} programs of `scripts/examples`; only the mean of `unseen.py` "
+        "says something about other programs",
         f"* speed-up, on {count_of(arguments.cores, 'core')}: jax.jit's median time "
         "over hloenv.jit's, both called alternately from Python after the decision, "
         "with its 95 % interval; failures and unequal outputs count as 1",
         "",
-        *(
-            f"**Geometric mean of the {what} {geometric_mean(some):.2f}**, worst "
-            f"{min(some):.2f}.  "
-            for what, some in (("reports and layers", layers), ("workloads", whole))
-            if some
+        *table(
+            ("file", "what", "programs", "geometric mean", "worst"),
+            [(*names, f"{mean:.2f}", f"{low:.2f}") for *names, mean, low in means],
+            "llrrr",
         ),
         "",
         *table(columns, cells, "llrrllrr"),
@@ -144,23 +154,26 @@ def main() -> int:
     """Measures missing programs and writes the page."""
     arguments = parse_arguments()
     if arguments.one:
-        print(json.dumps(measure(arguments.one, arguments.seconds)))
+        print(json.dumps(measure(*arguments.one, arguments.seconds)))
         return 0
     chosen = {
-        name: kind for name, (kind, _) in programs().items() if arguments.match in name
+        (file, name): kind
+        for file in _GROUPS
+        for name, (kind, _) in programs(file).items()
+        if arguments.match in f"{file} {name}"
     }
     if not chosen:
         raise SystemExit(f"no program has {arguments.match!r} in its name")
     version, cores = commit_of(source_root()).label, arguments.cores
-    known = Rows(arguments.rows, "name", "version", "cores")
+    known = Rows(arguments.rows, "file", "name", "version", "cores")
     rows = []
-    for name, kind in chosen.items():
-        row = known.get(name, version, cores)
+    for (file, name), kind in chosen.items():
+        row = known.get(file, name, version, cores)
         if row is None:
-            words = ["--one", name, "--seconds", str(arguments.seconds)]
+            words = ["--one", file, name, "--seconds", str(arguments.seconds)]
             found = run_again(words, num_cores=cores, timeout_s=_TIMEOUT_S)
-            row = {"name": name, "kind": kind, "version": version, "cores": cores}
-            row |= found
+            row = {"file": file, "name": name, "kind": kind}
+            row |= {"version": version, "cores": cores} | found
             known.add(row)
         rows.append(row)
         print(json.dumps(row), flush=True)
