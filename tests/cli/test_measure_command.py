@@ -52,6 +52,19 @@ def rows(out: str) -> dict[str, list[str]]:
     return {line.split()[0]: line.split() for line in out.splitlines() if line.strip()}
 
 
+def test_a_baseline_with_another_flag_than_xlas_default_says_so(
+    run, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    flag = "xla_cpu_enable_fast_min_max"
+    (folder / "max.hlo").write_text(MODEL.replace("multiply", "maximum"))
+    note = f"XLA's own default is faster: XLA_FLAGS=--{flag}=true"
+    assert note in run("max.hlo")[1]
+    assert note not in run("model.hlo")[1]
+    assert note not in run("max.hlo", "--engine", "jaxlib")[1]
+    monkeypatch.setenv("XLA_FLAGS", f"--{flag}=false")
+    assert note not in run("max.hlo", "same.hlo")[1]
+
+
 def test_candidates_are_compared_with_the_module(run):
     code, out, _ = run("model.hlo", "same.hlo", "wrong.hlo")
     assert code == 0

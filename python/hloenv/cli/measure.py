@@ -239,6 +239,7 @@ def _print(
         f"\n{args.threads} {cores} of {machine['cpu']}; output error: on the same "
         "inputs as the\nbaseline, in brackets its share of the tolerance"
     )
+    output.print_flag_note(baseline, args.engine)
 
 
 def _cells(result: Measurement) -> tuple[str, ...]:

@@ -326,3 +326,5 @@ def _print(
     output.print_store_note(
         each.measurement.time for each in results if each.measurement is not None
     )
+    if is_measured:
+        output.print_flag_note(env.module, args.engine)

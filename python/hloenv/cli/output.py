@@ -6,6 +6,7 @@ from __future__ import annotations
 import datetime
 import json
 import math
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,6 +17,8 @@ from .._json import finite
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from ..hlo.module import HloModule
 
 # Of output that is no terminal: wide enough that nothing is cut.
 _FILE_WIDTH = 1000
@@ -250,6 +253,25 @@ def print_store_note(times: Iterable[float]) -> None:
     print_line(
         f"{len(earlier)} of {len(times)} measurements are from the store{when}; "
         "--again measures them again"
+    )
+
+
+def print_flag_note(module: HloModule, engine: str) -> None:
+    """Says where the baseline differs from XLA with its own flags.
+
+    Args:
+        module: the baseline.
+        engine: that compiles it.
+    """
+    flag = "xla_cpu_enable_fast_min_max"
+    counts = module.opcode_counts()
+    if engine != "wheel" or not {"maximum", "minimum"} & counts.keys():
+        return
+    if flag in os.environ.get("XLA_FLAGS", ""):
+        return
+    print_line(
+        f"compiled with {flag}=false, so that minimum and maximum keep NaN\n"
+        f"whatever is fused; XLA's own default is faster: XLA_FLAGS=--{flag}=true"
     )
 
 

@@ -197,6 +197,7 @@ def run(args: argparse.Namespace) -> int:
         output.print_json({**names, **found.to_json(), **result.to_json()})
     else:
         _print(found, [len(each) for each in game.complete()])
+        output.print_flag_note(module, args.engine)
         if plotted is not None:
             output.print_line(plotted)
         result.print()
