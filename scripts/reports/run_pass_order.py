@@ -59,7 +59,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "ppo, cost for the critic": {"algorithm": "ppo", "critic_observation": "cost"},
     "ppo, both": {"algorithm": "ppo", "shaping": True, "critic_observation": "cost"},
     "graph": {"observation": "graph_padded+pass_counts"},
-    "lookahead": {"observation": "op_counts_normalized+pass_counts+lookahead"},
     # Each new kernel is compiled and timed: fewer steps, on smaller modules.
     "kernel cache": {
         "reward": "kernel_cache",
@@ -72,7 +71,7 @@ EXPERIMENTS = {
     "headline": [HEADLINE],
     "algorithms": [HEADLINE, "ppo", "a2c", "trpo", "dqn"],
     "shaping": ["ppo", "ppo, shaped", "ppo, cost for the critic", "ppo, both"],
-    "graph": [HEADLINE, "graph", "lookahead"],
+    "graph": [HEADLINE, "graph"],
     "kernel-cache": [HEADLINE, "kernel cache"],
 }
 # Whose modules are timed.
