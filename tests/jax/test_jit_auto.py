@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import functools
 import gc
 import json
+import os
 import warnings
 import weakref
 
@@ -310,6 +312,41 @@ def test_options_of_the_compiler_are_part_of_what_is_kept(verdicts):
         again = hloenv.jit(depthwise)
         again(KERNEL, IMAGE)
     assert len(again.decided) == 1
+
+
+def _another_machine(patch):
+    here = kept_verdicts.this_machine()
+    patch.setattr(
+        kept_verdicts, "this_machine", lambda: dataclasses.replace(here, cpu="another")
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _another_machine,
+        lambda patch: patch.setattr(kept_verdicts, "__version__", "0.0.0"),
+        lambda patch: patch.setattr(jax, "__version__", "0.0.0"),
+        lambda patch: patch.setattr(jax.lib, "__version__", "0.0.0"),
+        lambda patch: patch.setattr(kept_verdicts, "_rules", lambda: "others"),
+        lambda patch: patch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3}),
+    ],
+    ids=["machine", "hloenv", "jax", "jaxlib", "rules", "cores"],
+)
+def test_what_another_machine_or_version_found_does_not_count(
+    change, verdicts, monkeypatch
+):
+    verdicts += [SLOWER, FASTER, FASTER]
+    hloenv.jit(depthwise)(KERNEL, IMAGE)
+    with monkeypatch.context() as patch:
+        change(patch)
+        other = hloenv.jit(depthwise)
+        other(KERNEL, IMAGE)
+    assert len(other.decided) == 1
+    again = hloenv.jit(depthwise)
+    again(KERNEL, IMAGE)  # what was found here is still kept
+    assert again.decided == []
+    assert verdicts == [FASTER]
 
 
 @contextlib.contextmanager
