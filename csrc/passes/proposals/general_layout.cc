@@ -16,6 +16,8 @@ using Images = absl::Span<HloInstruction* const>;
 
 // Above this rank, the number of all layouts is too large.
 constexpr int64_t kMaxRankOfAll = 3;
+// XLA's limit of the size of a thin matrix.
+constexpr int64_t kThin = 3;
 
 bool IsArrayWithLayout(const Shape& shape) {
   return shape.IsArray() && shape.is_static() && shape.has_layout() &&
@@ -80,14 +82,36 @@ bool KeepsBatchOutermost(const HloInstruction& instruction, int64_t operand,
   return true;
 }
 
+// The backend has a matrix product with other layouts than the default ones
+// only for operands of the result's type, and writes thin products of batches
+// as loops that are for row-major arrays.
+bool HasOtherLayouts(const HloInstruction& dot) {
+  const int64_t num_batch =
+      dot.dot_dimension_numbers().lhs_batch_dimensions_size();
+  for (const HloInstruction* operand : dot.operands()) {
+    if (operand->shape().element_type() != dot.shape().element_type()) {
+      return false;
+    }
+  }
+  if (num_batch == 0) return true;
+  for (const HloInstruction* array : {dot.operand(0), dot.operand(1), &dot}) {
+    const absl::Span<const int64_t> sizes = array->shape().dimensions();
+    for (int64_t size : sizes.subspan(num_batch)) {
+      if (size <= kThin) return false;
+    }
+  }
+  return true;
+}
+
 bool IsCandidate(const HloInstruction& instruction) {
   if (!IsArrayWithLayout(instruction.shape()) || instruction.HasSideEffect() ||
       instruction.HasControlDependencies() || instruction.has_sharding()) {
     return false;
   }
   switch (instruction.opcode()) {
-    case HloOpcode::kConvolution:
     case HloOpcode::kDot:
+      return HasOtherLayouts(instruction);
+    case HloOpcode::kConvolution:
     case HloOpcode::kReduce:
     case HloOpcode::kTranspose:
       return true;

@@ -40,19 +40,21 @@ std::vector<PassSpec> UnionOf(const Options& options,
                               const xla::HloModule& module) {
   const bool keeps_layouts =
       options.Bool("layout_sensitive") || DependsOnLayouts(module);
+  // The backend has no code for bitcasts of floats in comparators, and XLA
+  // makes them only behind fusion.
+  const Set kept = {{"is_layout_sensitive", true},
+                    {"rewrite_no_op_bitcast_convert_to_bitcast", false}};
   std::vector<PassSpec> passes = {{"algsimp", {}}};
   std::vector<Set> sets = Optional();
   if (options.Bool("unsafe")) {
     for (Set& set : Unsafe()) sets.push_back(std::move(set));
   }
   for (Set& set : sets) {
-    if (keeps_layouts) {
-      set.push_back({"is_layout_sensitive", true});
-    }
+    if (keeps_layouts) set.insert(set.end(), kept.begin(), kept.end());
     passes.push_back({"algsimp", std::move(set)});
   }
   if (keeps_layouts) {
-    passes.front().options.push_back({"is_layout_sensitive", true});
+    passes.front().options = kept;
     return passes;
   }
   passes.push_back(

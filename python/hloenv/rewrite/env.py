@@ -29,7 +29,7 @@ from ..hlo.passes import (
 )
 from ..hlo.pipeline import run_until
 from .alternatives import Alternatives, Decisions, as_decisions, capture
-from .placement import at_place, warn_if_early
+from .placement import at_place, warn_if_elsewhere
 from .trace import ModuleId, Step, Trace
 
 if TYPE_CHECKING:
@@ -251,7 +251,7 @@ class HloEnv:
             PositionError: a pass gives wrong results at the module's position.
         """
         pipelines = [at_place(as_pipeline(each), self.module) for each in passes]
-        warn_if_early(pipelines, self.module.position)
+        warn_if_elsewhere(pipelines, self.module.position)
         state = self._state
         alternatives = capture(state.module, pipelines, owner=state)
         self._latest = alternatives

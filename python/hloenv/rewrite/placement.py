@@ -33,6 +33,14 @@ _BEFORE_COPY_INSERTION = frozenset({"single-kernel", "thunk-order"})
 _BEFORE_LAYOUT_ASSIGNMENT = frozenset(
     {"post_scatter_expansion_simplification", "simplification"}
 )
+# Passes whose rewrites use operations that XLA writes out before layout assignment.
+_NEED_EXPANDERS = frozenset({"convolution-forms", "dot-forms"})
+
+# Where XLA itself runs the layout-sensitive algsimp.
+_ALGSIMP_WITH_LAYOUTS = frozenset({"algsimp", "simplification after layout assignment"})
+# Elsewhere its bitcasts may stay in comparators, where XLA's backend has no code for
+# those of floats.
+_BITCASTS = "rewrite_no_op_bitcast_convert_to_bitcast"
 # XLA's fusion would wrongly fuse its results again.
 _AFTER_FUSION = frozenset({"fusion-wrapper"})
 
@@ -61,16 +69,19 @@ def at_place(pipeline: Pipeline, module: HloModule) -> Pipeline:
                 f"pass {min(wrong)!r} gives wrong results at this position ({reason}); "
                 f"use it only {when}, as XLA does"
             )
-    return _with_layouts(pipeline, reason)
+    is_own = place is not None and place.name in _ALGSIMP_WITH_LAYOUTS
+    return _with_layouts(pipeline, reason, is_own=is_own)
 
 
-def _with_layouts(pipeline: Pipeline, reason: str) -> Pipeline:
+def _with_layouts(pipeline: Pipeline, reason: str, *, is_own: bool) -> Pipeline:
     passes: list[Pass | Pipeline] = []
     for each in pipeline.passes:
         if isinstance(each, Pipeline):
-            passes.append(_with_layouts(each, reason))
+            passes.append(_with_layouts(each, reason, is_own=is_own))
             continue
         given = dict(each.options)
+        if each.name == "algsimp" and not is_own:
+            given.setdefault(_BITCASTS, False)
         for option in describe_pass(each.name).options:
             if option.name not in ("is_layout_sensitive", "layout_sensitive"):
                 continue
@@ -92,10 +103,10 @@ def place_of(pipeline: Pipeline) -> str | None:
     return "fusion" if names & _AFTER_LAYOUT_ASSIGNMENT else None
 
 
-def warn_if_early(
+def warn_if_elsewhere(
     pipelines: Sequence[Pipeline], position: PipelinePosition | None
 ) -> None:
-    """Warns the caller's caller about passes whose rewrites XLA cannot use yet.
+    """Warns the caller's caller about passes whose rewrites XLA cannot use here.
 
     Args:
         pipelines: to be captured.
@@ -107,6 +118,15 @@ def warn_if_early(
             f"{min(early)!r} was captured before layout assignment, where fusions do "
             "not compile and decisions for the backend have no effect; call "
             "env.run_until('fusion') first",
+            PositionWarning,
+            stacklevel=3,
+        )
+    late = pass_names(pipelines) & _NEED_EXPANDERS
+    if late and position is not None and position.has_layouts:
+        warnings.warn(
+            f"{min(late)!r} was captured after layout assignment, where some of its "
+            "rewrites do not compile: XLA's passes that write out what they use have "
+            "run; capture it earlier",
             PositionWarning,
             stacklevel=3,
         )
