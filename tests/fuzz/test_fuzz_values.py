@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import hloenv
+from hloenv.fuzz.comparison import num_partly_nan
 from hloenv.fuzz.compiled import CompiledExpected, check_compiled
 from hloenv.fuzz.examples import find_example
 from hloenv.fuzz.expected import Expected
@@ -237,6 +238,66 @@ def test_outputs_that_are_nan_everywhere_are_not_compared():
     assert not report.violations
     assert "not compared: an output is NaN everywhere" in report.skipped
     assert "not compared: an original has no numbers" in report.skipped
+
+
+@pytest.mark.parametrize(
+    ("arrays", "number"),
+    [
+        pytest.param([], 0, id="no outputs"),
+        pytest.param([np.array([np.nan, 1.0])], 1, id="both"),
+        pytest.param([np.array([np.nan, np.nan])], 0, id="NaN only"),
+        pytest.param([np.array([np.nan, np.inf])], 0, id="NaN and infinity"),
+        pytest.param([np.array([1.0, np.inf])], 0, id="no NaN"),
+        pytest.param([np.zeros((0, 3))], 0, id="empty"),
+        pytest.param([np.array([0, 2**62]), np.array([True])], 0, id="integers"),
+        pytest.param([np.array([1, complex(0, np.nan)])], 1, id="complex"),
+        pytest.param([np.array([np.nan, 1], np.float16), np.ones(2)], 1, id="one of 2"),
+        pytest.param([np.array([np.nan, np.nan, 1.0])] * 2, 2, id="two"),
+    ],
+)
+def test_outputs_with_nan_and_numbers_are_counted(arrays, number):
+    assert num_partly_nan(arrays) == number
+
+
+# The logarithm of the first element is NaN where FIRST is -1; cse joins the sines.
+PARTLY_NAN = """  x = f32[4]{0} parameter(0)
+  c = f32[4]{0} constant({FIRST, 1, 2, 3})
+  logarithm = f32[4]{0} log(c)
+  one = f32[4]{0} sine(x)
+  two = f32[4]{0} sine(x)
+  product = f32[4]{0} multiply(one, two)
+  sum = f32[4]{0} add(product, logarithm)
+  ROOT both = (f32[4]{0}, f32[4]{0}) tuple(sum, product)"""
+IS_PARTLY_NAN = "not compared: elements of an output are NaN in the original"
+
+
+def _check_evaluated(module: hloenv.HloModule) -> Report:
+    cse = Pipeline("cse", ["cse"])
+    alternatives = capture(module, [cse])
+    vectors = [alternatives.decisions_for("cse")]
+    return check_decisions(alternatives, module, [cse], Expected(module, 0), vectors)
+
+
+def _check_compiled(module: hloenv.HloModule) -> Report:
+    alternatives = hloenv.HloEnv(module).get_alternatives("cse")
+    vectors = [alternatives.decisions_for("cse")]
+    return check_compiled(alternatives, CompiledExpected(module, 0), vectors)
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        pytest.param(_check_evaluated, id="evaluated"),
+        pytest.param(_check_compiled, id="compiled", marks=pytest.mark.compile),
+    ],
+)
+@pytest.mark.parametrize(("first", "number"), [("-1", 1), ("1", 0)])
+def test_outputs_with_nan_and_numbers_are_in_the_report(check, first, number):
+    report = check(_module(PARTLY_NAN.replace("FIRST", first)))
+    assert not report.violations
+    assert report.num_alternatives == 1
+    assert report.num_checks > 0
+    assert report.skipped == (IS_PARTLY_NAN,) * number
 
 
 def test_originals_move_as_far_as_rounding_takes_them():

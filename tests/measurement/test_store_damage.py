@@ -221,6 +221,7 @@ def test_150_damaged_files_give_no_wrong_record(path: Path, tmp_path: Path) -> N
         num_files_with_errors += found < 60 + 45 + 120
         for file in tmp_path.glob("copy.sqlite-*"):
             file.unlink()
-    # The damage is felt, and does not make everything unreadable.
+    # The damage is felt, and does not make everything unreadable: `get` and `get_many`
+    # give some 7,600 records each.
     assert num_files_with_errors > 50
-    assert num_records > 10_000
+    assert num_records > 20_000

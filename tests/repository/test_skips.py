@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from hloenv.fuzz.invariants import Report
+from hloenv.process.forkserver import Outcome
+from support.cases import assert_invariants, unchecked
 from support.paths import TESTS
 
 _CONFTEST = TESTS / "conftest.py"
@@ -113,3 +116,74 @@ def test_other(): pass
     code, out = run(text, "-m", "not slow")
     assert code == 0
     assert "left out: 1 slow" in out
+
+
+# --- tests/invariants/conftest.py -------------------------------------------------
+
+_LARGE = Report("cse", 0, skipped=("module 'm' is too large",))
+_OTHER_LARGE = Report("dce", 0, skipped=("module 'other' is too large",))
+_NAN = Report("cse", 2, skipped=("an output is NaN",))
+_PARTLY = Report("cse", 2, skipped=("an output is NaN",), num_checks=1)
+_CHECKED = Report("cse", 2, num_checks=3)
+_BROKEN = Report("cse", 2, ("invariant 4: off by 1",), ("an output is NaN",), 3)
+
+
+def test_reports_without_a_check_are_counted_by_reason():
+    reports = [_LARGE, _OTHER_LARGE, _NAN, _PARTLY, _CHECKED]
+    reasons = {"module '…' is too large": 2, "an output is NaN": 1}
+    assert unchecked(Outcome(0, reports)) == reasons
+    assert not unchecked(Outcome(0, [_PARTLY, _CHECKED]))
+    assert not unchecked(Outcome(0))
+
+
+@pytest.mark.parametrize("reports", [[_CHECKED, _PARTLY], [_LARGE, _NAN]])
+def test_outcomes_without_a_violation_pass(reports):
+    assert_invariants(Outcome(0, reports))
+    assert_invariants(Outcome(0, reports), 2)
+    with pytest.raises(AssertionError):
+        assert_invariants(Outcome(0, reports), 3)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "message"),
+    [
+        (Outcome(0, [_LARGE, _BROKEN]), "cse: invariant 4: off by 1"),
+        (Outcome(0, [_CHECKED], "SIGABRT"), "crashed after 1 reports: SIGABRT"),
+        (Outcome(0), "checked nothing"),
+    ],
+)
+def test_violations_crashes_and_no_reports_are_failures(outcome, message):
+    with pytest.raises(AssertionError, match=message):
+        assert_invariants(outcome)
+
+
+_OUTCOMES = """
+import pytest
+from hloenv.fuzz.invariants import Report
+from hloenv.process.forkserver import Outcome
+LARGE = Report("cse", 0, skipped=("module 'm' is too large",))
+NAN = Report("cse", 2, skipped=("an output is NaN",))
+PARTLY = Report("cse", 2, skipped=("an output is NaN",), num_checks=1)
+CHECKED = Report("cse", 2, num_checks=3)
+BROKEN = Report("cse", 2, ("invariant 4: off by 1",), num_checks=3)
+@pytest.mark.parametrize(
+    "reports",
+    [[LARGE, NAN, LARGE], [PARTLY, LARGE], [CHECKED, PARTLY], [LARGE, BROKEN]],
+)
+def test_it(assert_checked, reports): assert_checked(Outcome(0, reports))
+"""
+
+
+def test_outcomes_are_skipped_if_nothing_in_them_was_checked(run, tmp_path: Path):
+    conftest = TESTS / "invariants" / "conftest.py"
+    (tmp_path / "conftest.py").write_text(conftest.read_text())
+    code, out = run(_OUTCOMES)
+    assert code == 1
+    assert "1 failed, 2 passed, 1 skipped" in out
+    reasons = "2 x module '…' is too large, 1 x an output is NaN"
+    assert f"none of 3 captures: {reasons}" in out
+    assert "cse: invariant 4: off by 1" in out
+    # Those of the failed test are not counted.
+    assert "     3 module '…' is too large" in out
+    assert "     1 an output is NaN" in out
+    assert "4 of 7 captures were not checked" in out

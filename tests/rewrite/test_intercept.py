@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,8 @@ import numpy as np
 import pytest
 
 import hloenv
+from hloenv.rewrite.interception import LiveStage
+from support import intercept_checks
 from support.interrupts import LARGE_MODULE, share_done_when_interrupted
 from support.threads import in_threads
 
@@ -159,7 +162,7 @@ def test_rejecting_a_pass_equals_skipping_it(module, finished):
 @pytest.mark.parametrize("seed", range(4))
 def test_random_decisions_give_equal_outputs(module, seed):
     rng = random.Random(seed)
-    num_mixed = 0
+    answers: list[int] = []
     with hloenv.intercept(module) as pipeline:
         for stage in pipeline:
             if stage.name not in ("algsimp", "cse", "fusion", "reshape-mover"):
@@ -168,7 +171,8 @@ def test_random_decisions_give_equal_outputs(module, seed):
             decisions = [rng.randrange(n) for n in alternatives.num_choices]
             changed = stage.apply_alternatives(decisions)
             assert changed == any(decisions)
-            num_mixed += 0 < np.count_nonzero(decisions) < len(decisions)
+            answers += decisions
+    assert 0 < np.count_nonzero(answers) < len(answers)
     x = np.random.default_rng(seed).normal(size=(8, 8)).astype(np.float32)
     decided = hloenv.compile(pipeline.module, finish="none")
     default = hloenv.compile(module)
@@ -191,6 +195,29 @@ def test_mixed_decisions_at_one_stage_keep_the_entry(hlo_dir: Path):
         pipeline.finish()
     pipeline.module.verify()
     assert pipeline.module.input_specs() == module.input_specs()
+
+
+@pytest.fixture
+def report_of_checks(tmp_path: Path) -> Callable[[], intercept_checks.Report]:
+    path = tmp_path / "small.txt"
+    path.write_text(TEXT)
+    return lambda: next(intercept_checks.check(str(path), "cpu"))
+
+
+def test_checks_of_whole_modules_decide_at_random(report_of_checks):
+    report = report_of_checks()
+    assert report.violations == ()
+    assert report.decided > 0
+
+
+def test_checks_of_whole_modules_see_decisions_that_are_not_applied(
+    report_of_checks, monkeypatch
+):
+    monkeypatch.setattr(LiveStage, "apply_alternatives", lambda stage, _: stage.run())
+    monkeypatch.setattr(random.Random, "randrange", lambda *_: 0)  # rejects
+    violations = report_of_checks().violations
+    assert violations
+    assert all("decisions in place at" in each for each in violations)
 
 
 def test_other_passes_join_in(module):

@@ -119,7 +119,9 @@ def test_random_scans(kind, operation, start, tolerance):
             continue
         has_groups = int(np.prod(sizes[:dimension])) > 8
         assert rules(text) == ["scan", "scan_groups"][: 1 + has_groups], text
-        for record in hloenv.verify_alternatives(captured(text), seed=seed):
+        records = hloenv.verify_alternatives(captured(text), seed=seed)
+        assert len(records) >= 1 + has_groups, text
+        for record in records:
             assert record.relative <= tolerance, (record, text)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from hloenv.errors import CompileError, HloEnvError
@@ -26,6 +26,7 @@ class Report:
             answering run() at every stage, of accepting everything.
         violations: what should have been equal and was not; crashes too.
         refused: why XLA cannot compile the module for the target at all, or "".
+        decided: alternatives that were decided at random.
     """
 
     stages: int = 0
@@ -36,6 +37,7 @@ class Report:
     accept_s: float = 0.0
     violations: tuple[str, ...] = ()
     refused: str = ""
+    decided: int = 0
 
 
 def check(source: str, target: str) -> Iterator[Report]:
@@ -43,6 +45,8 @@ def check(source: str, target: str) -> Iterator[Report]:
     module = HloModule.from_file(source)
     stages = alternatives = 0
     whole: dict[str, str] = {}
+    needed = {each.name for each in needed_passes()}
+    decidable: list[int] = []  # indices of stages
 
     def timed(answer: Callable[[LiveStage], object]) -> tuple[float, HloModule]:
         nonlocal stages
@@ -56,6 +60,8 @@ def check(source: str, target: str) -> Iterator[Report]:
         found = stage.get_alternatives()
         alternatives += len(found)
         whole.update(found.indivisible)
+        if stage.name not in needed and any(each.kind != "pass" for each in found):
+            decidable.append(stage.index)
         stage.apply_alternatives(found.decisions_for(stage.name))
 
     def plain() -> float:
@@ -80,7 +86,10 @@ def check(source: str, target: str) -> Iterator[Report]:
         violations.append("run() at every stage gives another module")
     if accepted.fingerprint() != wanted:
         violations.append("accepting everything gives another module")
-    violations += _decide_at_random(module, target)
+    num_decided, broken = _decide_at_random(module, target, decidable)
+    violations += broken
+    if decidable and not num_decided:
+        violations.append("random decisions: nothing was decided")
     yield Report(
         stages,
         alternatives,
@@ -89,18 +98,27 @@ def check(source: str, target: str) -> Iterator[Report]:
         run_s,
         accept_s,
         tuple(violations),
+        decided=num_decided,
     )
 
 
-def _decide_at_random(module: HloModule, target: str) -> list[str]:
-    """Mixed decisions at three stages: each module that follows is valid."""
+def _decide_at_random(
+    module: HloModule, target: str, decidable: Sequence[int]
+) -> tuple[int, list[str]]:
+    """Mixed decisions at three stages: each module that follows is valid.
+
+    Returns:
+        The number of decided alternatives, and the violations.
+    """
     rng = random.Random(module.fingerprint())
-    at = set(rng.sample(range(60), 3))
     needed = {each.name for each in needed_passes()}
+    at = set(rng.sample(decidable, min(3, len(decidable))))
+    num_decided = 0
     violations = []
     try:
         with intercept(module, target=target) as pipeline:
             for stage in pipeline:
+                # Earlier decisions can shift the later stages.
                 if stage.index not in at or stage.name in needed:
                     continue
                 found = stage.get_alternatives()
@@ -108,6 +126,7 @@ def _decide_at_random(module: HloModule, target: str) -> list[str]:
                 for index, alternative in enumerate(found):
                     if alternative.kind != "pass":
                         decisions[index] = rng.randrange(found.num_choices[index])
+                        num_decided += 1
                 wanted = found.apply(decisions).fingerprint()
                 stage.apply_alternatives(decisions)
                 if pipeline.stage is None:
@@ -120,4 +139,4 @@ def _decide_at_random(module: HloModule, target: str) -> list[str]:
                     )
     except HloEnvError as error:
         violations.append(f"random decisions: {type(error).__name__}: {error}")
-    return violations
+    return num_decided, violations
