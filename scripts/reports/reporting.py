@@ -49,7 +49,7 @@ class Rows:
         self._rows = {self._key_of(row): row for row in map(json.loads, lines)}
 
     def _key_of(self, row: Row) -> tuple[Any, ...]:
-        return tuple(row[column] for column in self._key)
+        return tuple(row.get(column) for column in self._key)
 
     def get(self, *key: Any) -> Row | None:
         """The row with these values of the key's columns."""

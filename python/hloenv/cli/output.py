@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from .._json import finite
+from ..hlo.passes import describe_pass
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -268,6 +269,10 @@ def print_flag_note(module: HloModule, engine: str) -> None:
     if engine != "wheel" or not {"maximum", "minimum"} & counts.keys():
         return
     if flag in os.environ.get("XLA_FLAGS", ""):
+        return
+    # XLA's flags may come from a file, too.
+    options = {each.name: each.default for each in describe_pass("algsimp").options}
+    if not options["minmax_propagate_nan"]:
         return
     print_line(
         f"compiled with {flag}=false, so that minimum and maximum keep NaN\n"

@@ -42,16 +42,15 @@ def with_run(
     """`entries` after decisions have replaced the next run of pass `name`.
 
     Args:
-        entries: before.
+        entries: before; as `changed_since` gives them, if the module was changed.
         name: of the pass.
         changed: whether they changed the module.
         is_same: whether the module is what XLA's run leaves.
     """
-    others = changed_since(entries) if changed else entries
-    before = "".join(_runs(others, name))
+    before = "".join(_runs(entries, name))
     changed = changed or "1" in before
     is_same = is_same or "=" in before
-    others = frozenset(each for each in others if not each.startswith(f"{name}!"))
+    others = frozenset(each for each in entries if not each.startswith(f"{name}!"))
     return others | {f"{name}!{int(changed)}{'=' * is_same}"}
 
 

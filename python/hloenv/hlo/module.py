@@ -319,10 +319,12 @@ class HloModule:
         Raises:
             InvalidModuleError: the module breaks a rule of HLO.
         """
-        if not self._is_verified and self._source is not None:
+        source = None if self._is_verified else self._source
+        if source is not None:
             # XLA's verifier may crash on unchecked input as well.
-            read_untrusted(self._source, verify=True)
-        self._raw.verify(layout_sensitive=self._has_layouts)
+            read_untrusted(source, verify=True)
+        if source is None or self._has_layouts:
+            self._raw.verify(layout_sensitive=self._has_layouts)
         self._is_verified = True
 
     @property

@@ -322,10 +322,9 @@ class Alternatives(Sequence[Alternative]):
         before = changed_since(self._decided) if changed else self._decided
         entries = with_decisions(before, names, rejected)
         if (decisions >= 0).all():
+            same = own.name if own is not None and is_own and is_plain(own) else None
             for name in pass_names(xla):
-                entries = with_run(entries, name, changed=changed)
-            if own is not None and is_own and is_plain(own):
-                entries = with_run(entries, own.name, changed=changed, is_same=True)
+                entries = with_run(entries, name, changed=changed, is_same=name == same)
         return entries
 
     def _comes_next(self, pipeline: Pipeline) -> bool:
