@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from .._json import finite
-from ..hlo.passes import describe_pass
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -264,6 +263,8 @@ def print_flag_note(module: HloModule, engine: str) -> None:
         module: the baseline.
         engine: that compiles it.
     """
+    from ..hlo.passes import describe_pass
+
     flag = "xla_cpu_enable_fast_min_max"
     counts = module.opcode_counts()
     if engine != "wheel" or not {"maximum", "minimum"} & counts.keys():
