@@ -19,8 +19,6 @@ constexpr absl::string_view kLoops = "loops";
 constexpr int64_t kMaxContracted = 128;
 constexpr int64_t kMaxSide = 128;
 constexpr int64_t kMaxOtherSide = 32;
-// XLA emits simpler loops for products up to this size by default.
-constexpr int64_t kThin = 3;
 
 int64_t RankOf(const HloInstruction& array) {
   return static_cast<int64_t>(array.shape().dimensions().size());

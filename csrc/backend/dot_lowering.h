@@ -8,10 +8,16 @@
 // clones keep the attribute. Other backends ignore it.
 #pragma once
 
+#include <cstdint>
+
 #include "absl/status/status.h"
 #include "xla/hlo/ir/hlo_module.h"
 
 namespace hloenv {
+
+// A matrix is thin up to this number of rows or columns: XLA's backend writes
+// its products as simpler loops.
+inline constexpr int64_t kThin = 3;
 
 // What a dot needs before the backend can emit tiled LLVM IR for it.
 enum class LoopsFor {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Proposes other layouts for dots, convolutions, transposes and reductions.
+#include "backend/dot_lowering.h"
 #include "passes/proposals/general_passes.h"
 #include "passes/proposals/rules.h"
 #include "support/status.h"
@@ -16,8 +17,6 @@ using Images = absl::Span<HloInstruction* const>;
 
 // Above this rank, the number of all layouts is too large.
 constexpr int64_t kMaxRankOfAll = 3;
-// XLA's limit of the size of a thin matrix.
-constexpr int64_t kThin = 3;
 
 bool IsArrayWithLayout(const Shape& shape) {
   return shape.IsArray() && shape.is_static() && shape.has_layout() &&
