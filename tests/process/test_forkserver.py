@@ -91,3 +91,11 @@ hloenv.HloModule.from_text("HloModule m\\nENTRY e { ROOT r = s4[1] constant({1})
 assert child.num_read() == 1
 """
     )
+
+
+def test_low_priority_holds_against_other_sessions():
+    (own,) = map_jobs("os:nice", [(0,)], nice=7)
+    (group,) = map_jobs("linecache:getlines", [("/proc/self/autogroup",)], nice=7)
+    assert own.value == os.nice(0) + 7
+    # No lines: the kernel does not group processes by session.
+    assert all(line.endswith("nice 7\n") for line in group.value)

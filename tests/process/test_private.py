@@ -102,6 +102,22 @@ def test_a_parent_with_the_folder_on_its_path_keeps_it_from_children(
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("before", [None, "", "1"])
+def test_blocks_of_safe_path_may_overlap(
+    before: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    if before is not None:
+        monkeypatch.setenv("PYTHONSAFEPATH", before)
+    first, second = child.safe_path(), child.safe_path()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert os.environ["PYTHONSAFEPATH"] == "1"  # `second` is still open
+    second.__exit__(None, None, None)
+    assert os.environ.get("PYTHONSAFEPATH") == before
+
+
 def test_children_find_what_the_parent_finds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

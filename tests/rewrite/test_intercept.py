@@ -16,6 +16,7 @@ import hloenv
 from hloenv.rewrite.interception import LiveStage
 from support import intercept_checks
 from support.interrupts import LARGE_MODULE, share_done_when_interrupted
+from support.paths import TESTDATA
 from support.threads import in_threads
 
 if TYPE_CHECKING:
@@ -118,6 +119,16 @@ def test_real_modules(real_module_path: Path):
     wanted = hloenv.finish(module).fingerprint()
     assert run_all(module).fingerprint() == wanted
     assert accept_all(module).fingerprint() == wanted
+
+
+@pytest.mark.compile
+def test_the_result_is_final_and_compiling_it_again_says_so():
+    dots = hloenv.HloModule.from_file(TESTDATA / "hlo" / "dots.hlo")
+    result = run_all(dots)
+    with pytest.raises(hloenv.CompileError, match=r'compile it with finish="none"'):
+        hloenv.compile(result)
+    compiled = hloenv.compile(result, finish="none")
+    assert compiled.module.fingerprint() == hloenv.finish(dots).fingerprint()
 
 
 def test_a_stage_without_a_decision_runs(module, finished):

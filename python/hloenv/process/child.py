@@ -95,18 +95,32 @@ PYTHON = (sys.executable, "-P")
 _SAFE_PATH = "PYTHONSAFEPATH"
 
 
+_safe_lock = threading.Lock()
+_num_safe = 0
+_before_safe: str | None = None
+
+
 @contextlib.contextmanager
 def safe_path() -> Iterator[None]:
-    """As `PYTHON`, for processes that a library starts in this block, and theirs."""
-    before = os.environ.get(_SAFE_PATH)
-    os.environ[_SAFE_PATH] = "1"
+    """As `PYTHON`, for processes that a library starts in this block, and theirs.
+
+    Blocks of several threads may overlap.
+    """
+    global _num_safe, _before_safe
+    with _safe_lock:
+        if not _num_safe:
+            _before_safe = os.environ.get(_SAFE_PATH)
+        _num_safe += 1
+        os.environ[_SAFE_PATH] = "1"
     try:
         yield
     finally:
-        if before is None:
-            del os.environ[_SAFE_PATH]
-        else:
-            os.environ[_SAFE_PATH] = before
+        with _safe_lock:
+            _num_safe -= 1
+            if not _num_safe and _before_safe is None:
+                os.environ.pop(_SAFE_PATH, None)
+            elif not _num_safe and _before_safe is not None:
+                os.environ[_SAFE_PATH] = _before_safe
 
 
 def child_environment() -> dict[str, str]:

@@ -24,6 +24,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import IO, Any, overload
 
 from .child import PYTHON, child_environment, last_words, limit_memory, signal_name
@@ -388,12 +389,20 @@ class _Server:
                 os.kill(child.pid, signal.SIGKILL)
 
 
+def _lower_priority(nice: int) -> None:
+    """Lowers the priority of this session against other sessions too."""
+    os.nice(nice)
+    # Linux shares the cores by session first, and `os.nice` counts within one.
+    with contextlib.suppress(OSError):
+        Path("/proc/self/autogroup").write_text(str(nice), encoding="ascii")
+
+
 def main() -> None:
     """Serves the process that started this one."""
     importlib.import_module("hloenv")  # children share its libraries
 
     workers, nice = (int(each) for each in sys.argv[1:])
-    os.nice(nice)
+    _lower_priority(nice)
     # Forks are safe: only libraries that support forks have started threads.
     warnings.filterwarnings("ignore", category=DeprecationWarning, module=__name__)
     # Pickled jobs refer to this module by its name.

@@ -243,6 +243,8 @@ class Interception:
     def module(self) -> HloModule:
         """The optimized module, ready for the target's backend.
 
+        A CPU's is final: `compile` and `measure` take it with `finish="none"`.
+
         Raises:
             InterceptError: the pipeline has not ended, or was closed.
             CompileError: a pass failed.

@@ -175,7 +175,15 @@ def legalized(module: HloModule, finish: Finish) -> HloModule:
         return module
     if finish == "xla":
         module = type(module)._wrap(module._core)
-    return pipeline.finish(module)
+    try:
+        return pipeline.finish(module)
+    except CompileError as error:
+        if finish == "xla" or module.decided or not _has_early_fusions(module):
+            raise
+        raise CompileError(
+            f"{error}; the module has fusions: if it comes from finish() or "
+            'intercept(), it is final, compile it with finish="none"'
+        ) from None
 
 
 def _check_finish(finish: str) -> None:
