@@ -26,8 +26,9 @@ from hloenv.rewrite.trace import ModuleId
 
 pytestmark = [pytest.mark.jax, pytest.mark.compile]
 
-KERNEL = jax.random.normal(jax.random.key(0), (3, 3, 1, 32))
-IMAGE = jax.random.normal(jax.random.key(1), (1, 28, 28, 32))
+RNG = np.random.default_rng(0)
+KERNEL = jnp.asarray(RNG.standard_normal((3, 3, 1, 32), np.float32))
+IMAGE = jnp.asarray(RNG.standard_normal((1, 28, 28, 32), np.float32))
 WIDE = {"xla_cpu_prefer_vector_width": 512}
 
 
