@@ -17,8 +17,10 @@ export class GraphView {
   readonly element: HTMLElement;
   private renderer: Renderer | null;
   private stage = h("div", { class: "stage", tabindex: 0, "aria-label": "graph; arrows move, plus and minus zoom" });
-  private map = h("canvas", { class: "map", width: MAP.width, height: MAP.height, "aria-label": "minimap" });
-  private mapImage = document.createElement("canvas");
+  // The picture is drawn once for a graph; a frame moves an element over it.
+  private mapImage = h("canvas", { width: 2 * MAP.width, height: 2 * MAP.height });
+  private mapWindow = h("div", { class: "window" });
+  private map = h("div", { class: "map", "aria-label": "minimap" }, this.mapImage, this.mapWindow);
   private search: HTMLInputElement;
   private note = h("span", { class: "note", "aria-live": "polite" });
   private details = h("div", { class: "node-details", "aria-live": "polite" });
@@ -391,11 +393,9 @@ export class GraphView {
   private drawMap(): void {
     const graph = this.graph;
     if (!graph) return;
-    const ratio = 2;
-    this.mapImage.width = MAP.width * ratio;
-    this.mapImage.height = MAP.height * ratio;
     const pen = this.mapImage.getContext("2d")!;
-    pen.scale(ratio, ratio);
+    pen.setTransform(2, 0, 0, 2, 0, 0);
+    pen.clearRect(0, 0, MAP.width, MAP.height);
     const { scale, left, top } = this.mapScale(graph);
     const colors = new Map<string, string>();
     const step = Math.max(1, Math.floor(graph.names.length / 20000));
@@ -415,19 +415,17 @@ export class GraphView {
     const graph = this.graph;
     const view = this.renderer?.view;
     if (!graph || !view) return;
-    const pen = this.map.getContext("2d")!;
-    pen.clearRect(0, 0, MAP.width, MAP.height);
-    pen.drawImage(this.mapImage, 0, 0, MAP.width, MAP.height);
     const { scale, left, top } = this.mapScale(graph);
     const w = this.stage.clientWidth / view.scale;
     const hgt = this.stage.clientHeight / view.scale;
-    pen.strokeStyle = cssColor("--accent");
-    pen.lineWidth = 1.5;
     const x0 = Math.max(1, left + (view.x - w / 2) * scale);
     const y0 = Math.max(1, top + (view.y - hgt / 2) * scale);
     const x1 = Math.min(MAP.width - 1, left + (view.x + w / 2) * scale);
     const y1 = Math.min(MAP.height - 1, top + (view.y + hgt / 2) * scale);
-    pen.strokeRect(x0, y0, Math.max(3, x1 - x0), Math.max(3, y1 - y0));
+    const { style } = this.mapWindow;
+    style.transform = `translate(${x0}px, ${y0}px)`;
+    style.width = `${Math.max(3, x1 - x0)}px`;
+    style.height = `${Math.max(3, y1 - y0)}px`;
   }
 
   private legend(): HTMLElement {

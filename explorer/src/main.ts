@@ -162,7 +162,7 @@ addEventListener("keydown", (event) => {
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => views.graph.themeChanged());
 
-// For those who measure the page: scripts/dev/explorer_screenshots.py, the tests.
+// For those who measure the page: scripts/reports/run_explorer.py, the tests.
 Object.assign(window, { hloenvExplorer: { store, views, tabs: TABS } });
 
 store.listen(render);

@@ -9,75 +9,18 @@
 import { type Color, cssColor, groupOf, heatOf, readColor } from "./colors";
 import { shortened } from "./format";
 import type { GraphData } from "./schema";
+import { BOX_FRAGMENT, BOX_VERTEX, EDGE_FRAGMENT, EDGE_VERTEX, program } from "./shaders";
 
 const HAS_BOX = 32;
 const ROOT = 1;
 const MAX_LABELS = 700;
 const EDGE_STEPS = 8;
-
-const BOX_VERTEX = `#version 300 es
-layout(location=0) in vec2 corner;
-layout(location=1) in vec4 box;
-layout(location=2) in vec4 fill;
-layout(location=3) in vec4 border;
-layout(location=4) in float width;
-uniform vec4 view;
-uniform vec2 extent;
-uniform float ratio;
-out vec2 local;
-out vec2 half_;
-out vec4 vfill;
-out vec4 vborder;
-out float vwidth;
-void main() {
-  // What is marked can be seen from afar.
-  half_ = max(box.zw * view.z * 0.5, vec2((width > 1.9 ? 1.8 : 0.6) * ratio));
-  local = corner * (half_ + 1.0);
-  vec2 pixel = (box.xy - view.xy) * view.z + local;
-  gl_Position = vec4(pixel / extent * vec2(1.0, -1.0), 0.0, 1.0);
-  vfill = fill; vborder = border;
-  // Borders grow with the zoom, up to their width.
-  vwidth = min(width, 0.15 * min(half_.x, half_.y) / ratio + (width > 1.9 ? 0.7 : 0.0));
-}`;
-
-const BOX_FRAGMENT = `#version 300 es
-precision highp float;
-in vec2 local;
-in vec2 half_;
-in vec4 vfill;
-in vec4 vborder;
-in float vwidth;
-uniform float ratio;
-out vec4 color;
-void main() {
-  float radius = min(4.0 * ratio, min(half_.x, half_.y) * 0.5);
-  vec2 q = abs(local) - half_ + radius;
-  float distance = length(max(q, 0.0)) + min(max(q.x, q.y), 0.0) - radius;
-  float inside = clamp(0.5 - distance, 0.0, 1.0);
-  float edge = clamp(distance + vwidth * ratio + 0.5, 0.0, 1.0);
-  vec4 mixed = mix(vfill, vborder, edge * step(0.01, vwidth));
-  color = vec4(mixed.rgb, mixed.a * inside);
-}`;
-
-const EDGE_VERTEX = `#version 300 es
-layout(location=0) in vec2 point;
-layout(location=1) in float strength;
-uniform vec4 view;
-uniform vec2 extent;
-out float shade;
-void main() {
-  vec2 pixel = (point - view.xy) * view.z;
-  gl_Position = vec4(pixel / extent * vec2(1.0, -1.0), 0.0, 1.0);
-  shade = strength;
-}`;
-
-const EDGE_FRAGMENT = `#version 300 es
-precision highp float;
-uniform vec4 ink;
-uniform vec4 strong;
-in float shade;
-out vec4 color;
-void main() { color = shade > 1.5 ? strong : vec4(ink.rgb, ink.a * shade); }`;
+/** Segments of an edge, from the zoom at which they can be told apart on. */
+const EDGE_DETAILS = [[1, 0], [4, 1.5], [EDGE_STEPS, 4]] as const;
+/** Where the processor draws, a moving graph has no more of them, and no labels. */
+const MAX_MOVING_EDGES = 3000;
+const MAX_MOVING_LEAVES = 10000;
+const MOVES_FOR_MS = 150;
 
 interface View {
   x: number;
@@ -124,16 +67,20 @@ export class Renderer {
   private numEdges = 0;
   private groups!: WebGLVertexArrayObject;
   private leaves!: WebGLVertexArrayObject;
-  private edges!: WebGLVertexArrayObject;
+  /** As many as EDGE_DETAILS; all of the same points. */
+  private edges: WebGLVertexArrayObject[] = [];
   private buffers: Record<string, WebGLBuffer> = {};
   private leafNodes: number[] = [];
   private isWaiting = false;
+  private isSoftware = isSoftware();
+  /** The timer that ends a movement; 0 for none. */
+  private movement = 0;
   private order: number[] = [];
   private colors: { edge: Color; accent: Color; ink: string; soft: string } | null = null;
   private places = new Map<string, WebGLUniformLocation | null>();
 
   constructor() {
-    const gl = this.canvas.getContext("webgl2", { antialias: !isSoftware(), alpha: true, premultipliedAlpha: false });
+    const gl = this.canvas.getContext("webgl2", { antialias: !this.isSoftware, alpha: true, premultipliedAlpha: false });
     if (!gl) throw new Error("WebGL2 is not available");
     this.gl = gl;
     this.boxProgram = program(gl, BOX_VERTEX, BOX_FRAGMENT);
@@ -164,7 +111,7 @@ export class Renderer {
     this.release();
     this.groups = this.boxArray("groups", this.numGroups);
     this.leaves = this.boxArray("leaves", this.numLeaves);
-    this.edges = this.edgeArray(this.numEdges);
+    this.edges = this.edgeArrays(this.numEdges);
     gl.bindVertexArray(null);
     this.restyle(marks);
   }
@@ -172,7 +119,7 @@ export class Renderer {
   /** Frees what the graph before this one used. */
   private release(): void {
     for (const buffer of Object.values(this.buffers)) this.gl.deleteBuffer(buffer);
-    for (const array of [this.groups, this.leaves, this.edges]) if (array) this.gl.deleteVertexArray(array);
+    for (const array of [this.groups, this.leaves, ...this.edges]) if (array) this.gl.deleteVertexArray(array);
     this.buffers = {};
   }
 
@@ -211,7 +158,7 @@ export class Renderer {
   pan(dx: number, dy: number): void {
     this.view.x -= dx / this.view.scale;
     this.view.y -= dy / this.view.scale;
-    this.draw();
+    this.move();
   }
 
   zoom(factor: number, px: number, py: number): void {
@@ -222,6 +169,18 @@ export class Renderer {
     this.view.x += dx / this.view.scale - dx / scale;
     this.view.y += dy / this.view.scale - dy / scale;
     this.view.scale = scale;
+    this.move();
+  }
+
+  /** Draws, and in full once nothing has moved for a while. */
+  private move(): void {
+    if (this.isSoftware && this.numEdges + this.numLeaves > MAX_MOVING_LEAVES) {
+      clearTimeout(this.movement);
+      this.movement = window.setTimeout(() => {
+        this.movement = 0;
+        this.draw();
+      }, MOVES_FOR_MS);
+    }
     this.draw();
   }
 
@@ -278,8 +237,10 @@ export class Renderer {
     }
     this.drawBoxes(this.groups, this.numGroups, ratio);
     this.drawEdges(ratio);
-    this.drawBoxes(this.leaves, this.numLeaves, ratio);
-    this.drawLabels(graph, ratio, w, h);
+    const most = this.movement ? MAX_MOVING_LEAVES : this.numLeaves;
+    this.drawBoxes(this.leaves, Math.min(this.numLeaves, most), ratio);
+    this.labels.style.visibility = this.movement ? "hidden" : "";
+    if (!this.movement) this.drawLabels(graph, ratio, w, h);
     this.frames++;
     this.onView();
   }
@@ -314,8 +275,10 @@ export class Renderer {
     const alpha = Math.min(0.75, 0.07 + this.view.scale * 0.1);
     gl.uniform4f(this.place(this.edgeProgram, "ink"), ink[0] / 255, ink[1] / 255, ink[2] / 255, alpha);
     gl.uniform4f(this.place(this.edgeProgram, "strong"), strong[0] / 255, strong[1] / 255, strong[2] / 255, 1);
-    gl.bindVertexArray(this.edges);
-    gl.drawElements(gl.LINES, 2 * EDGE_STEPS * this.numEdges, gl.UNSIGNED_INT, 0);
+    const detail = EDGE_DETAILS.filter(([, scale]) => this.view.scale >= scale).length - 1;
+    gl.bindVertexArray(this.edges[detail]);
+    const number = Math.min(this.numEdges, this.movement ? MAX_MOVING_EDGES : this.numEdges);
+    gl.drawElements(gl.LINES, 2 * EDGE_DETAILS[detail][0] * number, gl.UNSIGNED_INT, 0);
   }
 
   private drawLabels(graph: GraphData, ratio: number, w: number, h: number): void {
@@ -419,34 +382,39 @@ export class Renderer {
       gl.vertexAttribPointer(location, size, isColor ? gl.UNSIGNED_BYTE : gl.FLOAT, isColor, 0, 0);
     }
     const indices = new Uint32Array(6 * number);
+    const skip = name === "leaves" ? skipOf(number) : 1;
     for (let box = 0; box < number; box++) {
-      const first = 4 * box;
+      const first = 4 * ((box * skip) % number);
       indices.set([first, first + 1, first + 2, first + 1, first + 3, first + 2], 6 * box);
     }
     this.uploadIndices(indices);
     return array;
   }
 
-  private edgeArray(number: number): WebGLVertexArrayObject {
+  private edgeArrays(number: number): WebGLVertexArrayObject[] {
     const gl = this.gl;
-    const array = gl.createVertexArray()!;
-    gl.bindVertexArray(array);
-    for (const [part, location, size] of [["points", 0, 2], ["strength", 1, 1]] as const) {
-      const buffer = (this.buffers[part] = gl.createBuffer()!);
-      gl.bindBuffer(gl.ARRAY_BUFFER, buffer);
-      gl.enableVertexAttribArray(location);
-      gl.vertexAttribPointer(location, size, gl.FLOAT, false, 0, 0);
-    }
-    const indices = new Uint32Array(2 * EDGE_STEPS * number);
-    for (let edge = 0, at = 0; edge < number; edge++) {
-      for (let step = 0; step < EDGE_STEPS; step++) {
-        const first = edge * (EDGE_STEPS + 1) + step;
-        indices[at++] = first;
-        indices[at++] = first + 1;
+    for (const part of ["points", "strength"]) this.buffers[part] = gl.createBuffer()!;
+    return EDGE_DETAILS.map(([steps]) => {
+      const array = gl.createVertexArray()!;
+      gl.bindVertexArray(array);
+      for (const [part, location, size] of [["points", 0, 2], ["strength", 1, 1]] as const) {
+        gl.bindBuffer(gl.ARRAY_BUFFER, this.buffers[part]);
+        gl.enableVertexAttribArray(location);
+        gl.vertexAttribPointer(location, size, gl.FLOAT, false, 0, 0);
       }
-    }
-    this.uploadIndices(indices);
-    return array;
+      const indices = new Uint32Array(2 * steps * number);
+      const stride = EDGE_STEPS / steps;
+      const skip = skipOf(number);
+      for (let edge = 0, at = 0; edge < number; edge++) {
+        for (let step = 0; step < steps; step++) {
+          const first = ((edge * skip) % number) * (EDGE_STEPS + 1) + step * stride;
+          indices[at++] = first;
+          indices[at++] = first + stride;
+        }
+      }
+      this.uploadIndices(indices);
+      return array;
+    });
   }
 
   private uploadIndices(indices: Uint32Array<ArrayBuffer>): void {
@@ -535,6 +503,11 @@ export class Renderer {
   }
 }
 
+/** Steps through `number` things in an order whose beginning is from everywhere. */
+function skipOf(number: number): number {
+  return number % 7919 ? 7919 : 7907;
+}
+
 /** What a box has at each of its corners: name, location and size. */
 const BOX_PARTS = [["corner", 0, 2], ["box", 1, 4], ["fill", 2, 4], ["border", 3, 4], ["width", 4, 1]] as const;
 const CORNERS = [[-1, -1], [1, -1], [-1, 1], [1, 1]];
@@ -590,19 +563,4 @@ function palette() {
 
 function blend(a: Color, b: Color, t: number): Color {
   return [0, 1, 2, 3].map((i) => Math.round(a[i] + (b[i] - a[i]) * t)) as Color;
-}
-
-function program(gl: WebGL2RenderingContext, vertex: string, fragment: string): WebGLProgram {
-  const result = gl.createProgram()!;
-  for (const [type, text] of [[gl.VERTEX_SHADER, vertex], [gl.FRAGMENT_SHADER, fragment]] as const) {
-    const shader = gl.createShader(type)!;
-    gl.shaderSource(shader, text);
-    gl.compileShader(shader);
-    gl.attachShader(result, shader);
-  }
-  gl.linkProgram(result);
-  if (!gl.getProgramParameter(result, gl.LINK_STATUS) && !gl.isContextLost()) {
-    throw new Error(`WebGL: ${gl.getProgramInfoLog(result)}`);
-  }
-  return result;
 }

@@ -3,7 +3,6 @@
 
     python scripts/dev/explorer_screenshots.py            # all views
     python scripts/dev/explorer_screenshots.py graph      # one of them
-    python scripts/dev/explorer_screenshots.py --frames   # also times paint and frames
 
 They show a GPT-2 training step of the dataset. Times in them are those of this machine.
 """
@@ -19,7 +18,6 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from playwright.sync_api import Page, sync_playwright
 
@@ -32,7 +30,6 @@ TARGET = (
 BENCH = ROOT / "docs" / "leaderboard" / "results.parquet"
 _ARGUMENTS = ["--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
 _TIMEOUT_MS = 600_000
-_FRAMES_S = 3.0
 
 
 @contextlib.contextmanager
@@ -157,36 +154,10 @@ VIEWS = {
 }
 
 
-def time_frames(page: Page, url: str) -> dict[str, Any]:
-    """Seconds to the first paint of the graph, and frames a second while it moves."""
-    begin = time.perf_counter()
-    page.goto(f"{url}#/graph")
-    page.reload()
-    wait_until(page, "hloenvExplorer.views.graph.canvasFrames > 0")
-    paint_s = time.perf_counter() - begin
-    frames = page.evaluate(
-        """async (seconds) => {
-          const {renderer} = hloenvExplorer.views.graph;
-          const end = performance.now() + 1000 * seconds;
-          let frames = 0;
-          while (performance.now() < end) {
-            renderer.pan(frames % 2 ? 9 : -7, 3);
-            renderer.zoom(frames % 40 < 20 ? 1.05 : 0.95, 300, 300);
-            await new Promise((resolve) => requestAnimationFrame(resolve));
-            frames++;
-          }
-          return frames;
-        }""",
-        _FRAMES_S,
-    )
-    return {"first_paint_s": paint_s, "frames_per_s": frames / _FRAMES_S}
-
-
 def main() -> None:
     """Takes the screenshots that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("views", nargs="*", choices=[*VIEWS, "bench", []])
-    parser.add_argument("--frames", action="store_true", help="also time the graph")
     parser.add_argument("--target", default=TARGET, help="the module to show")
     args = parser.parse_args()
     chosen = args.views or [*VIEWS, "bench"]
@@ -196,13 +167,11 @@ def main() -> None:
         )
         page = browser.new_page(viewport={"width": 1400, "height": 840})
         page.set_default_timeout(_TIMEOUT_MS)
-        if set(chosen) - {"bench"} or args.frames:
+        if set(chosen) - {"bench"}:
             with explore(args.target) as url:
                 for name in VIEWS:
                     if name in chosen:
                         VIEWS[name](page, url)
-                if args.frames:
-                    print(json.dumps(time_frames(page, url)))
         if "bench" in chosen:
             with explore(str(BENCH)) as url:
                 bench(page, url)

@@ -9,6 +9,7 @@ import signal
 import pytest
 
 from support.browser import explore, open_browser, open_page, wait_until
+from support.modules import rows_of_sums
 
 pytestmark = [
     pytest.mark.slow,
@@ -117,16 +118,8 @@ def test_a_restarted_server_gets_the_decisions_back(browser, module_path):
 
 @pytest.fixture(scope="module")
 def large_path(tmp_path_factory):
-    """10,000 instructions, in rows of 50."""
-    lines = [f"p{number} = f32[8] parameter({number})" for number in range(50)]
-    for number in range(50, 10_000):
-        other = number - 50 + (number * 7) % 40
-        lines.append(
-            f"p{number} = f32[8] add(p{number - 50}, p{min(other, number - 1)})"
-        )
-    lines.append(f"ROOT r = (f32[8]) tuple(p{9_999})")
     path = tmp_path_factory.mktemp("large") / "large.hlo"
-    path.write_text("HloModule large\nENTRY e {\n" + "\n".join(lines) + "\n}")
+    path.write_text(rows_of_sums(10_000))
     return str(path)
 
 

@@ -108,3 +108,13 @@ ENTRY main {
   d = f32[4,4] dot(t, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
   ROOT out = (f32[4,4], f32[4,4]) tuple(d, c)
 }"""
+
+
+def rows_of_sums(number: int, width: int = 50) -> str:
+    """A module of `number` instructions and a tuple: rows of `width` sums."""
+    lines = [f"p{each} = f32[8] parameter({each})" for each in range(width)]
+    for each in range(width, number):
+        other = min(each - width + (each * 7) % (width - 10), each - 1)
+        lines.append(f"p{each} = f32[8] add(p{each - width}, p{other})")
+    lines.append(f"ROOT r = (f32[8]) tuple(p{number - 1})")
+    return "HloModule rows\nENTRY e {\n" + "\n".join(lines) + "\n}"
