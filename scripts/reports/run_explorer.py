@@ -151,8 +151,8 @@ def main() -> None:
             "seen the module. *First paint*: from the request of the URL to the drawn "
             f"graph. *Frames*: over {_FRAMES_S:g} seconds of panning and zooming, "
             "starting with the whole module; where there is no graphics card, a large "
-            "graph shows 10,000 boxes, 3,000 edges and no labels while it moves. *Static "
-            "estimate*: from a decision to the new estimate in the page.",
+            "graph shows 10,000 boxes, 3,000 edges and no labels while it moves. "
+            "*Static estimate*: from a decision to the new estimate in the page.",
         ],
         arguments.doc,
     )
