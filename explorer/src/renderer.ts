@@ -19,7 +19,7 @@ const EDGE_STEPS = 8;
 const EDGE_DETAILS = [[1, 0], [4, 1.5], [EDGE_STEPS, 4]] as const;
 /** Where the processor draws, a moving graph has no more of them, and no labels. */
 const MAX_MOVING_EDGES = 3000;
-const MAX_MOVING_LEAVES = 10000;
+const MAX_MOVING_LEAVES = 7000;
 const MOVES_FOR_MS = 150;
 
 interface View {
@@ -101,10 +101,11 @@ export class Renderer {
     this.marks = marks;
     const gl = this.gl;
     this.order = this.groupOrder(graph);
-    this.leafNodes = [];
+    const leaves: number[] = [];
     graph.flags.forEach((flags, node) => {
-      if (!(flags & HAS_BOX)) this.leafNodes.push(node);
+      if (!(flags & HAS_BOX)) leaves.push(node);
     });
+    this.leafNodes = leaves.map((_, at) => leaves[spread(at, leaves.length)]);
     this.numGroups = graph.computations.length + this.order.length;
     this.numLeaves = this.leafNodes.length;
     this.numEdges = graph.edge_sources.length;
@@ -382,9 +383,8 @@ export class Renderer {
       gl.vertexAttribPointer(location, size, isColor ? gl.UNSIGNED_BYTE : gl.FLOAT, isColor, 0, 0);
     }
     const indices = new Uint32Array(6 * number);
-    const skip = name === "leaves" ? skipOf(number) : 1;
     for (let box = 0; box < number; box++) {
-      const first = 4 * ((box * skip) % number);
+      const first = 4 * box;
       indices.set([first, first + 1, first + 2, first + 1, first + 3, first + 2], 6 * box);
     }
     this.uploadIndices(indices);
@@ -404,10 +404,9 @@ export class Renderer {
       }
       const indices = new Uint32Array(2 * steps * number);
       const stride = EDGE_STEPS / steps;
-      const skip = skipOf(number);
       for (let edge = 0, at = 0; edge < number; edge++) {
         for (let step = 0; step < steps; step++) {
-          const first = ((edge * skip) % number) * (EDGE_STEPS + 1) + step * stride;
+          const first = edge * (EDGE_STEPS + 1) + step * stride;
           indices[at++] = first;
           indices[at++] = first + stride;
         }
@@ -479,7 +478,8 @@ export class Renderer {
     const strength = new Float32Array((EDGE_STEPS + 1) * number);
     const isControl = new Set(graph.edge_controls);
     const chosen = this.marks.selected;
-    for (let edge = 0, at = 0; edge < number; edge++) {
+    for (let each = 0, at = 0; each < number; each++) {
+      const edge = spread(each, number);
       const a = graph.edge_sources[edge];
       const b = graph.edge_targets[edge];
       const x0 = graph.x[a];
@@ -503,9 +503,9 @@ export class Renderer {
   }
 }
 
-/** Steps through `number` things in an order whose beginning is from everywhere. */
-function skipOf(number: number): number {
-  return number % 7919 ? 7919 : 7907;
+/** An order of `number` things whose beginning is from everywhere. */
+function spread(at: number, number: number): number {
+  return (at * (number % 7919 ? 7919 : 7907)) % number;
 }
 
 /** What a box has at each of its corners: name, location and size. */

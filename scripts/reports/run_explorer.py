@@ -105,9 +105,9 @@ def measure(browser: Any, name: str, target: str) -> Figures:
             instructions = page.evaluate(
                 "hloenvExplorer.views.graph.graph.names.length"
             )
+            wait_until(page, "!hloenvExplorer.store.isBusy")
             page.evaluate("hloenvExplorer.views.graph.renderer.fit()")
             frames.append(page.evaluate(_MOVE, _FRAMES_S))
-            wait_until(page, "!hloenvExplorer.store.isBusy")
             found = [page.evaluate(_DECIDE, number) for number in range(10)]
             estimates += [each for each in found if each is not None]
             rewrites = page.evaluate("hloenvExplorer.store.state.decisions.length")
@@ -151,7 +151,7 @@ def main() -> None:
             "seen the module. *First paint*: from the request of the URL to the drawn "
             f"graph. *Frames*: over {_FRAMES_S:g} seconds of panning and zooming, "
             "starting with the whole module; where there is no graphics card, a large "
-            "graph shows 10,000 boxes, 3,000 edges and no labels while it moves. "
+            "graph shows 7,000 boxes, 3,000 edges and no labels while it moves. "
             "*Static estimate*: from a decision to the new estimate in the page.",
         ],
         arguments.doc,
