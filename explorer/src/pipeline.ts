@@ -91,20 +91,30 @@ export class PipelineView {
   private draw(timeline: Timeline): SVGElement {
     const width = Math.max(this.element.clientWidth - 24, 600);
     const height = 150;
-    const pad = { left: 56, right: 16, top: 14, bottom: 26 };
-    const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, class: "chart", role: "img", "aria-label": "instructions after each pass" });
+    const pad = { left: 56, right: 64, top: 14, bottom: 26 };
+    const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, class: "chart", role: "img", "aria-label": "instructions and bytes moved after each pass" });
     const counts = [timeline.first_instructions, ...timeline.stages.map((row) => row.instructions)];
     const most = Math.max(...counts) * 1.05;
     const toX = (stage: number) => pad.left + ((stage + 1) / counts.length) * (width - pad.left - pad.right);
     const toY = (value: number) => height - pad.bottom - (value / most) * (height - pad.top - pad.bottom);
+    const bytes: number[] = [];
+    for (const row of timeline.stages) bytes.push(row.bytes ?? bytes[bytes.length - 1] ?? Number.NaN);
+    const first = bytes.findIndex((value) => value > 0);
+    const mostBytes = Math.max(...bytes.slice(first));
     for (const part of [0, 0.5, 1]) {
       const value = (most / 1.05) * part;
       root.append(svg("line", { x1: pad.left, x2: width - pad.right, y1: toY(value), y2: toY(value), class: "grid" }));
       root.append(svg("text", { x: pad.left - 6, y: toY(value) + 4, "text-anchor": "end", class: "soft" }, count(value)));
+      if (first >= 0) root.append(svg("text", { x: width - pad.right + 6, y: toY(value) + 4, class: "soft" }, quantity(mostBytes * part, "B")));
     }
-    root.append(svg("text", { x: pad.left, y: height - 8, class: "soft" }, "instructions after each pass, in the order of XLA's pipeline"));
+    root.append(svg("text", { x: pad.left, y: height - 8, class: "soft" }, first >= 0 ? "instructions (solid, left) and bytes moved (dashed, right) after each pass of XLA's pipeline" : "instructions after each pass of XLA's pipeline"));
     let d = `M${toX(-1)} ${toY(counts[0])}`;
     timeline.stages.forEach((row, i) => (d += `H${toX(i)}V${toY(row.instructions)}`));
+    if (first >= 0) {
+      const toBytesY = (value: number) => toY((value / mostBytes) * (most / 1.05));
+      const line = bytes.slice(first).map((value, i) => `${i ? `H${toX(first + i)}V` : `M${toX(first)} `}${toBytesY(value)}`);
+      root.append(svg("path", { d: line.join(""), class: "series series-1" }));
+    }
     root.append(svg("path", { d, class: "series series-0" }));
     const chosen = timeline.stages.findIndex((row) => String(row.index) === store.route.params.stage);
     if (chosen >= 0) {

@@ -89,6 +89,7 @@ def test_a_stop_is_moved_along_xlas_pipeline(browser, module_path):
     with explore(module_path, "--no-store") as (url, _), open_page(browser) as page:
         page.goto(f"{url}#/pipeline")
         page.click("#run-pipeline")
+        page.wait_for_selector("svg[aria-label^='instructions and bytes'] .series-1")
         page.click(".stage-row:has-text('fusion')")
         page.wait_for_selector(".diff tr.added")
         page.click("#decide-here")
