@@ -137,6 +137,13 @@ def test_ten_thousand_instructions_are_drawn_and_searched(browser, large_path):
         for _ in range(10):
             page.keyboard.press("+")
         wait_until(page, f"hloenvExplorer.views.graph.canvasFrames > {frames}")
+        # While the processor draws a movement, labels and most edges are left out.
+        renderer = "hloenvExplorer.views.graph.renderer"
+        wait_until(page, f"{renderer}.movement === 0")
+        page.evaluate(f"{renderer}.pan(5, 5)")
+        wait_until(page, f"{renderer}.labels.style.visibility === 'hidden'")
+        wait_until(page, f"{renderer}.labels.style.visibility === ''")
+        assert page.evaluate(f"{renderer}.movement") == 0
 
 
 def test_search_results_have_a_curve(browser, module_path, tmp_path):
