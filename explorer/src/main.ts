@@ -131,6 +131,8 @@ function render(): void {
 addEventListener("keydown", (event) => {
   const target = event.target as HTMLElement;
   if (event.key === "Escape" && target.matches("input")) {
+    // A search field would lose its text and not say so.
+    event.preventDefault();
     target.blur();
     return;
   }
@@ -148,7 +150,7 @@ addEventListener("keydown", (event) => {
     }
   } else if (event.key === "?") keys.showModal();
   else if (event.key === "t") theme.toggle();
-  else if (event.key === "u" && !isReadOnly) void store.act("undo");
+  else if (event.key === "u" && !isReadOnly) void store.undo();
   else if (tab === "graph") {
     if (views.graph.key(event)) event.preventDefault();
   } else if (tab === "rewrites" || tab === "pipeline") {

@@ -100,8 +100,12 @@ export function chart(
   const [y0, y1] = range(ys);
   const toX = (x: number) => pad.left + ((x - x0) / (x1 - x0)) * (width - pad.left - pad.right);
   const toY = (y: number) => height - pad.bottom - ((y - y0) / (y1 - y0)) * (height - pad.top - pad.bottom);
+  let before = "";
   for (const y of ticks(y0, y1)) {
     root.append(svg("line", { x1: pad.left, x2: width - pad.right, y1: toY(y), y2: toY(y), class: "grid" }));
+    // Ticks that are the same to the last digit have one label.
+    if (formatY(y) === before) continue;
+    before = formatY(y);
     root.append(svg("text", { x: pad.left - 6, y: toY(y) + 4, "text-anchor": "end", class: "soft" }, formatY(y)));
   }
   root.append(svg("text", { x: width - pad.right, y: height - 4, "text-anchor": "end", class: "soft" }, options.xLabel));
@@ -113,7 +117,7 @@ export function chart(
   }
   series.forEach((each, number) => {
     const style = `series series-${number % STYLES}`;
-    if (each.dots) {
+    if (each.dots || each.points.length === 1) {
       for (const [x, y, low, high] of each.points) {
         if (low !== undefined) {
           const [top, bottom] = [toY(Math.min(high, y1)), toY(Math.max(low, y0))];

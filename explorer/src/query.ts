@@ -18,15 +18,25 @@ const UNITS: Record<string, number> = {
   "": 1, k: 1e3, M: 1e6, G: 1e9, ns: 1e-9, us: 1e-6, "\u00b5s": 1e-6, ms: 1e-3, s: 1,
 };
 
-/** Parses a filter; a text, where it is wrong, says why. */
-export function parseQuery(text: string): Match | string {
+/** Parses a filter; a text, where it is wrong, says why. Without an example of what is
+ * filtered, fields that do not exist are not found. */
+export function parseQuery(text: string, example: Fields | null = null): Match | string {
   const parts: Match[] = [];
   for (const word of text.match(/(?:[^\s"]|"[^"]*")+/g) ?? []) {
-    const part = parseWord(word.replaceAll('"', ""));
+    const part = (example && problemOf(word, example)) || parseWord(word.replaceAll('"', ""));
     if (typeof part === "string") return part;
     parts.push(part);
   }
   return (fields) => parts.every((part) => part(fields));
+}
+
+/** What is wrong with a word that names a field; "" if nothing is. */
+function problemOf(word: string, example: Fields): string {
+  const [, field, sign] = /^-?([a-z_]+)(:|<=|>=|<|>|=)/.exec(word) ?? [];
+  if (!sign) return "";
+  const known = Object.keys(sign === ":" ? example.texts : example.numbers);
+  if (!known.includes(field)) return `unknown field ${field}; with ${sign} use ${known.join(", ")}`;
+  return sign === ":" || COMPARISON.test(word) ? "" : `${field}${sign} needs a number, such as ${field}${sign}1k, without a space`;
 }
 
 function parseWord(word: string): Match | string {

@@ -133,8 +133,8 @@ export class RewritesView {
     const { params } = store.route;
     if (document.activeElement !== this.filter) this.filter.value = params.q ?? "";
     this.sortSelect.value = params.sort ?? "gain";
-    const match = parseQuery(params.q ?? "");
     let rewrites = all();
+    const match = parseQuery(params.q ?? "", rewrites.length ? fieldsOf(rewrites[0]) : null);
     if (typeof match === "string") {
       this.note.textContent = match;
     } else {
@@ -144,7 +144,7 @@ export class RewritesView {
     this.shown = sorted(rewrites, params.sort ?? "gain");
     const job = store.jobs.get("rank");
     if (job?.state === "running") jobBox(job);
-    const key = `${store.isBusy} ${this.shown.length > 0} ${Math.min(TIMED, this.shown.length)} ${jobKey("rank")}`;
+    const key = `${store.isBusy} ${this.shown.length > 0} ${this.worthTiming().length} ${jobKey("rank")}`;
     if (key !== this.toolsKey) {
       this.toolsKey = key;
       replace(this.tools, ...this.toolButtons());
@@ -189,18 +189,28 @@ export class RewritesView {
       button("Leave all", decide("leave"), { title: "leave every rewrite of the list to XLA", disabled: isBusy }),
       job?.state === "running"
         ? jobBox(job)
-        : button(`Time the top ${Math.min(TIMED, this.shown.length)}`, () => void this.time(), {
+        : button(`Time the top ${this.worthTiming().length}`, () => void this.time(), {
             title: "estimate each of the first rewrites by timed kernels: accepted, and rejected",
             id: "time-top",
-            disabled: this.shown.length === 0,
+            disabled: this.worthTiming().length === 0,
           }),
     ];
+  }
+
+  /** The first rewrites of the list, without those that do not matter. */
+  private worthTiming(): Rewrite[] {
+    const found = [];
+    for (const rewrite of this.shown) {
+      if (store.state!.relevant[rewrite.row.index]) found.push(rewrite);
+      if (found.length === TIMED) break;
+    }
+    return found;
   }
 
   private async time(): Promise<void> {
     const pairs: [number, number][] = [];
     const seen = new Set<string>();
-    for (const { row, number } of this.shown.slice(0, TIMED)) {
+    for (const { row, number } of this.worthTiming()) {
       for (const choice of [0, number]) {
         const key = `${row.index}:${choice}`;
         if (!seen.has(key)) pairs.push([row.index, choice]);
@@ -268,6 +278,7 @@ export class RewritesView {
           disabled: isReadOnly || store.isBusy,
           click: (event: MouseEvent) => {
             event.stopPropagation();
+            this.select({ row, choice: row.choices[number], number });
             void store.decide([[row.index, choice]]);
           },
         },

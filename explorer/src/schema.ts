@@ -47,9 +47,10 @@ export interface Totals {
   can_undo: boolean;
 }
 
-/** Everything but the graph: the module, the trace, the decision point. decisions are the user's, -1 for what is left to XLA; xla has what that means: the choice that XLA's pass here takes, or -1 where later passes decide. */
+/** Everything but the graph: the module, the trace, the decision point. decisions are the user's, -1 for what is left to XLA; xla has what that means: the choice that XLA's pass here takes, or -1 where later passes decide. Another revision of a session has other decisions, or is at another point. */
 export interface State {
   session: string;
+  revision: string;
   version: string;
   target: string;
   is_safe_to_restore: boolean;

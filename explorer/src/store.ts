@@ -39,6 +39,8 @@ class Store {
   /** Counts the changes of the module, for what depends on it. */
   version = 0;
   private listeners = new Set<Listener>();
+  /** Ends when the latest action is done. */
+  private turn: Promise<boolean> = Promise.resolve(true);
 
   listen(listener: Listener): void {
     this.listeners.add(listener);
@@ -59,8 +61,10 @@ class Store {
       return await work();
     } catch (error) {
       if (error instanceof LostError) this.lose();
-      else if (error instanceof RequestError) this.say(error.message);
-      else throw error;
+      else if (error instanceof RequestError) {
+        if (error.kind === "StaleError") await this.take(await get<State>("state"));
+        this.say(error.message);
+      } else throw error;
       return undefined;
     }
   }
@@ -131,16 +135,29 @@ class Store {
     this.changed();
   }
 
-  /** An action that gives a new state. */
-  async act(path: string, body: object = {}): Promise<boolean> {
+  /** An action that gives a new state, after those before it. */
+  act(path: string, body: object = {}): Promise<boolean> {
+    const { version } = this;
+    // An action before it may have changed what this one means.
+    const done = this.turn.then(() => (version === this.version ? this.actNow(path, body) : false));
+    this.turn = done.catch(() => false);
+    return done;
+  }
+
+  private async actNow(path: string, body: object): Promise<boolean> {
     this.isBusy = true;
     this.message = "";
     this.changed();
-    const state = await this.attempt(() => post<State>(path, body));
+    const revision = this.state?.revision ?? "";
+    const state = await this.attempt(() => post<State>(path, { revision, ...body }));
     if (state) await this.attempt(() => this.take(state, path === "open"));
     this.isBusy = false;
     this.changed();
     return state !== undefined;
+  }
+
+  undo(): Promise<boolean> {
+    return this.state?.log.length ? this.act("undo") : Promise.resolve(false);
   }
 
   decide(changes: [number, number][]): Promise<boolean> {
@@ -161,7 +178,7 @@ class Store {
   async run(kind: string, body: object = {}): Promise<JobInfo | undefined> {
     this.message = "";
     const subject = this.subject(kind);
-    const job = await this.attempt(() => post<JobInfo>("start", { kind, ...body }));
+    const job = await this.attempt(() => post<JobInfo>("start", { kind, revision: this.state?.revision ?? "", ...body }));
     if (!job) return undefined;
     const done = await this.attempt(() =>
       follow(job, (now) => {

@@ -72,6 +72,50 @@ def test_a_rewrite_is_found_accepted_undone_and_saved(page, tmp_path):
     wait_until(page, "hloenvExplorer.store.state.totals.accepted === 0")
 
 
+def test_a_window_that_another_has_overtaken_decides_nothing(browser, server, page):
+    with open_page(browser) as other:
+        other.goto(server.url)
+        other.wait_for_selector(".row.rewrite")
+        other.keyboard.press("j")
+        other.keyboard.press("a")
+        wait_until(other, "hloenvExplorer.store.state.totals.accepted === 1")
+        page.click(".row.rewrite >> nth=1 >> .mini.reject")
+        wait_until(page, "hloenvExplorer.store.message.startsWith('nothing was done')")
+        # It shows what the other window did, and goes on from there.
+        totals = _state(page)["totals"]
+        assert (totals["accepted"], totals["rejected"]) == (1, 0)
+        page.click(".row.rewrite >> nth=1 >> .mini.reject")
+        wait_until(page, "hloenvExplorer.store.state.totals.rejected === 1")
+        _undo_all(page)
+
+
+def test_keys_that_follow_each_other_quickly_all_count(page):
+    for key in "jajrjxjr":
+        page.keyboard.press(key)
+    wait_until(page, "hloenvExplorer.store.state.log.length === 4")
+    assert _state(page)["totals"]["accepted"] == 1
+    _undo_all(page)
+
+
+def test_a_filter_says_what_is_wrong_with_it(page):
+    for text, why in (
+        ("foo:bar", "unknown field foo"),
+        ("flips<0", "unknown field flips"),
+        ("bytes<", "needs a number"),
+        ("time<1parsec", "unknown unit"),
+    ):
+        page.fill("#filter", text)
+        page.wait_for_selector(f".view.rewrites .note:text('{why}')")
+    page.fill("#filter", "name:same")
+    page.keyboard.press("Escape")
+    # Escape leaves the field and keeps what it says.
+    assert page.input_value("#filter") == "name:same"
+    page.click(".mini.accept")
+    wait_until(page, "hloenvExplorer.store.state.totals.accepted === 1")
+    assert page.locator(".row.rewrite.selected").count() == 1
+    _undo_all(page)
+
+
 def test_a_query_decides(page):
     page.fill("#filter", "pass:algsimp bytes<0")
     page.wait_for_timeout(200)

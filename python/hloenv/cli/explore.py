@@ -153,6 +153,11 @@ def open_target(
                 f"{name} is a trace: its decisions are on a module, which it does not "
                 "hold; add --module MODULE"
             )
+        if trace.start.fingerprint != other.fingerprint():
+            raise ArgumentError(
+                f"{name} starts at another module than {module}: give --module the one "
+                "that it was recorded on"
+            )
         return Target(module or name, other, trace=trace)
     if module is not None:
         raise ArgumentError(

@@ -56,6 +56,10 @@ class NoModuleError(HloEnvError, LookupError):
     """There is no module to explore."""
 
 
+class StaleError(ArgumentError):
+    """An action that means an earlier state than that of the session."""
+
+
 class Backend:
     """Answers requests on one target at a time; any number of threads.
 
@@ -77,6 +81,7 @@ class Backend:
         self._diff_lock = threading.Lock()
         self._key = secrets.token_hex(8)
         self._log: list[Action] = []
+        self._num_actions = 0
         self._jobs = Jobs()
         self._final: GraphData | None = None
         self._around: dict[int, tuple[bytes, bytes]] = {}
@@ -88,20 +93,43 @@ class Backend:
 
     # The session.
 
-    def request(self, method: str, arguments: dict[str, Any]) -> Any:
+    def request(
+        self, method: str, arguments: dict[str, Any], *, revision: str = ""
+    ) -> Any:
         """Calls a method of the session.
 
+        Args:
+            method: its name.
+            arguments: of the method.
+            revision: of the state that the caller sees; "" for any.
+
         Raises:
+            StaleError: the session is at another revision.
             NoModuleError: there is no module.
             WorkerError: XLA crashed; the session is as before the call.
             HloEnvError: as the method.
         """
         with self._lock:
+            self._check(revision)
             result = self._ask("call", method, arguments)
             if method in _ACTIONS:
                 self._log = result["log"]
+                self._num_actions += 1
                 self._final = None
+            if method in _ACTIONS or method == "state":
+                result["revision"] = self._revision
         return result
+
+    @property
+    def _revision(self) -> str:
+        return f"{self._key}-{self._num_actions}"
+
+    def _check(self, revision: str) -> None:
+        if revision and revision != self._revision:
+            raise StaleError(
+                "nothing was done: another window, or another server, has changed what "
+                "is explored here; this window shows it now"
+            )
 
     def warm(self) -> None:
         """Starts the child processes, so that the first request need not wait."""
@@ -194,12 +222,14 @@ class Backend:
 
         Raises:
             ArgumentError: an unknown kind, or wrong arguments.
+            StaleError: `arguments` have the "revision" of another state.
             HloEnvError: the modules cannot be made, or too many jobs are running.
         """
         if kind not in _JOBS:
             raise ArgumentError(f"unknown job {kind[:40]!r}; use {', '.join(_JOBS)}")
         names, others = _JOBS[kind](arguments)
         with self._lock:
+            self._check(str(arguments.get("revision", "")))
             if kind == "rank":
                 self._ask("call", "check", {"pairs": others[0], "least": 0})
             inputs = [self._ask("pickled", each) for each in names]

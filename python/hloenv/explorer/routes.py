@@ -81,6 +81,10 @@ def _passes(given: Mapping[str, Any]) -> list[str]:
     return passes
 
 
+def _revision(given: Mapping[str, Any]) -> str:
+    return _text(given, "revision", "")
+
+
 # By path below "api/".
 GET: dict[str, _Handler] = {
     "state": lambda backend, _: backend.request("state", {}),
@@ -106,10 +110,14 @@ GET: dict[str, _Handler] = {
 }
 POST: dict[str, _Handler] = {
     "decide": lambda backend, given: backend.request(
-        "decide", {"changes": _changes(given)}
+        "decide", {"changes": _changes(given)}, revision=_revision(given)
     ),
-    "apply": lambda backend, _: backend.request("apply", {}),
-    "undo": lambda backend, _: backend.request("undo", {}),
+    "apply": lambda backend, given: backend.request(
+        "apply", {}, revision=_revision(given)
+    ),
+    "undo": lambda backend, given: backend.request(
+        "undo", {}, revision=_revision(given)
+    ),
     "point": lambda backend, given: backend.request(
         "point",
         {
@@ -117,6 +125,7 @@ POST: dict[str, _Handler] = {
             "occurrence": _integer(given, "occurrence", 1),
             "passes": _passes(given),
         },
+        revision=_revision(given),
     ),
     "restore": lambda backend, given: backend.restore(_log(given)),
     "open": lambda backend, given: backend.open(

@@ -67,10 +67,12 @@ class State(TypedDict):
     """Everything but the graph: the module, the trace, the decision point.
 
     decisions are the user's, -1 for what is left to XLA; xla has what that means: the
-    choice that XLA's pass here takes, or -1 where later passes decide.
+    choice that XLA's pass here takes, or -1 where later passes decide. Another revision
+    of a session has other decisions, or is at another point.
     """
 
     session: str
+    revision: str
     version: str
     target: str
     is_safe_to_restore: bool

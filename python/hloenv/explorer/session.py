@@ -97,6 +97,7 @@ class Session:
         relevant = self._alternatives.relevant(self._effective())
         return {
             "session": self.session,
+            "revision": "",  # the backend's
             "version": __version__,
             "target": self.target,
             "is_safe_to_restore": not self._log,
