@@ -32,14 +32,19 @@ export function cssColor(name: string): string {
   return `rgb(${r}, ${g}, ${b})`;
 }
 
-/** [N] how strongly a node counts, from 0 to 1, by a column; null colours by opcode. */
-export function heatOf(graph: GraphData, by: string): Float32Array | null {
+/** [N] what colours nodes; undefined where their opcodes do. */
+export function columnOf(graph: GraphData, by: string): number[] | undefined {
   const columns: Record<string, number[]> = {
     time: graph.kernel_s.length ? graph.kernel_s : graph.seconds,
     bytes: graph.bytes,
     flops: graph.flops,
   };
-  const column = columns[by];
+  return columns[by];
+}
+
+/** [N] how strongly a node counts, from 0 to 1, by a column; null colours by opcode. */
+export function heatOf(graph: GraphData, by: string): Float32Array | null {
+  const column = columnOf(graph, by);
   if (!column) return null;
   const most = column.reduce((a, b) => Math.max(a, b), 0) || 1;
   return Float32Array.from(column, (value) => Math.sqrt(Math.max(value, 0) / most));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The graph of the module: search, colours, a minimap, details of a node.
 
-import { cssColor, groupOf } from "./colors";
+import { columnOf, cssColor, groupOf } from "./colors";
 import { button, h, replace, select } from "./dom";
-import { gain, quantity, seconds } from "./format";
+import { gain, quantity, seconds, shortened } from "./format";
 import { type Fields, parseQuery } from "./query";
 import { hasWebGl, type Marks, Renderer } from "./renderer";
 import type { GraphData, NodeDetail } from "./schema";
@@ -32,6 +32,7 @@ export class GraphView {
   private found: number[] = [];
   private foundAt = -1;
   private detailKey = "";
+  private legend = h("div", { class: "key" });
   private tip = h("div", { class: "tip" });
 
   constructor() {
@@ -60,7 +61,7 @@ export class GraphView {
     ], "kind", (value) => store.setParams({ by: value === "kind" ? "" : value }));
     if (this.renderer) this.stage.append(this.renderer.canvas, this.renderer.labels);
     else this.stage.append(h("p", { class: "empty" }, "This browser has no WebGL2, which draws the graph. The other views work."));
-    this.stage.append(this.map, this.tip, this.legend());
+    this.stage.append(this.map, this.tip, this.legend);
     this.element = h(
       "div",
       { class: "view graph" },
@@ -83,6 +84,7 @@ export class GraphView {
     this.which.value = which;
     this.which.disabled = isReadOnly;
     this.by.value = params.by ?? "kind";
+    this.explainColours();
     void this.load(which);
     this.restyle();
   }
@@ -308,7 +310,7 @@ export class GraphView {
       {},
       h("h4", {}, graph.kernel_s.length ? "longest kernels" : "longest by the static estimate"),
       h("div", { class: "choices" }, top.map(([value, node]) =>
-        button(h("span", { class: "between" }, h("span", {}, graph.names[node]), h("span", {}, seconds(value))), () => this.choose(node), { kind: "wide" }))),
+        button(h("span", { class: "between" }, h("span", { title: shortened(graph.names[node], 400) }, shortened(graph.names[node], 34)), h("span", {}, seconds(value))), () => this.choose(node), { kind: "wide" }))),
     );
   }
 
@@ -428,8 +430,16 @@ export class GraphView {
     style.height = `${Math.max(3, y1 - y0)}px`;
   }
 
-  private legend(): HTMLElement {
+  private explainColours(): void {
     const kinds = ["product", "reduction", "elementwise", "movement", "input", "control"];
-    return h("div", { class: "key" }, kinds.map((kind) => h("span", { class: `kind kind-${kind}` }, kind)), h("span", { class: "kind has-alternative" }, "\u25c6 alternative"));
+    const column = this.graph && columnOf(this.graph, this.by.value);
+    const most = column ? column.reduce((a, b) => Math.max(a, b), 0) : 0;
+    const unit: Record<string, string> = { time: seconds(most), bytes: quantity(most, "B"), flops: quantity(most) };
+    replace(
+      this.legend,
+      column ? [h("span", { class: "kind cold" }, "0"), h("span", { class: "kind hot" }, unit[this.by.value])]
+        : kinds.map((kind) => h("span", { class: `kind kind-${kind}` }, kind)),
+      h("span", { class: "kind has-alternative" }, "\u25c6 alternative"),
+    );
   }
 }

@@ -8,7 +8,7 @@ import { GraphView } from "./graph_view";
 import { PipelineView } from "./pipeline";
 import { ResultsView } from "./results";
 import { RewritesView } from "./rewrites";
-import { isReadOnly } from "./source";
+import { hasKeptResults, isReadOnly } from "./source";
 import { store, type Tab, TABS } from "./store";
 
 const TITLES: Record<Tab, string> = { rewrites: "Rewrites", graph: "Graph", pipeline: "Pipeline", results: "Results" };
@@ -112,8 +112,9 @@ let shownTab: Tab | null = null;
 function render(): void {
   const { tab } = store.route;
   const state = store.state;
+  const isOffered = (each: Tab) => (each === "results" ? !isReadOnly || hasKeptResults : store.hasModule);
   replace(tabs, ORDER.map((each, i) =>
-    h("a", { href: `#/${each}`, class: each === tab ? "selected" : "", "aria-current": each === tab ? "page" : undefined, title: `key ${i + 1}` }, TITLES[each])));
+    isOffered(each) && h("a", { href: `#/${each}`, class: each === tab ? "selected" : "", "aria-current": each === tab ? "page" : undefined, title: `key ${i + 1}` }, TITLES[each])));
   replace(title, state ? [h("b", { title: state.target }, state.module.name), h("span", { class: "soft" }, `${plural(state.module.instructions, "instruction")}, ${plural(state.totals.alternatives, "alternative")}`)] : h("b", {}, "no module"));
   banner.hidden = !store.isLost;
   banner.textContent = `The server does not answer. Start it again with the same address: hloenv explore TARGET --port ${location.port} --token ${location.pathname.split("/")[1] ?? ""}. Your decisions are kept in this page.`;
@@ -140,7 +141,9 @@ addEventListener("keydown", (event) => {
   if (document.querySelector("dialog[open]")) return;
   const { tab } = store.route;
   const numbered = ORDER[Number(event.key) - 1];
-  if (numbered) location.hash = `#/${numbered}`;
+  if (numbered) {
+    if (numbered === "results" || store.hasModule) location.hash = `#/${numbered}`;
+  }
   else if (event.key === "/") {
     event.preventDefault();
     if (tab === "graph") views.graph.focusSearch();

@@ -299,7 +299,7 @@ export class RewritesView {
         this.detail,
         h("p", { class: "empty" },
           this.shown.length
-            ? "Choose a rewrite to see the graph before and after it. j and k move, a accepts, r rejects."
+            ? `Choose a rewrite to see the graph before and after it. j and k move${isReadOnly ? "" : ", a accepts, r rejects"}.`
             : "No rewrites here. Choose other passes on the right, or clear the filter."),
       );
       return;

@@ -18,6 +18,9 @@ const answers: Record<string, unknown> | null = embedded ? JSON.parse(embedded.t
 /** Whether this is a single file, which cannot decide. */
 export const isReadOnly = answers !== null;
 
+/** Whether a single file has results to show. */
+export const hasKeptResults = answers !== null && (answers["results"] as { kind: string }).kind !== "none";
+
 export function hasAnswer(path: string): boolean {
   return answers === null || path in answers;
 }

@@ -28,6 +28,8 @@ class Store {
   route: Route = { tab: "graph", params: {} };
   message = "";
   isLost = false;
+  /** False where there are results alone. */
+  hasModule = true;
   isBusy = false;
   /** Seconds over XLA's default, by "alternative:choice". */
   timed = new Map<string, number>();
@@ -87,6 +89,7 @@ class Store {
       if (!(error instanceof RequestError) || error.kind === "WorkerError") throw error;
       // Results without a module.
       if (error.kind === "NoModuleError" || error.kind === "NotKept") {
+        this.hasModule = false;
         if (this.route.tab !== "results") this.go("results");
         return;
       }
@@ -115,6 +118,7 @@ class Store {
       JSON.stringify(old.point) !== JSON.stringify(state.point) ||
       old.steps.length !== state.steps.length;
     this.state = state;
+    this.hasModule = true;
     if (!isReadOnly) keptLog.save(state);
     if (old?.session !== state.session) {
       this.timeline = null;

@@ -149,6 +149,12 @@ def test_the_graph_is_searched_and_drawn(page):
         }"""
     )
     assert drawn > 10
+    # The legend follows the colours.
+    legend = page.locator(".key")
+    assert legend.inner_text().startswith("product")
+    page.select_option("select[aria-label='colours']", "bytes")
+    page.wait_for_selector(".key .hot:has-text('kB')")
+    assert "product" not in legend.inner_text()
 
 
 _ESTIMATE = {"estimate": {"default_s": 1, "decided_s": 1, "kernels": [], "error": ""}}
@@ -289,6 +295,11 @@ def test_the_file_works_without_a_network(browser, small, tmp_path):
         _select(page, "same")
         assert page.locator("#accept").count() == 0
         assert page.is_visible(".badge")
+        assert page.locator("nav a").all_inner_texts() == [
+            "Rewrites",
+            "Graph",
+            "Pipeline",
+        ]
         page.keyboard.press("2")
         wait_until(page, "hloenvExplorer.views.graph.canvasFrames > 0")
         page.keyboard.press("3")

@@ -76,8 +76,18 @@ def test_a_measurement_can_be_cancelled(browser, module_path):
     with explore(module_path, "--no-store") as (url, _), open_page(browser) as page:
         page.goto(url)
         _accept_first(page)
-        page.click("#measure")
-        page.click(".job button:text('Cancel')")
+        # In the page, as the measurement may be done before playwright's next click.
+        page.evaluate(
+            """async () => {
+              document.querySelector('#measure').click();
+              let cancel = null;
+              while (!cancel) {
+                await new Promise((resolve) => setTimeout(resolve, 2));
+                cancel = document.querySelector('.job button');
+              }
+              cancel.click();
+            }"""
+        )
         page.wait_for_selector("#measure")
         assert (
             page.evaluate("hloenvExplorer.store.jobs.get('measure').state")
@@ -162,3 +172,4 @@ def test_search_results_have_a_curve(browser, module_path, tmp_path):
         page.wait_for_selector(".result-row")
         page.wait_for_selector("#charts svg[role=img] path.series")
         assert "2 measured" in page.inner_text(".results")
+        assert page.locator("nav a").all_inner_texts() == ["Results"]
