@@ -125,7 +125,7 @@ if [[ $(cat "$stamp" 2>/dev/null) != "$wanted" ]]; then
     if ((by_memory < jobs)); then jobs=$((by_memory > 1 ? by_memory : 1)); fi
     export CMAKE_BUILD_PARALLEL_LEVEL=$jobs
   fi
-  rm -f "$stamp"
+  rm -f "$stamp"  # an interrupted build is not finished
   say "building hloenv, $CMAKE_BUILD_PARALLEL_LEVEL file(s) at a time" \
     "(some minutes the first time)"
   logged build/build.log '^ *\[[0-9]+\/[0-9]+\]|error:|Error' \

@@ -306,7 +306,7 @@ def _python(*arguments: str) -> None:
         check=True,
         capture_output=True,
         text=True,
-        timeout=800,
+        timeout=600,
     )
 
 

@@ -185,6 +185,11 @@ export class Renderer {
     this.draw();
   }
 
+  /** How many of them this frame has. */
+  private drawn(number: number, most: number): number {
+    return this.movement ? Math.min(number, most) : number;
+  }
+
   /** The smallest node at a pixel; -1 for none. */
   pick(px: number, py: number): number {
     const graph = this.graph;
@@ -238,8 +243,7 @@ export class Renderer {
     }
     this.drawBoxes(this.groups, this.numGroups, ratio);
     this.drawEdges(ratio);
-    const most = this.movement ? MAX_MOVING_LEAVES : this.numLeaves;
-    this.drawBoxes(this.leaves, Math.min(this.numLeaves, most), ratio);
+    this.drawBoxes(this.leaves, this.drawn(this.numLeaves, MAX_MOVING_LEAVES), ratio);
     this.labels.style.visibility = this.movement ? "hidden" : "";
     if (!this.movement) this.drawLabels(graph, ratio, w, h);
     this.frames++;
@@ -278,7 +282,7 @@ export class Renderer {
     gl.uniform4f(this.place(this.edgeProgram, "strong"), strong[0] / 255, strong[1] / 255, strong[2] / 255, 1);
     const detail = EDGE_DETAILS.filter(([, scale]) => this.view.scale >= scale).length - 1;
     gl.bindVertexArray(this.edges[detail]);
-    const number = Math.min(this.numEdges, this.movement ? MAX_MOVING_EDGES : this.numEdges);
+    const number = this.drawn(this.numEdges, MAX_MOVING_EDGES);
     gl.drawElements(gl.LINES, 2 * EDGE_DETAILS[detail][0] * number, gl.UNSIGNED_INT, 0);
   }
 
@@ -418,7 +422,8 @@ export class Renderer {
 
   private uploadIndices(indices: Uint32Array<ArrayBuffer>): void {
     const gl = this.gl;
-    gl.bindBuffer(gl.ELEMENT_ARRAY_BUFFER, gl.createBuffer());
+    const buffer = (this.buffers[`indices ${Object.keys(this.buffers).length}`] = gl.createBuffer()!);
+    gl.bindBuffer(gl.ELEMENT_ARRAY_BUFFER, buffer);
     gl.bufferData(gl.ELEMENT_ARRAY_BUFFER, indices, gl.STATIC_DRAW);
   }
 

@@ -64,8 +64,9 @@ class Store {
     } catch (error) {
       if (error instanceof LostError) this.lose();
       else if (error instanceof RequestError) {
-        if (error.kind === "StaleError") await this.take(await get<State>("state"));
-        this.say(error.message);
+        // A restarted server gets the decisions back, as when it was lost.
+        if (error.kind === "StaleError") await this.attempt(() => this.load());
+        this.say([error.message, this.message].filter(Boolean).join(" "));
       } else throw error;
       return undefined;
     }

@@ -121,7 +121,8 @@ def main() -> None:
     write_page(
         [
             *head("The first call of `hloenv.jit`"),
-            f"* one core; medians of {arguments.repeats} processes, of *default* one",
+            f"* one core; medians of {arguments.repeats} processes, of jax.jit "
+            f"{arguments.repeats + 1}, of *default* one",
             "",
             *table(columns, rows, "lrrrrrr"),
             "",

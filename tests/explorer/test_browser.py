@@ -81,7 +81,7 @@ def test_a_window_that_another_has_overtaken_decides_nothing(browser, server, pa
         wait_until(other, "hloenvExplorer.store.state.totals.accepted === 1")
         page.click(".row.rewrite >> nth=1 >> .mini.reject")
         wait_until(page, "hloenvExplorer.store.message.startsWith('nothing was done')")
-        # It shows what the other window did, and goes on from there.
+        # The overtaken window shows the other's decision, and its next one counts.
         totals = _state(page)["totals"]
         assert (totals["accepted"], totals["rejected"]) == (1, 0)
         page.click(".row.rewrite >> nth=1 >> .mini.reject")

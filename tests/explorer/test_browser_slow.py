@@ -117,6 +117,13 @@ def test_a_restarted_server_gets_the_decisions_back(browser, module_path):
             kept = page.evaluate("hloenvExplorer.store.state.decisions")
             process.send_signal(signal.SIGKILL)
             process.wait()
+        # An idle page does not notice a restart: its action means the earlier server.
+        with explore(*words) as (_, process):
+            page.keyboard.press("x")
+            wait_until(page, "hloenvExplorer.store.message.includes('are restored')")
+            assert page.evaluate("hloenvExplorer.store.state.decisions") == kept
+            process.send_signal(signal.SIGKILL)
+            process.wait()
         page.keyboard.press("x")
         page.wait_for_selector(".banner:visible")
         assert f"--port {_PORT} --token {_TOKEN}" in page.inner_text(".banner")

@@ -8,13 +8,7 @@ import tarfile
 import zipfile
 from pathlib import PurePosixPath
 
-import pytest
-
 import hloenv
-
-# The wheel is built from what is there, but a tool that was installed since, such as
-# ccache, makes all of it anew.
-pytestmark = pytest.mark.timeout(900)
 
 
 def test_wheel_carries_the_package_and_nothing_else(built_wheel, root):
