@@ -203,7 +203,7 @@ export class GraphView {
       this.note.textContent = `${graph.names.length.toLocaleString("en-US")} instructions, ${graph.alternative.filter((each) => each >= 0).length} with alternatives`;
       return;
     }
-    const match = parseQuery(query);
+    const match = parseQuery(query, graph.names.length ? this.fields(0) : null);
     if (typeof match === "string") {
       this.note.textContent = match;
       return;

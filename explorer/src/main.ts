@@ -114,7 +114,7 @@ function render(): void {
   const state = store.state;
   const isOffered = (each: Tab) => (each === "results" ? !isReadOnly || hasKeptResults : store.hasModule);
   replace(tabs, ORDER.map((each, i) =>
-    isOffered(each) && h("a", { href: `#/${each}`, class: each === tab ? "selected" : "", "aria-current": each === tab ? "page" : undefined, title: `key ${i + 1}` }, TITLES[each])));
+    isOffered(each) && h("a", { href: store.addressOf(each), class: each === tab ? "selected" : "", "aria-current": each === tab ? "page" : undefined, title: `key ${i + 1}` }, TITLES[each])));
   replace(title, state ? [h("b", { title: state.target }, state.module.name), h("span", { class: "soft" }, `${plural(state.module.instructions, "instruction")}, ${plural(state.totals.alternatives, "alternative")}`)] : h("b", {}, "no module"));
   banner.hidden = !store.isLost;
   banner.textContent = `The server does not answer. Start it again with the same address: hloenv explore TARGET --port ${location.port} --token ${location.pathname.split("/")[1] ?? ""}. Your decisions are kept in this page.`;
@@ -142,7 +142,7 @@ addEventListener("keydown", (event) => {
   const { tab } = store.route;
   const numbered = ORDER[Number(event.key) - 1];
   if (numbered) {
-    if (numbered === "results" || store.hasModule) location.hash = `#/${numbered}`;
+    if (numbered === "results" || store.hasModule) location.hash = store.addressOf(numbered);
   }
   else if (event.key === "/") {
     event.preventDefault();

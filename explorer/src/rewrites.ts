@@ -246,7 +246,7 @@ export class RewritesView {
         "aria-selected": isSelected ? "true" : "false",
         click: () => this.select(rewrite),
       },
-      h("span", { class: "cell decision" }, this.decisionButtons(rewrite, decision)),
+      h("span", { class: "cell decision" }, this.decisionButtons(rewrite, decision, isSelected)),
       h(
         "span",
         { class: "cell rewrite", title: `${becomes}\n${row.original} ${row.shape}\n${choice.passes.join(", ")} ${choice.rule}` },
@@ -259,7 +259,7 @@ export class RewritesView {
     );
   }
 
-  private decisionButtons({ row, number }: Rewrite, decision: number): HTMLElement[] {
+  private decisionButtons({ row, number }: Rewrite, decision: number, isSelected: boolean): HTMLElement[] {
     const xla = store.state!.xla[row.index];
     const options: [string, string, number][] = [
       ["\u2713", "accept", number],
@@ -274,6 +274,8 @@ export class RewritesView {
           class: `mini ${text.split(" ")[0]}${choice >= 0 && choice === xla ? " xla" : ""}`,
           title: choice >= 0 && choice === xla ? `${text}, as XLA's pass here does` : text,
           "aria-label": text,
+          // Tab stops at one row; j and k move it.
+          tabindex: isSelected ? 0 : -1,
           "aria-pressed": decision === choice ? "true" : "false",
           disabled: isReadOnly || store.isBusy,
           click: (event: MouseEvent) => {

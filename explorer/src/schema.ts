@@ -287,6 +287,15 @@ export interface JobInfo {
   timeline: Timeline | null;
 }
 
+/** Results of earlier jobs that are of the session as it is now. */
+export interface Finished {
+  estimate: EstimateResult | null;
+  measure: MeasureResult | null;
+  compare: CompareResult | null;
+  rank: RankResult | null;
+  timeline: Timeline | null;
+}
+
 /** A method of a leaderboard. */
 export interface MethodRow {
   method: string;

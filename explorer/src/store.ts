@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the views share: the state, the alternatives, the route, and who listens.
 
-import type { AlternativeRow, CompareResult, EstimateResult, JobInfo, MeasureResult, State, Timeline } from "./schema";
-import { follow, get, isReadOnly, keptLog, LostError, post, RequestError } from "./source";
+import type { AlternativeRow, CompareResult, EstimateResult, Finished, JobInfo, MeasureResult, State, Timeline } from "./schema";
+import { follow, get, hasAnswer, isReadOnly, keptLog, LostError, post, RequestError } from "./source";
 
 export type Tab = "graph" | "rewrites" | "pipeline" | "results";
 export const TABS: Tab[] = ["graph", "rewrites", "pipeline", "results"];
@@ -40,6 +40,8 @@ class Store {
   timeline: Timeline | null = null;
   /** Counts the changes of the module, for what depends on it. */
   version = 0;
+  /** Where each view was left. */
+  private left: Partial<Record<Tab, Record<string, string>>> = {};
   private listeners = new Set<Listener>();
   /** Ends when the latest action is done. */
   private turn: Promise<boolean> = Promise.resolve(true);
@@ -83,18 +85,12 @@ class Store {
   }
 
   private async load(): Promise<void> {
-    let state: State;
-    try {
-      state = await get<State>("state");
-    } catch (error) {
-      if (!(error instanceof RequestError) || error.kind === "WorkerError") throw error;
+    let state = hasAnswer("state") ? await get<State | null>("state") : null;
+    if (state === null) {
       // Results without a module.
-      if (error.kind === "NoModuleError" || error.kind === "NotKept") {
-        this.hasModule = false;
-        if (this.route.tab !== "results") this.go("results");
-        return;
-      }
-      throw error;
+      this.hasModule = false;
+      if (this.route.tab !== "results") this.go("results");
+      return;
     }
     const log = keptLog.load(state);
     if (!isReadOnly && state.is_safe_to_restore && log.length > 0) {
@@ -107,6 +103,7 @@ class Store {
       }
     }
     await this.take(state, true);
+    if (!isReadOnly) this.takeResults(await get<Finished>("finished"));
     if (isReadOnly) this.timeline = await get<Timeline>("timeline").catch(() => null);
   }
 
@@ -130,6 +127,7 @@ class Store {
       this.alternatives = await get<AlternativeRow[]>("alternatives");
       this.timed.clear();
       this.version++;
+      if (old !== null) this.deselect();
     }
     if (old !== null && (isOther || JSON.stringify(old.decisions) !== JSON.stringify(state.decisions))) {
       this.estimate = null;
@@ -144,7 +142,11 @@ class Store {
   act(path: string, body: object = {}): Promise<boolean> {
     const { version } = this;
     // An action before it may have changed what this one means.
-    const done = this.turn.then(() => (version === this.version ? this.actNow(path, body) : false));
+    const done = this.turn.then(() => {
+      if (version === this.version) return this.actNow(path, body);
+      this.say("The rewrites have changed since: the last click or key did nothing. Repeat it if it still applies.");
+      return false;
+    });
     this.turn = done.catch(() => false);
     return done;
   }
@@ -196,13 +198,7 @@ class Store {
       this.say(`The ${kind} job was for other decisions: its result is dropped. Start it again.`);
       return undefined;
     }
-    if (done.estimate) this.estimate = done.estimate;
-    if (done.measure) this.measure = done.measure;
-    if (done.compare) this.compare = done.compare;
-    if (done.timeline) this.timeline = done.timeline;
-    for (const [index, choice, value] of done.rank?.timed ?? []) {
-      this.timed.set(`${index}:${choice}`, value);
-    }
+    this.takeResults(done);
     const error =
       done.message || done.estimate?.error || done.measure?.error || done.compare?.error || done.rank?.error;
     if (error && done.state !== "cancelled") this.message = error;
@@ -210,8 +206,23 @@ class Store {
     return done;
   }
 
+  private takeResults(found: Finished): void {
+    if (found.estimate) this.estimate = found.estimate;
+    if (found.measure) this.measure = found.measure;
+    if (found.compare) this.compare = found.compare;
+    if (found.timeline) this.timeline = found.timeline;
+    for (const [index, choice, value] of found.rank?.timed ?? []) {
+      this.timed.set(`${index}:${choice}`, value);
+    }
+  }
+
   async cancel(job: JobInfo): Promise<void> {
     await this.attempt(() => post("cancel", { id: job.id }));
+  }
+
+  /** The address of a view as it was left. */
+  addressOf(tab: Tab): string {
+    return hashOf(tab, this.left[tab] ?? {});
   }
 
   go(tab: Tab, params: Record<string, string> = {}): void {
@@ -239,6 +250,14 @@ class Store {
     }
     const tab = TABS.find((each) => each === path) ?? "rewrites";
     this.route = { tab, params };
+    this.left[tab] = params;
+  }
+
+  /** Deselects a rewrite whose number means another one now. */
+  private deselect(): void {
+    const { a: _a, c: _c, ...left } = this.left.rewrites ?? {};
+    this.left.rewrites = left;
+    if (this.route.tab === "rewrites") this.setParams({ a: "", c: "" });
   }
 
   /** Waits for the server to come back. */

@@ -11,6 +11,7 @@ import pytest
 
 from hloenv.errors import ArgumentError, ParseError, WorkerError
 from hloenv.explorer.backend import Backend, NoModuleError, Target
+from hloenv.explorer.finished import FinishedJobs
 from hloenv.explorer.jobs import BusyError, Jobs, UnknownJobError
 from hloenv.explorer.work import kernel_differences
 
@@ -95,6 +96,40 @@ def test_results_alone_have_no_module():
         backend.request("state", {})
     assert backend.results()["kind"] == "none"
     backend.close()
+
+
+def _action(do):
+    return {"do": do, "until": "", "occurrence": 1, "passes": [], "changes": []}
+
+
+def test_results_are_kept_for_the_state_that_they_are_of():
+    decide, point = _action("decide"), _action("point")
+    jobs = FinishedJobs()
+    jobs.add("measure", {"error": ""}, "key", [point, decide], is_decided=True)
+    jobs.add("compare", {"error": ""}, "key", [point], is_decided=False)
+    jobs.add("timeline", {"stages": []}, "key", [], is_decided=False)
+
+    def kept(key, log):
+        return {kind for kind, result in jobs.at(key, log).items() if result}
+
+    assert kept("key", [point, decide]) == {"measure", "compare", "timeline"}
+    assert kept("key", [point, decide, decide]) == {"compare", "timeline"}
+    assert kept("key", [point, decide, point]) == {"timeline"}
+    assert kept("other", [point, decide]) == set()
+
+
+def test_times_of_single_choices_add_up():
+    jobs = FinishedJobs()
+
+    def timed(log, rows):
+        result = {"default_s": 1.0, "timed": rows, "error": ""}
+        jobs.add("rank", result, "key", log, is_decided=False)
+        return jobs.at("key", log)["rank"]["timed"]
+
+    timed([], [[0, 0, 0.0], [0, 1, -1.0]])
+    both = timed([_action("decide")], [[0, 1, -2.0], [1, 1, 3.0]])
+    assert both == [[0, 0, 0.0], [0, 1, -2.0], [1, 1, 3.0]]
+    assert timed([_action("point")], [[0, 1, 4.0]]) == [[0, 1, 4.0]]
 
 
 def test_xlas_passes_are_a_timeline(backend):

@@ -127,9 +127,58 @@ def test_a_query_decides(page):
     _undo_all(page)
 
 
+def test_a_view_is_found_as_it_was_left(page):
+    page.fill("#filter", "name:same")
+    page.wait_for_selector(".row.rewrite")
+    page.click(".row.rewrite")
+    page.wait_for_selector(".row.rewrite.selected")
+    page.keyboard.press("2")
+    page.wait_for_selector(".view.graph")
+    page.keyboard.press("1")
+    page.wait_for_selector(".row.rewrite.selected")
+    assert page.input_value("#filter") == "name:same"
+    # Other passes have other rewrites: the number of this one means nothing there.
+    changes = (
+        "hloenvExplorer.store.act('point', {until: '', occurrence: 1, passes: ['cse']})"
+    )
+    page.evaluate(changes)
+    wait_until(page, "hloenvExplorer.store.state.point.passes[0] === 'cse'")
+    wait_until(page, "!('a' in hloenvExplorer.store.route.params)")
+    assert "q=name" in page.url
+    page.fill("#filter", "")
+    _undo_all(page)
+
+
+def test_tab_reaches_the_buttons_of_one_row(page):
+    page.keyboard.press("1")
+    page.wait_for_selector(".row.rewrite")
+    page.keyboard.press("j")
+    page.wait_for_selector(".row.rewrite.selected")
+    reachable = page.locator(".row.rewrite button[tabindex='0']")
+    assert reachable.count() == 3
+    assert page.locator(".row.rewrite.selected button[tabindex='0']").count() == 3
+
+
+def test_an_action_behind_one_that_changes_the_rewrites_says_so(page):
+    page.keyboard.press("1")
+    page.wait_for_selector(".row.rewrite")
+    page.evaluate(
+        """() => {
+          const {store} = hloenvExplorer;
+          void store.act('point', {until: '', occurrence: 1, passes: ['cse']});
+          void store.decide([[0, 1]]);
+        }"""
+    )
+    page.wait_for_selector(".message:has-text('did nothing')")
+    assert page.evaluate("hloenvExplorer.store.state.totals.accepted") == 0
+    _undo_all(page)
+
+
 def test_the_graph_is_searched_and_drawn(page):
     page.keyboard.press("2")
     wait_until(page, "hloenvExplorer.views.graph.canvasFrames > 0")
+    page.fill("#search", "opcodes:dot")
+    page.wait_for_selector(".view.graph .note:text('unknown field opcodes')")
     page.fill("#search", "opcode:dot")
     page.keyboard.press("Enter")
     page.wait_for_selector(".node-details h2:text('d')")

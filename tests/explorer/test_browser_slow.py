@@ -16,6 +16,10 @@ pytestmark = [
     pytest.mark.needs_program("chromium"),
     pytest.mark.needs("playwright"),
 ]
+_RESULTS = """(() => {
+  const {estimate, measure, compare, timed} = hloenvExplorer.store;
+  return {estimate, measure, compare, timed: [...timed]};
+})()"""
 _PORT, _TOKEN = "18765", "testtokentesttoken42"
 
 
@@ -55,6 +59,20 @@ def test_decisions_are_estimated_and_measured(browser, module_path):
         page.keyboard.press("4")
         page.click("#compare")
         page.wait_for_selector("#differences")
+        seen = page.evaluate(_RESULTS)
+        page.reload()
+        page.wait_for_selector("#differences")
+        assert page.evaluate(_RESULTS) == seen
+        page.keyboard.press("u")
+        wait_until(page, "hloenvExplorer.store.state.totals.accepted === 0")
+        page.reload()
+        wait_until(page, "hloenvExplorer.store.timed.size > 0")
+        # The times of single rewrites are of any decisions, the others of those made.
+        kept = page.evaluate(_RESULTS)
+        assert kept["timed"] == seen["timed"]
+        assert kept["estimate"] is None
+        assert kept["measure"] is None
+        assert kept["compare"] is None
 
 
 def test_the_curves_of_a_run_are_drawn(browser, tmp_path):

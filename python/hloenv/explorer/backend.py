@@ -19,9 +19,10 @@ from ..errors import ArgumentError, HloEnvError, WorkerError
 from ..hlo.module import HloModule
 from ..rewrite.sandbox import Sandbox
 from ..rewrite.trace import Trace
+from .finished import FinishedJobs
 from .jobs import Jobs
 from .results import no_results
-from .schema import Action, GraphData, JobInfo, Results, StageDiff, State
+from .schema import Action, Finished, GraphData, JobInfo, Results, StageDiff, State
 
 _WORKER = "hloenv.explorer.worker"
 _TIMEOUT_S = 300.0
@@ -83,6 +84,7 @@ class Backend:
         self._log: list[Action] = []
         self._num_actions = 0
         self._jobs = Jobs()
+        self._finished = FinishedJobs()
         self._final: GraphData | None = None
         self._around: dict[int, tuple[bytes, bytes]] = {}
 
@@ -234,6 +236,7 @@ class Backend:
                 self._ask("call", "check", {"pairs": others[0], "least": 0})
             inputs = [self._ask("pickled", each) for each in names]
             key, log = self._key, self._log
+        is_decided = "decided" in names
         if kind != "timeline":
             others = (*others, self._store, self._threads)
 
@@ -243,6 +246,7 @@ class Backend:
                 result, kept = result
             info.update({kind: result})  # type: ignore[misc]
             with self._lock:
+                self._finished.add(kind, result, key, log, is_decided=is_decided)
                 # The session may have changed since.
                 if kind == "estimate" and log is self._log:
                     self._final = kept
@@ -258,6 +262,11 @@ class Backend:
     def cancel(self, number: int) -> JobInfo:
         """Ends a job."""
         return self._jobs.cancel(number)
+
+    def finished(self) -> Finished:
+        """The results of jobs that are of the session as it is now."""
+        with self._lock:
+            return self._finished.at(self._key, self._log)
 
     def final_graph(self) -> GraphData:
         """The decided module after XLA's passes, with kernel times.

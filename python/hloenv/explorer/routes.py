@@ -87,7 +87,9 @@ def _revision(given: Mapping[str, Any]) -> str:
 
 # By path below "api/".
 GET: dict[str, _Handler] = {
-    "state": lambda backend, _: backend.request("state", {}),
+    "state": lambda backend, _: (
+        backend.request("state", {}) if backend.has_module else None
+    ),
     "graph": lambda backend, given: (
         backend.final_graph()
         if given.get("which") == "final"
@@ -105,6 +107,7 @@ GET: dict[str, _Handler] = {
     "python": lambda backend, _: {"text": backend.request("python", {})},
     "text": lambda backend, _: {"text": backend.request("text", {})},
     "job": lambda backend, given: backend.job(_integer(given, "id")),
+    "finished": lambda backend, _: backend.finished(),
     "stage": lambda backend, given: backend.stage(_integer(given, "index")),
     "results": lambda backend, _: backend.results(),
 }

@@ -336,6 +336,16 @@ class JobInfo(TypedDict):
     timeline: Timeline | None
 
 
+class Finished(TypedDict):
+    """Results of earlier jobs that are of the session as it is now."""
+
+    estimate: EstimateResult | None
+    measure: MeasureResult | None
+    compare: CompareResult | None
+    rank: RankResult | None
+    timeline: Timeline | None
+
+
 class MethodRow(TypedDict):
     """A method of a leaderboard."""
 
