@@ -119,6 +119,76 @@ absl::Status OpenFusions(xla::HloModule* module) {
   return absl::OkStatus();
 }
 
+// Whether two shapes are arrays of different layouts, or tuples with such.
+bool HaveOtherLayouts(const xla::Shape& a, const xla::Shape& b) {
+  return !xla::LayoutUtil::LayoutsInShapesEqual(a, b);
+}
+
+// Whether the body of a fusion has other layouts than its operands or its
+// result. The evaluator gives the body its operands as they are, so that
+// instructions that read bytes (bitcast, fft) read others than they should.
+bool HasOtherLayoutsInside(const xla::HloInstruction& fusion) {
+  const xla::HloComputation& body = *fusion.fused_instructions_computation();
+  for (int64_t i = 0; i < fusion.operand_count(); ++i) {
+    if (HaveOtherLayouts(fusion.operand(i)->shape(),
+                         body.parameter_instruction(i)->shape())) {
+      return true;
+    }
+  }
+  return HaveOtherLayouts(fusion.shape(), body.root_instruction()->shape());
+}
+
+// A copy of `value` with the layouts of `shape`.
+xla::HloInstruction* WithLayoutsOf(const xla::Shape& shape,
+                                   xla::HloInstruction* value) {
+  xla::HloComputation* computation = value->parent();
+  if (!HaveOtherLayouts(shape, value->shape())) return value;
+  if (!shape.IsTuple()) {
+    return computation->AddInstruction(
+        xla::HloInstruction::CreateUnary(shape, xla::HloOpcode::kCopy, value));
+  }
+  std::vector<xla::HloInstruction*> elements;
+  for (size_t i = 0; i < shape.tuple_shapes().size(); ++i) {
+    elements.push_back(WithLayoutsOf(
+        shape.tuple_shapes()[i],
+        computation->AddInstruction(xla::HloInstruction::CreateGetTupleElement(
+            value, static_cast<int64_t>(i)))));
+  }
+  return computation->AddInstruction(
+      xla::HloInstruction::CreateTuple(elements));
+}
+
+// Copies operands and results of fusions to the layouts that they are read in.
+absl::Status CopyToLayouts(xla::HloModule* module) {
+  for (xla::HloComputation* computation : module->MakeComputationPostOrder()) {
+    for (xla::HloInstruction* fusion :
+         computation->MakeInstructionPostOrder()) {
+      if (fusion->opcode() != xla::HloOpcode::kFusion) continue;
+      xla::HloComputation* body = fusion->fused_instructions_computation();
+      for (int64_t i = 0; i < fusion->operand_count(); ++i) {
+        HLOENV_RETURN_IF_ERROR(fusion->ReplaceOperandWith(
+            i, WithLayoutsOf(body->parameter_instruction(i)->shape(),
+                             fusion->mutable_operand(i))));
+      }
+      body->set_root_instruction(
+          WithLayoutsOf(fusion->shape(), body->root_instruction()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+bool HasFusionOfOtherLayouts(const xla::HloModule& module) {
+  for (const xla::HloComputation* computation : module.computations()) {
+    for (const xla::HloInstruction* instruction : computation->instructions()) {
+      if (instruction->opcode() == xla::HloOpcode::kFusion &&
+          HasOtherLayoutsInside(*instruction)) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
 bool Contains(const xla::HloModule& module, xla::HloOpcode opcode) {
   return xla::hlo_query::ContainsInstrWithOpcode(module.entry_computation(),
                                                  {opcode});
@@ -155,8 +225,11 @@ absl::StatusOr<Module> ForEvaluator(const Module& module) {
   if (Contains(module.hlo(), xla::HloOpcode::kTriangularSolve)) {
     passes.push_back(std::make_unique<xla::TriangularSolveExpander>());
   }
-  if (passes.empty()) return module;
+  const bool has_other_layouts = HasFusionOfOtherLayouts(module.hlo());
+  if (passes.empty() && !has_other_layouts) return module;
   std::unique_ptr<xla::HloModule> clone = module.CloneHlo();
+  if (has_other_layouts) HLOENV_RETURN_IF_ERROR(CopyToLayouts(clone.get()));
+  if (passes.empty()) return Module(std::move(clone));
   HLOENV_RETURN_IF_ERROR(OpenFusions(clone.get()));
   for (const std::unique_ptr<xla::HloModulePass>& pass : passes) {
     absl::StatusOr<bool> changed = pass->Run(clone.get());

@@ -37,8 +37,9 @@ absl::StatusOr<std::vector<std::string>> Interpret(
 
 // Expands instructions of `module` that XLA's evaluator does not support:
 // batching dimensions of gather and scatter, which the evaluator silently
-// ignores, Cholesky decompositions and triangular solves. Interpret calls this
-// itself; call it to get the instructions that Interpret runs.
+// ignores, Cholesky decompositions and triangular solves; and adds copies where
+// a fusion's body has other layouts. Interpret calls this itself; call it to
+// get the instructions that Interpret runs.
 absl::StatusOr<Module> ForEvaluator(const Module& module);
 
 }  // namespace hloenv

@@ -67,7 +67,7 @@ def load_entry_points(group: str) -> None:
 
     A broken package must not stop commands that do not use it.
     """
-    for entry in importlib.metadata.entry_points(group=group):
+    for entry in _entry_points().select(group=group):
         try:
             found = entry.load()
             if not isinstance(found, ModuleType):
@@ -80,6 +80,12 @@ def load_entry_points(group: str) -> None:
                 PluginWarning,
                 stacklevel=2,
             )
+
+
+@functools.cache
+def _entry_points() -> importlib.metadata.EntryPoints:
+    """Those of all installed packages, whose files are read once."""
+    return importlib.metadata.entry_points()
 
 
 def split_file(spec: str) -> tuple[str, str] | None:

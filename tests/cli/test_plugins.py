@@ -160,7 +160,8 @@ def test_an_import_registers_here_and_in_children(own: Path, capsys, monkeypatch
 
 def test_an_entry_point_registers(own: Path, monkeypatch):
     entry = importlib.metadata.EntryPoint("own", "own_package", "hloenv.policies")
-    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [entry])
+    found = importlib.metadata.EntryPoints([entry])
+    monkeypatch.setattr(_plugins, "_entry_points", lambda: found)
     monkeypatch.syspath_prepend(own.parent)
     own.rename(own.with_name("own_package.py"))
     _plugins.load_entry_points.cache_clear()

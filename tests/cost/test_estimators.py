@@ -162,11 +162,8 @@ def test_wrong_estimates_end_a_search(found: object, message: str):
 
 def test_an_entry_point_registers(own: Path, monkeypatch: pytest.MonkeyPatch):
     entry = importlib.metadata.EntryPoint("own", "own_costs", "hloenv.cost")
-    monkeypatch.setattr(
-        importlib.metadata,
-        "entry_points",
-        lambda group: [entry] if group == "hloenv.cost" else [],
-    )
+    found = importlib.metadata.EntryPoints([entry])
+    monkeypatch.setattr(_plugins, "_entry_points", lambda: found)
     monkeypatch.syspath_prepend(own.parent)
     own.rename(own.with_name("own_costs.py"))
     _plugins.load_entry_points.cache_clear()

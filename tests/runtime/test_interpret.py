@@ -190,6 +190,46 @@ def test_an_argument_may_have_another_layout_than_the_parameter() -> None:
     np.testing.assert_array_equal(output, want)
 
 
+@pytest.mark.parametrize(
+    ("outer", "inner", "root"),
+    [("0,1", "1,0", "1,0"), ("1,0", "0,1", "1,0"), ("1,0", "1,0", "0,1")],
+)
+def test_the_body_of_a_fusion_may_have_other_layouts(
+    rng: np.random.Generator, outer: str, inner: str, root: str
+) -> None:
+    # Found by `hloenv fuzz dataset --seed 20261125`, case 620: an FFT behind a fusion.
+    module = HloModule.from_text(f"""HloModule layouts
+
+body {{
+  a = c64[4,5]{{{inner}}} parameter(0)
+  ROOT n = c64[4,5]{{{root}}} negate(a)
+}}
+
+pair {{
+  b = c64[4,5]{{{inner}}} parameter(0)
+  m = c64[4,5]{{{root}}} negate(b)
+  ROOT t = (c64[4,5]{{{inner}}}, c64[4,5]{{{root}}}) tuple(b, m)
+}}
+
+ENTRY e {{
+  p = c64[4,5]{{{outer}}} parameter(0)
+  f = c64[4,5]{{1,0}} fusion(p), kind=kLoop, calls=body
+  g = (c64[4,5]{{1,0}}, c64[4,5]{{1,0}}) fusion(p), kind=kLoop, calls=pair
+  g0 = c64[4,5]{{1,0}} get-tuple-element(g), index=0
+  g1 = c64[4,5]{{1,0}} get-tuple-element(g), index=1
+  q = c64[4,5]{{1,0}} fft(f), fft_type=FFT, fft_length={{5}}
+  r = c64[4,5]{{1,0}} fft(g0), fft_type=FFT, fft_length={{5}}
+  s = c64[20]{{0}} bitcast(g1)
+  ROOT o = (c64[4,5]{{1,0}}, c64[4,5]{{1,0}}, c64[20]{{0}}) tuple(q, r, s)
+}}""")
+    p = rng.normal(size=(4, 5)) + 1j * rng.normal(size=(4, 5))
+    found = interpret(module, p.astype(np.complex64))
+    for each, wanted in zip(
+        found, (np.fft.fft(-p), np.fft.fft(p), -p.reshape(-1)), strict=True
+    ):
+        np.testing.assert_allclose(each, wanted, atol=1e-5)
+
+
 def test_more_dimensions_than_numpy_has_are_an_argument_error() -> None:
     ones = ",".join(["1"] * 65)
     wide = HloModule.from_text(

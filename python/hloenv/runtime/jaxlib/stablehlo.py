@@ -112,6 +112,8 @@ def function_of(
     Raises:
         CompileError: jaxlib cannot read the module.
     """
+    if "custom-call" in module.opcode_counts():
+        _initialize_lapack()
     body = _Body(_stablehlo(module), plain)
     handle = _Handle(out_avals, kept, body)
 
@@ -169,14 +171,22 @@ def _stablehlo(module: HloModule) -> bytes:
 
 
 @functools.cache
+def _initialize_lapack() -> None:
+    """Finds LAPACK's functions, which jax does where it lowers a call of one.
+
+    It imports scipy.linalg, which takes longer than many a decision.
+    """
+    from jaxlib.cpu import _lapack
+
+    _lapack.initialize()
+
+
+@functools.cache
 def _primitive() -> Any:
     """The primitive of these calls: multiple results, parameter `handle`."""
     from jax.extend.core import Primitive
     from jax.interpreters import mlir
-    from jaxlib.cpu import _lapack
 
-    # jax does this only when it lowers a function that calls LAPACK.
-    _lapack.initialize()
     primitive: Any = Primitive("hloenv_call")
     primitive.multiple_results = True
     primitive.def_abstract_eval(lambda *_, handle: list(handle.out_avals))
