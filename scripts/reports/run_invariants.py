@@ -184,18 +184,27 @@ def main() -> int:
         failures=arguments.failures,
     )
     if arguments.sample:
-        queues = [
-            sampled_tasks(
-                plan,
-                arguments.sample,
-                max_instructions=_SAMPLE_INSTRUCTIONS,
-                num_passes=_SAMPLE_PASSES,
-            )
-        ]
+        sample = sampled_tasks(
+            plan,
+            arguments.sample,
+            max_instructions=_SAMPLE_INSTRUCTIONS,
+            num_passes=_SAMPLE_PASSES,
+        )
+        rounds = [[sample]]
     else:
-        queues = [missing_tasks(plan, results, k, arguments.shard) for k in kinds]
-    if arguments.seconds > 0:
-        sweep.run(queues, seconds=arguments.seconds, progress=_Progress())
+        # Of every kind the cells of every module, before further ones of any.
+        rounds = [
+            [
+                missing_tasks(plan, results, kind, arguments.shard, is_first=is_first)
+                for kind in kinds
+            ]
+            for is_first in (True, False)
+        ]
+    deadline = time.monotonic() + arguments.seconds
+    for queues in rounds:
+        left = deadline - time.monotonic()
+        if arguments.seconds > 0 and left > 0:
+            sweep.run(queues, seconds=left, progress=_Progress())
     for line in unread:
         print(f"unread: {line}", file=sys.stderr)
     summary = Summary(plan, results)
