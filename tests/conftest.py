@@ -33,6 +33,7 @@ _PACKAGES_OF = {
 _INSTALLED_BY = {
     "cmaes": "hloenv[tune]",
     "egglog": "hloenv[egraph]",
+    "enzyme_ad": "hloenv[enzyme]",
     "gymnasium": "hloenv[rl]",
     "jax": "hloenv[jax]",
     "matplotlib": "hloenv[bench]",

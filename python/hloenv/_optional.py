@@ -9,6 +9,7 @@ from contextlib import contextmanager
 # The extra of hloenv that installs a package, by the name that is imported.
 _EXTRAS = {
     "egglog": "egraph",
+    "enzyme_ad": "enzyme",
     "gymnasium": "rl",
     "jax": "jax",
     "jaxlib": "jax",

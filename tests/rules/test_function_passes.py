@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 
 import numpy as np
@@ -214,3 +215,110 @@ def test_a_function_that_changes_nothing_gives_no_alternatives() -> None:
 def test_no_function_is_refused() -> None:
     with pytest.raises(PassOptionError, match="must be a function"):
         register_pass(3, name="three")
+
+
+@contextlib.contextmanager
+def _returning(text: str):
+    """A registered pass whose function always returns this module."""
+    register_pass(lambda _: text, name="given")
+    try:
+        yield
+    finally:
+        remove_pass("given")
+
+
+REDUCED = """HloModule reduced
+
+combine {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}
+
+ENTRY main {
+  x = f32[4,4] parameter(0)
+  zero = f32[] constant(0)
+  r = f32[4] reduce(x, zero), dimensions={0}, to_apply=combine
+  ROOT s = f32[4] negate(r)
+}
+"""
+
+
+def test_a_called_computation_may_change_and_keep_its_name() -> None:
+    with _returning(REDUCED.replace("add(a, b)", "maximum(a, b)")):
+        module = hloenv.HloModule.from_text(REDUCED)
+        alternatives = hloenv.HloEnv(module).get_alternatives("given")
+        assert [each.original for each in alternatives] == ["r"]
+        assert alternatives.apply([1]).opcode_counts()["negate"] == 1
+        (record,) = hloenv.verify_alternatives(alternatives)
+    assert record.relative > 0.1  # the function is wrong, and that shows
+
+
+LOOP = """HloModule loop
+
+body {
+  s = (s32[], f32[4], f32[4]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  x = f32[4] get-tuple-element(s), index=1
+  u = f32[4] get-tuple-element(s), index=2
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  y = f32[4] sine(x)
+  ROOT t = (s32[], f32[4], f32[4]) tuple(j, y, u)
+}
+
+condition {
+  s = (s32[], f32[4], f32[4]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  n = s32[] constant(3)
+  ROOT c = pred[] compare(i, n), direction=LT
+}
+
+ENTRY main {
+  p = f32[4] parameter(0)
+  zero = s32[] constant(0)
+  a = (s32[], f32[4], f32[4]) tuple(zero, p, p)
+  w = (s32[], f32[4], f32[4]) while(a), condition=condition, body=body
+  ROOT r = f32[4] get-tuple-element(w), index=1
+}
+"""
+
+
+def test_a_loop_with_another_state_is_replaced_as_a_whole() -> None:
+    smaller = (
+        LOOP.replace("(s32[], f32[4], f32[4])", "(s32[], f32[4])")
+        .replace("  u = f32[4] get-tuple-element(s), index=2\n", "")
+        .replace("tuple(j, y, u)", "tuple(j, y)")
+        .replace("tuple(zero, p, p)", "tuple(zero, p)")
+    )
+    with _returning(smaller):
+        module = hloenv.HloModule.from_text(LOOP)
+        alternatives = hloenv.HloEnv(module).get_alternatives("given")
+        assert [each.original for each in alternatives] == ["r"]
+        wanted = hloenv.HloModule.from_text(smaller)
+        assert alternatives.apply([1]).fingerprint() == wanted.fingerprint()
+        (record,) = hloenv.verify_alternatives(alternatives)
+    assert (record.relative, record.num_nans_lost) == (0, 0)
+
+
+def test_the_result_may_have_another_layout_than_row_major() -> None:
+    text = """HloModule turned
+
+ENTRY main {
+  x = f32[4,2]{1,0} parameter(0)
+  y = f32[4,2]{1,0} negate(x)
+  ROOT t = f32[2,4]{0,1} transpose(y), dimensions={1,0}
+}
+"""
+    other = """HloModule turned
+
+ENTRY main {
+  x = f32[4,2]{1,0} parameter(0)
+  t = f32[2,4]{0,1} transpose(x), dimensions={1,0}
+  ROOT y = f32[2,4]{0,1} negate(t)
+}
+"""
+    with _returning(other):
+        module = hloenv.HloModule.from_text(text)
+        (each,) = hloenv.HloEnv(module).get_alternatives("given")
+    assert each.original == "t"

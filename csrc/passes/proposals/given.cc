@@ -171,7 +171,7 @@ class GivenPass : public CandidatePass {
                          size_t num_originals, const HloComputation& body) {
     const std::vector<const Shape*> shapes = ShapesOf(body, num_originals);
     for (size_t i = 0; i < values.size(); ++i) {
-      if (i < num_originals && !IsPlain(*values[i])) return false;
+      if (i < num_originals && !IsReplaceable(*values[i])) return false;
       if (!xla::ShapeUtil::Equal(values[i]->shape(), *shapes[i])) return false;
     }
     return true;

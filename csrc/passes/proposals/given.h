@@ -26,9 +26,9 @@ struct GivenProposal {
 };
 
 // A pass for one module. Propose leaves out proposals that rules may not make
-// (IsPlain, RewritableComputations, needs_moderate) or whose values have other
-// layouts than the computation's, and returns PassError for a name that is
-// missing, originals of several computations, and types or dimensions that
+// (IsReplaceable, RewritableComputations, needs_moderate) or whose values have
+// other layouts than the computation's, and returns PassError for a name that
+// is missing, originals of several computations, and types or dimensions that
 // differ.
 std::unique_ptr<CandidatePass> MakeGivenPass(
     std::string name, Module library, std::vector<GivenProposal> proposals);

@@ -133,13 +133,18 @@ std::vector<const HloComputation*> RewritableComputations(
   return result;
 }
 
-bool IsPlain(const HloInstruction& instruction) {
+bool IsReplaceable(const HloInstruction& instruction) {
   const xla::Shape& shape = instruction.shape();
   return shape.IsArray() && shape.is_static() && shape.has_layout() &&
-         xla::LayoutUtil::IsMonotonicWithDim0Major(shape.layout()) &&
          shape.layout().tiles().empty() && shape.layout().memory_space() == 0 &&
          !instruction.HasSideEffect() &&
          !instruction.HasControlDependencies() && !instruction.has_sharding();
+}
+
+bool IsPlain(const HloInstruction& instruction) {
+  return IsReplaceable(instruction) &&
+         xla::LayoutUtil::IsMonotonicWithDim0Major(
+             instruction.shape().layout());
 }
 
 HloInstruction* CloneBeside(const HloInstruction& original,

@@ -111,8 +111,11 @@ inline int64_t RankOf(const xla::Shape& shape) {
 std::vector<const xla::HloComputation*> RewritableComputations(
     const xla::HloModule& module);
 
-// Whether a rule may rewrite `instruction`: a static array with row-major
-// layout, without side effects, control dependencies or sharding.
+// Whether another value of the same shape may take the place of `instruction`:
+// a static array without side effects, control dependencies or sharding.
+bool IsReplaceable(const xla::HloInstruction& instruction);
+
+// Whether a rule may rewrite `instruction`: it is replaceable and row-major.
 bool IsPlain(const xla::HloInstruction& instruction);
 
 // Adds a clone of `original` with this shape to the computation of `operands`,

@@ -32,8 +32,9 @@ class Value:
         dtype: XLA's name of the type of an array: "f32"; "" if it is no array.
         dims: dimensions of an array, in elements.
         shape: as the module prints it.
-        is_plain: whether it is a static array in row-major layout without control
-            dependencies, so that a rule may read it.
+        is_array: whether it is a static array without control dependencies, and
+            without tiles.
+        is_plain: whether it is so and row-major, so that a rule may read it.
         operands: in order.
         users: in order, each once.
         number: position among the values of the subject.
@@ -48,6 +49,7 @@ class Value:
         "dims",
         "dtype",
         "index",
+        "is_array",
         "is_plain",
         "literal",
         "name",
@@ -66,7 +68,7 @@ class Value:
         self.opcode = opcode
         self.shape = self.dtype = self.literal = self.attribute_text = ""
         self.dims: tuple[int, ...] = ()
-        self.is_plain = False
+        self.is_array = self.is_plain = False
         self.operands: tuple[Value, ...] = ()
         self.users: list[Value] = []
 
@@ -125,7 +127,9 @@ class Subject:
             if match := _ARRAY.match(line.shape):
                 value.dtype = match[1]
                 value.dims = tuple(map(int, match[2].split(","))) if match[2] else ()
-                value.is_plain = not line.controls and _is_row_major(match[3])
+                layout = match[3] or ""
+                value.is_array = not line.controls and ":" not in layout
+                value.is_plain = value.is_array and _is_row_major(layout)
             value.operands = tuple(values[i] for i in line.operands)
             for operand in dict.fromkeys(value.operands):
                 operand.users.append(value)
@@ -184,12 +188,8 @@ def _with_callees(line: Instruction) -> str:
     return re.sub("%", lambda _: "%" + next(callees, ""), line.attributes)
 
 
-def _is_row_major(layout: str | None) -> bool:
-    if not layout:
-        return True
-    if ":" in layout:  # tiles or a memory space
-        return False
-    order = [int(each) for each in layout.split(",")]
+def _is_row_major(layout: str) -> bool:
+    order = [int(each) for each in layout.split(",") if each]
     return order == sorted(order, reverse=True)
 
 

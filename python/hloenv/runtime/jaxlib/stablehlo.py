@@ -114,7 +114,7 @@ def function_of(
     """
     if "custom-call" in module.opcode_counts():
         _initialize_lapack()
-    body = _Body(_stablehlo(module), plain)
+    body = _Body(stablehlo_of(module), plain)
     handle = _Handle(out_avals, kept, body)
 
     def call(*leaves: Any) -> list[Any]:
@@ -155,7 +155,13 @@ def avals_of(jax: Any, specs: Sequence[ArraySpec]) -> list[Any]:
     return [jax.core.ShapedArray(tuple(each.shape), each.dtype) for each in specs]
 
 
-def _stablehlo(module: HloModule) -> bytes:
+def stablehlo_of(module: HloModule) -> bytes:
+    """The module as StableHLO bytecode.
+
+    Raises:
+        CompileError: jaxlib cannot convert it.
+        ImportError: jax is missing or too old.
+    """
     jax = require_jax("hloenv.jit")
     from jaxlib import xla_client
 

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Enzyme-JAX's rewrites of StableHLO (`pip install 'hloenv[enzyme]'`) as a pass.
+
+`optimize` gives what its optimizer makes of a module. As a pass, that is an
+alternative, beside those of other passes: as a whole, or for chosen patterns, or each
+part alone. `verify_alternatives` compares their values. The optimizer runs in a child
+process.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import threading
+from collections.abc import Mapping, Sequence
+
+from .._optional import needed_by
+from ..errors import HloEnvError, PassError, PassOptionError
+from ..hlo.module import HloModule
+from ..hlo.pass_info import OptionValue, PassInfo, PassOption
+from ..hlo.python_passes import Proposals, add_pass
+from ..rewrite.sandbox import Sandbox
+from .changes import proposals_of
+
+_WORKER = f"{__package__}.enzyme_worker"
+_TIMEOUT_S = 300.0
+_lock = threading.Lock()
+
+
+def patterns() -> tuple[str, ...]:
+    """Names of Enzyme-JAX's patterns: "transpose_transpose".
+
+    Raises:
+        ImportError: enzyme-ad or jax is missing.
+    """
+    return tuple(_patterns())
+
+
+def optimize(module: HloModule, *, only: Sequence[str] = ()) -> HloModule:
+    """What Enzyme-JAX's optimizer makes of a module.
+
+    Args:
+        module: before XLA's layout assignment; not modified.
+        only: names of patterns, applied until none matches; empty for the whole
+            pipeline, which also inlines calls.
+
+    Returns:
+        A module with the same inputs and outputs. Enzyme-JAX's authors answer for its
+        values; `hloenv.runtime.compare_outputs` compares them.
+
+    Raises:
+        PassOptionError: there is no such pattern.
+        PassError: the optimizer fails or crashes, or StableHLO has no form of the
+            module.
+        ImportError: enzyme-ad or jax is missing.
+    """
+    known = _patterns()
+    for name in only:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=3)
+            hint = f"; similar: {', '.join(close)}" if close else ""
+            raise PassOptionError(
+                f"Enzyme-JAX has no pattern {name!r} among its {len(known)} "
+                f"(hloenv.rules.enzyme.patterns()){hint}"
+            )
+    try:
+        with _lock:
+            found: HloModule = _sandbox().call(
+                f"{_WORKER}:optimize", module, [known[name] for name in only]
+            )
+    except HloEnvError as error:
+        raise PassError(
+            f"Enzyme-JAX's optimizer failed on module {module.name!r}: {error}"
+        ) from error
+    return found
+
+
+class EnzymePass:
+    """The candidate pass `enzyme`.
+
+    Attributes:
+        info: its description.
+    """
+
+    info = PassInfo(
+        name="enzyme",
+        summary="Enzyme-JAX's rewrites of StableHLO, by another program.",
+        options=(
+            PassOption(
+                "patterns",
+                "string",
+                "",
+                'Names of its patterns, joined by ";"; empty for its whole pipeline.',
+            ),
+            PassOption(
+                "regions",
+                "bool",
+                False,
+                "Makes an alternative of each part of the changes, in place of one; a "
+                "part need not be right by itself.",
+            ),
+        ),
+        candidate=True,
+        class_name="enzyme_ad",
+        numerics="unsafe",
+    )
+
+    def propose(
+        self, module: HloModule, options: Mapping[str, OptionValue]
+    ) -> Proposals:
+        """The parts that it changes.
+
+        Raises:
+            PassError, PassOptionError: as `optimize`, or no replacement of arrays gives
+                its changes.
+        """
+        names = str(options.get("patterns", "")).split(";")
+        try:
+            changed = optimize(module, only=[each for each in names if each])
+        except ImportError as error:
+            raise PassError(str(error)) from error
+        split = bool(options.get("regions", False))
+        return proposals_of("enzyme", module, changed, split=split)
+
+
+def register() -> None:
+    """Registers the pass, so that `get_alternatives("enzyme")` finds it."""
+    add_pass(EnzymePass())
+
+
+@functools.cache
+def _patterns() -> dict[str, str]:
+    """The patterns with their parameters, by name."""
+    with needed_by("Enzyme-JAX's optimizer", "enzyme-ad", "enzyme"):
+        import enzyme_ad  # noqa: F401
+        import jaxlib  # noqa: F401
+    with _lock:
+        found: tuple[str, ...] = _sandbox().call(f"{_WORKER}:patterns")
+    return {each.partition("<")[0].partition("(")[0]: each for each in found}
+
+
+@functools.cache
+def _sandbox() -> Sandbox:
+    """Starts its process anew where that has crashed, or this one was forked."""
+    return Sandbox(timeout_s=_TIMEOUT_S)
