@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "hlo/config.h"
 #include "passes/pass_observer.h"
 #include "support/fork.h"
 #include "support/native_scope.h"
@@ -102,15 +103,16 @@ class PausedCompile {
 
   void Compile() {
     working_.emplace();
-    if (InstallRunHooks().ok()) {
+    // XLA sets the passes' options by the debug options of the module.
+    const absl::StatusOr<xla::HloModuleConfig> config = DefaultModuleConfig();
+    if (InstallRunHooks().ok() && config.ok()) {
       auto builder = xla::HloComputation::Builder("main");
       xla::HloInstruction* x =
           builder.AddInstruction(xla::HloInstruction::CreateParameter(
               0, xla::ShapeUtil::MakeShape(xla::F32, {2, 2}), "x"));
       builder.AddInstruction(xla::HloInstruction::CreateUnary(
           x->shape(), xla::HloOpcode::kNegate, x));
-      auto module =
-          std::make_unique<HloModule>("paused", xla::HloModuleConfig());
+      auto module = std::make_unique<HloModule>("paused", *config);
       module->AddEntryComputation(builder.Build());
       auto compiler =
           xla::Compiler::GetForPlatform(stream_executor::host::kHostPlatformId);

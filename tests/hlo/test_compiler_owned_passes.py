@@ -52,3 +52,23 @@ def test_compiler_owned_pipelines_equal_the_compilers(name, hlo_dir):
     result = hloenv.run_passes(before, name)
     assert result.changed
     assert result.module.fingerprint() == wanted
+
+
+@pytest.mark.parametrize("bound", ["maximum(x, b), -inf", "minimum(x, b), inf"])
+def test_a_pipeline_of_the_compiler_has_the_options_of_its_modules(bound: str) -> None:
+    # Found by the matrix of invariants on brax: a bound that does nothing is removed
+    # if NaN is kept, which a debug option says.
+    operation, _, value = bound.rpartition(", ")
+    module = hloenv.HloModule.from_text(f"""HloModule bound
+
+ENTRY main {{
+  x = f32[8] parameter(0)
+  c = f32[] constant({value})
+  b = f32[8] broadcast(c), dimensions={{}}
+  ROOT r = f32[8] {operation}
+}}""")
+    before = hloenv.run_until(module, "simplification")
+    wanted = hloenv.run_until(module, "select_and_scatter_expander")
+    found = hloenv.run_passes(before, "simplification").module
+    assert found.fingerprint() == wanted.fingerprint()
+    assert found.instruction_count == 1

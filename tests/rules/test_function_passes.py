@@ -322,3 +322,33 @@ ENTRY main {
         module = hloenv.HloModule.from_text(text)
         (each,) = hloenv.HloEnv(module).get_alternatives("given")
     assert each.original == "t"
+
+
+def test_values_between_changes_are_not_taken_for_equal() -> None:
+    """One factor is doubled, the next one halved: what stands between is another value."""
+    text = """HloModule scaled
+
+ENTRY main {
+  x = f32[4] parameter(0)
+  two = f32[] constant(2)
+  three = f32[] constant(3)
+  b = f32[4] broadcast(two), dimensions={}
+  c = f32[4] broadcast(three), dimensions={}
+  y = f32[4] multiply(x, b)
+  z = f32[4] multiply(y, c)
+  ROOT t = f32[4] negate(z)
+}
+"""
+    other = text.replace("constant(2)", "constant(4)").replace("(3)", "(1.5)")
+    with _returning(other):
+        module = hloenv.HloModule.from_text(text)
+        alternatives = hloenv.HloEnv(module).get_alternatives("given")
+        # Negation keeps what is equal, a product does not say so of its factors.
+        assert [each.original for each in alternatives] == ["z"]
+        (record,) = hloenv.verify_alternatives(alternatives)
+        assert record.absolute == 0
+        parts = hloenv.Pass("given", regions=True)
+        wrong = hloenv.verify_alternatives(
+            hloenv.HloEnv(module).get_alternatives(parts)
+        )
+    assert max(each.relative for each in wrong) > 0.1

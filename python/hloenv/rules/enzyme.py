@@ -13,6 +13,7 @@ import difflib
 import functools
 import threading
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from .._optional import needed_by
 from ..errors import HloEnvError, PassError, PassOptionError
@@ -64,10 +65,7 @@ def optimize(module: HloModule, *, only: Sequence[str] = ()) -> HloModule:
                 f"(hloenv.rules.enzyme.patterns()){hint}"
             )
     try:
-        with _lock:
-            found: HloModule = _sandbox().call(
-                f"{_WORKER}:optimize", module, [known[name] for name in only]
-            )
+        found: HloModule = _call("optimize", module, [known[name] for name in only])
     except HloEnvError as error:
         raise PassError(
             f"Enzyme-JAX's optimizer failed on module {module.name!r}: {error}"
@@ -134,9 +132,14 @@ def _patterns() -> dict[str, str]:
     with needed_by("Enzyme-JAX's optimizer", "enzyme-ad", "enzyme"):
         import enzyme_ad  # noqa: F401
         import jaxlib  # noqa: F401
-    with _lock:
-        found: tuple[str, ...] = _sandbox().call(f"{_WORKER}:patterns")
+    found: tuple[str, ...] = _call("patterns")
     return {each.partition("<")[0].partition("(")[0]: each for each in found}
+
+
+def _call(function: str, *args: Any) -> Any:
+    """Calls a function of the worker."""
+    with _lock:
+        return _sandbox().call(f"{_WORKER}:{function}", *args)
 
 
 @functools.cache

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Enzyme-JAX's rewrites as a pass."""
+
+from __future__ import annotations
+
+import pytest
+
+import hloenv
+from hloenv.errors import PassError, PassOptionError
+from hloenv.hlo.python_passes import remove_pass
+from hloenv.rules import enzyme
+
+pytestmark = [pytest.mark.jax, pytest.mark.needs("enzyme_ad")]
+
+# Two products of the same values, and transposes that cancel.
+TEXT = """HloModule twice
+
+ENTRY main {
+  a = f32[8,8] parameter(0)
+  b = f32[8,8] parameter(1)
+  x = f32[8,8] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  t = f32[8,8] transpose(x), dimensions={1,0}
+  u = f32[8,8] transpose(t), dimensions={1,0}
+  two = f32[] constant(2)
+  s = f32[8,8] broadcast(two), dimensions={}
+  m = f32[8,8] multiply(u, s)
+  r = f32[8,8]{0,1} transpose(m), dimensions={1,0}
+  ROOT o = (f32[8,8]{0,1}, f32[8,8]) tuple(r, u)
+}
+"""
+
+
+@pytest.fixture
+def registered():
+    enzyme.register()
+    yield
+    remove_pass("enzyme")
+
+
+def test_a_module_keeps_its_inputs_and_results() -> None:
+    module = hloenv.HloModule.from_text(TEXT)
+    changed = enzyme.optimize(module)
+    assert changed.entry_layout == module.entry_layout
+    assert changed.instruction_count < module.instruction_count
+
+
+def test_the_rewrites_are_alternatives(registered) -> None:
+    module = hloenv.HloModule.from_text(TEXT)
+    alternatives = hloenv.HloEnv(module).get_alternatives("enzyme", "algsimp")
+    passes = {name for each in alternatives for c in each.choices for name in c.passes}
+    assert passes == {"enzyme", "algsimp"}
+    records = hloenv.verify_alternatives(alternatives)
+    assert max(each.relative for each in records) < 1e-6
+
+
+def test_chosen_patterns_alone_are_applied(registered) -> None:
+    module = hloenv.HloModule.from_text(TEXT)
+    only = hloenv.Pass("enzyme", patterns="transpose_transpose")
+    alternatives = hloenv.HloEnv(module).get_alternatives(only)
+    assert len(alternatives) == 1
+    before, after = module.opcode_counts(), alternatives.apply([1]).opcode_counts()
+    assert after["transpose"] < before["transpose"]
+    assert after["multiply"] == before["multiply"]
+
+
+def test_an_unknown_pattern_is_an_error(registered) -> None:
+    made = hloenv.Pass("enzyme", patterns="transpose_transpos")
+    with pytest.raises(PassOptionError, match="similar: transpose_transpose"):
+        hloenv.HloEnv(hloenv.HloModule.from_text(TEXT)).get_alternatives(made)
+
+
+def test_a_crash_is_an_error_and_the_next_call_works(monkeypatch) -> None:
+    module = hloenv.HloModule.from_text(TEXT)
+    assert enzyme.patterns()
+    with monkeypatch.context() as patch:
+        patch.setattr(enzyme, "_call", lambda *_: enzyme._sandbox().call("os:abort"))
+        with pytest.raises(PassError, match="optimizer failed on module 'twice'"):
+            enzyme.optimize(module)
+    assert enzyme.optimize(module).entry_layout == module.entry_layout
