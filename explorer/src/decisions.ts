@@ -11,6 +11,9 @@ import { store } from "./store";
 export class DecisionsPanel {
   readonly element = h("aside", { class: "panel", "aria-label": "decisions" });
   private key = "";
+  private shown = "";
+  /** Kept, so that what was typed there is not lost by an error. */
+  private other: HTMLElement | null = null;
 
   update(): void {
     const state = store.state;
@@ -35,13 +38,16 @@ export class DecisionsPanel {
     const options: [string, string][] = presets.map((each, i) => [String(i), each.name]);
     if (current < 0) options.unshift(["-1", `${point.passes.join(", ")}`]);
     options.push(["other", "other passes\u2026"]);
-    const other = this.otherPasses();
-    other.hidden = true;
+    const other = this.other ?? (this.other = this.otherPasses());
+    const shown = JSON.stringify([store.state!.session, point]);
+    if (this.shown !== shown) other.hidden = true;
+    this.shown = shown;
     const choose = select("rewrites to decide", options, String(current), (value) => {
       other.hidden = value !== "other";
       const preset = presets[Number(value)];
       if (preset) void store.act("point", { until: preset.until, occurrence: 1, passes: preset.passes });
     });
+    if (!other.hidden) choose.value = "other";
     choose.disabled = isReadOnly || store.isBusy;
     choose.id = "preset";
     return h(
@@ -112,9 +118,10 @@ export class DecisionsPanel {
       estimate?.error ? h("p", { class: "error" }, estimate.error) : null,
       estimate?.kernels.length ? button("Kernel times in the graph", () => store.go("graph", { which: "final", by: "time" })) : null,
       this.job("measure", "Measure", "both modules compiled, run in turns, outputs compared"),
-      measure && !measure.error ? h("p", { id: "measure-result", title: measure.outputs },
+      measure && !measure.error ? h("p", { id: "measure-result" },
         `${seconds(measure.default_s)} \u2192 `, h("b", {}, seconds(measure.decided_s)),
-        `: ${ratio(measure.speedup)} (95\u00a0%: ${ratio(measure.low)} to ${ratio(measure.high)})`) : null,
+        `: ${ratio(measure.speedup)} (95\u00a0%: ${ratio(measure.low)} to ${ratio(measure.high)})`,
+        h("br"), h("span", { class: "soft" }, measure.outputs)) : null,
       measure?.error ? h("p", { class: "error" }, measure.error) : null,
     );
   }

@@ -107,12 +107,13 @@ function makeOpener(): HTMLDialogElement {
   return dialog;
 }
 
+const isOffered = (tab: Tab) => (tab === "results" ? !isReadOnly || hasKeptResults : store.hasModule);
+
 let shownTab: Tab | null = null;
 
 function render(): void {
   const { tab } = store.route;
   const state = store.state;
-  const isOffered = (each: Tab) => (each === "results" ? !isReadOnly || hasKeptResults : store.hasModule);
   replace(tabs, ORDER.map((each, i) =>
     isOffered(each) && h("a", { href: store.addressOf(each), class: each === tab ? "selected" : "", "aria-current": each === tab ? "page" : undefined, title: `key ${i + 1}` }, TITLES[each])));
   replace(title, state ? [h("b", { title: state.target }, state.module.name), h("span", { class: "soft" }, `${plural(state.module.instructions, "instruction")}, ${plural(state.totals.alternatives, "alternative")}`)] : h("b", {}, "no module"));
@@ -124,6 +125,7 @@ function render(): void {
   if (shownTab !== tab) {
     shownTab = tab;
     replace(main, views[tab].element);
+    if (tab === "rewrites") views.rewrites.restore();
   }
   views[tab].update();
   panel.update();
@@ -142,7 +144,7 @@ addEventListener("keydown", (event) => {
   const { tab } = store.route;
   const numbered = ORDER[Number(event.key) - 1];
   if (numbered) {
-    if (numbered === "results" || store.hasModule) location.hash = store.addressOf(numbered);
+    if (isOffered(numbered)) location.hash = store.addressOf(numbered);
   }
   else if (event.key === "/") {
     event.preventDefault();
@@ -156,7 +158,7 @@ addEventListener("keydown", (event) => {
   else if (event.key === "u" && !isReadOnly) void store.undo();
   else if (tab === "graph") {
     if (views.graph.key(event)) event.preventDefault();
-  } else if (tab === "rewrites" || tab === "pipeline") {
+  } else {
     const step: Record<string, number> = { j: 1, k: -1, ArrowDown: 1, ArrowUp: -1 };
     const how: Record<string, "accept" | "reject" | "leave"> = { a: "accept", r: "reject", x: "leave" };
     if (event.key in step) {

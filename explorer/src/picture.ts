@@ -80,10 +80,10 @@ const STYLES = 7; // of .series in the style sheet
 /** A line chart with axes: [x, y] or [x, y, low, high] points of several series. */
 export function chart(
   series: { name: string; points: number[][]; step?: boolean; dots?: boolean }[],
-  options: { width: number; height: number; xLabel: string; yLabel: string; formatY?: (value: number) => string; reference?: number | null },
+  options: { width: number; height: number; xLabel: string; yLabel: string; formatY?: (value: number, digits: number) => string; reference?: number | null },
 ): SVGElement {
   const { width, height } = options;
-  const formatY = options.formatY ?? ((value: number) => String(Number(value.toPrecision(3))));
+  const formatY = options.formatY ?? plain;
   const all = series.flatMap((each) => each.points);
   const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, class: "chart", role: "img", "aria-label": options.yLabel });
   if (all.length === 0) return root;
@@ -100,13 +100,17 @@ export function chart(
   const [y0, y1] = range(ys);
   const toX = (x: number) => pad.left + ((x - x0) / (x1 - x0)) * (width - pad.left - pad.right);
   const toY = (y: number) => height - pad.bottom - ((y - y0) / (y1 - y0)) * (height - pad.top - pad.bottom);
+  const rows = ticks(y0, y1);
+  // As many digits as tell neighbours apart.
+  const digits = rows.length > 1 ? Math.max(0, Math.ceil(-Math.log10(rows[1] - rows[0]) - 1e-9)) : 2;
   let before = "";
-  for (const y of ticks(y0, y1)) {
+  for (const y of rows) {
     root.append(svg("line", { x1: pad.left, x2: width - pad.right, y1: toY(y), y2: toY(y), class: "grid" }));
-    // Ticks that are the same to the last digit have one label.
-    if (formatY(y) === before) continue;
-    before = formatY(y);
-    root.append(svg("text", { x: pad.left - 6, y: toY(y) + 4, "text-anchor": "end", class: "soft" }, formatY(y)));
+    // Of whole numbers, ticks between two have no label of their own.
+    const text = formatY(y, digits);
+    if (text === before) continue;
+    before = text;
+    root.append(svg("text", { x: pad.left - 6, y: toY(y) + 4, "text-anchor": "end", class: "soft" }, text));
   }
   root.append(svg("text", { x: width - pad.right, y: height - 4, "text-anchor": "end", class: "soft" }, options.xLabel));
   for (const x of ticks(x0, x1)) {
@@ -139,6 +143,11 @@ export function chart(
     }
   });
   return root;
+}
+
+function plain(value: number, digits: number): string {
+  const size = Math.abs(value);
+  return size !== 0 && (size >= 1e6 || digits > 6) ? value.toExponential(2) : value.toFixed(digits);
 }
 
 /** A piece of a series, for a legend. */

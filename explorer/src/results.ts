@@ -52,10 +52,24 @@ export class ResultsView {
     if (!this.rowsBox.hidden) {
       const hasTitle = results.charts.length > 0; // above the charts
       replace(this.rowsBox, ...(hasTitle ? [] : titleOf(results)), h("div", { class: "split" }, this.list.element, this.detail));
-      const method = store.route.params.method;
-      this.list.show(results.rows.filter((row) => !method || row.method === method));
+      this.list.show(this.rows());
       this.showCurve(results);
     }
+  }
+
+  /** Moves the selection by some rows. */
+  move(by: number): void {
+    const number = this.rows().length;
+    if (number === 0) return;
+    const at = Number(store.route.params.row ?? (by > 0 ? -1 : 0));
+    const next = Math.min(Math.max(at + by, 0), number - 1);
+    store.setParams({ row: String(next) });
+    this.list.scrollTo(next);
+  }
+
+  private rows(): ResultRow[] {
+    const method = store.route.params.method;
+    return (this.results?.rows ?? []).filter((row) => !method || row.method === method);
   }
 
   private async load(): Promise<void> {
@@ -113,7 +127,7 @@ export class ResultsView {
   private board(results: Results): HTMLElement[] {
     const chosen = store.route.params.method ?? "";
     return [
-      h("h3", {}, results.kind === "train" ? "The best model beside others, by estimate" : `Leaderboard: ${results.title}`),
+      h("h3", {}, results.kind === "train" ? "The best model beside others, by estimate" : ["Leaderboard: ", h("span", { class: "as-written" }, results.title)]),
       h("div", { class: "board" }, h("table", {},
         h("thead", {}, h("tr", {}, ["method", "modules", "failed", "geometric mean"].map((text, i) => h("th", { class: i ? "number" : "" }, text)))),
         h("tbody", {}, results.methods.map((row) =>
@@ -137,8 +151,7 @@ export class ResultsView {
   }
 
   private showCurve(results: Results): void {
-    const method = store.route.params.method;
-    const rows = results.rows.filter((row) => !method || row.method === method);
+    const rows = this.rows();
     const row = rows[Number(store.route.params.row ?? 0)] ?? rows[0];
     if (!row) return;
     const changes = Object.entries(row.changes).sort((a, b) => b[1] - a[1]);
@@ -150,7 +163,7 @@ export class ResultsView {
       curve.length > 1
         ? chart([{ name: "", points: curve, step: true }], {
             width: 460, height: 220, xLabel: "estimates",
-            yLabel: "best estimated speed-up so far", formatY: (value) => `${value.toFixed(2)}\u00d7`,
+            yLabel: "best estimated speed-up so far", formatY: (value, digits) => `${value.toFixed(Math.max(digits, 2))}\u00d7`,
           })
         : results.kind === "bench" ? h("p", { class: "soft" }, "This method is no search: it has no curve.") : null,
       changes.length ? h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "decisions other than XLA's"), h("th", { class: "number" }, "times"))),
@@ -172,7 +185,7 @@ function charts(results: Results): HTMLElement[] {
 }
 
 function titleOf(results: Results): HTMLElement[] {
-  return [h("h3", {}, results.title), h("p", { class: "soft" }, results.note)];
+  return [h("h3", { class: "as-written" }, results.title), h("p", { class: "soft" }, results.note)];
 }
 
 function legend(data: ChartData): HTMLElement | null {

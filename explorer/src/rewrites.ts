@@ -320,11 +320,17 @@ export class RewritesView {
       }
       this.pictures = this.picturesOf(found);
       this.found = found;
-      this.isNew = true;
+      replace(this.detail, this.factsBox, this.pictures);
+      this.center();
     }
-    if (this.found) replace(this.detail, this.facts(chosen, this.found), this.pictures);
-    if (this.isNew) this.center();
-    this.isNew = false;
+    if (this.found) replace(this.factsBox, this.facts(chosen, this.found));
+  }
+
+  /** Puts the pictures back where they were, after the view was out of the page. */
+  restore(): void {
+    this.pictures.querySelectorAll<HTMLElement>(".pan").forEach((pan, i) => {
+      [pan.scrollLeft, pan.scrollTop] = this.places[i] ?? [0, 0];
+    });
   }
 
   /** Scrolls the pictures to what changes. */
@@ -337,10 +343,16 @@ export class RewritesView {
       pan.scrollLeft += inner.left + inner.width / 2 - outer.left - outer.width / 2;
       pan.scrollTop += inner.top + inner.height / 2 - outer.top - outer.height / 2;
     }
+    const pans = [...this.pictures.querySelectorAll<HTMLElement>(".pan")];
+    this.places = pans.map((pan) => [pan.scrollLeft, pan.scrollTop]);
+    pans.forEach((pan, i) => pan.addEventListener("scroll", () => {
+      if (pan.isConnected) this.places[i] = [pan.scrollLeft, pan.scrollTop];
+    }));
   }
 
   private found: AlternativeDetail | null = null;
-  private isNew = false;
+  private factsBox = h("div");
+  private places: [number, number][] = [];
   private pictures: HTMLElement = h("div");
 
   private facts(rewrite: Rewrite, detail: AlternativeDetail): HTMLElement {

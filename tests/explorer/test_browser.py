@@ -149,6 +149,48 @@ def test_a_view_is_found_as_it_was_left(page):
     _undo_all(page)
 
 
+def test_pictures_stay_where_they_were_scrolled(page):
+    page.keyboard.press("1")
+    page.wait_for_selector(".row.rewrite")
+    page.keyboard.press("j")
+    page.wait_for_selector(".pan svg")
+    # Narrow enough to scroll, whatever the picture is.
+    page.evaluate(
+        """() => {
+          for (const each of document.querySelectorAll('.pan')) {
+            each.style.width = '60px';
+            each.querySelector('svg').style.minWidth = '900px';
+          }
+          document.querySelector('.pan').scrollLeft = 123;
+        }"""
+    )
+    where = "document.querySelector('.pan').scrollLeft"
+    wait_until(page, f"{where} === 123")
+    page.wait_for_timeout(100)  # the event of the scrolling
+    page.keyboard.press("a")
+    wait_until(page, "hloenvExplorer.store.state.totals.accepted === 1")
+    assert page.evaluate(where) == 123
+    page.keyboard.press("2")
+    page.wait_for_selector(".view.graph")
+    page.keyboard.press("1")
+    page.wait_for_selector(".view.rewrites .pan")
+    assert page.evaluate(where) == 123
+    _undo_all(page)
+
+
+def test_passes_that_do_not_exist_stay_in_the_form(page):
+    page.select_option("#preset", "other")
+    page.fill(".other input", "nopass")
+    page.click(".other button")
+    page.wait_for_selector(".message:has-text('nopass')")
+    assert page.input_value(".other input") == "nopass"
+    assert page.locator(".other").is_visible()
+    page.select_option("#preset", "0")
+    wait_until(page, "!hloenvExplorer.store.isBusy")
+    assert not page.locator(".other").is_visible()
+    _undo_all(page)
+
+
 def test_tab_reaches_the_buttons_of_one_row(page):
     page.keyboard.press("1")
     page.wait_for_selector(".row.rewrite")
