@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares searches over substitutions: estimated and measured times.
 
-One rule set and one cost for all: greedy, TASO's backtracking (alpha 1.0 and 1.05),
-equality saturation by egglog with extraction by an integer program and by greedy, and
-agents that `GraphPPO` trains on each model: X-RLflow's (whole candidate graphs) and
+One rule set and one cost for all but Enzyme-JAX, which has its own: greedy, TASO's
+backtracking (alpha 1.0 and 1.05), equality saturation by egglog with extraction by an
+integer program and by greedy, Enzyme-JAX's optimizer, and agents that `GraphPPO`
+trains on each model: X-RLflow's (whole candidate graphs) and
 ours (one scorer on one alternative graph). The best module of each is compiled, its
 outputs are compared with the original's, and it is measured beside it.
 
@@ -28,6 +29,7 @@ import hloenv
 from hloenv.bench.rows import geometric_mean
 from hloenv.cost import get_estimator
 from hloenv.errors import HloEnvError
+from hloenv.rules import enzyme
 from hloenv.substitution import (
     Budget,
     SaturationLimits,
@@ -125,6 +127,14 @@ def by_saturation(
     return run
 
 
+def by_enzyme(module: hloenv.HloModule, args: argparse.Namespace) -> Row:
+    """Enzyme-JAX's whole pipeline, which has its own patterns."""
+    del args
+    changed = enzyme.optimize(module)
+    count = changed.instruction_count
+    return {"module": changed, "detail": f"{count} instructions", "failures": 0}
+
+
 def by_agent(paper: bool) -> Callable[[hloenv.HloModule, argparse.Namespace], Row]:
     """An agent that is trained on the model; the best module it has made counts."""
 
@@ -188,6 +198,7 @@ _METHODS = {
     "backtracking 1.05": by_backtracking(1.05),
     "egglog, greedy": by_saturation("greedy"),
     "egglog, ILP": by_saturation("ilp"),
+    "Enzyme-JAX": by_enzyme,
     "X-RLflow's agent": by_agent(True),
     "shared scorer": by_agent(False),
 }
