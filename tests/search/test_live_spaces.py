@@ -42,7 +42,9 @@ ENTRY main {
   r = f32[8,8] get-tuple-element(w), index=1
   b = f32[8,8] transpose(r), dimensions={1,0}
   c = f32[8,8] transpose(b), dimensions={1,0}
-  ROOT o = f32[8,8] multiply(c, p)
+  m = f32[8,8] multiply(c, p)
+  q = f32[8,8] add(m, p)
+  ROOT o = f32[8,8] sine(q)
 }
 """
 
