@@ -83,7 +83,7 @@ def load_entry_points(group: str) -> None:
 
 
 @functools.cache
-def _entry_points() -> importlib.metadata.EntryPoints:
+def _entry_points() -> Any:
     """Those of all installed packages, whose files are read once."""
     return importlib.metadata.entry_points()
 
