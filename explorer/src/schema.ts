@@ -270,8 +270,22 @@ export interface RankResult {
   error: string;
 }
 
+/** Results of jobs, by kind; None for those without one. */
+export interface Finished {
+  estimate: EstimateResult | null;
+  measure: MeasureResult | null;
+  compare: CompareResult | null;
+  rank: RankResult | null;
+  timeline: Timeline | null;
+}
+
 /** Long work: state is running, done, failed or cancelled; total 0 is unknown. */
 export interface JobInfo {
+  estimate: EstimateResult | null;
+  measure: MeasureResult | null;
+  compare: CompareResult | null;
+  rank: RankResult | null;
+  timeline: Timeline | null;
   id: number;
   kind: string;
   state: string;
@@ -280,20 +294,6 @@ export interface JobInfo {
   phase: string;
   seconds: number;
   message: string;
-  estimate: EstimateResult | null;
-  measure: MeasureResult | null;
-  compare: CompareResult | null;
-  rank: RankResult | null;
-  timeline: Timeline | null;
-}
-
-/** Results of earlier jobs that are of the session as it is now. */
-export interface Finished {
-  estimate: EstimateResult | null;
-  measure: MeasureResult | null;
-  compare: CompareResult | null;
-  rank: RankResult | null;
-  timeline: Timeline | null;
 }
 
 /** A method of a leaderboard. */

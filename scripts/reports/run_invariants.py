@@ -203,7 +203,7 @@ def main() -> int:
     deadline = time.monotonic() + arguments.seconds
     for queues in rounds:
         left = deadline - time.monotonic()
-        if arguments.seconds > 0 and left > 0:
+        if left > 0:
             sweep.run(queues, seconds=left, progress=_Progress())
     for line in unread:
         print(f"unread: {line}", file=sys.stderr)

@@ -69,6 +69,12 @@ def test_an_unknown_pattern_is_an_error(registered) -> None:
         hloenv.HloEnv(hloenv.HloModule.from_text(TEXT)).get_alternatives(made)
 
 
+def test_modules_with_layouts_are_refused() -> None:
+    module = hloenv.run_until(hloenv.HloModule.from_text(TEXT), "fusion")
+    with pytest.raises(PassError, match="before XLA's layout assignment"):
+        enzyme.optimize(module)
+
+
 def test_a_crash_is_an_error_and_the_next_call_works(monkeypatch) -> None:
     module = hloenv.HloModule.from_text(TEXT)
     assert enzyme.patterns()

@@ -352,3 +352,34 @@ ENTRY main {
             hloenv.HloEnv(module).get_alternatives(parts)
         )
     assert max(each.relative for each in wrong) > 0.1
+
+
+@pytest.mark.parametrize(
+    ("dtype", "large", "small"), [("f32", "1e30", "0"), ("pred", "true", "false")]
+)
+def test_equal_sums_do_not_say_that_their_terms_are(
+    dtype: str, large: str, small: str
+) -> None:
+    """1e30 + x is 1e30 for any ordinary x, and the sum of predicates is their or."""
+    text = f"""HloModule absorbed
+
+ENTRY main {{
+  x = {dtype}[4] parameter(0)
+  y = {dtype}[4] parameter(1)
+  c = {dtype}[] constant({large})
+  b = {dtype}[4] broadcast(c), dimensions={{}}
+  t = {dtype}[4] maximum(x, y)
+  ROOT s = {dtype}[4] add(t, b)
+}}
+"""
+    other = text.replace(
+        f"  t = {dtype}[4] maximum(x, y)",
+        f"  z = {dtype}[] constant({small})\n"
+        f"  t = {dtype}[4] broadcast(z), dimensions={{}}",
+    )
+    with _returning(other):
+        module = hloenv.HloModule.from_text(text)
+        alternatives = hloenv.HloEnv(module).get_alternatives("given")
+        assert [each.original for each in alternatives] == ["s"]
+        (record,) = hloenv.verify_alternatives(alternatives)
+    assert record.absolute == 0

@@ -42,17 +42,22 @@ class FinishedJobs:
 
     def at(self, key: str, log: list[Action]) -> Finished:
         """The results that are of a session as it is now."""
-        found: Finished = {
-            "estimate": None,
-            "measure": None,
-            "compare": None,
-            "rank": None,
-            "timeline": None,
-        }
+        found = nothing_finished()
         for kind, (is_decided, subject, result) in self._kept.items():
             if subject == _subject(kind, key, log, is_decided):
                 found[kind] = result  # type: ignore[literal-required]
         return found
+
+
+def nothing_finished() -> Finished:
+    """No results."""
+    return {
+        "estimate": None,
+        "measure": None,
+        "compare": None,
+        "rank": None,
+        "timeline": None,
+    }
 
 
 def _subject(kind: str, key: str, log: Sequence[Action], is_decided: bool) -> _Subject:

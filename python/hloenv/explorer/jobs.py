@@ -14,6 +14,7 @@ from typing import Any
 
 from ..errors import HloEnvError
 from ..rewrite.sandbox import Sandbox
+from .finished import nothing_finished
 from .schema import JobInfo
 
 _MAX_KEPT = 50
@@ -157,11 +158,7 @@ def _new_info(number: int, kind: str) -> JobInfo:
         "phase": "starting",
         "seconds": 0.0,
         "message": "",
-        "estimate": None,
-        "measure": None,
-        "compare": None,
-        "rank": None,
-        "timeline": None,
+        **nothing_finished(),
     }
 
 

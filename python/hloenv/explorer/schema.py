@@ -318,7 +318,17 @@ class RankResult(TypedDict):
     error: str
 
 
-class JobInfo(TypedDict):
+class Finished(TypedDict):
+    """Results of jobs, by kind; None for those without one."""
+
+    estimate: EstimateResult | None
+    measure: MeasureResult | None
+    compare: CompareResult | None
+    rank: RankResult | None
+    timeline: Timeline | None
+
+
+class JobInfo(Finished):
     """Long work: state is running, done, failed or cancelled; total 0 is unknown."""
 
     id: int
@@ -329,21 +339,6 @@ class JobInfo(TypedDict):
     phase: str
     seconds: float
     message: str
-    estimate: EstimateResult | None
-    measure: MeasureResult | None
-    compare: CompareResult | None
-    rank: RankResult | None
-    timeline: Timeline | None
-
-
-class Finished(TypedDict):
-    """Results of earlier jobs that are of the session as it is now."""
-
-    estimate: EstimateResult | None
-    measure: MeasureResult | None
-    compare: CompareResult | None
-    rank: RankResult | None
-    timeline: Timeline | None
 
 
 class MethodRow(TypedDict):

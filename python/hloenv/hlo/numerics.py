@@ -20,8 +20,9 @@ rules of `substitutions` that enlarge kernels or merge groups, multiply by zeros
 gives NaN where an argument of the module has an infinity there. XLA's passes of this
 class give the guarantees of XLA's authors.
 
-"unsafe": results may differ for NaN, infinities and zeros of either sign. No pass is in
-this class with its default options; `general-simplify` is with `unsafe`.
+"unsafe": results may differ for NaN, infinities and zeros of either sign. No pass of
+XLA's or hloenv's is in this class with its default options; `general-simplify` is with
+`unsafe`, and `enzyme`, whose rewrites are another program's.
 
 Integers and predicates are exact in all three.
 """

@@ -47,8 +47,8 @@ class PassInfo:
         kinds: kinds of its alternatives (`Alternative.kind`) on real modules, sorted;
             empty if it changed none of them.
         indivisible_reasons: why it was one indivisible alternative, if it was.
-        numerics: its guarantee for floats with its default options: "exact" or
-            "rounding"; `hloenv.hlo.numerics` defines them.
+        numerics: its guarantee for floats with its default options: "exact",
+            "rounding" or "unsafe"; `hloenv.hlo.numerics` defines them.
     """
 
     name: str

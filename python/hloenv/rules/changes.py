@@ -32,10 +32,11 @@ from .subject import Subject, Value
 
 # Their computations are matched, and rewritten, by themselves.
 _CALLERS = frozenset({"call", "conditional", "while"})
-# Operations that give equal results for equal arguments alone.
+# Operations that give equal results for equal arguments alone, bit by bit. A sum is
+# none: floats absorb small terms, and of predicates it is the disjunction.
 _INJECTIVE = frozenset({"copy", "negate", "reshape", "reverse", "transpose", "tuple"})
-# With one operand given, such operations of two.
-_INJECTIVE_IN_ONE = frozenset({"add", "subtract"})
+# Nothing below these can have changed.
+_LEAVES = ("constant", "parameter")
 # Instructions that are not equal although they look so.
 _STATEFUL = ("rng", "infeed", "outfeed", "send", "recv", "custom-call", "after-all")
 
@@ -54,6 +55,8 @@ def proposals_of(
     Raises:
         PassError: no replacement of arrays gives all of the changes.
     """
+    if changed.fingerprint() == module.fingerprint():
+        return to_proposals(())
     # Replacements of dead code have no effect.
     live = [run_passes(each, "dce").module for each in (module, changed)]
     texts = [parse_text(without_metadata(each.to_text())) for each in live]
@@ -105,10 +108,11 @@ class _Modules:
     ) -> None:
         self._before, self._after = before, after
         self._old, self._new = old, new
+        self._pairs = match_modules(old, new)  # the entries first
 
     def changes(self) -> list[_Changes]:
         """The changes of each computation that stays with its callers, entry first."""
-        pairs = {each.before.name: each for each in match_modules(self._old, self._new)}
+        pairs = {each.before.name: each for each in self._pairs}
         found: dict[str, _Changes] = {}
         for name in self._old.computations:  # those that others call are first
             if name in pairs:
@@ -128,10 +132,7 @@ class _Modules:
             is_deep: whether values from which the results follow are replaced, where
                 they are equal because the results are.
         """
-        pairs = match_modules(self._old, self._new)
-        if not pairs:
-            return []
-        return _Whole(pairs[0], self, is_deep=is_deep).replacements(rule)
+        return _Whole(self._pairs[0], self, is_deep=is_deep).replacements(rule)
 
     def values(self, pair: Pair) -> tuple[list[Value], list[Value]]:
         """The values of two computations; empty for one that rules do not rewrite."""
@@ -366,7 +367,7 @@ class _Whole(_Region):
             self._mate = {k: v for k, v in self._mate.items() if v not in between}
         if not edges or not self._is_expressible(edges):
             return []
-        return [self._replacement(rule, sorted_pairs(edges))]
+        return [self._replacement(rule, _sorted_pairs(edges))]
 
     def _replaced(self) -> dict[Value, Value]:
         """Old values, and new ones that are equal to them because the results are."""
@@ -387,6 +388,7 @@ class _Whole(_Region):
         """Operands that are equal if these two values are; empty if unknown."""
         is_same = (
             old.opcode == new.opcode
+            and old.opcode in _INJECTIVE
             and old.shape == new.shape
             and old.attribute_text == new.attribute_text
             and len(old.operands) == len(new.operands)
@@ -396,10 +398,6 @@ class _Whole(_Region):
             return []
         pairs = list(zip(old.operands, new.operands, strict=True))
         others = [(was, now) for was, now in pairs if self._mate.get(now) is not was]
-        if old.opcode in _INJECTIVE_IN_ONE and len(others) > 1:
-            return []
-        if old.opcode not in _INJECTIVE | _INJECTIVE_IN_ONE:
-            return []
         is_replaceable = all(
             was.shape == now.shape and (is_tuple or was.opcode not in _LEAVES)
             for was, now in others
@@ -407,19 +405,11 @@ class _Whole(_Region):
         return others if is_replaceable else []
 
 
-# Nothing below these can have changed.
-_LEAVES = ("constant", "parameter")
-
-
 def _values_of(subject: Subject, computation: str) -> list[Value]:
     return [each for each in subject.values if each.computation == computation]
 
 
-# Their computations are matched, and rewritten, by themselves.
-_CALLERS = frozenset({"call", "conditional", "while"})
-
-
-def sorted_pairs(edges: Mapping[Value, Value]) -> list[tuple[Value, Value]]:
+def _sorted_pairs(edges: Mapping[Value, Value]) -> list[tuple[Value, Value]]:
     """The replaced values in the order of the module."""
     return sorted(edges.items(), key=lambda pair: pair[0].index)
 
@@ -430,7 +420,7 @@ def _connected(
     """Groups of replaced values whose new instructions have one in common."""
     group_of: dict[Value, int] = {}
     groups: list[list[tuple[Value, Value]]] = []
-    for old, new in sorted_pairs(edges):
+    for old, new in _sorted_pairs(edges):
         members = cone(new)
         shared = sorted({group_of[each] for each in members if each in group_of})
         target = shared[0] if shared else len(groups)

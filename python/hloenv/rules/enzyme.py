@@ -9,6 +9,7 @@ process.
 
 from __future__ import annotations
 
+import atexit
 import difflib
 import functools
 import threading
@@ -55,6 +56,12 @@ def optimize(module: HloModule, *, only: Sequence[str] = ()) -> HloModule:
             module.
         ImportError: enzyme-ad or jax is missing.
     """
+    if module.position is not None and module.position.has_layouts:
+        raise PassError(
+            f"Enzyme-JAX's optimizer cannot take module {module.name!r}, which is "
+            f"{module.position}: StableHLO has no layouts and no fusions; decide it "
+            "before XLA's layout assignment"
+        )
     known = _patterns()
     for name in only:
         if name not in known:
@@ -145,4 +152,6 @@ def _call(function: str, *args: Any) -> Any:
 @functools.cache
 def _sandbox() -> Sandbox:
     """Starts its process anew where that has crashed, or this one was forked."""
-    return Sandbox(timeout_s=_TIMEOUT_S)
+    sandbox = Sandbox(timeout_s=_TIMEOUT_S)
+    atexit.register(sandbox.close)
+    return sandbox

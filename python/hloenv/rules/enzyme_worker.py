@@ -45,8 +45,9 @@ def optimize(module: HloModule, chosen: Sequence[str]) -> HloModule:
     from jax.interpreters.mlir import make_ir_context
     from jaxlib.mlir import ir
 
-    pipeline = primitives.full_optimization_pass_pipeline()
-    if chosen:
+    if not chosen:
+        pipeline = primitives.full_optimization_pass_pipeline()
+    else:
         pipeline = (
             f"enzyme-hlo-generate-td{{patterns={';'.join(chosen)}}},"
             "transform-interpreter,enzyme-hlo-remove-transform"

@@ -15,7 +15,6 @@ from ..hlo.numerics import Numerics
 from ..hlo.pass_info import OptionValue, PassInfo, PassOption
 from ..hlo.python_passes import Proposals, add_pass
 from .changes import proposals_of
-from .passes import to_proposals
 
 Function = Callable[[HloModule], Any]
 
@@ -76,8 +75,6 @@ class FunctionPass:
                 or with a change that no replacement of arrays gives.
         """
         changed = self._call(module)
-        if changed.fingerprint() == module.fingerprint():
-            return to_proposals(())
         return proposals_of(
             self.info.name, module, changed, split=bool(options.get("regions", False))
         )
