@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // XLA's own passes as a timeline: what each changed, and a stop in front of any.
 
+import { Sides } from "./before_after";
 import { button, h, replace, svg } from "./dom";
 import { count, delta, quantity, seconds } from "./format";
 import { jobBox, jobKey } from "./job_box";
 import { VirtualList } from "./list";
-import type { ChangeRow, StageDiff, StageRow, Timeline } from "./schema";
+import type { BeforeAfter, ChangeRow, StageDiff, StageRow, Timeline } from "./schema";
 import { get, hasAnswer, isReadOnly } from "./source";
 import { store } from "./store";
 
@@ -18,7 +19,10 @@ export class PipelineView {
   private list: VirtualList<StageRow>;
   private detail = h("section", { class: "detail", "aria-label": "what the pass changed" });
   private shown: StageRow[] = [];
+  private aroundBox = h("div");
+  private diff: StageDiff | null = null;
   private detailKey = "";
+  private changeKey = "";
   private barKey = "none";
 
   constructor() {
@@ -55,7 +59,7 @@ export class PipelineView {
     if (this.shown.length === 0) return;
     const at = this.shown.findIndex((row) => String(row.index) === store.route.params.stage);
     const next = Math.min(Math.max(at + by, 0), this.shown.length - 1);
-    store.setParams({ stage: String(this.shown[next].index) });
+    store.setParams({ stage: String(this.shown[next].index), change: "" });
     this.list.scrollTo(next);
   }
 
@@ -74,7 +78,7 @@ export class PipelineView {
         class: `stage-row${isSelected ? " selected" : ""}${row.changed ? "" : " irrelevant"}`,
         role: "option",
         "aria-selected": isSelected ? "true" : "false",
-        click: () => store.setParams({ stage: String(row.index) }),
+        click: () => store.setParams({ stage: String(row.index), change: "" }),
       },
       h("span", { class: "cell stage-index" }, row.index),
       h("span", { class: "cell stage-pass", title: row.path }, row.name),
@@ -126,7 +130,7 @@ export class PipelineView {
     timeline.stages.forEach((row, i) => {
       if (!row.changed) return;
       const dot = svg("circle", { cx: toX(i), cy: toY(row.instructions), r: i === chosen ? 5.5 : 3.5, class: "dot" }, svg("title", {}, `${row.path}: ${delta(row.instructions - this.before(row))} instructions`));
-      dot.addEventListener("click", () => store.setParams({ stage: String(row.index) }));
+      dot.addEventListener("click", () => store.setParams({ stage: String(row.index), change: "" }));
       root.append(dot);
     });
     return root;
@@ -140,17 +144,41 @@ export class PipelineView {
       return;
     }
     const key = `${store.version}/${row.index}/${store.isBusy}`;
-    if (key === this.detailKey) return;
-    this.detailKey = key;
-    replace(this.detail, this.heading(row));
-    if (!row.changed) return;
-    if (!hasAnswer(`stage?index=${row.index}`)) {
-      replace(this.detail, this.heading(row), h("p", { class: "empty" }, "What this pass changed is not in this page."));
+    if (key !== this.detailKey) {
+      this.detailKey = key;
+      this.diff = null;
+      replace(this.detail, this.heading(row));
+      if (!row.changed) return;
+      if (!hasAnswer(`stage?index=${row.index}`)) {
+        this.detail.append(h("p", { class: "empty" }, "What this pass changed is not in this page."));
+        return;
+      }
+      this.detail.append(h("p", { class: "empty" }, "comparing the modules before and after \u2026"));
+      const diff = await store.attempt(() => get<StageDiff>("stage", { index: row.index }));
+      if (!diff || this.detailKey !== key) return;
+      this.diff = diff;
+      this.changeKey = "";
+      replace(this.detail, this.heading(row), this.aroundBox, changeTable(diff));
+    }
+    if (this.diff) await this.showChange(row, this.diff);
+  }
+
+  /** The graphs around the chosen change; the first one at first. */
+  private async showChange(row: StageRow, diff: StageDiff): Promise<void> {
+    const change = diff.changes.find((each) => String(each.index) === store.route.params.change) ?? diff.changes[0];
+    const key = `${this.detailKey}/${change?.index}`;
+    if (!change || key === this.changeKey) return;
+    this.changeKey = key;
+    this.detail.querySelectorAll("tr[data-change]").forEach((each) => each.classList.toggle("selected", each.getAttribute("data-change") === String(change.index)));
+    if (!hasAnswer(`change?index=${row.index}&change=${change.index}`)) {
+      replace(this.aroundBox, h("p", { class: "empty" }, "The graphs around this change are not in this page."));
       return;
     }
-    replace(this.detail, this.heading(row), h("p", { class: "empty" }, "comparing the modules before and after \u2026"));
-    const diff = await store.attempt(() => get<StageDiff>("stage", { index: row.index }));
-    if (diff && this.detailKey === key) replace(this.detail, this.heading(row), changeTable(diff));
+    const found = await store.attempt(() => get<BeforeAfter>("change", { index: row.index, change: change.index }));
+    if (!found || this.changeKey !== key) return;
+    const sides = new Sides(found);
+    replace(this.aroundBox, sides.element);
+    sides.center();
   }
 
   private heading(row: StageRow): HTMLElement {
@@ -191,9 +219,14 @@ function kindTable(rows: ChangeRow[]): HTMLElement {
   const hasDetails = rows.some((row) => row.details.length > 0);
   return h("table", {},
     h("thead", {}, h("tr", {}, ["", "instruction", "opcode", "shape", hasDetails ? "change" : null].filter((text) => text !== null).map((text) => h("th", {}, text)))),
-    h("tbody", {}, rows.map((row) => h("tr", { class: row.kind, title: row.source }, h("td", { class: "sign", title: row.kind }, SIGNS[row.kind]),
-      h("td", {}, nameOf(row)), h("td", {}, row.opcode), h("td", { class: "shape" }, row.shape.replace(/\{[^}]*\}/g, "")),
+    h("tbody", {}, rows.map((row) => h("tr", { class: row.kind, title: row.source, "data-change": row.index, click: () => choose(row) }, h("td", { class: "sign", title: row.kind }, SIGNS[row.kind]),
+      h("td", {}, h("button", { type: "button", class: "link" }, nameOf(row))), h("td", {}, row.opcode), h("td", { class: "shape" }, row.shape.replace(/\{[^}]*\}/g, "")),
       hasDetails ? h("td", { class: "soft" }, row.details.join("; ")) : null))));
+}
+
+function choose(row: ChangeRow): void {
+  store.setParams({ change: String(row.index) });
+  document.querySelector(".pipeline .sides")?.scrollIntoView({ block: "nearest" });
 }
 
 function nameOf(row: ChangeRow): string {

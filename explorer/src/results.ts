@@ -7,9 +7,11 @@ import { jobBox, jobKey } from "./job_box";
 import { VirtualList } from "./list";
 import { chart, swatch } from "./picture";
 import { tone } from "./rewrites";
-import type { ChartData, CompareResult, ResultRow, Results } from "./schema";
+import type { AlternativeRow, ChartData, CompareResult, ResultRow, Results } from "./schema";
 import { get, isReadOnly } from "./source";
 import { store } from "./store";
+
+const MOST_DECISIONS = 100;
 
 export class ResultsView {
   readonly element: HTMLElement;
@@ -121,7 +123,28 @@ export class ResultsView {
                 h("td", { class: "number" }, timeOf(row.first_s, row.names_first.length)),
                 h("td", { class: "number" }, timeOf(row.second_s, row.names_second.length)),
                 h("td", { class: `number ${tone(-row.gain_s)}` }, gain(-row.gain_s)))))),
+      this.decisions(found, title),
     );
+  }
+
+  private decisions(found: CompareResult, title: (key: string) => string): HTMLElement {
+    const rows = found.decisions;
+    if (rows.length === 0) return h("p", { class: "soft" }, "Both decide the same at this stop.");
+    const heads = ["rewrite", title(found.first), title(found.second), "static"];
+    return h("details", { open: true, id: "decisions" },
+      h("summary", {}, `${count(rows.length)} rewrite${rows.length === 1 ? "" : "s"} decided differently${rows.length > MOST_DECISIONS ? `, the first ${MOST_DECISIONS} by the static estimate` : ""}`),
+      h("table", {},
+        h("thead", {}, h("tr", {}, heads.map((text) => h("th", { class: text === "static" ? "number" : "" }, text)))),
+        h("tbody", {}, rows.slice(0, MOST_DECISIONS).map((each) => {
+          const row = store.alternatives[each.index];
+          const taken = [each.second, each.first].find((choice) => choice > 0) ?? 1;
+          return h("tr", {},
+            h("td", {}, button(row.original, () => store.go("rewrites", { a: String(row.index), c: String(taken) }), { kind: "link", title: "before and after" }),
+              h("span", { class: "soft" }, ` ${shortened(row.shape, 40)}`)),
+            h("td", {}, decisionText(row, each.first)),
+            h("td", {}, decisionText(row, each.second)),
+            h("td", { class: `number ${tone(each.static_s)}` }, gain(each.static_s)));
+        }))));
   }
 
   private board(results: Results): HTMLElement[] {
@@ -191,6 +214,14 @@ function titleOf(results: Results): HTMLElement[] {
 function legend(data: ChartData): HTMLElement | null {
   if (data.lines.length < 2) return null;
   return h("div", { class: "legend" }, data.lines.map((line, i) => h("span", {}, swatch(i, line.kind === "points"), line.name)));
+}
+
+/** What a decision does with an alternative. */
+function decisionText(row: AlternativeRow, choice: number): string {
+  if (choice < 0) return "left to later passes";
+  if (choice === 0) return `keeps ${row.opcode}`;
+  const { opcode, passes, rule } = row.choices[choice];
+  return `${row.opcode} \u2192 ${opcode} (${[passes.join(", "), rule].filter(Boolean).join(": ")})`;
 }
 
 function timeOf(value: number, number: number): string {

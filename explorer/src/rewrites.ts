@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rewrites: a sorted, filtered list; before and after of the chosen one.
 
+import { Sides } from "./before_after";
 import { jobBox, jobKey } from "./job_box";
 import { button, h, replace, select } from "./dom";
-import { delta, gain, quantity, shortened } from "./format";
+import { delta, gain, shortened } from "./format";
 import { VirtualList } from "./list";
-import { picture } from "./picture";
 import { type Fields, parseQuery } from "./query";
 import type { AlternativeDetail, AlternativeRow, ChoiceRow } from "./schema";
 import { get, isReadOnly } from "./source";
@@ -318,42 +318,22 @@ export class RewritesView {
         replace(this.detail, h("p", { class: "empty" }, store.message || "This rewrite cannot be shown."));
         return;
       }
-      this.pictures = this.picturesOf(found);
+      this.sides = new Sides(found);
       this.found = found;
-      replace(this.detail, this.factsBox, this.pictures);
-      this.center();
+      replace(this.detail, this.factsBox, this.sides.element);
+      this.sides.center();
     }
     if (this.found) replace(this.factsBox, this.facts(chosen, this.found));
   }
 
   /** Puts the pictures back where they were, after the view was out of the page. */
   restore(): void {
-    this.pictures.querySelectorAll<HTMLElement>(".pan").forEach((pan, i) => {
-      [pan.scrollLeft, pan.scrollTop] = this.places[i] ?? [0, 0];
-    });
-  }
-
-  /** Scrolls the pictures to what changes. */
-  private center(): void {
-    for (const pan of this.pictures.querySelectorAll<HTMLElement>(".pan")) {
-      const node = pan.querySelector(".node.removed, .node.added") ?? pan.querySelector(".node.changed");
-      if (!node) continue;
-      const inner = node.getBoundingClientRect();
-      const outer = pan.getBoundingClientRect();
-      pan.scrollLeft += inner.left + inner.width / 2 - outer.left - outer.width / 2;
-      pan.scrollTop += inner.top + inner.height / 2 - outer.top - outer.height / 2;
-    }
-    const pans = [...this.pictures.querySelectorAll<HTMLElement>(".pan")];
-    this.places = pans.map((pan) => [pan.scrollLeft, pan.scrollTop]);
-    pans.forEach((pan, i) => pan.addEventListener("scroll", () => {
-      if (pan.isConnected) this.places[i] = [pan.scrollLeft, pan.scrollTop];
-    }));
+    this.sides?.restore();
   }
 
   private found: AlternativeDetail | null = null;
   private factsBox = h("div");
-  private places: [number, number][] = [];
-  private pictures: HTMLElement = h("div");
+  private sides: Sides | null = null;
 
   private facts(rewrite: Rewrite, detail: AlternativeDetail): HTMLElement {
     const { row, choice, number } = rewrite;
@@ -392,26 +372,6 @@ export class RewritesView {
         isReadOnly ? null : button("Leave to XLA", () => this.decideSelected("leave"), { title: "key x" }),
         button("Show in the graph", () => store.go("graph", { node: row.original })),
       ),
-    );
-  }
-
-  private picturesOf(detail: AlternativeDetail): HTMLElement {
-    const side = (title: string, graph: AlternativeDetail["before"], lines: string[]) =>
-      h(
-        "figure",
-        {},
-        h("figcaption", {}, title),
-        h("div", { class: "pan", tabindex: 0 }, picture(graph, detail.changed, title)),
-        h("details", {}, h("summary", {}, `HLO, ${lines.length} line${lines.length === 1 ? "" : "s"}`), h("pre", {}, lines.join("\n"))),
-      );
-    return h(
-      "div",
-      { class: "sides" },
-      side("before", detail.before, detail.text_before),
-      side("after", detail.after, detail.text_after),
-      h("p", { class: "legend" }, h("span", { class: "removed" }, "\u2212 removed"), h("span", { class: "changed" }, "~ changed"),
-        h("span", { class: "added" }, "+ added"), h("span", {}, "others: operands and users"),
-        detail.num_left_out ? h("span", {}, `${quantity(detail.num_left_out)} instructions are not drawn`) : null),
     );
   }
 }

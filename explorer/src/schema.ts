@@ -151,19 +151,29 @@ export interface SiteInfo {
   uses: string[];
 }
 
-/** Before and after one choice: the changed instructions and their neighbours. changed has a node's kind of change by name: removed, changed, added. */
-export interface AlternativeDetail {
-  index: number;
-  choice: number;
-  sites: SiteInfo[];
+/** Changed instructions and their neighbours, before and after. changed has a node's kind of change by name: removed, changed, added. */
+export interface BeforeAfter {
   before: GraphData;
   after: GraphData;
   changed: Record<string, string>;
   text_before: string[];
   text_after: string[];
+  num_left_out: number;
+}
+
+/** What one choice changes. */
+export interface AlternativeDetail {
+  before: GraphData;
+  after: GraphData;
+  changed: Record<string, string>;
+  text_before: string[];
+  text_after: string[];
+  num_left_out: number;
+  index: number;
+  choice: number;
+  sites: SiteInfo[];
   kills: string[];
   makes_irrelevant: number[];
-  num_left_out: number;
 }
 
 /** An instruction: its HLO text and its neighbours. */
@@ -197,6 +207,7 @@ export interface Timeline {
 
 /** One instruction that a pass added, removed or changed. */
 export interface ChangeRow {
+  index: number;
   kind: string;
   computation: string;
   before: string;
@@ -253,6 +264,14 @@ export interface KernelDifference {
   gain_s: number;
 }
 
+/** An alternative that two methods decide differently; static_s is second - first. first and second are choices: 0 keeps the original, -1 leaves it to later passes. */
+export interface DecisionDifference {
+  index: number;
+  first: number;
+  second: number;
+  static_s: number;
+}
+
 /** Two methods on the module: first is the reference, gains are of the second. */
 export interface CompareResult {
   first: string;
@@ -260,6 +279,7 @@ export interface CompareResult {
   first_s: number | null;
   second_s: number | null;
   differences: KernelDifference[];
+  decisions: DecisionDifference[];
   error: string;
 }
 

@@ -143,6 +143,12 @@ def test_xlas_passes_are_a_timeline(backend):
     first = next(stage for stage in changed if stage["name"] == "algsimp")
     diff = backend.stage(first["index"])
     assert {"removed"} <= {change["kind"] for change in diff["changes"]}
+    for change in diff["changes"]:
+        around = backend.stage_change(first["index"], change["index"])
+        for side, name in (("before", change["before"]), ("after", change["after"])):
+            assert not name or name in around[side]["names"]
+    with pytest.raises(ArgumentError, match="no change 99"):
+        backend.stage_change(first["index"], 99)
     unchanged = next(stage for stage in stages if not stage["changed"])
     with pytest.raises(ArgumentError, match="changed nothing"):
         backend.stage(unchanged["index"])

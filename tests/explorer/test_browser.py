@@ -293,7 +293,7 @@ def test_another_module_has_neither_timeline_nor_comparison(browser, small):
             """() => {
               const {store} = hloenvExplorer;
               store.timeline = {target: "cpu", first_instructions: 1, stages: []};
-              store.compare = {first: "default", second: "decided", differences: []};
+              store.compare = {first: "default", second: "decided", differences: [], decisions: []};
             }"""
         )
         page.click("#open")
@@ -396,4 +396,5 @@ def test_the_file_works_without_a_network(browser, small, tmp_path):
         page.keyboard.press("3")
         page.click(".stage-row:has-text('algsimp')")
         page.wait_for_selector(".diff tr.removed")
+        page.wait_for_selector(".pipeline .sides figure svg")
         assert set(page.requests_seen) == {path.as_uri()}

@@ -59,10 +59,14 @@ def test_decisions_are_estimated_and_measured(browser, module_path):
         page.keyboard.press("4")
         page.click("#compare")
         page.wait_for_selector("#differences")
+        (row,) = page.locator("#decisions tbody tr").all()
+        assert "(algsimp" in row.inner_text()
         seen = page.evaluate(_RESULTS)
         page.reload()
         page.wait_for_selector("#differences")
         assert page.evaluate(_RESULTS) == seen
+        page.click("#decisions tbody button")
+        page.wait_for_selector(".sides figure svg")
         page.keyboard.press("u")
         wait_until(page, "hloenvExplorer.store.state.totals.accepted === 0")
         page.reload()
@@ -120,6 +124,13 @@ def test_a_stop_is_moved_along_xlas_pipeline(browser, module_path):
         page.wait_for_selector("svg[aria-label^='instructions and bytes'] .series-1")
         page.click(".stage-row:has-text('fusion')")
         page.wait_for_selector(".diff tr.added")
+        page.click(".diff tr.removed >> nth=0")
+        page.wait_for_selector(".diff tr.removed.selected")
+        page.wait_for_selector(".pipeline .sides .node.added")
+        chosen = page.url
+        page.reload()
+        page.wait_for_selector(".pipeline .sides .node.added")
+        assert page.url == chosen
         page.click("#decide-here")
         wait_until(page, "hloenvExplorer.store.state.point.until.endsWith('fusion')")
         assert page.evaluate("hloenvExplorer.store.state.point.passes") == ["fusion"]

@@ -64,7 +64,10 @@ def test_a_diff_counts_its_changes(small):
     env = HloEnv(small)
     env.run("algsimp")
     diff = diff_modules(small, env.module)
-    assert f"{diff.count('removed')} removed" in _texts(diff._repr_html_())
+    html = diff._repr_html_()
+    assert f"{diff.count('removed')} removed" in _texts(html)
+    assert html.count("<svg") == 2
+    assert "\u2212 add" in _texts(html)
     assert "equal modules" in _texts(diff_modules(small, small)._repr_html_())
 
 

@@ -49,6 +49,34 @@ def test_undo_takes_back_one_action(session):
         session.undo()
 
 
+def test_two_methods_are_compared_by_their_decisions(session):
+    index = _index(session, "same")
+    session.decide([[index, 1]])
+    found, *others = session.differing("policy:keep-original", "decided")
+    # Everything else is rejected by one, and left to XLA by the other.
+    assert {(each["first"], each["second"]) for each in others} == {(0, -1)}
+    assert found["index"] == index
+    assert (found["first"], found["second"]) == (0, 1)
+    (choice,) = session.alternatives()[index]["choices"][1:]
+    assert found["static_s"] == pytest.approx(choice["static_s"])
+    assert found["static_s"] < 0
+    back, *_ = session.differing("decided", "policy:keep-original")
+    assert back["static_s"] == -found["static_s"]
+    assert session.differing("decided", "decided") == []
+
+
+def test_what_a_policy_leaves_to_xla_is_as_xla_decides(session, monkeypatch):
+    monkeypatch.setattr(
+        "hloenv.explorer.session.get_policy",
+        lambda _: lambda alternatives: alternatives.leave_to_xla(),
+    )
+    session.point("fusion", 1, ["fusion"])
+    assert (session.xla() > 0).any()
+    assert session.differing("default", "policy:any") == []
+    left = session.by_method("policy:any")
+    assert left.fingerprint() == session.default().fingerprint()
+
+
 def test_an_applied_decision_is_a_step_of_the_trace(session, small):
     index = _index(session, "same")
     session.decide([[index, 1]])

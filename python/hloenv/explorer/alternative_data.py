@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from .._typing import Int64Array
@@ -16,11 +14,14 @@ from ..hlo.passes import list_passes
 from ..hlo.text import ModuleText, parse_text
 from ..rewrite.alternatives import Alternatives, Choice
 from ..rewrite.choice_deltas import ChoiceDeltas, count_weights
-from .graph_data import instruction_lines, part_data
-from .schema import AlternativeDetail, AlternativeRow, ChoiceRow
+from .before_after import before_after
+from .schema import (
+    AlternativeDetail,
+    AlternativeRow,
+    ChoiceRow,
+    DecisionDifference,
+)
 
-_MAX_NODES = 120
-_MAX_OPERANDS = 6
 _MAX_IRRELEVANT = 500
 _CLASSES: tuple[Numerics, ...] = ("exact", "rounding", "unsafe")
 
@@ -72,6 +73,40 @@ def alternative_rows(alternatives: Alternatives) -> list[AlternativeRow]:
     return rows
 
 
+def decision_differences(
+    alternatives: Alternatives, first: Int64Array, second: Int64Array
+) -> list[DecisionDifference]:
+    """What two decisions differ in, the largest static estimates first.
+
+    Args:
+        alternatives: that are decided.
+        first: [A] choices, -1 for what is left to later passes.
+        second: [A] likewise.
+
+    Returns:
+        The alternatives with another choice that at least one of the decisions leaves
+        relevant.
+    """
+    relevant = alternatives.relevant(first) | alternatives.relevant(second)
+    static = ChoiceDeltas(alternatives, count_weights).change_of(node_seconds)
+    # What is left to later passes counts as the original.
+    first_s, second_s = (
+        static[alternatives.costs.first + np.maximum(each, 0)]
+        for each in (first, second)
+    )
+    others = np.flatnonzero((first != second) & relevant)
+    change = second_s - first_s
+    return [
+        {
+            "index": int(each),
+            "first": int(first[each]),
+            "second": int(second[each]),
+            "static_s": float(change[each]),
+        }
+        for each in others[np.argsort(-np.abs(change[others]), kind="stable")]
+    ]
+
+
 def numerics_of_choice(choice: Choice) -> str:
     """The weakest guarantee of the passes that propose a choice."""
     known = frozenset(list_passes())
@@ -96,10 +131,6 @@ def alternative_detail(
     decisions = undecided.copy()
     decisions[index] = choice
     after = alternatives.apply(decisions, partial=True)
-    first, second = HloGraph.from_module(module), HloGraph.from_module(after)
-    changed = _changes(module, after)
-    before_nodes, left_before = _neighbourhood(first, changed)
-    after_nodes, left_after = _neighbourhood(second, changed)
     was, now = alternatives.relevant(undecided), alternatives.relevant(decisions)
     lost = np.flatnonzero(was & ~now)
     alternative = alternatives[index]
@@ -118,14 +149,9 @@ def alternative_detail(
             }
             for site in alternative.sites
         ],
-        "before": part_data(module, first, before_nodes),
-        "after": part_data(after, second, after_nodes),
-        "changed": changed,
-        "text_before": _lines(module, changed, ("removed", "changed")),
-        "text_after": _lines(after, changed, ("added", "changed")),
         "kills": list(shown.makes_dead),
         "makes_irrelevant": lost[:_MAX_IRRELEVANT].tolist(),
-        "num_left_out": left_before + left_after,
+        **before_after(module, after, _changes(module, after)),
     }
 
 
@@ -154,31 +180,3 @@ def _operands(text: ModuleText) -> dict[str, tuple[str, ...]]:
             operands = [instructions[i].name for i in each.operands]
             found[each.name] = (each.opcode, each.shape, is_root, *operands)
     return found
-
-
-def _neighbourhood(graph: HloGraph, changed: dict[str, str]) -> tuple[Int64Array, int]:
-    """Changed nodes with their operands and users, and how many are left out."""
-    is_shown = np.fromiter((each in changed for each in graph.node_names), np.bool_)
-    core = np.flatnonzero(is_shown)
-    # What an added fusion contains is part of it; so is the fusion of a changed node.
-    around = graph.fusion_node[core]
-    is_shown[around[around >= 0]] = True
-    kept = [*core[:_MAX_NODES].tolist(), *np.flatnonzero(is_shown).tolist()]
-    # Of a changed tuple of many values, those that stay are not shown.
-    is_wide = np.fromiter(
-        (changed.get(each) == "changed" for each in graph.node_names), np.bool_
-    ) & (graph.operand_count > _MAX_OPERANDS)
-    touches_target = (is_shown & ~is_wide)[graph.edge_targets]
-    touches_source = is_shown[graph.edge_sources]
-    kept += graph.edge_sources[touches_target].tolist()
-    kept += graph.edge_targets[touches_source].tolist()
-    nodes = list(dict.fromkeys(kept))
-    chosen = np.sort(np.array(nodes[:_MAX_NODES], np.int64))
-    return chosen, len(nodes) - len(chosen)
-
-
-def _lines(
-    module: HloModule, changed: dict[str, str], kinds: Sequence[str]
-) -> list[str]:
-    names = {name for name, kind in changed.items() if kind in kinds}
-    return list(instruction_lines(module, names).values())[:_MAX_NODES]

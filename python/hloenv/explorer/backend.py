@@ -22,7 +22,16 @@ from ..rewrite.trace import Trace
 from .finished import FinishedJobs
 from .jobs import Jobs
 from .results import no_results
-from .schema import Action, Finished, GraphData, JobInfo, Results, StageDiff, State
+from .schema import (
+    Action,
+    BeforeAfter,
+    Finished,
+    GraphData,
+    JobInfo,
+    Results,
+    StageDiff,
+    State,
+)
 
 _WORKER = "hloenv.explorer.worker"
 _TIMEOUT_S = 300.0
@@ -234,6 +243,9 @@ class Backend:
             self._check(str(arguments.get("revision", "")))
             if kind == "rank":
                 self._ask("call", "check", {"pairs": others[0], "least": 0})
+            elif kind == "compare":
+                methods = dict(zip(("first", "second"), names, strict=True))
+                others = (*others, self._ask("call", "differing", methods))
             inputs = [self._ask("pickled", each) for each in names]
             key, log = self._key, self._log
         is_decided = "decided" in names
@@ -284,16 +296,25 @@ class Backend:
         Raises:
             ArgumentError: the pass changed nothing, or the pipeline was not run.
         """
+        found: StageDiff = self._diff("stage_diff", index)
+        return found
+
+    def stage_change(self, index: int, change: int) -> BeforeAfter:
+        """The graphs around one change of a pass.
+
+        Raises:
+            ArgumentError: as `stage`, or there is no such change.
+        """
+        found: BeforeAfter = self._diff("stage_change", index, change)
+        return found
+
+    def _diff(self, function: str, index: int, *arguments: int) -> Any:
         if index not in self._around:
             raise ArgumentError(f"stage {index} changed nothing, or was not run")
         before, after = self._around[index]
         with self._diff_lock:
-            found: StageDiff = self._diffs.call(
-                "hloenv.explorer.work:stage_diff",
-                before,
-                after,
-            )
-        return found
+            place = f"hloenv.explorer.changes:{function}"
+            return self._diffs.call(place, before, after, *arguments)
 
     def close(self) -> None:
         """Ends all child processes."""

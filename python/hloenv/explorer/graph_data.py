@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 import numpy as np
 import numpy.typing as npt
@@ -236,7 +236,7 @@ def node_detail(module: HloModule, node: int) -> NodeDetail:
     }
 
 
-def instruction_lines(module: HloModule, names: set[str]) -> dict[str, str]:
+def instruction_lines(module: HloModule, names: Set[str]) -> dict[str, str]:
     """The HLO text of some instructions, by name; long constants are cut."""
     lines = {}
     for line in module.to_text().splitlines():

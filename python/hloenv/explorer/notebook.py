@@ -19,8 +19,9 @@ from ..hlo.module import HloModule
 from ..measurement.record import Measurement
 from ..rewrite.alternatives import Alternatives
 from .alternative_data import alternative_detail, alternative_rows
+from .changes import Changes
 from .graph_data import HAS_BOX, graph_data
-from .schema import GraphData
+from .schema import BeforeAfter, GraphData
 
 _MAX_ROWS = 10
 _MAX_DRAWN = 150
@@ -108,8 +109,11 @@ def diff_html(diff: ModuleDiff) -> str:
     )
     title = "equal modules" if diff.is_same else f"{counts}, {diff.num_same} the same"
     columns = ("", "kind", "instruction", "opcode", "what")
-    body = _table(columns, changes[:_MAX_ROWS]) + _left_out(len(changes))
-    return _titled(title, body if changes else "")
+    body = ""
+    if changes:
+        body = _table(columns, changes[:_MAX_ROWS]) + _left_out(len(changes))
+        body += "<p>The first change</p>" + _sides(Changes(diff).around(0))
+    return _titled(title, body)
 
 
 def measurement_html(measurement: Measurement) -> str:
@@ -190,16 +194,17 @@ def _before_and_after(alternatives: Alternatives, index: int, choice: int) -> st
         detail = alternative_detail(alternatives, module, index, choice)
     except HloEnvError as error:
         return f"<p>{escape(str(error))}</p>"
+    return f"<p>Decision {index}: {choice}</p>" + _sides(detail)
+
+
+def _sides(found: BeforeAfter) -> str:
     sides = "".join(
         f'<figure style="margin:0 12px 0 0;flex:1;min-width:0"><figcaption>{side}'
-        f"</figcaption>{svg_of(graph, detail['changed'])}</figure>"
-        for side, graph in (("before", detail["before"]), ("after", detail["after"]))
+        f"</figcaption>{svg_of(graph, found['changed'])}</figure>"
+        for side, graph in (("before", found["before"]), ("after", found["after"]))
         if len(graph["names"]) <= _MAX_DRAWN
     )
-    return (
-        f"<p>Decision {index}: {choice}</p>"
-        f'<div style="display:flex;align-items:flex-start">{sides}</div>'
-    )
+    return f'<div style="display:flex;align-items:flex-start">{sides}</div>'
 
 
 def _bars(times: Mapping[str, float]) -> str:

@@ -19,6 +19,7 @@ from .static_files import read_static
 # Before and after are kept for the alternatives with the largest static effect.
 _MAX_DETAILS = 150
 _MAX_DIFFS = 80
+_MAX_CHANGES = 3
 _POLL_S = 0.1
 
 
@@ -90,7 +91,11 @@ def _timeline(backend: Backend) -> dict[str, Any]:
     found: dict[str, Any] = {"timeline": job["timeline"]}
     changed = [each for each in job["timeline"]["stages"] if each["changed"]]
     for stage in changed[:_MAX_DIFFS]:
-        found[f"stage?index={stage['index']}"] = backend.stage(stage["index"])
+        index = stage["index"]
+        diff = found[f"stage?index={index}"] = backend.stage(index)
+        for row in diff["changes"][:_MAX_CHANGES]:
+            key = f"change?index={index}&change={row['index']}"
+            found[key] = backend.stage_change(index, row["index"])
     return found
 
 

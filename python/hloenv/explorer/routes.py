@@ -109,6 +109,9 @@ GET: dict[str, _Handler] = {
     "job": lambda backend, given: backend.job(_integer(given, "id")),
     "finished": lambda backend, _: backend.finished(),
     "stage": lambda backend, given: backend.stage(_integer(given, "index")),
+    "change": lambda backend, given: backend.stage_change(
+        _integer(given, "index"), _integer(given, "change")
+    ),
     "results": lambda backend, _: backend.results(),
 }
 POST: dict[str, _Handler] = {

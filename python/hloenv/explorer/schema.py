@@ -184,23 +184,28 @@ class SiteInfo(TypedDict):
     uses: list[str]
 
 
-class AlternativeDetail(TypedDict):
-    """Before and after one choice: the changed instructions and their neighbours.
+class BeforeAfter(TypedDict):
+    """Changed instructions and their neighbours, before and after.
 
     changed has a node's kind of change by name: removed, changed, added.
     """
 
-    index: int
-    choice: int
-    sites: list[SiteInfo]
     before: GraphData
     after: GraphData
     changed: dict[str, str]
     text_before: list[str]
     text_after: list[str]
+    num_left_out: int
+
+
+class AlternativeDetail(BeforeAfter):
+    """What one choice changes."""
+
+    index: int
+    choice: int
+    sites: list[SiteInfo]
     kills: list[str]
     makes_irrelevant: list[int]
-    num_left_out: int
 
 
 class NodeDetail(TypedDict):
@@ -238,6 +243,7 @@ class Timeline(TypedDict):
 class ChangeRow(TypedDict):
     """One instruction that a pass added, removed or changed."""
 
+    index: int
     kind: str
     computation: str
     before: str
@@ -299,6 +305,18 @@ class KernelDifference(TypedDict):
     gain_s: float
 
 
+class DecisionDifference(TypedDict):
+    """An alternative that two methods decide differently; static_s is second - first.
+
+    first and second are choices: 0 keeps the original, -1 leaves it to later passes.
+    """
+
+    index: int
+    first: int
+    second: int
+    static_s: float
+
+
 class CompareResult(TypedDict):
     """Two methods on the module: first is the reference, gains are of the second."""
 
@@ -307,6 +325,7 @@ class CompareResult(TypedDict):
     first_s: float | None
     second_s: float | None
     differences: list[KernelDifference]
+    decisions: list[DecisionDifference]
     error: str
 
 

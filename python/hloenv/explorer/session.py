@@ -28,7 +28,11 @@ from ..rewrite.alternatives import Alternatives, as_decisions
 from ..rewrite.env import HloEnv, replay
 from ..rewrite.env import State as EnvState
 from ..rewrite.trace import Trace
-from .alternative_data import alternative_detail, alternative_rows
+from .alternative_data import (
+    alternative_detail,
+    alternative_rows,
+    decision_differences,
+)
 from .code import load_expression, opened_expression, pass_name, python_of
 from .graph_data import graph_data, module_info, node_detail
 from .presets import PRESETS
@@ -36,6 +40,7 @@ from .schema import (
     Action,
     AlternativeDetail,
     AlternativeRow,
+    DecisionDifference,
     GraphData,
     ModuleInfo,
     NodeDetail,
@@ -175,11 +180,11 @@ class Session:
 
     def decided(self) -> HloModule:
         """The module with the decisions."""
-        return self._alternatives.apply(self._effective(), partial=True)
+        return self.by_method("decided")
 
     def default(self) -> HloModule:
         """The module at the decision point, with everything left to XLA."""
-        return self._alternatives.apply(self._xla, partial=True)
+        return self.by_method("default")
 
     def xla(self) -> Int64Array:
         """[A] what "left to XLA" means.
@@ -194,10 +199,29 @@ class Session:
         """[A] the decisions, and XLA's where there are none."""
         return np.where(self._decisions < 0, self._xla, self._decisions)
 
-    def by_policy(self, name: str) -> HloModule:
-        """The module with a policy's decisions at the decision point."""
-        decisions = as_decisions(get_policy(name)(self._alternatives))
-        return self._alternatives.apply(decisions, partial=True)
+    def by_method(self, method: str) -> HloModule:
+        """The module with a method's decisions at the decision point.
+
+        Args:
+            method: "default", "decided", or "policy:NAME".
+        """
+        return self._alternatives.apply(self._decisions_by(method), partial=True)
+
+    def differing(self, first: str, second: str) -> list[DecisionDifference]:
+        """What two methods decide differently, as `by_method` names them."""
+        return decision_differences(
+            self._alternatives, self._decisions_by(first), self._decisions_by(second)
+        )
+
+    def _decisions_by(self, method: str) -> Int64Array:
+        """[A] a method's decisions, and XLA's where it leaves them to XLA."""
+        if method == "default":
+            return self._xla
+        if method == "decided":
+            return self._effective()
+        policy = get_policy(method.removeprefix("policy:"))
+        decisions = as_decisions(policy(self._alternatives))
+        return np.where(decisions < 0, self._xla, decisions)
 
     def captured(self) -> Alternatives:
         """The alternatives themselves, for work in another process."""

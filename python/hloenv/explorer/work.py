@@ -22,8 +22,7 @@ from .._native import core
 from ..cost.base import decided_module
 from ..cost.kernel_cache import KernelCache
 from ..errors import HloEnvError
-from ..hlo.diff import diff_modules
-from ..hlo.module import HloModule, from_own_bytes
+from ..hlo.module import HloModule
 from ..hlo.passes import list_passes
 from ..measurement.measurer import measure as measure_modules
 from ..measurement.store import Store
@@ -31,20 +30,18 @@ from ..rewrite.alternatives import Alternatives
 from ..rewrite.interception import LiveStage, intercept
 from .graph_data import graph_data
 from .schema import (
-    ChangeRow,
     CompareResult,
+    DecisionDifference,
     EstimateResult,
     GraphData,
     KernelDifference,
     KernelRow,
     MeasureResult,
     RankResult,
-    StageDiff,
     StageRow,
     Timeline,
 )
 
-_MAX_CHANGES = 2000
 _POLL_S = 0.2
 _NUMBER = re.compile(r"(\.\d+)+$")
 
@@ -212,6 +209,7 @@ def compare(
     first: bytes,
     second: bytes,
     names: tuple[str, str],
+    decisions: list[DecisionDifference],
     store: str | None,
     threads: int,
 ) -> CompareResult:
@@ -222,6 +220,7 @@ def compare(
         first: the module of the first method, pickled.
         second: of the second method.
         names: of the methods.
+        decisions: in which they differ.
         store: of kernel times.
         threads: cores of a run.
     """
@@ -243,6 +242,7 @@ def compare(
         "first_s": _known(estimates[0].seconds),
         "second_s": _known(estimates[1].seconds),
         "differences": kernel_differences(*rows) if is_ok else [],
+        "decisions": decisions,
         "error": estimates[0].error or estimates[1].error,
     }
 
@@ -352,41 +352,6 @@ def _run_stage(stage: LiveStage, known: frozenset[str]) -> StageRow:
         "bytes": None,
         "is_decidable": stage.name in known,
     }
-
-
-def stage_diff(before: bytes, after: bytes) -> StageDiff:
-    """What a pass changed, from the modules around it."""
-    found = diff_modules(from_own_bytes(before), from_own_bytes(after))
-    rows: list[ChangeRow] = [
-        {
-            "kind": change.kind,
-            "computation": computation.after or computation.before,
-            "before": change.before,
-            "after": change.after,
-            "opcode": change.opcode,
-            "shape": change.shape[:300],
-            "details": [each[:300] for each in change.details],
-            "source": change.source,
-        }
-        for computation in found.computations
-        for change in computation.changes
-    ]
-    return {
-        "num_same": found.num_same,
-        "num_changes": len(rows),
-        "changes": _balanced(rows),
-    }
-
-
-def _balanced(rows: Sequence[ChangeRow]) -> list[ChangeRow]:
-    """As many of each kind, in their order, as there is room for."""
-    kinds = ("added", "changed", "removed")
-    room = _MAX_CHANGES // len(kinds)
-    return [
-        row
-        for kind in kinds
-        for row in [each for each in rows if each["kind"] == kind][:room]
-    ]
 
 
 def _known(value: float) -> float | None:

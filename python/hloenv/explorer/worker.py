@@ -67,7 +67,7 @@ def pickled(key: str, what: str) -> bytes | None:
     if session is None:
         return None
     if what.startswith("policy:"):
-        return pickle.dumps(session.by_policy(what.removeprefix("policy:")))
+        return pickle.dumps(session.by_method(what))
     found: Any = {
         "start": lambda: session.module,
         "default": session.default,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from .._registry import load_attribute
@@ -71,12 +71,14 @@ class ModuleDiff:
             ...), as (before, after).
         computations: those that differ, callers before callees.
         num_same: number of instructions in both.
+        modules: that were compared.
     """
 
     is_same: bool
     header: tuple[tuple[str, str], ...]
     computations: tuple[ComputationDiff, ...]
     num_same: int
+    modules: tuple[HloModule, HloModule] = field(repr=False, compare=False)
 
     def _repr_html_(self) -> str:
         html: str = load_attribute("hloenv.explorer.notebook:diff_html")(self)
@@ -134,6 +136,7 @@ def diff_modules(
             _with_sources(each, *sources) for each in computations if each.changes
         ),
         num_same=sum(len(each) for each in old.computations.values()) - num_changed,
+        modules=(first, second),
     )
 
 
