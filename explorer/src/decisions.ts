@@ -92,9 +92,10 @@ export class DecisionsPanel {
         figure(count(totals.undecided), "left to XLA", ""),
       ),
       totals.irrelevant ? h("p", { class: "soft" }, `${count(totals.irrelevant)} do not matter any more`) : null,
-      h("p", { id: "static-estimate", title: "roofline of the module here, before the rest of XLA's passes" },
+      h("p", { id: "static-estimate" },
         "static: ", seconds(before), " \u2192 ", h("b", {}, seconds(after)), " ",
-        h("span", { class: tone(after - before) }, after === before ? "" : gain(after - before))),
+        h("span", { class: tone(after - before) }, after === before ? "" : gain(after - before)),
+        h("br"), h("span", { class: "soft" }, "roofline of the module here, before XLA's later passes; a row's figure is its change alone")),
       isReadOnly ? null : h(
         "p",
         { class: "actions" },
@@ -156,7 +157,7 @@ export class DecisionsPanel {
       steps.length
         ? h("ol", { class: "steps" }, steps.map((step) =>
             h("li", {}, h("b", {}, step.kind), ` ${step.label}`, step.kind === "decide" ? h("span", { class: "soft" }, ` \u2713${step.accepted} \u2715${step.rejected}`) : null)))
-        : h("p", { class: "soft" }, "No steps yet: Apply adds one."),
+        : h("p", { class: "soft" }, isReadOnly ? "No steps." : "No steps yet: Apply adds one."),
       h("p", { class: "actions" },
         button("Save trace", () => void save("trace", `${name}.trace.json`, "application/json"), { id: "save" }),
         isReadOnly ? null : button("Save HLO", () => void save("text", `${name}.decided.hlo`, "text/plain")),

@@ -266,6 +266,9 @@ export class RewritesView {
       ["\u2715", "reject", 0],
       ["\u00b7", "leave to XLA", -1],
     ];
+    if (isReadOnly) {
+      return options.filter(([, , choice]) => choice === decision).map(([sign, text]) => h("span", { title: text, "aria-label": text }, sign));
+    }
     return options.map(([sign, text, choice]) =>
       h(
         "button",
@@ -277,7 +280,7 @@ export class RewritesView {
           // Tab stops at one row; j and k move it.
           tabindex: isSelected ? 0 : -1,
           "aria-pressed": decision === choice ? "true" : "false",
-          disabled: isReadOnly || store.isBusy,
+          disabled: store.isBusy,
           click: (event: MouseEvent) => {
             event.stopPropagation();
             this.select({ row, choice: row.choices[number], number });
@@ -370,6 +373,11 @@ export class RewritesView {
         isReadOnly ? null : button("Accept", () => this.decideSelected("accept"), { kind: "primary", title: "key a", id: "accept" }),
         isReadOnly ? null : button("Reject", () => this.decideSelected("reject"), { title: "key r", id: "reject" }),
         isReadOnly ? null : button("Leave to XLA", () => this.decideSelected("leave"), { title: "key x" }),
+        isReadOnly ? null : button("Time it", () => void store.run("rank", { pairs: [[row.index, 0], [row.index, number]] }), {
+          title: "by timed kernels: accepted against rejected, everything else left to XLA",
+          id: "time-one",
+          disabled: store.jobs.get("rank")?.state === "running",
+        }),
         button("Show in the graph", () => store.go("graph", { node: row.original })),
       ),
     );

@@ -54,8 +54,11 @@ def test_decisions_are_estimated_and_measured(browser, module_path):
         page.click("#measure")
         page.wait_for_selector("#measure-result")
         assert page.evaluate("hloenvExplorer.store.measure.speedup") > 0
+        page.click("#time-one")
+        wait_until(page, "hloenvExplorer.store.timed.size === 2")
+        page.wait_for_selector("#time-one:not([disabled])")
         page.click("#time-top")
-        wait_until(page, "hloenvExplorer.store.timed.size > 0")
+        wait_until(page, "hloenvExplorer.store.timed.size > 2")
         page.keyboard.press("4")
         page.click("#compare")
         page.wait_for_selector("#differences")

@@ -296,3 +296,9 @@ def test_the_token_is_not_in_the_arguments_of_the_browser(tmp_path):
     assert path.as_uri() == url
     assert path.stat().st_mode & 0o777 == 0o600
     assert "url=http://127.0.0.1:1/secret/" in path.read_text()
+
+
+def test_a_port_that_is_in_use_is_said(backend, server):
+    port = int(server.url.split(":")[2].partition("/")[0])
+    with pytest.raises(ArgumentError, match=f"cannot use port {port}"):
+        Server(backend, port=port)

@@ -58,8 +58,8 @@ class Server:
             token: of the URL; "" for a random one.
 
         Raises:
-            ArgumentError: the token is too short or is not of letters and digits.
-            OSError: the port is in use.
+            ArgumentError: the token is too short or is not of letters and digits, or
+                the port cannot be used.
         """
         if token and not (
             token.isascii() and token.isalnum() and len(token) >= _MIN_TOKEN
@@ -67,7 +67,13 @@ class Server:
             raise ArgumentError(
                 f"the token must have at least {_MIN_TOKEN} letters and digits"
             )
-        self._http = _Http(backend, port, token or secrets.token_hex(16))
+        try:
+            self._http = _Http(backend, port, token or secrets.token_hex(16))
+        except OSError as error:
+            raise ArgumentError(
+                f"the server cannot use port {port} ({error.strerror}); give another "
+                "one, or none for a free one"
+            ) from error
         self._thread = threading.Thread(
             target=self._http.serve_forever, name="hloenv-explorer", daemon=True
         )
