@@ -2,6 +2,7 @@
 #include "hlo/self_comparison.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -41,16 +42,15 @@ bool PicksArgument(const HloInstruction& root) {
   }
 }
 
-std::vector<const HloInstruction*> OperandsFrom(
-    const HloInstruction& instruction, int64_t begin, int64_t end) {
-  return {instruction.operands().begin() + begin,
-          instruction.operands().begin() + end};
+std::vector<int64_t> Numbers(int64_t begin, int64_t end) {
+  std::vector<int64_t> numbers(end - begin);
+  std::iota(numbers.begin(), numbers.end(), begin);
+  return numbers;
 }
 
-// The operands that elements of the result are picked from, if the instruction
-// rounds nothing; none otherwise.
-std::vector<const HloInstruction*> PickedFrom(
-    const HloInstruction& instruction) {
+}  // namespace
+
+std::vector<int64_t> PickedOperands(const HloInstruction& instruction) {
   const int64_t count = instruction.operand_count();
   switch (instruction.opcode()) {
     case HloOpcode::kAbs:
@@ -69,32 +69,43 @@ std::vector<const HloInstruction*> PickedFrom(
     case HloOpcode::kSlice:
     case HloOpcode::kSort:
     case HloOpcode::kTranspose:
-      return OperandsFrom(instruction, 0, count);
+      return Numbers(0, count);
     case HloOpcode::kDynamicSlice:
     case HloOpcode::kGather:
     case HloOpcode::kTopK:
-      return OperandsFrom(instruction, 0, 1);
+      return Numbers(0, 1);
     case HloOpcode::kDynamicUpdateSlice:
-      return OperandsFrom(instruction, 0, 2);
+      return Numbers(0, 2);
     case HloOpcode::kSelect:
-      return OperandsFrom(instruction, 1, 3);
+      return Numbers(1, 3);
     case HloOpcode::kReduce:
     case HloOpcode::kReduceWindow:
     case HloOpcode::kScatter:
       if (!PicksArgument(*instruction.to_apply()->root_instruction()))
         return {};
-      return OperandsFrom(instruction, 0, count);
+      return Numbers(0, count);
     case HloOpcode::kConvert:
       // To a type that holds every value of the other.
       if (xla::primitive_util::CastPreservesValues(
               instruction.operand(0)->shape().element_type(),
               instruction.shape().element_type())) {
-        return OperandsFrom(instruction, 0, 1);
+        return Numbers(0, 1);
       }
       return {};
     default:
       return {};
   }
+}
+
+namespace {
+
+std::vector<const HloInstruction*> PickedFrom(
+    const HloInstruction& instruction) {
+  std::vector<const HloInstruction*> from;
+  for (int64_t k : PickedOperands(instruction)) {
+    from.push_back(instruction.operand(k));
+  }
+  return from;
 }
 
 // Whether element i of the result is picked from elements i of the operands.

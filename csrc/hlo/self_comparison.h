@@ -7,12 +7,19 @@
 // only one of them.
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "xla/hlo/ir/hlo_instruction.h"
 #include "xla/hlo/ir/hlo_module.h"
 
 namespace hloenv {
+
+// Numbers of the operands that elements of the result are picked from, if the
+// instruction rounds nothing; none otherwise.
+std::vector<int64_t> PickedOperands(const xla::HloInstruction& instruction);
 
 class SelfComparisons {
  public:

@@ -91,6 +91,11 @@ void Shadow::Detach(int32_t original) {
 }
 
 void Shadow::CollectRewiredUses() {
+  do FindRewiredUses();
+  while (KeepComparisonsWhole());
+}
+
+void Shadow::FindRewiredUses() {
   rewired_uses_.clear();
   for (const RewiredEdge& edge : rewired_edges_) {
     if (edge.use.user != Use::kRoot && survives_[edge.use.user] == 0) continue;

@@ -6,8 +6,11 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "hlo/analysis.h"
 #include "hlo/module.h"
@@ -77,6 +80,7 @@ class Shadow {
   Shadow() = default;
 
   void MapImages(const xla::HloCloneContext& images);
+  void FindRewiredUses();
   void CollectUsesOfRewritten();
 
   // shadow_compare.cc
@@ -98,6 +102,18 @@ class Shadow {
   std::string ReplacedEffect() const;
   void FindOrigins();
   std::string AddedEffect() const;
+
+  // shadow_comparisons.cc
+  using Picks =
+      std::vector<std::pair<const xla::HloInstruction*, std::vector<int64_t>>>;
+  using RewiredOperands =
+      absl::flat_hash_map<std::pair<int32_t, int64_t>, const RewiredUse*>;
+  // Detaches what picks from one new value for both sides of a comparison, if
+  // not all of it would be rewired by one decision. Returns whether any was.
+  bool KeepComparisonsWhole();
+  absl::flat_hash_set<const xla::HloInstruction*> PickingFromNew(
+      const xla::HloComputation& image) const;
+  bool DetachSplit(const Picks& picks, const RewiredOperands& rewired);
 
   // A use whose shadow operand is not the image of its original operand.
   struct RewiredEdge {

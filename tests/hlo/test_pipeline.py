@@ -317,6 +317,45 @@ def test_layouts_cannot_be_ignored_where_values_depend_on_them(name):
             assert record.relative == 0
 
 
+# The first pass of the pipeline makes a copy to another layout, and a bitcast of it.
+RESHAPED = """HloModule reshaped
+
+ENTRY e {
+  p = f32[16,10]{0,1} parameter(0)
+  a = f32[160]{0} reshape(p)
+  ROOT n = f32[160]{0} negate(a)
+}
+"""
+
+
+@pytest.mark.parametrize("first", ["hlo normalization", "reshape-decomposer"])
+@pytest.mark.parametrize("fixed_point", [False, True])
+def test_a_pipeline_looks_at_layouts_after_a_pass_that_made_bitcasts(
+    first, fixed_point
+):
+    names = ["algsimp", first] if fixed_point else [first, "algsimp"]
+    inner = hloenv.Pipeline("inner", names, fixed_point=fixed_point)
+    for pipeline in (inner, hloenv.Pipeline("outer", [inner, "algsimp"])):
+        env = hloenv.HloEnv(RESHAPED)
+        alternatives = env.get_alternatives(pipeline)
+        assert alternatives.num_choices.tolist() == [2]
+        for record in hloenv.verify_alternatives(alternatives):
+            assert record.relative == 0
+        env.run(pipeline)
+        assert "copy" in env.module.opcode_counts()
+
+
+@pytest.mark.parametrize("name", ["simplification", "algsimp"])
+def test_a_pipeline_cannot_ignore_layouts_after_such_a_pass(name):
+    options = {"is_layout_sensitive": False} if name == "algsimp" else {}
+    passes = ["reshape-decomposer", hloenv.Pass(name, **options)]
+    env = hloenv.HloEnv(RESHAPED)
+    with pytest.raises(hloenv.PositionError, match="after 'reshape-decomposer'"):
+        env.get_alternatives(hloenv.Pipeline("both", passes))
+    # The other way round, nothing depends on layouts yet.
+    assert env.get_alternatives(hloenv.Pipeline("both", passes[::-1])) is not None
+
+
 def test_passes_look_at_layouts_once_a_pass_made_bitcasts():
     env = hloenv.HloEnv(BITCAST.replace("bitcast(c)", "reshape(t)"))
     env.run("reshape-decomposer", "algsimp")

@@ -41,58 +41,80 @@ _ALGSIMP_WITH_LAYOUTS = frozenset({"algsimp", "simplification after layout assig
 # Elsewhere its bitcasts may stay in comparators, where XLA's backend has no code for
 # those of floats.
 _BITCASTS = "rewrite_no_op_bitcast_convert_to_bitcast"
+_SENSITIVE = ("is_layout_sensitive", "layout_sensitive")
+# Passes that replace what they can by bitcasts, and by copies to other layouts, also
+# where layouts were not assigned. Of all passes, on 120 modules each.
+_MAKE_BITCASTS = frozenset({"hlo normalization", "reshape-decomposer"})
 # XLA's fusion would wrongly fuse its results again.
 _AFTER_FUSION = frozenset({"fusion-wrapper"})
 
 
 def at_place(pipeline: Pipeline, module: HloModule) -> Pipeline:
-    """The pipeline, with layout-sensitive passes if `module` has layouts.
+    """The pipeline, with layout-sensitive passes where the module then has layouts.
 
     Raises:
-        PositionError: a pass gives wrong results at the position of `module`.
+        PositionError: a pass gives wrong results at the position of `module`, or after
+            the passes before it.
     """
     place = module.position
+    reason = ""
     if place is not None and place.has_layouts:
-        reason = str(place)
+        reason = f"at this position ({place})"
     elif module._core.depends_on_layouts():
-        reason = "where bitcasts depend on layouts"
-    else:
-        return pipeline
-    names = pass_names([pipeline])
+        reason = "here, where bitcasts depend on layouts"
+    return _placed(pipeline, reason, place)[0]
+
+
+def _placed(
+    pipeline: Pipeline, reason: str, place: PipelinePosition | None
+) -> tuple[Pipeline, str]:
+    """The pipeline, and why what runs after it must respect layouts.
+
+    Args:
+        pipeline: to be run.
+        reason: why it must respect layouts; "" if it need not.
+        place: of the module.
+    """
+    first = reason
+    passes: list[Pass | Pipeline] = []
+    for each in pipeline.passes:
+        if isinstance(each, Pipeline):
+            inner, reason = _placed(each, reason, place)
+            passes.append(inner)
+            continue
+        placed = _with_layouts(each, reason, place) if reason else each
+        passes.append(placed)
+        options = dict(placed.options)
+        if each.name in _MAKE_BITCASTS or any(map(options.get, _SENSITIVE)):
+            reason = reason or f"after {each.name!r}, whose bitcasts depend on layouts"
+    if pipeline.fixed_point and reason != first:
+        return _placed(pipeline, reason, place)
+    return dataclasses.replace(pipeline, passes=tuple(passes)), reason
+
+
+def _with_layouts(item: Pass, reason: str, place: PipelinePosition | None) -> Pass:
     after_fusion = place is not None and place.name == "fusion"
     for known, when in (
         (_BEFORE_LAYOUT_ASSIGNMENT, "before layout assignment"),
         (_AFTER_FUSION if after_fusion else frozenset(), "after fusion"),
     ):
-        if wrong := names & known:
+        if item.name in known:
             raise PositionError(
-                f"pass {min(wrong)!r} gives wrong results at this position ({reason}); "
-                f"use it only {when}, as XLA does"
+                f"pass {item.name!r} gives wrong results {reason}; use it only {when}, "
+                "as XLA does"
             )
+    given = dict(item.options)
     is_own = place is not None and place.name in _ALGSIMP_WITH_LAYOUTS
-    return _with_layouts(pipeline, reason, is_own=is_own)
-
-
-def _with_layouts(pipeline: Pipeline, reason: str, *, is_own: bool) -> Pipeline:
-    passes: list[Pass | Pipeline] = []
-    for each in pipeline.passes:
-        if isinstance(each, Pipeline):
-            passes.append(_with_layouts(each, reason, is_own=is_own))
-            continue
-        given = dict(each.options)
-        if each.name == "algsimp" and not is_own:
-            given.setdefault(_BITCASTS, False)
-        for option in describe_pass(each.name).options:
-            if option.name not in ("is_layout_sensitive", "layout_sensitive"):
-                continue
-            if not given.setdefault(option.name, True):
-                raise PositionError(
-                    f"pass {each.name!r} with {option.name}=False gives wrong results "
-                    f"at this position ({reason}): it would remove copies between "
-                    "layouts; leave the option out"
-                )
-        passes.append(Pass(each.name, **given))
-    return dataclasses.replace(pipeline, passes=tuple(passes))
+    if item.name == "algsimp" and not is_own:
+        given.setdefault(_BITCASTS, False)
+    for option in describe_pass(item.name).options:
+        if option.name in _SENSITIVE and not given.setdefault(option.name, True):
+            raise PositionError(
+                f"pass {item.name!r} with {option.name}=False gives wrong results "
+                f"{reason}: it would remove copies between layouts; leave the option "
+                "out"
+            )
+    return Pass(item.name, **given)
 
 
 def place_of(pipeline: Pipeline) -> str | None:
