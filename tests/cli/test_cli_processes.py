@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -155,6 +156,18 @@ def test_ctrl_c_while_measuring_ends_the_worker(model):
     while any(Path(f"/proc/{worker}").exists() for worker in workers):
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_a_terminated_fuzz_run_says_what_it_checked(tmp_path):
+    child = _child("fuzz", "-p", "cse", "--cases", "100000", "-o", str(tmp_path))
+    assert child.stderr is not None
+    assert child.stderr.readline().endswith("cases, 0 invariants broken\n")
+    child.send_signal(signal.SIGTERM)
+    out, err = child.communicate(timeout=60)
+    assert child.returncode == 130
+    (cases,) = re.findall(r"(\d+) cases in", out)
+    (first,) = re.findall(r"ended early; --first (\d+) goes on", err)
+    assert 0 < int(first) <= int(cases)
 
 
 # Stands for an environment without these packages.

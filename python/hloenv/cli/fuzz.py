@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -39,7 +41,7 @@ _MAX_KB = 60
 # Approximate: the dataset records the instructions of a module, not its text length.
 _INSTRUCTIONS_IN_A_KB = 10
 # If stderr is not a terminal.
-_CASES_IN_A_LINE = 500
+_CASES_IN_A_LINE = 100
 
 
 class InvariantError(HloEnvError, AssertionError):
@@ -137,17 +139,46 @@ def run(args: argparse.Namespace) -> None:
         seconds = args.seconds
         if seconds is None and args.cases is None:
             seconds = _DEFAULT_SECONDS
-        with _progress(args.cases, seconds, is_shown=not args.json) as progress:
-            summary = campaign.run(
-                cases=args.cases, seconds=seconds, first=args.first, progress=progress
+        shown = _progress(args.cases, seconds, is_shown=not args.json)
+        try:
+            with _termination_raised(), shown as progress:
+                summary = campaign.run(
+                    cases=args.cases,
+                    seconds=seconds,
+                    first=args.first,
+                    progress=progress,
+                )
+        except KeyboardInterrupt:
+            _show(args, campaign.summary)
+            print(
+                f"ended early; --first {campaign.next} goes on from here",
+                file=sys.stderr,
             )
+            raise
+    _show(args, summary)
+    if summary.broken:
+        total = sum(summary.broken.values())
+        raise InvariantError(f"{total} invariants broken in {summary.cases} cases")
+
+
+@contextlib.contextmanager
+def _termination_raised() -> Iterator[None]:
+    """SIGTERM is a KeyboardInterrupt too: of a job in the background, say."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _show(args: argparse.Namespace, summary: Summary) -> None:
     if args.json:
         output.print_json({"seed": args.seed, "first": args.first, **summary.to_json()})
     else:
         _print(summary)
-    if summary.broken:
-        total = sum(summary.broken.values())
-        raise InvariantError(f"{total} invariants broken in {summary.cases} cases")
 
 
 def _is_dataset(source: str | None) -> bool:

@@ -114,6 +114,10 @@ class Campaign:
         limits: of a case.
         jobs: cases at the same time.
         nice: how much to lower the children's priority.
+
+    Attributes:
+        summary: of the cases that were checked so far.
+        next: the number of the first case that was not.
     """
 
     def __init__(
@@ -139,6 +143,7 @@ class Campaign:
         self.jobs = jobs
         self.nice = nice
         self.summary = Summary()
+        self.next = 0
         self._function = _RUN_CASE
         self._kinds: Counter[str] = Counter()
 
@@ -159,8 +164,8 @@ class Campaign:
             progress: called after each case.
         """
         start = time.monotonic()
-        waiting: dict[int, Case] = {}
-        number = first
+        waiting: dict[int, tuple[int, Case]] = {}
+        number = self.next = first
         with Pool(workers=self.jobs, nice=self.nice) as pool:
             while True:
                 self.summary.seconds = time.monotonic() - start
@@ -168,13 +173,15 @@ class Campaign:
                 is_last = cases is not None and number >= first + cases
                 while not (is_over or is_last) and len(waiting) < 2 * self.jobs:
                     case = self._draw(number)
-                    waiting[self._submit(pool, case)] = case
+                    waiting[self._submit(pool, case)] = number, case
                     number += 1
                     is_last = cases is not None and number >= first + cases
                 if not waiting or is_over:
                     return self.summary
                 outcome = pool.next()
-                self._take(pool, waiting.pop(outcome.index), outcome)
+                self._take(pool, waiting[outcome.index][1], outcome)
+                del waiting[outcome.index]
+                self.next = min((each for each, _ in waiting.values()), default=number)
                 progress(self.summary)
 
     def check(self, case: Case) -> Summary:
