@@ -166,6 +166,14 @@ std::vector<const HloInstruction*> SourcesOf(const HloInstruction& instruction,
   return sources;
 }
 
+bool IsOfFusion(const HloInstruction& instruction) {
+  const HloInstruction& made =
+      instruction.opcode() == HloOpcode::kGetTupleElement
+          ? *instruction.operand(0)
+          : instruction;
+  return made.opcode() == HloOpcode::kFusion;
+}
+
 const HloInstruction* PassedOnFrom(const HloInstruction& instruction) {
   switch (instruction.opcode()) {
     case HloOpcode::kFusion:

@@ -18,6 +18,9 @@ namespace hloenv {
 std::vector<const xla::HloInstruction*> SourcesOf(
     const xla::HloInstruction& instruction, const xla::ShapeIndex& index = {});
 
+// Whether `instruction` is a fusion, or an element of its result.
+bool IsOfFusion(const xla::HloInstruction& instruction);
+
 // The instruction that `instruction`, a fusion, an element of a tuple or a
 // parameter of a fusion, passes the value of on; null for all others.
 const xla::HloInstruction* PassedOnFrom(const xla::HloInstruction& instruction);

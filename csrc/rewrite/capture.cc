@@ -87,7 +87,8 @@ absl::StatusOr<std::shared_ptr<const Capture>> Capture::Run(
   do {
     capture->NumberNodes();
     offers = capture->CollectOffers();
-  } while (capture->BreakCycles(offers));
+  } while (capture->BreakCycles(offers) ||
+           capture->KeepComparisonsWhole(offers));
   capture->alternatives_ = MergeOffers(std::move(offers.single));
   for (Alternative& alternative : offers.grouped) {
     capture->alternatives_.push_back(std::move(alternative));

@@ -139,6 +139,10 @@ class Capture {
   Offers CollectOffers() const;
   bool BreakCycles(const Offers& offers);
   std::vector<int32_t> CyclicComponents(const Offers& offers) const;
+  // capture_comparisons.cc
+  bool KeepComparisonsWhole(const Offers& offers);
+  absl::flat_hash_set<int32_t> OriginalsReadFrom(int32_t node) const;
+  bool IsFusion(int32_t node) const;
   void AddPassAlternative();
 
   // The module after a pass whose DecisionsFor equals `decisions`; null if

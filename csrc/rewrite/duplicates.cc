@@ -77,12 +77,6 @@ class CopyFinder {
   SelfComparisons::Instructions copied_;
 };
 
-bool IsFusion(const HloInstruction& value) {
-  const HloInstruction& made =
-      value.opcode() == HloOpcode::kGetTupleElement ? *value.operand(0) : value;
-  return made.opcode() == HloOpcode::kFusion;
-}
-
 }  // namespace
 
 absl::StatusOr<Capture::Flags> Capture::FindDuplicatesCompared() const {
@@ -102,7 +96,7 @@ absl::StatusOr<Capture::Flags> Capture::FindDuplicatesCompared() const {
         const int32_t node = site.nodes[choice - 1];
         if (nodes_.IsOriginal(node)) continue;
         const HloInstruction& value = *graph->instructions[node];
-        if (!IsFusion(value)) continue;
+        if (!IsOfFusion(value)) continue;
         const HloInstruction& original = *analysis_->index.at(site.original);
         copies.Walk(value, original);
         if (site.uses.size() < UsesOf(*analysis_, site.original).size()) {

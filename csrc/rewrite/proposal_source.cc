@@ -108,12 +108,21 @@ bool ProposalSource::WithdrawFrom(const Cycles& cycles) {
   return changed;
 }
 
+bool ProposalSource::KeepWhole(int32_t node, const std::vector<int32_t>&) {
+  is_withdrawn_[proposal_of_[node - NodeAt(0)]] = 1;
+  return true;
+}
+
 std::vector<int32_t> ProposalSource::OperandsOf(int32_t local) const {
   std::vector<int32_t> operands;
   for (const HloInstruction* read : ProposalOf(local).reads) {
     operands.push_back(analysis_.index.Of(read));
   }
   return operands;
+}
+
+bool ProposalSource::IsFusion(int32_t local) const {
+  return ProposalOf(local).rule.empty();
 }
 
 std::string ProposalSource::KernelOf(int32_t) const { return ""; }

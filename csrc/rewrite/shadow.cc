@@ -90,6 +90,17 @@ void Shadow::Detach(int32_t original) {
   origin_[index_->Of(image_[original])] = -1;
 }
 
+bool Shadow::DetachAll(const std::vector<int32_t>& originals) {
+  bool changed = false;
+  for (int32_t original : originals) {
+    if (survives_[original] == 0) continue;
+    Detach(original);
+    changed = true;
+  }
+  if (changed) CollectRewiredUses();
+  return changed;
+}
+
 void Shadow::CollectRewiredUses() {
   do FindRewiredUses();
   while (KeepComparisonsWhole());

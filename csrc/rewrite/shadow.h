@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "hlo/analysis.h"
 #include "hlo/module.h"
 #include "passes/pipeline.h"
+#include "rewrite/compared.h"
 #include "rewrite/use.h"
 
 namespace hloenv {
@@ -73,6 +73,9 @@ class Shadow {
   // Makes the image of `original` count as a new instruction, which
   // replacements read instead of the original. For breaking cycles.
   void Detach(int32_t original);
+  // As Detach, for those of the originals that survive. Finds the rewired uses
+  // again; returns whether any survives.
+  bool DetachAll(const std::vector<int32_t>& originals);
   // Finds the rewired uses; call again after Detach.
   void CollectRewiredUses();
 
@@ -104,15 +107,11 @@ class Shadow {
   std::string AddedEffect() const;
 
   // shadow_comparisons.cc
-  using Picks =
-      std::vector<std::pair<const xla::HloInstruction*, std::vector<int64_t>>>;
   using RewiredOperands =
       absl::flat_hash_map<std::pair<int32_t, int64_t>, const RewiredUse*>;
   // Detaches what picks from one new value for both sides of a comparison, if
   // not all of it would be rewired by one decision. Returns whether any was.
   bool KeepComparisonsWhole();
-  absl::flat_hash_set<const xla::HloInstruction*> PickingFromNew(
-      const xla::HloComputation& image) const;
   bool DetachSplit(const Picks& picks, const RewiredOperands& rewired);
 
   // A use whose shadow operand is not the image of its original operand.

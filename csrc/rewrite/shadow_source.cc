@@ -5,6 +5,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "hlo/fingerprint.h"
+#include "hlo/value_flow.h"
 #include "rewrite/equivalence.h"
 #include "rewrite/materializer.h"
 #include "support/status.h"
@@ -250,12 +251,21 @@ bool ShadowSource::BreakCycles(Cycles* cycles) {
 // ProposalSource withdraws the proposal instead.
 bool ShadowSource::WithdrawFrom(const Cycles&) { return false; }
 
+// The comparison becomes part of the rewrite.
+bool ShadowSource::KeepWhole(int32_t, const std::vector<int32_t>& readers) {
+  return !is_indivisible() && shadow_->DetachAll(readers);
+}
+
 std::vector<int32_t> ShadowSource::OperandsOf(int32_t local) const {
   std::vector<int32_t> operands;
   for (const HloInstruction* operand : instructions_[local]->operands()) {
     operands.push_back(NodeOf(operand));
   }
   return operands;
+}
+
+bool ShadowSource::IsFusion(int32_t local) const {
+  return IsOfFusion(*instructions_[local]);
 }
 
 std::string ShadowSource::KernelOf(int32_t local) const {

@@ -113,8 +113,17 @@ class RewriteSource {
   // anything.
   virtual bool WithdrawFrom(const Cycles& cycles) = 0;
 
+  // `node`, which takes the place of some of `readers` or reads some, also
+  // reads a value that another decision may replace for them: they pick from
+  // it, and the last compares what they picked with it. Changes or removes the
+  // rewrite, so that old bits are not compared with new ones. Returns whether
+  // it did: then the nodes must be numbered again.
+  virtual bool KeepWhole(int32_t node, const std::vector<int32_t>& readers) = 0;
+
   // Nodes that a node of this source reads.
   virtual std::vector<int32_t> OperandsOf(int32_t local) const = 0;
+  // Whether the node is a fusion, or of a pass that makes kernels and layouts.
+  virtual bool IsFusion(int32_t local) const = 0;
   // FingerprintKernel of the node; empty if its instruction is not built yet.
   virtual std::string KernelOf(int32_t local) const = 0;
   // The rule that proposes the node; empty if there is none.

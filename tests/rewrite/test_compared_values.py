@@ -93,6 +93,64 @@ def test_no_decisions_compare_old_bits_with_new(text, name):
             np.testing.assert_allclose(one, other, rtol=1e-5, err_msg=str(decisions))
 
 
+# substitutions multiplies before the product of matrices, in place of after it.
+SCALED = """HloModule scaled
+
+max {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT larger = f32[] maximum(a, b)
+}
+
+ENTRY main {
+  x = f32[16,16] parameter(0)
+  y = f32[16,16] parameter(1)
+  p = f32[16,16] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  third = f32[] constant(0.333333343)
+  thirds = f32[16,16] broadcast(third), dimensions={}
+  v = f32[16,16] multiply(p, thirds)
+  lowest = f32[] constant(-inf)
+  m = f32[16] reduce(v, lowest), dimensions={1}, to_apply=max
+  b = f32[16,16] broadcast(m), dimensions={0}
+  e = pred[16,16] compare(v, b), direction=GE
+  zero = f32[] constant(0)
+  zeros = f32[16,16] broadcast(zero), dimensions={}
+  ROOT s = f32[16,16] select(e, v, zeros)
+}
+"""
+
+
+@pytest.mark.filterwarnings("ignore::hloenv.PositionWarning")
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("substitutions",),
+        ("substitutions", "reduce-forms"),
+        ("substitutions", "general-fusion"),
+        ("substitutions", "tree_reduction_rewriter"),
+        ("substitutions", "reduce-forms", "general-fusion", "algsimp"),
+    ],
+)
+def test_decisions_of_several_passes_do_not_either(names):
+    module = HloModule.from_text(SCALED)
+    inputs = _inputs(module)
+    alternatives = HloEnv(module).get_alternatives(*names)
+    assert "v" in {each.original for each in alternatives}
+    (want,) = hloenv.interpret(module, *inputs)
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        decisions = rng.integers(0, alternatives.num_choices)
+        (found,) = hloenv.interpret(alternatives.apply(decisions), *inputs)
+        np.testing.assert_allclose(found, want, rtol=1e-5, err_msg=str(decisions))
+
+
+def test_a_form_is_offered_where_nothing_else_replaces_what_it_reads():
+    alone = HloEnv(SCALED).get_alternatives("reduce-forms")
+    assert "m" in {each.original for each in alone}
+    beside = HloEnv(SCALED).get_alternatives("reduce-forms", "substitutions")
+    assert "m" not in {each.original for each in beside}
+
+
 def test_the_rounding_makes_the_difference():
     # Else the tests above would pass whatever the decisions are.
     module = HloModule.from_text(CLAMP)
