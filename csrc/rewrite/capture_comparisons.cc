@@ -18,6 +18,8 @@
 // Rewrites of one XLA pass do not split a comparison (shadow_comparisons.cc).
 // Fusions are not looked at: what they compute is the same, and that backends
 // may round it differently is marked (duplicates.cc).
+#include <set>
+
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "rewrite/capture.h"
@@ -36,6 +38,9 @@ struct Replacement {
   int32_t node;
   int32_t source;
 };
+
+// Nodes and sources.
+using ChoicesOfUse = std::set<std::pair<int32_t, int32_t>>;
 
 }  // namespace
 
@@ -82,41 +87,54 @@ bool Capture::KeepComparisonsWhole(const Offers& offers) {
       }
     }
   }
-  // Users and operands that may read another value, and which they read now.
-  absl::flat_hash_map<std::pair<int32_t, int64_t>, int32_t> rewired;
+  // By user and operand.
+  absl::flat_hash_map<std::pair<int32_t, int64_t>, ChoicesOfUse> choices_of;
   absl::flat_hash_set<int32_t> replaced;
   for (const Replacement& each : replacements) {
     if (each.use.user == Use::kRoot || IsFusion(each.node)) continue;
-    rewired[{each.use.user, each.use.operand}] = each.original;
+    choices_of[{each.use.user, each.use.operand}].insert(
+        {each.node, each.source});
     replaced.insert(each.original);
   }
   if (replaced.empty()) return false;
   absl::flat_hash_map<int32_t, absl::flat_hash_set<int32_t>> read_by;
-  bool changed = false;
-  const auto keep_whole = [&](const HloInstruction& base, const Picks& picks) {
+  // Which replacements not to make, and for which readers. Sources change only
+  // when all are found.
+  std::vector<std::pair<Replacement, std::vector<int32_t>>> split;
+  const auto find_split = [&](const HloInstruction& base, const Picks& picks) {
     const int32_t value = analysis_->index.Of(&base);
     std::vector<int32_t> readers;
     bool is_replaced = false;
+    std::set<ChoicesOfUse> choices;  // at each use of the value
     for (const auto& [reader, operands] : picks) {
       readers.push_back(analysis_->index.Of(reader));
       for (int64_t k : operands) {
-        const auto found = rewired.find({readers.back(), k});
-        if (found != rewired.end()) is_replaced |= found->second == value;
+        if (reader->operand(k) != &base) continue;
+        const auto found = choices_of.find({readers.back(), k});
+        is_replaced |= found != choices_of.end();
+        choices.insert(found == choices_of.end() ? ChoicesOfUse()
+                                                 : found->second);
       }
     }
     if (!is_replaced) return;
     for (const Replacement& each : replacements) {
-      if (each.original == value) continue;
+      const bool is_reader = absl::c_linear_search(readers, each.use.user);
+      if (each.original == value) {
+        // Uses with other choices are other decisions.
+        if (is_reader && choices.size() > 1) split.push_back({each, readers});
+        continue;
+      }
       const auto [entry, is_new] = read_by.try_emplace(each.node);
       if (is_new) entry->second = OriginalsReadFrom(each.node);
-      if (!entry->second.contains(value)) continue;
+      const absl::flat_hash_set<int32_t>& read = entry->second;
+      if (!read.contains(value)) continue;
       const bool takes_the_place_of_one =
-          absl::c_linear_search(readers, each.original) &&
-          absl::c_linear_search(readers, each.use.user);
+          is_reader && absl::c_linear_search(readers, each.original);
       const bool reads_another = absl::c_any_of(
-          readers, [&](int32_t r) { return entry->second.contains(r); });
-      if (!takes_the_place_of_one && !reads_another) continue;
-      if (sources_[each.source]->KeepWhole(each.node, readers)) changed = true;
+          readers, [&read](int32_t r) { return read.contains(r); });
+      if (takes_the_place_of_one || reads_another) {
+        split.push_back({each, readers});
+      }
     }
   };
   for (const HloComputation* computation : analysis_->index.computations()) {
@@ -126,7 +144,11 @@ bool Capture::KeepComparisonsWhole(const Offers& offers) {
         [&](const HloInstruction& value) {
           return replaced.contains(analysis_->index.Of(&value));
         },
-        keep_whole);
+        find_split);
+  }
+  bool changed = false;
+  for (const auto& [each, readers] : split) {
+    if (sources_[each.source]->KeepWhole(each.node, readers)) changed = true;
   }
   return changed;
 }

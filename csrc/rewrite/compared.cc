@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rewrite/compared.h"
 
+#include <numeric>
+
 #include "absl/container/flat_hash_set.h"
 #include "hlo/self_comparison.h"
 #include "xla/hlo/ir/hlo_opcode.h"
@@ -12,6 +14,22 @@ using xla::HloInstruction;
 using xla::HloOpcode;
 
 namespace {
+
+// As PickedOperands; elements of tuples are followed too, of a tuple of values
+// all.
+std::vector<int64_t> ReadForPicking(const HloInstruction& instruction) {
+  switch (instruction.opcode()) {
+    case HloOpcode::kGetTupleElement:
+    case HloOpcode::kOptimizationBarrier:
+    case HloOpcode::kTuple: {
+      std::vector<int64_t> all(instruction.operand_count());
+      std::iota(all.begin(), all.end(), 0);
+      return all;
+    }
+    default:
+      return PickedOperands(instruction);
+  }
+}
 
 bool RoundsFloats(const HloInstruction& value) {
   return xla::ShapeUtil::ElementIsFloating(value.shape()) ||
@@ -82,14 +100,14 @@ class Compared {
       left.pop_back();
       if (is_done) {
         if (known_.insert(value).second) {
-          picks_.push_back({value, PickedOperands(*value)});
+          picks_.push_back({value, ReadForPicking(*value)});
         }
         continue;
       }
       if (!worth_a_visit_.contains(value) || !seen->insert(value).second) {
         continue;
       }
-      const std::vector<int64_t> operands = PickedOperands(*value);
+      const std::vector<int64_t> operands = ReadForPicking(*value);
       if (operands.empty()) {
         bases->push_back(value);
         continue;
@@ -111,7 +129,7 @@ absl::flat_hash_set<const HloInstruction*> PickingFrom(
     absl::FunctionRef<bool(const HloInstruction&)> is_base) {
   absl::flat_hash_set<const HloInstruction*> found;
   for (const HloInstruction* value : computation.MakeInstructionPostOrder()) {
-    const std::vector<int64_t> operands = PickedOperands(*value);
+    const std::vector<int64_t> operands = ReadForPicking(*value);
     if (operands.empty() ? value->operand_count() > 0 && is_base(*value)
                          : absl::c_any_of(operands, [&](int64_t k) {
                              return found.contains(value->operand(k));

@@ -66,6 +66,53 @@ READ_ELSEWHERE = CLAMP.replace(
     "  ROOT t = (f32[256], f32[256], f32[256]) tuple(s, q, k)",
 )
 
+# As CLAMP, behind a barrier.
+BARRIER = CLAMP.replace(
+    "e = pred[256] compare(m, n)",
+    "both = (f32[256], f32[256]) tuple(n, q)\n"
+    "  held = (f32[256], f32[256]) opt-barrier(both)\n"
+    "  late = f32[256] get-tuple-element(held), index=0\n"
+    "  e = pred[256] compare(m, late)",
+)
+
+# As MAXIMUM, with the largest by a reduction that gives its index too.
+ARGMAX = """HloModule argmax
+
+largest {
+  a = f32[] parameter(0)
+  i = s32[] parameter(1)
+  c = f32[] parameter(2)
+  k = s32[] parameter(3)
+  ge = pred[] compare(a, c), direction=GE
+  v = f32[] select(ge, a, c)
+  w = s32[] select(ge, i, k)
+  ROOT t = (f32[], s32[]) tuple(v, w)
+}
+
+ENTRY main {
+  x = f32[16,16] parameter(0)
+  y = f32[16,16] parameter(1)
+  z = f32[16,16] parameter(2)
+  q = f32[16,16] divide(x, y)
+  d = f32[16,16] divide(q, z)
+  lowest = f32[] constant(-inf)
+  none = s32[] constant(0)
+  numbers = s32[16,16] iota(), iota_dimension=1
+  r = (f32[16], s32[16]) reduce(d, numbers, lowest, none), dimensions={1}, to_apply=largest
+  g = f32[16] get-tuple-element(r), index=0
+  b = f32[16,16] broadcast(g), dimensions={0}
+  low = f32[] constant(-100)
+  lows = f32[16,16] broadcast(low), dimensions={}
+  high = f32[] constant(100)
+  highs = f32[16,16] broadcast(high), dimensions={}
+  m = f32[16,16] maximum(d, lows)
+  n = f32[16,16] minimum(m, highs)
+  e = pred[16,16] compare(n, b), direction=EQ
+  s = f32[16,16] select(e, highs, lows)
+  ROOT out = (f32[16,16], f32[16,16]) tuple(s, q)
+}
+"""
+
 INTEGERS = (CLAMP.replace("f32", "s32").replace("divide(x, y)", "add(x, y)")).replace(
     "divide(q, z)", "subtract(q, z)"
 )
@@ -79,7 +126,7 @@ def _inputs(module):
     ]
 
 
-@pytest.mark.parametrize("text", [CLAMP, MAXIMUM, READ_ELSEWHERE])
+@pytest.mark.parametrize("text", [CLAMP, MAXIMUM, READ_ELSEWHERE, BARRIER, ARGMAX])
 @pytest.mark.parametrize("name", ["algsimp", "simplification", "general-simplify"])
 def test_no_decisions_compare_old_bits_with_new(text, name):
     module = HloModule.from_text(text)
@@ -142,6 +189,59 @@ def test_decisions_of_several_passes_do_not_either(names):
         decisions = rng.integers(0, alternatives.num_choices)
         (found,) = hloenv.interpret(alternatives.apply(decisions), *inputs)
         np.testing.assert_allclose(found, want, rtol=1e-5, err_msg=str(decisions))
+
+
+# cse removes the second comparison: its use is then offered by one pass, the others
+# by two.
+TWICE = MAXIMUM.replace(
+    "ROOT t = (f32[16,16], f32[16]) tuple(s, m)",
+    "e2 = pred[16,16] compare(d, b), direction=EQ\n"
+    "  other = f32[16,16] select(e2, zeros, q)\n"
+    "  ROOT t = (f32[16,16], f32[16,16], f32[16]) tuple(s, other, m)",
+)
+
+
+def test_uses_that_two_passes_see_differently_are_not_split():
+    module = HloModule.from_text(TWICE)
+    inputs = _inputs(module)
+    both = hloenv.Pipeline("both", ["algsimp", "cse"])
+    alternatives = HloEnv(module).get_alternatives("algsimp", both)
+    want = hloenv.interpret(module, *inputs)
+    for decisions in itertools.product(*map(range, alternatives.num_choices)):
+        found = hloenv.interpret(alternatives.apply(decisions), *inputs)
+        for one, other in zip(found, want, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5, err_msg=str(decisions))
+
+
+# algsimp replaces what reads the comparison, and substitutions what is compared.
+NEGATED = SCALED.replace(
+    "ROOT s = f32[16,16] select(e, v, zeros)",
+    "two = f32[] constant(2)\n"
+    "  twos = f32[16,16] broadcast(two), dimensions={}\n"
+    "  l = f32[16,16] maximum(v, zeros)\n"
+    "  h = f32[16,16] minimum(l, twos)\n"
+    "  f = pred[16,16] compare(l, h), direction=EQ\n"
+    "  other = pred[16,16] not(f)\n"
+    "  s = f32[16,16] select(other, x, y)\n"
+    "  k = f32[16,16] exponential(s)\n"
+    "  ROOT t = (f32[16,16], pred[16,16]) tuple(k, f)",
+)
+
+
+@pytest.mark.parametrize(
+    "names", list(itertools.permutations(["substitutions", "algsimp"]))
+)
+def test_a_reader_of_the_comparison_may_be_replaced_too(names):
+    alternatives = HloEnv(NEGATED).get_alternatives(*names)
+    assert "f" in {each.original for each in alternatives}
+    inputs = _inputs(HloModule.from_text(NEGATED))
+    want = hloenv.interpret(HloModule.from_text(NEGATED), *inputs)
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        decisions = rng.integers(0, alternatives.num_choices)
+        found = hloenv.interpret(alternatives.apply(decisions), *inputs)
+        for one, other in zip(found, want, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5, err_msg=str(decisions))
 
 
 def test_a_form_is_offered_where_nothing_else_replaces_what_it_reads():
