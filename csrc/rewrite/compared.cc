@@ -15,20 +15,34 @@ using xla::HloOpcode;
 
 namespace {
 
-// As PickedOperands; elements of tuples are followed too, of a tuple of values
-// all.
-std::vector<int64_t> ReadForPicking(const HloInstruction& instruction) {
+bool IsOfTuple(const HloInstruction& instruction) {
   switch (instruction.opcode()) {
     case HloOpcode::kGetTupleElement:
     case HloOpcode::kOptimizationBarrier:
-    case HloOpcode::kTuple: {
-      std::vector<int64_t> all(instruction.operand_count());
-      std::iota(all.begin(), all.end(), 0);
-      return all;
-    }
+    case HloOpcode::kTuple:
+      return true;
     default:
-      return PickedOperands(instruction);
+      return false;
   }
+}
+
+// Whether the instruction computes what is not in its operands.
+bool Computes(const HloInstruction& instruction) {
+  return instruction.operand_count() > 0 && !IsOfTuple(instruction) &&
+         PickedOperands(instruction).empty();
+}
+
+// Numbers of the operands to follow: of tuples all elements, and what one
+// function of one value reads, as it gives equal bits for equal bits.
+std::vector<int64_t> Followed(const HloInstruction& instruction) {
+  const bool is_function =
+      instruction.operand_count() == 1 && instruction.IsElementwise();
+  if (!is_function && !IsOfTuple(instruction)) {
+    return PickedOperands(instruction);
+  }
+  std::vector<int64_t> all(instruction.operand_count());
+  std::iota(all.begin(), all.end(), 0);
+  return all;
 }
 
 bool RoundsFloats(const HloInstruction& value) {
@@ -100,18 +114,16 @@ class Compared {
       left.pop_back();
       if (is_done) {
         if (known_.insert(value).second) {
-          picks_.push_back({value, ReadForPicking(*value)});
+          picks_.push_back({value, Followed(*value)});
         }
         continue;
       }
       if (!worth_a_visit_.contains(value) || !seen->insert(value).second) {
         continue;
       }
-      const std::vector<int64_t> operands = ReadForPicking(*value);
-      if (operands.empty()) {
-        bases->push_back(value);
-        continue;
-      }
+      const std::vector<int64_t> operands = Followed(*value);
+      if (Computes(*value)) bases->push_back(value);
+      if (operands.empty()) continue;
       left.push_back({value, true});
       for (int64_t k : operands) left.push_back({value->operand(k), false});
     }
@@ -129,11 +141,11 @@ absl::flat_hash_set<const HloInstruction*> PickingFrom(
     absl::FunctionRef<bool(const HloInstruction&)> is_base) {
   absl::flat_hash_set<const HloInstruction*> found;
   for (const HloInstruction* value : computation.MakeInstructionPostOrder()) {
-    const std::vector<int64_t> operands = ReadForPicking(*value);
-    if (operands.empty() ? value->operand_count() > 0 && is_base(*value)
-                         : absl::c_any_of(operands, [&](int64_t k) {
-                             return found.contains(value->operand(k));
-                           })) {
+    const std::vector<int64_t> operands = Followed(*value);
+    if ((Computes(*value) && is_base(*value)) ||
+        absl::c_any_of(operands, [&found, value = value](int64_t k) {
+          return found.contains(value->operand(k));
+        })) {
       found.insert(value);
     }
   }
@@ -158,6 +170,8 @@ void VisitSelfComparisons(
     }
     const Compared compared(*comparison, picking);
     for (const HloInstruction* base : compared.Common()) {
+      // Others are functions that only lead to one.
+      if (!is_base(*base)) continue;
       visit(*base, compared.Above(*base));
     }
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds comparisons of a value with one that is picked from it, by maximum,
-// say.
+// say, and of a function of one with that function of the other.
 //
 // Both sides rely on having the same bits of the value (hlo/self_comparison.h).
 #pragma once

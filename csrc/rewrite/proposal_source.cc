@@ -121,6 +121,7 @@ std::vector<int32_t> ProposalSource::OperandsOf(int32_t local) const {
   return operands;
 }
 
+// Of the candidate passes, general-fusion alone has no rules.
 bool ProposalSource::IsFusion(int32_t local) const {
   return ProposalOf(local).rule.empty();
 }

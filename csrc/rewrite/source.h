@@ -122,7 +122,7 @@ class RewriteSource {
 
   // Nodes that a node of this source reads.
   virtual std::vector<int32_t> OperandsOf(int32_t local) const = 0;
-  // Whether the node is a fusion, or of a pass that makes kernels and layouts.
+  // Whether the node is a fusion: it computes what was there before.
   virtual bool IsFusion(int32_t local) const = 0;
   // FingerprintKernel of the node; empty if its instruction is not built yet.
   virtual std::string KernelOf(int32_t local) const = 0;

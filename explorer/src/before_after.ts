@@ -10,14 +10,14 @@ export class Sides {
   readonly element: HTMLElement;
   private places: [number, number][] = [];
 
-  constructor(found: BeforeAfter, isTextOpen = false) {
+  constructor(found: BeforeAfter) {
     const side = (title: string, graph: BeforeAfter["before"], lines: string[]) =>
       h(
         "figure",
         {},
         h("figcaption", {}, title),
         h("div", { class: "pan", tabindex: 0 }, picture(graph, found.changed, title)),
-        h("details", { open: isTextOpen }, h("summary", {}, `HLO, ${lines.length} line${lines.length === 1 ? "" : "s"}`), h("pre", {}, lines.join("\n"))),
+        h("details", {}, h("summary", {}, `HLO, ${lines.length} line${lines.length === 1 ? "" : "s"}`), h("pre", {}, lines.join("\n"))),
       );
     this.element = h(
       "div",

@@ -125,7 +125,7 @@ function render(): void {
   if (shownTab !== tab) {
     shownTab = tab;
     replace(main, views[tab].element);
-    if (tab === "rewrites") views.rewrites.restore();
+    if (tab === "rewrites" || tab === "pipeline") views[tab].restore();
   }
   views[tab].update();
   panel.update();

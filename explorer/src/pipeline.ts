@@ -20,6 +20,7 @@ export class PipelineView {
   private detail = h("section", { class: "detail", "aria-label": "what the pass changed" });
   private shown: StageRow[] = [];
   private aroundBox = h("div");
+  private sides: Sides | null = null;
   private diff: StageDiff | null = null;
   private detailKey = "";
   private changeKey = "";
@@ -53,6 +54,11 @@ export class PipelineView {
       isReadOnly ? "The timeline is not in this page: write it with --timeline." : "XLA runs some two hundred passes on a module. Run them to see what each of them changed, and to decide in front of any of them."));
     this.chart.classList.toggle("is-empty", !timeline);
     void this.showDetail();
+  }
+
+  /** Puts the pictures back where they were, after the view was out of the page. */
+  restore(): void {
+    this.sides?.restore();
   }
 
   move(by: number): void {
@@ -176,9 +182,9 @@ export class PipelineView {
     }
     const found = await store.attempt(() => get<BeforeAfter>("change", { index: row.index, change: change.index }));
     if (!found || this.changeKey !== key) return;
-    const sides = new Sides(found);
-    replace(this.aroundBox, sides.element);
-    sides.center();
+    this.sides = new Sides(found);
+    replace(this.aroundBox, this.sides.element);
+    this.sides.center();
   }
 
   private heading(row: StageRow): HTMLElement {

@@ -353,7 +353,15 @@ def test_a_pipeline_cannot_ignore_layouts_after_such_a_pass(name):
     with pytest.raises(hloenv.PositionError, match="after 'reshape-decomposer'"):
         env.get_alternatives(hloenv.Pipeline("both", passes))
     # The other way round, nothing depends on layouts yet.
-    assert env.get_alternatives(hloenv.Pipeline("both", passes[::-1])) is not None
+    alternatives = env.get_alternatives(hloenv.Pipeline("both", passes[::-1]))
+    for record in hloenv.verify_alternatives(alternatives):
+        assert record.relative == 0
+
+
+def test_a_pass_that_only_looks_at_layouts_makes_no_bitcasts():
+    passes = [hloenv.Pass("cse", is_layout_sensitive=True), "simplification"]
+    pipeline = hloenv.Pipeline("both", passes)
+    assert hloenv.HloEnv(RESHAPED).get_alternatives(pipeline).pass_names == ("both",)
 
 
 def test_passes_look_at_layouts_once_a_pass_made_bitcasts():

@@ -151,7 +151,7 @@ def run(args: argparse.Namespace) -> None:
         except KeyboardInterrupt:
             _show(args, campaign.summary)
             print(
-                f"ended early; --first {campaign.next} goes on from here",
+                f"ended early; to check the cases after these: --first {campaign.next}",
                 file=sys.stderr,
             )
             raise

@@ -84,12 +84,17 @@ def _placed(
             continue
         placed = _with_layouts(each, reason, place) if reason else each
         passes.append(placed)
-        options = dict(placed.options)
-        if each.name in _MAKE_BITCASTS or any(map(options.get, _SENSITIVE)):
+        if _makes_bitcasts(placed):
             reason = reason or f"after {each.name!r}, whose bitcasts depend on layouts"
     if pipeline.fixed_point and reason != first:
         return _placed(pipeline, reason, place)
     return dataclasses.replace(pipeline, passes=tuple(passes)), reason
+
+
+def _makes_bitcasts(item: Pass) -> bool:
+    if item.name == "algsimp":
+        return bool(dict(item.options).get("is_layout_sensitive"))
+    return item.name in _MAKE_BITCASTS
 
 
 def _with_layouts(item: Pass, reason: str, place: PipelinePosition | None) -> Pass:
