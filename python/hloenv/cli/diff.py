@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
 
 from ..hlo.diff import (
     ComputationDiff,
@@ -56,7 +55,7 @@ def run(args: argparse.Namespace) -> None:
     difference = diff_modules(before, after)
     if args.json:
         counts = {kind: difference.count(kind) for kind in _MARKS}
-        output.print_json({**asdict(difference), **counts})
+        output.print_json({**difference.to_json(), **counts})
         return
     if difference.computations and args.summary:
         _print_summary(difference)

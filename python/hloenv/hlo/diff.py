@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
 
 from .._registry import load_attribute
 from .matching import Pair, match_modules
@@ -83,6 +83,15 @@ class ModuleDiff:
     def _repr_html_(self) -> str:
         html: str = load_attribute("hloenv.explorer.notebook:diff_html")(self)
         return html
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-able: all but the modules."""
+        return {
+            "is_same": self.is_same,
+            "header": self.header,
+            "computations": [asdict(each) for each in self.computations],
+            "num_same": self.num_same,
+        }
 
     def count(self, kind: Kind) -> int:
         """Instructions of one kind, over all computations."""
