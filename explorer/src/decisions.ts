@@ -5,7 +5,8 @@ import { button, download, h, replace, select } from "./dom";
 import { count, gain, ratio, seconds } from "./format";
 import { jobBox, jobKey } from "./job_box";
 import { tone } from "./rewrites";
-import { get, isReadOnly } from "./source";
+import type { PointInfo, Preset } from "./schema";
+import { get, isReadOnly, keptStops, shownStop } from "./source";
 import { store } from "./store";
 
 export class DecisionsPanel {
@@ -32,9 +33,14 @@ export class DecisionsPanel {
 
   private stop(): HTMLElement {
     const { point, presets } = store.state!;
-    const current = presets.findIndex(
-      (each) => each.until === point.until && each.passes.join() === point.passes.join(),
-    );
+    const current = presets.findIndex((each) => isAt(each, point));
+    if (isReadOnly) {
+      const names = keptStops.map((each, i): [string, string] => [String(i), nameOf(each, presets)]);
+      const choose = select("decision points of this page", names, String(shownStop()), (value) => void store.goToStop(Number(value)));
+      choose.disabled = names.length < 2;
+      choose.id = "preset";
+      return h("section", {}, h("h3", {}, "Rewrites"), choose, ...explanation(point, presets[current]));
+    }
     const options: [string, string][] = presets.map((each, i) => [String(i), each.name]);
     if (current < 0) options.unshift(["-1", `${point.passes.join(", ")}`]);
     options.push(["other", "other passes\u2026"]);
@@ -48,7 +54,7 @@ export class DecisionsPanel {
       if (preset) void store.act("point", { until: preset.until, occurrence: 1, passes: preset.passes });
     });
     if (!other.hidden) choose.value = "other";
-    choose.disabled = isReadOnly || store.isBusy;
+    choose.disabled = store.isBusy;
     choose.id = "preset";
     return h(
       "section",
@@ -56,8 +62,7 @@ export class DecisionsPanel {
       h("h3", {}, "Decide"),
       choose,
       other,
-      current >= 0 ? h("p", { class: "soft" }, `${presets[current].summary} (${point.passes.join(", ")})`) : null,
-      h("p", { class: "soft" }, point.until ? `before XLA's ${point.until}${point.occurrence > 1 ? ` (run ${point.occurrence})` : ""}` : "before all of XLA's passes"),
+      ...explanation(point, presets[current]),
     );
   }
 
@@ -164,6 +169,25 @@ export class DecisionsPanel {
         button("Copy Python", () => void copy(), { id: "copy-python" })),
     );
   }
+}
+
+function isAt(preset: Preset, point: PointInfo): boolean {
+  // A position is the path of a pass, of which a preset has the end.
+  const isThere = preset.until === "" ? point.until === "" : `/${point.until}`.endsWith(`/${preset.until}`);
+  return isThere && preset.passes.join() === point.passes.join();
+}
+
+function nameOf(point: PointInfo, presets: Preset[]): string {
+  const preset = presets.find((each) => isAt(each, point));
+  return preset?.name ?? `${point.passes.join(", ")}${point.until ? ` at ${point.until}` : ""}`;
+}
+
+function explanation(point: PointInfo, preset: Preset | undefined): (HTMLElement | null)[] {
+  const run = point.occurrence > 1 ? ` (run ${point.occurrence})` : "";
+  return [
+    preset ? h("p", { class: "soft" }, `${preset.summary} (${point.passes.join(", ")})`) : null,
+    h("p", { class: "soft" }, point.until ? `before XLA's ${point.until}${run}` : "before all of XLA's passes"),
+  ];
 }
 
 function figure(value: string, name: string, kind: string): HTMLElement {

@@ -48,7 +48,9 @@ export function gain(value: number | null | undefined): string {
 }
 
 export function ratio(value: number | null): string {
-  return value === null || !Number.isFinite(value) ? "\u2013" : `${value.toFixed(3)}\u00d7`;
+  if (value === null || !Number.isFinite(value)) return "\u2013";
+  const digits = value >= 100 ? 0 : value >= 10 ? 1 : 3;
+  return `${value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits })}\u00d7`;
 }
 
 export function shortened(text: string, longest: number): string {

@@ -9,6 +9,7 @@
 import { type Color, cssColor, groupOf, heatOf, readColor } from "./colors";
 import { shortened } from "./format";
 import type { GraphData } from "./schema";
+import { depthOf, drawTitles, type Title, titlesOf } from "./titles";
 import { BOX_FRAGMENT, BOX_VERTEX, EDGE_FRAGMENT, EDGE_VERTEX, program } from "./shaders";
 
 const HAS_BOX = 32;
@@ -22,7 +23,7 @@ const MAX_MOVING_EDGES = 3000;
 const MAX_MOVING_LEAVES = 7000;
 const MOVES_FOR_MS = 150;
 
-interface View {
+export interface View {
   x: number;
   y: number;
   scale: number;
@@ -76,6 +77,7 @@ export class Renderer {
   /** The timer that ends a movement; 0 for none. */
   private movement = 0;
   private order: number[] = [];
+  private titles: Title[] = [];
   private colors: { edge: Color; accent: Color; ink: string; soft: string } | null = null;
   private places = new Map<string, WebGLUniformLocation | null>();
 
@@ -101,6 +103,7 @@ export class Renderer {
     this.marks = marks;
     const gl = this.gl;
     this.order = this.groupOrder(graph);
+    this.titles = titlesOf(graph, this.order);
     const leaves: number[] = [];
     graph.flags.forEach((flags, node) => {
       if (!(flags & HAS_BOX)) leaves.push(node);
@@ -318,61 +321,18 @@ export class Renderer {
         }
       }
     }
-    this.drawTitles(graph, pen, toX, toY, scale, w, h);
-  }
-
-  private drawTitles(
-    graph: GraphData,
-    pen: CanvasRenderingContext2D,
-    toX: (value: number) => number,
-    toY: (value: number) => number,
-    scale: number,
-    w: number,
-    h: number,
-  ): void {
     pen.font = "11.5px ui-monospace, monospace";
-    pen.fillStyle = this.colors!.soft;
-    let left = MAX_LABELS;
-    const title = (text: string, cx: number, cy: number, bw: number, bh: number, rise: number) => {
-      const pw = bw * scale;
-      if (pw < 60 || (bh * scale < 30 && rise === 0) || left-- <= 0) return;
-      const px = toX(cx) - pw / 2;
-      const py = toY(cy) - (bh * scale) / 2;
-      if (px > w || px + pw < 0 || py > h || py + bh * scale < 0) return;
-      const letters = Math.floor((Math.min(px + pw, w) - Math.max(px, 0) - 10) / 7);
-      if (letters < 5) return;
-      pen.fillText(shortened(text, letters), Math.max(px, 0) + 5, py + (rise ? -7 : 10));
-    };
-    for (const node of this.order) {
-      if (graph.h[node] * scale < 40) continue;
-      const mark = graph.alternative[node] >= 0 ? "\u25c6 " : "";
-      title(`${mark}${graph.opcodes[graph.opcode[node]]} ${graph.names[node]}`, graph.x[node], graph.y[node], graph.w[node], graph.h[node], 0);
-    }
-    for (const box of graph.computations) {
-      if (box.caller >= 0 && box.role !== "fused" && box.role !== "called") {
-        title(`${box.role}: ${box.name}`, box.x, box.y, box.w, box.h, 0);
-      } else if (box.caller < 0) {
-        title(`${box.role} ${box.name}`, box.x, box.y, box.w, box.h, 1);
-      }
-    }
+    pen.fillStyle = soft;
+    drawTitles(pen, this.titles, this.view, w, h);
   }
 
   /** Nodes with computations inside, outermost first. */
   private groupOrder(graph: GraphData): number[] {
     const found: [number, number][] = [];
     graph.flags.forEach((flags, node) => {
-      if (flags & HAS_BOX) found.push([this.depth(graph, graph.computation[node]), node]);
+      if (flags & HAS_BOX) found.push([depthOf(graph, graph.computation[node]), node]);
     });
     return found.sort((a, b) => a[0] - b[0]).map(([, node]) => node);
-  }
-
-  private depth(graph: GraphData, computation: number): number {
-    let depth = 0;
-    for (let at = computation; ; depth++) {
-      const caller = graph.computations[at].caller;
-      if (caller < 0) return depth;
-      at = graph.computation[caller];
-    }
   }
 
   private boxArray(name: string, number: number): WebGLVertexArrayObject {
@@ -443,14 +403,14 @@ export class Renderer {
       rows.add(graph.x[node], graph.y[node], graph.w[node], graph.h[node], fill, border, width);
     };
     const byDepth: [number, () => void][] = graph.computations.map((box, number) => [
-      2 * this.depth(graph, number),
+      2 * depthOf(graph, number),
       () => {
         const isFramed = box.caller < 0 || (box.role !== "fused" && box.role !== "called");
         groups.add(box.x, box.y, box.w, box.h, colors.computation, colors.frame, isFramed ? 1 : 0);
       },
     ]);
     for (const node of this.order) {
-      const depth = 2 * this.depth(graph, graph.computation[node]) + 1;
+      const depth = 2 * depthOf(graph, graph.computation[node]) + 1;
       byDepth.push([depth, () => nodeRow(groups, node, heat ? blend(colors.group, colors.heat, heat[node]) : colors.group)]);
     }
     byDepth.sort((a, b) => a[0] - b[0]);

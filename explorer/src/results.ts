@@ -173,6 +173,21 @@ export class ResultsView {
     );
   }
 
+  /** Leads to the decisions of a row, on the module that they were made on. */
+  private opener(row: ResultRow): HTMLElement | null {
+    if (!row.has_trace || isReadOnly) return null;
+    if (!store.hasModule) {
+      return h("p", { class: "soft", id: "no-module" }, "Start with --module MODULE to look at these decisions on the module that they were made on.");
+    }
+    const open = async () => {
+      const at = this.results!.rows.indexOf(row);
+      if (await store.act("open_row", { row: at })) store.go("rewrites");
+    };
+    return h("p", { class: "actions" },
+      button("Look at its decisions", () => void open(), { kind: "primary", id: "open-row", disabled: store.isBusy }),
+      h("span", { class: "soft" }, "opens them at the last stop; Undo goes back through the others"));
+  }
+
   private showCurve(results: Results): void {
     const rows = this.rows();
     const row = rows[Number(store.route.params.row ?? 0)] ?? rows[0];
@@ -189,10 +204,18 @@ export class ResultsView {
             yLabel: "best estimated speed-up so far", formatY: (value, digits) => `${value.toFixed(Math.max(digits, 2))}\u00d7`,
           })
         : results.kind === "bench" ? h("p", { class: "soft" }, "This method is no search: it has no curve.") : null,
+      this.opener(row),
+      facts(row.facts),
       changes.length ? h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "decisions other than XLA's"), h("th", { class: "number" }, "times"))),
         h("tbody", {}, changes.slice(0, 30).map(([what, number]) => h("tr", {}, h("td", {}, what), h("td", { class: "number" }, count(number)))))) : null,
     );
   }
+}
+
+function facts(found: Record<string, string>): HTMLElement | null {
+  const known = Object.entries(found).filter(([, text]) => text !== "");
+  if (known.length === 0) return null;
+  return h("dl", { class: "facts-of-row" }, known.flatMap(([name, text]) => [h("dt", {}, name), h("dd", {}, text)]));
 }
 
 /** The charts side by side; the pictures of the command line show the same data. */

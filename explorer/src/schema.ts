@@ -54,6 +54,7 @@ export interface State {
   version: string;
   target: string;
   is_safe_to_restore: boolean;
+  base: string;
   module: ModuleInfo;
   point: PointInfo;
   steps: StepInfo[];
@@ -324,7 +325,7 @@ export interface MethodRow {
   failures: number;
 }
 
-/** One method on one module; or one measured candidate of a search or a tuning. */
+/** One method on one module; or one measured candidate of a search or a tuning. Its decisions can be opened if it has a trace and the module is known. */
 export interface ResultRow {
   module: string;
   method: string;
@@ -336,6 +337,8 @@ export interface ResultRow {
   changes: Record<string, number>;
   curve: number[][];
   error: string;
+  has_trace: boolean;
+  facts: Record<string, string>;
 }
 
 /** A line of a chart: kind is line, step or points; [x, y] or [x, y, low, high]. */

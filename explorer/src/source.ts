@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where answers come from: the server, or the page itself if it is a single file.
 
-import type { Action, ErrorInfo, JobInfo, State } from "./schema";
+import type { Action, ErrorInfo, JobInfo, PointInfo, State } from "./schema";
 
 export class RequestError extends Error {
   constructor(readonly kind: string, message: string) {
@@ -21,15 +21,38 @@ export const isReadOnly = answers !== null;
 /** Whether a single file has results to show. */
 export const hasKeptResults = answers !== null && (answers["results"] as { kind: string }).kind !== "none";
 
+/** A single file has the answers that differ by decision point in a list. */
+const stops = (answers?.["stops"] ?? []) as Record<string, unknown>[];
+let stop = 0;
+
+/** The decision points of a single file. */
+export const keptStops: PointInfo[] = stops.map((each) => (each["state"] as State).point);
+
+/** The number of the decision point that a single file shows. */
+export function shownStop(): number {
+  return stop;
+}
+
+/** Shows another decision point of a single file; whether there is one of that number. */
+export function showStop(number: number): boolean {
+  if (!(number in stops)) return false;
+  stop = number;
+  return true;
+}
+
+function kept(name: string): unknown {
+  return stops[stop]?.[name] ?? answers![name];
+}
+
 export function hasAnswer(path: string): boolean {
-  return answers === null || path in answers;
+  return answers === null || kept(path) !== undefined;
 }
 
 export async function get<T>(path: string, params: Record<string, string | number> = {}): Promise<T> {
   const query = Object.entries(params).map(([k, v]) => `${k}=${encodeURIComponent(v)}`).join("&");
   const name = query ? `${path}?${query}` : path;
   if (answers !== null) {
-    if (name in answers) return answers[name] as T;
+    if (hasAnswer(name)) return kept(name) as T;
     throw new RequestError("NotKept", "this page is a single file, which does not hold this; run hloenv explore");
   }
   return request<T>(`api/${name}`, { method: "GET" });
@@ -66,7 +89,7 @@ async function request<T>(path: string, init: RequestInit): Promise<T> {
 export const keptLog = {
   save(state: State): void {
     try {
-      sessionStorage.setItem("log", JSON.stringify({ module: state.target, log: state.log }));
+      sessionStorage.setItem("log", JSON.stringify({ base: state.base, log: state.log }));
     } catch {
       // Storage is full or off: a restarted server then starts anew.
     }
@@ -74,7 +97,7 @@ export const keptLog = {
   load(state: State): Action[] {
     try {
       const kept = JSON.parse(sessionStorage.getItem("log") ?? "null");
-      return kept !== null && kept.module === state.target ? kept.log : [];
+      return kept !== null && kept.base === state.base ? kept.log : [];
     } catch {
       return [];
     }

@@ -2,7 +2,7 @@
 // What the views share: the state, the alternatives, the route, and who listens.
 
 import type { AlternativeRow, CompareResult, EstimateResult, Finished, JobInfo, MeasureResult, State, Timeline } from "./schema";
-import { follow, get, hasAnswer, isReadOnly, keptLog, LostError, post, RequestError } from "./source";
+import { follow, get, hasAnswer, isReadOnly, keptLog, LostError, post, RequestError, showStop, shownStop } from "./source";
 
 export type Tab = "graph" | "rewrites" | "pipeline" | "results";
 export const TABS: Tab[] = ["graph", "rewrites", "pipeline", "results"];
@@ -15,7 +15,8 @@ interface Route {
 type Listener = () => void;
 
 function hashOf(tab: Tab, params: Record<string, string>): string {
-  const text = Object.entries(params)
+  const stop = shownStop(); // of a single file
+  const text = Object.entries(stop ? { ...params, stop: String(stop) } : params)
     .filter(([, value]) => value !== "")
     .map(([key, value]) => `${key}=${encodeURIComponent(value)}`)
     .join("&");
@@ -82,6 +83,13 @@ class Store {
     });
     await this.attempt(() => this.load());
     this.changed();
+  }
+
+  /** Shows another decision point of a single file. */
+  async goToStop(number: number): Promise<void> {
+    if (!showStop(number)) return;
+    await this.attempt(async () => this.take(await get<State>("state"), true));
+    this.setParams({ node: "", which: "" });
   }
 
   private async load(): Promise<void> {
@@ -157,14 +165,14 @@ class Store {
     this.changed();
     const revision = this.state?.revision ?? "";
     const state = await this.attempt(() => post<State>(path, { revision, ...body }));
-    if (state) await this.attempt(() => this.take(state, path === "open"));
+    if (state) await this.attempt(() => this.take(state, path.startsWith("open")));
     this.isBusy = false;
     this.changed();
     return state !== undefined;
   }
 
   undo(): Promise<boolean> {
-    return this.state?.log.length ? this.act("undo") : Promise.resolve(false);
+    return this.state?.totals.can_undo ? this.act("undo") : Promise.resolve(false);
   }
 
   decide(changes: [number, number][]): Promise<boolean> {
@@ -249,6 +257,13 @@ class Store {
       }
     }
     const tab = TABS.find((each) => each === path) ?? "rewrites";
+    const { stop = "0" } = params;
+    delete params.stop;
+    if (Number(stop) !== shownStop()) {
+      // Before the first state there is nothing to replace.
+      if (this.state === null) showStop(Number(stop));
+      else void this.goToStop(Number(stop));
+    }
     this.route = { tab, params };
     this.left[tab] = params;
   }

@@ -10,51 +10,24 @@ They show a GPT-2 training step of the dataset. Times in them are those of this 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import json
-import shutil
-import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tests")]
+
+from support.browser import explore, open_browser, open_page, wait_until  # noqa: E402
+
 IMAGES = ROOT / "docs" / "images"
 TARGET = (
     "hloenv://dataset/train/transformers-decoders/transformers_decoders/"
     "decoder[name=gpt2,size=64x2x2x16]/train_step"
 )
 BENCH = ROOT / "docs" / "leaderboard" / "results.parquet"
-_ARGUMENTS = ["--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
+_SIZE = {"width": 1400, "height": 840}
 _TIMEOUT_MS = 600_000
-
-
-@contextlib.contextmanager
-def explore(target: str) -> Iterator[str]:
-    """Runs `hloenv explore`; yields its URL."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "hloenv", "explore", target, "--no-open", "--json"],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        yield json.loads(process.stdout.readline())["url"]
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def wait_until(page: Page, expression: str) -> None:
-    """Waits for a JavaScript expression."""
-    deadline = time.monotonic() + _TIMEOUT_MS / 1000
-    while not page.evaluate(expression):
-        if time.monotonic() > deadline:
-            raise TimeoutError(expression)
-        page.wait_for_timeout(100)
 
 
 def shoot(page: Page, name: str) -> None:
@@ -161,21 +134,17 @@ def main() -> None:
     parser.add_argument("--target", default=TARGET, help="the module to show")
     args = parser.parse_args()
     chosen = args.views or [*VIEWS, "bench"]
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=shutil.which("chromium"), args=_ARGUMENTS
-        )
-        page = browser.new_page(viewport={"width": 1400, "height": 840})
+    with open_browser() as browser, open_page(browser) as page:
+        page.set_viewport_size(_SIZE)
         page.set_default_timeout(_TIMEOUT_MS)
         if set(chosen) - {"bench"}:
-            with explore(args.target) as url:
+            with explore(args.target) as (url, _):
                 for name in VIEWS:
                     if name in chosen:
                         VIEWS[name](page, url)
         if "bench" in chosen:
-            with explore(str(BENCH)) as url:
+            with explore(str(BENCH)) as (url, _):
                 bench(page, url)
-        browser.close()
 
 
 if __name__ == "__main__":

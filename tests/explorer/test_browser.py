@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
+from hloenv import HloEnv
 from hloenv.cli import main
 from hloenv.explorer.backend import Backend, Target
 from hloenv.explorer.page import write_page
+from hloenv.explorer.results import of_search
 from hloenv.explorer.server import Server
 from support.browser import open_browser, open_page, wait_until
 
@@ -398,3 +401,123 @@ def test_the_file_works_without_a_network(browser, small, tmp_path):
         page.wait_for_selector(".diff tr.removed")
         page.wait_for_selector(".pipeline .sides figure svg")
         assert set(page.requests_seen) == {path.as_uri()}
+
+
+def test_a_file_shows_each_of_its_stops(browser, small, tmp_path):
+    small.save(tmp_path / "small.hlo")
+    path = tmp_path / "page.html"
+    stops = ["--stop", ": algsimp cse", "--stop", "fusion: general-fusion"]
+    main(["explore", str(tmp_path / "small.hlo"), "-o", str(path), *stops])
+    with open_page(browser, offline=True) as page:
+        page.goto(path.as_uri())
+        _select(page, "same")
+        options = page.locator("#preset option").all_inner_texts()
+        assert options == ["simplify", "general-fusion at fusion"]
+        page.select_option("#preset", index=1)
+        wait_until(page, "hloenvExplorer.store.state.point.until === 'fusion'")
+        # What was chosen at the other stop is another rewrite here.
+        assert page.locator(".sides").count() == 0
+        page.click(".row.rewrite")
+        page.wait_for_selector(".sides svg")
+        address = page.url
+        assert "stop=1" in address
+    with open_page(browser, offline=True) as page:
+        page.goto(address)
+        page.wait_for_selector(".sides svg")
+        assert page.evaluate("hloenvExplorer.store.state.point.until") == "fusion"
+
+
+def test_the_decisions_of_a_candidate_are_opened(browser, small):
+    env = HloEnv(small)
+    first = env.get_alternatives("algsimp", "cse")
+    decisions = first.leave_to_xla()
+    decisions[0] = 1
+    env.apply_alternatives(decisions, first, partial=True)
+    env.run_until("fusion")
+    second = env.get_alternatives("fusion")
+    others = np.where(second.decisions_for("fusion") > 0, 0, 1)
+    env.apply_alternatives(others, second)
+    candidate = {
+        "decisions": [decisions.tolist(), others.tolist()],
+        "estimate_s": 1e-6,
+        "speedup": 1.2,
+        "speedup_interval": [1.1, 1.3],
+        "error": None,
+        "trace": {},
+    }
+    data = {"module": "small", "evaluated": 1, "best": None, "measured": [candidate]}
+    results = of_search("search.json", data)
+    target = Target("small.hlo", small, results=results, traces=[env.trace])
+    backend = Backend(target, store=None)
+    with Server(backend) as server, open_page(browser) as page:
+        page.goto(f"{server.url}#/results")
+        page.click("#open-row")
+        page.wait_for_selector(".mini.reject[aria-pressed='true']")
+        assert _state(page)["point"]["passes"] == ["fusion"]
+        page.click("#undo")
+        wait_until(page, "hloenvExplorer.store.state.point.until === ''")
+        assert _state(page)["decisions"] == decisions.tolist()
+        # The page keeps what it did for a server that starts again.
+        assert [each["do"] for each in _state(page)["log"]] == ["undo"]
+        page.keyboard.press("4")
+        page.wait_for_selector("#open-row")
+    backend.close()
+
+
+def test_no_title_is_written_over_another(browser, server):
+    nested = """HloModule nested
+
+    body {
+      s = (s32[], f32[8]) parameter(0)
+      i = s32[] get-tuple-element(s), index=0
+      one = s32[] constant(1)
+      j = s32[] add(i, one)
+      x = f32[8] get-tuple-element(s), index=1
+      y = f32[8] negate(x)
+      ROOT t = (s32[], f32[8]) tuple(j, y)
+    }
+
+    test {
+      s = (s32[], f32[8]) parameter(0)
+      i = s32[] get-tuple-element(s), index=0
+      n = s32[] constant(9)
+      ROOT c = pred[] compare(i, n), direction=LT
+    }
+
+    ENTRY main {
+      zero = s32[] constant(0)
+      p = f32[8] parameter(0)
+      s = (s32[], f32[8]) tuple(zero, p)
+      ROOT w = (s32[], f32[8]) while(s), condition=test, body=body
+    }
+    """
+    backend = Backend(Target("nested.hlo", nested), store=None)
+    with Server(backend) as own, open_page(browser) as page:
+        page.add_init_script(
+            """const write = CanvasRenderingContext2D.prototype.fillText;
+            window.written = [];
+            CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+              if (this.font.startsWith("11.5px")) window.written.push([text, x, y]);
+              write.call(this, text, x, y);
+            };"""
+        )
+        page.goto(f"{own.url}#/graph")
+        wait_until(page, "hloenvExplorer.views.graph.canvasFrames > 0")
+        seen = set()
+        for scale in (14, 8, 5, 4, 3):
+            page.evaluate(
+                f"""() => {{
+                  const {{renderer}} = hloenvExplorer.views.graph;
+                  window.written.length = 0;
+                  renderer.view.scale = {scale};
+                  renderer.paint();
+                }}"""
+            )
+            titles = page.evaluate("window.written")
+            seen |= {text.split()[0] for text, _, _ in titles}
+            places = [(x, x + 7 * len(text), y) for text, x, y in titles]
+            for i, (x0, x1, y) in enumerate(places):
+                for from_, to, at in places[i + 1 :]:
+                    assert not (x0 < to and from_ < x1 and abs(at - y) < 13), titles
+        assert {"while", "body:"} <= seen
+    backend.close()

@@ -12,12 +12,24 @@ import subprocess
 
 import pytest
 
+from hloenv import HloEnv, HloModule, replay
 from hloenv.bench.rows import Row
 from hloenv.cli import main
-from hloenv.errors import ArgumentError
+from hloenv.cli.explore import open_target
+from hloenv.errors import ArgumentError, TraceError
+from hloenv.explorer.backend import Backend, NoModuleError, Target
 from hloenv.explorer.page import page_of
-from hloenv.explorer.results import of_bench, of_search
+from hloenv.explorer.results import (
+    of_artefact,
+    of_bench,
+    of_search,
+    read_results,
+    read_traces,
+)
 from hloenv.explorer.static_files import read_static
+from hloenv.jax.artefact import Artefact, Tuned
+from hloenv.jax.recipe import Recipe
+from hloenv.rewrite.trace import ModuleId
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +49,7 @@ def _answers(page):
 
 
 def test_the_page_has_the_answers(page):
-    answers = _answers(page)
+    (answers,) = _answers(page)["stops"]
     assert answers["state"]["module"]["name"] == "small"
     assert len(answers["graph?which=current"]["names"]) == 15
     details = [key for key in answers if key.startswith("alternative?")]
@@ -189,8 +201,6 @@ def test_the_file_of_o_is_html(small, tmp_path, capsys):
 
 
 def test_a_trace_needs_its_module(small, tmp_path, capsys):
-    from hloenv import HloEnv
-
     env = HloEnv(small)
     env.get_alternatives("algsimp")
     env.apply_alternatives(env._latest_capture().decisions_for("algsimp"))
@@ -201,5 +211,96 @@ def test_a_trace_needs_its_module(small, tmp_path, capsys):
     assert main(command) == 1
     assert "--module" in capsys.readouterr().err
     assert main([*command, "--module", str(tmp_path / "m.hlo")]) == 0
-    state = _answers(page.read_text())["state"]
-    assert [step["kind"] for step in state["steps"]] == ["decide"]
+    (answers,) = _answers(page.read_text())["stops"]
+    assert answers["state"]["point"]["passes"] == ["algsimp"]
+    assert answers["state"]["totals"]["accepted"] > 0
+    assert json.loads(answers["trace"]["text"])["steps"][0]["kind"] == "decide"
+
+
+def test_a_page_keeps_the_stops_that_it_is_asked_for(small, tmp_path, capsys):
+    small.save(tmp_path / "m.hlo")
+    page = tmp_path / "page.html"
+    stops = ["--stop", ": algsimp cse", "--stop", "fusion: fusion general-fusion"]
+    command = ["explore", str(tmp_path / "m.hlo")]
+    assert main([*command, "-o", str(page), *stops]) == 0
+    first, second = _answers(page.read_text())["stops"]
+    assert first["state"]["point"]["until"] == ""
+    assert second["state"]["point"]["passes"] == ["fusion", "general-fusion"]
+    assert {row["kind"] for row in second["alternatives"]}
+    assert first["graph?which=current"] != second["graph?which=current"]
+    for extra in (stops, ["--timeline"]):
+        assert main([*command, "--no-open", *extra]) == 2
+        assert f"{extra[0]} was given without -o" in capsys.readouterr().err
+    assert main([*command, "-o", str(page), "--stop", "fusion: no-such-pass"]) == 1
+    assert "no-such-pass" in capsys.readouterr().err
+
+
+def test_the_decisions_of_a_search_are_read_with_it(small, tmp_path, capsys):
+    small.save(tmp_path / "m.hlo")
+    command = ["search", str(tmp_path / "m.hlo"), "--pass", "algsimp", "--json"]
+    limits = ["--estimates", "4", "--measurements", "2", "--no-store"]
+    assert main([*command, *limits]) == 0
+    path = tmp_path / "search.json"
+    path.write_text(capsys.readouterr().out)
+    results, traces = read_results(path), read_traces(path)
+    assert len(traces) == len(results["rows"]) > 0
+    for row, trace in zip(results["rows"], traces, strict=True):
+        assert row["has_trace"]
+        assert replay(trace, small).fingerprint() == trace.end.fingerprint
+    target = open_target(str(path), str(tmp_path / "m.hlo"))
+    backend = Backend(target, store=None)
+    try:
+        state = backend.open_row(0)
+        assert state["point"]["passes"] == ["algsimp"]
+        assert state["target"] == str(tmp_path / "m.hlo")
+        assert backend.results()["kind"] == "search"
+        with pytest.raises(ArgumentError, match="no decisions"):
+            backend.open_row(len(traces))
+    finally:
+        backend.close()
+    without = Backend(open_target(str(path)), store=None)
+    with pytest.raises(NoModuleError, match="--module"):
+        without.open_row(0)
+    without.close()
+
+
+def test_the_decisions_of_another_module_do_not_open(small, tmp_path):
+    other = HloModule.from_text(
+        "HloModule other\nENTRY e {\n  p = f32[4] parameter(0)\n"
+        "  ROOT n = f32[4] negate(p)\n}"
+    )
+    env = HloEnv(other)
+    env.apply_alternatives(env.get_alternatives("algsimp").leave_to_xla(), partial=True)
+    target = Target("m.hlo", small, traces=[env.trace, None])
+    backend = Backend(target, store=None)
+    try:
+        before = backend.request("state", {})
+        with pytest.raises(TraceError, match="recorded on one with"):
+            backend.open_row(0)
+        assert backend.request("state", {})["module"] == before["module"]
+        with pytest.raises(ArgumentError, match="no decisions"):
+            backend.open_row(1)
+    finally:
+        backend.close()
+
+
+@pytest.mark.parametrize("is_identity", [False, True])
+def test_a_tuned_program_says_what_was_found(is_identity):
+    module = ModuleId("f", "t")
+    recipe = Recipe() if is_identity else Recipe(loops=True)
+    stage = {"stage": "loops", "decided": "xla" if is_identity else "single kernels"}
+    tuned = Tuned(
+        "step",
+        module,
+        recipe,
+        reason="nothing was faster" if is_identity else "",
+        baseline_s=2e-3,
+        stages=(stage,),
+        date="2026-11-25",
+    )
+    (row,) = of_artefact("a.tuned", Artefact((tuned,)))["rows"]
+    assert not row["has_trace"]
+    assert row["facts"]["time of jax.jit"] == "2 ms"
+    assert row["facts"]["stages tried"] == "loops"
+    assert row["facts"]["date"] == "2026-11-25"
+    assert ("numerical class" in row["facts"]) is not is_identity

@@ -144,9 +144,9 @@ def test_a_session_shows_the_position_that_it_opens_at(small):
     point = session.state()["point"]
     assert point["until"].endswith("/fusion")
     assert point["occurrence"] == 1
-    # "" is the start of the session, which is the end of the trace.
+    assert session.state()["decisions"][0] == 1
     session.point("copy-insertion", 1, ["copy-insertion"])
-    assert session.point("", 1, ["algsimp"])["point"]["until"] == point["until"]
+    assert session.point("", 1, ["algsimp"])["point"]["until"] == ""
 
 
 def test_the_start_is_not_reached_past_applied_decisions(session):
@@ -254,12 +254,67 @@ def test_sources_are_searchable(session):
     assert graph["sources"][graph["source"][node]] == "jit(f)/add train.py:7"
 
 
-def test_a_trace_continues_where_it_ends(session, small):
-    session.decide([[_index(session, "same"), 1]])
-    trace = Trace.from_json(session.finished_trace())
-    other = Session(small, "small.hlo", trace)
-    assert [step["kind"] for step in other.state()["steps"]] == ["decide"]
-    assert "same" not in other.graph()["names"]
+def _trace_of_two_stops(small):
+    env = hloenv.HloEnv(small)
+    first = env.get_alternatives("algsimp", "cse")
+    decisions = first.leave_to_xla()
+    decisions[0] = 1
+    env.apply_alternatives(decisions, first, partial=True)
+    env.run_until("fusion")
+    second = env.get_alternatives("fusion", "general-fusion")
+    theirs = second.decisions_for("fusion")
+    other = theirs.copy()
+    other[0] = 0 if theirs[0] > 0 else 1
+    env.apply_alternatives(other, second)
+    return env.trace, other
+
+
+def test_a_trace_opens_at_its_last_decisions(small):
+    trace, decisions = _trace_of_two_stops(small)
+    session = Session(small, "small.hlo", trace)
+    state = session.state()
+    assert state["point"]["passes"] == ["fusion", "general-fusion"]
+    # What XLA decides too is left to it.
+    assert [i for i, each in enumerate(state["decisions"]) if each >= 0] == [0]
+    assert state["decisions"][0] == decisions[0]
+    assert session.decided().fingerprint() == trace.end.fingerprint
+    assert Trace.from_json(session.finished_trace()) == trace
+
+
+def test_undo_goes_back_through_a_trace_and_is_repeated(small):
+    trace, _ = _trace_of_two_stops(small)
+    session = Session(small, "small.hlo", trace)
+    assert session.state()["totals"]["can_undo"]
+    state = session.undo()
+    assert state["point"] == {
+        "until": "",
+        "occurrence": 1,
+        "passes": ["algsimp", "cse"],
+    }
+    assert state["decisions"][0] == 1
+    assert not state["totals"]["can_undo"]
+    state = session.decide([[1, 1]])
+    assert [each["do"] for each in state["log"]] == ["undo", "decide"]
+    again = Session(small, "small.hlo", trace).repeat(state["log"])
+    assert again["decisions"] == state["decisions"]
+    assert [each["do"] for each in session.undo()["log"]] == ["undo"]
+
+
+@pytest.mark.parametrize("last", [[], ["dce"]])
+def test_a_trace_whose_end_cannot_be_undone_opens_there(small, last):
+    env = hloenv.HloEnv(small)
+    with_option = hloenv.Pass("algsimp", enable_dot_strength_reduction=True)
+    alternatives = env.get_alternatives(with_option)
+    env.apply_alternatives(alternatives.decisions_for("algsimp"))
+    if last:
+        env.run(*last)
+    session = Session(small, "small.hlo", env.trace)
+    state = session.state()
+    assert state["module"]["fingerprint"] == env.fingerprint()
+    assert set(state["decisions"]) <= {-1}
+    assert not state["totals"]["can_undo"]
+    kinds = [step.kind for step in env.trace.steps]
+    assert [step["kind"] for step in state["steps"]] == kinds
 
 
 def test_what_is_left_to_xla_is_what_its_pass_does(session, small):

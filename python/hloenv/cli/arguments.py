@@ -264,3 +264,14 @@ def open_store(args: argparse.Namespace) -> Iterator[Store | None]:
         return
     with Store(args.store) as store:
         yield store
+
+
+def stop_text(text: str) -> tuple[str, list[str]]:
+    """Position and passes of --stop, for argparse."""
+    where, colon, names = text.partition(":")
+    if not colon or not names.split():
+        raise argparse.ArgumentTypeError(
+            "must be 'POSITION: PASS PASS ...', such as "
+            f"'fusion: fusion general-fusion', got {text!r}"
+        )
+    return where.strip(), names.split()

@@ -16,13 +16,20 @@ from pathlib import Path
 from ..errors import ArgumentError
 from ..explorer.backend import Backend, Target
 from ..explorer.page import write_page
-from ..explorer.results import read_results
+from ..explorer.results import read_results, read_traces
 from ..explorer.server import Server
 from ..rewrite.trace import Trace
 from . import output
-from .arguments import MODULE_HELP, add_limit, add_store_file, check_output
+from .arguments import (
+    MODULE_HELP,
+    add_limit,
+    add_store_file,
+    check_output,
+    stop_text,
+)
 from .load import load_module
 from .numbers import add_count
+from .parser import UsageError
 
 DESCRIPTION = (
     "Starts a server for this machine alone and opens its page in the browser: the "
@@ -41,7 +48,9 @@ examples:
   hloenv explore search.json                     # of hloenv search --json
   hloenv explore step.tuned                      # of hloenv tune; or its .journal
   hloenv explore runs/first                      # a run of hloenv train
-  hloenv explore model.hlo -o page.html
+  hloenv explore search.json --module model.hlo  # and the decisions of its candidates
+  hloenv explore model.hlo -o page.html --timeline
+  hloenv explore model.hlo -o page.html --stop ": algsimp cse" --stop "fusion: fusion"
 """
 
 
@@ -64,6 +73,17 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         *("-o", "--output"),
         metavar="FILE",
         help="write one read-only .html file with the same views, and start no server",
+    )
+    parser.add_argument(
+        "--stop",
+        dest="stops",
+        metavar='"POSITION: PASS PASS ..."',
+        action="append",
+        type=stop_text,
+        default=[],
+        help="with -o: a decision point to keep, as for hloenv search; repeat the "
+        "option for several, in the order of the pipeline (default: where the target "
+        "opens)",
     )
     parser.add_argument(
         "--timeline",
@@ -91,6 +111,9 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Serves `args.target` until Ctrl-C, or writes its page."""
     check_output(args.output)
+    if args.output is None and (args.stops or args.timeline):
+        option = "--stop" if args.stops else "--timeline"
+        raise UsageError(f"{option} was given without -o; add -o FILE.html")
     target = open_target(args.target, args.module, args.max_instructions)
     if args.output is not None:
         _write(args, target)
@@ -145,7 +168,10 @@ def open_target(
     results = read_results(path)
     if results is not None:
         problem = f"{name} has results and no module; add --module MODULE"
-        return Target(name, other, results=results, problem=problem)
+        traces = read_traces(path)
+        return Target(
+            module or name, other, results=results, traces=traces, problem=problem
+        )
     if path.suffix == ".json":
         trace = Trace.load(path)
         if other is None:
@@ -180,7 +206,9 @@ def _write(args: argparse.Namespace, target: Target) -> None:
     backend = Backend(target, store=None, threads=args.threads)
     try:
         with output.progress("collecting the page", is_shown=not args.json):
-            size = write_page(backend, path, has_timeline=args.timeline)
+            size = write_page(
+                backend, path, stops=args.stops, has_timeline=args.timeline
+            )
     finally:
         backend.close()
     if args.json:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,6 +32,7 @@ from .arguments import (
     name_of,
     open_store,
     parse_passes,
+    stop_text,
 )
 from .load import load_module
 from .numbers import add_count
@@ -70,7 +72,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         dest="stops",
         metavar='"POSITION: PASS PASS ..."',
         action="append",
-        type=_stop_text,
+        type=stop_text,
         default=[],
         help="a decision point, instead of --until and --pass: a position in XLA's "
         "pipeline and the passes to decide there. Repeat the option for several, in "
@@ -194,7 +196,10 @@ def run(args: argparse.Namespace) -> int:
             "search": args.search,
             "estimator": args.estimator,
         }
-        output.print_json({**names, **found.to_json(), **result.to_json()})
+        data = found.to_json()
+        for row, (candidate, _) in zip(data["measured"], found.measured, strict=True):
+            row["trace"] = json.loads(game.episode(candidate.prefix).trace.to_json())
+        output.print_json({**names, **data, **result.to_json()})
     else:
         _print(found, [len(each) for each in game.complete()])
         output.print_flag_note(module, args.engine)
@@ -266,17 +271,6 @@ def _stops(args: argparse.Namespace) -> list[DecisionPoint]:
     if not args.stops:
         return [_stop(args.until or "", args.passes)]
     return [_stop(where, names) for where, names in args.stops]
-
-
-def _stop_text(text: str) -> tuple[str, list[str]]:
-    """Position and passes of --stop, for argparse."""
-    where, colon, names = text.partition(":")
-    if not colon or not names.split():
-        raise argparse.ArgumentTypeError(
-            "must be 'POSITION: PASS PASS ...', such as "
-            f"'fusion: fusion general-fusion', got {text!r}"
-        )
-    return where.strip(), names.split()
 
 
 def _stop(where: str, texts: Sequence[str]) -> DecisionPoint:

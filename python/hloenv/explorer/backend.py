@@ -12,7 +12,7 @@ import contextlib
 import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import ArgumentError, HloEnvError, WorkerError
@@ -50,6 +50,7 @@ class Target:
         module: the module, HLO text, or a serialized proto; None with `results` alone.
         trace: an episode on the module.
         results: a result file.
+        traces: the decisions of its rows, as far as it has them.
         problem: why the target has no module.
         is_opened: whether `name` is only a title, of text that was sent.
     """
@@ -58,6 +59,7 @@ class Target:
     module: HloModule | str | bytes | None = None
     trace: Trace | None = None
     results: Results | None = None
+    traces: Sequence[Trace | None] = ()
     problem: str = ""
     is_opened: bool = False
 
@@ -172,9 +174,27 @@ class Backend:
         Raises:
             ParseError, InvalidModuleError: the text is not a module; the session stays.
         """
+        return self._open(Target(name, content, is_opened=True))
+
+    def open_row(self, row: int) -> State:
+        """Explores the decisions of a row of the results.
+
+        Raises:
+            ArgumentError: there is no such row, or it has no decisions.
+            NoModuleError: the module that they are on was not given.
+            TraceError: they are on another module; the session stays.
+        """
+        target = self._target
+        if not 0 <= row < len(target.traces) or target.traces[row] is None:
+            raise ArgumentError(f"row {row} of the results has no decisions to open")
+        if target.module is None:
+            raise NoModuleError(target.problem)
+        return self._open(replace(target, trace=target.traces[row]))
+
+    def _open(self, target: Target) -> State:
         with self._lock:
             before = self._target, self._key, self._log
-            self._target = Target(name, content, is_opened=True)
+            self._target = target
             self._key, self._log = secrets.token_hex(8), []
             try:
                 self._reopen()

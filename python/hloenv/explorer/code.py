@@ -92,8 +92,8 @@ def pass_name(pipeline: Any) -> str:
     )
 
 
-def _expression(pipeline: Any) -> str:
-    """A pass by its name, or a whole pipeline."""
+def plain_name(pipeline: Any) -> str | None:
+    """The name of a single pass without options; None for another pipeline."""
     if isinstance(pipeline, dict):
         inner = pipeline.get("passes", [])
         if len(inner) == 1 and isinstance(inner[0], dict):
@@ -102,5 +102,13 @@ def _expression(pipeline: Any) -> str:
                 "pipeline"
             )
             if is_plain and set(options) <= _OPTIONS_OF_PLACE:
-                return repr(name)
-    return f"hloenv.Pipeline.from_json({pipeline!r})"
+                return str(name)
+    return None
+
+
+def _expression(pipeline: Any) -> str:
+    """A pass by its name, or a whole pipeline."""
+    name = plain_name(pipeline)
+    return (
+        repr(name) if name is not None else f"hloenv.Pipeline.from_json({pipeline!r})"
+    )

@@ -7,6 +7,7 @@ import base64
 import hashlib
 import re
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,20 @@ _MAX_CHANGES = 3
 _POLL_S = 0.1
 
 
-def write_page(backend: Backend, path: Path, *, has_timeline: bool = False) -> int:
+def write_page(
+    backend: Backend,
+    path: Path,
+    *,
+    stops: Sequence[tuple[str, Sequence[str]]] = (),
+    has_timeline: bool = False,
+) -> int:
     """Writes a read-only page, which needs neither hloenv nor a network.
 
     Args:
         backend: of the target.
         path: of the file.
+        stops: the decision points to keep: position and passes of each; by default
+            the one at which the target opens.
         has_timeline: also run XLA's own passes, and keep what they changed.
 
     Returns:
@@ -37,31 +46,51 @@ def write_page(backend: Backend, path: Path, *, has_timeline: bool = False) -> i
     Raises:
         HloEnvError: the module cannot be shown.
     """
-    text = page_of(answers_of(backend, has_timeline=has_timeline))
+    text = page_of(answers_of(backend, stops=stops, has_timeline=has_timeline))
     data = text.encode()
     with replacing(path) as draft:
         draft.write_bytes(data)
     return len(data)
 
 
-def answers_of(backend: Backend, *, has_timeline: bool = False) -> dict[str, Any]:
-    """What the server would answer, by the path of the question."""
-    answers: dict[str, Any] = {"results": backend.results()}
-    if backend.has_module:
-        state = backend.request("state", {})
-        rows = backend.request("alternatives", {})
-        answers["state"] = state
-        answers["alternatives"] = rows
-        answers["graph?which=current"] = backend.request("graph", {"which": "current"})
-        for index, choice in _details(rows):
-            answers[f"alternative?index={index}&choice={choice}"] = backend.request(
-                "alternative", {"index": index, "choice": choice}
-            )
-        for name in ("python", "trace"):
-            method = "finished_trace" if name == "trace" else name
-            answers[name] = {"text": backend.request(method, {})}
-        if has_timeline:
-            answers |= _timeline(backend)
+def answers_of(
+    backend: Backend,
+    *,
+    stops: Sequence[tuple[str, Sequence[str]]] = (),
+    has_timeline: bool = False,
+) -> dict[str, Any]:
+    """What the server would answer, by the path of the question.
+
+    "stops" has the answers that differ by decision point.
+    """
+    answers: dict[str, Any] = {"results": backend.results(), "stops": []}
+    if not backend.has_module:
+        return answers
+    if has_timeline:
+        answers |= _timeline(backend)
+    for until, passes in stops:
+        point = {"until": until, "occurrence": 1, "passes": list(passes)}
+        backend.request("point", point)
+        answers["stops"].append(_answers_at_stop(backend))
+    if not stops:
+        answers["stops"].append(_answers_at_stop(backend))
+    return answers
+
+
+def _answers_at_stop(backend: Backend) -> dict[str, Any]:
+    rows = backend.request("alternatives", {})
+    answers: dict[str, Any] = {
+        "state": backend.request("state", {}),
+        "alternatives": rows,
+        "graph?which=current": backend.request("graph", {"which": "current"}),
+    }
+    for index, choice in _details(rows):
+        answers[f"alternative?index={index}&choice={choice}"] = backend.request(
+            "alternative", {"index": index, "choice": choice}
+        )
+    for name in ("python", "trace"):
+        method = "finished_trace" if name == "trace" else name
+        answers[name] = {"text": backend.request(method, {})}
     return answers
 
 

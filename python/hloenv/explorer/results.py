@@ -14,6 +14,7 @@ from ..bench.plots import curves_chart
 from ..bench.rows import Row, geometric_mean, read_parquet
 from ..errors import ArgumentError
 from ..learn.curve import CURVE, read_curve
+from ..rewrite.trace import Trace
 from .charts import number, search_charts, training_charts, tune_charts
 from .schema import ChartData, MethodRow, ResultRow, Results
 
@@ -30,6 +31,29 @@ _ALLOWED = (
     "search --json or hloenv tune --json, an artefact or a .journal of hloenv tune, "
     "and the folder of a run of hloenv train"
 )
+
+
+def read_traces(path: Path) -> list[Trace | None]:
+    """The decisions of each row that `read_results` gives for a file.
+
+    Raises:
+        ArgumentError, ArtefactError: as `read_results`.
+        TraceError: the decisions of a row are no trace.
+    """
+    if path.is_dir() or path.suffix in (".parquet", _JOURNAL) or not _is_object(path):
+        return []
+    data = _read_json(path)
+    if "measured" in data:
+        found = [each.get("trace") for each in data["measured"]]
+        return [
+            None if each is None else Trace.from_json(json.dumps(each))
+            for each in found
+        ]
+    if "entries" in data:
+        from ..jax.artefact import Artefact
+
+        return [each.recipe.trace for each in Artefact.from_json(data).entries]
+    return []
 
 
 def no_results() -> Results:
@@ -157,6 +181,7 @@ def of_search(title: str, data: Mapping[str, Any]) -> Results:
                         for choice in decisions
                     ),
                     error=str(each["error"] or ""),
+                    has_trace=each.get("trace") is not None,
                 )
             )
         charts = search_charts(data)
@@ -237,7 +262,41 @@ def _tuned_row(entry: Tuned) -> ResultRow:
         (entry.speedup, *entry.interval),
         accepted=len(decided),
         changes={f"{each['stage']}: {each['decided']}": 1 for each in decided},
+        has_trace=entry.recipe.trace is not None,
+        facts=_facts(entry),
     )
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1e3 * seconds:,.3g} ms"
+
+
+def _facts(entry: Tuned) -> dict[str, str]:
+    """What the last check of a tuning has found, and where it holds."""
+    found = {
+        "compared with": entry.baseline,
+        f"time of {entry.baseline}": _milliseconds(entry.baseline_s),
+        "time to compile": _milliseconds(entry.compile_s),
+        "outputs": "bitwise equal"
+        if entry.is_bitwise
+        else f"within {entry.excess:.2g} of the tolerance; largest error "
+        f"{entry.error:.3g}",
+        "numerical class": entry.numerics,
+    }
+    if entry.is_identity:
+        found = {f"time of {entry.baseline}": _milliseconds(entry.baseline_s)}
+    where = entry.environment
+    return {
+        **found,
+        "stages tried": ", ".join(str(each.get("stage", "")) for each in entry.stages),
+        "date": entry.date,
+        "processor": f"{where.get('cpu', '')}, {where.get('cores', '?')} cores",
+        "versions": ", ".join(
+            f"{name} {where[name]}"
+            for name in ("hloenv", "jaxlib", "tensorflow")
+            if where.get(name)
+        ),
+    }
 
 
 def _results(
@@ -289,6 +348,8 @@ def _row(
     accepted: int = 0,
     changes: Mapping[str, int] | None = None,
     error: str = "",
+    has_trace: bool = False,
+    facts: Mapping[str, str] | None = None,
 ) -> ResultRow:
     """A row; `speedups` are the speed-up and the ends of its interval."""
     speedup, low, high = (_number(each) for each in speedups)
@@ -303,6 +364,8 @@ def _row(
         "changes": dict(changes or {}),
         "curve": [],
         "error": error,
+        "has_trace": has_trace,
+        "facts": dict(facts or {}),
     }
 
 
@@ -318,6 +381,8 @@ def _bench_row(row: Row) -> ResultRow:
         "changes": dict(row.changes),
         "curve": [[float(x), float(y)] for x, y in row.curve],
         "error": row.error,
+        "has_trace": False,
+        "facts": {},
     }
 
 

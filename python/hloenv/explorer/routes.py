@@ -137,6 +137,7 @@ POST: dict[str, _Handler] = {
     "open": lambda backend, given: backend.open(
         _text(given, "name"), str(given.get("content", ""))
     ),
+    "open_row": lambda backend, given: backend.open_row(_integer(given, "row")),
     "start": lambda backend, given: backend.start(
         _text(given, "kind"), {k: v for k, v in given.items() if k != "kind"}
     ),

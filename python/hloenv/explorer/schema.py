@@ -76,6 +76,7 @@ class State(TypedDict):
     version: str
     target: str
     is_safe_to_restore: bool
+    base: str
     module: ModuleInfo
     point: PointInfo
     steps: list[StepInfo]
@@ -370,7 +371,10 @@ class MethodRow(TypedDict):
 
 
 class ResultRow(TypedDict):
-    """One method on one module; or one measured candidate of a search or a tuning."""
+    """One method on one module; or one measured candidate of a search or a tuning.
+
+    Its decisions can be opened if it has a trace and the module is known.
+    """
 
     module: str
     method: str
@@ -382,6 +386,8 @@ class ResultRow(TypedDict):
     changes: dict[str, int]
     curve: list[list[float]]
     error: str
+    has_trace: bool
+    facts: dict[str, str]
 
 
 class LineData(TypedDict):

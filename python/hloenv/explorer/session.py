@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import hashlib
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -22,11 +23,10 @@ from ..cost.roofline import estimate_seconds
 from ..errors import ArgumentError, PositionError
 from ..graph.hlo_graph import HloGraph
 from ..hlo.module import HloModule
-from ..hlo.passes import is_candidate, list_passes
+from ..hlo.passes import list_passes
 from ..policies import get_policy, list_policies
 from ..rewrite.alternatives import Alternatives, as_decisions
-from ..rewrite.env import HloEnv, replay
-from ..rewrite.env import State as EnvState
+from ..rewrite.env import HloEnv
 from ..rewrite.trace import Trace
 from .alternative_data import (
     alternative_detail,
@@ -35,6 +35,7 @@ from .alternative_data import (
 )
 from .code import load_expression, opened_expression, pass_name, python_of
 from .graph_data import graph_data, module_info, node_detail
+from .opening import Moment, open_trace, point_here, xla_decisions
 from .presets import PRESETS
 from .schema import (
     Action,
@@ -51,16 +52,6 @@ from .schema import (
 )
 
 _MAX_UNDO = 200
-
-
-@dataclass(frozen=True)
-class _Moment:
-    """What `undo` returns to."""
-
-    state: EnvState
-    point: PointInfo
-    alternatives: Alternatives
-    decisions: Int64Array
 
 
 @dataclass
@@ -82,18 +73,28 @@ class Session:
     is_opened: bool = False
 
     def __post_init__(self) -> None:
-        """Captures the first preset's alternatives."""
+        """Captures the alternatives where the trace ends, by default the start."""
         self._env = HloEnv(self.module)
-        if self.trace is not None:
-            self._env = replay(self.trace, self.module)
         self._start = self._env.snapshot()
         self._log: list[Action] = []
-        self._undo: list[_Moment] = []
+        self._undo: list[Moment] = []
         self._before_s: float | None = None
         self._decisions: Int64Array
         self._xla: Int64Array
         self._info: tuple[HloModule, ModuleInfo] | None = None
-        self._capture(self._point_here(["algsimp", "cse"]))
+        # What a log is repeated on.
+        trace = "" if self.trace is None else self.trace.to_json()
+        text = "\n".join((self.target, self.module.fingerprint(), trace))
+        self._base = hashlib.sha256(text.encode()).hexdigest()[:16]
+        last = None
+        if self.trace is not None:
+            opened = open_trace(self.trace, self.module)
+            self._env, self._start = opened.env, opened.start
+            self._undo, last = opened.earlier[-_MAX_UNDO:], opened.last
+        if last is None:
+            self._capture(point_here(self._env, PRESETS[0]["passes"]))
+        else:
+            self._return_to(last)
 
     # Reading.
 
@@ -106,6 +107,7 @@ class Session:
             "version": __version__,
             "target": self.target,
             "is_safe_to_restore": not self._log,
+            "base": self._base,
             "module": self._module_info(),
             "point": self._point,
             "steps": self.steps(),
@@ -285,7 +287,7 @@ class Session:
         with self._action("point", until, occurrence, passes):
             self._move(until, occurrence)
             # The start may be a position in XLA's pipeline, of a trace or a file.
-            wanted = self._point_here(passes)
+            wanted = point_here(self._env, passes)
             if until:
                 wanted |= {"until": until, "occurrence": occurrence}
             self._capture(wanted)
@@ -323,7 +325,7 @@ class Session:
         return self.state()
 
     def undo(self) -> State:
-        """Takes the latest action back.
+        """Takes the latest action back, or returns to the trace's decisions before.
 
         Raises:
             ArgumentError: there is none.
@@ -331,7 +333,11 @@ class Session:
         if not self._undo:
             raise ArgumentError("there is nothing to undo")
         self._return_to(self._undo.pop())
-        self._log.pop()
+        if self._log and self._log[-1]["do"] != "undo":
+            self._log.pop()
+        else:
+            # Of the trace, whose steps are not in the log.
+            self._log.append(_action("undo"))
         return self.state()
 
     def repeat(self, log: Sequence[Action]) -> State:
@@ -359,20 +365,22 @@ class Session:
                 self.decide(action["changes"])
             case "apply":
                 self.apply()
+            case "undo":
+                self.undo()
             case other:
                 raise ArgumentError(f"unknown action {other[:40]!r}")
 
-    def _moment(self) -> _Moment:
-        return _Moment(
+    def _moment(self) -> Moment:
+        return Moment(
             self._env.snapshot(), self._point, self._alternatives, self._decisions
         )
 
-    def _return_to(self, moment: _Moment) -> None:
+    def _return_to(self, moment: Moment) -> None:
         self._env.restore(moment.state)
         self._point = moment.point
         self._alternatives = moment.alternatives
         self._decisions = moment.decisions
-        self._xla = _xla_decisions(moment.alternatives)
+        self._xla = xla_decisions(moment.alternatives)
         self._before_s = None
 
     @contextlib.contextmanager
@@ -392,15 +400,7 @@ class Session:
             self._return_to(moment)
             raise
         self._undo = [*self._undo[1 - _MAX_UNDO :], moment]
-        self._log.append(
-            {
-                "do": do,
-                "until": until,
-                "occurrence": occurrence,
-                "passes": list(passes),
-                "changes": [list(each) for each in changes],
-            }
-        )
+        self._log.append(_action(do, until, occurrence, passes, changes))
 
     def _move(self, until: str, occurrence: int) -> None:
         if (until, occurrence) == (self._point["until"], self._point["occurrence"]):
@@ -427,14 +427,6 @@ class Session:
             )
         self._env.restore(self._start)
 
-    def _point_here(self, passes: Sequence[str]) -> PointInfo:
-        position = self._env.module.position
-        return {
-            "until": "" if position is None else position.path,
-            "occurrence": 1 if position is None else position.occurrence,
-            "passes": list(passes),
-        }
-
     def _module_info(self) -> ModuleInfo:
         module = self._env.module
         if self._info is None or self._info[0] is not module:
@@ -451,7 +443,7 @@ class Session:
         self._alternatives = self._env.get_alternatives(*point["passes"])
         self._point = point
         self._decisions = self._alternatives.leave_to_xla()
-        self._xla = _xla_decisions(self._alternatives)
+        self._xla = xla_decisions(self._alternatives)
         self._before_s = None
 
     def _totals(self, irrelevant: int) -> Totals:
@@ -480,8 +472,17 @@ class Session:
         return env
 
 
-def _xla_decisions(alternatives: Alternatives) -> Int64Array:
-    for pipeline in alternatives._pipelines:
-        if not is_candidate(pipeline) and alternatives._comes_next(pipeline):
-            return alternatives.decisions_for(pipeline.name)
-    return alternatives.leave_to_xla()
+def _action(
+    do: str,
+    until: str = "",
+    occurrence: int = 1,
+    passes: Sequence[str] = (),
+    changes: Sequence[Sequence[int]] = (),
+) -> Action:
+    return {
+        "do": do,
+        "until": until,
+        "occurrence": occurrence,
+        "passes": list(passes),
+        "changes": [list(each) for each in changes],
+    }

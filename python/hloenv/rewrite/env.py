@@ -125,7 +125,7 @@ def _lead(start: HloModule, steps: tuple[Step, ...], fingerprint: str) -> HloMod
             "ignore", PositionWarning
         )  # raised when the steps were made
         for step in steps:
-            _repeat(env, step)
+            repeat_step(env, step)
     if env.fingerprint() != fingerprint:
         raise TraceError(
             f"the steps of a pickled state give a module with fingerprint "
@@ -394,6 +394,19 @@ def replay(
                 f"trace must be a Trace or a path to one, got {type(trace).__name__}"
             )
         trace = Trace.load(trace)
+    env = begin_replay(trace, module)
+    for step in trace.steps:
+        repeat_step(env, step)
+    check_end(trace, env.module)
+    return env
+
+
+def begin_replay(trace: Trace, module: HloModule | str | os.PathLike[str]) -> HloEnv:
+    """The environment at the start of a trace.
+
+    Raises:
+        TraceError: `module` is not the recorded one.
+    """
     env = HloEnv(module)
     start = ModuleId.of(env.module, format_=trace.format)
     if start != trace.start:
@@ -403,19 +416,31 @@ def replay(
             f"{trace.start.fingerprint} and {trace.start.text_sha256[:12]}; replay it "
             "on that module"
         )
-    for step in trace.steps:
-        _repeat(env, step)
-    if ModuleId.of(env.module, format_=trace.format) != trace.end:
+    return env
+
+
+def check_end(trace: Trace, module: HloModule) -> None:
+    """Checks that the steps of a trace have led to the recorded module.
+
+    Raises:
+        TraceError: they have not.
+    """
+    if ModuleId.of(module, format_=trace.format) != trace.end:
         raise TraceError(
-            f"the steps give a module with fingerprint {env.fingerprint()}, but the "
+            f"the steps give a module with fingerprint {module.fingerprint()}, but the "
             f"trace recorded {trace.end.fingerprint}, with the XLA of TensorFlow "
             f"{trace.tensorflow} (this is {core.tensorflow_version}); replay it with "
             "that version"
         )
-    return env
 
 
-def _repeat(env: HloEnv, step: Step) -> None:
+def repeat_step(env: HloEnv, step: Step) -> None:
+    """Does one step of a trace.
+
+    Raises:
+        TraceError: it is of no known kind.
+        HloEnvError: as the call that the step records.
+    """
     try:
         pipelines = [Pipeline.from_json(each) for each in step.passes]
     except RecursionError:
