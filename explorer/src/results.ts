@@ -185,7 +185,7 @@ export class ResultsView {
     };
     return h("p", { class: "actions" },
       button("Look at its decisions", () => void open(), { kind: "primary", id: "open-row", disabled: store.isBusy }),
-      h("span", { class: "soft" }, "opens them at the last stop; Undo goes back through the others"));
+      h("span", { class: "soft" }, "opens the last stop where they differ from XLA's; Undo goes back through the others"));
   }
 
   private showCurve(results: Results): void {

@@ -300,6 +300,21 @@ def test_undo_goes_back_through_a_trace_and_is_repeated(small):
     assert [each["do"] for each in session.undo()["log"]] == ["undo"]
 
 
+def test_a_trace_opens_where_xla_is_overruled(small):
+    env = hloenv.HloEnv(small)
+    first = env.get_alternatives("algsimp", "cse")
+    decisions = first.leave_to_xla()
+    decisions[0] = 1
+    env.apply_alternatives(decisions, first, partial=True)
+    env.run_until("fusion")
+    env.apply_alternatives(env.get_alternatives("fusion").decisions_for("fusion"))
+    session = Session(small, "small.hlo", env.trace)
+    assert session.state()["point"]["passes"] == ["algsimp", "cse"]
+    assert session.state()["decisions"][0] == 1
+    finished = hloenv.finish(env.module).fingerprint()
+    assert hloenv.finish(session.decided()).fingerprint() == finished
+
+
 @pytest.mark.parametrize("last", [[], ["dce"]])
 def test_a_trace_whose_end_cannot_be_undone_opens_there(small, last):
     env = hloenv.HloEnv(small)

@@ -49,6 +49,8 @@ class Opened:
 def open_trace(trace: Trace, module: HloModule) -> Opened:
     """Replays a trace; its last decisions are not applied yet.
 
+    Points at the end where everything is left to XLA are left out.
+
     Raises:
         TraceError: as `hloenv.replay`.
     """
@@ -68,6 +70,8 @@ def open_trace(trace: Trace, module: HloModule) -> Opened:
     check_end(trace, env.module)
     if not moments or trace.steps[-1].kind != "decide":
         return Opened(env, start, moments, None)
+    while len(moments) > 1 and (moments[-1].decisions < 0).all():
+        moments.pop()
     env.restore(moments[-1].state)
     return Opened(env, start, moments[:-1], moments[-1])
 
