@@ -4,14 +4,16 @@
 
 One rule set and one cost for all but Enzyme-JAX, which has its own: greedy, TASO's
 backtracking (alpha 1.0 and 1.05), equality saturation by egglog with extraction by an
-integer program and by greedy, Enzyme-JAX's optimizer, and agents that `GraphPPO`
-trains on each model: X-RLflow's (whole candidate graphs) and
-ours (one scorer on one alternative graph). The best module of each is compiled, its
-outputs are compared with the original's, and it is measured beside it.
+integer program and by greedy, the e-graph that a tree search builds, Enzyme-JAX's
+optimizer, and agents that `GraphPPO` trains on each model: X-RLflow's (whole candidate
+graphs) and ours (one scorer on one alternative graph). The best module of each is
+compiled, its outputs are compared with the original's, and it is measured beside it.
 
+    python scripts/reports/run_substitution.py --search-only
     python scripts/reports/run_substitution.py --doc docs/results/substitution.md
 
-Each result is kept in --results; a repeated run continues.
+Each result is kept in --results, and its module beside it; a repeated run continues.
+The measurements need a quiet machine.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import math
+import re
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -27,15 +30,19 @@ from typing import Any
 
 import hloenv
 from hloenv.bench.rows import geometric_mean
+from hloenv.bench.version import commit_of, source_root
 from hloenv.cost import get_estimator
 from hloenv.errors import HloEnvError
 from hloenv.rules import enzyme
 from hloenv.substitution import (
     Budget,
+    Saturated,
     SaturationLimits,
+    TreeSearch,
     backtracking,
     greedy,
     saturate,
+    saturate_by_tree_search,
 )
 from reporting import Rows, head, parser_of, write_page
 
@@ -54,18 +61,26 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--estimator", default="operators", help="the cost")
     parser.add_argument("--steps", type=int, default=100, help="modules to expand")
     parser.add_argument("--seconds", type=float, default=300, help="of each search")
-    parser.add_argument("--nodes", type=int, default=20_000, help="of an e-graph")
+    parser.add_argument("--nodes", type=int, default=5_000, help="of an e-graph")
     parser.add_argument("--agent-steps", type=int, default=4_000, help="of training")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--results", type=Path, default=Path("build/substitution.jsonl")
     )
+    parser.add_argument(
+        "--search-only", action="store_true", help="measure nothing in this run"
+    )
     return parser.parse_args()
 
 
-def models(match: str) -> dict[str, hloenv.HloModule]:
-    """The models by name, with calls inlined, and simplified by XLA."""
+def models(match: str) -> dict[str, tuple[hloenv.HloModule, list[Any]]]:
+    """The models by name, with calls inlined, and simplified by XLA; their arguments.
+
+    On random inputs the output of a deep network is often NaN.
+    """
+    import jax
     import models as own
+    import numpy as np
     import workloads
 
     programs = {**own.PROGRAMS, "bert": workloads.PROGRAMS["bert, training step"]}
@@ -75,7 +90,8 @@ def models(match: str) -> dict[str, hloenv.HloModule]:
             run, arguments = make()
             module = hloenv.HloModule.from_jax(run, *arguments)
             # Broadcasts as rules know them: of a vector along one dimension.
-            found[name] = hloenv.run_passes(module, "call-inliner", "algsimp").module
+            simple = hloenv.run_passes(module, "call-inliner", "algsimp").module
+            found[name] = simple, [np.asarray(x) for x in jax.tree.leaves(arguments)]
     return found
 
 
@@ -115,16 +131,27 @@ def by_saturation(
         limits = SaturationLimits(
             nodes=args.nodes, seconds=args.seconds, extraction_seconds=args.seconds
         )
-        found = saturate(module, method=method, limits=limits)
-        saturated = "saturated" if found.is_saturated else "stopped"
-        return {
-            "module": found.module,
-            "detail": f"{found.num_nodes} nodes, {saturated}, "
-            f"by {found.extraction.method}",
-            "failures": 0,
-        }
+        return _of_egraph(saturate(module, method=method, limits=limits))
 
     return run
+
+
+def by_tree_search(module: hloenv.HloModule, args: argparse.Namespace) -> Row:
+    """An e-graph whose rules are chosen one by one, as in Hartmann et al."""
+    limits = SaturationLimits(
+        nodes=args.nodes, seconds=args.seconds, extraction_seconds=args.seconds
+    )
+    search = TreeSearch(seed=args.seed)
+    return _of_egraph(saturate_by_tree_search(module, limits=limits, search=search))
+
+
+def _of_egraph(found: Saturated) -> Row:
+    saturated = "saturated" if found.is_saturated else "stopped"
+    return {
+        "module": found.module,
+        "detail": f"{found.num_nodes} nodes, {saturated}, by {found.extraction.method}",
+        "failures": 0,
+    }
 
 
 def by_enzyme(module: hloenv.HloModule, args: argparse.Namespace) -> Row:
@@ -198,17 +225,23 @@ _METHODS = {
     "backtracking 1.05": by_backtracking(1.05),
     "egglog, greedy": by_saturation("greedy"),
     "egglog, ILP": by_saturation("ilp"),
+    "egglog by MCTS, ILP": by_tree_search,
     "Enzyme-JAX": by_enzyme,
     "X-RLflow's agent": by_agent(True),
     "shared scorer": by_agent(False),
 }
 
 
-def run_one(
+def search_one(
     name: str, module: hloenv.HloModule, method: str, args: argparse.Namespace
 ) -> Row:
-    """One method on one model: estimates, measured speed-up, failures."""
-    row: Row = {"model": name, "method": method, "error": ""}
+    """One method on one model: its module, and the estimated speed-up."""
+    row: Row = {
+        "model": name,
+        "method": method,
+        "error": "",
+        "sources": str(commit_of(source_root())),
+    }
     started = time.perf_counter()
     try:
         found = _METHODS[method](module, args)
@@ -218,15 +251,36 @@ def run_one(
             [module, found["module"]]
         )
         row["estimated"] = before.seconds / after.seconds
-        measured = hloenv.measure([found["module"]], baseline=module)[0]
-        row |= {
-            "measured": measured.speedup if measured.is_ok else None,
-            "interval": list(measured.speedup_interval) if measured.is_ok else None,
-            "error": "" if measured.is_ok else measured.error.message,
-        }
+        path = _module_path(args, name, method)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        found["module"].save(path)
     except (HloEnvError, ImportError) as error:
         row["error"] = f"{type(error).__name__}: {error}"[:200]
     return row
+
+
+def measure_one(
+    row: Row, module: hloenv.HloModule, inputs: list[Any], args: argparse.Namespace
+) -> Row:
+    """The row with the measured speed-up."""
+    try:
+        path = _module_path(args, row["model"], row["method"])
+        found = hloenv.HloModule.from_file(path)
+        measured = hloenv.measure([found], baseline=module, inputs=inputs)[0]
+    except HloEnvError as error:
+        return {**row, "measured": None, "error": f"{error}"[:200]}
+    if not measured.is_ok:
+        return {**row, "measured": None, "error": measured.error.message}
+    return {
+        **row,
+        "measured": measured.speedup,
+        "interval": list(measured.speedup_interval),
+    }
+
+
+def _module_path(args: argparse.Namespace, name: str, method: str) -> Path:
+    words = re.sub(r"[^\w.]+", "-", f"{name} {method}")
+    return Path(args.results).with_suffix("") / f"{words}.hlo"
 
 
 def page(rows: Sequence[Row], args: argparse.Namespace) -> list[str]:
@@ -238,6 +292,7 @@ def page(rows: Sequence[Row], args: argparse.Namespace) -> list[str]:
         *head("Substitutions"),
         f"* cost: `{args.estimator}`; budget of each search: {args.steps} modules and "
         f"{args.seconds:g} s",
+        f"* rows made by: {', '.join(sorted({row['sources'] for row in rows}))}",
         "",
         "Measured time of the module over that of the method's, both compiled by XLA's "
         "CPU pipeline; above 1 is faster.",
@@ -298,10 +353,15 @@ def main() -> None:
     """Runs what is missing, and writes the page."""
     args = parse_arguments()
     results = Rows(args.results, "model", "method")
-    for name, module in models(args.match).items():
+    for name, (module, inputs) in models(args.match).items():
         for method in args.methods:
-            if results.get(name, method) is None:
-                row = run_one(name, module, method, args)
+            row = results.get(name, method)
+            if row is None:
+                row = search_one(name, module, method, args)
+                results.add(row)
+                print(name, method, row, flush=True)
+            if not (args.search_only or row["error"] or "measured" in row):
+                row = measure_one(row, module, inputs, args)
                 results.add(row)
                 print(name, method, row, flush=True)
     write_page(page(results.all(), args), args.doc)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from .candidates import DEFAULT_PASSES, Candidate, Expander, Expansion
 from .saturation import Saturated, SaturationLimits, saturate
 from .search import Budget, Substituted, backtracking, greedy
+from .tree_search import TreeSearch, saturate_by_tree_search
 
 __all__ = [
     "DEFAULT_PASSES",
@@ -16,7 +17,9 @@ __all__ = [
     "Saturated",
     "SaturationLimits",
     "Substituted",
+    "TreeSearch",
     "backtracking",
     "greedy",
     "saturate",
+    "saturate_by_tree_search",
 ]

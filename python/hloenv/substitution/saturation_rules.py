@@ -8,6 +8,8 @@ has no shape in the e-graph, and rules that need it do not apply to it there.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 _MATRIX = '"{1}" "{0}" ""'
 
 _SUMS = """
@@ -91,7 +93,23 @@ _COMMUTATIVE = """
 """
 
 
-def rules_text() -> str:
-    """All rules, as a program."""
+def _split(program: str) -> Iterator[str]:
+    """The expressions of a program without texts that have parentheses."""
+    depth = start = 0
+    for place, letter in enumerate(program):
+        if letter == "(":
+            start = place if depth == 0 else start
+            depth += 1
+        elif letter == ")":
+            depth -= 1
+            if depth == 0:
+                yield program[start : place + 1]
+
+
+def _all() -> tuple[str, ...]:
     sums = [_SUMS.replace("OPS", f'(= f "{op}")') for op in ("add", "subtract")]
-    return "".join([*sums, _REST, _COMMUTATIVE])
+    return tuple(_split("".join([*sums, _REST, _COMMUTATIVE])))
+
+
+# Each one is a command of egglog.
+RULES = _all()
