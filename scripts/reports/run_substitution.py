@@ -240,7 +240,7 @@ def search_one(
         "model": name,
         "method": method,
         "error": "",
-        "sources": str(commit_of(source_root())),
+        "sources": args.sources,
     }
     started = time.perf_counter()
     try:
@@ -292,7 +292,7 @@ def page(rows: Sequence[Row], args: argparse.Namespace) -> list[str]:
         *head("Substitutions"),
         f"* cost: `{args.estimator}`; budget of each search: {args.steps} modules and "
         f"{args.seconds:g} s",
-        f"* rows made by: {', '.join(sorted({row['sources'] for row in rows}))}",
+        f"* searches of: {', '.join(sorted({row['sources'] for row in rows}))}",
         "",
         "Measured time of the module over that of the method's, both compiled by XLA's "
         "CPU pipeline; above 1 is faster.",
@@ -352,6 +352,7 @@ def _cell(row: Row | None) -> str:
 def main() -> None:
     """Runs what is missing, and writes the page."""
     args = parse_arguments()
+    args.sources = str(commit_of(source_root()))
     results = Rows(args.results, "model", "method")
     for name, (module, inputs) in models(args.match).items():
         for method in args.methods:

@@ -4,8 +4,8 @@
 Saturation runs all rules in every round, and large programs reach the limit of nodes
 after one or two of them, with what commutativity and associativity add. Here each move
 runs one rule at all places; a move is chosen by simulations, whose worth is what
-extraction saves. Source: Hartmann and others, "Optimizing Tensor Computation Graphs with
-Equality Saturation and Monte Carlo Tree Search", PACT 2024.
+extraction saves. Source: Hartmann and others, "Optimizing Tensor Computation Graphs
+with Equality Saturation and Monte Carlo Tree Search", PACT 2024.
 """
 
 from __future__ import annotations
