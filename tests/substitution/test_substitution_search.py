@@ -78,6 +78,32 @@ def test_backtracking_escapes_a_local_minimum_of_greedy() -> None:
         assert equal(module, result.module)
 
 
+def test_backtracking_goes_on_from_each_improvement() -> None:
+    product = (
+        "f32[64,32] dot({}, b), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"
+    )
+    module = hloenv.HloModule.from_text(
+        f"""HloModule three
+
+ENTRY main {{
+  a = f32[64,64] parameter(0)
+  b = f32[64,32] parameter(1)
+  c = f32[64,64] parameter(2)
+  d = f32[64,64] parameter(3)
+  p = {product.format("a")}
+  q = {product.format("c")}
+  r = {product.format("d")}
+  s = f32[64,32] add(p, q)
+  ROOT t = f32[64,32] add(s, r)
+}}
+"""
+    )
+    narrow = backtracking(module, OperatorSum(), alpha=1.0)
+    assert len(narrow.path) == 2
+    assert narrow.module.opcode_counts()["dot"] == 1
+    assert narrow.cost <= greedy(module, OperatorSum()).cost
+
+
 def test_a_budget_ends_a_search() -> None:
     module = sum_of_products()
     result = backtracking(

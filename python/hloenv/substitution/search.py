@@ -186,8 +186,8 @@ def backtracking(
     Args:
         module: the start.
         estimator: of the cost of a module.
-        alpha: a candidate is kept if it costs less than `alpha` times the best one; 1
-            keeps only improvements.
+        alpha: a candidate is kept if it costs less than `alpha` times the best module
+            before it; 1 keeps only improvements.
         expander: of the substitutions.
         budget: when to end at the latest.
 
@@ -207,13 +207,14 @@ def backtracking(
             if state.is_over():
                 return False
             _, _, top, path = heapq.heappop(queue)
+            limit = alpha * best.cost  # of this module: a new best one is kept too
             for cost, candidate in state.expand(top):
                 if candidate.fingerprint in seen:
                     continue
                 seen.add(candidate.fingerprint)
                 if cost < best.cost:
                     best.take(cost, candidate, path)
-                if cost < alpha * best.cost:
+                if cost < limit:
                     count += 1
                     longer = (*path, candidate.name)
                     heapq.heappush(queue, (cost, count, candidate.module, longer))
