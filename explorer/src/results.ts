@@ -21,6 +21,7 @@ export class ResultsView {
   private rowsBox = h("section", { class: "card grow" });
   private results: Results | null = null;
   private isLoading = false;
+  private loadedFor = "";
   private compareKey = "";
   private first = "default";
   private second = "decided";
@@ -75,9 +76,12 @@ export class ResultsView {
   }
 
   private async load(): Promise<void> {
-    if (this.results || this.isLoading) return;
+    // A server that was started again, or another module, may have others.
+    const wanted = store.resultsKey;
+    if (this.isLoading || (this.results && this.loadedFor === wanted)) return;
     this.isLoading = true;
     this.results = (await store.attempt(() => get<Results>("results"))) ?? null;
+    this.loadedFor = wanted;
     this.isLoading = false;
     if (this.results) this.update();
   }

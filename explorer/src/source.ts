@@ -94,12 +94,15 @@ export const keptLog = {
       // Storage is full or off: a restarted server then starts anew.
     }
   },
-  load(state: State): Action[] {
+  /** The actions that this window kept of what is explored; whether it kept others. */
+  load(state: State): { log: Action[]; isOfAnother: boolean } {
     try {
       const kept = JSON.parse(sessionStorage.getItem("log") ?? "null");
-      return kept !== null && kept.base === state.base ? kept.log : [];
+      if (kept === null || kept.log.length === 0) return { log: [], isOfAnother: false };
+      const isOfAnother = kept.base !== state.base;
+      return { log: isOfAnother ? [] : kept.log, isOfAnother };
     } catch {
-      return [];
+      return { log: [], isOfAnother: false };
     }
   },
 };

@@ -39,6 +39,7 @@ class Store {
   measure: MeasureResult | null = null;
   compare: CompareResult | null = null;
   timeline: Timeline | null = null;
+  private loads = 0;
   /** Counts the changes of the module, for what depends on it. */
   version = 0;
   /** Where each view was left. */
@@ -92,7 +93,13 @@ class Store {
     this.setParams({ node: "", which: "" });
   }
 
+  /** What the results depend on: the server, and what is open there. */
+  get resultsKey(): string {
+    return `${this.loads} ${this.state?.session ?? ""}`;
+  }
+
   private async load(): Promise<void> {
+    this.loads++;
     let state = hasAnswer("state") ? await get<State | null>("state") : null;
     if (state === null) {
       // Results without a module.
@@ -100,7 +107,10 @@ class Store {
       if (this.route.tab !== "results") this.go("results");
       return;
     }
-    const log = keptLog.load(state);
+    const { log, isOfAnother } = keptLog.load(state);
+    if (!isReadOnly && isOfAnother && state.is_safe_to_restore) {
+      this.message = "This server explores something else than the one before: the decisions of this window were not restored.";
+    }
     if (!isReadOnly && state.is_safe_to_restore && log.length > 0) {
       try {
         state = await post<State>("restore", { log });

@@ -9,6 +9,7 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 
 import pytest
 
@@ -16,20 +17,15 @@ from hloenv import HloEnv, HloModule, replay
 from hloenv.bench.rows import Row
 from hloenv.cli import main
 from hloenv.cli.explore import open_target
-from hloenv.errors import ArgumentError, TraceError
+from hloenv.errors import ArgumentError, PassOptionError, TraceError
 from hloenv.explorer.backend import Backend, NoModuleError, Target
 from hloenv.explorer.page import page_of
-from hloenv.explorer.results import (
-    of_artefact,
-    of_bench,
-    of_search,
-    read_results,
-    read_traces,
-)
+from hloenv.explorer.result_files import read_results
+from hloenv.explorer.results import of_artefact, of_bench, of_search
 from hloenv.explorer.static_files import read_static
 from hloenv.jax.artefact import Artefact, Tuned
 from hloenv.jax.recipe import Recipe
-from hloenv.rewrite.trace import ModuleId
+from hloenv.rewrite.trace import ModuleId, Step, Trace
 
 
 @pytest.fixture(scope="module")
@@ -242,7 +238,8 @@ def test_the_decisions_of_a_search_are_read_with_it(small, tmp_path, capsys):
     assert main([*command, *limits]) == 0
     path = tmp_path / "search.json"
     path.write_text(capsys.readouterr().out)
-    results, traces = read_results(path), read_traces(path)
+    found = read_results(path)
+    results, traces = found.results, found.traces
     assert len(traces) == len(results["rows"]) > 0
     for row, trace in zip(results["rows"], traces, strict=True):
         assert row["has_trace"]
@@ -282,6 +279,98 @@ def test_the_decisions_of_another_module_do_not_open(small, tmp_path):
             backend.open_row(1)
     finally:
         backend.close()
+
+
+def _nested(depth):
+    inner = []
+    for _ in range(depth):
+        inner = [inner]
+    return inner
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"speedup": 10**400}, "not the output"),
+        ({"decisions": [[float("inf")]]}, "not the output"),
+        ({"trace": {"format": "hloenv-trace-2"}}, "not a trace"),
+        ({"trace": 5}, "not a trace"),
+        ({"trace": {"steps": [{"kind": "decide", "decisions": []}]}}, "not a trace"),
+    ],
+)
+def test_a_hostile_search_is_a_message(tmp_path, capsys, changes, message):
+    candidate = {
+        "decisions": [[1]],
+        "estimate_s": 1e-6,
+        "speedup": 1.0,
+        "speedup_interval": [1.0, 1.0],
+        "error": None,
+    }
+    data = {"measured": [{**candidate, **changes}], "evaluated": 1, "best": None}
+    path = tmp_path / "search.json"
+    path.write_text(json.dumps(data))
+    assert main(["explore", str(path), "-o", str(tmp_path / "page.html")]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_passes_nested_too_deeply_are_no_trace(small):
+    trace = HloEnv(small).trace
+    data = json.loads(trace.to_json())
+    data["steps"] = [{"kind": "decide", "passes": _nested(700), "decisions": []}]
+    text = json.dumps(data)
+    with pytest.raises(TraceError, match="nested too deeply"):
+        Trace.from_json(text)
+
+
+def test_white_space_before_results_is_nothing(tmp_path):
+    data = {"measured": [], "evaluated": 1, "best": None}
+    path = tmp_path / "search.json"
+    path.write_text("\n " + json.dumps(data))
+    assert read_results(path).results["kind"] == "search"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("compile_s", 10**400), ("stages", [{}]), ("interval", [1.0, 10**400])],
+)
+def test_a_hostile_artefact_is_a_message(tmp_path, capsys, name, value):
+    tuned = Tuned("step", ModuleId("f", "t"), Recipe())
+    entry = {**tuned.to_json(), name: value}
+    path = tmp_path / "a.tuned"
+    path.write_text(json.dumps({**Artefact((tuned,)).to_json(), "entries": [entry]}))
+    assert main(["explore", str(path), "-o", str(tmp_path / "page.html")]) == 1
+    error = capsys.readouterr().err
+    assert "hloenv: error: " in error
+    assert "internal" not in error
+
+
+@pytest.mark.parametrize("passes", [5, None, [{"pass": "algsimp", "options": 5}]])
+def test_steps_of_the_wrong_types_do_not_open(small, passes):
+    pipeline = {"pipeline": "algsimp", "passes": passes}
+    trace = replace(HloEnv(small).trace, steps=(Step("decide", (pipeline,), (1,)),))
+    backend = Backend(Target("m.hlo", small, traces=[trace]), store=None)
+    try:
+        before = backend.request("decide", {"changes": [[0, 1]]})
+        with pytest.raises(PassOptionError):
+            backend.open_row(0)
+        assert backend.request("state", {})["decisions"] == before["decisions"]
+    finally:
+        backend.close()
+
+
+def test_stops_need_a_module_and_are_not_of_a_trace(small, tmp_path, capsys):
+    small.save(tmp_path / "m.hlo")
+    env = HloEnv(small)
+    env.apply_alternatives(env.get_alternatives("algsimp").reject_all())
+    env.trace.save(tmp_path / "t.json")
+    stop = ["--stop", ": algsimp", "-o", str(tmp_path / "page.html")]
+    trace = ["explore", str(tmp_path / "t.json"), "--module", str(tmp_path / "m.hlo")]
+    assert main([*trace, *stop]) == 2
+    assert "leave --stop out" in capsys.readouterr().err
+    data = {"measured": [], "evaluated": 1, "best": None}
+    (tmp_path / "s.json").write_text(json.dumps(data))
+    assert main(["explore", str(tmp_path / "s.json"), *stop]) == 2
+    assert "add --module" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("is_identity", [False, True])

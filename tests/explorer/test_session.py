@@ -315,6 +315,56 @@ def test_a_trace_opens_where_xla_is_overruled(small):
     assert hloenv.finish(session.decided()).fingerprint() == finished
 
 
+def test_decisions_like_xlas_are_not_left_out_where_they_matter(small):
+    env = hloenv.HloEnv(small)
+    first = env.get_alternatives("algsimp")
+    env.apply_alternatives(first.reject_all(), first)
+    env.run_until("simplification")
+    # XLA would not make what was rejected; this decides to.
+    second = env.get_alternatives("algsimp")
+    assert second.decisions_for("algsimp").any()
+    assert not second.xla_decisions().any()
+    env.apply_alternatives(second.decisions_for("algsimp"), second)
+    session = Session(small, "small.hlo", env.trace)
+    assert session.state()["totals"]["accepted"] > 0
+    finished = hloenv.finish(session.decided()).fingerprint()
+    assert finished == hloenv.finish(env.module).fingerprint()
+
+
+def test_a_log_that_fails_leaves_the_trace_undoable(small):
+    trace, _ = _trace_of_two_stops(small)
+    session = Session(small, "small.hlo", trace)
+    log = session.undo()["log"]
+    log.append({**log[0], "do": "decide", "changes": [[999, 1]]})
+    session = Session(small, "small.hlo", trace)
+    before = session.state()
+    with pytest.raises(ArgumentError, match="no alternative 999"):
+        session.repeat(log)
+    assert session.state() == before
+    assert session.undo()["point"]["until"] == ""
+
+
+def test_a_log_is_of_one_order_of_instructions():
+    lines = ["a = f32[4] add(p, z)", "b = f32[4] add(q, z)"]
+
+    def session(lines):
+        text = (
+            "HloModule m\nENTRY main {\np = f32[4] parameter(0)\n"
+            "q = f32[4] parameter(1)\nzero = f32[] constant(0)\n"
+            "z = f32[4] broadcast(zero), dimensions={}\n" + "\n".join(lines)
+        )
+        text += "\nROOT t = (f32[4], f32[4]) tuple(a, b)\n}\n"
+        return Session(hloenv.HloModule.from_text(text), "m.hlo")
+
+    first, second, again = session(lines), session(lines[::-1]), session(lines)
+    assert first.module.fingerprint() == second.module.fingerprint()
+    assert first.state()["base"] == again.state()["base"] != second.state()["base"]
+
+
+def test_any_name_can_be_explored(small):
+    assert Session(small, "m\udcff.hlo").state()["base"]
+
+
 @pytest.mark.parametrize("last", [[], ["dce"]])
 def test_a_trace_whose_end_cannot_be_undone_opens_there(small, last):
     env = hloenv.HloEnv(small)

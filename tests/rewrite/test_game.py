@@ -62,7 +62,11 @@ def test_what_is_decided_changes_what_there_is_to_decide():
     assert game.alternatives((joined,)) is game.alternatives((joined.copy(),))
     (kept, later) = game.complete((apart,))
     np.testing.assert_array_equal(kept, apart)
-    np.testing.assert_array_equal(later, joined)
+    # What was rejected stays rejected: later runs of the pass do not make it either.
+    np.testing.assert_array_equal(later, apart)
+    finished = hloenv.finish(game.play((kept, later)))
+    undecided = hloenv.finish(game.play((kept, np.array([-1]))))
+    assert finished.fingerprint() == undecided.fingerprint()
 
 
 def test_decisions_are_carried_to_the_same_sites(game):
@@ -161,3 +165,56 @@ def test_a_decision_point_without_alternatives():
     assert [len(each) for each in game.complete()] == [0, 1]
     empty = np.zeros(0, np.int64)
     assert game.carry((empty, np.array([0])), (empty,))[1].tolist() == [0]
+
+
+# algsimp removes both; each identity is the same wherever the pass runs.
+NEUTRAL = """HloModule neutral
+
+ENTRY main {
+  x = f32[64]{0} parameter(0)
+  y = f32[64]{0} parameter(1)
+  zero = f32[] constant(0)
+  zeros = f32[64]{0} broadcast(zero), dimensions={}
+  sum = f32[64]{0} add(x, zeros)
+  one = f32[] constant(1)
+  ones = f32[64]{0} broadcast(one), dimensions={}
+  product = f32[64]{0} multiply(y, ones)
+  ROOT out = f32[64]{0} maximum(sum, product)
+}
+"""
+
+
+@pytest.mark.parametrize("rejected", ["sum", "product"])
+def test_xlas_own_decisions_keep_what_was_rejected_before(rejected):
+    raw = DecisionPoint(("algsimp",))
+    later = DecisionPoint(("algsimp",), where="simplification", default="algsimp")
+    game = Game(NEUTRAL, [raw, later])
+    first = game.alternatives()
+    decisions = first.leave_to_xla()
+    (index,) = (each.index for each in first if each.original == rejected)
+    decisions[index] = 0
+    prefix = (decisions,)
+    second = game.alternatives(prefix)
+    # The pass alone would make both.
+    assert (second.decisions_for("algsimp") > 0).all()
+    own = game.default(prefix)
+    assert [each.original for each in second if own[each.index] == 0] == [rejected]
+    assert np.array_equal(second.unrejected_decisions_for("algsimp"), own)
+    undecided = game.play((decisions, second.leave_to_xla()))
+    decided = game.play(game.complete(prefix))
+    assert rejected in decided.to_text()
+    finished = hloenv.finish(decided).fingerprint()
+    assert finished == hloenv.finish(undecided).fingerprint()
+
+
+def test_xlas_decisions_are_those_of_the_pass_that_it_runs_next():
+    env = hloenv.HloEnv(NEUTRAL)
+    raw = env.get_alternatives("algsimp")
+    assert set(raw.xla_decisions()) == {-1}
+    env.run_until("simplification")
+    here = env.get_alternatives("algsimp", "convolution-forms")
+    assert np.array_equal(here.xla_decisions(), here.decisions_for("algsimp"))
+    elsewhere = hloenv.HloEnv(TEXT)
+    elsewhere.run_until("topk-decomposer")
+    (undecided,) = elsewhere.get_alternatives("cse").xla_decisions()
+    assert undecided == -1

@@ -16,7 +16,7 @@ from pathlib import Path
 from ..errors import ArgumentError
 from ..explorer.backend import Backend, Target
 from ..explorer.page import write_page
-from ..explorer.results import read_results, read_traces
+from ..explorer.result_files import read_results
 from ..explorer.server import Server
 from ..rewrite.trace import Trace
 from . import output
@@ -81,9 +81,8 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         action="append",
         type=stop_text,
         default=[],
-        help="with -o: a decision point to keep, as for hloenv search; repeat the "
-        "option for several, in the order of the pipeline (default: where the target "
-        "opens)",
+        help="with -o: a decision point to keep, of passes by name; repeat the option "
+        "for several, in the order of the pipeline (default: where the target opens)",
     )
     parser.add_argument(
         "--timeline",
@@ -116,6 +115,7 @@ def run(args: argparse.Namespace) -> None:
         raise UsageError(f"{option} was given without -o; add -o FILE.html")
     target = open_target(args.target, args.module, args.max_instructions)
     if args.output is not None:
+        _check_kept(args, target)
         _write(args, target)
         return
     store = None if args.no_store else str(args.store or "")
@@ -165,12 +165,14 @@ def open_target(
     """
     path = Path(name)
     other = None if module is None else load_module(module, max_instructions)
-    results = read_results(path)
-    if results is not None:
-        problem = f"{name} has results and no module; add --module MODULE"
-        traces = read_traces(path)
+    found = read_results(path)
+    if found is not None:
         return Target(
-            module or name, other, results=results, traces=traces, problem=problem
+            module or name,
+            other,
+            results=found.results,
+            traces=found.traces,
+            problem=f"{name} has results and no module; add --module MODULE",
         )
     if path.suffix == ".json":
         trace = Trace.load(path)
@@ -190,6 +192,22 @@ def open_target(
             f"--module goes with a trace or results, but {name} is a module itself"
         )
     return Target(name, load_module(name, max_instructions))
+
+
+def _check_kept(args: argparse.Namespace, target: Target) -> None:
+    """Checks that what the page is to keep can be found.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    if target.module is None and (args.stops or args.timeline):
+        option = "--stop" if args.stops else "--timeline"
+        raise UsageError(f"{option} needs a module; add --module MODULE")
+    if args.stops and target.trace is not None:
+        raise UsageError(
+            "--stop is for a module; a trace is kept with its decisions, where they "
+            "were made: leave --stop out"
+        )
 
 
 def _announce(args: argparse.Namespace, url: str) -> None:

@@ -111,17 +111,6 @@ class Candidates:
         return np.where(decisions == self.default, 0, decisions + 1)
 
 
-def default_of(alternatives: Alternatives) -> Int64Array:
-    """[A] XLA's own decisions: those of the captured pass that it runs next.
-
-    -1 (left to XLA's later passes) where it runs none of the captured passes next.
-    """
-    for pipeline in alternatives._pipelines:
-        if alternatives._comes_next(pipeline):
-            return alternatives.decisions_for(pipeline.name)
-    return alternatives.leave_to_xla()
-
-
 class CandidateTable:
     """Makes the rows of one capture; what does not depend on decisions is made once."""
 
@@ -130,7 +119,7 @@ class CandidateTable:
     ) -> None:
         """Takes a capture, and XLA's own decisions if `default_of` is not right."""
         self.alternatives = alternatives
-        self.default = default_of(alternatives) if default is None else default
+        self.default = alternatives.xla_decisions() if default is None else default
         counts = alternatives.num_choices
         self._first = np.cumsum(counts + 1) - (counts + 1)
         self._alternative = np.repeat(np.arange(len(alternatives)), counts + 1)

@@ -176,14 +176,21 @@ class Backend:
         """
         return self._open(Target(name, content, is_opened=True))
 
-    def open_row(self, row: int) -> State:
+    def open_row(self, row: int, *, revision: str = "") -> State:
         """Explores the decisions of a row of the results.
+
+        Args:
+            row: its number.
+            revision: of the state that the caller sees; "" for any.
 
         Raises:
             ArgumentError: there is no such row, or it has no decisions.
+            StaleError: the session is at another revision, of other results perhaps.
             NoModuleError: the module that they are on was not given.
             TraceError: they are on another module; the session stays.
         """
+        with self._lock:
+            self._check(revision)
         target = self._target
         if not 0 <= row < len(target.traces) or target.traces[row] is None:
             raise ArgumentError(f"row {row} of the results has no decisions to open")
@@ -198,7 +205,7 @@ class Backend:
             self._key, self._log = secrets.token_hex(8), []
             try:
                 self._reopen()
-            except HloEnvError:
+            except BaseException:
                 self._target, self._key, self._log = before
                 self._reopen()
                 raise

@@ -9,10 +9,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from .._typing import Int64Array
+from ..errors import HloEnvError
 from ..hlo.module import HloModule
-from ..hlo.passes import is_candidate
+from ..hlo.pipeline import finish
 from ..rewrite.alternatives import Alternatives, as_decisions
-from ..rewrite.env import HloEnv, begin_replay, check_end, repeat_step
+from ..rewrite.env import (
+    HloEnv,
+    begin_replay,
+    check_end,
+    pipelines_of,
+    repeat_step,
+)
 from ..rewrite.env import State as EnvState
 from ..rewrite.trace import Step, Trace
 from .code import plain_name
@@ -49,7 +56,8 @@ class Opened:
 def open_trace(trace: Trace, module: HloModule) -> Opened:
     """Replays a trace; its last decisions are not applied yet.
 
-    Points at the end where everything is left to XLA are left out.
+    Points at the end where everything is left to XLA are left out, if the program is
+    the same without them.
 
     Raises:
         TraceError: as `hloenv.replay`.
@@ -70,10 +78,36 @@ def open_trace(trace: Trace, module: HloModule) -> Opened:
     check_end(trace, env.module)
     if not moments or trace.steps[-1].kind != "decide":
         return Opened(env, start, moments, None)
-    while len(moments) > 1 and (moments[-1].decisions < 0).all():
-        moments.pop()
+    moments = _without_idle_end(moments, env.module)
     env.restore(moments[-1].state)
     return Opened(env, start, moments[:-1], moments[-1])
+
+
+def _without_idle_end(moments: list[Moment], end: HloModule) -> list[Moment]:
+    """The points up to the last where something is decided, if that is the program.
+
+    XLA's own decisions, made explicitly, are no longer XLA's: a rejected rewrite is one
+    that its later passes may not make, but decisions may.
+
+    Args:
+        moments: of the trace, at least one.
+        end: the module at its end.
+    """
+    number = len(moments)
+    while number > 1 and (moments[number - 1].decisions < 0).all():
+        number -= 1
+    if number == len(moments):
+        return moments
+    last = moments[number - 1]
+    effective = np.where(
+        last.decisions < 0, last.alternatives.xla_decisions(), last.decisions
+    )
+    try:
+        without = finish(last.alternatives.apply(effective, partial=True))
+        is_same = without.fingerprint() == finish(end).fingerprint()
+    except HloEnvError:
+        is_same = False
+    return moments[:number] if is_same else moments
 
 
 def point_here(env: HloEnv, passes: Sequence[str]) -> PointInfo:
@@ -86,21 +120,13 @@ def point_here(env: HloEnv, passes: Sequence[str]) -> PointInfo:
     }
 
 
-def xla_decisions(alternatives: Alternatives) -> Int64Array:
-    """[A] what "left to XLA" means; see `Session.xla`."""
-    for pipeline in alternatives._pipelines:
-        if not is_candidate(pipeline) and alternatives._comes_next(pipeline):
-            return alternatives.decisions_for(pipeline.name)
-    return alternatives.leave_to_xla()
-
-
 def _moment_at(env: HloEnv, step: Step) -> Moment | None:
     """The decision point of a step; None if the page cannot show its decisions.
 
     Its passes may have options, and what it leaves undecided may be another thing than
     "left to XLA".
     """
-    names = [plain_name(each) for each in step.passes]
+    names = [plain_name(each.to_json()) for each in pipelines_of(step)]
     passes = [each for each in names if each is not None]
     if step.kind != "decide" or not passes or len(passes) < len(names):
         return None
@@ -109,7 +135,7 @@ def _moment_at(env: HloEnv, step: Step) -> Moment | None:
     is_same = [each.to_json() for each in alternatives._pipelines] == list(step.passes)
     if not is_same or len(decisions) != len(alternatives):
         return None
-    xla = xla_decisions(alternatives)
+    xla = alternatives.xla_decisions()
     if ((decisions < 0) & (xla >= 0)).any():
         return None
     shown = np.where(decisions == xla, -1, decisions)

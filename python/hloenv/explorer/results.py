@@ -3,18 +3,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._charts import Chart
 from ..bench.plots import curves_chart
-from ..bench.rows import Row, geometric_mean, read_parquet
+from ..bench.rows import Row, geometric_mean
 from ..errors import ArgumentError
-from ..learn.curve import CURVE, read_curve
-from ..rewrite.trace import Trace
 from .charts import number, search_charts, training_charts, tune_charts
 from .schema import ChartData, MethodRow, ResultRow, Results
 
@@ -23,110 +19,11 @@ if TYPE_CHECKING:
     from ..tune.journal import Result
 
 _MAX_ROWS = 5000
-_BENCH = "results.parquet"
-_REPORT = "report.json"
-_JOURNAL = ".journal"
-_ALLOWED = (
-    "results are the .parquet or the folder of hloenv bench, the output of hloenv "
-    "search --json or hloenv tune --json, an artefact or a .journal of hloenv tune, "
-    "and the folder of a run of hloenv train"
-)
-
-
-def read_traces(path: Path) -> list[Trace | None]:
-    """The decisions of each row that `read_results` gives for a file.
-
-    Raises:
-        ArgumentError, ArtefactError: as `read_results`.
-        TraceError: the decisions of a row are no trace.
-    """
-    if path.is_dir() or path.suffix in (".parquet", _JOURNAL) or not _is_object(path):
-        return []
-    data = _read_json(path)
-    if "measured" in data:
-        found = [each.get("trace") for each in data["measured"]]
-        return [
-            None if each is None else Trace.from_json(json.dumps(each))
-            for each in found
-        ]
-    if "entries" in data:
-        from ..jax.artefact import Artefact
-
-        return [each.recipe.trace for each in Artefact.from_json(data).entries]
-    return []
 
 
 def no_results() -> Results:
     """The results of a target that has none."""
     return _results("none")
-
-
-def read_results(path: Path) -> Results | None:
-    """Reads a result of any kind; None if it is something else, such as a module.
-
-    Raises:
-        ArgumentError: a folder without results; a damaged file.
-        ArtefactError: a damaged artefact.
-        FileNotFoundError: there is no such file.
-    """
-    if path.is_dir():
-        return _read_folder(path)
-    if path.suffix == ".parquet":
-        return of_bench(path.name, _rows_of(path))
-    if path.suffix == _JOURNAL:
-        return _read_journal(path)
-    if path.suffix != ".json" and not _is_object(path):
-        return None
-    return of_json(path, _read_json(path))
-
-
-def of_json(path: Path, data: Any) -> Results | None:
-    """A search or what a tuning has found; None for other JSON, such as a trace."""
-    if not isinstance(data, dict):
-        return None
-    if {"evaluated", "measured", "best"} <= set(data):
-        return of_search(path.name, data)
-    if {"format", "entries", "checksum"} <= set(data):
-        from ..jax.artefact import Artefact
-
-        return of_artefact(path.name, Artefact.from_json(data))
-    return None
-
-
-def _read_folder(path: Path) -> Results:
-    """A folder of `hloenv train` or of `hloenv bench`."""
-    if (path / CURVE).exists():
-        report = path / _REPORT
-        found = _read_json(report) if report.exists() else {}
-        return of_training(str(path), read_curve(path / CURVE), found)
-    if (path / _BENCH).exists():
-        return of_bench(str(path), _rows_of(path / _BENCH))
-    raise ArgumentError(f"folder {path} has no {CURVE} and no {_BENCH}; {_ALLOWED}")
-
-
-def _read_journal(path: Path) -> Results:
-    from ..tune.journal import Journal
-
-    with path.open("rb"):  # says why it cannot be read
-        results = Journal(path, {}).results
-    if not results:
-        raise ArgumentError(f"{path} has no measurement of hloenv tune; {_ALLOWED}")
-    return of_tuning(path.name, results)
-
-
-def _is_object(path: Path) -> bool:
-    """Whether a file begins as an object of JSON; neither HLO nor a proto does."""
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return file.read(1) == b"{"
-
-
-def _read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ArgumentError(f"{path} is not JSON: {error}") from None
 
 
 def of_bench(title: str, rows: Sequence[Row]) -> Results:
@@ -185,7 +82,7 @@ def of_search(title: str, data: Mapping[str, Any]) -> Results:
                 )
             )
         charts = search_charts(data)
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise ArgumentError(
             f"{title} is not the output of hloenv search --json: {error!r}"
         ) from None
@@ -384,17 +281,6 @@ def _bench_row(row: Row) -> ResultRow:
         "has_trace": False,
         "facts": {},
     }
-
-
-def _rows_of(path: Path) -> list[Row]:
-    try:
-        return read_parquet(path)
-    except (KeyError, TypeError, ValueError, OSError) as error:
-        if isinstance(error, FileNotFoundError):
-            raise ArgumentError(f"{path} does not exist") from None
-        raise ArgumentError(
-            f"{path} is not a result file of hloenv bench: {error}"
-        ) from None
 
 
 def _known(value: float) -> float | None:

@@ -137,7 +137,9 @@ POST: dict[str, _Handler] = {
     "open": lambda backend, given: backend.open(
         _text(given, "name"), str(given.get("content", ""))
     ),
-    "open_row": lambda backend, given: backend.open_row(_integer(given, "row")),
+    "open_row": lambda backend, given: backend.open_row(
+        _integer(given, "row"), revision=_revision(given)
+    ),
     "start": lambda backend, given: backend.start(
         _text(given, "kind"), {k: v for k, v in given.items() if k != "kind"}
     ),

@@ -11,12 +11,14 @@ from __future__ import annotations
 import contextlib
 import copy
 import hashlib
+import pickle
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from .._native import core
 from .._typing import Int64Array
 from .._version import __version__
 from ..cost.roofline import estimate_seconds
@@ -35,7 +37,7 @@ from .alternative_data import (
 )
 from .code import load_expression, opened_expression, pass_name, python_of
 from .graph_data import graph_data, module_info, node_detail
-from .opening import Moment, open_trace, point_here, xla_decisions
+from .opening import Moment, open_trace, point_here
 from .presets import PRESETS
 from .schema import (
     Action,
@@ -82,10 +84,7 @@ class Session:
         self._decisions: Int64Array
         self._xla: Int64Array
         self._info: tuple[HloModule, ModuleInfo] | None = None
-        # What a log is repeated on.
-        trace = "" if self.trace is None else self.trace.to_json()
-        text = "\n".join((self.target, self.module.fingerprint(), trace))
-        self._base = hashlib.sha256(text.encode()).hexdigest()[:16]
+        self._base = _base_of(self.target, self.module, self.trace)
         last = None
         if self.trace is not None:
             opened = open_trace(self.trace, self.module)
@@ -191,9 +190,8 @@ class Session:
     def xla(self) -> Int64Array:
         """[A] what "left to XLA" means.
 
-        The decisions of the pass that XLA runs next, if it was captured: XLA does not
-        run it again on a module with decisions of its. Otherwise -1: later passes of
-        XLA rewrite as by default.
+        As `Alternatives.xla_decisions`: XLA does not run a pass again on a module with
+        decisions of its.
         """
         return self._xla
 
@@ -346,14 +344,13 @@ class Session:
         Raises:
             HloEnvError: as the action that fails.
         """
-        first, undo, length = self._moment(), self._undo, len(self._log)
+        first, undo, done = self._moment(), list(self._undo), list(self._log)
         try:
             for action in log:
                 self._repeat(action)
         except BaseException:
             self._return_to(first)
-            self._undo = undo
-            del self._log[length:]
+            self._undo, self._log = undo, done
             raise
         return self.state()
 
@@ -380,7 +377,7 @@ class Session:
         self._point = moment.point
         self._alternatives = moment.alternatives
         self._decisions = moment.decisions
-        self._xla = xla_decisions(moment.alternatives)
+        self._xla = moment.alternatives.xla_decisions()
         self._before_s = None
 
     @contextlib.contextmanager
@@ -443,7 +440,7 @@ class Session:
         self._alternatives = self._env.get_alternatives(*point["passes"])
         self._point = point
         self._decisions = self._alternatives.leave_to_xla()
-        self._xla = xla_decisions(self._alternatives)
+        self._xla = self._alternatives.xla_decisions()
         self._before_s = None
 
     def _totals(self, irrelevant: int) -> Totals:
@@ -486,3 +483,20 @@ def _action(
         "passes": list(passes),
         "changes": [list(each) for each in changes],
     }
+
+
+def _base_of(target: str, module: HloModule, trace: Trace | None) -> str:
+    """What a log can be repeated on.
+
+    Alternatives are numbered in an order of instructions that only pickles keep.
+    """
+    parts = (
+        target.encode(errors="surrogatepass"),
+        pickle.dumps(module),
+        b"" if trace is None else trace.to_json().encode(),
+        f"{__version__} {core.tensorflow_version}".encode(),
+    )
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(hashlib.sha256(part).digest())
+    return digest.hexdigest()[:16]

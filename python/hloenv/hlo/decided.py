@@ -31,6 +31,11 @@ def has_rejections(entries: Entries) -> bool:
     return any(each.partition("?")[2] for each in entries)
 
 
+def identities_of(entries: Iterable[str]) -> frozenset[str]:
+    """The identities of the rejected rewrites."""
+    return frozenset(each.partition("?")[2] for each in entries) - {""}
+
+
 def moved_on(entries: Entries) -> Entries:
     """`entries` after XLA's pipeline has continued."""
     return frozenset(each for each in entries if "!" not in each)

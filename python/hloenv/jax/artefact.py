@@ -13,6 +13,7 @@ import hashlib
 import json
 import math
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -161,8 +162,14 @@ class Tuned:
             raise ArtefactError(f"the module of an entry is {repr(module)[:80]}")
         if len(interval) != 2 or not all(_is_number(each) for each in interval):
             raise ArtefactError(f"the interval of an entry is {repr(interval)[:80]}")
-        if not all(isinstance(each, dict) for each in values["stages"]):
-            raise ArtefactError("the stages of an entry must be objects")
+        if not all(
+            isinstance(each, dict) and isinstance(each.get("stage"), str)
+            for each in values["stages"]
+        ):
+            raise ArtefactError("the stages of an entry must be objects with a 'stage'")
+        for name in _NUMBERS:
+            if not _is_number(values[name]):
+                raise ArtefactError(f"{name} of an entry is {repr(values[name])[:80]}")
         values |= {
             "module": ModuleId(**module),
             "recipe": Recipe.from_json(values["recipe"]),
@@ -182,12 +189,13 @@ class Tuned:
 
 
 _NUMBER = (int, float)
+_NUMBERS = ("speedup", "error", "excess", "compile_s", "baseline_s")
 _TYPES: dict[str, Any] = {
     **dict.fromkeys(
         ("name", "label", "reason", "baseline", "numerics", "date"),
         str,
     ),
-    **dict.fromkeys(("speedup", "error", "excess", "compile_s", "baseline_s"), _NUMBER),
+    **dict.fromkeys(_NUMBERS, _NUMBER),
     **dict.fromkeys(("module", "recipe", "environment"), dict),
     **dict.fromkeys(("interval", "stages"), list),
     "is_bitwise": bool,
@@ -199,7 +207,10 @@ def _type_name(types: Any) -> str:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, _NUMBER) and not isinstance(value, bool)
+    """Whether it is a number that a float can be."""
+    if not isinstance(value, _NUMBER) or isinstance(value, bool):
+        return False
+    return isinstance(value, float) or abs(value) <= sys.float_info.max
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from ..errors import (
 from ..hlo.decided import (
     Entries,
     changed_since,
+    identities_of,
     was_run,
     with_decisions,
     with_run,
@@ -250,6 +251,43 @@ class Alternatives(Sequence[Alternative]):
                 f"{', '.join(self.pass_names)}"
             )
         return self._capture.decisions_for(current_name(name))
+
+    def xla_decisions(self) -> npt.NDArray[np.int64]:
+        """[A] what XLA does here, given the decisions so far.
+
+        The decisions of the captured pass that it runs next, but for rewrites that were
+        rejected before; -1, left to its later passes, where it runs none of them next.
+        What it does in a pipeline of several passes may still differ, if a rejected
+        rewrite is an intermediate one of it.
+        """
+        for pipeline in self._pipelines:
+            if not is_candidate(pipeline) and self._comes_next(pipeline):
+                return self.unrejected_decisions_for(pipeline.name)
+        return self.leave_to_xla()
+
+    def unrejected_decisions_for(self, name: str) -> npt.NDArray[np.int64]:
+        """[A] `decisions_for`, without the rewrites that were rejected before.
+
+        XLA does not make those either, as long as nothing is decided here.
+
+        Raises:
+            UnknownPassError: as `decisions_for`.
+        """
+        decisions = self.decisions_for(name)
+        before = identities_of(self._decided)
+        if not before:
+            return decisions
+        asked = self.leave_to_xla()
+        for index in np.flatnonzero(decisions > 0):
+            # A vector names the choices that it does not take.
+            asked[index] = 0
+            every = self._capture.rejected(asked)
+            asked[index] = decisions[index]
+            chosen = set(every) - set(self._capture.rejected(asked))
+            asked[index] = -1
+            if not before.isdisjoint(identities_of(chosen)):
+                decisions[index] = 0
+        return decisions
 
     @cached_property
     def sources(self) -> tuple[Source | None, ...]:

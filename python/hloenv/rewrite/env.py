@@ -434,6 +434,18 @@ def check_end(trace: Trace, module: HloModule) -> None:
         )
 
 
+def pipelines_of(step: Step) -> list[Pipeline]:
+    """The pipelines that a step ran or captured.
+
+    Raises:
+        TraceError, PassOptionError: they are no pipelines.
+    """
+    try:
+        return [Pipeline.from_json(each) for each in step.passes]
+    except RecursionError:
+        raise TraceError("a step's passes are nested too deeply") from None
+
+
 def repeat_step(env: HloEnv, step: Step) -> None:
     """Does one step of a trace.
 
@@ -441,10 +453,7 @@ def repeat_step(env: HloEnv, step: Step) -> None:
         TraceError: it is of no known kind.
         HloEnvError: as the call that the step records.
     """
-    try:
-        pipelines = [Pipeline.from_json(each) for each in step.passes]
-    except RecursionError:
-        raise TraceError("a step's passes are nested too deeply") from None
+    pipelines = pipelines_of(step)
     if step.kind == "run":
         env.run(*pipelines)
     elif step.kind == "run-until" and step.place is not None:

@@ -124,7 +124,8 @@ class Game:
     def default(self, prefix: Prefix = ()) -> Int64Array:
         """[A] decisions for XLA's own result at the decision point after `prefix`.
 
-        If XLA runs none of the passes there, all are undecided (-1).
+        What the prefix rejects stays rejected. If XLA runs none of the passes there,
+        all are undecided (-1).
         """
         alternatives = self.alternatives(prefix)
         name = self.stops[len(prefix)].default
@@ -132,7 +133,7 @@ class Game:
             if self._is_given:
                 return alternatives.reject_all()
             return alternatives.leave_to_xla()
-        return alternatives.decisions_for(name)
+        return alternatives.unrejected_decisions_for(name)
 
     def admissible(self, prefix: Prefix, decisions: Int64Array) -> Int64Array:
         """[A] the admissible decisions at the decision point after `prefix`.

@@ -18,6 +18,8 @@ from ..hlo.text import without_metadata
 FORMAT = "hloenv-trace-2"
 # Its text hashes include metadata: source lines and paths.
 FORMAT_WITH_METADATA = "hloenv-trace-1"
+# Of a step's passes; a pipeline in a pipeline takes four.
+_MAX_DEPTH = 200
 
 
 def text_hash(module: HloModule, *, format_: str = FORMAT) -> str:
@@ -151,6 +153,20 @@ def _field(data: Any, what: str, name: str, type_: type) -> Any:
     return value
 
 
+def _depth(value: Any) -> int:
+    """Levels of lists and objects, which pickling and replaying recurse into."""
+    depth, level = 0, [value]
+    while level:
+        depth += 1
+        level = [
+            inner
+            for each in level
+            if isinstance(each, (list, dict))
+            for inner in (each.values() if isinstance(each, dict) else each)
+        ]
+    return depth
+
+
 def _module_id(data: Any) -> ModuleId:
     return ModuleId(
         _field(data, "a module", "fingerprint", str),
@@ -162,6 +178,11 @@ def _step(data: Any) -> Step:
     decisions = _field(data, "a step", "decisions", list)
     if any(type(each) is not int for each in decisions):
         raise TraceError("this is not a trace: a step's decisions must be integers")
+    passes = _field(data, "a step", "passes", list)
+    if _depth(passes) > _MAX_DEPTH:
+        raise TraceError(
+            f"a step's passes are nested too deeply: more than {_MAX_DEPTH} levels"
+        )
     place = data.get("place")
     if place is not None and (
         not isinstance(place, list) or [type(each) for each in place] != [str, int]
@@ -172,7 +193,7 @@ def _step(data: Any) -> Step:
         )
     return Step(
         _field(data, "a step", "kind", str),
-        tuple(_field(data, "a step", "passes", list)),
+        tuple(passes),
         tuple(decisions),
         None if place is None else (place[0], place[1]),
     )
