@@ -215,6 +215,7 @@ class Plan:
         self.variants = tuple(variants or (*VARIANTS, OWN, LATER))
         self._subjects: dict[str, list[Subject]] = {}
         self._others: dict[tuple[str, str], list[str]] = defaultdict(list)
+        self._further: dict[tuple[str, str], list[str]] = defaultdict(list)
         for extent in self.extents.values():
             self._draw(extent, subjects)
 
@@ -235,12 +236,14 @@ class Plan:
         fingerprints = sorted(subject.fingerprint for subject in chosen)
         for name in sorted(set(extent.passes) - set(extent.busy)):
             rng = random.Random(f"{extent.kind} {name}")
-            wanted = extent.other_modules
-            if name in _OFTEN_SKIPPED:
-                wanted = wanted * 6 // 5
-            count = min(wanted, len(fingerprints))
-            for fingerprint in rng.sample(fingerprints, count):
+            count = min(extent.other_modules, len(fingerprints))
+            drawn = rng.sample(fingerprints, count)
+            for fingerprint in drawn:
                 self._others[extent.kind, fingerprint].append(name)
+            if name in _OFTEN_SKIPPED:
+                left = sorted(set(fingerprints) - set(drawn))
+                for fingerprint in rng.sample(left, min(count // 5, len(left))):
+                    self._further[extent.kind, fingerprint].append(name)
 
     def subjects(self, kind: str) -> list[Subject]:
         """Returns the modules of one kind of check, the cheapest first."""
@@ -275,6 +278,10 @@ class Plan:
                     pair = ",".join(rng.sample(names, 2))
                     if variant in cells and pair not in cells[variant]:
                         cells[variant].append(pair)
+        # Last, so that they change no other draw.
+        for name in self._further[kind, subject.fingerprint]:
+            places = (OWN,) if kind == "default" else variants_of(name)
+            first[rng.choice(places)].append(name)
         found: Cells = defaultdict(list)
         for cells, is_wanted in ((first, is_first is not False), (rest, not is_first)):
             for variant, names in cells.items() if is_wanted else ():
