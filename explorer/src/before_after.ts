@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two graphs side by side, before and after a change, with their HLO text.
 
-import { h } from "./dom";
+import { button, h } from "./dom";
 import { quantity } from "./format";
 import { picture } from "./picture";
 import type { BeforeAfter } from "./schema";
@@ -10,14 +10,14 @@ export class Sides {
   readonly element: HTMLElement;
   private places: [number, number][] = [];
 
-  constructor(found: BeforeAfter) {
+  constructor(found: BeforeAfter, isLarge = false) {
     const side = (title: string, graph: BeforeAfter["before"], lines: string[]) =>
       h(
         "figure",
         {},
         h("figcaption", {}, title),
-        h("div", { class: "pan", tabindex: 0 }, picture(graph, found.changed, title)),
-        h("details", {}, h("summary", {}, `HLO, ${lines.length} line${lines.length === 1 ? "" : "s"}`), h("pre", {}, lines.join("\n"))),
+        draggable(h("div", { class: "pan", tabindex: 0 }, picture(graph, found.changed, title))),
+        h("details", { open: isLarge }, h("summary", {}, `HLO, ${lines.length} line${lines.length === 1 ? "" : "s"}`), h("pre", {}, lines.join("\n"))),
       );
     this.element = h(
       "div",
@@ -26,14 +26,15 @@ export class Sides {
       side("after", found.after, found.text_after),
       h("p", { class: "legend" }, h("span", { class: "removed" }, "\u2212 removed"), h("span", { class: "changed" }, "~ changed"),
         h("span", { class: "added" }, "+ added"), h("span", {}, "others: operands and users"),
-        found.num_left_out ? h("span", {}, `${quantity(found.num_left_out)} instructions are not drawn`) : null),
+        found.num_left_out ? h("span", {}, `${quantity(found.num_left_out)} instructions are not drawn`) : null,
+        isLarge ? null : button("Larger", () => showLarge(found), { id: "larger", title: "both pictures over the whole window" })),
     );
   }
 
   /** Scrolls the pictures to what changes; once they are in the page. */
   center(): void {
     this.places = this.pans().map((pan, i) => {
-      const node = pan.querySelector(".node.removed, .node.added") ?? pan.querySelector(".node.changed");
+      const node = lowest(pan, ".node.removed, .node.added") ?? lowest(pan, ".node.changed");
       if (node) {
         const inner = node.getBoundingClientRect();
         const outer = pan.getBoundingClientRect();
@@ -55,4 +56,45 @@ export class Sides {
   private pans(): HTMLElement[] {
     return [...this.element.querySelectorAll<HTMLElement>(".pan")];
   }
+}
+
+/** The last of some nodes on the way down: what the others compute. */
+function lowest(pan: HTMLElement, nodes: string): Element | null {
+  let found: Element | null = null;
+  let bottom = Number.NEGATIVE_INFINITY;
+  for (const node of pan.querySelectorAll(nodes)) {
+    const box = node.getBoundingClientRect();
+    if (box.bottom > bottom) [found, bottom] = [node, box.bottom];
+  }
+  return found;
+}
+
+/** Lets the mouse move what is inside, as in the graph of the module. */
+function draggable(pan: HTMLElement): HTMLElement {
+  let last: { x: number; y: number } | null = null;
+  pan.addEventListener("pointerdown", (event) => {
+    if (event.button !== 0 || event.pointerType !== "mouse") return;
+    last = { x: event.clientX, y: event.clientY };
+    pan.setPointerCapture(event.pointerId);
+    event.preventDefault(); // no text is selected
+    pan.focus({ preventScroll: true });
+  });
+  pan.addEventListener("pointermove", (event) => {
+    if (!last) return;
+    pan.scrollLeft -= event.clientX - last.x;
+    pan.scrollTop -= event.clientY - last.y;
+    last = { x: event.clientX, y: event.clientY };
+  });
+  for (const end of ["pointerup", "pointercancel"]) pan.addEventListener(end, () => (last = null));
+  return pan;
+}
+
+function showLarge(found: BeforeAfter): void {
+  const sides = new Sides(found, true);
+  const dialog: HTMLDialogElement = h("dialog", { class: "large", "aria-label": "before and after" },
+    h("p", { class: "actions" }, h("b", {}, "Before and after"), button("Close", () => dialog.close(), { title: "key Escape" })), sides.element);
+  dialog.addEventListener("close", () => dialog.remove());
+  document.body.append(dialog);
+  dialog.showModal();
+  sides.center();
 }

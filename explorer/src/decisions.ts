@@ -96,7 +96,7 @@ export class DecisionsPanel {
         figure(count(totals.rejected), "rejected", "rejected"),
         figure(count(totals.undecided), "left to XLA", ""),
       ),
-      totals.irrelevant ? h("p", { class: "soft" }, `${count(totals.irrelevant)} do not matter any more`) : null,
+      totals.irrelevant ? h("p", { class: "soft" }, `${count(totals.irrelevant)} do not matter, given these decisions and XLA's`) : null,
       h("p", { id: "static-estimate" },
         "static: ", seconds(before), " \u2192 ", h("b", {}, seconds(after)), " ",
         h("span", { class: tone(after - before) }, after === before ? "" : gain(after - before)),

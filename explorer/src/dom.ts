@@ -41,7 +41,7 @@ export function replace(element: Element, ...children: (Child | Child[])[]): voi
 export function button(
   text: Child,
   onClick: () => void,
-  options: { title?: string; kind?: string; disabled?: boolean; id?: string } = {},
+  options: { title?: string; kind?: string; disabled?: boolean; id?: string; isPressed?: boolean } = {},
 ): HTMLButtonElement {
   return h(
     "button",
@@ -51,6 +51,7 @@ export function button(
       title: options.title,
       id: options.id,
       disabled: options.disabled,
+      "aria-pressed": options.isPressed === undefined ? undefined : String(options.isPressed),
       click: () => onClick(),
     },
     text,

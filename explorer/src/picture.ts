@@ -94,7 +94,7 @@ export function chart(
   if (reference !== null) ys.push(reference);
   // Intervals that would make everything else small are cut off.
   const [least, most] = range(ys);
-  const [floor, ceiling] = [2 * least - most, 2 * most - least];
+  const [floor, ceiling] = [4 * least - 3 * most, 4 * most - 3 * least];
   for (const point of all) ys.push(...point.slice(2).map((y) => Math.min(Math.max(y, floor), ceiling)));
   const [x0, x1] = range(xs);
   const [y0, y1] = range(ys);
@@ -113,7 +113,9 @@ export function chart(
     root.append(svg("text", { x: pad.left - 6, y: toY(y) + 4, "text-anchor": "end", class: "soft" }, text));
   }
   root.append(svg("text", { x: width - pad.right, y: height - 4, "text-anchor": "end", class: "soft" }, options.xLabel));
+  const isWhole = xs.every(Number.isInteger);
   for (const x of ticks(x0, x1)) {
+    if (isWhole && !Number.isInteger(x)) continue;
     root.append(svg("text", { x: toX(x), y: height - 17, "text-anchor": "middle", class: "soft" }, String(x)));
   }
   if (reference !== null) {
@@ -126,6 +128,10 @@ export function chart(
         if (low !== undefined) {
           const [top, bottom] = [toY(Math.min(high, y1)), toY(Math.max(low, y0))];
           root.append(svg("line", { x1: toX(x), x2: toX(x), y1: top, y2: bottom, class: style }));
+          // An end without a cap goes on.
+          for (const [y, at] of [[low, bottom], [high, top]]) {
+            if (y >= y0 && y <= y1) root.append(svg("line", { x1: toX(x) - 3, x2: toX(x) + 3, y1: at, y2: at, class: style }));
+          }
         }
         root.append(svg("circle", { cx: toX(x), cy: toY(y), r: 3.5, class: `${style} mark` }));
       }

@@ -27,10 +27,11 @@ export class ResultsView {
   private second = "decided";
   private list: VirtualList<ResultRow>;
   private detail = h("div", { class: "curve" });
+  private subject = h("span", {}, "module");
 
   constructor() {
-    const head = h("div", { class: "row-head" }, ...["module", "method", "speed-up", "95 %", "accepted"].map((text) =>
-      h("span", { class: `cell result-${text.replace(/\W/g, "")}` }, text)));
+    const head = h("div", { class: "row-head" }, ...["module", "method", "speed-up", "95 %", "accepted"].map((text, i) =>
+      h("span", { class: `cell result-${text.replace(/\W/g, "")}` }, i ? text : this.subject)));
     this.list = new VirtualList(head, (row, index) => this.rowOf(row, index), "results");
     this.element = h("div", { class: "view results" }, this.compareBox, this.chartsBox, this.boardBox, this.rowsBox);
   }
@@ -55,6 +56,8 @@ export class ResultsView {
     if (!this.rowsBox.hidden) {
       const hasTitle = results.charts.length > 0; // above the charts
       replace(this.rowsBox, ...(hasTitle ? [] : titleOf(results)), h("div", { class: "split" }, this.list.element, this.detail));
+      const subjects: Record<string, string> = { search: "candidate", tune: "configuration or program" };
+      replace(this.subject, subjects[results.kind] ?? "module");
       this.list.show(this.rows());
       this.showCurve(results);
     }
@@ -165,7 +168,7 @@ export class ResultsView {
   }
 
   private rowOf(row: ResultRow, index: number): HTMLElement {
-    const isSelected = store.route.params.row === String(index);
+    const isSelected = (store.route.params.row ?? "0") === String(index);
     return h(
       "div",
       { class: `result-row${isSelected ? " selected" : ""}`, role: "option", "aria-selected": isSelected ? "true" : "false", click: () => store.setParams({ row: String(index) }) },
@@ -185,7 +188,9 @@ export class ResultsView {
     }
     const open = async () => {
       const at = this.results!.rows.indexOf(row);
-      if (await store.act("open_row", { row: at })) store.go("rewrites");
+      if (!(await store.act("open_row", { row: at }))) return;
+      store.go("rewrites");
+      if (store.state?.decisions.every((each) => each < 0)) store.say("This candidate decides as XLA does, at every stop.");
     };
     return h("p", { class: "actions" },
       button("Look at its decisions", () => void open(), { kind: "primary", id: "open-row", disabled: store.isBusy }),

@@ -4,7 +4,7 @@
 import { Sides } from "./before_after";
 import { jobBox, jobKey } from "./job_box";
 import { button, h, replace, select } from "./dom";
-import { delta, gain, shortened } from "./format";
+import { count, delta, gain, shortened } from "./format";
 import { VirtualList } from "./list";
 import { type Fields, parseQuery } from "./query";
 import type { AlternativeDetail, AlternativeRow, ChoiceRow } from "./schema";
@@ -98,6 +98,7 @@ export class RewritesView {
   private list: VirtualList<Rewrite>;
   private detail = h("section", { class: "detail", "aria-label": "before and after" });
   private shown: Rewrite[] = [];
+  private isFilterRight = true;
   private detailKey = "";
   private sortSelect: HTMLSelectElement;
   private toolsKey = "";
@@ -135,16 +136,20 @@ export class RewritesView {
     this.sortSelect.value = params.sort ?? "gain";
     let rewrites = all();
     const match = parseQuery(params.q ?? "", rewrites.length ? fieldsOf(rewrites[0]) : null);
+    this.isFilterRight = typeof match !== "string";
+    this.note.classList.toggle("error", !this.isFilterRight);
     if (typeof match === "string") {
       this.note.textContent = match;
     } else {
+      const number = rewrites.length;
       rewrites = rewrites.filter((rewrite) => match(fieldsOf(rewrite)));
-      this.note.textContent = `${rewrites.length} of ${all().length} rewrites`;
+      this.note.textContent = `${count(rewrites.length)} of ${count(number)} rewrites`;
+      this.note.title = `a rewrite is a choice of an alternative; there are ${count(store.alternatives.length)} alternatives`;
     }
     this.shown = sorted(rewrites, params.sort ?? "gain");
     const job = store.jobs.get("rank");
     if (job?.state === "running") jobBox(job);
-    const key = `${store.isBusy} ${this.shown.length > 0} ${this.worthTiming().length} ${jobKey("rank")}`;
+    const key = `${store.isBusy} ${this.isFilterRight} ${store.timed.size > 0} ${this.worthTiming().length} ${jobKey("rank")}`;
     if (key !== this.toolsKey) {
       this.toolsKey = key;
       replace(this.tools, ...this.toolButtons());
@@ -174,7 +179,8 @@ export class RewritesView {
 
   private toolButtons(): HTMLElement[] {
     if (isReadOnly) return [];
-    const isBusy = store.isBusy;
+    // A filter that says nothing would decide everything.
+    const disabled = store.isBusy || !this.isFilterRight;
     const decide = (how: "accept" | "reject" | "leave") => () => {
       const seen = new Map<number, number>();
       for (const { row, number } of this.shown) {
@@ -184,24 +190,24 @@ export class RewritesView {
     };
     const job = store.jobs.get("rank");
     return [
-      button("Accept all", decide("accept"), { title: "accept every rewrite of the list", disabled: isBusy }),
-      button("Reject all", decide("reject"), { title: "reject every rewrite of the list", disabled: isBusy }),
-      button("Leave all", decide("leave"), { title: "leave every rewrite of the list to XLA", disabled: isBusy }),
+      button("Accept all", decide("accept"), { title: "accept every rewrite of the list", disabled }),
+      button("Reject all", decide("reject"), { title: "reject every rewrite of the list", disabled }),
+      button("Leave all", decide("leave"), { title: "leave every rewrite of the list to XLA", disabled }),
       job?.state === "running"
         ? jobBox(job)
-        : button(`Time the top ${this.worthTiming().length}`, () => void this.time(), {
-            title: "estimate each of the first rewrites by timed kernels: accepted, and rejected",
+        : button(`Time the ${store.timed.size ? "next" : "top"} ${this.worthTiming().length}`, () => void this.time(), {
+            title: "estimate each of the first rewrites that are not timed yet by timed kernels: accepted, and rejected",
             id: "time-top",
             disabled: this.worthTiming().length === 0,
           }),
     ];
   }
 
-  /** The first rewrites of the list, without those that do not matter. */
+  /** The first rewrites of the list that are not timed yet and matter. */
   private worthTiming(): Rewrite[] {
     const found = [];
     for (const rewrite of this.shown) {
-      if (store.state!.relevant[rewrite.row.index]) found.push(rewrite);
+      if (store.state!.relevant[rewrite.row.index] && timedOf(rewrite) === null) found.push(rewrite);
       if (found.length === TIMED) break;
     }
     return found;
@@ -352,6 +358,10 @@ export class RewritesView {
       { class: "facts" },
       h("h2", {}, `${row.opcode} `, h("span", { class: "soft" }, "\u2192"), ` ${choice.opcode}`),
       h("p", { class: "soft" }, `alternative ${row.index}, choice ${number} of ${row.choices.length - 1}: ${row.original} ${shortened(row.shape, 60)} in ${row.computation}`),
+      row.choices.length > 2
+        ? h("p", { class: "soft" }, "other choices: ", row.choices.slice(1).map((each, i) =>
+            i + 1 === number ? null : button(`${i + 1} (${each.opcode}, ${each.passes.join(", ")})`, () => this.select({ row, choice: each, number: i + 1 }), { kind: "link" })))
+        : null,
       row.source ? h("p", { class: "soft" }, row.source) : null,
       h(
         "dl",
@@ -370,9 +380,9 @@ export class RewritesView {
         detail.sites.length > 1 ? fact("sites", `${detail.sites.length} values, decided together`) : null,
       ),
       h("p", { class: "actions" },
-        isReadOnly ? null : button("Accept", () => this.decideSelected("accept"), { kind: "primary", title: "key a", id: "accept" }),
-        isReadOnly ? null : button("Reject", () => this.decideSelected("reject"), { title: "key r", id: "reject" }),
-        isReadOnly ? null : button("Leave to XLA", () => this.decideSelected("leave"), { title: "key x" }),
+        isReadOnly ? null : button("Accept", () => this.decideSelected("accept"), { title: "key a", id: "accept", isPressed: decision === number }),
+        isReadOnly ? null : button("Reject", () => this.decideSelected("reject"), { title: "key r", id: "reject", isPressed: decision === 0 }),
+        isReadOnly ? null : button("Leave to XLA", () => this.decideSelected("leave"), { title: "key x", isPressed: decision < 0 }),
         isReadOnly ? null : button("Time it", () => void store.run("rank", { pairs: [[row.index, 0], [row.index, number]] }), {
           title: "by timed kernels: accepted against rejected, everything else left to XLA",
           id: "time-one",

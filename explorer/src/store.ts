@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the views share: the state, the alternatives, the route, and who listens.
 
-import type { AlternativeRow, CompareResult, EstimateResult, Finished, JobInfo, MeasureResult, State, Timeline } from "./schema";
+import type { AlternativeRow, CompareResult, EstimateResult, Finished, JobInfo, MeasureResult, Results, State, Timeline } from "./schema";
 import { follow, get, hasAnswer, isReadOnly, keptLog, LostError, post, RequestError, showStop, shownStop } from "./source";
 
 export type Tab = "graph" | "rewrites" | "pipeline" | "results";
@@ -77,12 +77,18 @@ class Store {
   }
 
   async start(): Promise<void> {
+    const isFirst = location.hash === "";
     this.readRoute();
     addEventListener("hashchange", () => {
       this.readRoute();
       this.changed();
     });
     await this.attempt(() => this.load());
+    // Who opens results wants to see them.
+    if (isFirst && this.hasModule && !this.isLost) {
+      const results = await this.attempt(() => get<Results>("results"));
+      if (results && results.kind !== "none") this.go("results");
+    }
     this.changed();
   }
 
@@ -174,8 +180,12 @@ class Store {
     this.message = "";
     this.changed();
     const revision = this.state?.revision ?? "";
+    const { accepted = 0, rejected = 0 } = this.state?.totals ?? {};
     const state = await this.attempt(() => post<State>(path, { revision, ...body }));
     if (state) await this.attempt(() => this.take(state, path.startsWith("open")));
+    if (state && path === "point" && accepted + rejected > 0) {
+      this.message = `${accepted + rejected} decisions at the stop before were not applied: Undo brings them back.`;
+    }
     this.isBusy = false;
     this.changed();
     return state !== undefined;

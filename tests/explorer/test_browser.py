@@ -43,10 +43,10 @@ def _state(page):
 
 
 def _undo_all(page):
-    while not page.is_disabled("#undo"):
-        before = len(_state(page)["log"])
+    while before := len(_state(page)["log"]):
         page.click("#undo")
         wait_until(page, f"hloenvExplorer.store.state.log.length < {before}")
+        wait_until(page, "!hloenvExplorer.store.isBusy")
 
 
 def test_a_rewrite_is_found_accepted_undone_and_saved(page, tmp_path):
@@ -116,6 +116,43 @@ def test_a_filter_says_what_is_wrong_with_it(page):
     page.click(".mini.accept")
     wait_until(page, "hloenvExplorer.store.state.totals.accepted === 1")
     assert page.locator(".row.rewrite.selected").count() == 1
+    _undo_all(page)
+
+
+def test_a_filter_that_says_nothing_decides_nothing(page):
+    page.fill("#filter", "bytes<foo")
+    page.wait_for_selector(".view.rewrites .note.error")
+    for text in ("Accept all", "Reject all", "Leave all"):
+        assert page.is_disabled(f".tools button:text-is('{text}')")
+    page.fill("#filter", "bytes<0")
+    wait_until(page, "!document.querySelector('.tools button').disabled")
+    assert page.locator(".view.rewrites .note.error").count() == 0
+
+
+def test_pictures_are_moved_by_the_mouse_and_fill_the_window(page):
+    _select(page, "same")
+    page.click("#larger")
+    dialog = page.locator("dialog.large")
+    assert dialog.bounding_box()["width"] > 1300
+    pan = dialog.locator(".pan").first
+    box = pan.bounding_box()
+    pan.evaluate("(pan) => (pan.firstElementChild.style.minWidth = '3000px')")
+    pan.evaluate("(pan) => (pan.scrollLeft = 500)")
+    page.mouse.move(box["x"] + 200, box["y"] + 40)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 120, box["y"] + 40)
+    page.mouse.up()
+    assert pan.evaluate("(pan) => pan.scrollLeft") == 580
+    assert page.evaluate("getSelection().toString()") == ""
+    page.keyboard.press("Escape")
+    wait_until(page, "!document.querySelector('dialog.large')")
+
+
+def test_moving_the_stop_says_what_is_not_applied(page):
+    page.click(".mini.accept")
+    wait_until(page, "hloenvExplorer.store.state.totals.accepted === 1")
+    page.select_option("#preset", label="fusion")
+    wait_until(page, "hloenvExplorer.store.message.includes('were not applied')")
     _undo_all(page)
 
 
@@ -450,7 +487,7 @@ def test_the_decisions_of_a_candidate_are_opened(browser, small):
     target = Target("small.hlo", small, results=results, traces=[env.trace])
     backend = Backend(target, store=None)
     with Server(backend) as server, open_page(browser) as page:
-        page.goto(f"{server.url}#/results")
+        page.goto(server.url)  # results are shown first
         page.click("#open-row")
         page.wait_for_selector(".mini.reject[aria-pressed='true']")
         assert _state(page)["point"]["passes"] == ["fusion"]

@@ -394,6 +394,18 @@ def test_what_is_left_to_xla_is_what_its_pass_does(session, small):
     assert rejected.fingerprint() != finished.fingerprint()
 
 
+def test_a_rejection_that_is_applied_stays(session):
+    state = session.point("fusion", 1, ["fusion", "general-fusion"])
+    taken = state["xla"].index(max(state["xla"]))
+    session.decide([[taken, 0]])
+    rejected = hloenv.finish(session.decided()).fingerprint()
+    state = session.apply()
+    # The decisions are in place of XLA's run: what is undecided now stays as it is.
+    assert set(state["xla"]) <= {-1}
+    assert hloenv.finish(session.default()).fingerprint() == rejected
+    assert hloenv.finish(session.decided()).fingerprint() == rejected
+
+
 def test_later_passes_decide_what_is_left_at_the_start(session):
     assert set(session.state()["xla"]) == {-1}
 

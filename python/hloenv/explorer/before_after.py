@@ -10,10 +10,11 @@ import numpy as np
 from .._typing import Int64Array
 from ..graph.hlo_graph import HloGraph
 from ..hlo.module import HloModule
-from .graph_data import instruction_lines, part_data
+from .graph_data import lines_by_computation, part_data
 from .schema import BeforeAfter
 
 _MAX_NODES = 120
+_MAX_LINES = 150
 _MAX_OPERANDS = 6
 
 
@@ -88,4 +89,4 @@ def _names(graph: HloGraph, nodes: Int64Array) -> set[str]:
 
 
 def _lines(module: HloModule, names: Set[str]) -> list[str]:
-    return list(instruction_lines(module, names).values())[:_MAX_NODES]
+    return lines_by_computation(module, names)[:_MAX_LINES]

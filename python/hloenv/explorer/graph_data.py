@@ -249,6 +249,30 @@ def instruction_lines(module: HloModule, names: Set[str]) -> dict[str, str]:
     return lines
 
 
+def lines_by_computation(module: HloModule, names: Set[str]) -> list[str]:
+    """The HLO text of some instructions; which are in which computation, if in several.
+
+    Long constants are cut.
+    """
+    found: dict[str, list[str]] = {}
+    title = ""
+    for line in module.to_text().splitlines():
+        if not line.startswith("  "):
+            title = line.partition(" (")[0].removeprefix("ENTRY ")
+            continue
+        left, equals, _ = line.partition(" = ")
+        name = left.strip().removeprefix("ROOT ").removeprefix("%")
+        if equals and name in names:
+            found.setdefault(title, []).append(_shortened(line.strip(), _MAX_TEXT))
+    if len(found) < 2:
+        return [line for lines in found.values() for line in lines]
+    return [
+        line
+        for title, lines in found.items()
+        for line in (f"in {title}:", *(f"  {each}" for each in lines))
+    ]
+
+
 def _shortened(text: str, longest: int = 300) -> str:
     return text if len(text) <= longest else f"{text[: longest - 3]}..."
 

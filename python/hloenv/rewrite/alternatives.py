@@ -256,13 +256,16 @@ class Alternatives(Sequence[Alternative]):
         """[A] what XLA does here, given the decisions so far.
 
         The decisions of the captured pass that it runs next, but for rewrites that were
-        rejected before; -1, left to its later passes, where it runs none of them next.
-        What it does in a pipeline of several passes may still differ, if a rejected
-        rewrite is an intermediate one of it.
+        rejected before; -1, left to its later passes, where it runs none of them next
+        or decisions have replaced that run already. What it does in a pipeline of
+        several passes may still differ, if a rejected rewrite is an intermediate one.
         """
         for pipeline in self._pipelines:
-            if not is_candidate(pipeline) and self._comes_next(pipeline):
-                return self.unrejected_decisions_for(pipeline.name)
+            if is_candidate(pipeline) or not self._comes_next(pipeline):
+                continue
+            if any(was_run(self._decided, name) for name in pass_names([pipeline])):
+                continue
+            return self.unrejected_decisions_for(pipeline.name)
         return self.leave_to_xla()
 
     def unrejected_decisions_for(self, name: str) -> npt.NDArray[np.int64]:
