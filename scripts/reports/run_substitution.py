@@ -63,6 +63,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=300, help="of each search")
     parser.add_argument("--nodes", type=int, default=5_000, help="of an e-graph")
     parser.add_argument("--agent-steps", type=int, default=4_000, help="of training")
+    parser.add_argument(
+        "--agent-seconds", type=float, default=600, help="of training an agent"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--results", type=Path, default=Path("build/substitution.jsonl")
@@ -174,11 +177,15 @@ def by_agent(paper: bool) -> Callable[[hloenv.HloModule, argparse.Namespace], Ro
         from hloenv.learn.xrlflow import XRLflowNetwork
 
         torch.manual_seed(args.seed)
+        started = time.perf_counter()
         best: list[Any] = [math.inf, module]
         estimator = get_estimator(args.estimator)
 
         class Watched(SubstitutionEnv):
             def step(self, action: Any) -> Any:
+                # One update of the paper's agent takes minutes.
+                if time.perf_counter() - started > args.agent_seconds:
+                    raise TimeoutError
                 result = super().step(action)
                 (estimate,) = estimator.estimate_many([self.module])
                 if estimate.is_ok and estimate.seconds < best[0]:
@@ -200,20 +207,16 @@ def by_agent(paper: bool) -> Callable[[hloenv.HloModule, argparse.Namespace], Ro
         network = XRLflowNetwork(200) if paper else RewriteNetwork()
         ppo = GraphPPO(network, envs, PPOConfig(), seed=args.seed, scalar_actions=True)
         updates: list[Any] = []
-        started = time.perf_counter()
-
-        def report(update: Any) -> None:
-            updates.append(update)
-            if time.perf_counter() - started > args.seconds:
-                raise TimeoutError
-
         with contextlib.suppress(TimeoutError):
-            ppo.train(args.agent_steps, report=report)
-        last = updates[-1]
+            ppo.train(args.agent_steps, report=updates.append)
+        detail = "ended in the first update"
+        if updates:
+            last = updates[-1]
+            detail = f"{last.step} steps, return {last.episode_return:.1f}"
         return {
             "module": best[1],
-            "detail": f"{last.step} steps, return {last.episode_return:.1f}",
-            "failures": last.bad_rewards,
+            "detail": detail,
+            "failures": updates[-1].bad_rewards if updates else 0,
         }
 
     return run

@@ -278,15 +278,18 @@ class Alternatives(Sequence[Alternative]):
         """
         decisions = self.decisions_for(name)
         before = identities_of(self._decided)
-        if not before:
+        # A vector names the choices that it does not take.
+        every = np.where(decisions > 0, 0, -1)
+        if not before or before.isdisjoint(
+            identities_of(self._capture.rejected(every))
+        ):
             return decisions
         asked = self.leave_to_xla()
         for index in np.flatnonzero(decisions > 0):
-            # A vector names the choices that it does not take.
             asked[index] = 0
-            every = self._capture.rejected(asked)
+            named = set(self._capture.rejected(asked))
             asked[index] = decisions[index]
-            chosen = set(every) - set(self._capture.rejected(asked))
+            chosen = named.difference(self._capture.rejected(asked))
             asked[index] = -1
             if not before.isdisjoint(identities_of(chosen)):
                 decisions[index] = 0

@@ -430,7 +430,8 @@ def check_end(trace: Trace, module: HloModule) -> None:
             f"the steps give a module with fingerprint {module.fingerprint()}, but the "
             f"trace recorded {trace.end.fingerprint}, with the XLA of TensorFlow "
             f"{trace.tensorflow} (this is {core.tensorflow_version}); replay it with "
-            "that version"
+            "that version, on the file that it was recorded on: passes depend on an "
+            "order of instructions that printed text does not keep"
         )
 
 

@@ -23,7 +23,10 @@ _MAX_DEPTH = 200
 
 
 def text_hash(module: HloModule, *, format_: str = FORMAT) -> str:
-    """SHA-256 of the module's text; unlike a fingerprint, it covers names and order.
+    """SHA-256 of the module's text; unlike a fingerprint, it covers names.
+
+    The text is in the order of operands. Passes may see instructions in another order,
+    that of the file that was read: a replay checks its end too.
 
     It does not cover metadata (source files and lines): the same function, lowered
     from another source line, has the same hash.
@@ -41,7 +44,7 @@ def text_hash(module: HloModule, *, format_: str = FORMAT) -> str:
 
 @dataclass(frozen=True)
 class ModuleId:
-    """Identity of a module: passes depend on an order that fingerprints ignore."""
+    """Identity of a module, by its fingerprint and its text."""
 
     fingerprint: str
     text_sha256: str
