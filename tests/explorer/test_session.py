@@ -254,13 +254,18 @@ def test_sources_are_searchable(session):
     assert graph["sources"][graph["source"][node]] == "jit(f)/add train.py:7"
 
 
-def _trace_of_two_stops(small):
+def _at_fusion_after_one_decision(small):
     env = hloenv.HloEnv(small)
     first = env.get_alternatives("algsimp", "cse")
     decisions = first.leave_to_xla()
     decisions[0] = 1
     env.apply_alternatives(decisions, first, partial=True)
     env.run_until("fusion")
+    return env
+
+
+def _trace_of_two_stops(small):
+    env = _at_fusion_after_one_decision(small)
     second = env.get_alternatives("fusion", "general-fusion")
     theirs = second.decisions_for("fusion")
     other = theirs.copy()
@@ -301,12 +306,7 @@ def test_undo_goes_back_through_a_trace_and_is_repeated(small):
 
 
 def test_a_trace_opens_where_xla_is_overruled(small):
-    env = hloenv.HloEnv(small)
-    first = env.get_alternatives("algsimp", "cse")
-    decisions = first.leave_to_xla()
-    decisions[0] = 1
-    env.apply_alternatives(decisions, first, partial=True)
-    env.run_until("fusion")
+    env = _at_fusion_after_one_decision(small)
     env.apply_alternatives(env.get_alternatives("fusion").decisions_for("fusion"))
     session = Session(small, "small.hlo", env.trace)
     assert session.state()["point"]["passes"] == ["algsimp", "cse"]

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from hloenv import HloModule
+from hloenv import HloModule, compare_outputs, interpret, random_inputs
 
 _MM = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
 
@@ -32,3 +32,11 @@ ENTRY main {{
 }}
 """
     )
+
+
+def equal(module: HloModule, other: HloModule) -> bool:
+    """Whether both compute the same on random inputs, up to the tolerance."""
+    inputs = random_inputs(module)
+    return compare_outputs(
+        interpret(module, *inputs), interpret(other, *inputs)
+    ).is_equal

@@ -266,7 +266,20 @@ def open_store(args: argparse.Namespace) -> Iterator[Store | None]:
         yield store
 
 
-def stop_text(text: str) -> tuple[str, list[str]]:
+def add_stops(parser: argparse.ArgumentParser, text: str) -> None:
+    """Declares --stop, as often as wanted; `text` is its help."""
+    parser.add_argument(
+        "--stop",
+        dest="stops",
+        metavar='"POSITION: PASS PASS ..."',
+        action="append",
+        type=_stop_text,
+        default=[],
+        help=text,
+    )
+
+
+def _stop_text(text: str) -> tuple[str, list[str]]:
     """Position and passes of --stop, for argparse."""
     where, colon, names = text.partition(":")
     if not colon or not names.split():

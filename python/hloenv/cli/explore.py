@@ -23,9 +23,9 @@ from . import output
 from .arguments import (
     MODULE_HELP,
     add_limit,
+    add_stops,
     add_store_file,
     check_output,
-    stop_text,
 )
 from .load import load_module
 from .numbers import add_count
@@ -74,14 +74,9 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write one read-only .html file with the same views, and start no server",
     )
-    parser.add_argument(
-        "--stop",
-        dest="stops",
-        metavar='"POSITION: PASS PASS ..."',
-        action="append",
-        type=stop_text,
-        default=[],
-        help="with -o: a decision point to keep, of passes by name; repeat the option "
+    add_stops(
+        parser,
+        "with -o: a decision point to keep, of passes by name; repeat the option "
         "for several, in the order of the pipeline (default: where the target opens)",
     )
     parser.add_argument(

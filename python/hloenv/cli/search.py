@@ -27,12 +27,12 @@ from .arguments import (
     add_limit,
     add_module,
     add_passes,
+    add_stops,
     add_store,
     check_output,
     name_of,
     open_store,
     parse_passes,
-    stop_text,
 )
 from .load import load_module
 from .numbers import add_count
@@ -67,14 +67,9 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     add_module(parser)
     add_limit(parser)
     add_passes(parser, required=False)
-    parser.add_argument(
-        "--stop",
-        dest="stops",
-        metavar='"POSITION: PASS PASS ..."',
-        action="append",
-        type=stop_text,
-        default=[],
-        help="a decision point, instead of --until and --pass: a position in XLA's "
+    add_stops(
+        parser,
+        "a decision point, instead of --until and --pass: a position in XLA's "
         "pipeline and the passes to decide there. Repeat the option for several, in "
         "the order of the pipeline; without a POSITION, right after the decision point "
         "before (default, without --pass too: 'convolution-forms dot-forms "

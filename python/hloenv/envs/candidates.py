@@ -117,7 +117,7 @@ class CandidateTable:
     def __init__(
         self, alternatives: Alternatives, default: Int64Array | None = None
     ) -> None:
-        """Takes a capture, and XLA's own decisions if `default_of` is not right."""
+        """Takes a capture; [A] XLA's own decisions, by default `xla_decisions()`."""
         self.alternatives = alternatives
         self.default = alternatives.xla_decisions() if default is None else default
         counts = alternatives.num_choices

@@ -189,17 +189,16 @@ class Backend:
             NoModuleError: the module that they are on was not given.
             TraceError: they are on another module; the session stays.
         """
-        with self._lock:
-            self._check(revision)
         target = self._target
         if not 0 <= row < len(target.traces) or target.traces[row] is None:
             raise ArgumentError(f"row {row} of the results has no decisions to open")
         if target.module is None:
             raise NoModuleError(target.problem)
-        return self._open(replace(target, trace=target.traces[row]))
+        return self._open(replace(target, trace=target.traces[row]), revision)
 
-    def _open(self, target: Target) -> State:
+    def _open(self, target: Target, revision: str = "") -> State:
         with self._lock:
+            self._check(revision)
             before = self._target, self._key, self._log
             self._target = target
             self._key, self._log = secrets.token_hex(8), []

@@ -230,23 +230,10 @@ def node_detail(module: HloModule, node: int) -> NodeDetail:
     name = graph.node_names[node]
     return {
         "name": name,
-        "text": instruction_lines(module, {name}).get(name, ""),
+        "text": "".join(lines_by_computation(module, {name})),
         "operands": _picked(graph.node_names, graph.operands(node)),
         "users": _picked(graph.node_names, graph.users(node)),
     }
-
-
-def instruction_lines(module: HloModule, names: Set[str]) -> dict[str, str]:
-    """The HLO text of some instructions, by name; long constants are cut."""
-    lines = {}
-    for line in module.to_text().splitlines():
-        left, equals, _ = line.partition(" = ")
-        if not equals or not line.startswith("  "):
-            continue
-        name = left.strip().removeprefix("ROOT ").removeprefix("%")
-        if name in names:
-            lines[name] = _shortened(line.strip(), _MAX_TEXT)
-    return lines
 
 
 def lines_by_computation(module: HloModule, names: Set[str]) -> list[str]:

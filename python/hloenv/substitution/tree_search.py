@@ -158,7 +158,7 @@ class _Builder:
                     self._simulate(root)
             rule = self._best_rule(root)
             if rule is None:
-                is_saturated = not root.untried and not root.children
+                is_saturated = not root.untried
                 break
             self.graph.run_rule(rule)
             done += 1
@@ -212,7 +212,7 @@ class _Builder:
 
     def _score(self, node: _Node, rule: int) -> float:
         child = node.children[rule]
-        worth = max(child.most, 0.0) / self._most if self._most > 0 else 0.0
+        worth = child.most / self._most if self._most > 0 else 0.0
         seldom = math.sqrt(math.log(node.visits + 1) / max(child.visits, 1))
         return worth + self._search.exploration * seldom
 
