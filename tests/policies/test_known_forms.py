@@ -299,7 +299,15 @@ def test_decided_modules_compute_the_same():
         assert ("convolution" in decided.opcode_counts()) == (form is None)
 
 
-@pytest.mark.parametrize(("reduced", "expected"), [(100, "packed_index"), (10, None)])
-def test_the_index_of_an_extreme_element(reduced, expected):
-    text = arg_text(shape=(20, reduced))
+@pytest.mark.parametrize(
+    ("shape", "dimension", "expected"),
+    [
+        ((20, 100), 1, "packed_index"),
+        ((20, 18), 1, None),
+        ((256, 16384), 1, None),
+        ((16384, 256), 0, "packed_index"),
+    ],
+)
+def test_the_index_of_an_extreme_element(shape, dimension, expected):
+    text = arg_text(shape=shape, dimension=dimension)
     assert form_of(text, "reduce-forms") == expected

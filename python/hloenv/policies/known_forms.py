@@ -66,8 +66,10 @@ _SMALL_WINDOW = 9
 # loop; and bytes of one element of each row up to which a loop over all rows was faster
 # than one for each group of rows.
 _LONG_SCAN, _SCANNED, _KERNEL_BYTES = 20, 100, 128
-# Elements of a reduction from which the index of an extreme one was faster packed.
-_LONG_REDUCTION = 16
+# Elements of a reduction from which the index of an extreme one was faster packed (LLVM
+# unrolls XLA's loop over fewer); and elements of the array up to which, where jaxlib
+# reduces rows in two steps and does not fuse the first with what it reads.
+_LONG_REDUCTION, _PACKED_ROWS = 32, 2**20
 
 
 @dataclass(frozen=True)
@@ -239,8 +241,8 @@ def _reduce_forms(
     operands = _operands(graph, node)
     results = int(graph.element_count[node])
     if len(operands) == 1:  # the index of an extreme element
-        elements = int(graph.element_count[_operands(graph, int(operands[0]))[0]])
-        return ("packed_index",) if elements >= _LONG_REDUCTION * results else ()
+        values = int(_operands(graph, int(operands[0]))[0])
+        return _index_forms(graph, node, values)
     if int(graph.output_bytes[node]) <= results:
         return ()  # truth values
     if attributes["sizes_0"] == _ABSENT:
@@ -261,6 +263,18 @@ def _reduce_forms(
         results = int(graph.element_count[operands[1]])
     is_small = taps <= _SMALL_WINDOW and results >= _MANY_REDUCTIONS
     return ("window", "select") if is_small and not is_sparse else ()
+
+
+def _index_forms(graph: HloGraph, node: int, values: int) -> tuple[str, ...]:
+    """For the index of an extreme element of each row or column of `values`."""
+    elements = int(graph.element_count[values])
+    rank = int(graph.rank[values])
+    is_by_row = bool(
+        (graph.dims[values, : rank - 1] == graph.dims[node, : rank - 1]).all()
+    )
+    if elements < _LONG_REDUCTION * int(graph.element_count[node]):
+        return ()
+    return ("packed_index",) if elements <= _PACKED_ROWS or not is_by_row else ()
 
 
 def _scan_forms(

@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from .._typing import Int64Array
-from ..errors import ArgumentError
+from ..errors import ArgumentError, PassError
 from ..hlo.module import HloModule, as_module, identity
 from ..hlo.passes import Pass, Pipeline
 from .alternatives import Alternative, Alternatives, Site, as_decisions
@@ -45,6 +45,9 @@ class DecisionPoint:
         default: the one of `passes` that XLA itself runs here, whose decisions then
             give XLA's default; "" if XLA runs none of them.
         first: passes that run at the position before the capture.
+
+    A pass that fails on the module is left out of the alternatives, unless XLA itself
+    runs it here, or every pass fails.
     """
 
     passes: tuple[str | Pass | Pipeline, ...]
@@ -347,7 +350,21 @@ def _arrive(env: HloEnv, stop: DecisionPoint) -> Alternatives:
         env.run_until(stop.where, occurrence=stop.occurrence)
     if stop.first:
         env.run(*stop.first)
-    return env.get_alternatives(*stop.passes)
+    try:
+        return env.get_alternatives(*stop.passes)
+    except PassError:
+        working = [each for each in stop.passes if _is_capturable(env, each)]
+        if not working or (stop.default and stop.default not in working):
+            raise
+        return env.get_alternatives(*working)
+
+
+def _is_capturable(env: HloEnv, each: str | Pass | Pipeline) -> bool:
+    try:
+        env.get_alternatives(each)
+    except PassError:
+        return False
+    return True
 
 
 def _key(prefix: Prefix) -> tuple[bytes, ...]:
