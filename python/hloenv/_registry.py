@@ -169,16 +169,14 @@ class Registry(Generic[Made]):
             load_entry_points(self._group)
 
     def _entry(self, spec: str) -> tuple[_Entry[Made], str | None]:
-        self._load()
         name = str(spec)
-        name = self._aliases.get(name, name)
-        entry = self._entries.get(name)
-        if entry is not None and not name.endswith(":"):
-            return entry, None
-        head, colon, rest = name.partition(":")
-        entry = self._entries.get(head + ":")
-        if entry is not None and colon:
-            return entry, rest
+        # To read the entry points of all packages takes tens of milliseconds.
+        found = self._known(name)
+        if found is None:
+            self._load()
+            found = self._known(name)
+        if found is not None:
+            return found
         known = (*self.names(), *self.names(families=True))
         close = difflib.get_close_matches(name, known, n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
@@ -186,6 +184,15 @@ class Registry(Generic[Made]):
             f"no {self.kind} is named {spec!r}; the {self._plural} are "
             f"{', '.join(known)}.{hint}"
         )
+
+    def _known(self, name: str) -> tuple[_Entry[Made], str | None] | None:
+        name = self._aliases.get(name, name)
+        entry = self._entries.get(name)
+        if entry is not None and not name.endswith(":"):
+            return entry, None
+        head, colon, rest = name.partition(":")
+        entry = self._entries.get(head + ":")
+        return (entry, rest) if entry is not None and colon else None
 
 
 def _key(name: str) -> str:

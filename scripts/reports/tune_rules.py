@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
 import sys
@@ -38,6 +39,7 @@ from hloenv.bench.statistics import Headline, headline
 from hloenv.bench.tables import interval
 from hloenv.bench.version import bench_version
 from hloenv.cost import kernels
+from hloenv.cost.base import estimate_of
 from hloenv.cost.kernel_cache import KernelCache
 from hloenv.errors import HloEnvError
 from hloenv.hlo.module import HloModule
@@ -114,20 +116,41 @@ CONSTANTS = (
 
 
 def decided(
-    module: HloModule, rule: str, values: Values, cache: KernelCache
-) -> HloModule:
-    """Returns the final module of a rule with these constants."""
+    module: HloModule, rule: str, candidates: Sequence[Values], cache: KernelCache
+) -> list[HloModule | str]:
+    """Returns a rule's final module with each of the values, or the error."""
     space_name, _, player = rule.partition("/")
     space = spaces.get_space(space_name)
-    own = spaces.small_dots()
-    with_limit = spaces.small_dots(values.max_products)
-    stops = tuple(with_limit if each == own else each for each in space.stops)
-    space = replace(space, stops=stops)
+    made: list[HloModule | str] = []
     if player != "best-rule":
-        return spaces.decide(module, space, get_policy(player)).module
-    setattr(kernels, _STEP, values.step_ns)
-    won = joint.pick_rule(module, space, cache, min_gain=values.min_gain)
-    return finish(won.game.play(won.prefix))
+        for values in candidates:
+            limited = with_limit(space, values.max_products)
+            try:
+                made.append(spaces.decide(module, limited, get_policy(player)).module)
+            except HloEnvError as error:
+                made.append(f"{type(error).__name__}: {error}")
+        return made
+    (limit,) = {values.max_products for values in candidates}
+    finished = []
+    for variant, prefix in joint.fixed_rules(module, with_limit(space, limit)):
+        try:
+            finished.append(finish(variant.game.play(prefix)))
+        except HloEnvError:
+            if not finished:  # XLA's own
+                raise
+    for values in candidates:
+        setattr(kernels, _STEP, values.step_ns)
+        estimates = [estimate_of(cache, each) for each in finished]
+        seconds = [each.seconds if each.is_ok else math.inf for each in estimates]
+        made.append(finished[joint.index_of_fastest(seconds, values.min_gain)])
+    return made
+
+
+def with_limit(space: spaces.Space, max_products: int) -> spaces.Space:
+    """Returns the space with another limit for small dots."""
+    own, other = spaces.small_dots(), spaces.small_dots(max_products)
+    stops = tuple(other if each == own else each for each in space.stops)
+    return replace(space, stops=stops)
 
 
 def measure(
@@ -149,13 +172,8 @@ def measure(
         os.sched_setaffinity(0, lease.cores)
         module = HloModule.from_text(text)
         default = finish(module).fingerprint()
-        made: list[HloModule | str] = []
         with KernelCache(threads=settings.threads, store=Store(store)) as cache:
-            for values in candidates:
-                try:
-                    made.append(decided(module, rule, Values(**values), cache))
-                except HloEnvError as error:
-                    made.append(f"{type(error).__name__}: {error}")
+            made = decided(module, rule, [Values(**each) for each in candidates], cache)
     finally:
         lease.release()
     different = {

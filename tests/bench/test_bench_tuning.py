@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 import pytest
 
 import tune_rules as script
+from hloenv.bench.joint import index_of_fastest
 from hloenv.bench.statistics import Headline
 from hloenv.cost import kernels
+from hloenv.cost.base import Estimate
 from hloenv.hlo.module import HloModule
 from hloenv.hlo.pipeline import finish
 
@@ -80,16 +82,45 @@ def test_test_splits_are_never_loaded(monkeypatch):
     assert loaded == ["train", "validation"]
 
 
-def test_values_reach_the_rules(monkeypatch):
-    monkeypatch.setattr(kernels, script._STEP, getattr(kernels, script._STEP))
+def test_the_limit_of_dots_reaches_its_rule():
     module = HloModule.from_text(DOT)
     default = finish(module).fingerprint()
-    products = 16**3
-    rule = "small-dots/accept-all"
+    limits = (16**3 - 1, 16**3)
+    values = [script.Values(max_products=limit) for limit in limits]
+    less, enough = script.decided(module, "small-dots/accept-all", values, None)
+    assert less.fingerprint() == default
+    assert enough.fingerprint() != default
 
-    def is_default(limit: int) -> bool:
-        values = script.Values(max_products=limit)
-        return script.decided(module, rule, values, None).fingerprint() == default
 
-    assert is_default(products - 1)
-    assert not is_default(products)
+class CountsInstructions:
+    """Estimates modules by their size and one step of a graph."""
+
+    def estimate_many(self, modules):
+        step_ns = getattr(kernels, script._STEP)
+        return [Estimate(1e-9 * (each.instruction_count + step_ns)) for each in modules]
+
+
+def test_the_other_constants_reach_the_choice(monkeypatch):
+    monkeypatch.setattr(kernels, script._STEP, getattr(kernels, script._STEP))
+    asked = []
+
+    def index_of_fastest(seconds, min_gain):
+        asked.append((seconds, min_gain))
+        return len(seconds) - 1
+
+    monkeypatch.setattr(script.joint, "index_of_fastest", index_of_fastest)
+    module = HloModule.from_text(DOT)
+    values = [
+        script.Values(step_ns=step, min_gain=gain) for step in (0, 9) for gain in (0, 1)
+    ]
+    made = script.decided(module, "careful/best-rule", values, CountsInstructions())
+    assert [gain for _, gain in asked] == [0, 1, 0, 1]
+    assert asked[0][0] == asked[1][0] != asked[2][0] == asked[3][0]
+    assert len({each.fingerprint() for each in made}) == 1
+
+
+def test_the_fastest_must_save_a_share():
+    seconds = [10.0, 9.6, float("inf"), 9.4, 9.4]
+    assert index_of_fastest(seconds, 0.05) == 3
+    assert index_of_fastest(seconds, 0.1) == 0
+    assert index_of_fastest(seconds[:2], 0) == 1

@@ -20,9 +20,10 @@ import pytest
 
 import hloenv
 from hloenv.errors import ArgumentError
-from hloenv.jax import FallbackWarning, decider
+from hloenv.jax import FallbackWarning, attempts, decider
 from hloenv.jax import verdicts as kept_verdicts
 from hloenv.jax.compare import Comparison
+from hloenv.jax.facts import key_of_lowered
 from hloenv.measurement.store import default_path
 from support import jax_outputs
 
@@ -443,12 +444,60 @@ def test_a_damaged_file_counts_as_absent(verdicts, damage):
 
 def test_a_folder_that_cannot_be_written_keeps_nothing(verdicts, tmp_path):
     verdicts += [FASTER, FASTER]
-    (tmp_path / "jit").write_text("a file in the place of the folder")
+    for name in ("jit", "modules"):
+        (tmp_path / name).write_text("a file in the place of the folder")
     for _ in range(2):
         fast = hloenv.jit(depthwise)
         fast(KERNEL, IMAGE)
         assert len(fast.decided) == 1
-    assert [each.name for each in tmp_path.iterdir()] == ["jit"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["jit", "modules"]
+
+
+def test_where_plain_is_known_to_be_best_the_module_is_not_converted(
+    verdicts, monkeypatch
+):
+    verdicts += [SLOWER]
+    hloenv.jit(depthwise)(KERNEL, IMAGE)
+    monkeypatch.setattr(attempts, "from_lowered", None)
+    again = hloenv.jit(depthwise)
+    again(KERNEL, IMAGE)
+    assert "it is slower (found on 20" in again.explain()
+    assert again.considered[0].module.name == "not_kept"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text.replace("false", "true"),
+        lambda text: text[: len(text) // 2],
+        lambda _: '{"facts": [], "checksum": "0"}',
+        lambda _: "",
+    ],
+)
+def test_damaged_facts_count_as_absent(verdicts, damage):
+    verdicts += [SLOWER]
+    hloenv.jit(depthwise)(KERNEL, IMAGE)
+    (path,) = (default_path().parent / "modules").glob("*.json")
+    whole = path.read_text()
+    path.write_text(damage(whole))
+    again = hloenv.jit(depthwise)
+    again(KERNEL, IMAGE)
+    assert "it is slower (found on 20" in again.explain()
+    assert path.read_text() == whole
+
+
+def test_what_jax_lowers_is_identified_without_its_source_lines():
+    def other(kernel, x):
+        return 2 * depthwise(kernel, x)
+
+    def key(fn, *args):
+        return key_of_lowered(jax.jit(fn).lower(*args))
+
+    here = key(lambda x: jnp.sin(x) + 1, IMAGE)
+    assert here == key(lambda x: jnp.sin(x) + 1, IMAGE)
+    assert here != key(lambda x: jnp.sin(x) + 2, IMAGE)
+    assert here != key(lambda x: jnp.sin(x) + 1, KERNEL)
+    assert key(depthwise, KERNEL, IMAGE) != key(other, KERNEL, IMAGE)
 
 
 def test_functions_that_call_python_stay_plain():

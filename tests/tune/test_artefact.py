@@ -183,8 +183,8 @@ def test_a_file_round_trips(module, trace, tmp_path):
 
 def test_what_is_kept_is_used_by_another_function(module):
     entry = entry_of(module, Recipe(options=WIDE))
-    assert keep_tuned(kept_key(module, {}, donates=False), entry) == ""
-    assert recall_tuned(kept_key(module, {}, donates=False)) == entry
+    assert keep_tuned(kept_key(module.fingerprint(), {}, donates=False), entry) == ""
+    assert recall_tuned(kept_key(module.fingerprint(), {}, donates=False)) == entry
     for policy in ("auto", "tuned"):
         fast = hloenv.jit(depthwise, policy=policy)
         fast(KERNEL, IMAGE)
@@ -193,7 +193,7 @@ def test_what_is_kept_is_used_by_another_function(module):
 
 def test_what_is_kept_without_donation_is_not_for_a_function_that_donates(module):
     keep_tuned(
-        kept_key(module, {}, donates=False),
+        kept_key(module.fingerprint(), {}, donates=False),
         entry_of(module, Recipe(pipeline="wheel", backend="wheel")),
     )
     fast = hloenv.jit(depthwise, policy="tuned", donate_argnums=1)
@@ -204,7 +204,7 @@ def test_what_is_kept_without_donation_is_not_for_a_function_that_donates(module
 
 def test_an_identity_that_is_kept_is_plain_jax(module):
     entry = entry_of(module, Recipe(), speedup=1.0, reason="nothing is faster")
-    keep_tuned(kept_key(module, {}, donates=False), entry)
+    keep_tuned(kept_key(module.fingerprint(), {}, donates=False), entry)
     fast = hloenv.jit(depthwise)
     fast(KERNEL, IMAGE)
     assert fast.decided == []
@@ -220,7 +220,8 @@ def test_the_policy_tuned_leaves_everything_else_alone():
 
 def test_with_remember_off_nothing_kept_is_used(module):
     keep_tuned(
-        kept_key(module, {}, donates=False), entry_of(module, Recipe(options=WIDE))
+        kept_key(module.fingerprint(), {}, donates=False),
+        entry_of(module, Recipe(options=WIDE)),
     )
     fast = hloenv.jit(depthwise, policy="tuned", remember=False)
     fast(KERNEL, IMAGE)
@@ -332,7 +333,7 @@ def test_a_missing_file_and_a_wrong_type_are_errors(tmp_path):
 
 
 def test_a_damaged_kept_file_counts_as_absent(module, tmp_path):
-    key = kept_key(module, {}, donates=False)
+    key = kept_key(module.fingerprint(), {}, donates=False)
     keep_tuned(key, entry_of(module, Recipe()))
     (file,) = (tmp_path / "tuned").glob("*.json")
     file.write_text("{")
@@ -361,7 +362,7 @@ UNSAFE = {
 def test_a_kept_file_that_others_may_have_written_counts_as_absent(
     name, module, tmp_path
 ):
-    key = kept_key(module, {}, donates=False)
+    key = kept_key(module.fingerprint(), {}, donates=False)
     keep_tuned(key, entry_of(module, Recipe()))
     remember(key, Verdict("", "x"))
     assert recall_tuned(key) is not None
@@ -391,7 +392,9 @@ def test_a_pipe_is_not_an_artefact(tmp_path):
 def test_a_folder_that_cannot_be_written_is_said(module, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("HLOENV_STORE", str(tmp_path / "file" / "store.sqlite"))
-    reason = keep_tuned(kept_key(module, {}, donates=False), entry_of(module, Recipe()))
+    reason = keep_tuned(
+        kept_key(module.fingerprint(), {}, donates=False), entry_of(module, Recipe())
+    )
     assert "could not be kept" in reason
 
 

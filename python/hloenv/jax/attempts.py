@@ -34,6 +34,7 @@ from ..runtime.jaxlib.options import OptionValue
 from ..runtime.jaxlib.package import require_jax
 from ..runtime.jaxlib.stablehlo import call_module
 from .decide import Decided, Passes, as_pipelines, check_compiles, decide, label_of
+from .facts import Facts, key_of_lowered, recall_facts, remember_facts
 from .lowering import from_lowered, lower_traced
 from .replacements import NotReplacedError, Replace
 
@@ -48,8 +49,15 @@ class Stages:
         usable: whether the attempts that have been tried may be used, by name.
     """
 
-    def __init__(self, traced: Any) -> None:
+    def __init__(self, traced: Any, *, remember: bool = False) -> None:
+        """Lowers it.
+
+        Args:
+            traced: a `jax.stages.Traced`.
+            remember: whether `facts` are kept for other processes.
+        """
         self.traced = traced
+        self._remember = remember
         self.lowered = lower_traced(traced)
         self.wanted = ""
         self.usable: dict[str, bool] = {}
@@ -74,6 +82,17 @@ class Stages:
     def module(self) -> HloModule:
         """As jax lowers it, without donations."""
         return from_lowered(self.lowered, donations=False)
+
+    @functools.cached_property
+    def facts(self) -> Facts:
+        """Of `module`; without it, if another process has kept them."""
+        key = key_of_lowered(self.lowered) if self._remember else None
+        found = None if key is None else recall_facts(key)
+        if found is None:
+            found = Facts.of(self.module)
+            if key is not None:
+                remember_facts(key, found)
+        return found
 
 
 def _has_while(jaxpr: Any) -> bool:

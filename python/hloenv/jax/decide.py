@@ -35,7 +35,8 @@ class Decided:
 
     Attributes:
         module: the module lowered by jax; an empty one named "not_kept" in `considered`
-            if it is large, so that constants (as weights of a closure) are not held.
+            if it is large, so that constants (as weights of a closure) are not held, or
+            if an earlier process found that plain jax.jit is best.
         applied: the module with the decisions, before the rest of XLA's passes; as
             `module`.
         num_alternatives: number of alternatives.
@@ -76,6 +77,11 @@ class Decided:
     def result(self) -> HloModule:
         """The decided module; of the route "wheel", after the rest of XLA's passes."""
         return finish(self.applied) if self.route == "wheel" else self.applied
+
+    @classmethod
+    def nothing(cls) -> Decided:
+        """No decisions, on a module that is not read."""
+        return cls(_not_kept(), _not_kept())
 
     def without_large_modules(self) -> Decided:
         """The decisions, with an empty module in place of a large one."""
@@ -210,11 +216,7 @@ def unsupported(jax: Any, traced: Any, lowered: Any, leaves: list[Any]) -> str |
     return other_devices(jax, lowered, leaves)
 
 
-def random_state(module: HloModule) -> str | None:
-    """Returns why two calls differ: random numbers of XLA's state; None if not."""
-    if not module.opcode_counts().get("rng", 0):
-        return None
-    return "it draws other random numbers in each call (jax.lax.rng_uniform)"
+RANDOM_STATE = "it draws other random numbers in each call (jax.lax.rng_uniform)"
 
 
 def other_devices(jax: Any, lowered: Any, leaves: list[Any]) -> str | None:

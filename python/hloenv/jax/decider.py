@@ -20,7 +20,7 @@ from ..runtime.jaxlib.package import require_jax
 from .artefact import Artefact, Tuned
 from .attempts import Attempt, Planner, Stages
 from .compare import Consuming, Running, compare, exceeds, too_large
-from .decide import Decided, other_devices, random_state, unsupported
+from .decide import RANDOM_STATE, Decided, other_devices, unsupported
 from .explain import signature_text
 from .kept import kept_key, recall_tuned
 from .lowering import lower_traced
@@ -131,7 +131,8 @@ class Decider:
         known, stages = self._last
         self._last = (None, None)
         if stages is None or known != signature:
-            stages = Stages(self._plain.trace(*args, **kwargs))
+            traced = self._plain.trace(*args, **kwargs)
+            stages = Stages(traced, remember=self._remember)
             self._last = (signature, stages)
         return stages
 
@@ -162,7 +163,8 @@ class Decider:
         self._last = (None, None)
         leaves = self._jax.tree.leaves((args, kwargs))
         reason = unsupported(self._jax, stages.traced, stages.lowered, leaves)
-        reason = reason or random_state(stages.module)
+        if reason is None and stages.facts.draws_random:
+            reason = RANDOM_STATE
         if reason is not None:
             if reason == other_devices(self._jax, stages.lowered, leaves):
                 self._elsewhere.add(signature)
@@ -192,7 +194,7 @@ class Decider:
         verdict = None if key is None else recall(key)
         if verdict is not None and not verdict.attempt:
             reason = f"{verdict.reason} (found on {verdict.date})"
-            self._keep(Decided(stages.module, stages.module), reason)
+            self._keep(Decided.nothing(), reason)
             self._sign(-1, stages)
             return None
         stages.wanted = "" if verdict is None else verdict.attempt
@@ -245,7 +247,9 @@ class Decider:
             return None
         if self.planner.text is None:  # it proposes what is yet to be measured
             return None
-        key = kept_key(stages.module, self._options.compiling, donates=stages.donates)
+        key = kept_key(
+            stages.facts.fingerprint, self._options.compiling, donates=stages.donates
+        )
         return recall_tuned(key)
 
     def _use_tuned(
@@ -285,7 +289,7 @@ class Decider:
         if self.planner.text != "auto":
             return None
         others = {"donates": stages.donates, **self._options.compiling}
-        return key_of(stages.module, self._budget, others)
+        return key_of(stages.facts.fingerprint, self._budget, others)
 
     def _try(
         self,

@@ -15,21 +15,20 @@ from typing import Any
 
 from .._files import write_own
 from ..errors import ArtefactError
-from ..hlo.module import HloModule
 from ..measurement.store import default_path
 from .artefact import Artefact, Tuned
 from .verdicts import key_of
 
 
-def kept_key(module: HloModule, compiling: Mapping[str, Any], *, donates: bool) -> str:
+def kept_key(fingerprint: str, compiling: Mapping[str, Any], *, donates: bool) -> str:
     """Identifies a module, the machine and versions.
 
     Args:
-        module: as jax lowers it, without donations.
+        fingerprint: of the module as jax lowers it, without donations.
         compiling: options of the compiler that the user has given, as text.
         donates: whether the function donates arguments.
     """
-    return key_of(module, 0.0, {"kind": "tuned", "donates": donates, **compiling})
+    return key_of(fingerprint, 0.0, {"kind": "tuned", "donates": donates, **compiling})
 
 
 def recall_tuned(key: str) -> Tuned | None:

@@ -22,11 +22,12 @@ from typing import Any
 from .._files import read_file, write_own
 from .._native import core
 from .._version import __version__
-from ..hlo.module import HloModule
 from ..measurement.store import default_path
 from ..runtime.jaxlib.package import require_jax
 from ..runtime.machine import this_machine
 
+# Of the kinds of what is kept, in the folder of the store.
+_FOLDERS = {"verdict": "jit", "facts": "modules"}
 # A larger file is none of these.
 _MAX_BYTES = 1 << 20
 # After which a comparison that found plain jax.jit best is made again: other programs
@@ -64,26 +65,24 @@ class Verdict:
         return age.days > _MAX_DAYS_OF_PLAIN
 
 
-def key_of(module: HloModule, budget: float, others: Mapping[str, Any]) -> str:
+def key_of(fingerprint: str, budget: float, others: Mapping[str, Any]) -> str:
     """Identifies a module, the machine, versions, and the time of the comparison.
 
     Args:
-        module: as jax lowers it.
+        fingerprint: of the module as jax lowers it.
         budget: seconds.
         others: what else the decisions depend on, JSON-able.
     """
     jax = require_jax("hloenv.jit")
     machine = this_machine()
     parts = {
-        "module": module.fingerprint(),
+        "module": fingerprint,
         "machine": machine.id,
         "cores": len(os.sched_getaffinity(0)),
         "flags": machine.flags,
         "compiler": _compiler_options(),
         "jax": jax.__version__,
-        "jaxlib": jax.lib.__version__,
-        "hloenv": __version__,
-        "tensorflow": core.tensorflow_version,
+        "build": build(),
         "rules": _rules(),
         "budget": budget,
         **others,
@@ -102,15 +101,21 @@ def _compiler_options() -> str:
         return ""
 
 
+def build() -> str:
+    """The versions of jaxlib and hloenv, and which build the extension is."""
+    jaxlib = require_jax("hloenv.jit").lib.__version__
+    extension = Path(core.__file__).stat()
+    stamp = f"{extension.st_size} {extension.st_mtime_ns}"
+    return f"jaxlib {jaxlib} hloenv {__version__} {core.tensorflow_version} {stamp}"
+
+
 @functools.cache
 def _rules() -> str:
-    """A hash of the fixed rules' sources, and of which build the extension is."""
+    """A hash of the fixed rules' sources."""
     package = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for name in _RULES:
         digest.update((package / name).read_bytes())
-    extension = Path(core.__file__).stat()
-    digest.update(f"{extension.st_size} {extension.st_mtime_ns}".encode())
     return digest.hexdigest()
 
 
@@ -121,30 +126,44 @@ def today() -> str:
 
 def recall(key: str) -> Verdict | None:
     """The verdict of an earlier process; None if there is none, or it is too old."""
+    fields = recall_fields("verdict", key)
+    if fields is None:
+        return None
     try:
-        text = read_file(_path(key), max_bytes=_MAX_BYTES, is_own=True)
-        found = json.loads(text)
-        verdict = found["verdict"]
-        if found["checksum"] != _checksum(verdict):
-            return None
-        interval = verdict["interval"]
-        found = Verdict(**{**verdict, "interval": interval and tuple(interval)})
+        interval = fields["interval"]
+        found = Verdict(**{**fields, "interval": interval and tuple(interval)})
         return None if found.is_too_old else found
-    # RuntimeError: there is no home folder.
-    except (OSError, ValueError, LookupError, TypeError, RuntimeError):
+    except (ValueError, LookupError, TypeError):
         return None
 
 
 def remember(key: str, verdict: Verdict) -> None:
     """Keeps a verdict for other processes, with today's date."""
-    fields = {**asdict(verdict), "date": today()}
-    text = json.dumps({"verdict": fields, "checksum": _checksum(fields)})
+    remember_fields("verdict", key, {**asdict(verdict), "date": today()})
+
+
+def recall_fields(kind: str, key: str) -> dict[str, Any] | None:
+    """What was kept under a key; None if there is nothing, or it is damaged."""
+    try:
+        text = read_file(_path(kind, key), max_bytes=_MAX_BYTES, is_own=True)
+        found = json.loads(text)
+        fields = found[kind]
+        is_whole = isinstance(fields, dict) and found["checksum"] == _checksum(fields)
+    # RuntimeError: there is no home folder.
+    except (OSError, ValueError, LookupError, TypeError, RuntimeError):
+        return None
+    return fields if is_whole else None
+
+
+def remember_fields(kind: str, key: str, fields: Mapping[str, Any]) -> None:
+    """Keeps JSON-able fields for other processes, where that is possible."""
+    text = json.dumps({kind: fields, "checksum": _checksum(fields)})
     with contextlib.suppress(OSError, RuntimeError):
-        write_own(_path(key), text)
+        write_own(_path(kind, key), text)
 
 
-def _path(key: str) -> Path:
-    return default_path().parent / "jit" / f"{key}.json"
+def _path(kind: str, key: str) -> Path:
+    return default_path().parent / _FOLDERS[kind] / f"{key}.json"
 
 
 def _checksum(fields: Mapping[str, Any]) -> str:

@@ -93,7 +93,7 @@ def program_of_module(
         engine,
         "jax.jit" if engine == "jaxlib" else "hloenv.compile",
         kept_key(
-            module,
+            module.fingerprint(),
             {"engine": engine} if engine != "jaxlib" else {},
             donates=False,
         ),
@@ -145,7 +145,7 @@ def program_of_function(
         stages.module,
         "jaxlib",
         "jax.jit",
-        kept_key(stages.module, {}, donates=stages.donates),
+        kept_key(stages.facts.fingerprint, {}, donates=stages.donates),
         _inputs(jax, stages, args, keywords, _static(jax, fn, given, len(args))),
         options.donates,
         check,
