@@ -141,6 +141,24 @@ def test_outputs_of_any_size_are_whole():
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.parametrize("donates_outside", [False, True])
+def test_donated_arguments(donates_outside):
+    x, y = jnp.ones((64, 128)), jnp.full((64, 128), 3.0)
+    inner = jax.jit(lambda x, y: (x + y, x * 2), donate_argnums=0)
+    call = call_executable(hloenv.compile(hloenv.HloModule.from_jax(inner, x, y)))
+    outer = jax.jit(
+        lambda x, y: call(x, y), donate_argnums=0 if donates_outside else ()
+    )
+    for _ in range(3):
+        given = jnp.array(x)
+        total, double = outer(given, y)
+        assert (total == 4).all()
+        assert (double == 2).all()
+        assert given.is_deleted() == donates_outside
+        if not donates_outside:
+            assert (given == 1).all()
+
+
 def test_a_layout_that_jax_does_not_have_is_an_error():
     module = hloenv.HloModule.from_text(
         """HloModule m, entry_computation_layout={(f32[2,3]{0,1})->f32[2,3]{0,1}}

@@ -185,7 +185,8 @@ def pick_rule(
     Raises:
         HloEnvError: the module itself cannot be compiled.
     """
-    rules, seconds = [], []
+    rules: list[tuple[PreFusionVariant, Prefix]] = []
+    seconds: list[float] = []
     for variant, prefix in fixed_rules(module, space):
         try:
             estimate = estimate_of(estimator, variant.game.play(prefix))
