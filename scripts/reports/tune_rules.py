@@ -39,8 +39,8 @@ from hloenv.bench.statistics import Headline, headline
 from hloenv.bench.tables import interval
 from hloenv.bench.version import bench_version
 from hloenv.cost import kernels
-from hloenv.cost.base import estimate_of
 from hloenv.cost.kernel_cache import KernelCache
+from hloenv.cost.kernels import KernelSplit
 from hloenv.errors import HloEnvError
 from hloenv.hlo.module import HloModule
 from hloenv.hlo.pipeline import finish
@@ -131,19 +131,29 @@ def decided(
                 made.append(f"{type(error).__name__}: {error}")
         return made
     (limit,) = {values.max_products for values in candidates}
-    finished = []
+    finished: list[HloModule] = []
+    timed: list[tuple[KernelSplit, list[float | str]]] = []
     for variant, prefix in joint.fixed_rules(module, with_limit(space, limit)):
         try:
-            finished.append(finish(variant.game.play(prefix)))
+            final = finish(variant.game.play(prefix))
+            split = KernelSplit(final, threads=cache.threads)
         except HloEnvError:
             if not finished:  # XLA's own
                 raise
+            continue
+        finished.append(final)
+        timed.append((split, cache.times(split)))
     for values in candidates:
         setattr(kernels, _STEP, values.step_ns)
-        estimates = [estimate_of(cache, each) for each in finished]
-        seconds = [each.seconds if each.is_ok else math.inf for each in estimates]
+        seconds = [total_s(*each) for each in timed]
         made.append(finished[joint.index_of_fastest(seconds, values.min_gain)])
     return made
+
+
+def total_s(split: KernelSplit, times: Sequence[float | str]) -> float:
+    """Returns the estimate of a module; infinite if a kernel has no time."""
+    seconds = [each for each in times if not isinstance(each, str)]
+    return split.total_s(seconds) if len(seconds) == len(times) else math.inf
 
 
 def with_limit(space: spaces.Space, max_products: int) -> spaces.Space:

@@ -12,7 +12,6 @@ import tune_rules as script
 from hloenv.bench.joint import index_of_fastest
 from hloenv.bench.statistics import Headline
 from hloenv.cost import kernels
-from hloenv.cost.base import Estimate
 from hloenv.hlo.module import HloModule
 from hloenv.hlo.pipeline import finish
 
@@ -23,6 +22,16 @@ ENTRY entry {
   ROOT z = f32[16,16] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}
 }
 """
+
+
+# Kernels that XLA runs as a dataflow graph.
+INDEPENDENT = "HloModule graph\nENTRY entry {\n" + "".join(
+    f"  x{i} = f32[{i + 2}] parameter({i})\n  y{i} = f32[{i + 2}] sine(x{i})\n"
+    for i in range(9)
+)
+INDEPENDENT += "  ROOT out = ({}) tuple({})\n}}\n".format(
+    ", ".join(f"f32[{i + 2}]" for i in range(9)), ", ".join(f"y{i}" for i in range(9))
+)
 
 
 @dataclass
@@ -92,12 +101,13 @@ def test_the_limit_of_dots_reaches_its_rule():
     assert enough.fingerprint() != default
 
 
-class CountsInstructions:
-    """Estimates modules by their size and one step of a graph."""
+class OneSecond:
+    """Of each kernel."""
 
-    def estimate_many(self, modules):
-        step_ns = getattr(kernels, script._STEP)
-        return [Estimate(1e-9 * (each.instruction_count + step_ns)) for each in modules]
+    threads = 1
+
+    def times(self, split):
+        return [1.0] * len(split)
 
 
 def test_the_other_constants_reach_the_choice(monkeypatch):
@@ -109,11 +119,11 @@ def test_the_other_constants_reach_the_choice(monkeypatch):
         return len(seconds) - 1
 
     monkeypatch.setattr(script.joint, "index_of_fastest", index_of_fastest)
-    module = HloModule.from_text(DOT)
+    module = HloModule.from_text(INDEPENDENT)
     values = [
         script.Values(step_ns=step, min_gain=gain) for step in (0, 9) for gain in (0, 1)
     ]
-    made = script.decided(module, "careful/best-rule", values, CountsInstructions())
+    made = script.decided(module, "careful/best-rule", values, OneSecond())
     assert [gain for _, gain in asked] == [0, 1, 0, 1]
     assert asked[0][0] == asked[1][0] != asked[2][0] == asked[3][0]
     assert len({each.fingerprint() for each in made}) == 1
