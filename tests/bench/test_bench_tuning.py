@@ -24,13 +24,14 @@ ENTRY entry {
 """
 
 
-# Kernels that XLA runs as a dataflow graph.
+# Steps that XLA runs as a dataflow graph.
 INDEPENDENT = "HloModule graph\nENTRY entry {\n" + "".join(
-    f"  x{i} = f32[{i + 2}] parameter({i})\n  y{i} = f32[{i + 2}] sine(x{i})\n"
+    f"  x{i} = f32[16,16] parameter({i})\n  y{i} = f32[16,16] dot(x{i}, x{i}), "
+    "lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
     for i in range(9)
 )
 INDEPENDENT += "  ROOT out = ({}) tuple({})\n}}\n".format(
-    ", ".join(f"f32[{i + 2}]" for i in range(9)), ", ".join(f"y{i}" for i in range(9))
+    ", ".join(["f32[16,16]"] * 9), ", ".join(f"y{i}" for i in range(9))
 )
 
 
