@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _NUM_EARLY = 2
 # Share of XLA's time that a rule must save, because of the error of estimates.
 # scripts/reports/tune_rules.py sets it.
-MIN_GAIN = 0.05
+MIN_GAIN = 0.02
 # Share of the estimates for the first round on all variants.
 _FIRST_SHARE = 0.4
 

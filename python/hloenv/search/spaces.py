@@ -26,7 +26,7 @@ _FORMS = DecisionPoint(FORM_PASSES)
 _DOTS = DecisionPoint(("dot-lowering",), where="fusion")
 # Up to 8x40x50, tiled LLVM IR is mostly faster; at about 4x64x64, Eigen is as fast.
 # scripts/reports/tune_rules.py sets it.
-SMALL_DOT_PRODUCTS = 16000
+SMALL_DOT_PRODUCTS = 32000
 
 
 def small_dots(max_products: int = SMALL_DOT_PRODUCTS) -> DecisionPoint:
@@ -154,7 +154,7 @@ SPACES = {
         ),
         Space(
             "small-dots",
-            "as dots, for dots of at most 16,000 products, such as 25x25x25",
+            "as dots, for dots of at most 32,000 products, such as 32x32x31",
             (_SMALL_DOTS,),
         ),
         Space(
@@ -211,7 +211,7 @@ SPACES = {
         ),
         Space(
             "careful",
-            "as joint, but tiled LLVM IR only for dots of at most 16,000 products, and "
+            "as joint, but tiled LLVM IR only for dots of at most 32,000 products, and "
             "no reassociation",
             (_SMALL_DOTS, _FUSION_THERE, _THUNK_ORDER),
             variants=_SIMPLIFY_VARIANTS,

@@ -1,0 +1,275 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Operations that XLA's CPU backend runs slower than PyTorch, in jax and in PyTorch.
+
+`OPERATIONS` maps a name to a function that makes the operation in both, with the same
+numbers: each in its own usual layout of images ([n, h, w, c] in jax, [n, c, h, w] in
+PyTorch). The last three are controls, which XLA runs well.
+
+    python scripts/examples/operations.py            # all of them
+    python scripts/examples/operations.py pooling    # those whose name has this text
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+from torch.nn import functional
+
+import hloenv
+
+Tensors = tuple[Any, ...]
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation in jax and in PyTorch.
+
+    Attributes:
+        jax: a function of `arrays`.
+        torch: a function of tensors, with the results of `jax`.
+        arrays: the arguments, numpy.
+        layouts: for each argument how PyTorch's axes follow from jax's; None if they
+            are the same.
+        results: likewise for the results.
+    """
+
+    jax: Function
+    torch: Function
+    arrays: tuple[np.ndarray, ...]
+    layouts: tuple[tuple[int, ...] | None, ...]
+    results: tuple[tuple[int, ...] | None, ...] = (None,)
+
+    def torch_tensors(self) -> Tensors:
+        """The arguments of `torch`."""
+        return tuple(
+            torch.from_numpy(np.ascontiguousarray(_transposed(array, layout)))
+            for array, layout in zip(self.arrays, self.layouts, strict=True)
+        )
+
+    def in_jax_layout(self, outputs: Any) -> list[np.ndarray]:
+        """The results of `torch` as numpy arrays, comparable with those of `jax`."""
+        found = outputs if isinstance(outputs, tuple) else (outputs,)
+        return [
+            _transposed(each.numpy(), None if axes is None else np.argsort(axes))
+            for each, axes in zip(found, self.results, strict=True)
+        ]
+
+
+def _transposed(array: np.ndarray, axes: Any) -> np.ndarray:
+    return array if axes is None else array.transpose(tuple(axes))
+
+
+_IMAGES = (0, 3, 1, 2)  # from [n, h, w, c] to [n, c, h, w]
+_KERNEL = (3, 2, 0, 1)  # from [h, w, in, out] to [out, in, h, w]
+
+
+def normal(*shape: int, seed: int = 0) -> np.ndarray:
+    """Random numbers of a standard normal distribution."""
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def gradient_of(operation: Operation) -> Operation:
+    """The gradient with respect to all arguments, for a given one of the result."""
+    shape = jax.eval_shape(operation.jax, *operation.arrays).shape
+
+    def by_jax(cotangent: Any, *arrays: Any) -> Any:
+        return jax.vjp(operation.jax, *arrays)[1](cotangent)
+
+    def by_torch(cotangent: Any, *tensors: Any) -> Any:
+        tensors = tuple(each.detach().requires_grad_() for each in tensors)
+        return torch.autograd.grad(operation.torch(*tensors), tensors, cotangent)
+
+    return Operation(
+        by_jax,
+        by_torch,
+        (normal(*shape, seed=9), *operation.arrays),
+        (operation.results[0], *operation.layouts),
+        operation.layouts,
+    )
+
+
+def convolution(
+    size: int,
+    channels: tuple[int, int],
+    window: int,
+    *,
+    groups: int = 1,
+    stride: int = 1,
+    padding: int = 0,
+) -> Operation:
+    """A convolution of one image."""
+
+    def by_jax(x: Any, kernel: Any) -> Any:
+        return jax.lax.conv_general_dilated(
+            x,
+            kernel,
+            (stride, stride),
+            [(padding, padding)] * 2,
+            dimension_numbers=("NHWC", "HWIO", "NHWC"),
+            feature_group_count=groups,
+        )
+
+    by_torch = partial(functional.conv2d, stride=stride, padding=padding, groups=groups)
+    left, right = channels
+    kernel = normal(window, window, left // groups, right, seed=1) / window
+    x = normal(1, size, size, left)
+    return Operation(by_jax, by_torch, (x, kernel), (_IMAGES, _KERNEL), (_IMAGES,))
+
+
+def transposed_convolution() -> Operation:
+    """A layer of a generator: 16x16 to 32x32."""
+
+    def by_jax(x: Any, kernel: Any) -> Any:
+        return jax.lax.conv_transpose(
+            x,
+            kernel,
+            (2, 2),
+            [(2, 2), (2, 2)],
+            dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        )
+
+    def by_torch(x: Any, kernel: Any) -> Any:
+        flipped = kernel.flip(2, 3)  # PyTorch's is that of a convolution's gradient
+        return functional.conv_transpose2d(x, flipped, stride=2, padding=1)
+
+    arrays = normal(4, 16, 16, 128), normal(4, 4, 128, 64, seed=1) / 20
+    return Operation(by_jax, by_torch, arrays, (_IMAGES, (2, 3, 0, 1)), (_IMAGES,))
+
+
+def plain(by_jax: Function, by_torch: Function, *arrays: np.ndarray) -> Operation:
+    """An operation whose arrays have the same axes in both."""
+    return Operation(by_jax, by_torch, arrays, (None,) * len(arrays))
+
+
+def resize() -> Operation:
+    """Bilinear, to twice the size."""
+
+    def by_jax(x: Any) -> Any:
+        return jax.image.resize(x, (1, 128, 128, 64), "bilinear")
+
+    def by_torch(x: Any) -> Any:
+        return functional.interpolate(x, scale_factor=2, mode="bilinear")
+
+    return Operation(by_jax, by_torch, (normal(1, 64, 64, 64),), (_IMAGES,), (_IMAGES,))
+
+
+def average_pooling() -> Operation:
+    """Of windows of 3x3."""
+
+    def by_jax(x: Any) -> Any:
+        window = (1, 3, 3, 1)
+        return jax.lax.reduce_window(x, 0.0, jax.lax.add, window, (1,) * 4, "VALID") / 9
+
+    def by_torch(x: Any) -> Any:
+        return functional.avg_pool2d(x, 3, stride=1)
+
+    return Operation(by_jax, by_torch, (normal(1, 56, 56, 64),), (_IMAGES,), (_IMAGES,))
+
+
+def max_pooling() -> Operation:
+    """Of windows of 2x2."""
+
+    def by_jax(x: Any) -> Any:
+        shape = (1, 2, 2, 1)
+        return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, shape, shape, "VALID")
+
+    def by_torch(x: Any) -> Any:
+        return functional.max_pool2d(x, 2)
+
+    return Operation(by_jax, by_torch, (normal(4, 56, 56, 64),), (_IMAGES,), (_IMAGES,))
+
+
+_PATCHES = partial(convolution, 224, (3, 384), 16, stride=16)
+# With their gradients.
+_CONVOLUTIONS: dict[str, Callable[[], Operation]] = {
+    "depthwise convolution 56x56x64, 3x3": partial(
+        convolution, 56, (64, 64), 3, groups=64, padding=1
+    ),
+    "depthwise convolution 14x14x384, 7x7": partial(
+        convolution, 14, (384, 384), 7, groups=384, padding=3
+    ),
+    "convolution of 32 groups, 14x14x256": partial(
+        convolution, 14, (256, 256), 3, groups=32, padding=1
+    ),
+    "transposed convolution 16x16x128": transposed_convolution,
+}
+
+OPERATIONS: dict[str, Callable[[], Operation]] = {
+    **_CONVOLUTIONS,
+    **{
+        f"gradient of {name}": lambda make=make: gradient_of(make())  # type: ignore[misc]
+        for name, make in _CONVOLUTIONS.items()
+    },
+    "gradient of a 16x16 patch embedding": lambda: gradient_of(_PATCHES()),
+    "convolution 224x224x3, 7x7, stride 2": partial(
+        convolution, 224, (3, 64), 7, stride=2, padding=3
+    ),
+    "10,000 products of 4x4": lambda: plain(
+        jnp.matmul, torch.matmul, normal(10000, 4, 4), normal(10000, 4, 4, seed=1)
+    ),
+    "argmax of 1024 rows of 1000": lambda: plain(
+        lambda x: jnp.argmax(x, 1), lambda x: x.argmax(1), normal(1024, 1000)
+    ),
+    "cumulative sum of a million": lambda: plain(
+        lambda x: jnp.cumsum(x, 0), lambda x: x.cumsum(0), normal(1_000_000) / 1000
+    ),
+    "cumulative sums of 1000 rows of 1000": lambda: plain(
+        lambda x: jnp.cumsum(x, 1), lambda x: x.cumsum(1), normal(1000, 1000) / 30
+    ),
+    "log-softmax of 128x32000": lambda: plain(
+        lambda x: jax.nn.log_softmax(x), lambda x: x.log_softmax(1), normal(128, 32000)
+    ),
+    "bilinear resize 64x64x64, twice": resize,
+    "sort of 100,000": lambda: plain(jnp.sort, lambda x: x.sort()[0], normal(100_000)),
+    "argsort of 100,000": lambda: plain(
+        jnp.argsort, lambda x: x.argsort(stable=True), normal(100_000)
+    ),
+    "average pooling 56x56x64, 3x3": average_pooling,
+    "gradient of max pooling 56x56x64, 2x2": lambda: gradient_of(max_pooling()),
+    "product of 768x768": lambda: plain(
+        jnp.matmul, torch.matmul, normal(768, 768), normal(768, 768, seed=1) / 28
+    ),
+    "convolution 28x28x128, 3x3": partial(convolution, 28, (128, 128), 3, padding=1),
+    "softmax of 512x512": lambda: plain(
+        lambda x: jax.nn.softmax(x), lambda x: x.softmax(1), normal(512, 512)
+    ),
+}
+
+
+def main() -> None:
+    """Runs the operations that are named, each way, and prints the times."""
+    wanted = sys.argv[1] if len(sys.argv) > 1 else ""
+    for name, make in OPERATIONS.items():
+        if wanted not in name:
+            continue
+        operation = make()
+        arrays = [jnp.asarray(each) for each in operation.arrays]
+        tensors = operation.torch_tensors()
+        ways = {
+            "jax.jit": partial(jax.jit(operation.jax), *arrays),
+            "hloenv.jit": partial(hloenv.jit(operation.jax), *arrays),
+            "PyTorch": partial(operation.torch, *tensors),
+        }
+        times = []
+        for way, call in ways.items():
+            call()
+            begin = time.perf_counter()
+            for _ in range(5):
+                jax.block_until_ready(call())
+            times.append(f"{way} {(time.perf_counter() - begin) * 200:.3f} ms")
+        print(f"{name}: {', '.join(times)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Compares the operations of scripts/examples/operations.py in jax and in PyTorch.
+
+Each operation runs in its own process: by jax.jit, by hloenv.jit (which has decided
+during the first call), and by PyTorch, the second interleaved with each of the others;
+all outputs are compared. Rows are appended to a JSONL file; a repeated run continues.
+
+    python scripts/reports/run_operations.py
+    python scripts/reports/run_operations.py --doc docs/results/operations.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import hloenv
+from hloenv._markdown import table
+from hloenv._plugins import attribute_of_file
+from hloenv.bench.rows import geometric_mean
+from hloenv.bench.version import commit_of, source_root
+from hloenv.measurement.statistics import speedup_interval, speedup_of
+from reporting import Row, Rows, count_of, head, parser_of, run_again, write_page
+
+_TIMEOUT_S = 600.0
+_ROUNDS = 5, 500  # minimum, maximum
+_EXAMPLES = Path(__file__).parents[1] / "examples"
+# Of PyTorch's time, within which the work on an operation is done.
+_WITHIN = 1.5
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Parses the command line."""
+    parser = parser_of(__doc__)
+    parser.add_argument(
+        "--match", default="", help="only those with this in their name"
+    )
+    parser.add_argument("--cores", type=int, default=1, help="that each may use")
+    parser.add_argument("--seconds", type=float, default=2.0, help="of each timing")
+    parser.add_argument("--rows", type=Path, default=Path("build/operations.jsonl"))
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def operations() -> dict[str, Any]:
+    """`OPERATIONS` of the examples."""
+    path = str(_EXAMPLES / "operations.py")
+    found: dict[str, Any] = attribute_of_file(path, "OPERATIONS")
+    return found
+
+
+def measure(name: str, seconds: float, cores: int) -> Row:
+    """Measures one operation in this process."""
+    import jax
+    import jax.numpy as jnp
+    import torch
+
+    torch.set_num_threads(cores)
+    operation = operations()[name]()
+    arrays = [jnp.asarray(each) for each in operation.arrays]
+    tensors = operation.torch_tensors()
+    ours = hloenv.jit(operation.jax, remember=False)
+    # The last result is PyTorch's own, which jax does not wait for.
+    calls = {
+        "jax": partial(jax.jit(lambda *xs: operation.jax(*xs)), *arrays),
+        "ours": partial(ours, *arrays),
+        "torch": lambda: (operation.torch(*tensors), None)[1],
+    }
+    expected = operation.in_jax_layout(operation.torch(*tensors))
+    is_equal = all(
+        _is_close(calls[way](), expected) for way in ("jax", "ours") for _ in range(2)
+    )
+    row: Row = {"is_equal": is_equal}
+    used = ours.decided[0] if ours.decided else None
+    row["decided"] = dict(used.accepted) if used else {}
+    for way in ("jax", "torch"):
+        durations, count = _durations(calls[way], calls["ours"], seconds)
+        row[f"{way}_ns"] = float(np.median(durations[0])) / count
+        row[f"ours_by_{way}_ns"] = float(np.median(durations[1])) / count
+        row[f"speedup_over_{way}"] = speedup_of(*durations)
+        row[f"interval_over_{way}"] = list(speedup_interval(*durations))
+    return row
+
+
+def _durations(first: Any, second: Any, seconds: float) -> tuple[Any, int]:
+    from hloenv.jax.compare import take_turns
+
+    single = take_turns(first, second, rounds=(5, 5), seconds=0)
+    count = max(1, round(200_000 / min(min(each) for each in single)))
+    return take_turns(
+        first, second, rounds=_ROUNDS, seconds=seconds, calls=count
+    ), count
+
+
+def _is_close(outputs: Any, expected: list[Any]) -> bool:
+    found = outputs if isinstance(outputs, tuple) else (outputs,)
+    return len(found) == len(expected) and all(
+        each.shape == other.shape
+        and np.allclose(each, other, rtol=1e-3, atol=1e-3 * np.abs(other).max())
+        for each, other in zip(map(np.asarray, found), expected, strict=True)
+    )
+
+
+def report(rows: list[Row], arguments: argparse.Namespace) -> list[str]:
+    """The page."""
+    cells, over_jax, over_torch = [], [], []
+    for row in rows:
+        if "error" in row or not row["is_equal"]:
+            cells.append((row["name"], *[""] * 6, row.get("error", "outputs differ")))
+            continue
+        over_jax.append(row["speedup_over_jax"])
+        over_torch.append(row["speedup_over_torch"])
+        low, high = row["interval_over_jax"]
+        decided = ", ".join(f"{n} x {rule}" for rule, n in row["decided"].items())
+        times = (row[name] / 1e6 for name in ("jax_ns", "ours_by_jax_ns", "torch_ns"))
+        cells.append(
+            (
+                row["name"],
+                *(f"{each:.3f} ms" for each in times),
+                *(f"{over_jax[-1]:.2f}", f"{low:.2f} to {high:.2f}"),
+                f"{1 / over_torch[-1]:.2f}",
+                decided or "nothing",
+            )
+        )
+    within = sum(each >= 1 / _WITHIN for each in over_torch)
+    plain = [
+        row["jax_ns"] / row["ours_by_jax_ns"] / row["speedup_over_torch"]
+        for row in rows
+        if row.get("is_equal")
+    ]
+    within_plain = sum(each <= _WITHIN for each in plain)
+    columns = (
+        *("operation", "jax.jit", "hloenv.jit", "PyTorch", "hloenv.jit over jax.jit"),
+        *("interval", "hloenv.jit's time over PyTorch's", "decided"),
+    )
+    return [
+        *head("Operations in jax and in PyTorch"),
+        f"* {len(rows)} operations of `scripts/examples/operations.py`, on "
+        f"{count_of(arguments.cores, 'core')}; medians; hloenv.jit after its decision, "
+        "interleaved with each of the others; outputs compared",
+        "* the rules were set with these operations in view",
+        "",
+        f"hloenv.jit over jax.jit: geometric mean {geometric_mean(over_jax):.2f}. "
+        f"Within {_WITHIN} times PyTorch's time: {within} of {len(over_torch)} with "
+        f"hloenv.jit, {within_plain} with jax.jit.",
+        "",
+        *table(columns, cells, "lrrrrlrl"),
+    ]
+
+
+def main() -> int:
+    """Measures missing operations and writes the page."""
+    arguments = parse_arguments()
+    if arguments.one:
+        print(json.dumps(measure(arguments.one, arguments.seconds, arguments.cores)))
+        return 0
+    chosen = [name for name in operations() if arguments.match in name]
+    if not chosen:
+        raise SystemExit(f"no operation has {arguments.match!r} in its name")
+    version, cores = commit_of(source_root()).label, arguments.cores
+    known = Rows(arguments.rows, "name", "version", "cores")
+    rows = []
+    for name in chosen:
+        row = known.get(name, version, cores)
+        if row is None:
+            words = ["--one", name, "--seconds", str(arguments.seconds)]
+            words += ["--cores", str(cores)]
+            found = run_again(words, num_cores=cores, timeout_s=_TIMEOUT_S)
+            row = {"name": name, "version": version, "cores": cores} | found
+            known.add(row)
+        rows.append(row)
+        print(json.dumps(row), flush=True)
+    write_page(report(rows, arguments), arguments.doc)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
