@@ -295,6 +295,7 @@ std::vector<PassInfo> SimplifierPasses() {
        "slices their result.",
        {},
        &Make<xla::SliceSinker>},
+      SortFormsPass(),
       {"transpose-folding",
        "TransposeFolding",
        "Folds transposes into the dots and convolutions that read them.",

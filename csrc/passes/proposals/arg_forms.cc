@@ -15,6 +15,7 @@
 // compared with the elements, a backend that computes the elements twice, and
 // rounds them differently, finds none.
 #include "absl/algorithm/container.h"
+#include "passes/proposals/number_keys.h"
 #include "passes/proposals/reduce_rules.h"
 #include "support/status.h"
 #include "xla/hlo/evaluator/hlo_evaluator.h"
@@ -32,36 +33,11 @@ using xla::HloInstruction;
 using xla::HloOpcode;
 using xla::Literal;
 
-constexpr int32_t kInfinityBits = 0x7f800000;
-
 struct ArgReduce {
   const HloInstruction* values;
   int64_t dimension;
   bool is_max;
 };
-
-// Numbers of each kind that comparisons tell apart, also from the indices.
-std::vector<Literal> Samples(xla::PrimitiveType type) {
-  std::vector<Literal> samples;
-  const auto add = [&](auto number) {
-    samples.push_back(xla::LiteralUtil::CreateR0(number).Convert(type).value());
-  };
-  if (xla::primitive_util::IsFloatingPointType(type)) {
-    for (const float each : {-2.f, -0.f, 0.f, 1.f}) add(each);
-    add(-std::numeric_limits<float>::infinity());
-    add(std::numeric_limits<float>::infinity());
-    add(std::numeric_limits<float>::quiet_NaN());
-    add(-std::numeric_limits<float>::quiet_NaN());
-  } else {
-    for (const int32_t each : {0, 1, 5, 9}) add(each);
-    if (xla::primitive_util::IsSignedIntegralType(type)) add(int32_t{-1});
-  }
-  return samples;
-}
-
-double NumberOf(const Literal& scalar) {
-  return scalar.Convert(xla::F64)->Get<double>({});
-}
 
 // Whether a reduction prefers the element `left` at index `i` to `right` at
 // index `j`: the first not-a-number, else the largest or smallest number, the
@@ -120,7 +96,7 @@ bool OnlySelects(const xla::HloComputation& reducer) {
 bool Selects(const xla::HloComputation& reducer, xla::PrimitiveType type,
              xla::PrimitiveType index_type, bool is_max) {
   if (!OnlySelects(reducer)) return false;
-  const std::vector<Literal> samples = Samples(type);
+  const std::vector<Literal> samples = SampleNumbers(type);
   xla::HloEvaluator evaluator;
   for (const Literal& left : samples) {
     for (const Literal& right : samples) {
@@ -148,32 +124,6 @@ bool Selects(const xla::HloComputation& reducer, xla::PrimitiveType type,
     }
   }
   return true;
-}
-
-bool IsIota(const HloInstruction& instruction, int64_t dimension) {
-  if (const auto* iota = xla::DynCast<xla::HloIotaInstruction>(&instruction)) {
-    return iota->iota_dimension() == dimension;
-  }
-  return instruction.opcode() == HloOpcode::kBroadcast &&
-         instruction.operand(0)->opcode() == HloOpcode::kIota &&
-         absl::c_equal(instruction.dimensions(),
-                       std::vector<int64_t>{dimension});
-}
-
-bool HasKeys(xla::PrimitiveType type) {
-  switch (type) {
-    case xla::F32:
-    case xla::F16:
-    case xla::BF16:
-    case xla::S32:
-    case xla::S16:
-    case xla::S8:
-    case xla::U16:
-    case xla::U8:
-      return true;
-    default:
-      return false;
-  }
 }
 
 // Whether a constant is what each element is preferred to or equal to.
@@ -215,78 +165,6 @@ std::optional<ArgReduce> ArgReduceOf(const HloInstruction& root) {
     }
   }
   return std::nullopt;
-}
-
-// Adds elementwise instructions on arrays of one shape and layout.
-class Elementwise {
- public:
-  Elementwise(xla::HloComputation* computation, const xla::Shape& shape)
-      : computation_(computation), shape_(shape) {}
-
-  xla::Shape ShapeOf(xla::PrimitiveType type) const {
-    return xla::ShapeUtil::ChangeElementType(shape_, type);
-  }
-  HloInstruction* Add(std::unique_ptr<HloInstruction> instruction) {
-    return computation_->AddInstruction(std::move(instruction));
-  }
-  template <typename T>
-  HloInstruction* Constant(T number) {
-    HloInstruction* scalar = Add(
-        HloInstruction::CreateConstant(xla::LiteralUtil::CreateR0<T>(number)));
-    return Add(HloInstruction::CreateBroadcast(
-        ShapeOf(scalar->shape().element_type()), scalar, {}));
-  }
-  HloInstruction* Convert(HloInstruction* x, xla::PrimitiveType type) {
-    if (x->shape().element_type() == type) return x;
-    return Add(HloInstruction::CreateConvert(ShapeOf(type), x));
-  }
-  // GCC leaves the upper bits of an opcode undefined that a function passes on,
-  // where they are those of a constant of 8 bits; XLA's code, compiled by
-  // clang, reads them. Not for opcodes from kTriangularSolve (128) on, such as
-  // kXor.
-  HloInstruction* Binary(HloOpcode opcode, HloInstruction* x,
-                         HloInstruction* y) {
-    return Add(HloInstruction::CreateBinary(ShapeOf(x->shape().element_type()),
-                                            opcode, x, y));
-  }
-  HloInstruction* Not(HloInstruction* x) {
-    return Add(HloInstruction::CreateUnary(x->shape(), HloOpcode::kNot, x));
-  }
-  HloInstruction* Select(xla::ComparisonDirection direction, HloInstruction* x,
-                         HloInstruction* y, HloInstruction* on_true,
-                         HloInstruction* on_false) {
-    HloInstruction* predicate =
-        Add(HloInstruction::CreateCompare(ShapeOf(xla::PRED), x, y, direction));
-    return Add(HloInstruction::CreateTernary(
-        ShapeOf(on_true->shape().element_type()), HloOpcode::kSelect, predicate,
-        on_true, on_false));
-  }
-
- private:
-  xla::HloComputation* computation_;
-  xla::Shape shape_;
-};
-
-// Integers in the order in which a reduction prefers the numbers. Done with the
-// bits, as XLA's simplifier ignores the sign of zeros.
-HloInstruction* KeyOf(HloInstruction* x, bool is_max, Elementwise& build) {
-  const bool is_float =
-      xla::primitive_util::IsFloatingPointType(x->shape().element_type());
-  HloInstruction* bits = build.Convert(x, is_float ? xla::F32 : xla::S32);
-  if (!is_float) return is_max ? bits : build.Not(bits);
-  bits = build.Add(
-      HloInstruction::CreateBitcastConvert(build.ShapeOf(xla::S32), bits));
-  HloInstruction* zero = build.Constant<int32_t>(0);
-  HloInstruction* most =
-      build.Constant<int32_t>(std::numeric_limits<int32_t>::max());
-  HloInstruction* magnitude = build.Binary(HloOpcode::kAnd, bits, most);
-  HloInstruction* key = build.Select(xla::ComparisonDirection::kLt, bits, zero,
-                                     build.Not(magnitude), bits);
-  // Negative zero.
-  key = build.Select(xla::ComparisonDirection::kEq, magnitude, zero, zero, key);
-  if (!is_max) key = build.Not(key);
-  return build.Select(xla::ComparisonDirection::kGt, magnitude,
-                      build.Constant<int32_t>(kInfinityBits), most, key);
 }
 
 absl::StatusOr<HloInstruction*> BuildPacked(const ArgReduce& reduce,

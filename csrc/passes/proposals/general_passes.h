@@ -17,5 +17,6 @@ PassInfo MergeDotsPass();         // merge_dots.cc
 PassInfo ReassociatePass();       // reassociate.cc
 PassInfo ReduceFormsPass();       // reduce_forms.cc
 PassInfo SingleKernelPass();      // single_kernel.cc
+PassInfo SortFormsPass();         // sort_forms.cc
 
 }  // namespace hloenv

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/proposals/number_keys.h"
+
+#include <cmath>
+#include <limits>
+
+#include "absl/algorithm/container.h"
+#include "xla/hlo/ir/hlo_casting_utils.h"
+#include "xla/hlo/ir/hlo_instructions.h"
+#include "xla/hlo/ir/hlo_opcode.h"
+#include "xla/primitive_util.h"
+
+namespace hloenv {
+namespace {
+
+using xla::HloInstruction;
+using xla::HloOpcode;
+using xla::Literal;
+
+constexpr int32_t kInfinityBits = 0x7f800000;
+
+}  // namespace
+
+std::vector<Literal> SampleNumbers(xla::PrimitiveType type) {
+  std::vector<Literal> samples;
+  const auto add = [&](auto number) {
+    samples.push_back(xla::LiteralUtil::CreateR0(number).Convert(type).value());
+  };
+  if (xla::primitive_util::IsFloatingPointType(type)) {
+    for (const float each : {-2.f, -0.f, 0.f, 1.f}) add(each);
+    add(-std::numeric_limits<float>::infinity());
+    add(std::numeric_limits<float>::infinity());
+    add(std::numeric_limits<float>::quiet_NaN());
+    add(-std::numeric_limits<float>::quiet_NaN());
+  } else {
+    for (const int32_t each : {0, 1, 5, 9}) add(each);
+    if (xla::primitive_util::IsSignedIntegralType(type)) add(int32_t{-1});
+  }
+  return samples;
+}
+
+double NumberOf(const Literal& scalar) {
+  return scalar.Convert(xla::F64)->Get<double>({});
+}
+
+bool IsIota(const HloInstruction& instruction, int64_t dimension) {
+  if (const auto* iota = xla::DynCast<xla::HloIotaInstruction>(&instruction)) {
+    return iota->iota_dimension() == dimension;
+  }
+  return instruction.opcode() == HloOpcode::kBroadcast &&
+         instruction.operand(0)->opcode() == HloOpcode::kIota &&
+         absl::c_equal(instruction.dimensions(),
+                       std::vector<int64_t>{dimension});
+}
+
+bool HasKeys(xla::PrimitiveType type) {
+  switch (type) {
+    case xla::F32:
+    case xla::F16:
+    case xla::BF16:
+    case xla::S32:
+    case xla::S16:
+    case xla::S8:
+    case xla::U16:
+    case xla::U8:
+      return true;
+    default:
+      return false;
+  }
+}
+
+HloInstruction* Elementwise::Convert(HloInstruction* x,
+                                     xla::PrimitiveType type) {
+  if (x->shape().element_type() == type) return x;
+  return Add(HloInstruction::CreateConvert(ShapeOf(type), x));
+}
+
+HloInstruction* Elementwise::Bits(HloInstruction* x, xla::PrimitiveType type) {
+  return Add(HloInstruction::CreateBitcastConvert(ShapeOf(type), x));
+}
+
+// GCC leaves the upper bits of an opcode undefined that a function passes on,
+// where they are those of a constant of 8 bits; XLA's code, compiled by clang,
+// reads them. Not for opcodes from kTriangularSolve (128) on, such as kXor.
+HloInstruction* Elementwise::Binary(HloOpcode opcode, HloInstruction* x,
+                                    HloInstruction* y) {
+  return Add(HloInstruction::CreateBinary(ShapeOf(x->shape().element_type()),
+                                          opcode, x, y));
+}
+
+HloInstruction* Elementwise::Not(HloInstruction* x) {
+  return Add(HloInstruction::CreateUnary(x->shape(), HloOpcode::kNot, x));
+}
+
+HloInstruction* Elementwise::Select(xla::ComparisonDirection direction,
+                                    HloInstruction* x, HloInstruction* y,
+                                    HloInstruction* on_true,
+                                    HloInstruction* on_false) {
+  HloInstruction* predicate =
+      Add(HloInstruction::CreateCompare(ShapeOf(xla::PRED), x, y, direction));
+  return Add(HloInstruction::CreateTernary(
+      ShapeOf(on_true->shape().element_type()), HloOpcode::kSelect, predicate,
+      on_true, on_false));
+}
+
+HloInstruction* KeyOf(HloInstruction* x, bool is_max, Elementwise& build) {
+  const bool is_float =
+      xla::primitive_util::IsFloatingPointType(x->shape().element_type());
+  HloInstruction* bits = build.Convert(x, is_float ? xla::F32 : xla::S32);
+  if (!is_float) return is_max ? bits : build.Not(bits);
+  bits = build.Bits(bits, xla::S32);
+  HloInstruction* zero = build.Constant<int32_t>(0);
+  HloInstruction* most =
+      build.Constant<int32_t>(std::numeric_limits<int32_t>::max());
+  HloInstruction* magnitude = build.Binary(HloOpcode::kAnd, bits, most);
+  HloInstruction* key = build.Select(xla::ComparisonDirection::kLt, bits, zero,
+                                     build.Not(magnitude), bits);
+  // Negative zero.
+  key = build.Select(xla::ComparisonDirection::kEq, magnitude, zero, zero, key);
+  if (!is_max) key = build.Not(key);
+  return build.Select(xla::ComparisonDirection::kGt, magnitude,
+                      build.Constant<int32_t>(kInfinityBits), most, key);
+}
+
+}  // namespace hloenv

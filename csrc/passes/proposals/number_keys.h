@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Integers in the order of numbers, for rules that compare many numbers.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "xla/hlo/ir/hlo_computation.h"
+#include "xla/hlo/ir/hlo_instruction.h"
+#include "xla/literal.h"
+#include "xla/literal_util.h"
+#include "xla/shape_util.h"
+
+namespace hloenv {
+
+// Numbers of each kind that comparisons tell apart.
+std::vector<xla::Literal> SampleNumbers(xla::PrimitiveType type);
+double NumberOf(const xla::Literal& scalar);
+
+// Whether the elements are their indices in `dimension`.
+bool IsIota(const xla::HloInstruction& instruction, int64_t dimension);
+
+// Adds elementwise instructions on arrays of one shape and layout.
+class Elementwise {
+ public:
+  Elementwise(xla::HloComputation* computation, const xla::Shape& shape)
+      : computation_(computation), shape_(shape) {}
+
+  xla::Shape ShapeOf(xla::PrimitiveType type) const {
+    return xla::ShapeUtil::ChangeElementType(shape_, type);
+  }
+  xla::HloInstruction* Add(std::unique_ptr<xla::HloInstruction> instruction) {
+    return computation_->AddInstruction(std::move(instruction));
+  }
+  template <typename T>
+  xla::HloInstruction* Constant(T number) {
+    xla::HloInstruction* scalar = Add(xla::HloInstruction::CreateConstant(
+        xla::LiteralUtil::CreateR0<T>(number)));
+    return Add(xla::HloInstruction::CreateBroadcast(
+        ShapeOf(scalar->shape().element_type()), scalar, {}));
+  }
+  xla::HloInstruction* Iota(xla::PrimitiveType type, int64_t dimension) {
+    return Add(xla::HloInstruction::CreateIota(ShapeOf(type), dimension));
+  }
+  xla::HloInstruction* Convert(xla::HloInstruction* x, xla::PrimitiveType type);
+  // The bits of `x` as another type of the same size.
+  xla::HloInstruction* Bits(xla::HloInstruction* x, xla::PrimitiveType type);
+  xla::HloInstruction* Binary(xla::HloOpcode opcode, xla::HloInstruction* x,
+                              xla::HloInstruction* y);
+  xla::HloInstruction* Not(xla::HloInstruction* x);
+  xla::HloInstruction* Select(xla::ComparisonDirection direction,
+                              xla::HloInstruction* x, xla::HloInstruction* y,
+                              xla::HloInstruction* on_true,
+                              xla::HloInstruction* on_false);
+
+ private:
+  xla::HloComputation* computation_;
+  xla::Shape shape_;
+};
+
+// Whether numbers have keys of 32 bits.
+bool HasKeys(xla::PrimitiveType type);
+// Integers of 32 bits in the order in which a reduction prefers the numbers:
+// the largest one is that of not-a-number, then of the largest or smallest
+// number. Zeros have one key. Done with the bits, as XLA's simplifier ignores
+// the sign of zeros.
+xla::HloInstruction* KeyOf(xla::HloInstruction* x, bool is_max,
+                           Elementwise& build);
+
+}  // namespace hloenv

@@ -1,0 +1,410 @@
+// SPDX-License-Identifier: Apache-2.0
+// Proposes sorts of one array of integers. XLA's CPU backend sorts such an
+// array by C++'s own comparison, and all others by calls of a comparator, once
+// for each comparison, on values that it copies one after the other:
+//
+//   s = f32[1000] sort(x: f32[1000]), not-a-number last
+//
+// becomes, with keys whose order as integers is that of the numbers,
+//
+//   k = s32[1000] sort(key(x)), <
+//   s = f32[1000] number(k)
+//
+// and a stable sort of keys with other arrays
+//
+//   s = (f32[1000], s64[1000]) sort(x: f32[1000], iota)
+//
+// becomes
+//
+//   k = s64[1000] sort(key(x) << 32 | iota), <
+//   i = k & 0xffffffff
+//
+// with a gather at i for each other array that is used.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "absl/algorithm/container.h"
+#include "passes/proposals/general_passes.h"
+#include "passes/proposals/number_keys.h"
+#include "passes/proposals/rules.h"
+#include "support/status.h"
+#include "xla/hlo/evaluator/hlo_evaluator.h"
+#include "xla/hlo/ir/hlo_casting_utils.h"
+#include "xla/hlo/ir/hlo_instructions.h"
+#include "xla/layout_util.h"
+#include "xla/literal_util.h"
+#include "xla/primitive_util.h"
+#include "xla/shape_util.h"
+
+namespace hloenv {
+namespace {
+
+using xla::HloInstruction;
+using xla::HloOpcode;
+using xla::Literal;
+
+constexpr int64_t kMaxElements = std::numeric_limits<int32_t>::max();
+
+bool IsFloat(const xla::Shape& shape) {
+  return xla::primitive_util::IsFloatingPointType(shape.element_type());
+}
+
+// Whether a comparator only compares its first two parameters, or a zero or
+// not-a-number in their place, so that samples show what it does with all
+// numbers.
+bool OnlyCompares(const xla::HloComputation& comparator) {
+  for (const HloInstruction* each : comparator.instructions()) {
+    switch (each->opcode()) {
+      case HloOpcode::kParameter:
+        if (each->parameter_number() > 1 && each->user_count() > 0) {
+          return false;
+        }
+        break;
+      case HloOpcode::kConstant: {
+        const double number = NumberOf(each->literal());
+        if (number != 0 && !std::isnan(number)) return false;
+        break;
+      }
+      case HloOpcode::kAnd:
+      case HloOpcode::kOr:
+      case HloOpcode::kNot:
+        if (each->shape().element_type() != xla::PRED) return false;
+        break;
+      case HloOpcode::kCompare:
+      case HloOpcode::kSelect:
+        break;
+      default:
+        return false;
+    }
+  }
+  return true;
+}
+
+// Whether `left` precedes `right` in ascending order: equal zeros, and
+// not-a-number after all others.
+bool Precedes(const Literal& left, const Literal& right) {
+  const double a = NumberOf(left);
+  const double b = NumberOf(right);
+  if (std::isnan(a) || std::isnan(b)) return !std::isnan(a);
+  return a < b;
+}
+
+bool Orders(const xla::HloComputation& comparator, bool is_descending) {
+  const xla::PrimitiveType type =
+      comparator.parameter_instruction(0)->shape().element_type();
+  std::vector<Literal> others;  // of parameters that do not matter
+  for (int64_t i = 2; i < comparator.num_parameters(); ++i) {
+    others.push_back(xla::LiteralUtil::Zero(
+        comparator.parameter_instruction(i)->shape().element_type()));
+  }
+  const std::vector<Literal> samples = SampleNumbers(type);
+  xla::HloEvaluator evaluator;
+  for (const Literal& left : samples) {
+    for (const Literal& right : samples) {
+      std::vector<const Literal*> given = {&left, &right};
+      for (const Literal& other : others) given.push_back(&other);
+      absl::StatusOr<Literal> result = evaluator.Evaluate(comparator, given);
+      evaluator.ResetVisitStates();
+      const bool expected =
+          is_descending ? Precedes(right, left) : Precedes(left, right);
+      const bool are_both_nan =
+          std::isnan(NumberOf(left)) && std::isnan(NumberOf(right));
+      if (!result.ok() ||
+          result->Get<bool>({}) != (expected && !are_both_nan)) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+// Whether a sort is descending; nothing if its order is another one.
+std::optional<bool> IsDescending(const HloInstruction& sort) {
+  const xla::HloComputation& comparator = *sort.to_apply();
+  if (!comparator.root_instruction()->shape().IsArray() ||
+      !OnlyCompares(comparator)) {
+    return std::nullopt;
+  }
+  for (const bool is_descending : {false, true}) {
+    if (Orders(comparator, is_descending)) return is_descending;
+  }
+  return std::nullopt;
+}
+
+bool IsSortable(const HloInstruction& sort) {
+  if (sort.opcode() != HloOpcode::kSort || sort.HasControlDependencies() ||
+      sort.has_sharding()) {
+    return false;
+  }
+  const xla::Shape& shape = sort.operand(0)->shape();
+  return shape.is_static() && !xla::ShapeUtil::IsZeroElementArray(shape) &&
+         xla::ShapeUtil::ElementsIn(shape) <= kMaxElements;
+}
+
+// Sorts integers in ascending order.
+HloInstruction* Sorted(HloInstruction* x, int64_t dimension) {
+  const xla::Shape scalar =
+      xla::ShapeUtil::MakeShape(x->shape().element_type(), {});
+  xla::HloComputation::Builder builder("ascending");
+  HloInstruction* left = builder.AddInstruction(
+      HloInstruction::CreateParameter(0, scalar, "left"));
+  HloInstruction* right = builder.AddInstruction(
+      HloInstruction::CreateParameter(1, scalar, "right"));
+  builder.AddInstruction(HloInstruction::CreateCompare(
+      xla::ShapeUtil::MakeShape(xla::PRED, {}), left, right,
+      xla::ComparisonDirection::kLt));
+  xla::HloComputation* comparator =
+      x->GetModule()->AddEmbeddedComputation(builder.Build());
+  // For integers, C++'s stable sort was the faster one.
+  return x->parent()->AddInstruction(HloInstruction::CreateSort(
+      x->shape(), dimension, {x}, comparator, /*is_stable=*/true));
+}
+
+// Of floats with so many bits as `Bits`: as integers, and back. Negative zero
+// precedes zero.
+template <typename Bits>
+HloInstruction* SortedByKeys(HloInstruction* x, int64_t dimension,
+                             bool is_descending, xla::PrimitiveType type,
+                             Bits infinity) {
+  Elementwise build(x->parent(), x->shape());
+  HloInstruction* most = build.Constant<Bits>(std::numeric_limits<Bits>::max());
+  const auto flipped = [&](HloInstruction* bits) {
+    // The order of negative numbers is that of their magnitudes, reversed.
+    return build.Select(
+        xla::ComparisonDirection::kLt, bits, build.Constant<Bits>(0),
+        build.Not(build.Binary(HloOpcode::kAnd, bits, most)), bits);
+  };
+  HloInstruction* bits = build.Bits(x, type);
+  HloInstruction* key = build.Select(
+      xla::ComparisonDirection::kGt, build.Binary(HloOpcode::kAnd, bits, most),
+      build.Constant<Bits>(infinity), most, flipped(bits));
+  if (is_descending) key = build.Not(key);
+  key = Sorted(key, dimension);
+  if (is_descending) key = build.Not(key);
+  HloInstruction* sign = build.Constant<Bits>(std::numeric_limits<Bits>::min());
+  HloInstruction* back =
+      build.Select(xla::ComparisonDirection::kLt, key, build.Constant<Bits>(0),
+                   build.Binary(HloOpcode::kOr, build.Not(key), sign), key);
+  return build.Bits(back, x->shape().element_type());
+}
+
+const Rule& IntegerKeysRule();
+void ProposeIntegerKeys(const HloInstruction& root, RuleContext& /*context*/,
+                        std::vector<Proposal>& proposals) {
+  if (!IsSortable(root) || root.operand_count() != 1 || !IsPlain(root)) return;
+  const xla::PrimitiveType type = root.shape().element_type();
+  if (type != xla::F64 && (!HasKeys(type) || !IsFloat(root.shape()))) return;
+  const std::optional<bool> is_descending = IsDescending(root);
+  if (!is_descending.has_value()) return;
+  const int64_t dimension =
+      xla::Cast<xla::HloSortInstruction>(&root)->sort_dimension();
+  Propose(
+      IntegerKeysRule(), root, {root.operand(0)},
+      [=](absl::Span<HloInstruction* const> x)
+          -> absl::StatusOr<HloInstruction*> {
+        if (type == xla::F64) {
+          return SortedByKeys<int64_t>(x[0], dimension, *is_descending,
+                                       xla::S64, 0x7ff0000000000000);
+        }
+        Elementwise build(x[0]->parent(), x[0]->shape());
+        HloInstruction* sorted =
+            SortedByKeys<int32_t>(build.Convert(x[0], xla::F32), dimension,
+                                  *is_descending, xla::S32, 0x7f800000);
+        return build.Convert(sorted, type);
+      },
+      proposals);
+}
+const Rule& IntegerKeysRule() {
+  static constexpr Rule rule = {
+      "integer_keys",
+      "Rewrites a sort of floats as one of integers with the same order. "
+      "Exact, but negative zeros precede zeros, and not-a-number loses its "
+      "sign.",
+      &ProposeIntegerKeys};
+  return rule;
+}
+
+// A stable sort of keys and other arrays.
+struct PackedSort {
+  int64_t dimension;
+  bool is_descending;
+  // For each replaced element of the result: the operand that is read for it,
+  // by number; -1 for indices.
+  std::vector<int64_t> reads;
+  std::vector<xla::PrimitiveType> types;  // of these elements
+};
+
+// Keys in the range of signed integers of 32 bits, in 64 bits.
+HloInstruction* WideKeyOf(HloInstruction* x, bool is_descending,
+                          Elementwise& build) {
+  const xla::PrimitiveType type = x->shape().element_type();
+  HloInstruction* key = x;
+  if (IsFloat(x->shape())) {
+    key = KeyOf(x, /*is_max=*/true, build);
+  }
+  key = build.Convert(key, xla::S64);
+  if (type == xla::U32) {
+    key = build.Binary(HloOpcode::kSubtract, key,
+                       build.Constant<int64_t>(int64_t{1} << 31));
+  }
+  return is_descending ? build.Not(key) : key;
+}
+
+// The elements of a row-major array at `indices` of a dimension.
+HloInstruction* TakenAlong(HloInstruction* x, HloInstruction* indices,
+                           int64_t dimension) {
+  const xla::Shape& shape = x->shape();
+  Elementwise build(x->parent(), indices->shape());
+  int64_t stride = 1;
+  HloInstruction* position = nullptr;
+  for (int64_t d = RankOf(shape) - 1; d >= 0; --d) {
+    HloInstruction* index = d == dimension ? indices : build.Iota(xla::S32, d);
+    if (stride > 1) {
+      index = build.Binary(HloOpcode::kMultiply, index,
+                           build.Constant(static_cast<int32_t>(stride)));
+    }
+    position = position == nullptr
+                   ? index
+                   : build.Binary(HloOpcode::kAdd, position, index);
+    stride *= shape.dimensions(d);
+  }
+  const auto reshaped = [&](HloInstruction* array, std::vector<int64_t> dims) {
+    return x->parent()->AddInstruction(HloInstruction::CreateReshape(
+        xla::ShapeUtil::MakeShape(array->shape().element_type(), dims), array));
+  };
+  xla::GatherDimensionNumbers numbers;
+  numbers.add_collapsed_slice_dims(0);
+  numbers.add_start_index_map(0);
+  numbers.set_index_vector_dim(1);
+  HloInstruction* gathered =
+      x->parent()->AddInstruction(HloInstruction::CreateGather(
+          xla::ShapeUtil::MakeShape(shape.element_type(), {stride}),
+          reshaped(x, {stride}), reshaped(position, {stride, 1}), numbers, {1},
+          /*indices_are_sorted=*/false));
+  return x->parent()->AddInstruction(
+      HloInstruction::CreateReshape(shape, gathered));
+}
+
+absl::StatusOr<std::vector<HloInstruction*>> BuildPacked(
+    const PackedSort& sort, absl::Span<HloInstruction* const> x) {
+  HloInstruction* keys = x[0];
+  Elementwise build(keys->parent(), keys->shape());
+  HloInstruction* packed =
+      build.Binary(HloOpcode::kOr,
+                   build.Binary(HloOpcode::kShiftLeft,
+                                WideKeyOf(keys, sort.is_descending, build),
+                                build.Constant<int64_t>(32)),
+                   build.Iota(xla::S64, sort.dimension));
+  HloInstruction* indices = build.Convert(
+      build.Binary(HloOpcode::kAnd, Sorted(packed, sort.dimension),
+                   build.Constant<int64_t>(0xffffffff)),
+      xla::S32);
+  std::vector<HloInstruction*> results;
+  for (size_t i = 0; i < sort.reads.size(); ++i) {
+    const int64_t read = sort.reads[i];
+    results.push_back(read < 0 ? build.Convert(indices, sort.types[i])
+                               : TakenAlong(x[read], indices, sort.dimension));
+  }
+  return results;
+}
+
+// Whether an element of a sort's result may be taken from the operand.
+bool IsTakable(const HloInstruction& operand) {
+  const xla::Shape& shape = operand.shape();
+  return shape.has_layout() && shape.layout().tiles().empty() &&
+         xla::LayoutUtil::IsMonotonicWithDim0Major(shape.layout()) &&
+         xla::primitive_util::BitWidth(shape.element_type()) >= 8;
+}
+
+// The live elements of a sort's result, in post order.
+std::vector<const HloInstruction*> LiveUsersOf(const HloInstruction& sort,
+                                               RuleContext& context) {
+  std::vector<const HloInstruction*> users = context.UsersInOrder(sort);
+  users.erase(std::remove_if(users.begin(), users.end(),
+                             [](const HloInstruction* each) {
+                               return each->user_count() == 0 &&
+                                      !each->IsRoot();
+                             }),
+              users.end());
+  return users;
+}
+
+const Rule& PackedSortRule();
+void ProposePacked(const HloInstruction& last, RuleContext& context,
+                   std::vector<Proposal>& proposals) {
+  if (last.opcode() != HloOpcode::kGetTupleElement) return;
+  const HloInstruction& root = *last.operand(0);
+  if (!IsSortable(root) || root.operand_count() < 2 || root.IsRoot()) {
+    return;
+  }
+  std::vector<const HloInstruction*> originals = LiveUsersOf(root, context);
+  if (originals.empty() || originals.back() != &last) return;
+  const auto& sort = *xla::Cast<xla::HloSortInstruction>(&root);
+  const HloInstruction& keys = *root.operand(0);
+  const xla::PrimitiveType type = keys.shape().element_type();
+  if (!sort.is_stable() || (!HasKeys(type) && type != xla::U32) ||
+      !IsTakable(keys)) {
+    return;
+  }
+  PackedSort packed = {sort.sort_dimension(), false, {}, {}};
+  std::vector<const HloInstruction*> reads = {&keys};
+  for (const HloInstruction* each : originals) {
+    if (each->opcode() != HloOpcode::kGetTupleElement || !IsPlain(*each)) {
+      return;
+    }
+    const HloInstruction& operand = *root.operand(each->tuple_index());
+    packed.types.push_back(each->shape().element_type());
+    if (IsIota(operand, packed.dimension) &&
+        xla::primitive_util::BitWidth(packed.types.back()) >= 32 &&
+        xla::primitive_util::IsIntegralType(packed.types.back())) {
+      packed.reads.push_back(-1);
+      continue;
+    }
+    if (!IsTakable(operand)) return;
+    packed.reads.push_back(static_cast<int64_t>(reads.size()));
+    reads.push_back(&operand);
+  }
+  const std::optional<bool> is_descending = IsDescending(root);
+  if (!is_descending.has_value()) return;
+  packed.is_descending = *is_descending;
+  ProposeMany(
+      PackedSortRule(), std::move(originals), std::move(reads),
+      [packed = std::move(packed)](absl::Span<HloInstruction* const> x) {
+        return BuildPacked(packed, x);
+      },
+      proposals);
+}
+const Rule& PackedSortRule() {
+  static constexpr Rule rule = {
+      "packed",
+      "Rewrites a stable sort of keys of up to 32 bits with other arrays, as "
+      "for the indices of sorted elements, as a sort of integers of 64 bits "
+      "that contain the key and the index, and gathers. Exact, but tells "
+      "numbers below the smallest normal one apart, which the backend takes "
+      "for zeros.",
+      &ProposePacked};
+  return rule;
+}
+
+absl::Span<const Rule> SortFormRules() {
+  static const auto* rules =
+      new std::vector<Rule>{IntegerKeysRule(), PackedSortRule()};
+  return *rules;
+}
+
+}  // namespace
+
+PassInfo SortFormsPass() {
+  return RulePass(
+      "sort-forms", "hloenv::SortForms",
+      "Proposes sorts of one array of integers, which XLA's CPU backend sorts "
+      "without calls of a comparator: for sorts of floats, and for stable "
+      "sorts of keys with indices or other arrays. Run it before layout "
+      "assignment.",
+      SortFormRules(), [](const Options& options) {
+        return MakeRulePass("sort-forms", SortFormRules(), options);
+      });
+}
+
+}  // namespace hloenv
