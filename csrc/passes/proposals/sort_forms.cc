@@ -138,7 +138,9 @@ bool IsSortable(const HloInstruction& sort) {
     return false;
   }
   const xla::Shape& shape = sort.operand(0)->shape();
-  return shape.is_static() && !xla::ShapeUtil::IsZeroElementArray(shape) &&
+  const int64_t dimension =
+      xla::Cast<xla::HloSortInstruction>(&sort)->sort_dimension();
+  return shape.is_static() && shape.dimensions(dimension) > 1 && !xla::ShapeUtil::IsZeroElementArray(shape) &&
          xla::ShapeUtil::ElementsIn(shape) <= kMaxElements;
 }
 

@@ -16,7 +16,7 @@ PRESETS: tuple[Preset, ...] = (
         "name": "forms",
         "summary": "other forms of convolutions, small dots and reductions",
         "until": "",
-        "passes": ["convolution-forms", "dot-forms", "reduce-forms"],
+        "passes": ["convolution-forms", "dot-forms", "reduce-forms", "sort-forms"],
     },
     {
         "name": "all simplifications",

@@ -42,7 +42,7 @@ _BUSY = (
     *("tuple-simplifier", "float-normalization-bf16", "simplify-fp-conversions"),
     *("change-op-data-type", "reduce-decomposer", "merge-dots", "simplify-conditional"),
     *("tree_reduction_rewriter", "conditional-to-select", "comparison-expander"),
-    *("convolution-forms", "dot-forms", "dot-lowering", "reduce-forms"),
+    *("convolution-forms", "dot-forms", "dot-lowering", "reduce-forms", "sort-forms"),
     *("single-kernel", "thunk-order"),
 )
 MAX_STEPS = 4

@@ -10,6 +10,7 @@ at least 1.09 times), and none was measurably slower.
 from __future__ import annotations
 
 import math
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from ..graph.hlo_graph import HloGraph
     from ..rewrite.alternatives import Alternatives
 
-FORM_PASSES = ("convolution-forms", "dot-forms", "reduce-forms")
+FORM_PASSES = ("convolution-forms", "dot-forms", "reduce-forms", "sort-forms")
 
 _SPATIAL = range(3)
 _WINDOW = range(6)
@@ -70,6 +71,10 @@ _LONG_SCAN, _SCANNED, _KERNEL_BYTES = 20, 100, 128
 # unrolls XLA's loop over fewer); and elements of the array up to which, where jaxlib
 # reduces rows in two steps and does not fuse the first with what it reads.
 _LONG_REDUCTION, _PACKED_ROWS = 32, 2**20
+# Elements from which a sort of integers was faster. In jaxlib, a function of nothing but
+# a sort of 64 to 80 elements was slower, as jax runs it in another thread.
+_SORTED = 16
+_SORT_RULES = ("integer_keys", "packed")
 
 
 @dataclass(frozen=True)
@@ -152,7 +157,7 @@ class _Convolution:
 
 
 class KnownForms:
-    """Takes known faster forms of `convolution-forms`, `dot-forms`, `reduce-forms`.
+    """Takes known faster forms of convolutions, dots, reductions and sorts.
 
     Depthwise convolutions become multiplications and additions; gradients of grouped
     and of transposed convolutions with respect to their kernels become dots, as do
@@ -161,7 +166,7 @@ class KnownForms:
     elementwise operations; products of few rows and a transposed matrix read the
     matrix as it is, and of few rows and matrices across each other one at a time; the
     index of the largest element becomes one reduction of integers; cumulative sums
-    become loops. Other alternatives stay undecided, so that XLA's form is kept.
+    become loops; sorts become sorts of integers. Other alternatives stay undecided, so that XLA's form is kept.
 
     The conditions look at each convolution alone. XLA's fusion may copy a sum of
     multiplications into each of its readers, as the nine reductions of a gradient, so
@@ -193,14 +198,18 @@ class KnownForms:
         for index, rules in choices.items():
             node = int(graph.site_choice_nodes[first_site[index]])
             attributes = dict(zip(_ATTRIBUTES, block[node].tolist(), strict=True))
-            for rule in _forms(graph, node, attributes):
+            for rule in _forms(graph, node, attributes, rules):
                 if rule in rules:
                     decisions[index] = rules[rule]
                     break
         return decisions
 
 
-def _forms(graph: HloGraph, node: int, attributes: dict[str, int]) -> tuple[str, ...]:
+def _forms(
+    graph: HloGraph, node: int, attributes: dict[str, int], offered: Container[str]
+) -> tuple[str, ...]:
+    if any(rule in offered for rule in _SORT_RULES):
+        return _SORT_RULES if int(graph.element_count[node]) >= _SORTED else ()
     if attributes["dot_batch_size"] != _ABSENT:
         return _dot_forms(attributes)
     if attributes["output_batch"] == _ABSENT:
@@ -332,6 +341,7 @@ def _convolution(
 
 register_policy(
     "known-forms",
-    "take the forms of convolutions, dots and reductions that are known to be faster",
+    "take the forms of convolutions, dots, reductions and sorts that are known to be "
+    "faster",
     lambda _: KnownForms(),
 )
