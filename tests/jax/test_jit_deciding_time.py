@@ -84,13 +84,35 @@ def test_one_delayed_run_does_not_make_a_function_slow():
         time.sleep(durations.pop(0))
         return jnp.ones(2)
 
-    assert exceeds(delayed, 0.2) == ""
+    assert exceeds(delayed, 0.05) == ""
     assert durations == []
 
 
 def test_a_slow_function_that_still_runs_does_not_run_again():
     assert "budget of 0.001 s" in exceeds(None, 0.001, Running([Slow()]))
     assert exceeds(lambda: jnp.ones(2), 10.0, Running([Slow()])) == ""
+
+
+@pytest.mark.parametrize(("other_s", "is_used"), [(0.005, True), (0.045, False)])
+def test_slow_functions_are_compared_by_two_runs(other_s, is_used):
+    calls = []
+
+    def after(seconds):
+        def call():
+            calls.append(seconds)
+            time.sleep(seconds)
+            return jnp.ones(2)
+
+        return call
+
+    found = jax_compare.compare(after(0.05), after(other_s), seconds=0.01)
+    assert (found.reason == "") == is_used
+    assert found.interval is None
+    assert calls.count(0.05) == 2
+    if is_used:
+        assert 1.5 < found.speedup < 15
+    else:
+        assert "budget of 0.01 s" in found.reason
 
 
 def test_results_of_all_kinds_are_waited_for():

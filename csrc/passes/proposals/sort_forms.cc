@@ -140,7 +140,8 @@ bool IsSortable(const HloInstruction& sort) {
   const xla::Shape& shape = sort.operand(0)->shape();
   const int64_t dimension =
       xla::Cast<xla::HloSortInstruction>(&sort)->sort_dimension();
-  return shape.is_static() && shape.dimensions(dimension) > 1 && !xla::ShapeUtil::IsZeroElementArray(shape) &&
+  return shape.is_static() && shape.dimensions(dimension) > 1 &&
+         !xla::ShapeUtil::IsZeroElementArray(shape) &&
          xla::ShapeUtil::ElementsIn(shape) <= kMaxElements;
 }
 
@@ -316,7 +317,8 @@ bool IsTakable(const HloInstruction& operand) {
   const xla::Shape& shape = operand.shape();
   return shape.has_layout() && shape.layout().tiles().empty() &&
          xla::LayoutUtil::IsMonotonicWithDim0Major(shape.layout()) &&
-         xla::primitive_util::BitWidth(shape.element_type()) >= 8;
+         (shape.element_type() == xla::PRED ||
+          xla::primitive_util::BitWidth(shape.element_type()) >= 8);
 }
 
 // The live elements of a sort's result, in post order.

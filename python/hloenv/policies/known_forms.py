@@ -71,8 +71,8 @@ _LONG_SCAN, _SCANNED, _KERNEL_BYTES = 20, 100, 128
 # unrolls XLA's loop over fewer); and elements of the array up to which, where jaxlib
 # reduces rows in two steps and does not fuse the first with what it reads.
 _LONG_REDUCTION, _PACKED_ROWS = 32, 2**20
-# Elements from which a sort of integers was faster. In jaxlib, a function of nothing but
-# a sort of 64 to 80 elements was slower, as jax runs it in another thread.
+# Elements from which a sort of integers was faster. In jaxlib, a function of nothing
+# but a sort of 64 to 80 elements was slower, as jax runs it in another thread.
 _SORTED = 16
 _SORT_RULES = ("integer_keys", "packed")
 
@@ -166,7 +166,8 @@ class KnownForms:
     elementwise operations; products of few rows and a transposed matrix read the
     matrix as it is, and of few rows and matrices across each other one at a time; the
     index of the largest element becomes one reduction of integers; cumulative sums
-    become loops; sorts become sorts of integers. Other alternatives stay undecided, so that XLA's form is kept.
+    become loops; sorts become sorts of integers. Other alternatives stay undecided, so
+    that XLA's form is kept.
 
     The conditions look at each convolution alone. XLA's fusion may copy a sum of
     multiplications into each of its readers, as the nine reductions of a gradient, so

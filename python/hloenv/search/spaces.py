@@ -176,8 +176,8 @@ SPACES = {
         ),
         Space(
             "forms",
-            "before all of XLA's passes: other forms of convolutions, small dots, short "
-            "reductions and sorts",
+            "before all of XLA's passes: other forms of convolutions, small dots, "
+            "short reductions and sorts",
             (_FORMS,),
         ),
         Space(

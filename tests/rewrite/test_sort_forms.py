@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""sort-forms: sorts as sorts of integers."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hloenv
+from support.captures import capture, rules
+
+pytestmark = pytest.mark.jax
+
+NAME = "sort-forms"
+FLOATS = ("float32", "float64", "float16", "bfloat16")
+INTEGERS = ("int32", "uint32", "int16", "uint16", "int8", "uint8")
+SHAPES = (((50,), 0), ((7, 9), 0), ((7, 9), 1), ((3, 5, 6), 1))
+
+
+def hard_numbers(dtype, shape, seed=0):
+    """Many equal numbers, zeros of both signs, infinities, not-a-numbers, limits."""
+    rng = np.random.default_rng(seed)
+    dtype = jnp.dtype(dtype)
+    if jnp.issubdtype(dtype, jnp.integer):
+        info = jnp.iinfo(dtype)
+        few = np.array([info.min, info.max, 0, 1, 2])
+    else:
+        few = np.array([0.0, -0.0, 1.5, -1.5, 2.5, np.inf, -np.inf, np.nan, -np.nan])
+    return rng.choice(few, size=shape).astype(dtype)
+
+
+def captured(fn, *arrays):
+    module = hloenv.HloModule.from_jax(fn, *arrays)
+    return module, hloenv.HloEnv(module).get_alternatives(NAME)
+
+
+def check_equal(module, decided, arrays, *, is_compiled):
+    ways = [hloenv.interpret]
+    if is_compiled:
+        ways.append(lambda one, *xs: hloenv.compile(one, isolate=False)(*xs))
+    for run in ways:
+        for wanted, found in zip(
+            run(module, *arrays), run(decided, *arrays), strict=True
+        ):
+            assert wanted.dtype == found.dtype
+            np.testing.assert_array_equal(
+                found.astype(np.float64), wanted.astype(np.float64)
+            )
+
+
+FUNCTIONS = {
+    "sort": lambda x, axis: jnp.sort(x, axis),
+    "sort descending": lambda x, axis: jnp.sort(x, axis, descending=True),
+    "argsort": lambda x, axis: jnp.argsort(x, axis),
+    "argsort descending": lambda x, axis: jnp.argsort(x, axis, descending=True),
+    "keys and numbers": lambda x, axis: jax.lax.sort_key_val(
+        x, jnp.arange(x.size, dtype=jnp.float32).reshape(x.shape), dimension=axis
+    ),
+}
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("dtype", FLOATS + INTEGERS)
+def test_results_are_equal(dtype, name):
+    is_single = name.startswith("sort")
+    with jax.enable_x64(dtype == "float64"):
+        for shape, axis in SHAPES if dtype == "float32" else SHAPES[2:3]:
+            x = hard_numbers(dtype, shape)
+            module, alternatives = captured(lambda x, a=axis: FUNCTIONS[name](x, a), x)
+            if is_single:
+                expected = ["integer_keys"] if dtype in FLOATS else []
+            else:
+                expected = [] if dtype == "float64" else ["packed"]
+            assert rules(alternatives) == expected
+            if expected:
+                decided = alternatives.apply([1])
+                assert "sort" in decided.opcode_counts()
+                check_equal(module, decided, [x], is_compiled=shape == SHAPES[2][0])
+
+
+@pytest.mark.parametrize("shape", [(40,), (4, 10)])
+def test_several_arrays_of_any_type(shape):
+    x = hard_numbers("uint32", shape)
+    others = [
+        np.arange(40, dtype=dtype).reshape(shape) for dtype in ("int8", "complex64")
+    ]
+    truths = (np.arange(40) % 3 == 0).reshape(shape)
+
+    def fn(x, *others):
+        return jax.lax.sort((x, *others), num_keys=1)[1:]
+
+    module, alternatives = captured(fn, x, *others, truths)
+    assert rules(alternatives) == ["packed"]
+    arrays = [x, *others, truths]
+    for wanted, found in zip(
+        hloenv.interpret(module, *arrays),
+        hloenv.interpret(alternatives.apply([1]), *arrays),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_random_permutations():
+    key, x = jax.random.PRNGKey(1), np.arange(300.0, dtype=np.float32)
+    module, alternatives = captured(jax.random.permutation, key, x)
+    assert rules(alternatives) == ["packed"]
+    check_equal(module, alternatives.apply([1]), [key, x], is_compiled=False)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: jax.lax.sort((x, -x, x + 1), num_keys=2)[2],  # two keys
+        lambda x: jax.lax.sort((x, x + 1), num_keys=1, is_stable=False)[1],
+        lambda x: jnp.sort(x.astype(jnp.int32)),  # the backend's own comparison
+        lambda x: jnp.sort(x[:1]),
+        lambda x: jnp.sort(x[:0]),
+    ],
+)
+def test_not_offered(fn):
+    assert rules(captured(fn, np.ones(30, np.float32))[1]) == []
+
+
+SORT = """HloModule m
+
+less {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = pred[] compare(a, b), direction=LT, type=TOTALORDER
+}
+
+ENTRY main {
+  x = f32[20] parameter(0)
+  ROOT s = f32[20] sort(x), dimensions={0}, to_apply=less
+}
+"""
+# As jax makes it: zeros are equal, and not-a-numbers.
+CANONICAL = """less {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  zero = f32[] constant(0)
+  undefined = f32[] constant(nan)
+  iszero = pred[] compare(a, zero), direction=EQ
+  isnan = pred[] compare(a, a), direction=NE
+  left = f32[] select(iszero, zero, a)
+  left2 = f32[] select(isnan, undefined, left)
+  iszero2 = pred[] compare(b, zero), direction=EQ
+  isnan2 = pred[] compare(b, b), direction=NE
+  right = f32[] select(iszero2, zero, b)
+  right2 = f32[] select(isnan2, undefined, right)
+  ROOT c = pred[] compare(left2, right2), direction=LT, type=TOTALORDER
+}"""
+AS_JAX = SORT.replace(SORT[SORT.index("less {") : SORT.index("\n\nENTRY")], CANONICAL)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("direction=LT, type=TOTALORDER", "direction=LE, type=TOTALORDER"),
+        ("constant(0)", "constant(2)"),
+        ("constant(nan)", "constant(7)"),
+        ("compare(a, a), direction=NE", "compare(a, zero), direction=NE"),
+        ("select(isnan2, undefined, right)", "select(isnan2, right, right)"),
+        ("compare(left2, right2)", "compare(left2, left)"),
+        ("left = f32[] select(iszero, zero, a)", "left = f32[] abs(a)"),
+        ("left = f32[] select(iszero, zero, a)", "left = f32[] maximum(a, zero)"),
+    ],
+)
+def test_other_orders_are_not_offered(old, new):
+    assert rules(capture(AS_JAX, NAME)) == ["integer_keys"]
+    assert old in AS_JAX
+    assert rules(capture(AS_JAX.replace(old, new), NAME)) == []
+
+
+def test_the_total_order_tells_zeros_apart():
+    assert rules(capture(SORT, NAME)) == []
+
+
+@pytest.mark.compile
+def test_jit_sorts_faster():
+    x = jnp.asarray(np.random.default_rng(0).normal(size=30000), jnp.float32)
+    fast = hloenv.jit(jnp.argsort, remember=False)
+    np.testing.assert_array_equal(fast(x), jnp.argsort(x))
+    (used,) = fast.decided
+    assert used.accepted == {"sort-forms/packed": 1}
+    assert used.interval[0] > 1.5
