@@ -163,7 +163,7 @@ class Registry(Generic[Made]):
         return (load_attribute(make) if isinstance(make, str) else make), rest
 
     def _load(self) -> None:
-        """Registers the parts that users offer, before the first use."""
+        """Registers what users offer, before all are listed or one is missing."""
         load_imports()
         if self._group:
             load_entry_points(self._group)

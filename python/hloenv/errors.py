@@ -149,6 +149,10 @@ class PositionWarning(UserWarning):
     """XLA cannot use the alternatives at this position in the pipeline."""
 
 
+class LeftOutWarning(UserWarning):
+    """A pass fails on the module, so that its rewrites are not decided."""
+
+
 # Their earlier names, by which the extension raises them.
 PlaceError = PositionError
 PlaceWarning = PositionWarning

@@ -330,10 +330,10 @@ def _another_machine(patch):
         lambda patch: patch.setattr(kept_verdicts, "__version__", "0.0.0"),
         lambda patch: patch.setattr(jax, "__version__", "0.0.0"),
         lambda patch: patch.setattr(jax.lib, "__version__", "0.0.0"),
-        lambda patch: patch.setattr(kept_verdicts, "_rules", lambda: "others"),
+        lambda patch: patch.setattr(kept_verdicts, "sources", lambda: "others"),
         lambda patch: patch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3}),
     ],
-    ids=["machine", "hloenv", "jax", "jaxlib", "rules", "cores"],
+    ids=["machine", "hloenv", "jax", "jaxlib", "sources", "cores"],
 )
 def test_what_another_machine_or_version_found_does_not_count(
     change, verdicts, monkeypatch

@@ -311,3 +311,26 @@ def test_decided_modules_compute_the_same():
 def test_the_index_of_an_extreme_element(shape, dimension, expected):
     text = arg_text(shape=shape, dimension=dimension)
     assert form_of(text, "reduce-forms") == expected
+
+
+@pytest.mark.parametrize(("count", "expected"), [(16, "packed"), (15, None)])
+def test_sorts(count, expected):
+    text = f"""HloModule m
+
+less {{
+  a = s32[] parameter(0)
+  b = s32[] parameter(1)
+  p = f32[] parameter(2)
+  q = f32[] parameter(3)
+  ROOT c = pred[] compare(a, b), direction=LT
+}}
+
+ENTRY main {{
+  x = s32[{count}] parameter(0)
+  y = f32[{count}] parameter(1)
+  s = (s32[{count}], f32[{count}]) sort(x, y), dimensions={{0}}, is_stable=true,
+    to_apply=less
+  ROOT z = f32[{count}] get-tuple-element(s), index=1
+}}
+"""
+    assert form_of(text, "sort-forms") == expected

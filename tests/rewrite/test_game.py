@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 import hloenv
+from hloenv.errors import LeftOutWarning
+from hloenv.hlo.passes import Pass
 from hloenv.rewrite.game import DecisionPoint, Game
 
 # cse joins the sines; at fusion, the chain is one kernel.
@@ -65,10 +67,16 @@ def test_a_decision_point_without_a_default_leaves_all_to_xla():
     assert game.play(game.complete()).fingerprint() == game.module.fingerprint()
 
 
-def test_a_pass_that_fails_on_the_module_is_left_out():
-    game = Game(BROKEN_BY_ALGSIMP, [DecisionPoint(("algsimp", "cse"))])
-    assert game.alternatives().pass_names == ("cse",)
+@pytest.mark.parametrize("cse", ["cse", Pass("cse")])
+@pytest.mark.parametrize("default", ["", "cse"])
+def test_a_pass_that_fails_on_the_module_is_left_out(cse, default):
+    game = Game(BROKEN_BY_ALGSIMP, [DecisionPoint(("algsimp", cse), default=default)])
+    with pytest.warns(LeftOutWarning, match="only cse .*algsimp"):
+        assert game.alternatives().pass_names == ("cse",)
     assert len(game.alternatives()) == 1
+
+
+def test_a_pass_that_fails_is_an_error_where_it_is_xlas_own_or_the_only_one():
     with pytest.raises(hloenv.PassError, match="algsimp"):
         Game(BROKEN_BY_ALGSIMP, [DecisionPoint(("algsimp",))]).alternatives()
     as_default = DecisionPoint(("algsimp", "cse"), default="algsimp")

@@ -34,7 +34,9 @@ std::vector<Literal> SampleNumbers(xla::PrimitiveType type) {
     add(-std::numeric_limits<float>::quiet_NaN());
   } else {
     for (const int32_t each : {0, 1, 5, 9}) add(each);
-    if (xla::primitive_util::IsSignedIntegralType(type)) add(int32_t{-1});
+    if (xla::primitive_util::IsSignedIntegralType(type)) {
+      for (const int32_t each : {-1, -2}) add(each);
+    }
   }
   return samples;
 }

@@ -1,25 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Proposes sorts of one array of integers. XLA's CPU backend sorts such an
-// array by C++'s own comparison, and all others by calls of a comparator, once
-// for each comparison, on values that it copies one after the other:
-//
-//   s = f32[1000] sort(x: f32[1000]), not-a-number last
-//
-// becomes, with keys whose order as integers is that of the numbers,
-//
-//   k = s32[1000] sort(key(x)), <
-//   s = f32[1000] number(k)
-//
-// and a stable sort of keys with other arrays
+// array by C++'s own comparison, and others by calls of a comparator, one for
+// each comparison, on values that it copies one after the other:
 //
 //   s = (f32[1000], s64[1000]) sort(x: f32[1000], iota)
 //
-// becomes
+// becomes, with keys whose order as integers is that of the numbers,
 //
 //   k = s64[1000] sort(key(x) << 32 | iota), <
 //   i = k & 0xffffffff
 //
-// with a gather at i for each other array that is used.
+// with a gather at i for each array whose elements are used, other than iota.
+// Keys of 64 bits are sorted by their lower half, then by their upper half.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -50,10 +42,11 @@ bool IsFloat(const xla::Shape& shape) {
   return xla::primitive_util::IsFloatingPointType(shape.element_type());
 }
 
-// Whether a comparator only compares its first two parameters, or a zero or
-// not-a-number in their place, so that samples show what it does with all
-// numbers.
+// Whether a comparator only compares its first two parameters, or, for floats,
+// a zero or not-a-number in their place, so that samples show what it does with
+// all numbers.
 bool OnlyCompares(const xla::HloComputation& comparator) {
+  const xla::Shape& number = comparator.parameter_instruction(0)->shape();
   for (const HloInstruction* each : comparator.instructions()) {
     switch (each->opcode()) {
       case HloOpcode::kParameter:
@@ -62,8 +55,12 @@ bool OnlyCompares(const xla::HloComputation& comparator) {
         }
         break;
       case HloOpcode::kConstant: {
-        const double number = NumberOf(each->literal());
-        if (number != 0 && !std::isnan(number)) return false;
+        if (!IsFloat(number) ||
+            !xla::ShapeUtil::Compatible(each->shape(), number)) {
+          return false;
+        }
+        const double constant = NumberOf(each->literal());
+        if (constant != 0 && !std::isnan(constant)) return false;
         break;
       }
       case HloOpcode::kAnd:
@@ -164,71 +161,7 @@ HloInstruction* Sorted(HloInstruction* x, int64_t dimension) {
       x->shape(), dimension, {x}, comparator, /*is_stable=*/true));
 }
 
-// Of floats with so many bits as `Bits`: as integers, and back. Negative zero
-// precedes zero.
-template <typename Bits>
-HloInstruction* SortedByKeys(HloInstruction* x, int64_t dimension,
-                             bool is_descending, xla::PrimitiveType type,
-                             Bits infinity) {
-  Elementwise build(x->parent(), x->shape());
-  HloInstruction* most = build.Constant<Bits>(std::numeric_limits<Bits>::max());
-  const auto flipped = [&](HloInstruction* bits) {
-    // The order of negative numbers is that of their magnitudes, reversed.
-    return build.Select(
-        xla::ComparisonDirection::kLt, bits, build.Constant<Bits>(0),
-        build.Not(build.Binary(HloOpcode::kAnd, bits, most)), bits);
-  };
-  HloInstruction* bits = build.Bits(x, type);
-  HloInstruction* key = build.Select(
-      xla::ComparisonDirection::kGt, build.Binary(HloOpcode::kAnd, bits, most),
-      build.Constant<Bits>(infinity), most, flipped(bits));
-  if (is_descending) key = build.Not(key);
-  key = Sorted(key, dimension);
-  if (is_descending) key = build.Not(key);
-  HloInstruction* sign = build.Constant<Bits>(std::numeric_limits<Bits>::min());
-  HloInstruction* back =
-      build.Select(xla::ComparisonDirection::kLt, key, build.Constant<Bits>(0),
-                   build.Binary(HloOpcode::kOr, build.Not(key), sign), key);
-  return build.Bits(back, x->shape().element_type());
-}
-
-const Rule& IntegerKeysRule();
-void ProposeIntegerKeys(const HloInstruction& root, RuleContext& /*context*/,
-                        std::vector<Proposal>& proposals) {
-  if (!IsSortable(root) || root.operand_count() != 1 || !IsPlain(root)) return;
-  const xla::PrimitiveType type = root.shape().element_type();
-  if (type != xla::F64 && (!HasKeys(type) || !IsFloat(root.shape()))) return;
-  const std::optional<bool> is_descending = IsDescending(root);
-  if (!is_descending.has_value()) return;
-  const int64_t dimension =
-      xla::Cast<xla::HloSortInstruction>(&root)->sort_dimension();
-  Propose(
-      IntegerKeysRule(), root, {root.operand(0)},
-      [=](absl::Span<HloInstruction* const> x)
-          -> absl::StatusOr<HloInstruction*> {
-        if (type == xla::F64) {
-          return SortedByKeys<int64_t>(x[0], dimension, *is_descending,
-                                       xla::S64, 0x7ff0000000000000);
-        }
-        Elementwise build(x[0]->parent(), x[0]->shape());
-        HloInstruction* sorted =
-            SortedByKeys<int32_t>(build.Convert(x[0], xla::F32), dimension,
-                                  *is_descending, xla::S32, 0x7f800000);
-        return build.Convert(sorted, type);
-      },
-      proposals);
-}
-const Rule& IntegerKeysRule() {
-  static constexpr Rule rule = {
-      "integer_keys",
-      "Rewrites a sort of floats as one of integers with the same order. "
-      "Exact, but negative zeros precede zeros, and not-a-number loses its "
-      "sign.",
-      &ProposeIntegerKeys};
-  return rule;
-}
-
-// A stable sort of keys and other arrays.
+// A stable sort of keys, and of other arrays by them.
 struct PackedSort {
   int64_t dimension;
   bool is_descending;
@@ -238,20 +171,61 @@ struct PackedSort {
   std::vector<xla::PrimitiveType> types;  // of these elements
 };
 
-// Keys in the range of signed integers of 32 bits, in 64 bits.
-HloInstruction* WideKeyOf(HloInstruction* x, bool is_descending,
+bool HasWideKeys(xla::PrimitiveType type) {
+  return type == xla::F64 || type == xla::S64 || type == xla::U64;
+}
+
+// Of doubles, as KeyOf of floats: the largest one is that of not-a-number, and
+// zeros have one.
+HloInstruction* WideFloatKeyOf(HloInstruction* x, Elementwise& build) {
+  constexpr int64_t kInfinity = 0x7ff0000000000000;
+  HloInstruction* bits = build.Bits(x, xla::S64);
+  HloInstruction* zero = build.Constant<int64_t>(0);
+  HloInstruction* most =
+      build.Constant<int64_t>(std::numeric_limits<int64_t>::max());
+  HloInstruction* magnitude = build.Binary(HloOpcode::kAnd, bits, most);
+  HloInstruction* key = build.Select(xla::ComparisonDirection::kLt, bits, zero,
+                                     build.Not(magnitude), bits);
+  key = build.Select(xla::ComparisonDirection::kEq, magnitude, zero, zero, key);
+  return build.Select(xla::ComparisonDirection::kGt, magnitude,
+                      build.Constant<int64_t>(kInfinity), most, key);
+}
+
+// Signed integers of 64 bits in the order of the sort; for types without wide
+// keys, in the range of those of 32 bits.
+HloInstruction* SortKeyOf(HloInstruction* x, bool is_descending,
                           Elementwise& build) {
   const xla::PrimitiveType type = x->shape().element_type();
   HloInstruction* key = x;
-  if (IsFloat(x->shape())) {
+  if (type == xla::F64) {
+    key = WideFloatKeyOf(x, build);
+  } else if (type == xla::U64) {
+    key = build.Bits(x, xla::S64);
+  } else if (IsFloat(x->shape())) {
     key = KeyOf(x, /*is_max=*/true, build);
   }
   key = build.Convert(key, xla::S64);
   if (type == xla::U32) {
     key = build.Binary(HloOpcode::kSubtract, key,
                        build.Constant<int64_t>(int64_t{1} << 31));
+  } else if (type == xla::U64) {
+    key = build.Binary(
+        HloOpcode::kSubtract, key,
+        build.Constant<int64_t>(std::numeric_limits<int64_t>::min()));
   }
   return is_descending ? build.Not(key) : key;
+}
+
+// The indices, as integers of 32 bits, that sort keys in the range of those.
+HloInstruction* SortedIndices(HloInstruction* keys, int64_t dimension) {
+  Elementwise build(keys->parent(), keys->shape());
+  HloInstruction* packed = build.Binary(
+      HloOpcode::kOr,
+      build.Binary(HloOpcode::kShiftLeft, keys, build.Constant<int64_t>(32)),
+      build.Iota(xla::S64, dimension));
+  return build.Convert(build.Binary(HloOpcode::kAnd, Sorted(packed, dimension),
+                                    build.Constant<int64_t>(0xffffffff)),
+                       xla::S32);
 }
 
 // The elements of a row-major array at `indices` of a dimension.
@@ -289,20 +263,30 @@ HloInstruction* TakenAlong(HloInstruction* x, HloInstruction* indices,
       HloInstruction::CreateReshape(shape, gathered));
 }
 
+// The indices that sort keys of 64 bits: as both sorts are stable, the first is
+// the order of the keys whose upper halves are equal.
+HloInstruction* IndicesOfWide(HloInstruction* keys, int64_t dimension) {
+  Elementwise build(keys->parent(), keys->shape());
+  HloInstruction* half = build.Constant<int64_t>(32);
+  HloInstruction* lower = build.Binary(
+      HloOpcode::kSubtract,
+      build.Binary(HloOpcode::kAnd, keys, build.Constant<int64_t>(0xffffffff)),
+      build.Constant<int64_t>(int64_t{1} << 31));
+  HloInstruction* upper =
+      build.Binary(HloOpcode::kShiftRightArithmetic, keys, half);
+  HloInstruction* by_lower = SortedIndices(lower, dimension);
+  HloInstruction* by_upper =
+      SortedIndices(TakenAlong(upper, by_lower, dimension), dimension);
+  return TakenAlong(by_lower, by_upper, dimension);
+}
+
 absl::StatusOr<std::vector<HloInstruction*>> BuildPacked(
     const PackedSort& sort, absl::Span<HloInstruction* const> x) {
-  HloInstruction* keys = x[0];
-  Elementwise build(keys->parent(), keys->shape());
-  HloInstruction* packed =
-      build.Binary(HloOpcode::kOr,
-                   build.Binary(HloOpcode::kShiftLeft,
-                                WideKeyOf(keys, sort.is_descending, build),
-                                build.Constant<int64_t>(32)),
-                   build.Iota(xla::S64, sort.dimension));
-  HloInstruction* indices = build.Convert(
-      build.Binary(HloOpcode::kAnd, Sorted(packed, sort.dimension),
-                   build.Constant<int64_t>(0xffffffff)),
-      xla::S32);
+  Elementwise build(x[0]->parent(), x[0]->shape());
+  HloInstruction* keys = SortKeyOf(x[0], sort.is_descending, build);
+  HloInstruction* indices = HasWideKeys(x[0]->shape().element_type())
+                                ? IndicesOfWide(keys, sort.dimension)
+                                : SortedIndices(keys, sort.dimension);
   std::vector<HloInstruction*> results;
   for (size_t i = 0; i < sort.reads.size(); ++i) {
     const int64_t read = sort.reads[i];
@@ -321,9 +305,12 @@ bool IsTakable(const HloInstruction& operand) {
           xla::primitive_util::BitWidth(shape.element_type()) >= 8);
 }
 
-// The live elements of a sort's result, in post order.
-std::vector<const HloInstruction*> LiveUsersOf(const HloInstruction& sort,
-                                               RuleContext& context) {
+// What takes the place of a sort: itself, or the live elements of its result,
+// in post order.
+std::vector<const HloInstruction*> ResultsOf(const HloInstruction& sort,
+                                             RuleContext& context) {
+  if (sort.operand_count() == 1) return {&sort};
+  if (sort.IsRoot()) return {};
   std::vector<const HloInstruction*> users = context.UsersInOrder(sort);
   users.erase(std::remove_if(users.begin(), users.end(),
                              [](const HloInstruction* each) {
@@ -334,66 +321,84 @@ std::vector<const HloInstruction*> LiveUsersOf(const HloInstruction& sort,
   return users;
 }
 
-const Rule& PackedSortRule();
-void ProposePacked(const HloInstruction& last, RuleContext& context,
-                   std::vector<Proposal>& proposals) {
-  if (last.opcode() != HloOpcode::kGetTupleElement) return;
-  const HloInstruction& root = *last.operand(0);
-  if (!IsSortable(root) || root.operand_count() < 2 || root.IsRoot()) {
-    return;
-  }
-  std::vector<const HloInstruction*> originals = LiveUsersOf(root, context);
-  if (originals.empty() || originals.back() != &last) return;
-  const auto& sort = *xla::Cast<xla::HloSortInstruction>(&root);
-  const HloInstruction& keys = *root.operand(0);
-  const xla::PrimitiveType type = keys.shape().element_type();
-  if (!sort.is_stable() || (!HasKeys(type) && type != xla::U32) ||
-      !IsTakable(keys)) {
-    return;
-  }
-  PackedSort packed = {sort.sort_dimension(), false, {}, {}};
-  std::vector<const HloInstruction*> reads = {&keys};
+// The sort that `last` is the last of the results of; null if there is none.
+const HloInstruction* SortOf(const HloInstruction& last) {
+  const HloInstruction* sort = &last;
+  if (last.opcode() == HloOpcode::kGetTupleElement) sort = last.operand(0);
+  return IsSortable(*sort) ? sort : nullptr;
+}
+
+// Reads of `originals`, the results of a sort, and what they are in terms of
+// these; false if they are not replaceable.
+bool AddReads(const HloInstruction& sort,
+              absl::Span<const HloInstruction* const> originals,
+              PackedSort& packed, std::vector<const HloInstruction*>& reads) {
   for (const HloInstruction* each : originals) {
-    if (each->opcode() != HloOpcode::kGetTupleElement || !IsPlain(*each)) {
-      return;
+    const bool is_sort = each == &sort;
+    if ((!is_sort && each->opcode() != HloOpcode::kGetTupleElement) ||
+        !IsPlain(*each)) {
+      return false;
     }
-    const HloInstruction& operand = *root.operand(each->tuple_index());
-    packed.types.push_back(each->shape().element_type());
+    const HloInstruction& operand =
+        *sort.operand(is_sort ? 0 : each->tuple_index());
+    const xla::PrimitiveType type = each->shape().element_type();
+    packed.types.push_back(type);
     if (IsIota(operand, packed.dimension) &&
-        xla::primitive_util::BitWidth(packed.types.back()) >= 32 &&
-        xla::primitive_util::IsIntegralType(packed.types.back())) {
+        xla::primitive_util::IsIntegralType(type) &&
+        xla::primitive_util::BitWidth(type) >= 32) {
       packed.reads.push_back(-1);
       continue;
     }
-    if (!IsTakable(operand)) return;
+    if (!IsTakable(operand)) return false;
     packed.reads.push_back(static_cast<int64_t>(reads.size()));
     reads.push_back(&operand);
   }
-  const std::optional<bool> is_descending = IsDescending(root);
+  return true;
+}
+
+// Whether the backend sorts it by C++'s own comparison already.
+bool IsFast(const HloInstruction& sort) {
+  return sort.operand_count() == 1 && !IsFloat(sort.operand(0)->shape());
+}
+
+const Rule& PackedRule();
+void ProposePacked(const HloInstruction& last, RuleContext& context,
+                   std::vector<Proposal>& proposals) {
+  const HloInstruction* root = SortOf(last);
+  if (root == nullptr || IsFast(*root)) return;
+  std::vector<const HloInstruction*> originals = ResultsOf(*root, context);
+  if (originals.empty() || originals.back() != &last) return;
+  const auto& sort = *xla::Cast<xla::HloSortInstruction>(root);
+  const HloInstruction& keys = *root->operand(0);
+  const xla::PrimitiveType type = keys.shape().element_type();
+  const bool has_keys = HasKeys(type) || type == xla::U32 || HasWideKeys(type);
+  if (!sort.is_stable() || !has_keys || !IsTakable(keys)) return;
+  PackedSort packed = {sort.sort_dimension(), false, {}, {}};
+  std::vector<const HloInstruction*> reads = {&keys};
+  if (!AddReads(sort, originals, packed, reads)) return;
+  const std::optional<bool> is_descending = IsDescending(sort);
   if (!is_descending.has_value()) return;
   packed.is_descending = *is_descending;
   ProposeMany(
-      PackedSortRule(), std::move(originals), std::move(reads),
+      PackedRule(), std::move(originals), std::move(reads),
       [packed = std::move(packed)](absl::Span<HloInstruction* const> x) {
         return BuildPacked(packed, x);
       },
       proposals);
 }
-const Rule& PackedSortRule() {
+const Rule& PackedRule() {
   static constexpr Rule rule = {
       "packed",
-      "Rewrites a stable sort of keys of up to 32 bits with other arrays, as "
-      "for the indices of sorted elements, as a sort of integers of 64 bits "
-      "that contain the key and the index, and gathers. Exact, but tells "
-      "numbers below the smallest normal one apart, which the backend takes "
-      "for zeros.",
+      "Rewrites a stable sort of floats, or of keys with other arrays, as one "
+      "of integers of 64 bits that contain the key and the index, and gathers; "
+      "keys of 64 bits as two such sorts. Exact, but tells numbers below the "
+      "smallest normal one apart, which the backend takes for zeros.",
       &ProposePacked};
   return rule;
 }
 
 absl::Span<const Rule> SortFormRules() {
-  static const auto* rules =
-      new std::vector<Rule>{IntegerKeysRule(), PackedSortRule()};
+  static const auto* rules = new std::vector<Rule>{PackedRule()};
   return *rules;
 }
 
@@ -403,9 +408,8 @@ PassInfo SortFormsPass() {
   return RulePass(
       "sort-forms", "hloenv::SortForms",
       "Proposes sorts of one array of integers, which XLA's CPU backend sorts "
-      "without calls of a comparator: for sorts of floats, and for stable "
-      "sorts of keys with indices or other arrays. Run it before layout "
-      "assignment.",
+      "without calls of a comparator, for stable sorts of floats, and of keys "
+      "with indices or other arrays. Run it before layout assignment.",
       SortFormRules(), [](const Options& options) {
         return MakeRulePass("sort-forms", SortFormRules(), options);
       });

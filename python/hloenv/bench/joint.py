@@ -226,9 +226,12 @@ def index_of_fastest(seconds: Sequence[float], min_gain: float) -> int:
     """Index of the lowest estimate; 0 unless it saves the share `min_gain` of that.
 
     Args:
-        seconds: of XLA's own decisions, then of others.
+        seconds: of XLA's own decisions, then of others; infinite if there is no
+            estimate, without which nothing is known to be faster than the first.
         min_gain: of the first.
     """
+    if not math.isfinite(seconds[0]):
+        return 0
     best, best_s = 0, seconds[0] * (1 - min_gain)
     for index, each in enumerate(seconds[1:], 1):
         if each < best_s:

@@ -14,7 +14,7 @@ PRESETS: tuple[Preset, ...] = (
     },
     {
         "name": "forms",
-        "summary": "other forms of convolutions, small dots and reductions",
+        "summary": "other forms of convolutions, small dots, reductions and sorts",
         "until": "",
         "passes": ["convolution-forms", "dot-forms", "reduce-forms", "sort-forms"],
     },

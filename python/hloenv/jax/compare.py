@@ -21,8 +21,8 @@ _ROUNDS = 5, 200  # minimum, maximum
 _MIN_GAIN = 1.02
 
 # Times the longest run of which there are enough rounds for an interval: up to so long,
-# each version runs twice instead; then how many times as fast it must be; and beyond
-# so long, the first run is not even repeated.
+# each version runs a few times instead; then how many times as fast it must be; and
+# beyond so long, the first run is not even repeated.
 _MAX_SLOW, _SLOW_GAIN, _MAX_REPEATED = 4, 1.5, 10
 
 Call = Callable[[], Any]
@@ -103,7 +103,7 @@ class Comparison:
 
     Attributes:
         speedup: the plain function's time over the other's; None if not timed.
-        interval: its 95 % interval; None if not timed.
+        interval: its 95 % interval; None if not timed, or by too few runs.
         reason: why the other is not clearly faster; empty if it is.
         is_equal: whether their results are equal.
     """
@@ -200,7 +200,8 @@ def compare(plain: Call, other: Call, *, seconds: float) -> Comparison:
         plain: calls the first.
         other: calls the second.
         seconds: time limit of the timing; if ten times as long is not enough for the
-            minimum number of rounds, each runs twice.
+            minimum number of rounds, two runs of each decide; and nothing if one of
+            each takes four times as long as such rounds may.
     """
     jax = require_jax("hloenv.jit")
     begin = time.perf_counter_ns()
@@ -224,11 +225,12 @@ def compare(plain: Call, other: Call, *, seconds: float) -> Comparison:
                 speedup=plain_ns / other_ns,
                 reason="it is slower than plain jax.jit",
             )
-    once = plain_ns + other_ns
-    if once * _ROUNDS[0] > _excess_ns(seconds):
-        return _compare_slow(
-            (first_ns, plain_ns), (other_ns, _sample(jax, other, 1)), seconds
-        )
+    excess = (plain_ns + other_ns) * _ROUNDS[0] / _excess_ns(seconds)
+    if excess > _MAX_SLOW:
+        return Comparison(reason=_too_long(seconds))
+    if excess > 1:
+        others_ns = other_ns, _sample(jax, other, 1)
+        return _compare_slow((first_ns, plain_ns), others_ns)
     calls = max(1, round(_SAMPLE_NS / min(plain_ns, other_ns)))
     for each in (plain, other):
         if isinstance(each, Consuming):
@@ -240,13 +242,15 @@ def compare(plain: Call, other: Call, *, seconds: float) -> Comparison:
     return Comparison(speedup, (low, high), reason)
 
 
-def _compare_slow(
-    plain_ns: tuple[int, int], other_ns: tuple[int, int], seconds: float
-) -> Comparison:
+def _compare_slow(plain_ns: tuple[int, int], others_ns: tuple[int, int]) -> Comparison:
     """By two runs of each: too few for an interval, so that the gain must be large."""
-    speedup = min(plain_ns) / max(other_ns)
+    speedup = min(plain_ns) / max(others_ns)
     if speedup < _SLOW_GAIN:
-        return Comparison(reason=_too_long(seconds))
+        return Comparison(
+            speedup,
+            reason=f"it is not {_SLOW_GAIN} times as fast as plain jax.jit in each of "
+            "two runs; more take longer than the budget",
+        )
     return Comparison(speedup)
 
 

@@ -89,7 +89,7 @@ class Decider:
         self._plain = plain
         self._wrapped = wrapped
         self._budget = budget
-        self._remember = remember
+        self._remembers = remember and planner.is_auto and budget > 0
         self._options = options
         self._tuned = tuned
         self._last: tuple[Any, Stages | None] = (None, None)
@@ -132,7 +132,7 @@ class Decider:
         self._last = (None, None)
         if stages is None or known != signature:
             traced = self._plain.trace(*args, **kwargs)
-            stages = Stages(traced, remember=self._remember)
+            stages = Stages(traced, remember=self._remembers)
             self._last = (signature, stages)
         return stages
 
@@ -243,9 +243,9 @@ class Decider:
             except ArtefactError as error:
                 module = stages.module
                 return Tuned("", ModuleId.of(module), Recipe(), reason=str(error))
-        if not (self._remember and self.planner.is_auto and self._budget):
-            return None
-        if self.planner.text is None:  # it proposes what is yet to be measured
+        if (
+            not self._remembers or self.planner.text is None
+        ):  # it proposes what is yet to be measured
             return None
         key = kept_key(
             stages.facts.fingerprint, self._options.compiling, donates=stages.donates
@@ -284,9 +284,7 @@ class Decider:
 
     def _key(self, stages: Stages) -> str | None:
         """Identifies the decisions in other processes; None if none are kept."""
-        if not (self._remember and self.planner.is_auto and self._budget):
-            return None
-        if self.planner.text != "auto":
+        if not self._remembers or self.planner.text != "auto":
             return None
         others = {"donates": stages.donates, **self._options.compiling}
         return key_of(stages.facts.fingerprint, self._budget, others)

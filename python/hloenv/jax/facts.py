@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..hlo.module import HloModule
-from .verdicts import build, recall_fields, remember_fields
+from .verdicts import build, recall_fields, remember_fields, sources
 
 _STRIPS = "builtin.module(strip-debuginfo)"
 
@@ -48,13 +48,15 @@ def key_of_lowered(lowered: Any) -> str | None:
 
         operation = lowered.compiler_ir("stablehlo").operation
         with operation.context:
-            copy = operation.clone()
+            copy = operation.clone(ip=False)
             PassManager.parse(_STRIPS).run(copy)
             code = io.BytesIO()
             copy.write_bytecode(code)
     except Exception:  # another version of jax
         return None
-    return hashlib.sha256(build().encode() + code.getvalue()).hexdigest()
+    digest = hashlib.sha256(f"{build()} {sources()}".encode())
+    digest.update(code.getbuffer())
+    return digest.hexdigest()
 
 
 def recall_facts(key: str) -> Facts | None:

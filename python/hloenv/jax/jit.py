@@ -113,9 +113,9 @@ def jit(
             `HloEnv.run_until`; None for the module as jax lowers it.
         budget: seconds for the timing of one version. With 0 nothing is compared or
             checked, and the decided version runs from the first call. Where one run
-            takes longer, each version runs twice; beyond four budgets, or with over
-            1 GiB of results or of donated arguments, nothing is compared; no version
-            is tried after 120 budgets.
+            takes longer, two runs of each version decide; beyond four budgets, or with
+            over 1 GiB of results or of donated arguments, nothing is compared; no
+            version is tried after 120 budgets.
         tuned: what `hloenv.tune` has returned, or the path where it was saved: the
             decisions to use. Where it has none for the arguments, or was made on
             another machine or with other versions, the function runs as under

@@ -33,8 +33,21 @@ _MAX_BYTES = 1 << 20
 # After which a comparison that found plain jax.jit best is made again: other programs
 # may have used the machine meanwhile.
 _MAX_DAYS_OF_PLAIN = 7
-# What the fixed rules are made of, besides the extension.
-_RULES = ("policies/known_forms.py", "policies/loops.py", "jax/attempts.py")
+# What is kept depends on these sources, besides the extension: the fixed rules, the
+# comparison, and what is known of a module.
+_SOURCES = (
+    *("policies/known_forms.py", "policies/loops.py", "jax/attempts.py"),
+    *("jax/compare.py", "jax/facts.py", "jax/lowering.py"),
+)
+
+
+def _stamp() -> str:
+    extension = Path(core.__file__).stat()
+    return f"{extension.st_size} {extension.st_mtime_ns}"
+
+
+# Of the extension that this process has loaded, whose file may be replaced later.
+_STAMP = _stamp()
 
 
 @dataclass(frozen=True)
@@ -83,7 +96,7 @@ def key_of(fingerprint: str, budget: float, others: Mapping[str, Any]) -> str:
         "compiler": _compiler_options(),
         "jax": jax.__version__,
         "build": build(),
-        "rules": _rules(),
+        "rules": sources(),
         "budget": budget,
         **others,
     }
@@ -104,17 +117,15 @@ def _compiler_options() -> str:
 def build() -> str:
     """The versions of jaxlib and hloenv, and which build the extension is."""
     jaxlib = require_jax("hloenv.jit").lib.__version__
-    extension = Path(core.__file__).stat()
-    stamp = f"{extension.st_size} {extension.st_mtime_ns}"
-    return f"jaxlib {jaxlib} hloenv {__version__} {core.tensorflow_version} {stamp}"
+    return f"jaxlib {jaxlib} hloenv {__version__} {core.tensorflow_version} {_STAMP}"
 
 
 @functools.cache
-def _rules() -> str:
-    """A hash of the fixed rules' sources."""
+def sources() -> str:
+    """A hash of the sources that what is kept depends on."""
     package = Path(__file__).parents[1]
     digest = hashlib.sha256()
-    for name in _RULES:
+    for name in _SOURCES:
         digest.update((package / name).read_bytes())
     return digest.hexdigest()
 

@@ -4,7 +4,8 @@
 The conditions come from measurements of each form beside XLA's own, on one core of a
 server's CPU, in float32, with jaxlib 0.10: most forms that are taken were at least 1.3
 times as fast as XLA's on the shapes that a condition covers (those for 1x1 convolutions
-at least 1.09 times), and none was measurably slower.
+at least 1.09 times), and none was measurably slower but a function of nothing but a
+sort of some 70 numbers, which jax then runs in another thread.
 """
 
 from __future__ import annotations
@@ -68,13 +69,12 @@ _SMALL_WINDOW = 9
 # than one for each group of rows.
 _LONG_SCAN, _SCANNED, _KERNEL_BYTES = 20, 100, 128
 # Elements of a reduction from which the index of an extreme one was faster packed (LLVM
-# unrolls XLA's loop over fewer); and elements of the array up to which, where jaxlib
-# reduces rows in two steps and does not fuse the first with what it reads.
-_LONG_REDUCTION, _PACKED_ROWS = 32, 2**20
-# Elements from which a sort of integers was faster. In jaxlib, a function of nothing
-# but a sort of 64 to 80 elements was slower, as jax runs it in another thread.
+# unrolls XLA's loop over fewer); and elements of the array up to which, by rows, which
+# jaxlib reduces in two steps, of which it does not fuse the first with what it reads.
+_LONG_REDUCTION, _MAX_PACKED = 32, 2**20
+# Elements of all sorts together from which sorts of integers were faster.
 _SORTED = 16
-_SORT_RULES = ("integer_keys", "packed")
+_SORT_RULES = ("packed",)
 
 
 @dataclass(frozen=True)
@@ -279,12 +279,13 @@ def _index_forms(graph: HloGraph, node: int, values: int) -> tuple[str, ...]:
     """For the index of an extreme element of each row or column of `values`."""
     elements = int(graph.element_count[values])
     rank = int(graph.rank[values])
+    # A square array counts as by rows.
     is_by_row = bool(
         (graph.dims[values, : rank - 1] == graph.dims[node, : rank - 1]).all()
     )
     if elements < _LONG_REDUCTION * int(graph.element_count[node]):
         return ()
-    return ("packed_index",) if elements <= _PACKED_ROWS or not is_by_row else ()
+    return ("packed_index",) if elements <= _MAX_PACKED or not is_by_row else ()
 
 
 def _scan_forms(

@@ -9,6 +9,7 @@ alternatives at the next.
 from __future__ import annotations
 
 import os
+import warnings
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from functools import cached_property
 import numpy as np
 
 from .._typing import Int64Array
-from ..errors import ArgumentError, PassError
+from ..errors import ArgumentError, LeftOutWarning, PassError
 from ..hlo.module import HloModule, as_module, identity
 from ..hlo.passes import Pass, Pipeline
 from .alternatives import Alternative, Alternatives, Site, as_decisions
@@ -46,8 +47,8 @@ class DecisionPoint:
             give XLA's default; "" if XLA runs none of them.
         first: passes that run at the position before the capture.
 
-    A pass that fails on the module is left out of the alternatives, unless XLA itself
-    runs it here, or every pass fails.
+    A pass that fails on the module is left out of the alternatives, with a
+    `LeftOutWarning`, unless XLA itself runs it here, or every pass fails.
     """
 
     passes: tuple[str | Pass | Pipeline, ...]
@@ -352,10 +353,16 @@ def _arrive(env: HloEnv, stop: DecisionPoint) -> Alternatives:
         env.run(*stop.first)
     try:
         return env.get_alternatives(*stop.passes)
-    except PassError:
+    except PassError as error:
         working = [each for each in stop.passes if _is_capturable(env, each)]
-        if not working or (stop.default and stop.default not in working):
+        names = {each if isinstance(each, str) else each.name for each in working}
+        if not working or (stop.default and stop.default not in names):
             raise
+        warnings.warn(
+            f"only {', '.join(sorted(names))} of the passes are decided: {error}",
+            LeftOutWarning,
+            stacklevel=2,
+        )
         return env.get_alternatives(*working)
 
 

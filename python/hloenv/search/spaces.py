@@ -24,8 +24,8 @@ SEARCH_SPACE: dict[Engine, str] = {"wheel": "forms-to-fusion", "jaxlib": "before
 
 _FORMS = DecisionPoint(FORM_PASSES)
 _DOTS = DecisionPoint(("dot-lowering",), where="fusion")
-# Up to 8x40x50, tiled LLVM IR is mostly faster; at about 4x64x64, Eigen is as fast.
-# scripts/reports/tune_rules.py sets it.
+# Up to which tiled LLVM IR is mostly as fast as Eigen or faster, as
+# scripts/reports/tune_rules.py finds.
 SMALL_DOT_PRODUCTS = 32000
 
 

@@ -156,7 +156,7 @@ DECISIONS = (
     _rewrites(
         "forms",
         "forms",
-        "forms of convolutions, small dots and short reductions",
+        "forms of convolutions, small dots, short reductions and sorts",
         (("known", "reassociating", _FORMS, "known-forms"),),
     ),
     _rewrites(
