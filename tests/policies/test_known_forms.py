@@ -313,7 +313,7 @@ def test_the_index_of_an_extreme_element(shape, dimension, expected):
     assert form_of(text, "reduce-forms") == expected
 
 
-@pytest.mark.parametrize(("count", "expected"), [(16, "packed"), (15, None)])
+@pytest.mark.parametrize(("count", "expected"), [(32, "packed"), (31, None)])
 def test_sorts(count, expected):
     text = f"""HloModule m
 

@@ -73,7 +73,7 @@ _LONG_SCAN, _SCANNED, _KERNEL_BYTES = 20, 100, 128
 # jaxlib reduces in two steps, of which it does not fuse the first with what it reads.
 _LONG_REDUCTION, _MAX_PACKED = 32, 2**20
 # Elements of all sorts together from which sorts of integers were faster.
-_SORTED = 16
+_SORTED = 32
 _SORT_RULES = ("packed",)
 
 
