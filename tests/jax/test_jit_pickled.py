@@ -58,7 +58,7 @@ def test_under_another_name_it_is_pickled_with_its_options():
     again = pickle.loads(pickle.dumps(other_name))
     assert again is not other_name
     assert again._options.given == {"static_argnames": "times"}
-    assert (again._budget, again._decider._remember) == (0.25, False)
+    assert (again._budget, again._decider._remembers) == (0.25, False)
     assert again(np.float32(2), times=3) == 6
     assert again.__name__ == "plain"
 

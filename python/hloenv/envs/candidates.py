@@ -33,7 +33,7 @@ PASSES = (
     *("algsimp", "cse", "convolution-canonicalization", "general-simplify"),
     *("convolution-forms", "dot-forms", "reduce-forms", "reassociate", "merge-dots"),
     *("general-layout", "fusion", "general-fusion", "dot-lowering", "thunk-order"),
-    "cpu-parallel-task-assigner",
+    *("cpu-parallel-task-assigner", "sort-forms"),
 )
 _KINDS = ("instruction", "sites", "pass")
 _CHANGES = {

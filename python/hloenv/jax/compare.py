@@ -225,10 +225,10 @@ def compare(plain: Call, other: Call, *, seconds: float) -> Comparison:
                 speedup=plain_ns / other_ns,
                 reason="it is slower than plain jax.jit",
             )
-    excess = (plain_ns + other_ns) * _ROUNDS[0] / _excess_ns(seconds)
-    if excess > _MAX_SLOW:
+    rounds_ns = (plain_ns + other_ns) * _ROUNDS[0]
+    if rounds_ns > _MAX_SLOW * _excess_ns(seconds):
         return Comparison(reason=_too_long(seconds))
-    if excess > 1:
+    if rounds_ns > _excess_ns(seconds):
         others_ns = other_ns, _sample(jax, other, 1)
         return _compare_slow((first_ns, plain_ns), others_ns)
     calls = max(1, round(_SAMPLE_NS / min(plain_ns, other_ns)))
