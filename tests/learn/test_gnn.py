@@ -130,7 +130,7 @@ def test_features_are_normalized_and_kept(tmp_path) -> None:
 
 @pytest.mark.parametrize("is_joint", [True, False])
 def test_a_policy_decides_what_can_be_applied(alternatives, is_joint) -> None:
-    policy = GnnPolicy(GnnModel(network(3), is_joint, {}))
+    policy = GnnPolicy(GnnModel(network(4), is_joint, {}))
     decisions = policy(alternatives)
     assert np.array_equal(decisions, policy(alternatives))
     alternatives.apply(decisions, partial=True)
