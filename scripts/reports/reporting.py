@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from hloenv._plugins import attribute_of_file
 from hloenv.bench.version import commit_of, source_root
 from hloenv.runtime.machine import this_machine
 
@@ -110,6 +111,14 @@ def head(title: str) -> list[str]:
         f"* machine: {this_machine().cpu}, {os.cpu_count()} cores",
         f"* sources: commit {commit_of(source_root())}",
     ]
+
+
+def from_example(file: str, name: str) -> Any:
+    """What a file of scripts/examples calls `name`."""
+    folder = Path(__file__).parents[1] / "examples"
+    if str(folder) not in sys.path:  # they import each other
+        sys.path.insert(0, str(folder))
+    return attribute_of_file(str(folder / file), name)
 
 
 def count_of(number: int, word: str) -> str:

@@ -27,15 +27,22 @@ import numpy as np
 
 import hloenv
 from hloenv._markdown import table
-from hloenv._plugins import attribute_of_file
 from hloenv.bench.rows import geometric_mean
 from hloenv.bench.version import commit_of, source_root
 from hloenv.measurement.statistics import speedup_interval, speedup_of
-from reporting import Row, Rows, count_of, head, parser_of, run_again, write_page
+from reporting import (
+    Row,
+    Rows,
+    count_of,
+    from_example,
+    head,
+    parser_of,
+    run_again,
+    write_page,
+)
 
 _TIMEOUT_S = 900.0
 _ROUNDS = 5, 500  # minimum, maximum
-_EXAMPLES = Path(__file__).parents[1] / "examples"
 _GROUPS = {
     "programs.py": "programs in the style of reports to jax, and layers that are slow "
     "under jax.jit; the rules were set with them in view",
@@ -60,8 +67,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def programs(file: str) -> dict[str, Any]:
     """`PROGRAMS` of one of the examples."""
-    sys.path.insert(0, str(_EXAMPLES))  # they import programs.py
-    found: dict[str, Any] = attribute_of_file(str(_EXAMPLES / file), "PROGRAMS")
+    found: dict[str, Any] = from_example(file, "PROGRAMS")
     return found
 
 
