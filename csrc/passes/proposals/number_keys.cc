@@ -17,7 +17,21 @@ using xla::HloInstruction;
 using xla::HloOpcode;
 using xla::Literal;
 
-constexpr int32_t kInfinityBits = 0x7f800000;
+// Of the bits of a float, and of those of infinity.
+template <typename Bits>
+HloInstruction* FloatKey(HloInstruction* bits, Bits infinity, bool is_max,
+                         Elementwise& build) {
+  HloInstruction* zero = build.Constant<Bits>(0);
+  HloInstruction* most = build.Constant<Bits>(std::numeric_limits<Bits>::max());
+  HloInstruction* magnitude = build.Binary(HloOpcode::kAnd, bits, most);
+  HloInstruction* key = build.Select(xla::ComparisonDirection::kLt, bits, zero,
+                                     build.Not(magnitude), bits);
+  // Negative zero.
+  key = build.Select(xla::ComparisonDirection::kEq, magnitude, zero, zero, key);
+  if (!is_max) key = build.Not(key);
+  return build.Select(xla::ComparisonDirection::kGt, magnitude,
+                      build.Constant<Bits>(infinity), most, key);
+}
 
 }  // namespace
 
@@ -106,22 +120,17 @@ HloInstruction* Elementwise::Select(xla::ComparisonDirection direction,
 }
 
 HloInstruction* KeyOf(HloInstruction* x, bool is_max, Elementwise& build) {
-  const bool is_float =
-      xla::primitive_util::IsFloatingPointType(x->shape().element_type());
-  HloInstruction* bits = build.Convert(x, is_float ? xla::F32 : xla::S32);
-  if (!is_float) return is_max ? bits : build.Not(bits);
-  bits = build.Bits(bits, xla::S32);
-  HloInstruction* zero = build.Constant<int32_t>(0);
-  HloInstruction* most =
-      build.Constant<int32_t>(std::numeric_limits<int32_t>::max());
-  HloInstruction* magnitude = build.Binary(HloOpcode::kAnd, bits, most);
-  HloInstruction* key = build.Select(xla::ComparisonDirection::kLt, bits, zero,
-                                     build.Not(magnitude), bits);
-  // Negative zero.
-  key = build.Select(xla::ComparisonDirection::kEq, magnitude, zero, zero, key);
-  if (!is_max) key = build.Not(key);
-  return build.Select(xla::ComparisonDirection::kGt, magnitude,
-                      build.Constant<int32_t>(kInfinityBits), most, key);
+  const xla::PrimitiveType type = x->shape().element_type();
+  if (type == xla::F64) {
+    return FloatKey<int64_t>(build.Bits(x, xla::S64), 0x7ff0000000000000,
+                             is_max, build);
+  }
+  if (xla::primitive_util::IsFloatingPointType(type)) {
+    HloInstruction* bits = build.Bits(build.Convert(x, xla::F32), xla::S32);
+    return FloatKey<int32_t>(bits, 0x7f800000, is_max, build);
+  }
+  HloInstruction* number = build.Convert(x, xla::S32);
+  return is_max ? number : build.Not(number);
 }
 
 }  // namespace hloenv

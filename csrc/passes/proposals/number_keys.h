@@ -62,7 +62,8 @@ class Elementwise {
 
 // Whether numbers have keys of 32 bits.
 bool HasKeys(xla::PrimitiveType type);
-// Integers of 32 bits in the order in which a reduction prefers the numbers:
+// Integers of 32 bits, of 64 for doubles, in the order in which a reduction
+// prefers the numbers:
 // the largest one is that of not-a-number, then of the largest or smallest
 // number. Zeros have one key. Done with the bits, as XLA's simplifier ignores
 // the sign of zeros.

@@ -175,31 +175,13 @@ bool HasWideKeys(xla::PrimitiveType type) {
   return type == xla::F64 || type == xla::S64 || type == xla::U64;
 }
 
-// Of doubles, as KeyOf of floats: the largest one is that of not-a-number, and
-// zeros have one.
-HloInstruction* WideFloatKeyOf(HloInstruction* x, Elementwise& build) {
-  constexpr int64_t kInfinity = 0x7ff0000000000000;
-  HloInstruction* bits = build.Bits(x, xla::S64);
-  HloInstruction* zero = build.Constant<int64_t>(0);
-  HloInstruction* most =
-      build.Constant<int64_t>(std::numeric_limits<int64_t>::max());
-  HloInstruction* magnitude = build.Binary(HloOpcode::kAnd, bits, most);
-  HloInstruction* key = build.Select(xla::ComparisonDirection::kLt, bits, zero,
-                                     build.Not(magnitude), bits);
-  key = build.Select(xla::ComparisonDirection::kEq, magnitude, zero, zero, key);
-  return build.Select(xla::ComparisonDirection::kGt, magnitude,
-                      build.Constant<int64_t>(kInfinity), most, key);
-}
-
 // Signed integers of 64 bits in the order of the sort; for types without wide
 // keys, in the range of those of 32 bits.
 HloInstruction* SortKeyOf(HloInstruction* x, bool is_descending,
                           Elementwise& build) {
   const xla::PrimitiveType type = x->shape().element_type();
   HloInstruction* key = x;
-  if (type == xla::F64) {
-    key = WideFloatKeyOf(x, build);
-  } else if (type == xla::U64) {
+  if (type == xla::U64) {
     key = build.Bits(x, xla::S64);
   } else if (IsFloat(x->shape())) {
     key = KeyOf(x, /*is_max=*/true, build);
