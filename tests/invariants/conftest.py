@@ -8,15 +8,19 @@ single tests leave out are counted at the end of the run.
 from __future__ import annotations
 
 import datetime
+import hashlib
 import os
+import pickle
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
 from hloenv.process import forkserver
+from hloenv.process.forkserver import map_jobs
 from support.cases import assert_invariants, unchecked
 
 _CHECKED = pytest.StashKey[Counter[str]]()
@@ -85,7 +89,8 @@ def run_all(request: pytest.FixtureRequest) -> Callable[..., dict[str, Any]]:
     """Runs a function, "module:name", for every `source` that this run selects.
 
     All of a file's tests share their children: XLA's libraries load once, and two
-    children work at a time.
+    children work at a time. Processes of pytest-xdist share the outcomes: the first
+    that needs them runs the function, the others wait for it.
     """
 
     def run(
@@ -109,10 +114,28 @@ def run_all(request: pytest.FixtureRequest) -> Callable[..., dict[str, Any]]:
             )
             for source in selected
         ]
-        outcomes = forkserver.map_jobs(function, jobs, **options)
+        outcomes = _once(
+            request, (function, jobs), lambda: map_jobs(function, jobs, **options)
+        )
         return dict(zip(selected, outcomes, strict=True))
 
     return run
+
+
+def _once(
+    request: pytest.FixtureRequest, key: Any, run: Callable[[], list[Any]]
+) -> list[Any]:
+    """The result of `run`, which one process of this test run calls."""
+    if not hasattr(request.config, "workerinput"):
+        return run()
+    # Of all processes; every test run has its own.
+    shared = request.getfixturevalue("tmp_path_factory").getbasetemp().parent
+    path = shared / f"{hashlib.sha256(repr(key).encode()).hexdigest()[:16]}.outcomes"
+    with FileLock(f"{path}.lock"):
+        if not path.exists():
+            path.write_bytes(pickle.dumps(run()))
+    outcomes: list[Any] = pickle.loads(path.read_bytes())
+    return outcomes
 
 
 class _NoParams:
