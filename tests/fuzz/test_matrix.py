@@ -99,6 +99,26 @@ def test_every_other_pass_is_checked_on_so_many_modules() -> None:
     assert len(found) == 2
 
 
+def test_what_was_drawn_stays_wanted_when_a_pass_is_added() -> None:
+    subjects = [_subject(size) for size in range(2, 42)]
+    busy = ("algsimp", "reduce-forms", "cse", "sort-forms", "dot-forms")
+    extent = _extent(busy=busy, busy_modules=40, everywhere=20)
+    extents = (
+        replace(
+            extent,
+            passes=tuple(name for name in extent.passes if name != "sort-forms"),
+            busy=tuple(name for name in busy if name != "sort-forms"),
+        ),
+        extent,
+    )
+    before, after = (
+        set(cells.Plan(subjects, [each]).all_cells("structure")) for each in extents
+    )
+    assert before < after
+    added = [names.split(",") for *_, names in after - before]
+    assert {len(names) for names in added if "sort-forms" in names} == {1, 2}
+
+
 def test_the_first_cells_and_the_rest_are_all() -> None:
     subject = _subject(2)
     plan = cells.Plan([subject], [_extent()])

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import random
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from .. import errors
@@ -48,6 +48,10 @@ _CHANGE_MOST = (
 _OFTEN_SKIPPED = frozenset(
     ("copy-insertion", "post_scatter_expansion_simplification", "reshape-decomposer")
 )
+
+# Passes that were added when most cells had been checked. Each has draws of its own,
+# so that the cells drawn before are still wanted.
+_ADDED = frozenset(("sort-forms",))
 
 Cells = dict[str, list[str]]  # passes by variant
 
@@ -264,8 +268,14 @@ class Plan:
         rng = random.Random(f"{kind} {subject.fingerprint}")
         first: Cells = defaultdict(list)
         rest: Cells = defaultdict(list)
+        own = {
+            name: random.Random(f"{kind} {subject.fingerprint} {name}")
+            for name in extent.busy
+            if name in _ADDED
+        }
         for name in extent.busy:
-            variants = _places(extent, name, rng, subject.instruction_count)
+            draws = own.get(name, rng)
+            variants = _places(extent, name, draws, subject.instruction_count)
             for i, variant in enumerate(variants):
                 (first if i < extent.num_first else rest)[variant].append(name)
         for name in self._others[kind, subject.fingerprint]:
@@ -273,9 +283,7 @@ class Plan:
             first[rng.choice(places)].append(name)
         for cells in (first, rest):
             for variant in VARIANTS:
-                names = [name for name in extent.busy if variant in variants_of(name)]
-                for _ in range(extent.pairs * (len(names) > 1)):
-                    pair = ",".join(rng.sample(names, 2))
+                for pair in _pairs(extent, variant, rng, own):
                     if variant in cells and pair not in cells[variant]:
                         cells[variant].append(pair)
         # Last, so that they change no other draw.
@@ -295,6 +303,25 @@ class Plan:
             for variant, names in self.cells(kind, subject).items():
                 for name in names:
                     yield subject, variant, name
+
+
+def _pairs(
+    extent: Extent,
+    variant: str,
+    rng: random.Random,
+    own: Mapping[str, random.Random],
+) -> Iterator[str]:
+    """Draws the joint captures of busy passes on one module; `own` as in `_ADDED`."""
+    names = [name for name in extent.busy if variant in variants_of(name)]
+    drawn = [name for name in names if name not in own]
+    if len(drawn) < 2:
+        return
+    for _ in range(extent.pairs):
+        yield ",".join(rng.sample(drawn, 2))
+        for name in (name for name in names if name in own):
+            # As often as another pass.
+            if own[name].random() < 2 / len(names):
+                yield ",".join(own[name].sample((name, own[name].choice(drawn)), 2))
 
 
 def _places(
