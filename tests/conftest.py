@@ -68,6 +68,7 @@ _IMPORTS = {
     "test_jit_names.py": "jax",
     "test_jit_deciding_time.py": "jax",
     "test_jit_auto.py": "jax",
+    "test_jit_kept.py": "jax",
     "test_jit_compared.py": "jax",
     "test_loaded.py": "jax",
     "test_jit_single_kernel.py": "jax",

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fixtures of the tests of hloenv.jit by hloenv's rules."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from hloenv.jax.compare import Comparison
+
+
+@pytest.fixture
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing is found that another test has left; fallbacks are errors."""
+    from hloenv.jax import FallbackWarning
+
+    monkeypatch.setenv("HLOENV_STORE", str(tmp_path / "store.sqlite"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FallbackWarning)
+        yield
+
+
+@pytest.fixture
+def verdicts(monkeypatch: pytest.MonkeyPatch) -> list[Comparison]:
+    """Replaces the timing by given results; outputs are still computed."""
+    import jax
+
+    from hloenv.jax import decider
+
+    found: list[Comparison] = []
+
+    def decided_by_test(plain: Any, other: Any, *, seconds: float) -> Comparison:
+        for one, other_one in zip(
+            jax.tree.leaves(plain()), jax.tree.leaves(other()), strict=True
+        ):
+            assert one.dtype == other_one.dtype
+        return found.pop(0)
+
+    monkeypatch.setattr(decider, "compare", decided_by_test)
+    return found
