@@ -4,14 +4,18 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_set.h"
 #include "hlo/order.h"
 #include "hlo/value_flow.h"
+#include "xla/hlo/evaluator/hlo_evaluator.h"
 #include "xla/hlo/ir/hlo_casting_utils.h"
 #include "xla/hlo/ir/hlo_instructions.h"
 #include "xla/literal.h"
 #include "xla/primitive_util.h"
+#include "xla/shape_util.h"
 #include "xla/types.h"
 
 namespace hloenv {
@@ -83,14 +87,14 @@ Extremes OfValues(const xla::Literal& literal, const Limits& limits) {
   return extremes;
 }
 
-Extremes OfConstant(const HloInstruction& constant, const Limits& conversions) {
-  if (!constant.shape().IsArray()) return {};
-  const xla::PrimitiveType type = constant.shape().element_type();
+Extremes OfLiteral(const xla::Literal& literal, const Limits& conversions) {
+  if (!literal.shape().IsArray()) return {};
+  const xla::PrimitiveType type = literal.shape().element_type();
   const Limits limits = LimitsOf(type) & conversions;
   return xla::primitive_util::ArrayTypeSwitch(
       [&](auto number) -> Extremes {
         using Value = xla::primitive_util::NativeTypeOf<number>;
-        return OfValues<Value>(constant.literal(), limits);
+        return OfValues<Value>(literal, limits);
       },
       type);
 }
@@ -122,6 +126,111 @@ Extremes Product(Extremes a, Extremes b) {
   return {large, large, a.small || b.small};
 }
 Extremes OfEitherSign(Extremes x) { return {x.large(), x.large(), x.small}; }
+
+// Elements of a result up to which it is evaluated, and how many results of a
+// module are.
+constexpr int64_t kMaxEvaluated = int64_t{1} << 14;
+constexpr int kMaxEvaluations = 64;
+
+// Whether moderate numbers may give an extreme one, as log(0) does.
+bool MayBeSingular(HloOpcode opcode) {
+  switch (opcode) {
+    case HloOpcode::kDivide:
+    case HloOpcode::kExp:
+    case HloOpcode::kExpm1:
+    case HloOpcode::kLog:
+    case HloOpcode::kLog1p:
+    case HloOpcode::kPower:
+    case HloOpcode::kRsqrt:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Whether a result is the same in each run, if that is so for its operands.
+bool IsFunctionOfOperands(const HloInstruction& instruction) {
+  return instruction.operand_count() > 0 && instruction.shape().IsArray() &&
+         instruction.called_computations().empty() &&
+         !instruction.HasSideEffect() &&
+         (instruction.IsElementwise() ||
+          instruction.opcode() == HloOpcode::kBroadcast ||
+          instruction.opcode() == HloOpcode::kConcatenate ||
+          instruction.opcode() == HloOpcode::kPad ||
+          instruction.opcode() == HloOpcode::kReshape ||
+          instruction.opcode() == HloOpcode::kReverse ||
+          instruction.opcode() == HloOpcode::kSlice ||
+          instruction.opcode() == HloOpcode::kTranspose) &&
+         instruction.opcode() != HloOpcode::kRng;
+}
+
+// What operations make of constants and iotas alone: of these, infinities too
+// are part of the module.
+class Singular {
+ public:
+  explicit Singular(const Limits& conversions) : conversions_(conversions) {}
+
+  // Of the result of `instruction`, whose operands have been visited.
+  Extremes Visit(const HloInstruction& instruction) {
+    const HloOpcode opcode = instruction.opcode();
+    const auto is_fixed = [this](const HloInstruction* each) {
+      return fixed_.contains(each);
+    };
+    if (opcode == HloOpcode::kConstant || opcode == HloOpcode::kIota ||
+        (IsFunctionOfOperands(instruction) &&
+         absl::c_all_of(instruction.operands(), is_fixed))) {
+      fixed_.insert(&instruction);
+    }
+    if (!MayBeSingular(opcode)) return {};
+    if (is_fixed(&instruction)) {
+      const std::optional<xla::Literal> value = Evaluated(instruction);
+      return value.has_value() ? OfLiteral(*value, conversions_) : Extremes{};
+    }
+    if (opcode != HloOpcode::kDivide || !is_fixed(instruction.operand(1))) {
+      return {};
+    }
+    const HloInstruction* divisor = instruction.operand(1);
+    while (divisor->opcode() == HloOpcode::kBroadcast) {
+      divisor = divisor->operand(0);
+    }
+    bool has_zero = false;
+    if (divisor->opcode() == HloOpcode::kConstant) {
+      has_zero = HasZero(divisor->literal());
+    } else if (divisor->opcode() != HloOpcode::kIota) {
+      const std::optional<xla::Literal> value = Evaluated(*divisor);
+      has_zero = value.has_value() && HasZero(*value);
+    } else {
+      has_zero = true;
+    }
+    return {has_zero, has_zero, false};
+  }
+
+ private:
+  std::optional<xla::Literal> Evaluated(const HloInstruction& instruction) {
+    if (xla::ShapeUtil::ElementsIn(instruction.shape()) > kMaxEvaluated ||
+        ++evaluations_ > kMaxEvaluations) {
+      return std::nullopt;
+    }
+    xla::HloEvaluator evaluator;
+    absl::StatusOr<xla::Literal> result = evaluator.Evaluate(
+        &instruction, {}, /*recursively_evaluate_nonconstant_operands=*/true);
+    if (!result.ok()) return std::nullopt;
+    return *std::move(result);
+  }
+
+  static bool HasZero(const xla::Literal& literal) {
+    return xla::primitive_util::ArrayTypeSwitch(
+        [&](auto number) {
+          using Value = xla::primitive_util::NativeTypeOf<number>;
+          return absl::c_linear_search(literal.data<Value>(), Value{});
+        },
+        literal.shape().element_type());
+  }
+
+  const Limits conversions_;
+  absl::flat_hash_set<const HloInstruction*> fixed_;
+  int evaluations_ = 0;
+};
 
 bool PassesOn(const HloInstruction& instruction) {
   switch (instruction.opcode()) {
@@ -158,14 +267,18 @@ bool HasElementsInAllWindows(const HloInstruction& instruction) {
 Magnitudes::Magnitudes(const xla::HloModule& module) {
   const Limits conversions = LimitsOfConversions(module);
   std::vector<const HloInstruction*> computed;
+  Singular singular(conversions);
   for (const xla::HloComputation* computation : CalleesFirst(module)) {
     for (const HloInstruction* instruction :
          computation->MakeInstructionPostOrder()) {
       const HloOpcode opcode = instruction->opcode();
+      const Extremes evaluated = singular.Visit(*instruction);
+      if (evaluated.any()) extremes_[instruction] = evaluated;
       if (opcode == HloOpcode::kConstant || opcode == HloOpcode::kIota) {
-        const Extremes extremes = opcode == HloOpcode::kIota
-                                      ? OfIota(*instruction, conversions)
-                                      : OfConstant(*instruction, conversions);
+        const Extremes extremes =
+            opcode == HloOpcode::kIota
+                ? OfIota(*instruction, conversions)
+                : OfLiteral(instruction->literal(), conversions);
         if (extremes.any()) extremes_[instruction] = extremes;
       } else if (!PassesOn(*instruction)) {
         computed.push_back(instruction);
@@ -312,6 +425,9 @@ Extremes Magnitudes::Reduced(const HloInstruction& instruction) const {
       // A scatter leaves most of its operand alone.
       if (instruction.opcode() != HloOpcode::kReduce &&
           !HasElementsInAllWindows(instruction)) {
+        return all;
+      }
+      if (xla::ShapeUtil::IsZeroElementArray(instruction.operand(0)->shape())) {
         return all;
       }
       const Extremes array = Of(*instruction.operand(0));

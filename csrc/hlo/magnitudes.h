@@ -6,7 +6,8 @@
 // the smallest normal and of the largest finite number of its type (float32:
 // 1e-19 to 1e19), and of each type that the module converts to, so that no
 // product of two overflows or underflows. Arguments of the module and values
-// computed from moderate values count as moderate.
+// computed from moderate values count as moderate, but for what divisions,
+// logarithms and the like make of small arrays of constants, as log(0).
 #pragma once
 
 #include <cstdint>

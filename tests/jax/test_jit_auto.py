@@ -50,6 +50,18 @@ def test_a_depthwise_convolution_takes_another_form():
     assert "float32[3,3,1,32]" in fast.explain()
 
 
+@pytest.mark.parametrize("method", ["bilinear", "bicubic"])
+def test_a_resize_becomes_gathers(verdicts, method):
+    def resized(x):
+        return jax.image.resize(x, (1, 56, 56, 32), method)
+
+    verdicts += [FASTER]
+    fast = hloenv.jit(resized)
+    assert_same(fast(IMAGE), jax.jit(resized)(IMAGE))
+    (one,) = fast.decided
+    assert one.accepted == {"dot-forms/sparse": 2}
+
+
 def test_a_small_loop_becomes_one_kernel():
     fast = hloenv.jit(jax.grad(filtered))
     for _ in range(2):

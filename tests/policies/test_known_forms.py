@@ -134,6 +134,58 @@ def test_dots(batch, terms, expected):
 
 
 @pytest.mark.parametrize(
+    ("reader", "expected"),
+    [
+        ("o = f32[15,4096] broadcast(n), dimensions={1}", "chain"),
+        ("o = f32[16,4096] broadcast(n), dimensions={1}", None),
+        ("o = f32[4096] sine(n)", "chain"),
+        (
+            "o = f32[100000] gather(n, i), offset_dims={}, collapsed_slice_dims={0}, "
+            "start_index_map={0}, index_vector_dim=1, slice_sizes={1}",
+            None,
+        ),
+    ],
+)
+def test_sums_that_are_read_many_times(reader, expected):
+    """XLA would compute them each time."""
+    text = f"""HloModule read
+
+add {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}}
+
+ENTRY main {{
+  x = f32[4096,8] parameter(0)
+  i = s32[100000] parameter(1)
+  z = f32[] constant(0)
+  r = f32[4096] reduce(x, z), dimensions={{1}}, to_apply=add
+  n = f32[4096] negate(r)
+  ROOT {reader}
+}}
+"""
+    assert form_of(text, "reduce-forms") == expected
+
+
+@pytest.mark.parametrize(("count", "expected"), [(64, "sparse"), (63, None)])
+def test_a_product_with_a_matrix_mostly_of_zeros(count, expected):
+    text = f"""HloModule sparse
+
+ENTRY main {{
+  x = f32[{count},64] parameter(0)
+  i = s32[64,64] iota(), iota_dimension=0
+  j = s32[64,64] iota(), iota_dimension=1
+  is_one = pred[64,64] compare(i, j), direction=EQ
+  w = f32[64,64] convert(is_one)
+  ROOT d = f32[{count},64] dot(x, w), lhs_contracting_dims={{1}},
+    rhs_contracting_dims={{0}}
+}}
+"""
+    assert form_of(text, "dot-forms") == expected
+
+
+@pytest.mark.parametrize(
     ("rows", "columns", "terms", "expected"),
     [
         (1, 3072, 768, "matrix_first"),

@@ -145,6 +145,14 @@ std::optional<ArgReduce> ArgReduceOf(const HloInstruction& root) {
       reduce.has_sharding()) {
     return std::nullopt;
   }
+  // Where the extreme element is read too, the reduction would stay.
+  for (const HloInstruction* user : reduce.users()) {
+    if (user->opcode() != HloOpcode::kGetTupleElement ||
+        (user->tuple_index() != 1 &&
+         (user->user_count() > 0 || user->IsRoot()))) {
+      return std::nullopt;
+    }
+  }
   const HloInstruction& values = *reduce.operand(0);
   const xla::Shape& shape = values.shape();
   const xla::PrimitiveType type = shape.element_type();

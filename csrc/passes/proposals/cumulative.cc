@@ -69,11 +69,13 @@ bool IsSmoothReducer(const xla::HloComputation& reducer,
              return false;
            }
            switch (each->opcode()) {
+             case HloOpcode::kConstant:
+               // Another number may be a threshold that samples do not meet.
+               return each->literal().IsAll(0) || each->literal().IsAll(1);
              case HloOpcode::kAbs:
              case HloOpcode::kAdd:
              case HloOpcode::kAnd:
              case HloOpcode::kCompare:
-             case HloOpcode::kConstant:
              case HloOpcode::kExp:
              case HloOpcode::kExpm1:
              case HloOpcode::kIsFinite:
@@ -95,38 +97,56 @@ bool IsSmoothReducer(const xla::HloComputation& reducer,
          });
 }
 
+// Numbers of all magnitudes, some of equal magnitude.
+std::vector<xla::Literal> Samples(xla::PrimitiveType type) {
+  const double huge = type == xla::F32 ? std::numeric_limits<float>::max()
+                                       : std::numeric_limits<double>::max();
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  std::vector<xla::Literal> samples;
+  for (const double each :
+       {-kInfinity, -huge, -1000., -2.5, 0.5, 2.5, 70., huge, kInfinity,
+        std::numeric_limits<double>::quiet_NaN()}) {
+    samples.push_back(xla::LiteralUtil::CreateR0(each).Convert(type).value());
+  }
+  return samples;
+}
+
 // Whether a reducer of floats is associative and commutative, and `initial`
-// changes nothing, for small and large numbers, some of equal magnitude.
+// changes nothing, for all samples: then its results do not overflow in one
+// order only.
 bool IsAssociative(const xla::HloComputation& reducer,
                    const xla::Literal& initial) {
-  const xla::PrimitiveType type = initial.shape().element_type();
   xla::HloEvaluator evaluator;
+  bool is_valid = true;
   const auto reduced = [&](const xla::Literal& a, const xla::Literal& b) {
     absl::StatusOr<xla::Literal> result = evaluator.Evaluate(reducer, {&a, &b});
     evaluator.ResetVisitStates();
-    return result.ok() ? *std::move(result)
-                       : xla::LiteralUtil::NanValue(type).value();
+    is_valid = is_valid && result.ok();
+    return is_valid ? *std::move(result) : a.Clone();
   };
   const auto are_equal = [](const xla::Literal& a, const xla::Literal& b) {
     const double x = a.Convert(xla::F64)->Get<double>({});
     const double y = b.Convert(xla::F64)->Get<double>({});
+    if (!std::isfinite(x) || !std::isfinite(y)) {
+      return x == y || (std::isnan(x) && std::isnan(y));
+    }
     return std::abs(x - y) <= kRounding * (1 + std::abs(x));
   };
-  std::vector<xla::Literal> samples;
-  for (const float each : {-1000.f, -60.f, -2.5f, -0.75f, 0.5f, 2.5f, 70.f}) {
-    samples.push_back(xla::LiteralUtil::CreateR0(each).Convert(type).value());
+  const std::vector<xla::Literal> samples =
+      Samples(initial.shape().element_type());
+  for (const xla::Literal& a : samples) {
+    if (!are_equal(reduced(initial, a), a)) return false;
+    for (const xla::Literal& b : samples) {
+      const xla::Literal both = reduced(a, b);
+      if (!are_equal(both, reduced(b, a))) return false;
+      for (const xla::Literal& c : samples) {
+        if (!are_equal(reduced(both, c), reduced(a, reduced(b, c)))) {
+          return false;
+        }
+      }
+    }
   }
-  return absl::c_all_of(samples, [&](const xla::Literal& a) {
-    return are_equal(reduced(initial, a), a) &&
-           absl::c_all_of(samples, [&](const xla::Literal& b) {
-             const xla::Literal both = reduced(a, b);
-             return are_equal(both, reduced(b, a)) &&
-                    absl::c_all_of(samples, [&](const xla::Literal& c) {
-                      return are_equal(reduced(both, c),
-                                       reduced(a, reduced(b, c)));
-                    });
-           });
-  });
+  return is_valid;
 }
 
 }  // namespace

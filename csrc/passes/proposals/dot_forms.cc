@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Proposes other forms of dots: multiplications and additions for tiny
 // matrices, of which the backend makes one call of a library each; see also
-// few_row_dots.cc.
+// few_row_dots.cc, dot_loops.cc and sparse_dots.cc.
 #include "absl/algorithm/container.h"
 #include "passes/proposals/dot_rules.h"
 #include "passes/proposals/general_passes.h"
@@ -175,8 +175,8 @@ const Rule& SwappedRule() {
 
 absl::Span<const Rule> DotFormRules() {
   static const auto* rules = new std::vector<Rule>{
-      MultiplyReduceRule(), UnrolledRule(), MatrixFirstRule(),
-      SeparateRule(),       SwappedRule(),  BatchLoopRule()};
+      MultiplyReduceRule(), UnrolledRule(),  MatrixFirstRule(), SeparateRule(),
+      SwappedRule(),        BatchLoopRule(), SparseRule()};
   return *rules;
 }
 
@@ -261,8 +261,9 @@ PassInfo DotFormsPass() {
       "Proposes multiplications and additions for dots of tiny matrices, and "
       "for dots of few rows and a transposed matrix the matrix first, or no "
       "fusion with their users, swapped operands where both are read across "
-      "their rows, and loops over batch dimensions inside of matrices. Run it "
-      "before layout assignment. Integer "
+      "their rows, loops over batch dimensions inside of matrices, and gathers "
+      "for matrices that are mostly zero. Run it before layout assignment. "
+      "Integer "
       "results are exact, floats round differently: the products are the same, "
       "and are summed in another order, in no shorter type. Dots that read "
       "infinities or huge masks of the module do not become multiplications.",

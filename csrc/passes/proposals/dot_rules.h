@@ -49,5 +49,6 @@ Labelled SwappedDotOf(const xla::HloInstruction& dot, const Labelled& right,
 const Rule& MatrixFirstRule();  // few_row_dots.cc
 const Rule& SeparateRule();     // few_row_dots.cc
 const Rule& BatchLoopRule();    // dot_loops.cc
+const Rule& SparseRule();       // sparse_dots.cc
 
 }  // namespace hloenv

@@ -115,8 +115,17 @@ bool HasArrayOperands(const HloInstruction& instruction) {
                      });
 }
 
+// The emitter of loops compares floats by value, whatever their order is.
+bool IsTotalOrder(const HloInstruction& instruction) {
+  if (instruction.opcode() != HloOpcode::kCompare) return false;
+  const auto& compare = *xla::Cast<xla::HloCompareInstruction>(&instruction);
+  return compare.order() == xla::Comparison::Order::kTotal &&
+         ShapeUtil::ElementIsFloating(compare.operand(0)->shape());
+}
+
 bool IsLoopOperation(const HloInstruction& instruction) {
   return IsLoopOpcode(instruction) && instruction.IsFusible() &&
+         !IsTotalOrder(instruction) &&
          xla::emitters::IsSupportedElementalOp(instruction.opcode()) &&
          IsFree(instruction) && IsLoopResult(instruction.shape()) &&
          HasArrayOperands(instruction) && IsCanonical(instruction) &&
@@ -294,6 +303,7 @@ bool CanFuseIntoOutput(const HloInstruction& producer,
     return false;
   }
   return !ShapeUtil::ElementIsComplex(producer.shape()) &&
+         producer.shape().element_type() != xla::PRED &&
          producer.shape().dimensions().size() <= 1 &&
          producer.dot_dimension_numbers().lhs_batch_dimensions().empty();
 }

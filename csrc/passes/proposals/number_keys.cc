@@ -8,7 +8,9 @@
 #include "xla/hlo/ir/hlo_casting_utils.h"
 #include "xla/hlo/ir/hlo_instructions.h"
 #include "xla/hlo/ir/hlo_opcode.h"
+#include "xla/literal_util.h"
 #include "xla/primitive_util.h"
+#include "xla/shape_util.h"
 
 namespace hloenv {
 namespace {
@@ -33,6 +35,22 @@ HloInstruction* FloatKey(HloInstruction* bits, Bits infinity, bool is_max,
                       build.Constant<Bits>(infinity), most, key);
 }
 
+// Those with the least and the largest payload, of each sign.
+template <typename Bits>
+void AddNans(xla::PrimitiveType type, Bits infinity,
+             std::vector<Literal>& samples) {
+  const xla::Shape scalar = xla::ShapeUtil::MakeShape(type, {});
+  for (const Bits sign : {Bits{0}, std::numeric_limits<Bits>::min()}) {
+    for (const Bits bits :
+         {static_cast<Bits>(infinity + 1), std::numeric_limits<Bits>::max()}) {
+      const auto signed_bits = static_cast<Bits>(bits | sign);
+      samples.push_back(xla::LiteralUtil::CreateR0(signed_bits)
+                            .BitcastConvert(scalar)
+                            .value());
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<Literal> SampleNumbers(xla::PrimitiveType type) {
@@ -46,6 +64,22 @@ std::vector<Literal> SampleNumbers(xla::PrimitiveType type) {
     add(std::numeric_limits<float>::infinity());
     add(std::numeric_limits<float>::quiet_NaN());
     add(-std::numeric_limits<float>::quiet_NaN());
+    switch (type) {
+      case xla::F16:
+        AddNans<int16_t>(type, 0x7c00, samples);
+        break;
+      case xla::BF16:
+        AddNans<int16_t>(type, 0x7f80, samples);
+        break;
+      case xla::F32:
+        AddNans<int32_t>(type, 0x7f800000, samples);
+        break;
+      case xla::F64:
+        AddNans<int64_t>(type, 0x7ff0000000000000, samples);
+        break;
+      default:
+        break;
+    }
   } else {
     for (const int32_t each : {0, 1, 5, 9}) add(each);
     if (xla::primitive_util::IsSignedIntegralType(type)) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Proposes other orders of associative and distributive operations.
+#include "google/protobuf/util/message_differencer.h"
 #include "passes/proposals/general_passes.h"
 #include "passes/proposals/rules.h"
 #include "support/status.h"
@@ -8,6 +9,7 @@
 namespace hloenv {
 namespace {
 
+using google::protobuf::util::MessageDifferencer;
 using xla::HloInstruction;
 using xla::HloOpcode;
 using Images = absl::Span<HloInstruction* const>;
@@ -215,6 +217,8 @@ bool IsMatrixProduct(const HloInstruction& instruction) {
          numbers.lhs_contracting_dimensions_size() == 1 &&
          numbers.lhs_contracting_dimensions(0) == 1 &&
          numbers.rhs_contracting_dimensions(0) == 0 &&
+         instruction.precision_config().algorithm() ==
+             xla::PrecisionConfig::ALG_UNSET &&
          instruction.operand(0)->shape().element_type() ==
              instruction.shape().element_type() &&
          instruction.operand(1)->shape().element_type() ==
@@ -227,7 +231,11 @@ void ProposeProducts(const HloInstruction& root, RuleContext& context,
   if (!IsMatrixProduct(root)) return;
   for (int side : {0, 1}) {
     const HloInstruction* inner = root.operand(side);
-    if (!IsMatrixProduct(*inner)) continue;
+    if (!IsMatrixProduct(*inner) ||
+        !MessageDifferencer::Equals(inner->precision_config(),
+                                    root.precision_config())) {
+      continue;
+    }
     const auto* first = inner->operand(0);
     const auto* second = inner->operand(1);
     const auto* other = root.operand(1 - side);
@@ -288,6 +296,11 @@ bool IsIdentity(const HloInstruction& value, HloOpcode opcode) {
   if (value.opcode() != HloOpcode::kConstant) return false;
   const xla::Literal& literal = value.literal();
   const xla::PrimitiveType type = value.shape().element_type();
+  // They have no order; XLA ends the process when asked for their extremes.
+  if (xla::primitive_util::IsComplexType(type) &&
+      (opcode == HloOpcode::kMaximum || opcode == HloOpcode::kMinimum)) {
+    return false;
+  }
   switch (opcode) {
     case HloOpcode::kAdd:
     case HloOpcode::kXor:

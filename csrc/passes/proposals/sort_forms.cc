@@ -14,6 +14,7 @@
 // Keys of 64 bits are sorted by their lower half, then by their upper half.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "absl/algorithm/container.h"
@@ -37,9 +38,25 @@ using xla::HloOpcode;
 using xla::Literal;
 
 constexpr int64_t kMaxElements = std::numeric_limits<int32_t>::max();
+// Numbers of 64 bits in a row, from which two sorts of integers were faster.
+constexpr int64_t kMinWideElements = 4;
 
 bool IsFloat(const xla::Shape& shape) {
   return xla::primitive_util::IsFloatingPointType(shape.element_type());
+}
+
+// Whether it is the not-a-number that programs write, of either sign: those of
+// other bits could be told apart by a comparison with it.
+bool IsUsualNan(const Literal& scalar) {
+  const xla::PrimitiveType type = scalar.shape().element_type();
+  const auto is = [&](float number) {
+    const Literal other =
+        xla::LiteralUtil::CreateR0(number).Convert(type).value();
+    return std::memcmp(scalar.untyped_data(), other.untyped_data(),
+                       scalar.size_bytes()) == 0;
+  };
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  return std::isnan(NumberOf(scalar)) && (is(kNan) || is(-kNan));
 }
 
 // Whether a comparator only compares its first two parameters, or, for floats,
@@ -59,8 +76,9 @@ bool OnlyCompares(const xla::HloComputation& comparator) {
             !xla::ShapeUtil::Compatible(each->shape(), number)) {
           return false;
         }
-        const double constant = NumberOf(each->literal());
-        if (constant != 0 && !std::isnan(constant)) return false;
+        if (NumberOf(each->literal()) != 0 && !IsUsualNan(each->literal())) {
+          return false;
+        }
         break;
       }
       case HloOpcode::kAnd:
@@ -129,6 +147,10 @@ std::optional<bool> IsDescending(const HloInstruction& sort) {
   return std::nullopt;
 }
 
+bool HasWideKeys(xla::PrimitiveType type) {
+  return type == xla::F64 || type == xla::S64 || type == xla::U64;
+}
+
 bool IsSortable(const HloInstruction& sort) {
   if (sort.opcode() != HloOpcode::kSort || sort.HasControlDependencies() ||
       sort.has_sharding()) {
@@ -137,7 +159,13 @@ bool IsSortable(const HloInstruction& sort) {
   const xla::Shape& shape = sort.operand(0)->shape();
   const int64_t dimension =
       xla::Cast<xla::HloSortInstruction>(&sort)->sort_dimension();
-  return shape.is_static() && shape.dimensions(dimension) > 1 &&
+  const int64_t least =
+      HasWideKeys(shape.element_type()) ? kMinWideElements : 2;
+  return absl::c_all_of(sort.operands(),
+                        [](const HloInstruction* operand) {
+                          return operand->shape().is_static();
+                        }) &&
+         shape.dimensions(dimension) >= least &&
          !xla::ShapeUtil::IsZeroElementArray(shape) &&
          xla::ShapeUtil::ElementsIn(shape) <= kMaxElements;
 }
@@ -170,10 +198,6 @@ struct PackedSort {
   std::vector<int64_t> reads;
   std::vector<xla::PrimitiveType> types;  // of these elements
 };
-
-bool HasWideKeys(xla::PrimitiveType type) {
-  return type == xla::F64 || type == xla::S64 || type == xla::U64;
-}
 
 // Signed integers of 64 bits in the order of the sort; for types without wide
 // keys, in the range of those of 32 bits.
@@ -283,8 +307,7 @@ bool IsTakable(const HloInstruction& operand) {
   const xla::Shape& shape = operand.shape();
   return shape.has_layout() && shape.layout().tiles().empty() &&
          xla::LayoutUtil::IsMonotonicWithDim0Major(shape.layout()) &&
-         (shape.element_type() == xla::PRED ||
-          xla::primitive_util::BitWidth(shape.element_type()) >= 8);
+         !xla::primitive_util::IsSubByteNonPredType(shape.element_type());
 }
 
 // What takes the place of a sort: itself, or the live elements of its result,

@@ -68,6 +68,11 @@ bool IsNeutral(const HloInstruction& number, HloOpcode operation) {
   if (number.opcode() != HloOpcode::kConstant) return false;
   const xla::Literal& literal = number.literal();
   const xla::PrimitiveType type = literal.shape().element_type();
+  // They have no order; XLA ends the process when asked for their extremes.
+  if (xla::primitive_util::IsComplexType(type) &&
+      (operation == HloOpcode::kMaximum || operation == HloOpcode::kMinimum)) {
+    return false;
+  }
   switch (operation) {
     case HloOpcode::kAdd:
     case HloOpcode::kOr:

@@ -17,8 +17,10 @@ masks that the module holds as constants, and values computed from them, are out
 so rewrites that would read them are not proposed (of convolutions: in their kernels;
 XLA specifies no order for the sums of a convolution). `convolution-forms`, and the
 rules of `substitutions` that enlarge kernels or merge groups, multiply by zeros, which
-gives NaN where an argument of the module has an infinity there. XLA's passes of this
-class give the guarantees of XLA's authors.
+gives NaN where an argument of the module has an infinity there; the rule "sparse" of
+`dot-forms` leaves out multiplications by zeros, so that an infinity or NaN reaches only
+the sums that it has a weight in. XLA's passes of this class give the guarantees of
+XLA's authors.
 
 "unsafe": results may differ for NaN, infinities and zeros of either sign. No pass of
 XLA's or hloenv's is in this class with its default options; `general-simplify` is with

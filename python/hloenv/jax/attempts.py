@@ -33,7 +33,15 @@ from ..rewrite.alternatives import Alternatives
 from ..runtime.jaxlib.options import OptionValue
 from ..runtime.jaxlib.package import require_jax
 from ..runtime.jaxlib.stablehlo import call_module
-from .decide import Decided, Passes, as_pipelines, check_compiles, decide, label_of
+from .decide import (
+    Decided,
+    Passes,
+    as_pipelines,
+    check_compiles,
+    decide,
+    has_equation,
+    label_of,
+)
 from .facts import Facts, key_of_lowered, recall_facts, remember_facts
 from .lowering import from_lowered, lower_traced
 from .replacements import NotReplacedError, Replace
@@ -76,7 +84,10 @@ class Stages:
     @property
     def has_while(self) -> bool:
         """Whether there are loops whose number of iterations depends on values."""
-        return _has_while(self.traced.jaxpr)
+        # Loops of other numbers of iterations are "scan" in jax.
+        return has_equation(
+            self.traced.jaxpr, lambda each: each.primitive.name == "while"
+        )
 
     @functools.cached_property
     def module(self) -> HloModule:
@@ -93,18 +104,6 @@ class Stages:
             if key is not None:
                 remember_facts(key, found)
         return found
-
-
-def _has_while(jaxpr: Any) -> bool:
-    """Loops of other numbers of iterations are "scan" in jax."""
-    for each in jaxpr.eqns:
-        if each.primitive.name == "while":
-            return True
-        for value in each.params.values():
-            for inner in value if isinstance(value, tuple | list) else [value]:
-                if hasattr(inner, "eqns") and _has_while(inner):
-                    return True
-    return False
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -213,7 +213,28 @@ def unsupported(jax: Any, traced: Any, lowered: Any, leaves: list[Any]) -> str |
         return f"it has side effects ({', '.join(effects)})"
     if has_hoisted_constants(lowered):
         return HOISTED
+    if has_equation(traced.jaxpr, _places):
+        return "it places values (device_put or with_sharding_constraint)"
     return other_devices(jax, lowered, leaves)
+
+
+def has_equation(jaxpr: Any, test: Callable[[Any], bool]) -> bool:
+    """Whether an equation of a jaxpr, or of one inside it, passes a test."""
+    for each in jaxpr.eqns:
+        if test(each):
+            return True
+        for value in each.params.values():
+            for inner in value if isinstance(value, tuple | list) else [value]:
+                if hasattr(inner, "eqns") and has_equation(inner, test):
+                    return True
+    return False
+
+
+def _places(equation: Any) -> bool:
+    """Whether it says on which devices, or in which memory, a value is."""
+    if equation.primitive.name == "device_put":
+        return any(each is not None for each in equation.params.get("devices", ()))
+    return bool(equation.primitive.name == "sharding_constraint")
 
 
 RANDOM_STATE = "it draws other random numbers in each call (jax.lax.rng_uniform)"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol
@@ -95,6 +96,8 @@ class Decider:
         self._last: tuple[Any, Stages | None] = (None, None)
         # Signatures that have been called on other devices only.
         self._elsewhere: set[Any] = set()
+        # What the function was traced to, when a signature was decided.
+        self._jaxprs: dict[Any, weakref.ref[Any]] = {}
         # The types of the arguments of signatures that plain jax.jit has compiled.
         self._plain_types: dict[Any, tuple[tuple[Any, ...], dict[str, Any]]] = {}
 
@@ -102,6 +105,7 @@ class Decider:
         """Forgets all decisions."""
         self.plans.clear()
         self._elsewhere.clear()
+        self._jaxprs.clear()
         self._plain_types.clear()
         self.replacements.clear()
         self.considered.clear()
@@ -110,6 +114,20 @@ class Decider:
         """Whether a signature is to be considered."""
         is_elsewhere = bool(self._budget) and signature in self._elsewhere
         return is_elsewhere or signature not in self.plans
+
+    def forget_if_changed(self, signature: Any, traced: Any) -> None:
+        """Forgets the plan of a signature whose function is traced to another program.
+
+        As after `jax.clear_caches()`, where what the function refers to has changed.
+
+        Args:
+            signature: as in `consider`.
+            traced: a `jax.stages.Traced` of the plain function.
+        """
+        known = self._jaxprs.get(signature)
+        if known is not None and known() is not traced.jaxpr:
+            self.plans.pop(signature, None)
+            del self._jaxprs[signature]
 
     def is_known(
         self, signature: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -161,6 +179,7 @@ class Decider:
         self._elsewhere.discard(signature)
         stages = self._stages(signature, args, kwargs)
         self._last = (None, None)
+        self._jaxprs[signature] = weakref.ref(stages.traced.jaxpr)
         leaves = self._jax.tree.leaves((args, kwargs))
         reason = unsupported(self._jax, stages.traced, stages.lowered, leaves)
         if reason is None and stages.facts.draws_random:
@@ -401,6 +420,7 @@ class Decider:
             oldest = next(plain, None)
             if oldest is not None:
                 del self.plans[oldest]
+                self._jaxprs.pop(oldest, None)
 
     def _keep(self, decided: Decided, reason: str) -> None:
         self.considered.append(replace(decided, is_used=False, reason=reason))

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any, Literal, overload
 
 from .._native import core
-from ..errors import ArgumentError, ArgumentTypeError, DecisionError
+from ..errors import ArgumentError, DecisionError
 from ..policies import Policy
 from ..runtime.jaxlib.package import require_injection, require_jax
 from .artefact import Artefact, as_artefact
@@ -33,7 +33,10 @@ from .numpy_calls import NumpyFunction
 from .pickling import Pickled
 from .wrapping import (
     Options,
+    StaticArguments,
     calls,
+    check_function,
+    copy_metadata,
     leave_traces,
     level_of_user,
     name_of,
@@ -187,15 +190,14 @@ class JitFunction(Pickled, core.JitCalls):
     ) -> None:
         self._jax = jax = require_jax("hloenv.jit")
         require_injection("hloenv.jit")
-        if not callable(fn):
-            raise ArgumentTypeError(
-                f"hloenv.jit needs a function, got {type(fn).__name__}"
-            )
+        check_function(jax, fn, jit_options)
         # A separate function, as jax shares caches between uses of one function.
         plain = jax.jit(named(fn, calls(fn), name_of(fn)), **jit_options)
         core.JitCalls.__init__(self, plain, top_level_test())
-        functools.update_wrapper(self, fn)
+        copy_metadata(fn, self)
+        self.__name__ = name_of(fn)
         self._plain = plain
+        self._static = StaticArguments.of(plain)
         self._fn = fn
         self._made_with = (
             fn,
@@ -291,10 +293,10 @@ class JitFunction(Pickled, core.JitCalls):
         """Decides and runs the first call of a signature, without comparison."""
         if not self._has_values(args, kwargs):
             return self._plain(*args, **kwargs)
+        signature = self._signature(args, kwargs)
+        self._trace_plain(args, kwargs)
         with self._lock:
             if self._decided is None:
-                signature = self._signature(args, kwargs)
-                self._plain.trace(*args, **kwargs)  # raises the function's own errors
                 if signature is not None:
                     self._decided = self._consider_safely(signature, args, kwargs)
                 self._decided = self._decided or self.new_function()
@@ -310,11 +312,11 @@ class JitFunction(Pickled, core.JitCalls):
         """
         if not self._decider.planner.is_auto or not self._has_values(args, kwargs):
             return False
+        signature = self._signature(args, kwargs)
+        self._trace_plain(args, kwargs)
         with self._lock:
             if self._decided is not None:
                 return True
-            signature = self._signature(args, kwargs)
-            self._plain.trace(*args, **kwargs)  # raises the function's own errors
             self._num_compiled = -1
             if signature is None or not self._decider.is_new(signature):
                 return False
@@ -359,6 +361,14 @@ class JitFunction(Pickled, core.JitCalls):
         finally:
             self._lock.release()
 
+    def _trace_plain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Traces the function, so that later traces are found in jax's cache.
+
+        Raises the function's own errors. It is called without the lock, since the
+        function may wait for other threads.
+        """
+        return self._plain.trace(*args, **kwargs)
+
     def _has_values(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether the arguments are concrete, so that jax compiles now."""
         jax = self._jax
@@ -369,9 +379,10 @@ class JitFunction(Pickled, core.JitCalls):
 
     def _traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The function traced by jax.jit for decided signatures; looks up the plan."""
-        if self._jax.config.jax_disable_jit:
+        if self._jax.config.jax_disable_jit or self._is_at_top_level():
+            # Where a result was NaN, jax.debug_nans runs the function again.
             return self._fn(*args, **kwargs)
-        signature = signature_of(self._jax, args, kwargs)
+        signature = signature_of(self._jax, args, kwargs, self._static)
         call = self._current_call()
         if signature is not None and call is not None and self._has_values(*call):
             self._consider_in_trace(signature, *call)
@@ -383,9 +394,11 @@ class JitFunction(Pickled, core.JitCalls):
         leave = leave_traces()
         if leave is None:
             return
+        with leave():
+            traced = self._trace_plain(args, kwargs)
         with leave(), self._lock:
+            self._decider.forget_if_changed(signature, traced)
             if self._decider.is_new(signature):
-                self._plain.trace(*args, **kwargs)  # raises the function's own errors
                 # jax keeps a signature on its slow path after its trace raised.
                 self._consider_safely(signature, args, kwargs, raises=())
 
@@ -433,10 +446,10 @@ class JitFunction(Pickled, core.JitCalls):
         found = []
 
         def probe(*args: Any, **kwargs: Any) -> tuple[()]:
-            found.append(signature_of(self._jax, args, kwargs))
+            found.append(signature_of(self._jax, args, kwargs, self._static))
             return ()
 
-        probe = named(self._fn, probe, "probe")
+        probe = named(self._fn, probe, name_of(self._fn))
         self._jax.jit(probe, **self._options.static).trace(*args, **kwargs)
         return found[0]
 

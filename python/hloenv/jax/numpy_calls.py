@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 import types
 from collections.abc import Callable, Sequence
@@ -21,7 +20,15 @@ from .compare import compare
 from .decide import Decided
 from .lowering import from_lowered, kept_arguments, lower_traced
 from .pickling import Pickled
-from .wrapping import Options, calls, name_of, named, trace_context
+from .wrapping import (
+    Options,
+    calls,
+    check_function,
+    copy_metadata,
+    name_of,
+    named,
+    trace_context,
+)
 
 # Arguments whose shape and dtype an executable checks.
 _CHECKED = frozenset({np.ndarray, bool, int, float, complex})
@@ -97,21 +104,20 @@ class NumpyFunction(Pickled):
         self, fn: Callable[..., Any], *, budget: float, jit_options: dict[str, Any]
     ) -> None:
         self._jax = jax = require_jax("hloenv.jit")
-        if not callable(fn):
-            raise ArgumentTypeError(
-                f"hloenv.jit needs a function, got {type(fn).__name__}"
-            )
+        check_function(jax, fn, jit_options)
         options = Options(jit_options)
         if options.donates or options.static:
             raise ArgumentTypeError(
                 "outputs='numpy' takes no donated and no static arguments; bind static "
                 "ones with functools.partial"
             )
-        functools.update_wrapper(self, fn)
+        copy_metadata(fn, self)
+        self.__name__ = name_of(fn)
         self._made_with = fn, {"budget": budget, "jit_options": jit_options}
         self.considered: list[Decided] = []
         self._plain = jax.jit(named(fn, calls(fn), name_of(fn)), **jit_options)
         self._budget = budget
+        self._config = jax.config
         self._flatten = jax.tree_util.tree_flatten
         self._unflatten = jax.tree_util.tree_unflatten
         self._settings = trace_context()
@@ -130,6 +136,8 @@ class NumpyFunction(Pickled):
         Returns:
             The function's result, with numpy arrays in the place of jax's.
         """
+        if self._config.jax_disable_jit or self._config.jax_debug_nans:
+            return self._jax.tree.map(np.asarray, self._plain(*args, **kwargs))
         leaves, tree = self._flatten((args, kwargs))
         last = self._last.get(tree)
         if (
@@ -150,6 +158,14 @@ class NumpyFunction(Pickled):
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         """Binds as a method."""
         return self if instance is None else types.MethodType(self, instance)
+
+    def clear_cache(self) -> None:
+        """Clears all decisions and compiled versions."""
+        with self._lock:
+            self._plain.clear_cache()
+            self._last.clear()
+            self._versions.clear()
+            self.considered.clear()
 
     def _version(
         self,
@@ -187,6 +203,8 @@ class NumpyFunction(Pickled):
         module = from_lowered(lowered, donations=False)
         results, tree = traced.jaxpr.out_avals, traced.out_tree
         for leaf in (*traced.jaxpr.in_avals, *results):
+            if leaf.dtype == jax.dtypes.float0:
+                raise ArgumentError("outputs='numpy' cannot pass float0")
             if not isinstance(leaf.dtype, np.dtype):
                 raise ArgumentError(
                     f"outputs='numpy' cannot pass {leaf.dtype}; use "

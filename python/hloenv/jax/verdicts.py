@@ -75,7 +75,8 @@ class Verdict:
             return False
         now = datetime.datetime.now(datetime.UTC).date()
         age = now - datetime.date.fromisoformat(self.date)
-        return age.days > _MAX_DAYS_OF_PLAIN
+        # The clock may have been set back.
+        return not 0 <= age.days <= _MAX_DAYS_OF_PLAIN
 
 
 def key_of(fingerprint: str, budget: float, others: Mapping[str, Any]) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import ArgumentTypeError
 from ..runtime.jaxlib.package import require_jax
 
 
@@ -64,6 +65,8 @@ def _names_any(value: Any) -> bool:
 
 def name_of(fn: Callable[..., Any]) -> str:
     """The name of a function, or of the type of another callable."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
     return getattr(fn, "__name__", type(fn).__name__)
 
 
@@ -108,18 +111,74 @@ def named(
     fn: Callable[..., Any], function: Callable[..., Any], name: str
 ) -> Callable[..., Any]:
     """Gives `function` a name, and the signature and metadata of `fn`."""
-    functools.update_wrapper(function, fn)
+    copy_metadata(fn, function)
     function.__name__ = function.__qualname__ = name
     return function
 
 
-def signature_of(jax: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def copy_metadata(fn: Callable[..., Any], wrapper: Any) -> None:
+    """As `functools.update_wrapper`, but what the wrapper's type has stays."""
+    functools.update_wrapper(wrapper, fn, updated=())
+    for name, value in getattr(fn, "__dict__", {}).items():
+        if not hasattr(type(wrapper), name):
+            wrapper.__dict__.setdefault(name, value)
+
+
+def check_function(jax: Any, fn: Any, jit_options: Mapping[str, Any]) -> None:
+    """Raises what `jax.jit` raises for a function that it does not take.
+
+    Raises:
+        ArgumentTypeError: it is not callable.
+        TypeError: as of `jax.jit`: of a generator function, or a static method.
+    """
+    if not callable(fn):
+        raise ArgumentTypeError(f"hloenv.jit needs a function, got {type(fn).__name__}")
+    jax.jit(fn, **jit_options)
+
+
+@dataclass(frozen=True)
+class StaticArguments:
+    """Which arguments are static, as jax counts them.
+
+    Attributes:
+        numbers: of arguments given by position; negative ones count from the end.
+        names: of arguments given by name.
+    """
+
+    numbers: tuple[int, ...] = ()
+    names: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, function: Any) -> StaticArguments:
+        """Those of a function of jax.jit; none if this jax does not say."""
+        info = getattr(function, "_jit_info", None)
+        return cls(
+            tuple(getattr(info, "static_argnums", ())),
+            tuple(getattr(info, "static_argnames", ())),
+        )
+
+    def values(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """The static values of a call, with their types."""
+        numbers = (number % max(len(args), 1) for number in self.numbers)
+        found = [args[number] for number in numbers if number < len(args)]
+        found += [kwargs[name] for name in self.names if name in kwargs]
+        return [(type(value), value) for value in found]
+
+
+def signature_of(
+    jax: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    static: StaticArguments = StaticArguments(),
+) -> Any:
     """Identifies a trace: types, static values and their types, jax's settings.
 
     Args:
         jax: the package.
         args: of the trace.
         kwargs: of the trace.
+        static: which of them are static: jax compares these as they are, and not by
+            their leaves.
 
     Returns:
         A key; None if a static argument has indistinguishable parts.
@@ -130,7 +189,8 @@ def signature_of(jax: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
         for leaf in leaves
     ]
     # What traces depend on: precision, x64, the random generator, ...
-    signature = tree, tuple(types), trace_context()()
+    fixed = tuple(static.values(args, kwargs))
+    signature = tree, tuple(types), fixed, trace_context()()
     try:
         hash(signature)
     except TypeError:

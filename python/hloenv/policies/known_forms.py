@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from .._typing import Int64Array
 from .base import register_policy
+from .readers import Readers
 
 if TYPE_CHECKING:
     from ..graph.hlo_graph import HloGraph
@@ -26,6 +27,7 @@ FORM_PASSES = ("convolution-forms", "dot-forms", "reduce-forms", "sort-forms")
 
 _SPATIAL = range(3)
 _WINDOW = range(6)
+_DOT_SIZES = "batch", "lhs", "rhs", "contracting"
 _ATTRIBUTES = (
     *("feature_group_count", "batch_group_count", "output_batch"),
     *("kernel_input_feature", "kernel_output_feature"),
@@ -33,7 +35,7 @@ _ATTRIBUTES = (
     *(f"base_dilations_{d}" for d in _WINDOW),
     *(f"input_spatial_{d}" for d in _SPATIAL),
     *(f"output_spatial_{d}" for d in _SPATIAL),
-    *("dot_batch_size", "dot_lhs_size", "dot_rhs_size", "dot_contracting_size"),
+    *(f"dot_{name}_size" for name in _DOT_SIZES),
 )
 _ABSENT = -(2**40)
 
@@ -57,6 +59,8 @@ _FEW_DOT_ROWS, _LARGE_MATRIX, _MANY_COLUMNS = 16, 2**14, 4
 # Elements of the matrices of batched products of one row, from which swapped operands
 # or a loop over a batch dimension were faster.
 _LARGE_MATRICES = 2**16
+# Multiplications from which a dot with a sparse matrix was faster as gathers.
+_MANY_PRODUCTS = 2**18
 # Rows, columns and terms from which batched products, of which both operands are read
 # across their rows, were faster with the operands swapped.
 _CROSSED_ROWS = 32
@@ -71,7 +75,9 @@ _LONG_SCAN, _SCANNED, _KERNEL_BYTES = 20, 100, 128
 # Elements of a reduction from which the index of an extreme one was faster packed (LLVM
 # unrolls XLA's loop over fewer); and elements of the array up to which, by rows, which
 # jaxlib reduces in two steps, of which it does not fuse the first with what it reads.
-_LONG_REDUCTION, _MAX_PACKED = 32, 2**20
+_LONG_REDUCTION, _MAX_PACKED = 32, 2**18
+# Rules whose results XLA fuses into what reads them, and so computes again each time.
+_FUSED_RULES = frozenset(("chain", "unrolled", "window"))
 # Elements of all sorts together from which sorts of integers were faster.
 _SORTED = 32
 _SORT_RULES = ("packed",)
@@ -164,14 +170,16 @@ class KnownForms:
     those of 1x1 convolutions, and convolutions with kernels larger than their input;
     products of many tiny matrices, and many reductions of few elements each, become
     elementwise operations; products of few rows and a transposed matrix read the
-    matrix as it is, and of few rows and matrices across each other one at a time; the
-    index of the largest element becomes one reduction of integers; cumulative sums
+    matrix as it is, and of few rows and matrices across each other one at a time;
+    products with a constant matrix that is mostly zero, as of resizes, become gathers;
+    the index of the largest element becomes one reduction of integers; cumulative sums
     become loops; sorts become sorts of integers. Other alternatives stay undecided, so
     that XLA's form is kept.
 
-    The conditions look at each convolution alone. XLA's fusion may copy a sum of
-    multiplications into each of its readers, as the nine reductions of a gradient, so
-    that several forms together can gain less than each of them.
+    The conditions look at each operation, and whether what reads it reads each element
+    many times. XLA's fusion may copy a sum of multiplications into each of its readers,
+    as the nine reductions of a gradient, so that several forms together can gain less
+    than each of them.
 
     Run it on the module as JAX lowers it:
 
@@ -196,12 +204,15 @@ class KnownForms:
         graph = alternatives.graph
         block = graph.attribute_block(_ATTRIBUTES, absent=_ABSENT)
         first_site = graph.site_choice_offsets[graph.site_offsets[:-1]]
+        readers = Readers(graph)
         for index, rules in choices.items():
             node = int(graph.site_choice_nodes[first_site[index]])
             attributes = dict(zip(_ATTRIBUTES, block[node].tolist(), strict=True))
             for rule in _forms(graph, node, attributes, rules):
                 if rule in rules:
-                    decisions[index] = rules[rule]
+                    site = int(graph.site_nodes[graph.site_offsets[index]])
+                    if rule not in _FUSED_RULES or not readers.repeat(site):
+                        decisions[index] = rules[rule]
                     break
         return decisions
 
@@ -212,6 +223,9 @@ def _forms(
     if any(rule in offered for rule in _SORT_RULES):
         return _SORT_RULES if int(graph.element_count[node]) >= _SORTED else ()
     if attributes["dot_batch_size"] != _ABSENT:
+        sizes = [attributes[f"dot_{name}_size"] for name in _DOT_SIZES]
+        if "sparse" in offered and math.prod(sizes) >= _MANY_PRODUCTS:
+            return ("sparse",)
         return _dot_forms(attributes)
     if attributes["output_batch"] == _ABSENT:
         return _reduce_forms(graph, node, attributes)

@@ -300,8 +300,18 @@ def make_error(kind: str, message: str) -> HloEnvError:
 class _Standby:
     """One long-lived process for trial compiles and reads, as starting takes 1 s."""
 
-    def __init__(self, max_memory_bytes: int | None = None) -> None:
+    def __init__(
+        self, max_memory_bytes: int | None = None, idle_s: float | None = None
+    ) -> None:
+        """Takes limits.
+
+        Args:
+            max_memory_bytes: of the process.
+            idle_s: seconds without requests after which it ends: it takes memory, and
+                programs that wait for all their children wait for it too.
+        """
         self._max_memory_bytes = max_memory_bytes
+        self._idle_s = idle_s
         self._lock = threading.Lock()
         self._started: Child | None = None
         self.num_requests = 0
@@ -319,10 +329,27 @@ class _Standby:
                 self._started = Child(max_memory_bytes=self._max_memory_bytes)
                 atexit.register(self._started.close)
             self.num_requests += 1
-            self._started.request(header, *blobs, timeout_s=timeout_s)
+            try:
+                self._started.request(header, *blobs, timeout_s=timeout_s)
+            finally:
+                self._close_when_idle()
+
+    def _close_when_idle(self) -> None:
+        if self._idle_s is None:
+            return
+        timer = threading.Timer(self._idle_s, self._close_if_idle, [self.num_requests])
+        timer.daemon = True
+        timer.start()
+
+    def _close_if_idle(self, num_requests: int) -> None:
+        with self._lock:
+            if self._started is not None and self.num_requests == num_requests:
+                atexit.unregister(self._started.close)
+                self._started.close()
+                self._started = None
 
 
-_compiling = _Standby()
+_compiling = _Standby(idle_s=10)
 # Enough for any module, but not for input that declares a huge size.
 _reading = _Standby(max_memory_bytes=8 << 30)
 _READ_TIMEOUT_S = 300.0

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What reads a value of a graph."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .._typing import Int64Array
+
+if TYPE_CHECKING:
+    from ..graph.hlo_graph import HloGraph
+
+# How many times the elements of a value are read, from which computing them each time
+# was slower than reading them from memory (softmax of 8 elements was not).
+_MANY_TIMES = 16
+# Readers to look at.
+_MAX_READERS = 64
+# Those that may read an element several times; and those that XLA does not fuse with
+# what they read.
+_REPEATING = frozenset(("broadcast", "gather"))
+_SEPARATE = frozenset(
+    (
+        *("call", "conditional", "convolution", "dot", "dynamic-update-slice", "fft"),
+        *("opt-barrier", "reduce", "reduce-window", "scatter", "sort", "tuple"),
+        "while",
+    )
+)
+
+
+class Readers:
+    """The readers of the values of a graph."""
+
+    def __init__(self, graph: HloGraph) -> None:
+        """Holds a graph."""
+        self._graph = graph
+
+    @functools.cached_property
+    def _by_source(self) -> tuple[Int64Array, Int64Array]:
+        order = np.argsort(self._graph.edge_sources, kind="stable")
+        return self._graph.edge_sources[order], self._graph.edge_targets[order]
+
+    @functools.cached_property
+    def _opcodes(self) -> tuple[str, ...]:
+        from ..graph.hlo_graph import opcodes
+
+        return opcodes()
+
+    def of(self, node: int) -> list[int]:
+        """The nodes that read `node`."""
+        sources, targets = self._by_source
+        begin, end = np.searchsorted(sources, [node, node + 1])
+        found: list[int] = targets[begin:end].tolist()
+        return found
+
+    def repeat(self, node: int) -> bool:
+        """Whether XLA, if it fuses `node` with its readers, computes it many times.
+
+        Elementwise operations between them are fused too.
+        """
+        graph = self._graph
+        count = int(graph.element_count[node])
+        found, left = {node}, [node]
+        while left and len(found) <= _MAX_READERS:
+            for reader in self.of(left.pop()):
+                elements = int(graph.element_count[reader])
+                opcode = self._opcodes[graph.opcode[reader]]
+                if opcode in _REPEATING and elements >= _MANY_TIMES * count:
+                    return True
+                is_fused = opcode not in _SEPARATE and elements == count
+                if is_fused and reader not in found:
+                    found.add(reader)
+                    left.append(reader)
+        return False

@@ -1,0 +1,311 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Modules on which candidate passes once proposed other values, or ended the process."""
+
+from __future__ import annotations
+
+import pytest
+
+import hloenv
+from support.arg_reduce import arg_text
+from support.captures import capture, rules
+
+
+def reduction(reducer: str, kind: str = "f32", operand: str = "") -> str:
+    """A reversed cumulative reduction by a reducer of a and b."""
+    return f"""HloModule reversed
+
+f {{
+  a = {kind}[] parameter(0)
+  b = {kind}[] parameter(1)
+  {reducer}
+}}
+
+ENTRY main {{
+  x = {kind}[32] parameter(0)
+  {operand or f"y = {kind}[32] negate(x)"}
+  i = {kind}[] constant({"(0,0)" if kind == "c64" else "0"})
+  ROOT r = {kind}[32] reduce-window(y, i), window={{size=32 pad=0_31}}, to_apply=f
+}}
+"""
+
+
+LOG_ADD = """m = f32[] maximum(a, b)
+  d = f32[] subtract(a, b)
+  n = pred[] compare(d, d), direction=NE
+  s = f32[] add(a, b)
+  g = f32[] abs(d)
+  h = f32[] negate(g)
+  e = f32[] exponential(h)
+  l = f32[] log-plus-one(e)
+  t = f32[] add(m, l)
+  ROOT c = f32[] select(n, s, t)"""
+
+
+@pytest.mark.parametrize("opcode", ["maximum", "minimum"])
+@pytest.mark.parametrize("name", ["reduce-forms", "reassociate"])
+def test_complex_numbers_have_no_extremes(name, opcode):
+    scan = reduction(f"ROOT c = c64[] {opcode}(a, b)", "c64")
+    nested = f"""HloModule nested
+
+f {{
+  a = c64[] parameter(0)
+  b = c64[] parameter(1)
+  ROOT c = c64[] {opcode}(a, b)
+}}
+
+ENTRY main {{
+  x = c64[5,6,7] parameter(0)
+  i = c64[] constant((0, 0))
+  y = c64[5,6] reduce(x, i), dimensions={{2}}, to_apply=f
+  ROOT r = c64[5] reduce(y, i), dimensions={{1}}, to_apply=f
+}}
+"""
+    for text in (scan, nested):
+        assert not {"scan", "window", "merge_reductions"} & set(
+            rules(capture(text, name))
+        )
+
+
+def test_a_stable_reducer_is_cumulative_in_both_directions():
+    text = reduction(LOG_ADD).replace("constant(0)", "constant(-inf)")
+    assert "scan" in rules(capture(text, "reduce-forms"))
+
+
+@pytest.mark.parametrize(
+    "reducer",
+    [
+        # Saturated.
+        "s = f32[] add(a, b)\n  k = f32[] constant(1e6)\n  ROOT c = f32[] minimum(s, k)",
+        # Without large numbers an addition.
+        "k = f32[] constant(1e5)\n  g = pred[] compare(a, k), direction=GT\n"
+        "  s = f32[] add(a, b)\n  ROOT c = f32[] select(g, a, s)",
+        # 0 for not-a-number.
+        "s = f32[] add(a, b)\n  z = f32[] constant(0)\n"
+        "  n = pred[] compare(s, s), direction=NE\n  ROOT c = f32[] select(n, z, s)",
+        # An addition, which overflows in some orders.
+        "s = f32[] add(a, b)\n  n = f32[] negate(s)\n  ROOT c = f32[] negate(n)",
+        # A threshold that is computed.
+        "o = f32[] constant(1)\n  e = f32[] exponential(o)\n  f = f32[] exponential(e)\n"
+        "  k = f32[] exponential(f)\n  g = pred[] compare(a, k), direction=GT\n"
+        "  s = f32[] add(a, b)\n  ROOT c = f32[] select(g, a, s)",
+    ],
+)
+def test_reducers_that_depend_on_the_order(reducer):
+    big = (
+        "big = f32[32] broadcast(h), dimensions={}\n  y = f32[32] add(x, big)"
+        "\n  h = f32[] constant(3e38)"
+    )
+    lines = big.split("\n")
+    operand = "\n".join([lines[2], lines[0], lines[1]])
+    for text in (reduction(reducer), reduction(reducer, operand=operand)):
+        assert "scan" not in rules(capture(text, "reduce-forms"))
+
+
+NAN_PAYLOADS = """HloModule payloads
+
+less {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  zero = f32[] constant(0)
+  undefined = f32[] constant(nan)
+  a_zero = pred[] compare(a, zero), direction=EQ
+  a_nan = pred[] compare(a, a), direction=NE
+  a1 = f32[] select(a_zero, zero, a)
+  a2 = f32[] select(a_nan, undefined, a1)
+  b_zero = pred[] compare(b, zero), direction=EQ
+  b_nan = pred[] compare(b, b), direction=NE
+  b1 = f32[] select(b_zero, zero, b)
+  b2 = f32[] select(b_nan, undefined, b1)
+  c = pred[] compare(a2, b2), direction=LT, type=TOTALORDER
+  a_after = pred[] compare(a, undefined), direction=GT, type=TOTALORDER
+  b_after = pred[] compare(b, undefined), direction=GT, type=TOTALORDER
+  not_a = pred[] not(a_after)
+  both = pred[] and(a_nan, b_nan)
+  other = pred[] and(not_a, b_after)
+  apart = pred[] and(other, both)
+  ROOT r = pred[] or(c, ROOT_OF)
+}
+
+ENTRY main {
+  x = f32[64] parameter(0)
+  ROOT s = f32[64] sort(x), dimensions={0}, is_stable=true, to_apply=less
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("root", "nan", "expected"),
+    [
+        ("c", "nan", ["packed"]),
+        ("apart", "nan", []),
+        ("c", "nan(0x400005)", []),
+    ],
+)
+def test_comparators_that_tell_nans_apart(root, nan, expected):
+    text = NAN_PAYLOADS.replace("ROOT_OF", root).replace("(nan)", f"({nan})")
+    assert rules(capture(text, "sort-forms")) == expected
+
+
+def test_a_sort_beside_an_array_of_unknown_size():
+    text = """HloModule dynamic
+
+less {
+  a = s32[] parameter(0)
+  b = s32[] parameter(1)
+  c = f32[] parameter(2)
+  d = f32[] parameter(3)
+  ROOT r = pred[] compare(a, b), direction=LT
+}
+
+ENTRY main {
+  x = s32[64] parameter(0)
+  z = f32[64] parameter(1)
+  n = s32[] parameter(2)
+  y = f32[<=64] set-dimension-size(z, n), dimensions={0}
+  s = (s32[64], f32[<=64]) sort(x, y), dimensions={0}, is_stable=true, to_apply=less
+  ROOT g = s32[64] get-tuple-element(s), index=0
+}
+"""
+    static = text.replace("<=", "").replace(
+        "set-dimension-size(z, n), dimensions={0}", "negate(z)"
+    )
+    assert rules(capture(static, "sort-forms")) == ["packed"]
+    assert rules(capture(text, "sort-forms")) == []
+
+
+def test_an_index_beside_its_element():
+    text = arg_text("f32")
+    assert rules(capture(text, "reduce-forms")) == ["packed_index"]
+    lines = text.splitlines()
+    (index,) = (i for i, line in enumerate(lines) if "index=1" in line)
+    at = lines[index].strip().removeprefix("ROOT ")
+    element = at.replace("index=1", "index=0").split("=", 1)
+    name, shape = at.split(" = ")[0], at.split(" = ")[1].split(" ")[0]
+    value = element[1].strip().replace(shape, shape.replace("s32", "f32"))
+    both = f"({shape.replace('s32', 'f32')}, {shape})"
+    lines[index : index + 1] = [
+        f"  {at}",
+        f"  value = {value}",
+        f"  ROOT both = {both} tuple(value, {name})",
+    ]
+    assert rules(capture("\n".join(lines), "reduce-forms")) == []
+
+
+@pytest.mark.parametrize(
+    "singular",
+    [
+        "log(z)",
+        "rsqrt(z)",
+        "divide(o, z)",
+        "log-plus-one(m)",
+        "exponential(h)",
+        "power(z, m)",
+    ],
+)
+def test_infinities_that_the_module_computes(singular):
+    text = f"""HloModule singular
+
+ENTRY main {{
+  a = f32[4] parameter(0)
+  b = f32[4] parameter(1)
+  z = f32[4] constant({{0,1,1,1}})
+  o = f32[4] constant({{1,1,1,1}})
+  m = f32[4] constant({{-1,-1,-1,-1}})
+  h = f32[4] constant({{1000,1000,1000,1000}})
+  s = f32[4] {singular}
+  p = f32[4] multiply(a, s)
+  q = f32[4] multiply(b, s)
+  ROOT c = f32[4] subtract(p, q)
+}}
+"""
+    assert "factor" not in rules(capture(text, "reassociate"))
+    moderate = text.replace(f" {singular}", " sqrt(z)")
+    assert "factor" in rules(capture(moderate, "reassociate"))
+
+
+def test_a_division_by_constant_zeros():
+    text = """HloModule divided
+
+ENTRY main {
+  a = f32[4] parameter(0)
+  b = f32[4] parameter(1)
+  n = f32[] constant(N)
+  z = f32[4] broadcast(n), dimensions={}
+  s = f32[4] divide(b, z)
+  p = f32[4] multiply(a, s)
+  q = f32[4] multiply(b, s)
+  ROOT c = f32[4] subtract(p, q)
+}
+"""
+    for number, is_offered in (("0", False), ("8", True)):
+        found = rules(capture(text.replace("(N)", f"({number})"), "reassociate"))
+        assert ("factor" in found) == is_offered
+
+
+def test_products_of_other_precision_keep_their_order():
+    text = """HloModule products
+
+ENTRY main {
+  x = f32[8,8] parameter(0)
+  y = f32[8,8] parameter(1)
+  z = f32[8,8] parameter(2)
+  d = f32[8,8] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}FIRST
+  ROOT r = f32[8,8] dot(d, z), lhs_contracting_dims={1}, rhs_contracting_dims={0}LAST
+}
+"""
+    highest, short = (
+        ", operand_precision={highest,highest}",
+        ", algorithm=dot_bf16_bf16_f32",
+    )
+    for first, last, is_offered in (
+        ("", "", True),
+        (highest, highest, True),
+        (highest, "", False),
+        (highest, short, False),
+        (short, short, False),
+    ):
+        found = rules(
+            capture(text.replace("FIRST", first).replace("LAST", last), "reassociate")
+        )
+        assert ("products" in found) == is_offered
+
+
+FUSED = """HloModule fused
+
+ENTRY main {
+  x = f32[64] parameter(0)
+  y = f32[64] parameter(1)
+  n = f32[64] negate(x)
+  c = pred[64] compare(n, y), direction=LT, type=TOTALORDER
+  ROOT r = f32[64] convert(c)
+}
+"""
+
+
+@pytest.mark.filterwarnings("ignore::hloenv.PositionWarning")
+def test_total_orders_are_not_fused():
+    assert rules(capture(FUSED, "general-fusion")) == []
+    usual = FUSED.replace(", type=TOTALORDER", "")
+    assert rules(capture(usual, "general-fusion"))
+
+
+@pytest.mark.filterwarnings("ignore::hloenv.PositionWarning")
+@pytest.mark.parametrize("kind", ["pred", "f32"])
+def test_dots_of_truth_values_are_not_fused_with_additions(kind):
+    text = f"""HloModule added
+
+ENTRY main {{
+  x = {kind}[64] parameter(0)
+  y = {kind}[64,4] parameter(1)
+  z = {kind}[4] parameter(2)
+  d = {kind}[4] dot(x, y), lhs_contracting_dims={{0}}, rhs_contracting_dims={{0}}
+  ROOT r = {kind}[4] add(d, z)
+}}
+"""
+    env = hloenv.HloEnv(hloenv.HloModule.from_text(text))
+    found = [
+        choice
+        for each in env.get_alternatives("general-fusion")
+        for choice in each.choices[1:]
+    ]
+    assert bool(found) == (kind == "f32")
