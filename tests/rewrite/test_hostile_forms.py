@@ -309,3 +309,30 @@ ENTRY main {{
         for choice in each.choices[1:]
     ]
     assert bool(found) == (kind == "f32")
+
+
+@pytest.mark.parametrize(
+    ("kind", "count", "expected"),
+    [("s64", 3, []), ("s64", 4, ["packed"]), ("s32", 2, ["packed"])],
+)
+def test_sorts_of_few_wide_numbers(kind, count, expected):
+    """Two sorts of integers were slower there."""
+    text = f"""HloModule rows
+
+less {{
+  a = {kind}[] parameter(0)
+  b = {kind}[] parameter(1)
+  c = s32[] parameter(2)
+  d = s32[] parameter(3)
+  ROOT r = pred[] compare(a, b), direction=LT
+}}
+
+ENTRY main {{
+  x = {kind}[100,{count}] parameter(0)
+  y = s32[100,{count}] iota(), iota_dimension=1
+  s = ({kind}[100,{count}], s32[100,{count}]) sort(x, y), dimensions={{1}},
+    is_stable=true, to_apply=less
+  ROOT g = s32[100,{count}] get-tuple-element(s), index=1
+}}
+"""
+    assert rules(capture(text, "sort-forms")) == expected

@@ -94,7 +94,8 @@ def _donated(
         numbers, names = info.donate_argnums, info.donate_argnames
     except AttributeError:  # another version of jax, or not a function of jax.jit
         return range(len(args)), kwargs.keys()
-    return {each % max(len(args), 1) for each in numbers}, names
+    positions = range(len(args))  # of other numbers, the names count
+    return {positions[n] for n in numbers if -len(args) <= n < len(args)}, names
 
 
 @dataclass(frozen=True)

@@ -159,8 +159,11 @@ class StaticArguments:
 
     def values(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """The static values of a call, with their types."""
-        numbers = (number % max(len(args), 1) for number in self.numbers)
-        found = [args[number] for number in numbers if number < len(args)]
+        found = [
+            args[number]
+            for number in self.numbers
+            if -len(args) <= number < len(args)  # others are given by name
+        ]
         found += [kwargs[name] for name in self.names if name in kwargs]
         return [(type(value), value) for value in found]
 
