@@ -59,7 +59,36 @@ def test_a_resize_becomes_gathers(verdicts, method):
     fast = hloenv.jit(resized)
     assert_same(fast(IMAGE), jax.jit(resized)(IMAGE))
     (one,) = fast.decided
-    assert one.accepted == {"dot-forms/sparse": 2}
+    assert one.accepted == {"dot-forms/sparse": 2}  # one reads what the other returns
+    counts = one.applied.opcode_counts()
+    assert "dot" not in counts
+
+
+def test_a_gradient_of_a_resize_becomes_gathers(verdicts):
+    """It gets the weights as arguments of a call."""
+
+    def loss(x):
+        return (jax.image.resize(x, (1, 56, 56, 32), "bilinear") ** 2).sum()
+
+    verdicts += [FASTER]
+    fast = hloenv.jit(jax.grad(loss))
+    assert_same(fast(IMAGE), jax.jit(jax.grad(loss))(IMAGE))
+    (one,) = fast.decided
+    assert one.accepted == {"dot-forms/sparse": 4}
+
+
+def test_operations_that_follow_each_other_all_take_another_form(verdicts):
+    def chained(kernel, x):
+        for _ in range(3):
+            x = depthwise(kernel, x)
+        return x
+
+    verdicts += [FASTER]
+    fast = hloenv.jit(chained)
+    assert_same(fast(KERNEL, IMAGE), jax.jit(chained)(KERNEL, IMAGE))
+    (one,) = fast.decided
+    assert one.accepted == {"convolution-forms/taps": 3}
+    assert "convolution" not in one.applied.opcode_counts()
 
 
 def test_a_small_loop_becomes_one_kernel():

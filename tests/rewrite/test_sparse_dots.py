@@ -233,3 +233,13 @@ def test_values_that_are_compared_with_one_of_them_stay():
         .replace("ENTRY", REDUCERS + "\nENTRY")
     )
     assert not is_sparse(text)
+
+
+def test_an_array_with_its_own_layout():
+    """As in gradients, of a transposition that moves no bytes."""
+    text = resize().replace(
+        "x = f32[3,32,5] parameter(0)",
+        "p = f32[3,32,5]{2,1,0} parameter(0)\n  x = f32[3,32,5]{1,2,0} sine(p)",
+    )
+    check(text)
+    check_compiled(text, NAME)

@@ -221,17 +221,19 @@ std::optional<SparseDot> SparseDotOf(const HloInstruction& root,
         xla::ShapeUtil::ElementsIn(matrix.shape()) > kMaxMatrix) {
       continue;
     }
-    const std::optional<StoredOperand> array =
-        StoredOperandOf(*root.operand(1 - i), i == 0 ? dot.right : dot.left);
-    if (!array.has_value() || context.IsCompared(root) ||
-        context.ExtremesOf(*array->value).large() ||
+    const HloInstruction& operand = *root.operand(1 - i);
+    const std::string& others = i == 0 ? dot.right : dot.left;
+    // Without a transposition, if that can be.
+    const StoredOperand array = StoredOperandOf(operand, others)
+                                    .value_or(StoredOperand{&operand, others});
+    if (context.IsCompared(root) || context.ExtremesOf(*array.value).large() ||
         context.ExtremesOf(matrix).large()) {
       continue;
     }
     const auto summed = static_cast<int64_t>(labels.find(dot.summed.front()));
     std::optional<Entries> entries = EntriesOf(matrix, summed);
     if (!entries.has_value()) continue;
-    result.array = *array;
+    result.array = array;
     result.column = labels[1 - summed];
     result.entries = *std::move(entries);
     return result;
@@ -244,12 +246,13 @@ std::optional<SparseDot> SparseDotOf(const HloInstruction& root,
 Labelled Picked(const Labelled& array, const std::vector<int32_t>& indices,
                 char label, char new_label) {
   const int64_t at = array.At(label);
-  xla::Shape shape = array.value->shape();
-  std::vector<int64_t> sizes(shape.dimensions().begin(),
-                             shape.dimensions().end());
+  const xla::Shape& whole = array.value->shape();
+  std::vector<int64_t> sizes(whole.dimensions().begin(),
+                             whole.dimensions().end());
+  sizes[at] = static_cast<int64_t>(indices.size());
+  const xla::Shape shape =
+      xla::ShapeUtil::MakeShape(whole.element_type(), sizes);
   sizes[at] = 1;
-  shape.set_dimensions(static_cast<int>(at),
-                       static_cast<int64_t>(indices.size()));
   std::vector<int64_t> others;
   for (int64_t d = 0; d < RankOf(shape); ++d) {
     if (d != at) others.push_back(d);

@@ -291,8 +291,11 @@ def forms_of(module: HloModule, rules: Container[str] | None = None) -> Decided 
     policy = get_policy(name)
     if rules is not None:
         policy = functools.partial(_decide_rules, policy, rules)
-    decided = decide(module, policy, as_pipelines(passes), route="stablehlo")
-    return decided if decided.num_accepted else None
+    # As XLA's first passes: a gradient gets what the function itself has computed, such
+    # as weights, as arguments of a call.
+    inlined = run_passes(module, "call-inliner", "tuple-simplifier").module
+    decided = decide(inlined, policy, as_pipelines(passes), route="stablehlo")
+    return replace(decided, module=module) if decided.num_accepted else None
 
 
 def _decide_rules(

@@ -11,13 +11,14 @@ from typing import Any, Literal
 
 import numpy as np
 
+from .._typing import BoolArray, Int64Array
 from ..errors import ArgumentTypeError, PositionError
 from ..hlo.module import HloModule
 from ..hlo.passes import Pass, Pipeline, as_pipeline
 from ..hlo.pipeline import finish
 from ..policies import Policy
 from ..process import child
-from ..rewrite.alternatives import Choice, as_decisions, capture
+from ..rewrite.alternatives import Alternatives, Choice, as_decisions, capture
 from ..rewrite.env import HloEnv
 from ..rewrite.placement import place_of
 from .lowering import HOISTED, has_hoisted_constants
@@ -25,6 +26,8 @@ from .lowering import HOISTED, has_hoisted_constants
 # A single pass is a sequence of one.
 Passes = str | Pass | Pipeline | Sequence[str | Pass | Pipeline]
 Route = Literal["stablehlo", "wheel", "jaxlib"]
+# Captures of one pass; each decides one more of the operations that follow each other.
+_MAX_ROUNDS = 4
 # Serialized modules that are larger are not kept.
 _MAX_KEPT_BYTES = 1 << 18
 
@@ -153,15 +156,24 @@ def decide(
             alternatives = env.get_alternatives(pipeline)
             decisions = as_decisions(policy(alternatives))
             current = env.apply_alternatives(decisions, alternatives, partial=True)
-        else:  # not a position of the wheel's pipeline
+            num_alternatives += len(alternatives)
+            num_rejected += int(np.count_nonzero(decisions == 0))
+            everywhere = np.ones(len(decisions), np.bool_)
+            accepted += _accepted(alternatives, decisions, everywhere)
+            continue
+        # Not a position of the wheel's pipeline.
+        for _ in range(_MAX_ROUNDS):
             alternatives = capture(current, [pipeline])
             decisions = as_decisions(policy(alternatives))
             current = alternatives.apply(decisions, partial=True)
-        num_alternatives += len(alternatives)
-        num_rejected += int(np.count_nonzero(decisions == 0))
-        for index in np.flatnonzero(decisions > 0):
-            choice = alternatives[int(index)].choices[decisions[index]]
-            accepted[label_of(choice)] += 1
+            has_effect = alternatives.relevant(np.maximum(decisions, 0))
+            num_alternatives += len(alternatives)
+            num_rejected += int(np.count_nonzero(decisions == 0))
+            accepted += _accepted(alternatives, decisions, has_effect)
+            # A form reads what the module has: of two that follow each other, the
+            # first has no effect yet.
+            if has_effect[decisions > 0].all():
+                break
     return Decided(
         module,
         current,
@@ -169,6 +181,22 @@ def decide(
         num_rejected,
         accepted,
         route,
+    )
+
+
+def _accepted(
+    alternatives: Alternatives, decisions: Int64Array, which: BoolArray
+) -> Counter[str]:
+    """How many choices other than the original were taken, by label.
+
+    Args:
+        alternatives: the alternatives.
+        decisions: [A] integers.
+        which: [A] those that count.
+    """
+    return Counter(
+        label_of(alternatives[index].choices[decisions[index]])
+        for index in np.flatnonzero((decisions > 0) & which).tolist()
     )
 
 
