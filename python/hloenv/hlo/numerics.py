@@ -14,13 +14,14 @@ operations read are in the range of their type (for dots: summed over the contra
 dimension): finite values stay finite, and no value underflows to 0. Outside that range,
 results may overflow or underflow in one order and not in the other. Infinities and huge
 masks that the module holds as constants or computes from small ones, as log(0), and
-values computed from them, are outside it, so rewrites that would read them are not proposed (of convolutions: in their kernels;
-XLA specifies no order for the sums of a convolution). `convolution-forms`, and the
-rules of `substitutions` that enlarge kernels or merge groups, multiply by zeros, which
-gives NaN where an argument of the module has an infinity or NaN there, or a constant
-kernel a NaN; the rule "sparse" of `dot-forms` leaves out multiplications by zeros, so
-that an infinity or NaN does not reach all sums that it has no weight in. XLA's passes of this class give the guarantees of
-XLA's authors.
+values computed from them, are outside it, so rewrites that would read them are not
+proposed (of convolutions: in their kernels; XLA specifies no order for the sums of a
+convolution). `convolution-forms`, and the rules of `substitutions` that enlarge kernels
+or merge groups, multiply by zeros, which gives NaN where an argument of the module has
+an infinity or NaN there, or a constant kernel a NaN; the rule "sparse" of `dot-forms`
+leaves out multiplications by zeros, so that an infinity or NaN does not reach all sums
+that it has no weight in. XLA's passes of this class give the guarantees of XLA's
+authors.
 
 "unsafe": results may differ for NaN, infinities and zeros of either sign. No pass of
 XLA's or hloenv's is in this class with its default options; `general-simplify` is with
