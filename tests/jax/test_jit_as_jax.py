@@ -61,6 +61,16 @@ def test_cleared_caches_are_traced_again(verdicts):
     np.testing.assert_array_equal(fast(NUMBERS), jnp.argsort(-NUMBERS))
 
 
+def test_leaks_are_looked_for(verdicts):
+    """Then jax caches no traces."""
+    verdicts += [FASTER]
+    with jax.checking_leaks():
+        fast = hloenv.jit(jnp.argsort)
+        for _ in range(3):
+            np.testing.assert_array_equal(fast(NUMBERS), jnp.argsort(NUMBERS))
+    assert len(fast.decided) == 1
+
+
 def test_static_arguments_that_are_pytrees(verdicts):
     @functools.partial(
         jax.tree_util.register_dataclass,

@@ -98,6 +98,7 @@ class Decider:
         self._elsewhere: set[Any] = set()
         # What the function was traced to, when a signature was decided.
         self._jaxprs: dict[Any, weakref.ref[Any]] = {}
+        self._is_deciding = False
         # The types of the arguments of signatures that plain jax.jit has compiled.
         self._plain_types: dict[Any, tuple[tuple[Any, ...], dict[str, Any]]] = {}
 
@@ -125,6 +126,9 @@ class Decider:
             traced: a `jax.stages.Traced` of the plain function.
         """
         known = self._jaxprs.get(signature)
+        # Where jax looks for leaks, it caches no traces.
+        if self._is_deciding or self._jax.config.jax_check_tracer_leaks:
+            return
         if known is not None and known() is not traced.jaxpr:
             self.plans.pop(signature, None)
             del self._jaxprs[signature]
@@ -192,7 +196,11 @@ class Decider:
             if not self.planner.is_auto:  # which promises nothing
                 self._wrapped.fall_back(reason)
             return None
-        function = self._decide(signature, stages, args, kwargs, running)
+        self._is_deciding = True
+        try:
+            function = self._decide(signature, stages, args, kwargs, running)
+        finally:
+            self._is_deciding = False
         if function is None:
             self._note_plain(signature, args, kwargs)
         return function
