@@ -243,3 +243,26 @@ def test_an_array_with_its_own_layout():
     )
     check(text)
     check_compiled(text, NAME)
+
+
+def test_a_matrix_of_an_empty_array():
+    text = """HloModule empty
+
+f {
+  a = f32[] parameter(0)
+  ROOT s = f32[] sine(a)
+}
+
+ENTRY main {
+  x = f32[6,32] parameter(0)
+  e = f32[0,8] constant({})
+  m = f32[0,8] map(e), dimensions={0,1}, to_apply=f
+  one = f32[] constant(1)
+  rows = f32[1,8] broadcast(one), dimensions={}
+  some = f32[1,8] concatenate(m, rows), dimensions={0}
+  zero = f32[] constant(0)
+  w = f32[32,8] pad(some, zero), padding=3_28x0_0
+  ROOT d = f32[6,8] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+"""
+    check(text)

@@ -90,7 +90,8 @@ std::optional<int64_t> WorkOf(
     absl::flat_hash_map<const xla::HloComputation*, std::optional<int64_t>>&
         known) {
   if (!IsDetermined(instruction)) return std::nullopt;
-  int64_t work = xla::ShapeUtil::ElementsIn(instruction.shape());
+  int64_t work =
+      std::max<int64_t>(xla::ShapeUtil::ElementsIn(instruction.shape()), 1);
   for (const HloInstruction* operand : instruction.operands()) {
     if (!operand->shape().IsArray()) return std::nullopt;
     work = std::max(work, xla::ShapeUtil::ElementsIn(operand->shape()));
