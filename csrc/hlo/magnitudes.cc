@@ -7,7 +7,6 @@
 #include <optional>
 
 #include "absl/algorithm/container.h"
-#include "absl/container/flat_hash_set.h"
 #include "hlo/order.h"
 #include "hlo/value_flow.h"
 #include "xla/hlo/evaluator/hlo_evaluator.h"
@@ -127,9 +126,9 @@ Extremes Product(Extremes a, Extremes b) {
 }
 Extremes OfEitherSign(Extremes x) { return {x.large(), x.large(), x.small}; }
 
-// Elements of a result up to which it is evaluated, and how many results of a
-// module are.
-constexpr int64_t kMaxEvaluated = int64_t{1} << 14;
+// Elements that are computed for a result up to which it is evaluated, and how
+// many results of a module are.
+constexpr int64_t kMaxEvaluated = int64_t{1} << 16;
 constexpr int kMaxEvaluations = 64;
 
 // Whether moderate numbers may give an extreme one, as log(0) does.
@@ -173,44 +172,48 @@ class Singular {
   // Of the result of `instruction`, whose operands have been visited.
   Extremes Visit(const HloInstruction& instruction) {
     const HloOpcode opcode = instruction.opcode();
-    const auto is_fixed = [this](const HloInstruction* each) {
-      return fixed_.contains(each);
-    };
-    if (opcode == HloOpcode::kConstant || opcode == HloOpcode::kIota ||
-        (IsFunctionOfOperands(instruction) &&
-         absl::c_all_of(instruction.operands(), is_fixed))) {
-      fixed_.insert(&instruction);
-    }
+    AddIfFixed(instruction);
     if (!MayBeSingular(opcode)) return {};
-    if (is_fixed(&instruction)) {
+    if (work_.contains(&instruction)) {
       const std::optional<xla::Literal> value = Evaluated(instruction);
       return value.has_value() ? OfLiteral(*value, conversions_) : Extremes{};
     }
-    if (opcode != HloOpcode::kDivide || !is_fixed(instruction.operand(1))) {
-      return {};
-    }
+    if (opcode != HloOpcode::kDivide) return {};
     const HloInstruction* divisor = instruction.operand(1);
     while (divisor->opcode() == HloOpcode::kBroadcast) {
       divisor = divisor->operand(0);
     }
-    bool has_zero = false;
+    bool has_zero = divisor->opcode() == HloOpcode::kIota;
     if (divisor->opcode() == HloOpcode::kConstant) {
       has_zero = HasZero(divisor->literal());
-    } else if (divisor->opcode() != HloOpcode::kIota) {
+    } else if (work_.contains(divisor)) {
       const std::optional<xla::Literal> value = Evaluated(*divisor);
       has_zero = value.has_value() && HasZero(*value);
-    } else {
-      has_zero = true;
     }
     return {has_zero, has_zero, false};
   }
 
  private:
-  std::optional<xla::Literal> Evaluated(const HloInstruction& instruction) {
-    if (xla::ShapeUtil::ElementsIn(instruction.shape()) > kMaxEvaluated ||
-        ++evaluations_ > kMaxEvaluations) {
-      return std::nullopt;
+  // Notes a result of constants and iotas alone, unless it takes long.
+  void AddIfFixed(const HloInstruction& instruction) {
+    const HloOpcode opcode = instruction.opcode();
+    int64_t work = 0;
+    if (opcode != HloOpcode::kConstant) {
+      if (opcode != HloOpcode::kIota && !IsFunctionOfOperands(instruction)) {
+        return;
+      }
+      work = xla::ShapeUtil::ElementsIn(instruction.shape());
+      for (const HloInstruction* operand : instruction.operands()) {
+        const auto found = work_.find(operand);
+        if (found == work_.end()) return;
+        work += found->second;
+      }
     }
+    if (work <= kMaxEvaluated) work_[&instruction] = work;
+  }
+
+  std::optional<xla::Literal> Evaluated(const HloInstruction& instruction) {
+    if (++evaluations_ > kMaxEvaluations) return std::nullopt;
     xla::HloEvaluator evaluator;
     absl::StatusOr<xla::Literal> result = evaluator.Evaluate(
         &instruction, {}, /*recursively_evaluate_nonconstant_operands=*/true);
@@ -228,7 +231,8 @@ class Singular {
   }
 
   const Limits conversions_;
-  absl::flat_hash_set<const HloInstruction*> fixed_;
+  // Elements that are computed for each result of constants and iotas alone.
+  absl::flat_hash_map<const HloInstruction*, int64_t> work_;
   int evaluations_ = 0;
 };
 

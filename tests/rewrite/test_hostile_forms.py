@@ -240,6 +240,27 @@ ENTRY main {
     for number, is_offered in (("0", False), ("8", True)):
         found = rules(capture(text.replace("(N)", f"({number})"), "reassociate"))
         assert ("factor" in found) == is_offered
+        large = text.replace("(N)", f"({number})").replace("[4]", "[1000,1000]")
+        found = rules(capture(large, "reassociate"))
+        assert ("factor" in found) == is_offered
+
+
+def test_what_a_module_computes_from_huge_iotas_is_not_evaluated():
+    text = """HloModule huge
+
+ENTRY main {
+  a = f32[4] parameter(0)
+  b = f32[4] parameter(1)
+  i = f32[1000000000000] iota(), iota_dimension=0
+  n = f32[1000000000000] cosine(i)
+  z = f32[4] slice(n), slice={[0:4]}
+  s = f32[4] log(z)
+  p = f32[4] multiply(a, s)
+  q = f32[4] multiply(b, s)
+  ROOT c = f32[4] subtract(p, q)
+}
+"""
+    assert "factor" in rules(capture(text, "reassociate"))
 
 
 def test_products_of_other_precision_keep_their_order():

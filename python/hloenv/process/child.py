@@ -314,6 +314,7 @@ class _Standby:
         self._idle_s = idle_s
         self._lock = threading.Lock()
         self._started: Child | None = None
+        self._timer: threading.Timer | None = None
         self.num_requests = 0
 
     def forget_threads(self) -> None:
@@ -337,9 +338,13 @@ class _Standby:
     def _close_when_idle(self) -> None:
         if self._idle_s is None:
             return
-        timer = threading.Timer(self._idle_s, self._close_if_idle, [self.num_requests])
-        timer.daemon = True
-        timer.start()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = threading.Timer(
+            self._idle_s, self._close_if_idle, [self.num_requests]
+        )
+        self._timer.daemon = True
+        self._timer.start()
 
     def _close_if_idle(self, num_requests: int) -> None:
         with self._lock:
