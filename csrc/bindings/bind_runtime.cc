@@ -116,6 +116,7 @@ void BindRuntime(py::module_& m) {
       "An XLA_FFI_Handler that runs what publish_executable has stored.");
   m.def("publish_executable", &PublishExecutable, py::arg("key"),
         py::arg("executable"), WithoutGil());
+  m.def("retract_executable", &RetractExecutable, py::arg("key"), WithoutGil());
   py::class_<Caller>(m, "Caller")
       .def(py::init<std::shared_ptr<Executable>, py::list, py::list,
                     py::object>(),

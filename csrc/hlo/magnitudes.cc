@@ -4,12 +4,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <optional>
 
 #include "absl/algorithm/container.h"
 #include "hlo/order.h"
 #include "hlo/value_flow.h"
-#include "xla/hlo/evaluator/hlo_evaluator.h"
 #include "xla/hlo/ir/hlo_casting_utils.h"
 #include "xla/hlo/ir/hlo_instructions.h"
 #include "xla/literal.h"
@@ -58,7 +56,9 @@ Limits LimitsOfConversions(const xla::HloModule& module) {
       if (instruction->opcode() == HloOpcode::kConvert) {
         limits = limits & LimitsOf(instruction->shape().element_type());
       } else if (instruction->opcode() == HloOpcode::kReducePrecision) {
-        const int overflow = 1 << (instruction->exponent_bits() - 1);
+        // Wider formats than float64 round nothing to infinity.
+        const int bits = std::min(instruction->exponent_bits(), 11);
+        const int overflow = 1 << (bits - 1);
         limits = limits & LimitsOf(2 - overflow, overflow);
       }
     }
@@ -126,11 +126,6 @@ Extremes Product(Extremes a, Extremes b) {
 }
 Extremes OfEitherSign(Extremes x) { return {x.large(), x.large(), x.small}; }
 
-// Elements that are computed for a result up to which it is evaluated, and how
-// many results of a module are.
-constexpr int64_t kMaxEvaluated = int64_t{1} << 16;
-constexpr int kMaxEvaluations = 64;
-
 // Whether moderate numbers may give an extreme one, as log(0) does.
 bool MayBeSingular(HloOpcode opcode) {
   switch (opcode) {
@@ -147,94 +142,29 @@ bool MayBeSingular(HloOpcode opcode) {
   }
 }
 
-// Whether a result is the same in each run, if that is so for its operands.
-bool IsFunctionOfOperands(const HloInstruction& instruction) {
-  return instruction.operand_count() > 0 && instruction.shape().IsArray() &&
-         instruction.called_computations().empty() &&
-         !instruction.HasSideEffect() &&
-         (instruction.IsElementwise() ||
-          instruction.opcode() == HloOpcode::kBroadcast ||
-          instruction.opcode() == HloOpcode::kConcatenate ||
-          instruction.opcode() == HloOpcode::kPad ||
-          instruction.opcode() == HloOpcode::kReshape ||
-          instruction.opcode() == HloOpcode::kReverse ||
-          instruction.opcode() == HloOpcode::kSlice ||
-          instruction.opcode() == HloOpcode::kTranspose) &&
-         instruction.opcode() != HloOpcode::kRng;
+bool HasZero(const xla::Literal& literal) {
+  return xla::primitive_util::ArrayTypeSwitch(
+      [&](auto number) {
+        using Value = xla::primitive_util::NativeTypeOf<number>;
+        return absl::c_linear_search(literal.data<Value>(), Value{});
+      },
+      literal.shape().element_type());
 }
 
-// What operations make of constants and iotas alone: of these, infinities too
-// are part of the module.
-class Singular {
- public:
-  explicit Singular(const Limits& conversions) : conversions_(conversions) {}
-
-  // Of the result of `instruction`, whose operands have been visited.
-  Extremes Visit(const HloInstruction& instruction) {
-    const HloOpcode opcode = instruction.opcode();
-    AddIfFixed(instruction);
-    if (!MayBeSingular(opcode)) return {};
-    if (work_.contains(&instruction)) {
-      const std::optional<xla::Literal> value = Evaluated(instruction);
-      return value.has_value() ? OfLiteral(*value, conversions_) : Extremes{};
-    }
-    if (opcode != HloOpcode::kDivide) return {};
-    const HloInstruction* divisor = instruction.operand(1);
-    while (divisor->opcode() == HloOpcode::kBroadcast) {
-      divisor = divisor->operand(0);
-    }
-    bool has_zero = divisor->opcode() == HloOpcode::kIota;
-    if (divisor->opcode() == HloOpcode::kConstant) {
-      has_zero = HasZero(divisor->literal());
-    } else if (work_.contains(divisor)) {
-      const std::optional<xla::Literal> value = Evaluated(*divisor);
-      has_zero = value.has_value() && HasZero(*value);
-    }
-    return {has_zero, has_zero, false};
-  }
-
- private:
-  // Notes a result of constants and iotas alone, unless it takes long.
-  void AddIfFixed(const HloInstruction& instruction) {
-    const HloOpcode opcode = instruction.opcode();
-    int64_t work = 0;
-    if (opcode != HloOpcode::kConstant) {
-      if (opcode != HloOpcode::kIota && !IsFunctionOfOperands(instruction)) {
-        return;
-      }
-      work = xla::ShapeUtil::ElementsIn(instruction.shape());
-      for (const HloInstruction* operand : instruction.operands()) {
-        const auto found = work_.find(operand);
-        if (found == work_.end()) return;
-        work += found->second;
-      }
-    }
-    if (work <= kMaxEvaluated) work_[&instruction] = work;
-  }
-
-  std::optional<xla::Literal> Evaluated(const HloInstruction& instruction) {
-    if (++evaluations_ > kMaxEvaluations) return std::nullopt;
-    xla::HloEvaluator evaluator;
-    absl::StatusOr<xla::Literal> result = evaluator.Evaluate(
-        &instruction, {}, /*recursively_evaluate_nonconstant_operands=*/true);
-    if (!result.ok()) return std::nullopt;
-    return *std::move(result);
-  }
-
-  static bool HasZero(const xla::Literal& literal) {
-    return xla::primitive_util::ArrayTypeSwitch(
-        [&](auto number) {
-          using Value = xla::primitive_util::NativeTypeOf<number>;
-          return absl::c_linear_search(literal.data<Value>(), Value{});
-        },
-        literal.shape().element_type());
-  }
-
-  const Limits conversions_;
-  // Elements that are computed for each result of constants and iotas alone.
-  absl::flat_hash_map<const HloInstruction*, int64_t> work_;
-  int evaluations_ = 0;
-};
+// What an operation makes of values that the module determines: of these,
+// infinities too are part of the module.
+Extremes SingularOf(const HloInstruction& instruction,
+                    const Limits& conversions, KnownValues& known) {
+  if (!MayBeSingular(instruction.opcode())) return {};
+  const KnownValue value = known.Of(instruction);
+  if (value.literal != nullptr) return OfLiteral(*value.literal, conversions);
+  if (value.is_fixed) return {true, true, true};  // it may be anything
+  if (instruction.opcode() != HloOpcode::kDivide) return {};
+  const KnownValue divisor = known.Of(*instruction.operand(1));
+  const bool may_be_zero =
+      divisor.literal != nullptr ? HasZero(*divisor.literal) : divisor.is_fixed;
+  return {may_be_zero, may_be_zero, false};
+}
 
 bool PassesOn(const HloInstruction& instruction) {
   switch (instruction.opcode()) {
@@ -268,16 +198,15 @@ bool HasElementsInAllWindows(const HloInstruction& instruction) {
 
 }  // namespace
 
-Magnitudes::Magnitudes(const xla::HloModule& module) {
+Magnitudes::Magnitudes(const xla::HloModule& module, KnownValues* known) {
   const Limits conversions = LimitsOfConversions(module);
   std::vector<const HloInstruction*> computed;
-  Singular singular(conversions);
   for (const xla::HloComputation* computation : CalleesFirst(module)) {
     for (const HloInstruction* instruction :
          computation->MakeInstructionPostOrder()) {
       const HloOpcode opcode = instruction->opcode();
-      const Extremes evaluated = singular.Visit(*instruction);
-      if (evaluated.any()) extremes_[instruction] = evaluated;
+      const Extremes singular = SingularOf(*instruction, conversions, *known);
+      if (singular.any()) extremes_[instruction] = singular;
       if (opcode == HloOpcode::kConstant || opcode == HloOpcode::kIota) {
         const Extremes extremes =
             opcode == HloOpcode::kIota

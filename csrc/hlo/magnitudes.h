@@ -7,13 +7,14 @@
 // 1e-19 to 1e19), and of each type that the module converts to, so that no
 // product of two overflows or underflows. Arguments of the module and values
 // computed from moderate values count as moderate, but for what divisions,
-// logarithms and the like make of small arrays of constants, as log(0).
+// logarithms and the like make of constants alone, as log(0).
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "hlo/known_values.h"
 #include "xla/hlo/ir/hlo_instruction.h"
 #include "xla/hlo/ir/hlo_module.h"
 
@@ -39,8 +40,8 @@ struct Extremes {
 
 class Magnitudes {
  public:
-  // `module` must outlive this and not change.
-  explicit Magnitudes(const xla::HloModule& module);
+  // `module` must outlive this and not change. `known` has its values.
+  Magnitudes(const xla::HloModule& module, KnownValues* known);
 
   // Of the elements of a float array, those of the real and imaginary parts.
   Extremes Of(const xla::HloInstruction& instruction) const;

@@ -43,9 +43,9 @@ double Distance(const T& a, const T& b) {
     distance = static_cast<double>(std::abs(a - b));
   } else {
     distance = std::abs(static_cast<double>(a) - static_cast<double>(b));
+    // Different integers above 2^53 may be equal as doubles.
+    if constexpr (std::is_integral_v<T>) distance = std::max(distance, 1.0);
   }
-  // Different integers above 2^53 may be equal as doubles.
-  if (distance == 0) return std::numeric_limits<double>::min();
   return std::isnan(distance) ? std::numeric_limits<double>::infinity()
                               : distance;
 }
@@ -59,7 +59,9 @@ void CompareArrays(const xla::LiteralBase& original,
         using Native = xla::primitive_util::NativeTypeOf<type()>;
         const auto left = original.data<Native>(at);
         const auto right = choice.data<Native>(at);
-        double largest = 0;
+        // Integers do not round: their distance is relative to 1.
+        constexpr bool kRounds = !std::is_integral_v<Native>;
+        double largest = kRounds ? 0 : 1;
         double worst = 0;
         for (size_t i = 0; i < left.size(); ++i) {
           if (IsNan(left[i]) && !IsNan(right[i])) {
@@ -68,7 +70,9 @@ void CompareArrays(const xla::LiteralBase& original,
           }
           if (!IsNan(left[i])) ++error->num_compared;
           const double magnitude = Magnitude(left[i]);
-          if (std::isfinite(magnitude)) largest = std::max(largest, magnitude);
+          if (kRounds && std::isfinite(magnitude)) {
+            largest = std::max(largest, magnitude);
+          }
           worst = std::max(worst, Distance(left[i], right[i]));
         }
         error->absolute = std::max(error->absolute, worst);
@@ -164,7 +168,9 @@ absl::StatusOr<std::vector<std::string>> RunGraph(
     }
     return operands[0]->Clone();
   };
-  return Interpret(graph, inputs, on_custom_call);
+  // An attempt that fails has compared some choices already.
+  const ChoiceErrors none = *errors;
+  return Interpret(graph, inputs, on_custom_call, [&] { *errors = none; });
 }
 
 }  // namespace

@@ -172,4 +172,14 @@ void PublishExecutable(const std::string& key,
   published.by_key.try_emplace(key, std::move(executable));
 }
 
+void RetractExecutable(const std::string& key) {
+  Published& published = AllPublished();
+  std::shared_ptr<Executable> executable;  // freed without the lock
+  std::lock_guard<std::mutex> lock(published.mutex);
+  const auto found = published.by_key.find(key);
+  if (found == published.by_key.end()) return;
+  executable = std::move(found->second);
+  published.by_key.erase(found);
+}
+
 }  // namespace hloenv

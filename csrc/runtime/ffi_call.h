@@ -15,10 +15,11 @@ namespace hloenv {
 // keeps. It returns an FFI error where they do not fit, and takes no GIL.
 void* FfiCallHandler();
 
-// From now on, `key` stands for `executable`, for the life of the process: the
-// programs that call it may live as long. Another executable of the same key
-// is ignored.
+// From now on, `key` stands for `executable`: the programs that call it may
+// live as long as the process. Another executable of the same key is ignored.
 void PublishExecutable(const std::string& key,
                        std::shared_ptr<Executable> executable);
+// Frees the executable of `key`, which nothing may call any more.
+void RetractExecutable(const std::string& key);
 
 }  // namespace hloenv

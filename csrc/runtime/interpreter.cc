@@ -245,21 +245,23 @@ absl::StatusOr<Module> ForEvaluator(const Module& module) {
 
 absl::StatusOr<std::vector<std::string>> Interpret(
     const Module& given, absl::Span<const Bytes> inputs,
-    OnCustomCall on_custom_call) {
+    OnCustomCall on_custom_call, const std::function<void()>& on_attempt) {
   HLOENV_ASSIGN_OR_RETURN(const Module module, ForEvaluator(given));
   HLOENV_ASSIGN_OR_RETURN(const std::vector<xla::Literal> arguments,
                           MakeArguments(module, inputs));
+  const auto evaluated = [&](const Module& of, bool use_fast_path) {
+    if (on_attempt != nullptr) on_attempt();
+    return Evaluate(of, arguments, on_custom_call, use_fast_path);
+  };
   absl::StatusOr<xla::Literal> result =
-      Evaluate(module, arguments, on_custom_call, /*use_fast_path=*/true);
+      evaluated(module, /*use_fast_path=*/true);
   // The fast path of dot, and transpose, may return another layout than their
   // shape says; passing that result to a called computation is an error.
   if (!result.ok()) {
-    result = Evaluate(module, arguments, on_custom_call,
-                      /*use_fast_path=*/false);
+    result = evaluated(module, /*use_fast_path=*/false);
   }
   if (!result.ok() && !DependsOnLayouts(module.hlo())) {
-    result = Evaluate(WithRowMajorArrays(module), arguments, on_custom_call,
-                      /*use_fast_path=*/false);
+    result = evaluated(WithRowMajorArrays(module), /*use_fast_path=*/false);
   }
   if (!result.ok()) {
     return Annotate(result.status(), kExecuteError,

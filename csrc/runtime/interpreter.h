@@ -30,10 +30,12 @@ using OnCustomCall = std::function<absl::StatusOr<xla::Literal>(
 // Takes one array for each flat leaf of the inputs and returns one for each of
 // the outputs. ArgumentError when the number or a size is wrong, ExecuteError
 // when the evaluator does not support an instruction (custom calls need
-// `on_custom_call`).
+// `on_custom_call`). `on_attempt` is called before each of several ways to
+// evaluate the module, of which the first may fail after some custom calls.
 absl::StatusOr<std::vector<std::string>> Interpret(
     const Module& module, absl::Span<const Bytes> inputs,
-    OnCustomCall on_custom_call = nullptr);
+    OnCustomCall on_custom_call = nullptr,
+    const std::function<void()>& on_attempt = nullptr);
 
 // Expands instructions of `module` that XLA's evaluator does not support:
 // batching dimensions of gather and scatter, which the evaluator silently

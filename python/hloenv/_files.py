@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +18,8 @@ def replacing(path: Path) -> Iterator[Path]:
     An error leaves `path` as it was. Other readers of the folder skip the file: its
     name begins with a dot.
     """
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    # Other threads, and processes of another PID namespace, may write it too.
+    draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     try:
         yield draft
         draft.replace(path)

@@ -28,7 +28,7 @@ class Results:
     def __init__(self, runs: Path) -> None:
         """Reads the files of `run_pass_order.py`."""
         self.runs = runs
-        self.order: list[str] = json.loads((runs / "order.json").read_text())
+        self.order: list[str] = json.loads((runs / "order.json").read_text())["order"]
         self.searches: dict[str, Any] = json.loads((runs / "searches.json").read_text())
         sets = json.loads((runs / "sets.json").read_text())
         self.failed = sorted(u for u, each in self.searches.items() if "error" in each)
@@ -385,7 +385,8 @@ tried finds more.
 Speed-ups over XLA's compiler alone, measured in turns; all of XLA's passes run
 afterwards. The agent's order is its best, by what its reward decreases, of greedy's
 steps. Where *agent over default* is 1, fewer operations are worth nothing: XLA's own
-passes would have removed them, or they cost no time. Intervals (95 %) by repository.
+passes would have removed them, or they cost no time. Agents of seed 0; intervals (95 %)
+by repository.
 
 {time_table(results, experiments["kernel-cache"])}
 
@@ -393,7 +394,7 @@ Trained on estimated time instead of instructions:
 
 {variant_table(results, experiments["kernel-cache"])}
 
-## 5. Graphs, and what each pass would do
+## 5. Graphs
 
 {variant_table(results, experiments["graph"])}
 """

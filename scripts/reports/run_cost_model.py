@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import hashlib
 import json
 import math
 import time
@@ -27,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from hloenv._markdown import table
+from hloenv.bench.version import bench_version
 from hloenv.cost import Estimator, KernelCache, Roofline
 from hloenv.cost.learned.estimator import LearnedCost
 from hloenv.cost.learned.ranking import TOP, Ranking, mean_ranking, rank
@@ -67,33 +69,35 @@ def main() -> None:
     """Trains, estimates, measures and writes what the arguments ask for."""
     args = parse_arguments()
     args.runs.mkdir(parents=True, exist_ok=True)
-    config = CostModelConfig() if args.config is None else read(args.config)
+    config = CostModelConfig()
+    if args.config is not None:
+        config = CostModelConfig.read(args.config)
     if args.steps is not None:
         config = dataclasses.replace(config, steps=args.steps)
     models = [train_seed(args, config, seed) for seed in range(args.seeds)]
-    rows = Rows(args.runs / f"{args.split}.jsonl", "uri", "is_measured", "models")
+    # What the rows are of: code, checkpoints and settings.
+    made_by = json.dumps(
+        [
+            bench_version(),
+            *(hashlib.sha256(path.read_bytes()).hexdigest()[:12] for path in models),
+            *(args.variants, args.measure),
+        ]
+    )
+    rows = Rows(args.runs / f"{args.split}.jsonl", "uri", "made_by")
     source = (
         f"hloenv://dataset/{args.split}?min_instructions=10"
         f"&max_instructions={args.max_instructions}"
     )
+    own = []
     for benchmark in draw_benchmarks(source, args.modules, seed=EVALUATION_SEED):
-        key = benchmark.uri, args.measure, [str(path) for path in models]
-        if rows.get(*as_key(key)) is None:
+        row = rows.get(benchmark.uri, made_by)
+        if row is None:
             row = evaluate(args, benchmark.load(), models)
-            names = ("uri", "is_measured", "models")
-            rows.add({**dict(zip(names, as_key(key), strict=True)), **row})
+            row |= {"uri": benchmark.uri, "made_by": made_by}
+            rows.add(row)
             print(benchmark.uri, row.get("error", ""), flush=True)
-    write_page(page(args, config, rows.all()), args.doc)
-
-
-def read(path: Path) -> CostModelConfig:
-    """The configuration of a TOML file."""
-    return CostModelConfig.read(path)
-
-
-def as_key(values: tuple[str, bool, list[str]]) -> tuple[str, bool, str]:
-    """With the models as one text."""
-    return (*values[:2], json.dumps(values[2]))
+        own.append(row)
+    write_page(page(args, config, own), args.doc)
 
 
 def train_seed(args: argparse.Namespace, config: CostModelConfig, seed: int) -> Path:
@@ -102,6 +106,8 @@ def train_seed(args: argparse.Namespace, config: CostModelConfig, seed: int) -> 
     data = args.runs / "data" if args.data is None else args.data
     last = folder / "curve.csv"
     own = dataclasses.replace(config, seed=seed)
+    if (folder / "config.json").exists():
+        own.check_folder(folder, resume=True)  # it is of this configuration
     if last.exists():
         steps = int(last.read_text().splitlines()[-1].partition(",")[0])
         if steps >= own.steps:
@@ -264,14 +270,12 @@ def costs(rows: list[Row], models: Sequence[str]) -> list[str]:
 
 
 def page(
-    args: argparse.Namespace, config: CostModelConfig, rows: list[Row]
+    args: argparse.Namespace, config: CostModelConfig, own: list[Row]
 ) -> list[str]:
     """The page."""
     models = [
         str(args.runs / f"seed{seed}/best.safetensors") for seed in range(args.seeds)
     ]
-    key = json.dumps(models)
-    own = [row for row in rows if row["models"] == key]
     failed = sum("error" in row for row in own)
     lines = [
         *head("Cost models that rank"),

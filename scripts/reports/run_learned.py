@@ -60,14 +60,12 @@ def train(args: argparse.Namespace) -> list[Path]:
     for seed in range(args.seeds):
         folder = args.runs / f"seed{seed}"
         checkpoints.append(folder / "best.safetensors")
-        if (folder / "report.json").exists():
-            continue
-        words = ["train", "rewrite", "-o", str(folder)]
+        words = ["train", "rewrite", "-o", str(folder), "--seed", str(seed)]
+        words += [args.config] if args.config else []
         if (folder / "config.json").exists():
-            words.append("--resume")
-        else:
-            words += [args.config] if args.config else []
-            words += ["--small"] * args.small + ["--seed", str(seed)]
+            words.append("--resume")  # refuses another configuration
+        elif args.small:
+            words.append("--small")
         if code := run_command(words):
             sys.exit(code)
     return checkpoints

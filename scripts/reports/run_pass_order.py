@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import hashlib
 import json
 import os
 import subprocess
@@ -29,8 +30,10 @@ import numpy as np
 
 import hloenv
 from hloenv._files import replacing
+from hloenv.bench.version import bench_version
 from hloenv.envs import find_benchmarks
 from hloenv.envs.base import CompilerEnv
+from hloenv.envs.pass_memo import without_dead_code
 from hloenv.errors import HloEnvError
 from hloenv.learn import (
     BestOrder,
@@ -120,22 +123,50 @@ def main() -> None:
         draft.write_text(json.dumps(sets, indent=1))
     uris = list(dict.fromkeys(uri for each in sets.values() for uri in each))
     searched = fill(args.runs / "searches.json", uris, searching(args.runs))
+    # On the others, such as those that a pass fails on, there is nothing to compare.
+    uris = [uri for uri in uris if "error" not in searched[uri]]
     for name, seed in wanted:
         folder = args.runs / f"{name}-{seed}"
         if (folder / "best.safetensors").exists():
-            fill(folder / "test.json", uris, testing(folder, searched))
+            agent = digest(folder / "best.safetensors")
+            fill(folder / "test.json", uris, testing(folder, searched), agent)
     if args.time:
         for name in TIMED:
             folder = args.runs / f"{name}-0"
-            if (folder / "test.json").exists():
-                fill(folder / "times.json", uris, timing(folder, searched))
+            if not (folder / "test.json").exists():
+                continue
+            tested = json.loads((folder / "test.json").read_text())
+            own = [uri for uri in uris if "error" not in tested.get(uri, {"error": ""})]
+            agent = digest(folder / "best.safetensors")
+            fill(folder / "times.json", own, timing(folder, searched), agent)
     if args.doc is not None:
         write_page(args.doc, args.runs, EXPERIMENTS, HEADLINE)
 
 
-def fill(path: Path, uris: Iterable[str], make: Callable[[str], Any]) -> dict[str, Any]:
-    """The content of a JSON file by URI; what is not there yet is made and added."""
-    content: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+def digest(path: Path) -> str:
+    """Identifies the content of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+
+
+def fill(
+    path: Path, uris: Iterable[str], make: Callable[[str], Any], of: str = ""
+) -> dict[str, Any]:
+    """The content of a JSON file by URI; what is not there yet is made and added.
+
+    Args:
+        path: of the file.
+        uris: that it is to have.
+        make: the value of one.
+        of: identifies what the values are of, such as a checkpoint. Those of another,
+            or of other sources of hloenv, are made again.
+    """
+    made_by = f"{bench_version()} {of}"
+    by = path.with_suffix(".by.txt")
+    is_same = by.exists() and by.read_text() == made_by
+    content: dict[str, Any] = {}
+    if path.exists() and is_same:
+        content = json.loads(path.read_text())
+    by.write_text(made_by)
     for uri in uris:
         if uri in content:
             continue
@@ -156,6 +187,8 @@ def train(args: argparse.Namespace, name: str, seed: int) -> None:
     config = TrainConfig.from_dict({"steps": args.steps, **VARIANTS[name]})
     config = dataclasses.replace(config, seed=seed)
     curve = folder / "curve.csv"
+    if (folder / "config.json").exists():
+        config.check_folder(folder, resume=True)  # it is of this configuration
     if curve.exists():
         last = curve.read_text().splitlines()[-1]
         if int(last.partition(",")[0]) >= config.steps:
@@ -198,12 +231,13 @@ def test_sets() -> dict[str, list[str]]:
 def searching(runs: Path) -> Callable[[str], dict[str, Any]]:
     """What searches without learning make of a module."""
     env = TrainConfig().make_env()
-    path = runs / "order.json"
-    if not path.exists():
-        names = [env.action_name(i) for i in best_order(env)]
-        path.write_text(json.dumps(names))
+    names = fill(
+        runs / "order.json",
+        ["order"],
+        lambda _: [env.action_name(i) for i in best_order(env)],
+    )["order"]
     numbers = {env.action_name(i): i for i in range(len(env.passes))}
-    order = [numbers[name] for name in json.loads(path.read_text())]
+    order = [numbers[name] for name in names]
 
     def search(uri: str) -> dict[str, Any]:
         env.reset(options={"benchmark": uri})
@@ -306,9 +340,10 @@ def timing(folder: Path, searched: dict[str, Any]) -> Callable[[str], dict[str, 
         }
         modules = {}
         for name, order in orders.items():
-            modules[name] = module
+            modules[name] = without_dead_code(module)
             for number in order:
-                modules[name] = hloenv.run_passes(modules[name], passes[number]).module
+                changed = hloenv.run_passes(modules[name], passes[number]).module
+                modules[name] = without_dead_code(changed)
         with Measurer() as measurer:
             measured = measurer.measure(list(modules.values()), baseline=module)
         result: dict[str, Any] = {}

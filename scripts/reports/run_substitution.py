@@ -20,9 +20,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import math
 import re
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -30,7 +32,7 @@ from typing import Any
 
 import hloenv
 from hloenv.bench.rows import geometric_mean
-from hloenv.bench.version import commit_of, source_root
+from hloenv.bench.version import bench_version, commit_of, source_root
 from hloenv.cost import get_estimator
 from hloenv.errors import HloEnvError
 from hloenv.rules import enzyme
@@ -171,14 +173,17 @@ def by_agent(paper: bool) -> Callable[[hloenv.HloModule, argparse.Namespace], Ro
     def run(module: hloenv.HloModule, args: argparse.Namespace) -> Row:
         import torch
 
+        from hloenv.cost.learned.threads import one_thread
         from hloenv.envs import GraphVectorEnv, SubstitutionEnv
         from hloenv.learn.graph_ppo import GraphPPO, PPOConfig
         from hloenv.learn.networks import RewriteNetwork
+        from hloenv.learn.ppo_run import random_observations
         from hloenv.learn.xrlflow import XRLflowNetwork
 
         torch.manual_seed(args.seed)
         started = time.perf_counter()
         best: list[Any] = [math.inf, module]
+        lock = threading.Lock()
         estimator = get_estimator(args.estimator)
 
         class Watched(SubstitutionEnv):
@@ -187,9 +192,10 @@ def by_agent(paper: bool) -> Callable[[hloenv.HloModule, argparse.Namespace], Ro
                 if time.perf_counter() - started > args.agent_seconds:
                     raise TimeoutError
                 result = super().step(action)
-                (estimate,) = estimator.estimate_many([self.module])
-                if estimate.is_ok and estimate.seconds < best[0]:
-                    best[:] = [estimate.seconds, self.module]
+                with lock:  # the environments have threads
+                    (estimate,) = estimator.estimate_many([self.module])
+                    if estimate.is_ok and estimate.seconds < best[0]:
+                        best[:] = [estimate.seconds, self.module]
                 return result
 
         observation = "candidate_graphs" if paper else "substitution_graph"
@@ -204,11 +210,17 @@ def by_agent(paper: bool) -> Callable[[hloenv.HloModule, argparse.Namespace], Ro
             ]
             * 2
         )
-        network = XRLflowNetwork(200) if paper else RewriteNetwork()
-        ppo = GraphPPO(network, envs, PPOConfig(), seed=args.seed, scalar_actions=True)
         updates: list[Any] = []
-        with contextlib.suppress(TimeoutError):
-            ppo.train(args.agent_steps, report=updates.append)
+        with contextlib.closing(envs), one_thread():
+            network: Any = XRLflowNetwork(200)
+            if not paper:
+                network = RewriteNetwork()
+                network.normalize(random_observations(envs.envs[0], args.seed))
+            ppo = GraphPPO(
+                network, envs, PPOConfig(), seed=args.seed, scalar_actions=True
+            )
+            with contextlib.suppress(TimeoutError):
+                ppo.train(args.agent_steps, report=updates.append)
         detail = "ended in the first update"
         if updates:
             last = updates[-1]
@@ -233,6 +245,13 @@ _METHODS = {
     "X-RLflow's agent": by_agent(True),
     "shared scorer": by_agent(False),
 }
+
+
+# What the rows depend on beside model and method.
+_SETTINGS = (
+    *("estimator", "steps", "seconds", "nodes", "agent_steps", "agent_seconds"),
+    "seed",
+)
 
 
 def search_one(
@@ -356,19 +375,23 @@ def main() -> None:
     """Runs what is missing, and writes the page."""
     args = parse_arguments()
     args.sources = str(commit_of(source_root()))
-    results = Rows(args.results, "model", "method")
+    settings = json.dumps(
+        [bench_version(), *(getattr(args, name) for name in _SETTINGS)], default=str
+    )
+    results = Rows(args.results, "model", "method", "settings")
     for name, (module, inputs) in models(args.match).items():
         for method in args.methods:
-            row = results.get(name, method)
+            row = results.get(name, method, settings)
             if row is None:
-                row = search_one(name, module, method, args)
+                row = search_one(name, module, method, args) | {"settings": settings}
                 results.add(row)
                 print(name, method, row, flush=True)
             if not (args.search_only or row["error"] or "measured" in row):
                 row = measure_one(row, module, inputs, args)
                 results.add(row)
                 print(name, method, row, flush=True)
-    write_page(page(results.all(), args), args.doc)
+    rows = [row for row in results.all() if row.get("settings") == settings]
+    write_page(page(rows, args), args.doc)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import re
@@ -17,7 +18,7 @@ from gymnasium.utils.env_checker import check_env
 
 import hloenv.envs
 from envs.modules import small
-from hloenv import Pass, Pipeline, describe_pass, list_passes, run_passes
+from hloenv import HloModule, Pass, Pipeline, describe_pass, list_passes, run_passes
 from hloenv.envs import EpisodeOverError, EpisodeState, PassOrderEnv
 from hloenv.errors import ArgumentError, PassError, UnknownPassError, WorkerError
 
@@ -478,3 +479,98 @@ def test_a_pass_that_ends_its_process_ends_the_episode() -> None:
     env.reset()
     assert "error" not in env.step(2)[4]
     env.close()
+
+
+DEAD = """HloModule dead
+
+p {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b)
+}
+
+q {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b)
+}
+
+ENTRY e {
+  x = f32[8] parameter(0)
+  z = f32[] constant(0)
+  d = f32[8] negate(x)
+  u = f32[] reduce(x, z), dimensions={0}, to_apply=p
+  v = f32[] reduce(x, z), dimensions={0}, to_apply=q
+  ROOT r = f32[] add(u, v)
+}
+"""
+
+
+def test_code_that_nothing_needs_does_not_count() -> None:
+    """Fingerprints ignore it, so counts would depend on what the memo saw first."""
+    module = HloModule.from_text(DEAD)
+    env = PassOrderEnv(module, passes=["cse", Pipeline("both", ["cse", "dce"])])
+    _, info = env.reset()
+    clean = run_passes(module, "dce").module
+    assert info["op_count"] == clean.instruction_count < module.instruction_count
+    counts = []
+    for action in (0, 1, 0):
+        env.reset()
+        _, _, _, _, info = env.step(action)
+        assert info["changed"]
+        assert info["op_count"] == env.module.instruction_count
+        counts.append(info["op_count"])
+        assert env.validate().is_valid
+    assert len(set(counts)) == 1
+
+
+def test_the_command_line_removes_what_nothing_needs(tmp_path) -> None:
+    path = tmp_path / "dead.hlo"
+    path.write_text(DEAD)
+    env = PassOrderEnv(f"hloenv://file/{path}", passes=["cse"])
+    env.reset()
+    env.step(0)
+    words = env.commandline().split()
+    assert words[3:] == ["--pass", "dce", "--pass", "cse", "--pass", "dce"]
+
+
+def test_a_reward_that_fails_takes_the_step_back() -> None:
+    text = """HloModule m
+ENTRY e {
+  x = f32[4] parameter(0)
+  b = f32[4] exponential(x)
+  c = f32[4] exponential(x)
+  ROOT r = f32[4] add(b, c)
+}
+"""
+    env = PassOrderEnv(HloModule.from_text(text), passes=["cse"])
+    env.reset()
+    before = env.node
+
+    def fails(_: object) -> float:
+        raise ArgumentError("no")
+
+    env._reward = replace(env.reward_space, compute=fails)
+    _, _, terminated, _, info = env.step(0)
+    assert terminated
+    assert "no" in info["error"]
+    assert env.node is before
+    assert env.validate().is_valid
+    assert pickle.loads(pickle.dumps(env)).node.fingerprint == before.fingerprint
+
+
+@pytest.mark.parametrize("name", ["runtime", "measured:5", "saved_measured:5"])
+def test_measured_rewards_decrease_the_estimated_time(name) -> None:
+    space = hloenv.envs.get_reward(name)
+    assert space.value is hloenv.envs.get_reward("kernel_cache").value
+
+
+def test_different_seeds_have_no_episodes_in_common() -> None:
+    env = PassOrderEnv(DATASET, passes=FEW)
+    with contextlib.closing(hloenv.envs.GraphVectorEnv([env.fork] * 8)) as envs:
+        drawn = [
+            [info["benchmark"] for info in envs.reset(seed=seed)[1]] for seed in (0, 1)
+        ]
+        again = [info["benchmark"] for info in envs.reset(seed=0)[1]]
+    assert drawn[0][1:] != drawn[1][:-1]
+    assert again == drawn[0]

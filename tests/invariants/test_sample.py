@@ -18,6 +18,7 @@ from hloenv.fuzz.subjects import find_subjects
 from hloenv.fuzz.sweep import Limits, Sweep, sampled_tasks
 from hloenv.fuzz.versions import CodeVersions
 
+_MIN_CHECKS = 50
 _SECONDS = float(os.environ.get("HLOENV_SAMPLE_SECONDS", "75"))
 
 
@@ -31,7 +32,7 @@ def _described(row: Row) -> str:
 
 @pytest.mark.compile
 @pytest.mark.needs("pyarrow")
-@pytest.mark.timeout(_SECONDS + 240)
+@pytest.mark.timeout(3 * _SECONDS + 240)
 def test_a_random_sample_of_the_matrix(tmp_path: Path, sample_seed: str) -> None:
     subjects, _ = find_subjects("dataset")
     extents = cells.default_extents()
@@ -43,10 +44,14 @@ def test_a_random_sample_of_the_matrix(tmp_path: Path, sample_seed: str) -> None
         limits=Limits(timeout_s=30, workers=2),
     )
     tasks = sampled_tasks(plan, sample_seed, max_instructions=600, num_passes=6)
-    sweep.run([tasks], seconds=_SECONDS)
-    rows = list(results.rows.values())
-    broken = [_described(row) for row in rows if row.violations]
-    assert not broken, f"seed {sample_seed}:\n" + "\n".join(broken)
-    checked = Counter(row.kind for row in rows if row.num_checks)
+    # Beside other work, the same checks take longer.
+    for _ in range(3):
+        sweep.run([tasks], seconds=_SECONDS)
+        rows = list(results.rows.values())
+        broken = [_described(row) for row in rows if row.violations]
+        assert not broken, f"seed {sample_seed}:\n" + "\n".join(broken)
+        checked = Counter(row.kind for row in rows if row.num_checks)
+        if set(checked) == set(extents) and checked.total() >= _MIN_CHECKS:
+            break
     assert set(checked) == set(extents), f"seed {sample_seed}: {checked}"
-    assert checked.total() >= 50, f"seed {sample_seed}: {checked}"
+    assert checked.total() >= _MIN_CHECKS, f"seed {sample_seed}: {checked}"

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import hloenv
-from support.jit_auto import FASTER
+from support.jit_auto import FASTER, SLOWER
 
 pytestmark = [
     pytest.mark.jax,
@@ -128,6 +128,38 @@ def test_the_function_may_wait_for_other_threads(verdicts):
     for each in threads:
         each.join(50)
     assert not any(each.is_alive() for each in threads)
+
+
+@pytest.mark.timeout(120)
+def test_threads_do_not_wait_for_each_other(verdicts, monkeypatch):
+    """One traces a signature that is plain while another shares what is compiled."""
+    verdicts += [SLOWER, FASTER]
+    fast = hloenv.jit(lambda x: jnp.argsort(x), remember=False)
+    fast(NUMBERS[:800])
+    is_sharing = threading.Event()
+    share = fast._decider.share_plain
+
+    def slowly(function):
+        is_sharing.set()
+        time.sleep(0.5)
+        share(function)
+
+    monkeypatch.setattr(fast._decider, "share_plain", slowly)
+
+    def call_plain():
+        is_sharing.wait()
+        fast(NUMBERS[:800])
+
+    threads = [
+        threading.Thread(target=lambda: fast(NUMBERS), daemon=True),
+        threading.Thread(target=call_plain, daemon=True),
+    ]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(50)
+    assert not any(each.is_alive() for each in threads)
+    assert len(fast.decided) == 1
 
 
 def test_not_a_number_is_found(verdicts):

@@ -10,6 +10,8 @@ import pytest
 
 from hloenv.errors import ArgumentError
 from hloenv.learn import TrainConfig, list_algorithms
+from hloenv.learn.rewrite_config import RewriteConfig
+from hloenv.learn.substitution_config import SubstitutionConfig
 
 
 def test_a_file_sets_what_it_names(tmp_path) -> None:
@@ -50,6 +52,34 @@ def test_a_wrong_file_says_what_is_wrong(tmp_path, text, message) -> None:
     path.write_text(text)
     with pytest.raises(ArgumentError, match=message):
         TrainConfig.read(path)
+
+
+@pytest.mark.parametrize(
+    ("config", "values"),
+    [
+        (TrainConfig, {"reward": "estimate:FILE:Cost"}),
+        (SubstitutionConfig, {"estimator": "FILE:Cost"}),
+        (SubstitutionConfig, {"reward": "saved:FILE:Cost"}),
+        (RewriteConfig, {"estimator": "FILE:Cost"}),
+        (RewriteConfig, {"search": "FILE:Cost"}),
+    ],
+)
+def test_a_configuration_runs_no_file(tmp_path, config, values) -> None:
+    """Checkpoints have configurations, and reading one must not run a file."""
+    file, ran = tmp_path / "own.py", tmp_path / "ran"
+    file.write_text(f"open({str(ran)!r}, 'w')\nclass Cost: ...\n")
+    given = {name: each.replace("FILE", str(file)) for name, each in values.items()}
+    with pytest.raises(ArgumentError, match="may not name a file"):
+        config.from_dict(given)
+    assert not ran.exists()
+
+
+@pytest.mark.parametrize("config", [SubstitutionConfig, RewriteConfig])
+def test_networks_are_not_too_large(config) -> None:
+    with pytest.raises(ArgumentError, match="width must be from 1 to"):
+        config(width=10**6)
+    with pytest.raises(ArgumentError, match="network must be from 1 to"):
+        TrainConfig(network=(10**6,))
 
 
 def test_unknown_parts_of_the_environment_are_errors() -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -108,16 +109,41 @@ def test_the_same_seed_gives_the_same_weights() -> None:
 
 
 def test_truncated_episodes_are_worth_what_would_have_come() -> None:
-    ppo = GraphPPO(Net(), Bandits(length=1, is_truncated=True), FAST)
+    bootstrapping = dataclasses.replace(FAST, bootstraps=True)
+    ppo = GraphPPO(Net(), Bandits(length=1, is_truncated=True), bootstrapping)
     with torch.no_grad():
         ppo.network.value.fill_(10.0)
-    ended = GraphPPO(ppo.network, Bandits(length=1), FAST)
+    ended = GraphPPO(ppo.network, Bandits(length=1), bootstrapping)
     cut, whole = ppo.collect(), ended.collect()
     # Each step is an episode: reward - value, and gamma * 10 where it was cut.
     gaps = {
         round(a.advantage - b.advantage, 4) for a, b in zip(cut, whole, strict=True)
     }
     assert gaps == {9.9}
+
+
+def test_a_limit_that_is_observed_ends_an_episode() -> None:
+    ppo = GraphPPO(Net(), Bandits(length=1, is_truncated=True), FAST)
+    with torch.no_grad():
+        ppo.network.value.fill_(10.0)
+    ended = GraphPPO(ppo.network, Bandits(length=1), FAST)
+    advantages = [[each.advantage for each in ppo.collect()] for ppo in (ppo, ended)]
+    assert advantages[0] == advantages[1]
+
+
+def test_no_minibatch_has_a_single_step(monkeypatch) -> None:
+    config = dataclasses.replace(FAST, num_steps=13, minibatch_size=17)
+    ppo = GraphPPO(Net(), Bandits(), config)
+    sizes = []
+    loss = ppo._loss
+    monkeypatch.setattr(
+        ppo, "_loss", lambda steps: sizes.append(len(steps)) or loss(steps)
+    )
+    batch = ppo.collect()
+    assert len(batch) % 17 == 1
+    ppo.update(batch)
+    assert min(sizes) > 1
+    assert max(sizes) <= 17
 
 
 def test_advantages_are_those_of_the_definition() -> None:

@@ -6,14 +6,17 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
+import math
 
 import numpy as np
 import pytest
+import torch
 
 from envs.modules import small
 from hloenv import run_passes
 from hloenv.envs import PassOrderEnv
 from hloenv.errors import ArgumentError
+from hloenv.graph.hlo_graph import opcodes
 from hloenv.learn import (
     Agent,
     CheckpointError,
@@ -24,6 +27,7 @@ from hloenv.learn import (
     train,
 )
 from hloenv.learn.agent import make_policy
+from hloenv.learn.evaluation import Evaluation
 
 pytestmark = [
     pytest.mark.needs("stable_baselines3", "sb3_contrib", "safetensors"),
@@ -303,6 +307,25 @@ def test_an_evaluation_is_one_episode_for_each_module() -> None:
     assert result.score == pytest.approx(np.exp(np.log(ratios).mean()))
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "score"),
+    [(10.0, 0.0, 1e-3), (0.0, 0.0, 1.0), (10.0, 5.0, 0.5), (math.nan, 3.0, 1.0)],
+)
+def test_what_falls_to_zero_is_the_largest_gain(before, after, score) -> None:
+    found = Evaluation(("uri",), (before,), (after,))
+    assert found.score == pytest.approx(score)
+
+
+def test_a_policy_whose_weights_are_not_finite_is_refused(run, tmp_path) -> None:
+    folder, _, _ = run
+    agent = load_agent(folder / "best.safetensors")
+    with torch.no_grad():
+        next(agent.policy.parameters()).fill_(math.nan)
+    agent.save(tmp_path / "nan.safetensors")
+    with pytest.raises(CheckpointError, match="not finite"):
+        load_agent(tmp_path / "nan.safetensors")
+
+
 @pytest.mark.parametrize("cut", [0, 4, 100, -1])
 def test_damaged_checkpoints_are_errors(run, tmp_path, cut) -> None:
     folder, _, _ = run
@@ -327,6 +350,11 @@ def test_checkpoints_of_other_actions_or_versions_are_errors(
     agent.save(path)
     monkeypatch.undo()
     with pytest.raises(CheckpointError, match="format 99, this version reads 1"):
+        load_agent(path)
+    with monkeypatch.context() as patched:
+        patched.setattr("hloenv.learn.agent.opcodes", lambda: ("gone", *opcodes()[1:]))
+        agent.save(path)
+    with pytest.raises(CheckpointError, match=r"observes other opcodes.*gone gone"):
         load_agent(path)
     wider = dataclasses.replace(agent.config, network=(17,))
     Agent(wider, agent.policy, {}).save(path)

@@ -205,10 +205,19 @@ def test_what_is_kept_without_donation_is_not_for_a_function_that_donates(module
 def test_an_identity_that_is_kept_is_plain_jax(module):
     entry = entry_of(module, Recipe(), speedup=1.0, reason="nothing is faster")
     keep_tuned(kept_key(module.fingerprint(), {}, donates=False), entry)
-    fast = hloenv.jit(depthwise)
+    fast = hloenv.jit(depthwise, policy="tuned")
     fast(KERNEL, IMAGE)
     assert fast.decided == []
     assert "nothing is faster" in fast.explain()
+
+
+def test_an_identity_that_is_kept_leaves_the_rules_alone(module):
+    entry = entry_of(module, Recipe(), speedup=1.0, reason="nothing is faster")
+    keep_tuned(kept_key(module.fingerprint(), {}, donates=False), entry)
+    fast = hloenv.jit(depthwise)
+    fast(KERNEL, IMAGE)
+    assert "nothing is faster" not in fast.explain()
+    assert fast.considered
 
 
 def test_the_policy_tuned_leaves_everything_else_alone():

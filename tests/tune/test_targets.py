@@ -108,6 +108,29 @@ def test_none_is_no_store_and_the_default_is_the_users(monkeypatch, tmp_path):
 
 
 @pytest.mark.jax
+def test_static_arguments_that_are_given_by_name():
+    # jax takes their positions from the names, too, which the call does not have.
+    program = program_of_function(
+        lambda x, n=3: x * n,
+        (np.ones(8, np.float32),),
+        {"n": 2},
+        {"static_argnames": "n"},
+    )
+    assert [each.shape for each in program.inputs] == [(8,)]
+    only = program_of_function(
+        lambda *, x, n: x * n,
+        (),
+        {"x": np.ones(8, np.float32), "n": 2},
+        {"static_argnames": ("n",)},
+    )
+    assert len(only.inputs) == 1
+    inputs = hloenv.jax.example_inputs(
+        lambda x, n=3: x * n, np.ones(8, np.float32), n=2, static_argnames="n"
+    )
+    assert len(inputs) == 1
+
+
+@pytest.mark.jax
 @pytest.mark.parametrize("target", [3, None, [1]])
 def test_other_things_cannot_be_tuned(target):
     with pytest.raises(ArgumentError, match="a function or a module"):

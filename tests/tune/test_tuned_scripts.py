@@ -84,6 +84,46 @@ def test_functions_are_found_with_their_calls(script):
     assert {each.name for each in chosen} == {"often", "twice"}
 
 
+def test_numbers_among_the_arguments_are_one_signature(script):
+    found = recorded(
+        script(
+            """
+            step = jax.jit(lambda i, x: x + i)
+            scaled = jax.jit(lambda x, n: x * n, static_argnums=1)
+            x = jnp.ones(3)
+            for i in range(6): x = step(i, x)
+            for n in (2, 2, 3): scaled(x, n)
+            """
+        )
+    )
+    assert sorted(each.calls for each in found.functions) == [1, 2, 6]
+
+
+def test_functions_that_are_dropped_keep_their_calls(script):
+    found = recorded(
+        script(
+            """
+            for k in range(8): jax.jit(lambda x, k=k: x + k)(jnp.ones(3))
+            """
+        )
+    )
+    assert [each.calls for each in found.functions] == [1] * 8
+
+
+def test_a_script_that_uses_what_was_tuned_is_tuned_again(script):
+    found = recorded(
+        script(
+            """
+            import hloenv.tune
+            hloenv.tune.use()
+            step = jax.jit(lambda x: x + 1)
+            for i in range(3): step(jnp.ones(3))
+            """
+        )
+    )
+    assert [each.calls for each in found.functions] == [3]
+
+
 def test_functions_inside_others_belong_to_them(script):
     found = recorded(
         script(
@@ -313,13 +353,14 @@ def keep_wide():
 @pytest.mark.compile
 def test_what_is_kept_is_used_inside_using():
     x = keep_wide()
-    with using() as made:
+    with using():
         fast = jax.jit(wide)
         other = jax.jit(lambda x: x + 1)
         np.testing.assert_allclose(fast(x), jnp.tanh(1.0) * 4096, rtol=1e-5)
         assert other(1.0) == 2.0
         assert float(jax.grad(fast)(x)[0, 0]) == pytest.approx(1 - np.tanh(1) ** 2)
-    assert made == [fast, other]
+        assert jax.jit(wide) is fast  # as in a loop
+        assert jax.jit(wide, donate_argnums=0) is not fast
     assert [each.tuned for each in fast.decided] == ["w"]
     assert other.decided == []
 

@@ -17,14 +17,14 @@ import hloenv
 from hloenv.errors import ArgumentError
 from hloenv.jax import decider
 from hloenv.jax.compare import Comparison
-from hloenv.jax.kept import kept_path
+from hloenv.jax.kept import kept_path, recall_tuned
 from hloenv.measurement.record import MeasureFailure, Measurement
 from hloenv.runtime.compare import OutputComparison
 from hloenv.tune import Artefact, Configuration, TuneOptions, Tuner
 from hloenv.tune import tuner as tuner_module
 from hloenv.tune.arms import Bandit
 from hloenv.tune.build import Candidate
-from hloenv.tune.journal import journal_path
+from hloenv.tune.journal import Journal, journal_path
 from hloenv.tune.measuring import Control, Measuring
 from hloenv.tune.program import Check, program_of_module
 
@@ -35,6 +35,7 @@ ENTRY e { p = f32[64,64] parameter(0)
 """
 STAGES = ("engine", "forms", "fusion", "codegen")
 RUNS = 50
+WIDE = {"xla_cpu_prefer_vector_width": 512}
 STEADY = Control((0.99, 1.01), 50_000.0)
 
 
@@ -64,6 +65,8 @@ class Simulated:
     error: float = 0.0
     later_control: Control = STEADY
     controls: int = 0
+    # Of all recipes; a file may have these.
+    options: dict[str, object] | None = None
 
     def __call__(self, *_, **__):
         return self
@@ -76,7 +79,8 @@ class Simulated:
 
     def build(self, space, configuration, module):
         assert configuration == space.canonical(configuration)
-        recipe = hloenv.jax.Recipe(options={"xla_x": configuration.text})
+        options = self.options or {"xla_x": configuration.text}
+        recipe = hloenv.jax.Recipe(options=options)
         return Candidate(configuration, recipe, None, configuration.text)
 
     def control(self, *, again=0):
@@ -299,6 +303,73 @@ def test_a_journal_cut_off_anywhere_loses_one_measurement_at_most(
         _, tuner = tune(program, mode="sequence", measurements=0)
         assert whole - 1 <= tuner.state.num_known <= whole
     assert lines
+
+
+def test_an_aborted_tuning_does_not_replace_what_is_kept(simulated, program):
+    simulated.options = WIDE
+    found, _ = tune(program, mode="sequence")
+    assert not found.is_identity
+    assert recall_tuned(program.key).label == found.label
+    simulated.speedup_of = lambda _: 0.5
+    options = {"mode": "sequence", "is_again": True}
+    for aborted in ({"measurements": 0}, {"stages": ("codegen",)}):
+        entry, _ = tune(program, **(options | aborted))
+        assert entry.is_identity
+        assert recall_tuned(program.key).label == found.label
+    simulated.interrupt_at = len(simulated.measured) + 2
+    entry, _ = tune(program, stages=None, **options)
+    assert entry.is_identity
+    assert recall_tuned(program.key).label == found.label
+
+
+def test_a_whole_search_that_finds_nothing_replaces_what_is_kept(simulated, program):
+    simulated.options = WIDE
+    tune(program, mode="sequence")
+    simulated.speedup_of = lambda _: 0.5
+    entry, _ = tune(program, mode="sequence", stages=None, is_again=True)
+    assert entry.is_identity
+    assert recall_tuned(program.key).is_identity
+
+
+def test_what_is_measured_again_replaces_the_best(simulated, program):
+    options = {"mode": "sequence", "stages": ("forms",)}
+    found, _ = tune(program, **options)
+    assert not found.is_identity
+    simulated.speedup_of = lambda _: 0.5
+    tune(program, is_again=True, **options)
+    _, tuner = tune(program, measurements=0, **options)
+    assert tuner.state.num_known
+    assert tuner.state.best is None
+
+
+def test_what_other_modes_have_found_does_not_count(simulated, program):
+    tune(program, mode="sequence")
+    count = len(simulated.measured)
+    _, tuner = tune(program, mode="alone", measurements=0)
+    assert tuner.state.results == {}
+    _, tuner = tune(program, mode="sequence", measurements=0)
+    assert tuner.state.num_known == count
+
+
+def test_a_check_that_ends_the_process_twice_is_left(simulated, program, monkeypatch):
+    class KilledError(BaseException):
+        pass
+
+    def check(recipe, seconds):
+        raise KilledError
+
+    checked = dataclasses.replace(program, check=check)
+    # Of a process that ends, nothing else is written.
+    monkeypatch.setattr(Journal, "end", lambda *_: None)
+    for _ in range(2):
+        with pytest.raises(KilledError):
+            tune(checked, mode="sequence")
+    entry, _ = tune(
+        dataclasses.replace(program, check=lambda *_: Check(1.2, (1.1, 1.3))),
+        mode="sequence",
+        measurements=0,
+    )
+    assert entry.label != "forms=known, vectors=512"
 
 
 def test_the_budget_of_measurements_holds(simulated, program):

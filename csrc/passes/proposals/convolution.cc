@@ -69,12 +69,21 @@ std::optional<Convolution> Convolution::Of(const HloInstruction& instruction,
   Convolution result;
   result.instruction_ = &instruction;
   result.spatial_ = SpatialOf(instruction);
-  // Negative padding that removes the whole input.
+  const auto elements =
+      static_cast<double>(xla::ShapeUtil::ElementsIn(input.shape()));
+  double padded = elements;
   for (const SpatialDimension& each : result.spatial_) {
+    // Negative padding that removes the whole input.
     if (each.pad_low <= -each.dilated() || each.pad_high <= -each.dilated()) {
       return std::nullopt;
     }
+    padded *=
+        static_cast<double>(each.dilated() + each.pad_low + each.pad_high) /
+        static_cast<double>(each.input);
   }
+  const auto outputs =
+      static_cast<double>(xla::ShapeUtil::ElementsIn(instruction.shape()));
+  if (!FitsBeside(padded, elements + outputs)) return std::nullopt;
   result.has_batch_groups_ = instruction.batch_group_count() > 1;
   result.groups_ =
       instruction.batch_group_count() * instruction.feature_group_count();

@@ -51,11 +51,11 @@ class Convolution {
  public:
   // None if the rules do not apply to `instruction`: another operation, more
   // than three spatial dimensions, empty or dynamic arrays, padding that
-  // removes all of the input, a type in which sums are not exact
-  // (HasExactTypes), a result that is compared with its own maximum
-  // (RuleContext), or a kernel that may contain huge constants of the module.
-  // Products of those with the zeros of the padding may not be finite. The
-  // order of the sums is free: XLA specifies none for a convolution.
+  // removes all of the input or is much larger than that, a type in which sums
+  // are not exact (HasExactTypes), a result that is compared with its own
+  // maximum (RuleContext), or a kernel that may contain huge constants of the
+  // module. Products of those with the zeros of the padding may not be finite.
+  // The order of the sums is free: XLA specifies none for a convolution.
   static std::optional<Convolution> Of(const xla::HloInstruction& instruction,
                                        RuleContext& context);
 

@@ -24,16 +24,17 @@ constexpr int64_t kFewPositions = 16;
 // left out.
 constexpr double kMostInside = 0.6;
 constexpr int64_t kMaxPatchElements = int64_t{1} << 25;
+// Of the results of all dots of a form, which may be in memory together.
+constexpr int64_t kMaxProductElements = int64_t{1} << 27;
 
 // Whether kernel index `k` is multiplied with any element of the input.
 bool ReadsInput(const SpatialDimension& dimension, int64_t k) {
-  for (int64_t p = 0; p < dimension.output; ++p) {
-    const int64_t at =
-        p * dimension.stride + dimension.OffsetOf(k) - dimension.pad_low;
-    if (at >= 0 && at < dimension.dilated() &&
-        at % dimension.base_dilation == 0) {
-      return true;
-    }
+  const int64_t start = dimension.OffsetOf(k) - dimension.pad_low;
+  int64_t p = start >= 0 ? 0 : -start / dimension.stride;
+  for (; p < dimension.output; ++p) {
+    const int64_t at = p * dimension.stride + start;
+    if (at >= dimension.dilated()) return false;
+    if (at >= 0 && at % dimension.base_dilation == 0) return true;
   }
   return false;
 }
@@ -81,7 +82,12 @@ void ProposeTaps(const HloInstruction& root, RuleContext& context,
   const bool has_dots = found->inputs() > 1;
   if (found->num_taps() > (has_dots ? kMaxTapsOfDots : kMaxTaps)) return;
   std::vector<Index> taps = UsedTaps(*found);
-  if (taps.empty()) return;
+  const int64_t results = xla::ShapeUtil::ElementsIn(root.shape());
+  if (taps.empty() ||
+      (has_dots &&
+       results > kMaxProductElements / static_cast<int64_t>(taps.size()))) {
+    return;
+  }
   Propose(
       TapsRule(), root, {root.operand(0), root.operand(1)},
       [convolution = *found, taps = std::move(taps)](Images x) {
@@ -319,7 +325,7 @@ const Rule& TapsRule() {
       "Rewrites a convolution as the sum over the elements of the window of "
       "the input there times that part of the kernel: a multiplication if each "
       "group has one input feature, else a dot. For up to 64 elements, 25 with "
-      "dots. Floats round differently.",
+      "dots, whose results have up to 2^27 in all. Floats round differently.",
       &ProposeTaps};
   return rule;
 }

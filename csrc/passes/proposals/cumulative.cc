@@ -3,10 +3,13 @@
 
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_map.h"
 #include "passes/proposals/reduce_rules.h"
+#include "support/status.h"
 #include "xla/hlo/evaluator/hlo_evaluator.h"
 #include "xla/literal_util.h"
 #include "xla/primitive_util.h"
@@ -21,6 +24,8 @@ namespace {
 
 // What a float32 may be off after a few operations, relative to 1 + |x|.
 constexpr double kRounding = 2e-6;
+// Instructions of a reducer up to which it is looked at.
+constexpr int64_t kMaxReducer = 64;
 
 // Whether a window covers one element of a dimension.
 bool IsUnit(const xla::WindowDimension& window) {
@@ -61,8 +66,16 @@ bool FindSizes(const HloInstruction& root, Cumulative& result) {
 bool IsSmoothReducer(const xla::HloComputation& reducer,
                      xla::PrimitiveType type) {
   return reducer.num_parameters() == 2 &&
+         reducer.instruction_count() <= kMaxReducer &&
          absl::c_all_of(reducer.instructions(), [&](const auto* each) {
            const xla::Shape& shape = each->shape();
+           // Numbers that are computed may be thresholds as well.
+           if (each->operand_count() > 0 &&
+               absl::c_all_of(each->operands(), [](const auto* operand) {
+                 return operand->opcode() == HloOpcode::kConstant;
+               })) {
+             return false;
+           }
            if (!shape.IsArray() || RankOf(shape) != 0 ||
                (shape.element_type() != type &&
                 shape.element_type() != xla::PRED)) {
@@ -97,56 +110,114 @@ bool IsSmoothReducer(const xla::HloComputation& reducer,
          });
 }
 
-// Numbers of all magnitudes, some of equal magnitude.
-std::vector<xla::Literal> Samples(xla::PrimitiveType type) {
+// Numbers of all magnitudes, some of equal magnitude, and those that a reducer
+// may compare with.
+std::vector<double> Samples(xla::PrimitiveType type) {
   const double huge = type == xla::F32 ? std::numeric_limits<float>::max()
                                        : std::numeric_limits<double>::max();
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  std::vector<xla::Literal> samples;
-  for (const double each :
-       {-kInfinity, -huge, -1000., -2.5, 0.5, 2.5, 70., huge, kInfinity,
-        std::numeric_limits<double>::quiet_NaN()}) {
-    samples.push_back(xla::LiteralUtil::CreateR0(each).Convert(type).value());
+  return {-kInfinity,
+          -huge,
+          -1000,
+          -2.5,
+          -1,
+          -0.5,
+          -1e-30,
+          -0.0,
+          0.0,
+          1e-30,
+          0.5,
+          1,
+          2.5,
+          70,
+          huge,
+          kInfinity,
+          std::numeric_limits<double>::quiet_NaN()};
+}
+
+// What a reducer of scalars makes of each pair of elements.
+absl::StatusOr<xla::Literal> Reduced(const xla::HloComputation& reducer,
+                                     const xla::Literal& a,
+                                     const xla::Literal& b) {
+  absl::flat_hash_map<const HloInstruction*, xla::Literal> values;
+  for (const HloInstruction* each : reducer.MakeInstructionPostOrder()) {
+    if (each->opcode() == HloOpcode::kParameter) {
+      values[each] = (each->parameter_number() == 0 ? a : b).Clone();
+      continue;
+    }
+    const xla::Shape shape = xla::ShapeUtil::ChangeElementType(
+        a.shape(), each->shape().element_type());
+    if (each->opcode() == HloOpcode::kConstant) {
+      HLOENV_ASSIGN_OR_RETURN(values[each],
+                              each->literal().Broadcast(shape, {}));
+      continue;
+    }
+    std::vector<std::unique_ptr<HloInstruction>> constants;
+    std::vector<HloInstruction*> operands;
+    for (const HloInstruction* operand : each->operands()) {
+      constants.push_back(
+          HloInstruction::CreateConstant(values.at(operand).Clone()));
+      operands.push_back(constants.back().get());
+    }
+    xla::HloEvaluator evaluator;
+    HLOENV_ASSIGN_OR_RETURN(
+        values[each], evaluator.Evaluate(
+                          each->CloneWithNewOperands(shape, operands).get(), {},
+                          /*recursively_evaluate_nonconstant_operands=*/true));
   }
-  return samples;
+  return std::move(values.at(reducer.root_instruction()));
+}
+
+bool AreEqual(const xla::Literal& left, const xla::Literal& right) {
+  const xla::Literal a = left.Convert(xla::F64).value();
+  const xla::Literal b = right.Convert(xla::F64).value();
+  return absl::c_equal(
+      a.data<double>(), b.data<double>(), [](double x, double y) {
+        if (!std::isfinite(x) || !std::isfinite(y)) {
+          return x == y || (std::isnan(x) && std::isnan(y));
+        }
+        return std::abs(x - y) <= kRounding * (1 + std::abs(x));
+      });
 }
 
 // Whether a reducer of floats is associative and commutative, and `initial`
 // changes nothing, for all samples: then its results do not overflow in one
 // order only.
-bool IsAssociative(const xla::HloComputation& reducer,
-                   const xla::Literal& initial) {
-  xla::HloEvaluator evaluator;
-  bool is_valid = true;
-  const auto reduced = [&](const xla::Literal& a, const xla::Literal& b) {
-    absl::StatusOr<xla::Literal> result = evaluator.Evaluate(reducer, {&a, &b});
-    evaluator.ResetVisitStates();
-    is_valid = is_valid && result.ok();
-    return is_valid ? *std::move(result) : a.Clone();
-  };
-  const auto are_equal = [](const xla::Literal& a, const xla::Literal& b) {
-    const double x = a.Convert(xla::F64)->Get<double>({});
-    const double y = b.Convert(xla::F64)->Get<double>({});
-    if (!std::isfinite(x) || !std::isfinite(y)) {
-      return x == y || (std::isnan(x) && std::isnan(y));
-    }
-    return std::abs(x - y) <= kRounding * (1 + std::abs(x));
-  };
-  const std::vector<xla::Literal> samples =
-      Samples(initial.shape().element_type());
-  for (const xla::Literal& a : samples) {
-    if (!are_equal(reduced(initial, a), a)) return false;
-    for (const xla::Literal& b : samples) {
-      const xla::Literal both = reduced(a, b);
-      if (!are_equal(both, reduced(b, a))) return false;
-      for (const xla::Literal& c : samples) {
-        if (!are_equal(reduced(both, c), reduced(a, reduced(b, c)))) {
-          return false;
-        }
+absl::StatusOr<bool> IsAssociative(const xla::HloComputation& reducer,
+                                   const xla::Literal& initial) {
+  const xla::PrimitiveType type = initial.shape().element_type();
+  const std::vector<double> samples = Samples(type);
+  std::vector<double> numbers[3];  // all triples
+  for (const double a : samples) {
+    for (const double b : samples) {
+      for (const double c : samples) {
+        numbers[0].push_back(a);
+        numbers[1].push_back(b);
+        numbers[2].push_back(c);
       }
     }
   }
-  return is_valid;
+  xla::Literal x[3];
+  for (int i = 0; i < 3; ++i) {
+    HLOENV_ASSIGN_OR_RETURN(
+        x[i], xla::LiteralUtil::CreateR1<double>(numbers[i]).Convert(type));
+  }
+  HLOENV_ASSIGN_OR_RETURN(const xla::Literal start,
+                          initial.Broadcast(x[0].shape(), {}));
+  HLOENV_ASSIGN_OR_RETURN(const xla::Literal started,
+                          Reduced(reducer, start, x[0]));
+  HLOENV_ASSIGN_OR_RETURN(const xla::Literal pair,
+                          Reduced(reducer, x[0], x[1]));
+  HLOENV_ASSIGN_OR_RETURN(const xla::Literal swapped,
+                          Reduced(reducer, x[1], x[0]));
+  HLOENV_ASSIGN_OR_RETURN(const xla::Literal others,
+                          Reduced(reducer, x[1], x[2]));
+  HLOENV_ASSIGN_OR_RETURN(const xla::Literal pair_first,
+                          Reduced(reducer, pair, x[2]));
+  HLOENV_ASSIGN_OR_RETURN(const xla::Literal others_first,
+                          Reduced(reducer, x[0], others));
+  return AreEqual(started, x[0]) && AreEqual(pair, swapped) &&
+         AreEqual(pair_first, others_first);
 }
 
 }  // namespace
@@ -169,14 +240,14 @@ std::optional<Cumulative> CumulativeOf(const HloInstruction& root,
   }
   const HloInstruction& operand = *root.operand(0);
   const xla::PrimitiveType type = root.shape().element_type();
-  const bool is_valid = (type == xla::F32 || type == xla::F64) &&
-                        operand.shape().is_static() &&
-                        operand.shape().element_type() == type &&
-                        !xla::ShapeUtil::IsZeroElementArray(root.shape()) &&
-                        initial.opcode() == HloOpcode::kConstant &&
-                        IsSmoothReducer(*root.to_apply(), type) &&
-                        IsAssociative(*root.to_apply(), initial.literal()) &&
-                        !context.IsCompared(root);
+  const bool is_valid =
+      (type == xla::F32 || type == xla::F64) && operand.shape().is_static() &&
+      operand.shape().element_type() == type &&
+      !xla::ShapeUtil::IsZeroElementArray(root.shape()) &&
+      initial.opcode() == HloOpcode::kConstant &&
+      IsSmoothReducer(*root.to_apply(), type) &&
+      IsAssociative(*root.to_apply(), initial.literal()).value_or(false) &&
+      !context.IsCompared(root);
   return is_valid ? std::make_optional(result) : std::nullopt;
 }
 

@@ -7,7 +7,6 @@
 #include "passes/proposals/general_passes.h"
 #include "passes/proposals/rules.h"
 #include "support/status.h"
-#include "xla/service/call_graph.h"
 
 namespace hloenv {
 
@@ -299,17 +298,9 @@ class GeneralFusion : public CandidatePass {
 
   absl::StatusOr<std::vector<Proposal>> Propose(
       const HloModule& module) const override {
-    std::unique_ptr<xla::CallGraph> call_graph = xla::CallGraph::Build(&module);
     std::vector<Group> groups;
     std::vector<Group> multi_output_groups;
-    for (const HloComputation* computation : module.computations()) {
-      // Skip fused computations, reducers and other embedded computations.
-      if (computation->IsAsyncComputation() ||
-          (!computation->IsEntryComputation() &&
-           call_graph->GetNode(computation).context() !=
-               xla::CallContext::kControlFlow)) {
-        continue;
-      }
+    for (const HloComputation* computation : RewritableComputations(module)) {
       GroupFinder finder(*computation, max_fusion_size_, duplicate_);
       finder.AddPairs(&groups);
       if (multi_output_) finder.AddMultiOutputPairs(&multi_output_groups);

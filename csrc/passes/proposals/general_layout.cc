@@ -20,7 +20,9 @@ constexpr int64_t kMaxRankOfAll = 3;
 
 bool IsArrayWithLayout(const Shape& shape) {
   return shape.IsArray() && shape.is_static() && shape.has_layout() &&
-         shape.layout().tiles().empty() && RankOf(shape) >= 2;
+         shape.layout().tiles().empty() &&
+         shape.layout().element_size_in_bits() == 0 &&
+         shape.layout().memory_space() == 0 && RankOf(shape) >= 2;
 }
 
 // The other layouts of a shape: all of them up to rank 3; above that, one for

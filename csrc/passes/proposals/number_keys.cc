@@ -35,14 +35,16 @@ HloInstruction* FloatKey(HloInstruction* bits, Bits infinity, bool is_max,
                       build.Constant<Bits>(infinity), most, key);
 }
 
-// Those with the least and the largest payload, of each sign.
+// Those with the two least and the two largest payloads, of each sign.
 template <typename Bits>
 void AddNans(xla::PrimitiveType type, Bits infinity,
              std::vector<Literal>& samples) {
   const xla::Shape scalar = xla::ShapeUtil::MakeShape(type, {});
   for (const Bits sign : {Bits{0}, std::numeric_limits<Bits>::min()}) {
+    constexpr Bits kMost = std::numeric_limits<Bits>::max();
     for (const Bits bits :
-         {static_cast<Bits>(infinity + 1), std::numeric_limits<Bits>::max()}) {
+         {static_cast<Bits>(infinity + 1), static_cast<Bits>(infinity + 2),
+          static_cast<Bits>(kMost - 1), kMost}) {
       const auto signed_bits = static_cast<Bits>(bits | sign);
       samples.push_back(xla::LiteralUtil::CreateR0(signed_bits)
                             .BitcastConvert(scalar)

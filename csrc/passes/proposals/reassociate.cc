@@ -2,6 +2,7 @@
 // Proposes other orders of associative and distributive operations.
 #include "google/protobuf/util/message_differencer.h"
 #include "passes/proposals/general_passes.h"
+#include "passes/proposals/reduce_rules.h"
 #include "passes/proposals/rules.h"
 #include "support/status.h"
 #include "xla/service/hlo_creation_utils.h"
@@ -240,6 +241,19 @@ void ProposeProducts(const HloInstruction& root, RuleContext& context,
     const auto* second = inner->operand(1);
     const auto* other = root.operand(1 - side);
     if (!MayMultiply(context, {first, second, other})) continue;
+    const HloInstruction& left = side == 0 ? *second : *other;
+    const HloInstruction& right = side == 0 ? *other : *first;
+    auto elements =
+        static_cast<double>(xla::ShapeUtil::ElementsIn(root.shape()));
+    for (const HloInstruction* each : {first, second, other}) {
+      elements +=
+          static_cast<double>(xla::ShapeUtil::ElementsIn(each->shape()));
+    }
+    if (!FitsBeside(static_cast<double>(left.shape().dimensions(0)) *
+                        static_cast<double>(right.shape().dimensions(1)),
+                    elements)) {
+      continue;
+    }
     const auto product = [numbers = root.dot_dimension_numbers(),
                           precision = root.precision_config(),
                           type = root.shape().element_type()](
@@ -263,8 +277,8 @@ const Rule& ProductsRule() {
   static constexpr Rule rule = {
       "products",
       "Rewrites (A B) C as A (B C) and vice versa, for products of two "
-      "matrices, even if the inner product has other users. Floats round "
-      "differently.",
+      "matrices, even if the inner product has other users, unless the new "
+      "one is much larger than all of them. Floats round differently.",
       &ProposeProducts};
   return rule;
 }
@@ -291,39 +305,6 @@ std::optional<HloOpcode> ReductionOf(const HloInstruction& instruction) {
   return root->opcode();
 }
 
-// Whether `value` is the identity element of `opcode`.
-bool IsIdentity(const HloInstruction& value, HloOpcode opcode) {
-  if (value.opcode() != HloOpcode::kConstant) return false;
-  const xla::Literal& literal = value.literal();
-  const xla::PrimitiveType type = value.shape().element_type();
-  // They have no order; XLA ends the process when asked for their extremes.
-  if (xla::primitive_util::IsComplexType(type) &&
-      (opcode == HloOpcode::kMaximum || opcode == HloOpcode::kMinimum)) {
-    return false;
-  }
-  switch (opcode) {
-    case HloOpcode::kAdd:
-    case HloOpcode::kXor:
-      return literal.IsAll(0);
-    case HloOpcode::kOr:
-      return literal.IsAll(0);
-    case HloOpcode::kMultiply:
-      return literal.IsAll(1);
-    case HloOpcode::kAnd:
-      return type == xla::PRED ? literal.IsAll(1) : literal.IsAll(-1);
-    case HloOpcode::kMaximum:
-      return literal == xla::LiteralUtil::MinValue(type) ||
-             (xla::primitive_util::IsFloatingPointType(type) &&
-              literal.IsAllFloat(-std::numeric_limits<float>::infinity()));
-    case HloOpcode::kMinimum:
-      return literal == xla::LiteralUtil::MaxValue(type) ||
-             (xla::primitive_util::IsFloatingPointType(type) &&
-              literal.IsAllFloat(std::numeric_limits<float>::infinity()));
-    default:
-      return false;
-  }
-}
-
 const Rule& MergeReductionsRule();
 void ProposeMergeReductions(const HloInstruction& outer, RuleContext& context,
                             std::vector<Proposal>& proposals) {
@@ -331,7 +312,7 @@ void ProposeMergeReductions(const HloInstruction& outer, RuleContext& context,
   if (!opcode.has_value()) return;
   const HloInstruction* inner = outer.operand(0);
   if (ReductionOf(*inner) != opcode ||
-      !IsIdentity(*inner->operand(1), *opcode) ||
+      !IsNeutral(*inner->operand(1), *opcode) ||
       !MayReorder(*opcode, context, {inner->operand(0), outer.operand(1)})) {
     return;
   }
@@ -367,7 +348,7 @@ void ProposeSplitReductions(const HloInstruction& root, RuleContext& context,
                             std::vector<Proposal>& proposals) {
   const std::optional<HloOpcode> opcode = ReductionOf(root);
   if (!opcode.has_value() || root.dimensions().size() < 2 ||
-      !IsIdentity(*root.operand(1), *opcode) ||
+      !IsNeutral(*root.operand(1), *opcode) ||
       !MayReorder(*opcode, context, {root.operand(0)})) {
     return;
   }

@@ -123,7 +123,8 @@ std::vector<const HloComputation*> RewritableComputations(
   std::unique_ptr<xla::CallGraph> call_graph = xla::CallGraph::Build(&module);
   std::vector<const HloComputation*> result;
   for (const HloComputation* computation : module.computations()) {
-    if (!computation->IsAsyncComputation() &&
+    // What rules add is of the main thread.
+    if (!computation->IsAsyncComputation() && computation->IsMainThread() &&
         (computation->IsEntryComputation() ||
          call_graph->GetNode(computation).context() ==
              xla::CallContext::kControlFlow)) {
@@ -131,6 +132,12 @@ std::vector<const HloComputation*> RewritableComputations(
     }
   }
   return result;
+}
+
+bool FitsBeside(double elements, double others) {
+  constexpr double kAlwaysFits = 1 << 25;
+  constexpr double kFactor = 4;
+  return elements <= std::max(kAlwaysFits, kFactor * others);
 }
 
 bool IsReplaceable(const HloInstruction& instruction) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "hlo/known_values.h"
 #include "hlo/magnitudes.h"
 #include "hlo/self_comparison.h"
 #include "passes/proposals/candidate.h"
@@ -56,8 +57,11 @@ class LazyFacts {
  public:
   explicit LazyFacts(const xla::HloModule& module) : module_(module) {}
   Extremes ExtremesOf(const xla::HloInstruction& instruction) {
-    if (!magnitudes_.has_value()) magnitudes_.emplace(module_);
+    if (!magnitudes_.has_value()) magnitudes_.emplace(module_, &known_);
     return magnitudes_->Of(instruction);
+  }
+  KnownValue Known(const xla::HloInstruction& instruction) {
+    return known_.Of(instruction);
   }
   bool IsCompared(const xla::HloInstruction& instruction) {
     if (!comparisons_.has_value()) comparisons_.emplace(module_);
@@ -65,7 +69,13 @@ class LazyFacts {
   }
 
  private:
+  // Elements of an array, and of all, up to which they are evaluated: some
+  // milliseconds, and a quarter of a second.
+  static constexpr int64_t kMaxElements = int64_t{1} << 18;
+  static constexpr int64_t kMaxWork = int64_t{1} << 23;
+
   const xla::HloModule& module_;
+  KnownValues known_{kMaxElements, kMaxWork};
   std::optional<Magnitudes> magnitudes_;
   std::optional<SelfComparisons> comparisons_;
 };
@@ -80,6 +90,10 @@ class RuleContext : public Dependence {
   // The extreme values that the float array `instruction` may contain.
   Extremes ExtremesOf(const xla::HloInstruction& instruction) {
     return facts_->ExtremesOf(instruction);
+  }
+  // What the module itself determines of the value of an array.
+  KnownValue Known(const xla::HloInstruction& instruction) {
+    return facts_->Known(instruction);
   }
   // Whether the result is compared with a number selected from it, as in
   // x == max(x). Where the backend has it in memory, arithmetic that it may
@@ -110,6 +124,10 @@ inline int64_t RankOf(const xla::Shape& shape) {
 // flow, but not fused computations, reducers and other embedded ones.
 std::vector<const xla::HloComputation*> RewritableComputations(
     const xla::HloModule& module);
+
+// Whether a rule may make an array of so many elements, where there are arrays
+// of `others` elements already: a larger one may not fit into memory.
+bool FitsBeside(double elements, double others);
 
 // Whether another value of the same shape may take the place of `instruction`:
 // a static array without side effects, control dependencies or sharding.

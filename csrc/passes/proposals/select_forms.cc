@@ -79,6 +79,8 @@ bool IsPooling(const HloInstruction& root, RuleContext& context) {
   return operand.shape().is_static() && source.shape().is_static() &&
          !xla::ShapeUtil::IsZeroElementArray(operand.shape()) &&
          !xla::ShapeUtil::IsZeroElementArray(source.shape()) &&
+         FitsWithPadding(operand.shape(), root.window(),
+                         xla::ShapeUtil::ElementsIn(source.shape())) &&
          operand.shape().element_type() == root.shape().element_type() &&
          source.shape().element_type() == root.shape().element_type() &&
          root.shape().element_type() != xla::PRED &&

@@ -9,6 +9,7 @@
 #include "absl/algorithm/container.h"
 #include "passes/proposals/general_passes.h"
 #include "passes/proposals/region.h"
+#include "passes/proposals/rules.h"
 #include "support/status.h"
 #include "xla/service/call_graph.h"
 
@@ -45,16 +46,8 @@ class SingleKernel : public CandidatePass {
       const HloModule& module) const override {
     std::unique_ptr<xla::CallGraph> call_graph = xla::CallGraph::Build(&module);
     std::vector<Proposal> proposals;
-    for (const HloComputation* computation : module.computations()) {
-      // Skip fused computations, reducers and other embedded computations, and
-      // what is a single kernel already.
-      if (computation->IsAsyncComputation() ||
-          (!computation->IsEntryComputation() &&
-           call_graph->GetNode(computation).context() !=
-               xla::CallContext::kControlFlow) ||
-          IsInSingleKernel(*computation, *call_graph)) {
-        continue;
-      }
+    for (const HloComputation* computation : RewritableComputations(module)) {
+      if (IsInSingleKernel(*computation, *call_graph)) continue;
       for (const HloInstruction* instruction :
            computation->MakeInstructionPostOrder()) {
         if (instruction->opcode() != HloOpcode::kWhile) continue;

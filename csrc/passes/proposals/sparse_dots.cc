@@ -14,11 +14,8 @@
 #include <memory>
 
 #include "absl/algorithm/container.h"
-#include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "passes/proposals/dot_rules.h"
 #include "support/status.h"
-#include "xla/hlo/evaluator/hlo_evaluator.h"
 #include "xla/hlo/ir/hlo_instructions.h"
 #include "xla/hlo/ir/hlo_opcode.h"
 #include "xla/literal_util.h"
@@ -30,11 +27,8 @@ namespace {
 using xla::HloInstruction;
 using xla::HloOpcode;
 
-// Elements of the matrix, and of all arrays that it is computed from, and their
-// number, up to which it is evaluated.
+// Elements of the matrix up to which it is looked at.
 constexpr int64_t kMaxMatrix = int64_t{1} << 18;
-constexpr int64_t kMaxWork = int64_t{1} << 23;
-constexpr size_t kMaxInstructions = 512;
 // Entries of each column that are not zero, and so many times as many rows from
 // which the rule applies.
 constexpr int64_t kMaxEntries = 16;
@@ -60,96 +54,6 @@ struct SparseDot {
   Entries entries;
 };
 
-bool IsDetermined(const HloInstruction& instruction) {
-  switch (instruction.opcode()) {
-    case HloOpcode::kConstant:
-    case HloOpcode::kIota:
-    case HloOpcode::kBroadcast:
-    case HloOpcode::kReshape:
-    case HloOpcode::kTranspose:
-    case HloOpcode::kSlice:
-    case HloOpcode::kConcatenate:
-    case HloOpcode::kPad:
-    case HloOpcode::kReverse:
-    case HloOpcode::kReduce:
-    case HloOpcode::kCall:
-      break;
-    case HloOpcode::kRng:  // counts as elementwise
-      return false;
-    default:
-      if (!instruction.IsElementwise()) return false;
-  }
-  return instruction.shape().IsArray() && instruction.shape().is_static();
-}
-
-// How many elements are computed for an instruction, with those of the
-// computations that it calls; nothing if it may depend on a run. `known` has
-// the work of computations.
-std::optional<int64_t> WorkOf(
-    const HloInstruction& instruction,
-    absl::flat_hash_map<const xla::HloComputation*, std::optional<int64_t>>&
-        known) {
-  if (!IsDetermined(instruction)) return std::nullopt;
-  int64_t work =
-      std::max<int64_t>(xla::ShapeUtil::ElementsIn(instruction.shape()), 1);
-  for (const HloInstruction* operand : instruction.operands()) {
-    if (!operand->shape().IsArray()) return std::nullopt;
-    work = std::max(work, xla::ShapeUtil::ElementsIn(operand->shape()));
-  }
-  const int64_t calls = instruction.opcode() == HloOpcode::kCall ? 1 : work;
-  for (const xla::HloComputation* called : instruction.called_computations()) {
-    const auto [found, is_new] = known.try_emplace(called, 0);
-    if (is_new) {
-      std::optional<int64_t> sum = 0;
-      for (const HloInstruction* each : called->instructions()) {
-        if (each->opcode() == HloOpcode::kParameter) continue;
-        const std::optional<int64_t> more = WorkOf(*each, known);
-        sum = more.has_value() ? std::min(*sum + *more, kMaxWork)
-                               : std::optional<int64_t>();
-        if (!sum.has_value()) break;
-      }
-      known[called] = sum;
-    }
-    const std::optional<int64_t> inner = known[called];
-    if (!inner.has_value() || *inner > kMaxWork / calls) return std::nullopt;
-    work += calls * *inner;
-  }
-  return work;
-}
-
-// Whether nothing that `value` is computed from depends on a run, and it is
-// evaluated fast.
-bool IsKnown(const HloInstruction& value) {
-  absl::flat_hash_map<const xla::HloComputation*, std::optional<int64_t>> known;
-  absl::flat_hash_set<const HloInstruction*> found = {&value};
-  std::vector<const HloInstruction*> left = {&value};
-  int64_t work = 0;
-  while (!left.empty()) {
-    const HloInstruction& next = *left.back();
-    left.pop_back();
-    const std::optional<int64_t> more = WorkOf(next, known);
-    if (!more.has_value()) return false;
-    work += *more;
-    if (work > kMaxWork || found.size() > kMaxInstructions) return false;
-    for (const HloInstruction* operand : next.operands()) {
-      if (found.insert(operand).second) left.push_back(operand);
-    }
-  }
-  return true;
-}
-
-// The value of `matrix`, as numbers.
-std::optional<xla::Literal> Evaluated(const HloInstruction& matrix) {
-  if (!IsKnown(matrix)) return std::nullopt;
-  xla::HloEvaluator evaluator;
-  absl::StatusOr<xla::Literal> value = evaluator.Evaluate(
-      &matrix, {}, /*recursively_evaluate_nonconstant_operands=*/true);
-  if (!value.ok()) return std::nullopt;
-  absl::StatusOr<xla::Literal> numbers = value->Convert(xla::F64);
-  if (!numbers.ok()) return std::nullopt;
-  return *std::move(numbers);
-}
-
 // Gives columns with fewer entries as many, with an equal sum: the last one in
 // several parts. A weight of zero would make a not-a-number of an infinity.
 void FillColumns(const std::vector<int64_t>& counts, Entries& entries) {
@@ -168,9 +72,12 @@ void FillColumns(const std::vector<int64_t>& counts, Entries& entries) {
 
 // Nothing if the matrix is not sparse enough. `summed` is the dimension of its
 // rows.
-std::optional<Entries> EntriesOf(const HloInstruction& matrix, int64_t summed) {
-  const std::optional<xla::Literal> numbers = Evaluated(matrix);
-  if (!numbers.has_value()) return std::nullopt;
+std::optional<Entries> EntriesOf(const HloInstruction& matrix, int64_t summed,
+                                 RuleContext& context) {
+  const std::optional<xla::Literal> value = context.Known(matrix).Whole(matrix);
+  if (!value.has_value()) return std::nullopt;
+  const absl::StatusOr<xla::Literal> numbers = value->Convert(xla::F64);
+  if (!numbers.ok()) return std::nullopt;
   const int64_t rows = matrix.shape().dimensions(static_cast<int>(summed));
   const int64_t columns =
       matrix.shape().dimensions(static_cast<int>(1 - summed));
@@ -232,7 +139,7 @@ std::optional<SparseDot> SparseDotOf(const HloInstruction& root,
       continue;
     }
     const auto summed = static_cast<int64_t>(labels.find(dot.summed.front()));
-    std::optional<Entries> entries = EntriesOf(matrix, summed);
+    std::optional<Entries> entries = EntriesOf(matrix, summed, context);
     if (!entries.has_value()) continue;
     result.array = array;
     result.column = labels[1 - summed];

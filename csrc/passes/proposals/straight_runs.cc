@@ -13,10 +13,18 @@ using xla::HloComputation;
 using xla::HloInstruction;
 using xla::HloOpcode;
 
+// Passes over a computation, each of which finds one run, or what is too short
+// for one.
+constexpr int kMaxPasses = 256;
+
+// What single instructions contain, which each pass asks for.
+using Contents = absl::flat_hash_map<const HloInstruction*, KernelContents>;
+
 // Collects one run.
 class RunFinder {
  public:
-  explicit RunFinder(const RunLimits& limits) : limits_(limits) {}
+  RunFinder(const RunLimits& limits, Contents* contents)
+      : limits_(limits), contents_(*contents) {}
 
   // Adds the instruction to the run if possible; call in post order. Otherwise
   // nothing that depends on both it and the run can be a member.
@@ -27,7 +35,7 @@ class RunFinder {
       if (reads_run || reads_later) later_.insert(&instruction);
       return false;
     }
-    const int64_t size = ContentsOf(instruction).num_instructions;
+    const int64_t size = Inside(instruction).num_instructions;
     if (reads_later || num_instructions_ + size > limits_.max_instructions) {
       later_.insert(&instruction);
       return false;
@@ -83,12 +91,19 @@ class RunFinder {
         [&](const xla::Shape& leaf, const xla::ShapeIndex&) {
           is_small = is_small && IsSmall(leaf);
         });
-    const KernelContents contents = ContentsOf(instruction);
+    const KernelContents& contents = Inside(instruction);
     return is_small && contents.is_supported &&
            contents.num_other_fusions == 0 && contents.num_scatters == 0;
   }
 
+  const KernelContents& Inside(const HloInstruction& instruction) const {
+    const auto [found, is_new] = contents_.try_emplace(&instruction);
+    if (is_new) found->second = ContentsOf(instruction);
+    return found->second;
+  }
+
   const RunLimits& limits_;
+  Contents& contents_;
   Set members_;
   Set later_;  // not members, but depend on one
   std::vector<const HloInstruction*> run_;
@@ -106,8 +121,9 @@ std::vector<std::vector<const HloInstruction*>> StraightRuns(
        computation.MakeInstructionPostOrder()) {
     left.push_back(instruction);
   }
-  while (true) {
-    RunFinder finder(limits);
+  Contents contents;
+  for (int pass = 0; pass < kMaxPasses; ++pass) {
+    RunFinder finder(limits, &contents);
     std::vector<const HloInstruction*> others;
     for (const HloInstruction* instruction : left) {
       if (!finder.Add(*instruction)) others.push_back(instruction);
@@ -116,6 +132,7 @@ std::vector<std::vector<const HloInstruction*>> StraightRuns(
     if (finder.IsLongEnough()) runs.push_back(std::move(finder.run()));
     left = std::move(others);
   }
+  return runs;
 }
 
 std::vector<const HloInstruction*> ResultsOfRun(

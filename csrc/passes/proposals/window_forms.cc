@@ -23,7 +23,9 @@ std::optional<HloOpcode> WindowOperationOf(const HloInstruction& root,
                                            RuleContext& context) {
   if (root.opcode() != HloOpcode::kReduceWindow ||
       xla::window_util::HasWindowReversal(root.window()) ||
-      TapsOf(root.window()) > kMaxTaps) {
+      TapsOf(root.window()) > kMaxTaps ||
+      !FitsWithPadding(root.operand(0)->shape(), root.window(),
+                       xla::ShapeUtil::ElementsIn(root.shape()))) {
     return std::nullopt;
   }
   const std::optional<HloOpcode> operation = ReductionOf(root, context);
@@ -80,6 +82,8 @@ bool IsNeutral(const HloInstruction& number, HloOpcode operation) {
       return literal == xla::LiteralUtil::Zero(type);
     case HloOpcode::kMultiply:
       return literal == xla::LiteralUtil::One(type);
+    case HloOpcode::kAnd:
+      return type == xla::PRED ? literal.IsAll(1) : literal.IsAll(-1);
     case HloOpcode::kMaximum:
       return literal == xla::LiteralUtil::MinValue(type);
     case HloOpcode::kMinimum:

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "absl/algorithm/container.h"
+#include "passes/proposals/rules.h"
 #include "xla/shape_util.h"
 
 namespace hloenv {
@@ -26,6 +27,20 @@ bool HasPadding(const xla::Window& window) {
     return dimension.padding_low() > 0 || dimension.padding_high() > 0 ||
            dimension.base_dilation() > 1;
   });
+}
+
+bool FitsWithPadding(const xla::Shape& operand, const xla::Window& window,
+                     int64_t elements) {
+  const auto unpadded =
+      static_cast<double>(xla::ShapeUtil::ElementsIn(operand));
+  double padded = 1;
+  for (int d = 0; d < window.dimensions_size(); ++d) {
+    const auto& dimension = window.dimensions(d);
+    padded *= static_cast<double>(
+        dimension.padding_low() + dimension.padding_high() +
+        (operand.dimensions(d) - 1) * dimension.base_dilation() + 1);
+  }
+  return FitsBeside(padded, unpadded + static_cast<double>(elements));
 }
 
 std::vector<std::vector<int64_t>> OffsetsOf(const xla::Window& window) {

@@ -14,6 +14,10 @@ namespace hloenv {
 int64_t TapsOf(const xla::Window& window);
 // Whether the window reads elements that its operand does not have.
 bool HasPadding(const xla::Window& window);
+// Whether a rule may write the padding of the window's operand: it is not much
+// larger than that and a result of `elements`.
+bool FitsWithPadding(const xla::Shape& operand, const xla::Window& window,
+                     int64_t elements);
 // Offsets of the window's positions in each dimension of the padded operand, in
 // row-major order.
 std::vector<std::vector<int64_t>> OffsetsOf(const xla::Window& window);

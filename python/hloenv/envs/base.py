@@ -8,6 +8,7 @@ import shlex
 import time
 import weakref
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -49,6 +50,7 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
     """
 
     metadata = {"render_modes": ["ansi", "rgb_array"], "render_fps": 2}  # noqa: RUF012
+    _reward: RewardSpace
 
     def __init__(
         self,
@@ -147,7 +149,7 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
         self.previous = self.node
         self.extra_info = {}
         self.actions.append(number)
-        reward = 0.0
+        reward, before = 0.0, self._mark()
         try:
             self._act(number)
             is_stop = self._is_stop(number)
@@ -157,6 +159,8 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
             self.is_over = terminated or truncated
             reward = float(self._reward.compute(self))
         except HloEnvError as error:
+            # Without the step: a copy of the environment does not take it either.
+            self._return_to(before)
             self.error = f"{type(error).__name__}: {error}"
             terminated, truncated = True, False
             self.is_over = True
@@ -185,6 +189,15 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
     def _start(self, benchmark: Benchmark) -> Node:
         """The node that an episode on this benchmark starts from."""
         return self.memo.start(benchmark.load)
+
+    def _mark(self) -> Any:
+        """What `_act` may change."""
+        return self.node, tuple(self._path)
+
+    def _return_to(self, mark: Any) -> None:
+        """Takes back what `_act` has changed since the mark."""
+        self.node, path = mark
+        self._path = list(path)
 
     def _is_stop(self, action: Any) -> bool:
         """Whether the action that was just taken ends the episode."""
@@ -331,6 +344,13 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
         twin.action_space = copy.deepcopy(self.action_space)
         return twin
 
+    def skip_rewards(self) -> None:
+        """From now on no step is rewarded, which may save estimates or measurements.
+
+        What the reward decreases is still `reward_space.value`.
+        """
+        self._reward = replace(self._reward, compute=lambda _: 0.0)
+
     def commandline(self) -> str:
         """A shell command that makes the module of the episode.
 
@@ -351,15 +371,16 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
 
     def _passes_of_path(self) -> list[Pass | Pipeline]:
         """The passes that led to the module, without those that were taken back."""
-        made: list[Pass | Pipeline] = []
+        clean = Pass("dce")
+        made: list[list[Pass | Pipeline]] = [[clean] * self.nodes[0].is_cleaned]
         for action, before, after in zip(
             self.actions, self.nodes, self.nodes[1:], strict=False
         ):
             if action > len(self.passes):
                 made = made[:-1]
             elif after is not before:
-                made.append(self.passes[action])
-        return made
+                made.append([self.passes[action], *[clean] * after.is_cleaned])
+        return [each for step in made for each in step]
 
     def __getstate__(self) -> dict[str, Any]:
         dropped = {"memo", "start", "node", "previous", "measured_node"}

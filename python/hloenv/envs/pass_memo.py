@@ -3,6 +3,10 @@
 
 Episodes reach the same modules over and over. A `Node` stands for a module; the module
 itself is kept while there is room, and is else made again from the node before it.
+
+Fingerprints ignore dead code, instructions that nothing needs, but counts and passes do
+not. So it is removed from the start and after each pass: equal fingerprints are equal
+counts, and a pass is rewarded for what it leaves.
 """
 
 from __future__ import annotations
@@ -39,12 +43,13 @@ class Node:
         via: number of this pass.
         counts: [number of opcodes] instructions by opcode, read-only.
         op_count: their sum.
+        is_cleaned: whether dead code was removed to make it.
         values: estimates of the module, by what made them.
     """
 
     __slots__ = (
-        *("cost", "counts", "fingerprint", "load", "op_count", "parent", "values"),
-        "via",
+        *("cost", "counts", "fingerprint", "is_cleaned", "load", "op_count", "parent"),
+        *("values", "via"),
     )
 
     def __init__(
@@ -53,9 +58,11 @@ class Node:
         parent: Node | None = None,
         via: int = -1,
         load: Callable[[], HloModule] | None = None,
+        is_cleaned: bool = False,
     ) -> None:
         """Takes what describes `module`, without the module itself."""
         self.fingerprint = module.fingerprint()
+        self.is_cleaned = is_cleaned
         self.parent = parent
         self.via = via
         self.load = load
@@ -67,6 +74,13 @@ class Node:
         counts.flags.writeable = False
         self.counts: Int64Array = counts
         self.op_count = int(counts.sum())
+
+
+def without_dead_code(module: HloModule) -> HloModule:
+    """The module without what it does not need; itself if there is nothing of it."""
+    cleaned = run_passes(module, "dce").module
+    # It does not say that it changes a module of which it removes computations only.
+    return cleaned if cleaned.instruction_count < module.instruction_count else module
 
 
 @dataclass(frozen=True)
@@ -112,8 +126,10 @@ class PassMemo:
         Raises:
             HloEnvError: the module cannot be read.
         """
-        module = load()
-        node = Node(module, load=load)
+        loaded = load()
+        module = without_dead_code(loaded)
+        is_cleaned = module is not loaded
+        node = Node(module, load=load, is_cleaned=is_cleaned)
         with self._lock:
             self._keep(node, module)
         return node
@@ -167,14 +183,14 @@ class PassMemo:
             missing.append(node)
             if node.parent is None:
                 assert node.load is not None
-                module = node.load()
+                module = without_dead_code(node.load())
                 self._keep(missing.pop(), module)
                 break
             node = node.parent
             module = self._modules.get(node.fingerprint)
         while missing:
             node = missing.pop()
-            module = runner(module, self._passes[node.via]).module
+            module = without_dead_code(runner(module, self._passes[node.via]).module)
             self._keep(node, module)
         return module
 
@@ -189,9 +205,11 @@ class PassMemo:
         result = runner(self._module(node, runner), self._passes[number])
         if not result.changed:
             return node
-        following = Node(result.module, node, number)
+        module = without_dead_code(result.module)
+        is_cleaned = module is not result.module
+        following = Node(module, node, number, is_cleaned=is_cleaned)
         if following.fingerprint != node.fingerprint:
-            self._keep(following, result.module)
+            self._keep(following, module)
         return following
 
     def _keep(self, node: Node, module: HloModule) -> None:

@@ -35,7 +35,8 @@ class RewardSpace:
 
     Attributes:
         compute: the reward of the step that the environment has just made.
-        value: of a module of an episode, what a positive reward decreases.
+        value: of a module of an episode, what a positive reward decreases; where that
+            is measured, its estimate by the kernel cache.
         unit: of the reward.
         range: smallest and largest reward of one step.
         deterministic: whether the same actions give the same rewards.
@@ -181,6 +182,9 @@ def _kernel_cache() -> Estimator:
     return _estimator(DEFAULT_ESTIMATOR)
 
 
+_KERNELS_S = _seconds(_kernel_cache)
+
+
 @cache
 def _by_estimator(name: str) -> RewardSpace:
     is_exact = not describe_estimator(name).is_random
@@ -201,15 +205,21 @@ def _measured_every(spec: str) -> RewardSpace:
     every = _steps(f"measured:{spec}", spec)
 
     def compute(env: Episode) -> float:
-        is_due = env.is_over or len(env.actions) % every == 0
-        if env.error or not is_due:
-            return 0.0
-        before = env.measured
-        if env.node is not env.measured_node:
-            env.measured, env.measured_node = _log_speedup(env), env.node
-        return env.measured - before
+        found = _measured(env, every)
+        return 0.0 if found is None else found[1] - found[0]
 
-    return RewardSpace(compute, _LOG, _op_count, deterministic=False)
+    return RewardSpace(compute, _LOG, _KERNELS_S, deterministic=False)
+
+
+def _measured(env: Episode, every: int) -> tuple[float, float] | None:
+    """Logs of the speed-up at the last measurement and now; None if it is not due."""
+    is_due = env.is_over or len(env.actions) % every == 0
+    if env.error or not is_due:
+        return None
+    before = env.measured
+    if env.node is not env.measured_node:
+        env.measured, env.measured_node = _log_speedup(env), env.node
+    return before, env.measured
 
 
 @cache
@@ -231,15 +241,12 @@ def _saved_measured(spec: str) -> RewardSpace:
     every = _steps(f"saved_measured:{spec}", spec)
 
     def compute(env: Episode) -> float:
-        is_due = env.is_over or len(env.actions) % every == 0
-        if env.error or not is_due:
+        found = _measured(env, every)
+        if found is None:
             return _BETWEEN
-        before = env.measured
-        if env.node is not env.measured_node:
-            env.measured, env.measured_node = _log_speedup(env), env.node
-        return 100.0 * (math.exp(-before) - math.exp(-env.measured))
+        return 100.0 * (math.exp(-found[0]) - math.exp(-found[1]))
 
-    return RewardSpace(compute, _PERCENT, _op_count, deterministic=False)
+    return RewardSpace(compute, _PERCENT, _KERNELS_S, deterministic=False)
 
 
 def _run_time(env: Episode) -> float:
@@ -311,8 +318,8 @@ register_reward(
     "Log of the speed-up by the step, by the measured times of kernels: "
     "estimate:kernel-cache by another name.",
     unit=_LOG,
-    compute=_log_ratio(_seconds(_kernel_cache)),
-    value=_seconds(_kernel_cache),
+    compute=_log_ratio(_KERNELS_S),
+    value=_KERNELS_S,
     deterministic=False,
 )
 register_reward(
@@ -320,6 +327,7 @@ register_reward(
     "At the end, log of the measured speed-up over the start; info has its interval.",
     unit=_LOG,
     compute=_run_time,
+    value=_KERNELS_S,
     deterministic=False,
     is_terminal=True,
 )

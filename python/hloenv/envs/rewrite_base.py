@@ -174,6 +174,13 @@ class RewriteBase(CompilerEnv):
         self._prefix = (*self._prefix, self._decisions)
         self._arrive()
 
+    def _mark(self) -> Any:
+        return super()._mark(), self._prefix, self._decisions, self._is_decided.copy()
+
+    def _return_to(self, mark: Any) -> None:
+        own, self._prefix, self._decisions, self._is_decided = mark
+        super()._return_to(own)
+
     def _take(self, decisions: Int64Array) -> None:
         """Changes the module, if these decisions change it."""
         if not np.array_equal(decisions, self._decisions):
@@ -194,7 +201,8 @@ class RewriteBase(CompilerEnv):
 
     def _info(self, *, changed: bool) -> dict[str, Any]:
         info = super()._info(changed=changed)
-        return info | {"round": self.round, "alternatives": len(self._decisions)}
+        count = 0 if self.error else len(self._decisions)
+        return info | {"round": self.round, "alternatives": count}
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()

@@ -47,13 +47,15 @@ class RewriteObservation:
         if not isinstance(other, RewriteObservation):
             return NotImplemented
         mine, theirs = self.candidates, other.candidates
+        opcodes = self.graph.opcode.numpy(), other.graph.opcode.numpy()
+        if not (
+            np.array_equal(self.progress, other.progress) and np.array_equal(*opcodes)
+        ):
+            return False
         if mine is None or theirs is None:
             return mine is theirs
-        return (
-            np.array_equal(mine.x, theirs.x)
-            and np.array_equal(mine.allowed, theirs.allowed)
-            and np.array_equal(self.progress, other.progress)
-            and bool((self.graph.opcode == other.graph.opcode).all())
+        return np.array_equal(mine.x, theirs.x) and np.array_equal(
+            mine.allowed, theirs.allowed
         )
 
     __hash__ = None  # type: ignore[assignment]

@@ -96,7 +96,6 @@ class SubstitutionEnv(CandidateActions, CompilerEnv):
         )
         self.max_candidates = max_candidates
         self.rule = ""
-        self._rules: list[str] = []
         super().__init__(
             (),
             benchmark=benchmark,
@@ -157,6 +156,10 @@ class SubstitutionEnv(CandidateActions, CompilerEnv):
         # A pass that fails on the module fails here, not in the episode.
         self.expander.expand(module, max_instructions=self.expander.limit(module))
         return _node(module)
+
+    def _return_to(self, mark: Any) -> None:
+        super()._return_to(mark)
+        self.rule = ""
 
     def _act(self, number: Any) -> None:
         self.rule = ""

@@ -6,6 +6,7 @@ from __future__ import annotations
 from ..errors import HloEnvError
 from ..hlo.module import HloModule
 from .episode import Episode
+from .pass_memo import without_dead_code
 
 
 def replay(env: Episode, start: HloModule) -> tuple[HloModule, str]:
@@ -14,7 +15,7 @@ def replay(env: Episode, start: HloModule) -> tuple[HloModule, str]:
     Returns:
         The module that they give, and which of them fails; "" if none does.
     """
-    module = start
+    module = without_dead_code(start)
     path: list[HloModule] = []
     # What failed ended the episode.
     for action in env.actions[: -1 if env.error else None]:
@@ -25,9 +26,10 @@ def replay(env: Episode, start: HloModule) -> tuple[HloModule, str]:
                 result = env.runner()(module, env.passes[action])
             except HloEnvError as error:
                 return module, f"{env.action_name(action)} fails: {error}"
-            if result.changed and result.module.fingerprint() != module.fingerprint():
+            following = without_dead_code(result.module)
+            if result.changed and following.fingerprint() != module.fingerprint():
                 path.append(module)
-                module = result.module
+                module = following
     return module, ""
 
 

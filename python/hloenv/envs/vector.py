@@ -42,12 +42,17 @@ class GraphVectorEnv:
         self._threads = ThreadPoolExecutor(self.num_envs, "hloenv-envs")
 
     def reset(self, *, seed: int | None = None) -> tuple[list[Any], list[Any]]:
-        """Starts an episode in each; environment i has the seed `seed` + i.
+        """Starts an episode in each, with seeds that `seed` determines.
+
+        Those of different `seed` have nothing in common.
 
         Returns:
             Lists of observations and infos.
         """
-        seeds = [None if seed is None else seed + i for i in range(self.num_envs)]
+        seeds: list[int | None] = [None] * self.num_envs
+        if seed is not None:
+            drawn = np.random.SeedSequence(seed).generate_state(self.num_envs)
+            seeds = [int(each) for each in drawn]
         results = self._threads.map(
             lambda env, own: env.reset(seed=own), self.envs, seeds
         )

@@ -7,11 +7,11 @@
 
 from __future__ import annotations
 
+from ..runtime.jaxlib.ffi_call import call_executable
 from ..runtime.jaxlib.hook import InjectionWarning
 from .artefact import Artefact, Tuned
 from .decide import Decided
 from .decider import DonationWarning
-from .ffi_call import call_executable
 from .injection import Injection, compile_injected, inject
 from .jit import FallbackWarning, JitFunction, jit
 from .loaded import Loaded, load

@@ -104,21 +104,14 @@ class Tuned:
         """Whether it leaves the program as it is."""
         return self.recipe.is_plain
 
-    def mismatch(self, module: HloModule | None = None) -> str:
-        """Why it does not hold here, or for this module; "" if it does."""
-        here = environment()
-        for name, value in self.environment.items():
-            if here.get(name) != value:
+    def mismatch(self) -> str:
+        """Why it does not hold here; "" if it does."""
+        for name, value in environment().items():
+            if self.environment.get(name) != value:
                 return (
-                    f"it was tuned for {name} {value!r}, and this is "
-                    f"{here.get(name)!r}; tune again here"
+                    f"it was tuned for {name} {self.environment.get(name)!r}, and this "
+                    f"is {value!r}; tune again here"
                 )
-        if module is not None and ModuleId.of(module) != self.module:
-            return (
-                f"it was tuned for another program, shape or type: module "
-                f"{self.module.fingerprint}, and this is {module.fingerprint()}; tune "
-                "it for these arguments"
-            )
         return ""
 
     def to_json(self) -> dict[str, Any]:

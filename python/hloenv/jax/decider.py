@@ -277,7 +277,12 @@ class Decider:
         key = kept_key(
             stages.facts.fingerprint, self._options.compiling, donates=stages.donates
         )
-        return recall_tuned(key)
+        found = recall_tuned(key)
+        # A search that found nothing does not speak against the rules of "auto", which
+        # are compared.
+        if found is not None and found.is_identity and self.planner.text == "auto":
+            return None
+        return found
 
     def _use_tuned(
         self,
@@ -299,9 +304,13 @@ class Decider:
                 "tuned", "", tuned.speedup, tuned.interval, date=tuned.date
             )
             stages.wanted = verdict.attempt
+            # How long its loops run may depend on the values, which are others here.
+            is_sure = self._tuned is not None or not stages.has_while
             try:
                 attempt = tuned.recipe.attempt(stages, label=tuned.label)
-                trial = self._try(signature, attempt, verdict, args, kwargs)
+                trial = self._try(
+                    signature, attempt, verdict if is_sure else None, args, kwargs
+                )
                 best = self._choose(signature, [trial])
             except HloEnvError as error:
                 self._keep(Decided(stages.module, stages.module), str(error))

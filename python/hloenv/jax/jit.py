@@ -353,11 +353,16 @@ class JitFunction(Pickled, core.JitCalls):
             self._waits = bool(self._waiting)
             is_new = signature is not None and self._decider.is_new(signature)
             if self._decided is None and is_new:
-                self._decided = self._consider_safely(
+                decided = self._consider_safely(
                     signature, args, kwargs, running=Running(outputs)
                 )
-                if self._decided is not None:
-                    self._decider.share_plain(self._decided)
+                try:
+                    # Before other threads see it: one that traces it waits for this
+                    # lock, and jax lets no other trace the same signature.
+                    if decided is not None:
+                        self._decider.share_plain(decided)
+                finally:
+                    self._decided = decided
         finally:
             self._lock.release()
 

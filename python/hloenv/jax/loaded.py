@@ -12,9 +12,9 @@ from ..hlo.array_spec import ArraySpec
 from ..hlo.module import HloModule, as_module
 from ..hlo.pipeline import restricts_pipeline
 from ..runtime.executable import Engine, Executable, Finish, check_engine, compile
+from ..runtime.jaxlib.ffi_call import call_executable
 from ..runtime.jaxlib.package import require_jax
 from ..runtime.jaxlib.stablehlo import program_of
-from .ffi_call import call_executable
 from .flat import flat_type, from_flat, to_flat
 from .lowering import kept_arguments, lower_traced
 from .wrapping import calls, name_of, named

@@ -104,7 +104,8 @@ def example_inputs(
     lowered = fn.trace(*args, **kwargs).lower()  # type: ignore[attr-defined]
     numbers = {static_argnums} if isinstance(static_argnums, int) else static_argnums
     names = {static_argnames} if isinstance(static_argnames, str) else static_argnames
-    static = {number % len(args) for number in numbers or ()}
+    count = len(args)
+    static = {each % count for each in numbers or () if -count <= each < count}
     dynamic = tuple(each for i, each in enumerate(args) if i not in static)
     named = {name: each for name, each in kwargs.items() if name not in (names or ())}
     leaves, tree = jax.tree.flatten((dynamic, named))

@@ -20,12 +20,12 @@ from ..rewrite.env import replay
 from ..rewrite.trace import Trace
 from ..runtime.executable import AnyExecutable, Engine, Finish, check_engine, compile
 from ..runtime.jaxlib import compile_by_jaxlib
+from ..runtime.jaxlib.ffi_call import call_executable
 from ..runtime.jaxlib.options import EXTRA, OptionValue, check_options
 from ..runtime.jaxlib.package import require_jax
 from ..runtime.jaxlib.stablehlo import call_module
 from .attempts import Attempt, Stages, kernels_of
 from .decide import Decided, Route
-from .ffi_call import call_executable
 from .flat import from_flat, to_flat
 
 if TYPE_CHECKING:

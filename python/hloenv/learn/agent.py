@@ -13,10 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .._checkpoints import damage_as, read_checkpoint, write_checkpoint
+from .._checkpoints import (
+    check_finite,
+    damage_as,
+    read_checkpoint,
+    write_checkpoint,
+)
 from .._version import __version__
 from ..envs.base import CompilerEnv
 from ..errors import ArgumentError, HloEnvError
+from ..graph.hlo_graph import opcodes
 from ..hlo.module import HloModule
 from .algorithms import get_algorithm
 from .baselines import BestOrder, Score
@@ -81,6 +87,7 @@ class Agent:
             "version": __version__,
             "config": self.config.to_dict(),
             "actions": [env.action_name(i) for i in range(env.num_actions)],
+            "opcodes": list(opcodes()),
         }
         write_checkpoint(path, _KEY, described, self.policy.state_dict())
 
@@ -90,8 +97,8 @@ def load_agent(path: str | os.PathLike[str] = DEFAULT_CHECKPOINT) -> Agent:
 
     Raises:
         FileNotFoundError: there is none.
-        CheckpointError: it is damaged, of a later version, or has other actions than
-            its environment has now.
+        CheckpointError: it is damaged, of a later version, or has other actions or
+            opcodes than its environment has now.
     """
     with damage_as(CheckpointError, f"{path} is no checkpoint of an agent"):
         described, weights = read_checkpoint(path, _KEY)
@@ -107,9 +114,16 @@ def load_agent(path: str | os.PathLike[str] = DEFAULT_CHECKPOINT) -> Agent:
                 f"{path}: its actions are not those of this version of hloenv: "
                 f"{_difference(described['actions'], actions)}; train it again"
             )
+        if described["opcodes"] != list(opcodes()):
+            raise CheckpointError(
+                f"{path}: it observes other opcodes than this version of hloenv has: "
+                f"{_difference(described['opcodes'], list(opcodes()))}; train it again"
+            )
         policy = make_policy(config, env)
         policy.load_state_dict(weights)
-    notes = {k: v for k, v in described.items() if k not in ("format", "config")}
+        check_finite(weights)
+    known = ("format", "config", "opcodes")
+    notes = {k: v for k, v in described.items() if k not in known}
     return Agent(config, policy, notes)
 
 
@@ -186,6 +200,8 @@ def order_passes(
     if budget is None and max_episodes is None:
         raise ArgumentError("give budget or max_episodes, or the search never ends")
     own = env or agent.config.make_env(module)
+    if env is None:
+        own.skip_rewards()
     try:
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)

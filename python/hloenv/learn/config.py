@@ -11,7 +11,7 @@ from ..envs.pass_order import PassOrderEnv
 from ..errors import ArgumentError
 from ..hlo.module import HloModule
 from .algorithms import get_algorithm
-from .config_file import FileConfig
+from .config_file import MAX_WIDTH, FileConfig
 
 
 @dataclass(frozen=True)
@@ -63,14 +63,17 @@ class TrainConfig(FileConfig):
         """Checks what the environment and the algorithm do not check."""
         algorithm = get_algorithm(self.algorithm)
         self.check_least(0, "seed")
+        self.check_no_file("reward")
         if unknown := set(self.arguments) - set(algorithm.arguments()):
             raise ArgumentError(
                 f"{self.algorithm} has no argument {sorted(unknown)[0]!r}; it has "
                 f"{', '.join(algorithm.arguments())}"
             )
         self.check_least(1, "steps", "num_envs", "evaluate_every", "max_validation")
-        if not all(each >= 1 for each in self.network):
-            raise ArgumentError(f"widths in network must be >= 1, got {self.network}")
+        if not all(1 <= each <= MAX_WIDTH for each in self.network):
+            raise ArgumentError(
+                f"widths in network must be from 1 to {MAX_WIDTH}, got {self.network}"
+            )
         if self.critic_observation and not algorithm.has_critic:
             raise ArgumentError(
                 f"{self.algorithm} has no value function: leave critic_observation out"

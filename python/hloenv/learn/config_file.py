@@ -13,9 +13,12 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from .._files import replacing
+from .._plugins import split_file
 from ..errors import ArgumentError
 
 _FILE = "config.json"
+# Of what a checkpoint may ask for: wider networks take gigabytes.
+MAX_WIDTH = 4096
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,35 @@ class FileConfig:
                 raise ArgumentError(
                     f"{name} must be >= {least}, got {getattr(self, name)}"
                 )
+
+    def check_no_file(self, *names: str) -> None:
+        """Checks that settings name no part in a Python file, "FILE.py:NAME".
+
+        A checkpoint has them, and reading one must not run a file.
+
+        Raises:
+            ArgumentError: one of them does.
+        """
+        for name in names:
+            value = getattr(self, name)
+            parts = [value, value.partition(":")[2]]
+            if any(split_file(part) for part in parts):
+                raise ArgumentError(
+                    f"{name} may not name a file, got {value!r}: a checkpoint would "
+                    "run it where it is read; register it in the file, name it, and "
+                    "give the file with --import"
+                )
+
+    def check_width(self, name: str = "width") -> None:
+        """Checks the width of a network.
+
+        Raises:
+            ArgumentError: it is not from 1 to `MAX_WIDTH`.
+        """
+        if not 1 <= getattr(self, name) <= MAX_WIDTH:
+            raise ArgumentError(
+                f"{name} must be from 1 to {MAX_WIDTH}, got {getattr(self, name)}"
+            )
 
     @classmethod
     def of_run(cls, folder: str | os.PathLike[str]) -> Self:

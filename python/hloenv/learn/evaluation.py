@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import geometric_mean
@@ -28,10 +29,15 @@ class Evaluation:
 
     @property
     def score(self) -> float:
-        """Geometric mean of after over before; where either is 0, 1 counts."""
+        """Geometric mean of after over before.
+
+        1 counts where nothing could be decreased, and a thousandth where all was.
+        """
         ratios = zip(self.after, self.before, strict=True)
         return geometric_mean(
-            after / before if after > 0 and before > 0 else 1.0
+            max(after / before, 1e-3)
+            if before > 0 and math.isfinite(before) and math.isfinite(after)
+            else 1.0
             for after, before in ratios
         )
 

@@ -53,11 +53,9 @@ class VectorEnv(Protocol):
 
     def reset(self, *, seed: int | None = None) -> tuple[list[Any], list[Any]]:
         """First observations and infos."""
-        ...
 
     def step(self, actions: Sequence[Any]) -> tuple[Any, Any, Any, Any, Any]:
         """Observations, rewards, terminated, truncated, infos."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -80,6 +78,8 @@ class PPOConfig:
         target_kl: an update ends early when the approximate Kullback-Leibler divergence
             is above it; 0 for never.
         normalize_advantages: whether those of a minibatch have mean 0 and deviation 1.
+        bootstraps: whether a truncated episode is worth what the value function expects
+            after it; not where the limit is part of the task, and observed.
     """
 
     num_steps: int = 32
@@ -96,6 +96,7 @@ class PPOConfig:
     max_grad_norm: float = 0.5
     target_kl: float = 0.05
     normalize_advantages: bool = True
+    bootstraps: bool = False
 
     def __post_init__(self) -> None:
         """Checks the numbers.
@@ -108,16 +109,14 @@ class PPOConfig:
             is_number = isinstance(value, (int, float)) and math.isfinite(value)
             if not (is_number and value >= 0):
                 raise ArgumentError(f"{field.name} must be >= 0, got {value!r}")
+            if field.name in ("learning_rate", "clip", "max_grad_norm") and not value:
+                raise ArgumentError(f"{field.name} must be > 0, got 0")
+            if field.name in ("gamma", "gae_lambda") and value > 1:
+                raise ArgumentError(f"{field.name} must be <= 1, got {value}")
         for name in ("num_steps", "num_epochs", "minibatch_size"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ArgumentError(f"{name} must be an integer >= 1, got {value!r}")
-        for name in ("gamma", "gae_lambda"):
-            if getattr(self, name) > 1:
-                raise ArgumentError(f"{name} must be <= 1, got {getattr(self, name)}")
-        for name in ("learning_rate", "clip", "max_grad_norm"):
-            if getattr(self, name) == 0:
-                raise ArgumentError(f"{name} must be > 0, got 0")
 
 
 @dataclass(frozen=True)
@@ -244,9 +243,8 @@ class GraphPPO:
             rewards[number] = self._checked(np.asarray(reward, np.float64))
             is_last[number] = np.asarray(terminated) | np.asarray(truncated)
             self._count(rewards[number], is_last[number])
-            # What would have come after a truncated episode.
             cut = np.flatnonzero(np.asarray(truncated) & ~np.asarray(terminated))
-            if len(cut):
+            if config.bootstraps and len(cut):
                 finals = [infos[i]["final_observation"] for i in cut]
                 values = self.network(finals).values.cpu().numpy()
                 rewards[number, cut] += config.gamma * values
@@ -318,9 +316,9 @@ class GraphPPO:
 
     def _epoch(self, batch: list[_Step]) -> Iterator[dict[str, float]]:
         order = torch.randperm(len(batch), generator=self.generator).tolist()
-        size = self.config.minibatch_size
-        for begin in range(0, len(order), size):
-            loss, row = self._loss([batch[i] for i in order[begin : begin + size]])
+        count = math.ceil(len(order) / self.config.minibatch_size)
+        for part in np.array_split(order, count):  # none has a single step
+            loss, row = self._loss([batch[i] for i in part])
             if not math.isfinite(row["policy_loss"] + row["value_loss"]):
                 raise TrainingError("a loss is not finite; lower the learning_rate")
             self.optimizer.zero_grad()

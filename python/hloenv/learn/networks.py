@@ -25,9 +25,11 @@ from ..errors import ArgumentError
 from ..graph.hlo_graph import dtypes, opcodes
 from ..graph.pyg import node_features
 from .chunks import distinct_of, encode_in_chunks
+from .config_file import MAX_WIDTH
 from .scores import Scores
 
 _EMBEDDED = 16
+_MAX_ROUNDS = 64
 # Standard deviations below this are those of features that never change.
 _MIN_SPREAD = 1e-6
 
@@ -75,12 +77,13 @@ class RewriteNetwork(nn.Module):
         """Makes a network that scores all choices alike.
 
         Raises:
-            ArgumentError: `width` or `rounds` is not positive.
+            ArgumentError: `width` or `rounds` is not positive, or too large.
         """
         super().__init__()
-        if width < 1 or rounds < 1:
+        if not (1 <= width <= MAX_WIDTH and 1 <= rounds <= _MAX_ROUNDS):
             raise ArgumentError(
-                f"width and rounds must be >= 1, got {width} and {rounds}"
+                f"width must be from 1 to {MAX_WIDTH} and rounds from 1 to "
+                f"{_MAX_ROUNDS}, got {width} and {rounds}"
             )
         self.width, self.rounds = width, rounds
         num_nodes, num_rows = len(node_features()), len(candidate_features())
@@ -190,7 +193,16 @@ class RewriteNetwork(nn.Module):
         return Scores(torch.cat([logits, none])[order], groups, owners, values)
 
     def normalize(self, observations: Sequence[RewriteObservation]) -> None:
-        """Sets the means and spreads of the features to those of these observations."""
+        """Sets the means and spreads of the features to those of these observations.
+
+        Raises:
+            ArgumentError: they have nothing to decide.
+        """
+        if all(each.candidates is None for each in observations):
+            raise ArgumentError(
+                "there is nothing to decide on the modules of the training set; give "
+                "others, or another space"
+            )
         graphs, _ = distinct_of([each.graph for each in observations])
         nodes = torch.cat([each.x for each in graphs])
         rows = torch.cat(

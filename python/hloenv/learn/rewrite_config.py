@@ -85,11 +85,13 @@ class RewriteConfig(FileConfig):
             )
         if not get_space(self.space).stops:
             raise ArgumentError(f"the space {self.space!r} has no decision points")
+        self.check_no_file("estimator", "reward", "search")
         describe_estimator(self.estimator)
         describe_search(self.search)
         self.check_least(0, "demonstrations", "imitation_epochs", "steps", "seed")
-        self.check_least(1, "estimates", "max_steps", "num_envs", "width", "rounds")
+        self.check_least(1, "estimates", "max_steps", "num_envs", "rounds")
         self.check_least(1, "evaluate_every", "max_validation", "workers")
+        self.check_width()
         if not self.imitation_rate > 0:
             raise ArgumentError(
                 f"imitation_rate must be > 0, got {self.imitation_rate}"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,11 +11,12 @@ from statistics import geometric_mean
 
 from ..cost.base import Estimator, estimate_of
 from ..envs.benchmarks import find_benchmarks
-from ..errors import HloEnvError
+from ..errors import ArgumentError, HloEnvError
 from ..hlo.module import HloModule
 from ..policies import Policy
 from ..rewrite.game import Game
 from ..search.spaces import get_space
+from .run_setup import halves
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,11 @@ class Validation:
     """Modules whose captures and default times are kept from one policy to the next."""
 
     def __init__(self, uris: Sequence[str], space: str, estimator: Estimator) -> None:
-        """Estimates XLA's default; leaves out modules for which that fails."""
+        """Estimates XLA's default; leaves out modules for which that fails.
+
+        Raises:
+            ArgumentError: it fails for all of them.
+        """
         self._estimator = estimator
         self._stops = get_space(space).stops
         self._games: list[tuple[str, Game, float]] = []
@@ -49,11 +55,23 @@ class Validation:
             seconds = self._seconds(module)
             if math.isfinite(seconds) and seconds > 0:
                 self._games.append((uri, Game(module, self._stops), seconds))
+        if not self._games:
+            raise ArgumentError(
+                f"none of the {len(uris)} validation modules can be estimated; give "
+                "others, or another estimator"
+            )
 
     @property
     def uris(self) -> list[str]:
         """Of the modules that are used."""
         return [uri for uri, _, _ in self._games]
+
+    def halves(self) -> tuple[Validation, Validation]:
+        """As `run_setup.halves`, with what is known of the modules."""
+        twins = copy.copy(self), copy.copy(self)
+        for twin, games in zip(twins, halves(self._games), strict=True):
+            twin._games = games
+        return twins
 
     def score(self, policy: Policy) -> PolicyScore:
         """Decides each module by the policy, at all decision points."""
@@ -66,7 +84,7 @@ class Validation:
             is_known = math.isfinite(seconds) and seconds > 0
             failures += not is_known
             speedups.append(default_s / seconds if is_known else 1.0)
-        return PolicyScore(tuple(speedups) or (1.0,), failures)
+        return PolicyScore(tuple(speedups), failures)
 
     def _seconds(self, module: HloModule) -> float:
         estimate = estimate_of(self._estimator, module)

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -15,12 +16,23 @@ from ..errors import ArgumentError
 from .graph_ppo import PPOConfig
 from .tensorboard import open_writer
 
+Module = TypeVar("Module")
+
 
 def drawn(uri: str, count: int, *, seed: int) -> list[str]:
     """Some of the modules of a URI, at random, in the order of the dataset."""
     found = find_benchmarks(uri)
     chosen = np.random.default_rng(seed).permutation(len(found))[:count]
     return [found[i].uri for i in sorted(chosen)]
+
+
+def halves(modules: Sequence[Module]) -> tuple[list[Module], list[Module]]:
+    """Modules that choose the best checkpoint, and those that it is reported on.
+
+    The best of many checkpoints is partly the luckiest on the modules that chose it. A
+    single module is both.
+    """
+    return list(modules[::2]), list(modules[1::2] or modules)
 
 
 def device_of(name: str) -> torch.device:

@@ -66,7 +66,9 @@ class SubstitutionAgent:
             with torch.no_grad(), one_thread():
                 return int(Decisions(self.network([observation])).mode()[0])
 
-        return play(self.config.make_env(module), likeliest, estimator)
+        env = self.config.make_env(module)
+        env.skip_rewards()
+        return play(env, likeliest, estimator)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a checkpoint; the file is replaced once it is complete.

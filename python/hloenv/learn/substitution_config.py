@@ -64,10 +64,12 @@ class SubstitutionConfig(FileConfig):
             raise ArgumentError(
                 f"agent must be one of {', '.join(AGENTS)}, got {self.agent!r}"
             )
+        self.check_no_file("estimator", "reward")
         describe_estimator(self.estimator)
         self.check_least(0, "seed")
-        self.check_least(1, "steps", "max_steps", "max_candidates", "num_envs", "width")
+        self.check_least(1, "steps", "max_steps", "max_candidates", "num_envs")
         self.check_least(1, "rounds", "evaluate_every", "max_validation")
+        self.check_width()
         if self.device not in ("auto", "cpu", "cuda"):
             raise ArgumentError(
                 f"device must be auto, cpu or cuda, got {self.device!r}"

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +37,7 @@ from ..substitution.search import Budget, Substituted, greedy
 from .graph_ppo import GraphPPO
 from .networks import RewriteNetwork
 from .ppo_run import BEST, REPORT, PPORun, random_observations
-from .run_setup import device_of, drawn, ppo_config_of, writer_in
+from .run_setup import device_of, drawn, halves, ppo_config_of, writer_in
 from .substitution_agent import (
     SubstitutionAgent,
     load_substitution_agent,
@@ -117,7 +117,8 @@ class _Run(PPORun):
         self._estimator: Estimator = stack.enter_context(
             open_estimator(config.estimator, store=store)
         )
-        self._modules = self._validation_modules()
+        modules = self._validation_modules()
+        self._modules, self._reported = map(dict, halves(list(modules.items())))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
             self.network = network_of(config).to(device)
@@ -161,7 +162,9 @@ class _Run(PPORun):
         """Geometric mean of the speed-ups."""
         agent = SubstitutionAgent(self.network, self.config, {})
         return geometric_mean(
-            self._speedups(lambda module: agent.improve(module, self._estimator))
+            self._speedups(
+                self._modules, lambda module: agent.improve(module, self._estimator)
+            )
         )
 
     def save(self, path: Path, notes: dict[str, Any]) -> None:
@@ -201,10 +204,12 @@ class _Run(PPORun):
             )
         return found
 
-    def _speedups(self, improve: Improve) -> list[float]:
-        """Of the validation modules, by estimate; 1 where it fails."""
+    def _speedups(
+        self, modules: Mapping[str, HloModule], improve: Improve
+    ) -> list[float]:
+        """Of the modules, by estimate; 1 where it fails."""
         found = []
-        for module in self._modules.values():
+        for module in modules.values():
             try:
                 found.append(improve(module).speedup)
             except HloEnvError:
@@ -212,7 +217,10 @@ class _Run(PPORun):
         return found
 
     def _write_report(self, agent: SubstitutionAgent) -> dict[str, float]:
-        """Compares the best agent with others; their speed-ups, by estimate."""
+        """Compares the best agent with others; their speed-ups, by estimate.
+
+        On validation modules that did not choose it.
+        """
         config, estimator = self.config, self._estimator
         rng = np.random.default_rng(config.seed)
 
@@ -234,11 +242,13 @@ class _Run(PPORun):
             "random": at_random,
             "greedy": greedily,
         }
-        speedups = {name: self._speedups(each) for name, each in methods.items()}
+        speedups = {
+            name: self._speedups(self._reported, each) for name, each in methods.items()
+        }
         means = {name: geometric_mean(each) for name, each in speedups.items()}
         report = {
             "estimator": config.estimator,
-            "modules": list(self._modules),
+            "modules": list(self._reported),
             "methods": {
                 name: {"speedup": means[name], "speedups": speedups[name]}
                 for name in methods

@@ -140,5 +140,7 @@ def _on_ray(
         (ready,), left = ray.wait(left)
         try:
             yield numbers[ready], ray.get(ready)
-        except ray.exceptions.WorkerCrashedError as error:
+        except ray.exceptions.RayTaskError:
+            raise
+        except ray.exceptions.RayError as error:
             yield numbers[ready], WorkerError(f"the worker was lost: {error}")

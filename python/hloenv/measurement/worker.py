@@ -46,6 +46,7 @@ from ..hlo.reading import become_expendable, read_here
 from ..process.child import limit_memory
 from ..process.cpu_affinity import turn_to_time
 from ..process.frames import read_frame, write_frame
+from ..runtime.buffers import aligned
 from ..runtime.compare import OutputComparison, compare_outputs
 from ..runtime.executable import AnyExecutable, Engine, Executable, compile
 from ..runtime.random_inputs import perturbed, random_inputs
@@ -114,7 +115,8 @@ class Worker:
         self._baseline = _compile(module, request)
         self._copies = Copies(self._baseline)
         if len(blobs) > 1:
-            given = [pickle.loads(blobs[1])]
+            # Those of pickle are not aligned, and would be copied in each run.
+            given = [[aligned(each) for each in pickle.loads(blobs[1])]]
         else:
             given = [random_inputs(module, seed=seed) for seed in request["seeds"]]
         self._examples = [Example(self._baseline, inputs) for inputs in given]

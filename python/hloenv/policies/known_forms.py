@@ -80,7 +80,6 @@ _LONG_REDUCTION, _MAX_PACKED = 32, 2**18
 _FUSED_RULES = frozenset(("chain", "unrolled", "window"))
 # Elements of all sorts together from which sorts of integers were faster.
 _SORTED = 32
-_SORT_RULES = ("packed",)
 
 
 @dataclass(frozen=True)
@@ -220,8 +219,8 @@ class KnownForms:
 def _forms(
     graph: HloGraph, node: int, attributes: dict[str, int], offered: Container[str]
 ) -> tuple[str, ...]:
-    if any(rule in offered for rule in _SORT_RULES):
-        return _SORT_RULES if int(graph.element_count[node]) >= _SORTED else ()
+    if "packed" in offered:
+        return ("packed",) if int(graph.element_count[node]) >= _SORTED else ()
     if attributes["dot_batch_size"] != _ABSENT:
         sizes = [attributes[f"dot_{name}_size"] for name in _DOT_SIZES]
         if "sparse" in offered and math.prod(sizes) >= _MANY_PRODUCTS:

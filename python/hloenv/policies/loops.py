@@ -118,6 +118,7 @@ class _Estimate:
         self._opcodes = opcodes()
         self._dots = graph.attribute_block([*_DOT, "rhs_contracting_0"])
         self._times: dict[int, _Time] = {}
+        self._sizes: dict[int, int] = {}
 
     def pays(self, alternative: int) -> bool:
         """Whether the loop that is the original of an alternative should change."""
@@ -132,17 +133,21 @@ class _Estimate:
 
     def _size_of(self, node: int) -> int:
         """Number of instructions of everything that it calls."""
-        return sum(
-            int(self._graph.computation_num_instructions[callee])
-            + sum(
-                self._size_of(inner)
-                for inner in range(
-                    *self._graph.computation_offsets[callee : callee + 2].tolist()
-                )
-                if inner in self._callees
-            )
-            for callee in self._callees.get(node, ())
-        )
+        return sum(self._size_inside(each) for each in self._callees.get(node, ()))
+
+    def _size_inside(self, computation: int) -> int:
+        if computation not in self._sizes:
+            begin, end = self._graph.computation_offsets[computation : computation + 2]
+            first, last = np.searchsorted(self._callers, (begin, end))
+            own = int(self._graph.computation_num_instructions[computation])
+            called = map(self._size_of, self._callers[first:last].tolist())
+            self._sizes[computation] = own + sum(called)
+        return self._sizes[computation]
+
+    @cached_property
+    def _callers(self) -> np.ndarray:
+        """The nodes that call computations, sorted."""
+        return np.unique(self._graph.call_nodes)
 
     @cached_property
     def _callees(self) -> dict[int, list[int]]:

@@ -47,6 +47,15 @@ def empty_aligned(
         raise no_numpy_array(shape, error) from None
 
 
+def aligned(value: Any) -> Any:
+    """A copy of a numpy array that XLA can use in place; anything else as it is."""
+    if not isinstance(value, np.ndarray) or not value.flags.c_contiguous:
+        return value
+    copy = empty_aligned(value.shape, value.dtype)
+    np.copyto(copy, value)
+    return copy
+
+
 def no_numpy_array(shape: Sequence[int], error: ValueError) -> ArgumentError:
     """The error for arrays of XLA with more dimensions than numpy has (64)."""
     return ArgumentError(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args, overload
 
@@ -18,6 +19,7 @@ from ..process import child
 from . import ffi
 from .buffers import place_array
 from .jaxlib import JaxlibExecutable, compile_by_jaxlib, time_calls
+from .jaxlib.ffi_call import called_in_jax
 from .jaxlib.options import Options, check_options
 from .random_inputs import random_inputs
 from .step_times import StepTimes
@@ -347,8 +349,8 @@ def time_runs(
     executable that runs before each one varies.
 
     Args:
-        executables: the executables to time; with one of jaxlib among them, the runs of
-            all start from Python.
+        executables: the executables to time; with one of jaxlib among them, jax calls
+            all of them, so that all times contain its dispatch.
         inputs: the arguments of each; None for `random_inputs`.
         repeats: number of timed rounds.
         warmup: untimed rounds before the first timed one.
@@ -362,11 +364,12 @@ def time_runs(
     """
     batch = [1] * len(executables) if batch is None else list(batch)
     if any(isinstance(each, JaxlibExecutable) for each in executables):
-        calls = [
-            each.call_of(values)
-            for each, values in zip(executables, inputs, strict=True)
-        ]
-        return time_calls(calls, batch, repeats=repeats, warmup=warmup, seed=seed)
+        with contextlib.ExitStack() as stack:
+            calls = [
+                _call_in_jax(each, values, stack)
+                for each, values in zip(executables, inputs, strict=True)
+            ]
+            return time_calls(calls, batch, repeats=repeats, warmup=warmup, seed=seed)
     own = cast("Sequence[Executable]", executables)
     arguments = [
         tuple(random_inputs(each.module) if values is None else values)
@@ -374,6 +377,18 @@ def time_runs(
     ]
     callers = [each._caller for each in own]
     return core.time_callers(callers, arguments, batch, warmup, repeats, seed)
+
+
+def _call_in_jax(
+    executable: AnyExecutable,
+    inputs: Sequence[Any] | None,
+    stack: contextlib.ExitStack,
+) -> Callable[[], object]:
+    if isinstance(executable, Executable):
+        given = random_inputs(executable.module) if inputs is None else inputs
+        with contextlib.suppress(CompileError):  # jax has no such arrays
+            return stack.enter_context(called_in_jax(executable, given))
+    return executable.call_of(inputs)
 
 
 def _placer(

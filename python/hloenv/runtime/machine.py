@@ -68,5 +68,12 @@ def this_machine() -> Machine:
 def _cpu_model() -> str:
     path = Path("/proc/cpuinfo")
     lines = path.read_text().splitlines() if path.exists() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if "model name" in line]
-    return names[0] if names else platform.machine()
+    fields: dict[str, str] = {}
+    for line in lines:
+        name, _, value = line.partition(":")
+        fields.setdefault(name.strip(), value.strip())
+    # Arm processors have numbers in place of a name.
+    parts = ("implementer", "part", "variant", "revision")
+    numbers = [fields.get(f"CPU {each}", "") for each in parts]
+    named = " ".join([platform.machine(), *filter(None, numbers)])
+    return fields.get("model name") or named

@@ -76,14 +76,17 @@ class TreeSearch(Search):
         self._starts = starting_points(self.game)
         root = _Node(self._starts[0], (), np.zeros(0, np.int64), [])
         first_s = math.inf
+        rewards = []
         for start in self._starts:
             seconds = yield start
             if math.isinf(first_s):
                 first_s = seconds
             child = _Node(start, (), start[0].copy(), self._order(()))
             root.children.append(child)
-            _visit([root, child], _reward(first_s, seconds))
-        lowest, highest = math.inf, -math.inf
+            rewards.append(_reward(first_s, seconds))
+            _visit([root, child], rewards[-1])
+        known = [each for each in rewards if each > 0]
+        lowest, highest = min(known, default=1.0), max(known, default=1.0)
         while True:
             path = self._select(root, lowest, highest)
             node = path[-1]
@@ -116,7 +119,7 @@ class TreeSearch(Search):
                     break
                 node.children.append(child)
                 return [*path, child]
-            scale = max(highest - lowest, 1e-9)
+            scale = highest - lowest or 1.0
             parent_visits = math.log(node.visits)
 
             def bound(

@@ -163,7 +163,10 @@ class _Builder:
             self.graph.run_rule(rule)
             done += 1
             root = root.children[rule]
-            self._best = self._best[1:] if self._best[:1] == [rule] else []
+            if self._best[:1] == [rule]:
+                self._best = self._best[1:]
+            else:  # what saved most is elsewhere: look for the best from here on
+                self._most, self._best = 0.0, []
         # Simulations went further than the moves.
         for rule in self._best:
             if self._is_over():
@@ -238,6 +241,10 @@ class _Builder:
         """The rule of the best simulation, then the one that was tried most."""
         return max(
             node.children,
-            key=lambda each: (node.children[each].most, node.children[each].visits),
+            key=lambda each: (
+                node.children[each].most,
+                [each] == self._best[:1],
+                node.children[each].visits,
+            ),
             default=None,
         )

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import os
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -23,6 +24,8 @@ from .state import OnChange
 from .tuner import Tuner
 
 _MODULES = (HloModule, str, os.PathLike)
+# Functions of `using` that are kept although the program has dropped them.
+_MAX_MADE = 256
 
 
 class _Users(enum.Enum):
@@ -112,21 +115,30 @@ def _program(
 
 
 @contextlib.contextmanager
-def using() -> Iterator[list[Any]]:
-    """Inside, functions of `jax.jit` use what `hloenv.tune` has kept for them.
-
-    Yields:
-        The functions that were made so far.
-    """
-    made: list[Any] = []
+def using() -> Iterator[None]:
+    """Inside, functions of `jax.jit` use what `hloenv.tune` has kept for them."""
+    # As with jax, `jax.jit(fn)` in a loop compiles once.
+    made: OrderedDict[Any, Any] = OrderedDict()
 
     def make(fn: Callable[..., Any], options: dict[str, Any], plain: Any) -> Any:
         del plain
-        made.append(jit(fn, policy="tuned", **options))
-        return made[-1]
+        try:
+            key = (
+                fn,
+                tuple(sorted((name, repr(each)) for name, each in options.items())),
+            )
+            found = made.get(key)
+        except TypeError:  # a function that cannot be hashed
+            return jit(fn, policy="tuned", **options)
+        if found is None:
+            found = made[key] = jit(fn, policy="tuned", **options)
+        made.move_to_end(key)
+        if len(made) > _MAX_MADE:
+            made.popitem(last=False)
+        return found
 
     with jit_replaced(make):
-        yield made
+        yield
 
 
 _stack = contextlib.ExitStack()

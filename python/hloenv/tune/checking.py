@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +37,7 @@ class Context:
         measuring: builds and runs.
         control: the baseline against itself.
         build: makes the candidate of a configuration.
+        running: notes that a configuration runs in this process.
     """
 
     program: Program
@@ -43,6 +45,7 @@ class Context:
     measuring: Measuring
     control: Control
     build: Callable[[Configuration], Candidate]
+    running: Callable[[Configuration], AbstractContextManager[None]]
 
 
 def check_best(
@@ -51,6 +54,7 @@ def check_best(
     *,
     numerics: Class,
     stages: Sequence[dict[str, Any]],
+    described: Result | None,
     reason: str,
 ) -> Tuned:
     """The first that is faster in two fresh comparisons, or the identity.
@@ -60,6 +64,7 @@ def check_best(
         context: of the tuning.
         numerics: the class that outputs must be of.
         stages: what was decided at each stage.
+        described: the result that `stages` belong to; None if to all.
         reason: why it is the identity, where there are no results.
     """
     program, control = context.program, context.control
@@ -73,7 +78,10 @@ def check_best(
         try:
             candidate = context.build(result.configuration)
             measurement = context.measuring.again(candidate, round_=len(seen))
-            check = _check(program, candidate.recipe, measurement, control, numerics)
+            with context.running(result.configuration):
+                check = _check(
+                    program, candidate.recipe, measurement, control, numerics
+                )
         except HloEnvError as error:
             reason = f"{result.configuration.text}: {error}"
             continue
@@ -86,9 +94,10 @@ def check_best(
                 f"({interval[0]:.3f} to {interval[1]:.3f})"
             )
         else:
+            is_described = described is None or result is described
             return entry_of(
                 *(program, context.space, candidate, check, interval),
-                *(measurement, control, stages),
+                *(measurement, control, stages if is_described else ()),
             )
     return identity_of(program, reason, control)
 

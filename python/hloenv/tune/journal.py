@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a tuning has measured, in a file that survives the end of the process.
 
-One line of JSON for each event: the build of a configuration begins or ends, or it is
-measured. A line is complete on disk before the next event, so that after `kill -9` at
-most the running measurements are repeated. A configuration whose build has begun twice
-and never ended has ended the process both times, and counts as failed. Damaged lines
-are skipped.
+One line of JSON for each event: the build or the last check of a configuration begins
+or ends in the tuner's process, or it is measured. A line is complete on disk before the
+next event, so that after `kill -9` at most the running measurements are repeated. What
+has begun twice and never ended has ended the process both times, and its configuration
+counts as failed. Damaged lines are skipped.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections import Counter
@@ -45,6 +46,7 @@ class Result:
         seconds: that building and measuring it took.
         threads: cores that it was measured with.
         is_bitwise: whether all outputs were bitwise equal to the baseline's.
+        mode: of the tuning that has measured it.
     """
 
     configuration: Configuration
@@ -58,6 +60,7 @@ class Result:
     seconds: float = 0.0
     threads: int = 0
     is_bitwise: bool = False
+    mode: str = ""
 
     @classmethod
     def of(
@@ -131,7 +134,7 @@ class Journal:
 
     Attributes:
         results: measured before this process, the oldest first.
-        crashed: configurations whose builds have ended their process.
+        crashed: configurations that have ended the tuner's process.
         failure: why nothing is written any more, such as a full disk; "" if it is.
     """
 
@@ -166,12 +169,21 @@ class Journal:
             self._write({"features": features})
 
     def begin(self, configuration: Configuration) -> None:
-        """Notes that a configuration is about to be built in this process."""
+        """Notes that this process is about to build or to run a configuration."""
         self._write({"begun": configuration.to_json()})
 
     def end(self, configuration: Configuration) -> None:
         """Notes that this process did not crash at that, whatever the result."""
         self._write({"ended": configuration.to_json()})
+
+    @contextlib.contextmanager
+    def running(self, configuration: Configuration) -> Iterator[None]:
+        """`begin` and `end` around a block."""
+        self.begin(configuration)
+        try:
+            yield
+        finally:
+            self.end(configuration)
 
     def add(self, result: Result) -> None:
         """Notes a result."""

@@ -147,7 +147,7 @@ class Measuring:
                 settings = self._settings_of(candidate)
                 keys = Keys(self._module, self._inputs, settings)
                 key = keys.of(candidate.built.module)
-                stored = None if self._store is None else self._store.get(key)
+                stored = self._stored(key)
                 if stored is not None:
                     yield number, Measurement.from_json(stored)
                     continue
@@ -157,7 +157,7 @@ class Measuring:
                 for future in done:
                     number, key = running.pop(future)
                     found = _result(future, candidates[number])
-                    if self._store is not None:
+                    if self._store is not None and not is_lost(found):
                         with contextlib.suppress(HloEnvError, OSError):
                             self._store.put(key, found.to_json())
                     yield number, found
@@ -167,8 +167,15 @@ class Measuring:
             if running and self._owned is not None:
                 self._owned.interrupt()
 
+    def _stored(self, key: RecordKey) -> Any:
+        with contextlib.suppress(HloEnvError, OSError):  # a damaged record
+            return None if self._store is None else self._store.get(key)
+        return None
+
     def again(self, candidate: Candidate, *, round_: int) -> Measurement:
-        """Measures a candidate afresh, longer and with other inputs, without the store.
+        """Measures a candidate afresh and longer, without the store.
+
+        Random inputs are other ones.
 
         Args:
             candidate: what to measure.
@@ -206,6 +213,11 @@ class Measuring:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def is_lost(measurement: Measurement) -> bool:
+    """Whether no worker has finished it, so that it says nothing of its candidate."""
+    return not measurement.baseline
 
 
 def _result(future: Any, candidate: Candidate) -> Measurement:

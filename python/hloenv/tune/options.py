@@ -33,7 +33,8 @@ class TuneOptions:
         threads: cores of each measurement; None for those of this process.
         workers: concurrent measurements here; None for cores over threads.
         executor: where to measure, such as `RayExecutor()`; None for here.
-        batch: proposals that are made before their results are known.
+        batch: proposals that are made before their results are known; None for one for
+            each worker, and two at least.
         is_warm: whether configurations that were best for near modules are tried.
         search: the search over single rewrites, as in `hloenv.search`; "" for none.
         keep: whether the result is kept for `hloenv.jit` in other processes, and the
@@ -50,7 +51,7 @@ class TuneOptions:
     threads: int | None = None
     workers: int | None = None
     executor: Any = None
-    batch: int = 2
+    batch: int | None = None
     is_warm: bool = True
     search: str = DEFAULT_SEARCH
     keep: bool = True
@@ -76,6 +77,11 @@ class TuneOptions:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ArgumentError(f"{name} must be an integer >= 1, got {value}")
+
+    @property
+    def proposals(self) -> int:
+        """Proposals that are made before their results are known."""
+        return self.batch or max(2, self.workers or 0)
 
     @property
     def cores(self) -> int:

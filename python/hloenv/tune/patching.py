@@ -6,12 +6,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..runtime.jaxlib.package import require_jax
 
 _OWN = "hloenv."
+_kept = threading.local()
 # Options of a function that runs on several devices, or on a given one.
 _PLACING = ("in_shardings", "out_shardings", "device", "backend")
 
@@ -19,6 +21,8 @@ _PLACING = ("in_shardings", "out_shardings", "device", "backend")
 @contextlib.contextmanager
 def jit_replaced(
     make: Callable[[Callable[..., Any], dict[str, Any], Any], Any],
+    *,
+    is_kept: bool = False,
 ) -> Iterator[None]:
     """Inside, `jax.jit(fn, **options)` is `make(fn, options, plain)`.
 
@@ -27,7 +31,12 @@ def jit_replaced(
 
     Args:
         make: the function that takes the place of jax's.
+        is_kept: whether replacements in the block have no effect, such as that of a
+            script which uses what was tuned, while it is recorded to be tuned again.
     """
+    if getattr(_kept, "is_kept", False):
+        yield
+        return
     package: Any = require_jax("hloenv tune")
     plain = package.jit
 
@@ -44,7 +53,9 @@ def jit_replaced(
         return make(fun, options, plain)
 
     package.jit = jit
+    _kept.is_kept = is_kept
     try:
         yield
     finally:
+        _kept.is_kept = False
         package.jit = plain

@@ -243,7 +243,9 @@ def _static(
     for name in ("static_argnums", "static_argnames"):
         value = getattr(info, name, options.get(name)) or ()
         found.append((value,) if isinstance(value, int | str) else tuple(value))
-    return frozenset(each % max(count, 1) for each in found[0]), frozenset(found[1])
+    # jax takes positions from the names, where a call may have fewer arguments.
+    numbers = (each % count for each in found[0] if -count <= each < count)
+    return frozenset(numbers), frozenset(found[1])
 
 
 def unjitted(
@@ -274,7 +276,10 @@ def unjitted(
             f"{name_of(fn)} cannot be tuned: it has shardings, and one CPU device is "
             "supported"
         )
-    names = ("static_argnums", "static_argnames", "donate_argnums", "keep_unused")
+    names = [
+        *("static_argnums", "static_argnames", "donate_argnums", "donate_argnames"),
+        "keep_unused",
+    ]
     options = {name: getattr(info, name) for name in names if getattr(info, name)}
     if info.compiler_options_kvs:
         options["compiler_options"] = dict(info.compiler_options_kvs)

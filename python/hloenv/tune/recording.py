@@ -23,6 +23,7 @@ from typing import Any
 
 from ..errors import ScriptError
 from ..jax.wrapping import (
+    StaticArguments,
     copy_arrays,
     error_text,
     name_of,
@@ -127,15 +128,19 @@ class _Recorder:
         return outputs
 
     def _key(self, recorded: _Recorded, args: Any, kwargs: Any) -> Any:
-        """The function and the types of its arguments; None if they have no key."""
+        """The function and the types of its arguments; None if they have no key.
+
+        Static arguments count by value: jax compiles for each of them.
+        """
         leaves, tree = self._jax.tree.flatten((args, kwargs))
-        types = tuple(
+        kinds = tuple(
             (each.shape, str(each.dtype))
             if hasattr(each, "dtype") and hasattr(each, "shape")
-            else (type(each), None if isinstance(each, float | complex) else each)
+            else type(each)
             for each in leaves
         )
-        key = id(recorded), tree, types
+        static = tuple(recorded.static.values(args, kwargs))
+        key = recorded, tree, kinds, static
         try:
             hash(key)
         except TypeError:
@@ -168,6 +173,7 @@ class _Recorded:
         self.fn = fn
         self.options = options
         self.jitted = jitted
+        self.static = StaticArguments.of(jitted)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._recorder.call(self, args, kwargs)
@@ -205,7 +211,7 @@ def record(path: Path, argv: Sequence[str], *, seconds: float) -> Recording:
         return _Recorded(recorder, fn, options, plain(fn, **options))
 
     try:
-        with jit_replaced(make), _ended_after(seconds + _GRACE_S):
+        with jit_replaced(make, is_kept=True), _ended_after(seconds + _GRACE_S):
             run_script(path, argv)
     except (_TimeUpError, KeyboardInterrupt):
         is_complete = False
@@ -228,6 +234,7 @@ def _ended_after(seconds: float) -> Iterator[None]:
     try:
         yield
     finally:
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)
         signal.setitimer(signal.ITIMER_REAL, *timer)
         signal.signal(signal.SIGALRM, before)
 

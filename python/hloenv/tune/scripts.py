@@ -18,7 +18,7 @@ from .tuner import Tuner
 
 # Of the time of all functions: one that takes less is left alone.
 _MIN_SHARE, _MAX_FUNCTIONS = 0.02, 8
-# Seconds of the budget that one function gets at least.
+# Seconds of the budget that one function gets at least, if there is that much.
 _MIN_SECONDS = 10.0
 
 
@@ -100,7 +100,8 @@ def tune_script(
         ScriptError: the script fails, or calls no function of jax.jit twice.
     """
     recording = record(path, argv, seconds=run_seconds)
-    chosen = recording.worth_tuning(share=_MIN_SHARE, most=_MAX_FUNCTIONS)
+    most = min(_MAX_FUNCTIONS, max(1, int(options.seconds / _MIN_SECONDS)))
+    chosen = recording.worth_tuning(share=_MIN_SHARE, most=most)
     if not chosen:
         raise ScriptError(
             f"{path} calls no function of jax.jit more than once with arrays of the "
@@ -108,16 +109,16 @@ def tune_script(
             f"{recording.seconds:.1f} s): there is nothing to tune"
         )
     total = sum(each.seconds for each in chosen)
+    least = min(_MIN_SECONDS, options.seconds / len(chosen))
+    rest = options.seconds - least * len(chosen)
     found = []
     for hot in chosen:
         if on_function is not None:
             on_function(hot)
-        own = replace(
-            options, seconds=max(options.seconds * hot.seconds / total, _MIN_SECONDS)
-        )
+        own = replace(options, seconds=least + rest * hot.seconds / total)
         if options.measurements is not None:
             share = round(options.measurements * hot.seconds / total)
-            own = replace(own, measurements=max(share, 1))
+            own = replace(own, measurements=max(share, min(options.measurements, 1)))
         assert hot.args is not None
         try:
             program = program_of_function(hot.fn, hot.args, hot.kwargs, hot.options)

@@ -7,6 +7,7 @@ measurements are in a journal, from which the next tuning of the same program co
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import time
@@ -14,16 +15,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..cost.registry import get_estimator
+from ..cost.registry import open_estimator
 from ..errors import ArgumentError, HloEnvError
 from ..jax.artefact import Tuned
-from ..jax.kept import keep_tuned, kept_path
+from ..jax.kept import keep_tuned, kept_path, recall_tuned
 from .arms import Arm, Bandit, GraphArm, JointArm, NearArm, StageArm
 from .build import Candidate, build_candidate
 from .checking import NOT_BITWISE, Context, check_best, reason_of_none
 from .entries import identity_of, stage_row
 from .journal import Journal, Result, features_of, journal_path, near
-from .measuring import Control, Measuring
+from .measuring import Control, Measuring, is_lost
 from .options import TuneOptions
 from .program import Program
 from .space import Configuration, Space
@@ -63,7 +64,7 @@ class Tuner:
     ) -> None:
         self._program = program
         self._options = options
-        self._store = store
+        self._store = store if options.keep else None
         self._on_change = on_change or (lambda _: None)
         self.space = Space(
             options.stages, numerics=options.numerics, donates=program.donates
@@ -87,6 +88,7 @@ class Tuner:
         self._arms: list[Arm] = []
         self._started = time.monotonic()
         self._best_of_stage: dict[str, Result] = {}
+        self._open = contextlib.ExitStack()
 
     def run(self) -> Tuned:
         """Tunes, checks the best afresh, and returns its entry.
@@ -100,16 +102,19 @@ class Tuner:
         self._started = time.monotonic()
         options, program = self._options, self._program
         self._recall()
-        with Measuring(
-            program.module,
-            program.inputs,
-            engine=program.engine,
-            threads=options.cores,
-            workers=options.workers,
-            executor=options.executor,
-            store=None if options.is_again else self._store,
-            seed=options.seed,
-        ) as measuring:
+        with (
+            self._open,
+            Measuring(
+                program.module,
+                program.inputs,
+                engine=program.engine,
+                threads=options.cores,
+                workers=options.workers,
+                executor=options.executor,
+                store=None if options.is_again else self._store,
+                seed=options.seed,
+            ) as measuring,
+        ):
             control = self._control(measuring)
             if not control.is_above_clock:
                 reason = (
@@ -136,8 +141,12 @@ class Tuner:
             return
         for result in self._journal.results:
             is_equal = result.threads == self._options.cores
-            if is_equal and self.space.has(result.configuration):
+            if not (is_equal and self.space.has(result.configuration)):
+                continue
+            if self._options.mode in ("jointly", result.mode):
                 self._take(result)
+            elif result.key:  # what another mode has found does not count here
+                self._by_key[result.key] = result
         self.state.num_known = len(self.state.results)
         for each in self._journal.crashed:
             if self.space.has(each):
@@ -222,7 +231,9 @@ class Tuner:
             for choice in each.choices
         )
         if options.search and has_wheel and len(self.space.stages) > 1:
-            estimator = get_estimator(threads=options.cores, store=self._store)
+            estimator = self._open.enter_context(
+                open_estimator(threads=options.cores, store=self._store)
+            )
             arms.append(
                 GraphArm(
                     self._program.module,
@@ -257,7 +268,7 @@ class Tuner:
         open_ = {each.name: each for each in arms}
         while open_ and self._has_time(end):
             batch: list[tuple[Configuration, Arm]] = []
-            size = self._options.batch
+            size = self._options.proposals
             if limit is not None:
                 size = min(size, limit - self.state.num_measured)
             if size <= 0:
@@ -343,7 +354,8 @@ class Tuner:
                 threads=self._options.cores,
             )
             self.state.num_measured += 1
-            self._journal.add(results[number])
+            if not is_lost(measurement):
+                self._note(results[number])
             if not self._has_time(1.0):
                 break
         for number, (configuration, arm) in enumerate(batch):
@@ -356,7 +368,7 @@ class Tuner:
                 self._proposed.discard(configuration)
         for number, result in results.items():
             if number not in waiting:
-                self._journal.add(result)
+                self._note(result)
         if self._journal.failure and self._journal.failure not in self.state.messages:
             self._say(self._journal.failure)
         return [results[number] for number in sorted(results)]
@@ -407,9 +419,13 @@ class Tuner:
             self._change("check")
         entry = check_best(
             ranked,
-            Context(self._program, self.space, measuring, control, self._candidate),
+            Context(
+                *(self._program, self.space, measuring, control, self._candidate),
+                self._journal.running,
+            ),
             numerics=self._options.numerics,
             stages=stages,
+            described=None if self._options.mode == "alone" else self.state.best,
             reason=reason_of_none(self.state, self._options),
         )
         return self._keep(entry)
@@ -418,13 +434,10 @@ class Tuner:
 
     def _candidate(self, configuration: Configuration) -> Candidate:
         if configuration not in self._candidates:
-            self._journal.begin(configuration)
-            try:
+            with self._journal.running(configuration):
                 self._candidates[configuration] = build_candidate(
                     self.space, configuration, self._program.module
                 )
-            finally:
-                self._journal.end(configuration)
         return self._candidates[configuration]
 
     def _judged(self, result: Result) -> Result:
@@ -441,13 +454,21 @@ class Tuner:
         """Takes a result, and returns it in the numerical class of this tuning."""
         state = self.state
         if result.key:
-            self._by_key.setdefault(result.key, result)
+            self._by_key[result.key] = result
         result = self._judged(result)
+        before = state.results.get(result.configuration)
         state.results[result.configuration] = result
         self._proposed.add(result.configuration)
-        if score(result) > max(score(state.best), 0.0):
+        if before is not None and before is state.best:  # measured again
+            state.best = max(state.results.values(), key=score)
+        elif score(result) > score(state.best):
             state.best = result
+        if score(state.best) <= 0:
+            state.best = None
         return result
+
+    def _note(self, result: Result) -> None:
+        self._journal.add(replace(result, mode=self._options.mode))
 
     def _tell(self, result: Result) -> None:
         log_speedup = math.log(result.speedup) if result.speedup > 0 else -math.inf
@@ -465,10 +486,30 @@ class Tuner:
                 f"{self._options.cores} cores, and this process has {here}"
             )
             return entry
+        if not self._replaces_kept(entry):
+            return entry
         failure = keep_tuned(self._program.key, entry)
         if failure:
             self._say(failure)
         return entry
+
+    def _replaces_kept(self, entry: Tuned) -> bool:
+        """Whether other processes are to use this entry, rather than an earlier one.
+
+        A search that was cut short, or had fewer stages, may have missed what an
+        earlier one has found.
+        """
+        is_whole = (
+            self.state.num_measured + self.state.num_known > 0
+            and not self.state.is_interrupted
+            and self.space.stages == Space().stages
+        )
+        if is_whole:
+            return True
+        if entry.is_identity:
+            return False
+        kept = recall_tuned(self._program.key)
+        return kept is None or entry.speedup >= kept.speedup
 
     # --- time and messages --------------------------------------------------------
 

@@ -319,6 +319,8 @@ class LearnedCost:
 
         counts = [len(split) for split in splits]
         names = [name for split in splits for name in split.fingerprints]
+        if not names:
+            return totals
         known = [self._known[name] for name in names]
         uses = Uses(
             torch.from_numpy(np.repeat(np.arange(len(splits)), counts)),

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from ...errors import ArgumentError
 from ..config_file import FileConfig
@@ -48,10 +48,6 @@ class CostModelConfig(FileConfig):
             times is 1.
         evaluate_every: steps from one evaluation, and checkpoint, to the next.
     """
-
-    MAY_CHANGE: ClassVar[frozenset[str]] = frozenset(
-        {"steps", "max_modules", "max_validation"}
-    )
 
     train: str = "hloenv://dataset/train?min_instructions=10&max_instructions=500"
     validation: str = (

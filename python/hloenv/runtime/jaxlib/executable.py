@@ -90,7 +90,7 @@ class _Source:
         if self.is_final:
             arguments, results = _formats(jax, self.module.entry_layout)
             layouts = {"in_shardings": arguments, "out_shardings": results}
-        with _on_cpu(jax):
+        with on_cpu(jax):
             jitted = jax.jit(function, keep_unused=True, **layouts)
             lowered = jitted.lower(*avals_of(jax, self.module.input_specs()))
             started = time.perf_counter_ns()
@@ -134,7 +134,7 @@ class JaxlibExecutable:
             ExecuteError: the module failed while it ran.
         """
         placed = self._placed(arrays)
-        with _on_cpu(self._jax):
+        with on_cpu(self._jax):
             try:
                 outputs = self._compiled(*placed)
                 # The copies belong to the caller.
@@ -149,7 +149,7 @@ class JaxlibExecutable:
             inputs: as for `__call__`; None for `random_inputs`.
         """
         given = random_inputs(self._source.module) if inputs is None else inputs
-        with _on_cpu(self._jax):
+        with on_cpu(self._jax):
             formats = self._compiled.input_formats[0]
             arrays = self._jax.device_put(self._placed(given), list(formats))
         function, wait = self._compiled, self._jax.block_until_ready
@@ -185,7 +185,7 @@ class JaxlibExecutable:
             warmup: untimed runs before the first timed one.
         """
         call = self.call_of(inputs)
-        with _on_cpu(self._jax):
+        with on_cpu(self._jax):
             for _ in range(warmup):
                 call()
             return profiled_steps(self._jax, call, repeats)
@@ -251,7 +251,7 @@ def time_calls(
     rng = np.random.default_rng(seed)
     clock = time.perf_counter_ns
     durations = np.empty((len(calls), repeats), np.int64)
-    with _on_cpu(require_jax(_USER)):
+    with on_cpu(require_jax(_USER)):
         for index in range(-warmup, repeats):
             for i in rng.permutation(len(calls)):
                 call, count = calls[i], batch[i]
@@ -316,7 +316,7 @@ class _Seen:
 
 
 @contextlib.contextmanager
-def _on_cpu(jax: Any) -> Iterator[None]:
+def on_cpu(jax: Any) -> Iterator[None]:
     """On the CPU, with 64-bit types, whatever jax's settings are."""
     with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
         yield

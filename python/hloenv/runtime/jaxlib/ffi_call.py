@@ -7,16 +7,34 @@ own buffers, without copies, without the GIL, and without Python.
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
-from typing import Any
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
-from .._native import core
-from ..errors import CompileError
-from ..runtime.executable import Executable
-from ..runtime.jaxlib.package import NOT_IN_JAX, require_jax
+from ..._native import core
+from ...errors import CompileError
+from .executable import on_cpu
+from .hook import without_persistent_cache
+from .package import NOT_IN_JAX, require_jax
+from .stablehlo import avals_of
+
+if TYPE_CHECKING:
+    from ...hlo.array_spec import ArraySpec
+    from ...hlo.module import HloModule
 
 _TARGET = "hloenv_run"
+_numbers = itertools.count(1)
+
+
+class Executable(Protocol):
+    """What is needed of a `hloenv.runtime.Executable`."""
+
+    module: HloModule
+    input_specs: tuple[ArraySpec, ...]
+    output_specs: tuple[ArraySpec, ...]
+    _core: core.Executable
 
 
 def call_executable(executable: Executable) -> Callable[..., list[Any]]:
@@ -38,6 +56,44 @@ def call_executable(executable: Executable) -> Callable[..., list[Any]]:
             or arrays in another layout than jax's.
         ImportError: jax is missing or too old.
     """
+    key = executable.module.fingerprint()
+    call = _call_of(executable, key)
+    core.publish_executable(key, executable._core)
+    return call
+
+
+@contextlib.contextmanager
+def called_in_jax(
+    executable: Executable, inputs: Sequence[Any]
+) -> Iterator[Callable[[], object]]:
+    """A function without arguments that runs an executable as jax calls it.
+
+    Its time contains jax's dispatch, like that of a `JaxlibExecutable`.
+
+    Args:
+        executable: of `hloenv.compile`; it is freed after the block.
+        inputs: one array for each flat leaf of the parameters.
+
+    Raises:
+        CompileError: as `call_executable`.
+    """
+    jax = require_jax("hloenv.jax.call_executable")
+    # Copies of the code at other addresses are other executables.
+    key = f"{executable.module.fingerprint()} {next(_numbers)}"
+    jitted = jax.jit(_call_of(executable, key))
+    device = jax.devices("cpu")[0]
+    core.publish_executable(key, executable._core)
+    try:
+        with on_cpu(jax), without_persistent_cache():
+            compiled = jitted.lower(*avals_of(jax, executable.input_specs)).compile()
+            arrays = [jax.device_put(each, device) for each in inputs]
+        yield lambda: jax.block_until_ready(compiled(*arrays))
+    finally:
+        core.retract_executable(key)
+
+
+def _call_of(executable: Executable, key: str) -> Callable[..., list[Any]]:
+    """Calls what is published under `key`."""
     _register()
     jax = require_jax("hloenv.jax.call_executable")
     specs = executable.input_specs, executable.output_specs
@@ -49,8 +105,6 @@ def call_executable(executable: Executable) -> Callable[..., list[Any]]:
             zip(kind_specs, kind_layouts, strict=True)
         ):
             _check(f"{kind} {index}", spec, leaf[2])
-    key = executable.module.fingerprint()
-    core.publish_executable(key, executable._core)
     types = [
         jax.ShapeDtypeStruct(spec.shape, spec.dtype) for spec in executable.output_specs
     ]
