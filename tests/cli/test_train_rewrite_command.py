@@ -36,7 +36,7 @@ def test_a_policy_is_trained_resumed_and_used(run, tmp_path) -> None:
     code, out, err = run(*words)
     assert code == 0, err
     best = folder / "best.safetensors"
-    assert f"wrote {best}; on 2 validation modules" in out
+    assert f"wrote {best}; on 1 validation modules" in out
     assert "of 12 steps: ppo, return" in err
     code, _, err = run(*words)
     assert code == 1

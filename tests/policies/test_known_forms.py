@@ -91,6 +91,16 @@ def test_forms_of_what_jax_makes(name):
             "window={size=7x7 pad=1_1x1_1}, dim_labels=f01b_i01o->01bf",
             "patches",
         ),
+        (  # a narrow gradient with respect to a kernel
+            ("512,2,2,16", "2,2,16,512", "512,3,3,512"),
+            "window={size=2x2 pad=1_1x1_1}, dim_labels=b01f_01io->b01f",
+            "patches",
+        ),
+        (  # the first layer of a network, as narrow
+            ("128,32,32,3", "3,3,3,64", "128,32,32,64"),
+            "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f",
+            None,
+        ),
         (  # a patch embedding's gradient
             ("1,14,14,384", "16,16,3,384", "1,224,224,3"),
             "window={size=16x16 pad=15_15x15_15 lhs_dilate=16x16}, "

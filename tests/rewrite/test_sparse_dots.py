@@ -117,11 +117,23 @@ def test_the_matrix_is_gone():
     assert "iota" not in counts
 
 
+@pytest.mark.parametrize("taps", [2, 3, 8, 9])
+def test_single_elements_take_longer_than_rows(taps):
+    matrix = np.zeros((32, 8))
+    matrix[:taps] = 1
+    text = product(matrix)
+    assert is_sparse(text) == (taps <= 2)
+    rows = text.replace("x = f32[6,32]", "x = f32[32,6]").replace(
+        "lhs_contracting_dims={1}", "lhs_contracting_dims={0}"
+    )
+    assert is_sparse(rows) == (taps <= 8)
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_matrices_and_orders_of_dimensions(seed):
     """The matrix left or right, transposed or not; the array of any order."""
     rng = random.Random(seed)
-    rows, columns, taps = rng.randint(12, 40), rng.randint(1, 40), rng.randint(1, 2)
+    rows, columns, taps = rng.randint(24, 60), rng.randint(1, 40), rng.randint(1, 2)
     matrix = sparse_matrix(rows, columns, taps, seed)
     matrix[0, 0] = 0.5
     sizes = {"k": rows, "m": columns, "a": 3, "b": 2}
@@ -179,22 +191,23 @@ ENTRY main {{
 
 
 def test_a_zero_column_gives_zeros():
-    matrix = sparse_matrix(16, 8, 1)
+    matrix = sparse_matrix(24, 8, 1)
     matrix[:, 3] = 0
     matrix[1, 0] = 1
     check(product(matrix))
 
 
 def test_what_it_does_not_apply_to():
-    sparse = sparse_matrix(32, 8, 2)
+    sparse = sparse_matrix(40, 8, 2)
+    sparse[:, 0] = 0
     sparse[:2, 0] = 1
     assert is_sparse(product(sparse))
-    full = np.ones((32, 8))
+    full = np.ones((40, 8))
     assert not is_sparse(product(full))
     one_full = sparse.copy()
     one_full[:, 7] = 1
     assert not is_sparse(product(one_full))
-    assert not is_sparse(product(np.zeros((32, 8))))
+    assert not is_sparse(product(np.zeros((40, 8))))
     ones = product((sparse > 0).astype(float))
     assert is_sparse(ones)
     assert not is_sparse(ones.replace("f32", "s32").replace(".0", ""))

@@ -30,9 +30,11 @@ using xla::HloOpcode;
 // Elements of the matrix up to which it is looked at.
 constexpr int64_t kMaxMatrix = int64_t{1} << 18;
 // Entries of each column that are not zero, and so many times as many rows from
-// which the rule applies.
+// which the rule applies: the time of a gathered element in products, where
+// whole rows are gathered and where single elements are.
 constexpr int64_t kMaxEntries = 16;
 constexpr int64_t kMinSparsity = 4;
+constexpr int64_t kMinSparsityOfElements = 12;
 // Magnitudes of entries between which their products are exact enough.
 constexpr double kSmallest = 1e-20;
 // Entries up to which sums are computed again for each of their readers.
@@ -73,7 +75,7 @@ void FillColumns(const std::vector<int64_t>& counts, Entries& entries) {
 // Nothing if the matrix is not sparse enough. `summed` is the dimension of its
 // rows.
 std::optional<Entries> EntriesOf(const HloInstruction& matrix, int64_t summed,
-                                 RuleContext& context) {
+                                 int64_t min_sparsity, RuleContext& context) {
   const std::optional<xla::Literal> value = context.Known(matrix).Whole(matrix);
   if (!value.has_value()) return std::nullopt;
   const absl::StatusOr<xla::Literal> numbers = value->Convert(xla::F64);
@@ -81,7 +83,7 @@ std::optional<Entries> EntriesOf(const HloInstruction& matrix, int64_t summed,
   const int64_t rows = matrix.shape().dimensions(static_cast<int>(summed));
   const int64_t columns =
       matrix.shape().dimensions(static_cast<int>(1 - summed));
-  const int64_t most = std::min(kMaxEntries, rows / kMinSparsity);
+  const int64_t most = std::min(kMaxEntries, rows / min_sparsity);
   Entries entries = {};
   std::vector<int64_t> counts(columns, 0);
   int64_t index[2];
@@ -139,7 +141,10 @@ std::optional<SparseDot> SparseDotOf(const HloInstruction& root,
       continue;
     }
     const auto summed = static_cast<int64_t>(labels.find(dot.summed.front()));
-    std::optional<Entries> entries = EntriesOf(matrix, summed, context);
+    const bool picks_elements = array.labels.back() == dot.summed.front();
+    std::optional<Entries> entries = EntriesOf(
+        matrix, summed, picks_elements ? kMinSparsityOfElements : kMinSparsity,
+        context);
     if (!entries.has_value()) continue;
     result.array = array;
     result.column = labels[1 - summed];
@@ -234,7 +239,9 @@ const Rule& SparseRule() {
       "sparse",
       "Rewrites a dot with a matrix that depends on no parameter, has up to "
       "2^18 elements and in each column at most 16 and a quarter that are not "
-      "zero, as a sum of gathers with weights. The matrix is evaluated as by "
+      "zero (a twelfth where the other array is summed over its last "
+      "dimension), as a sum of gathers with weights. The matrix is evaluated "
+      "as by "
       "constant folding. Floats round differently, and infinities and "
       "not-a-numbers do not reach all sums in which their weight is zero.",
       &ProposeSparse};

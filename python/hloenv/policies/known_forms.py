@@ -45,10 +45,11 @@ _LARGE_PATCH = 100
 # Rows of the matrix of patches, features and elements of the window, of convolutions
 # that read the kernel transposed and were slow.
 _FEW_ROWS, _MANY_FEATURES, _MAX_WINDOW = 100, 128, 16
-# Terms of each sum and features, of gradients with respect to kernels that were slow.
+# Terms of each sum and features, of gradients with respect to kernels that were slow;
+# first layers of networks, which are as narrow, have more patches.
 _FEW_TERMS, _MANY_ROWS = 64, 64
-# Input features of one group and elements of all patches, up to which one batched dot
-# was faster.
+# Input features of one group and elements of all patches, up to which one dot was
+# faster.
 _NARROW_GROUP = 4
 _MAX_PATCHES = 2**20
 # Products of matrices, from which multiplications were faster.
@@ -140,7 +141,9 @@ class _Convolution:
         is_wide = min(self.inputs, self.outputs) >= _MANY_FEATURES
         if self.is_transposed and rows <= _FEW_ROWS and is_wide:
             return ("taps",) if self.taps <= _MAX_WINDOW else ()
-        if self.batch >= _MANY_ROWS and self.inputs * self.taps <= _FEW_TERMS:
+        terms = self.inputs * self.taps
+        is_small = rows * terms <= _MAX_PATCHES
+        if self.batch >= _MANY_ROWS and terms <= _FEW_TERMS and is_small:
             return ("patches",)
         return ()
 
