@@ -20,8 +20,9 @@ namespace {
 using CapturePtr = std::shared_ptr<const Capture>;
 using Int64Array = py::array_t<int64_t, py::array::c_style>;
 
-absl::Span<const int64_t> AsSpan(const Int64Array& array) {
-  return {array.data(), static_cast<size_t>(array.size())};
+// Made while the GIL is held: another thread may write to the array without it.
+std::vector<int64_t> CopyOf(const Int64Array& array) {
+  return {array.data(), array.data() + array.size()};
 }
 
 py::array_t<int64_t> ToNumpy(const std::vector<int64_t>& values) {
@@ -125,19 +126,19 @@ void BindRewrite(py::module_& m) {
       .def(
           "rejected",
           [](const Capture& self, const Int64Array& decisions) {
-            const absl::Span<const int64_t> span = AsSpan(decisions);
+            const std::vector<int64_t> copy = CopyOf(decisions);
             GilRelease release;
-            return ValueOrThrow(self.Rejected(span));
+            return ValueOrThrow(self.Rejected(copy));
           },
           py::arg("decisions"))
       .def(
           "relevant",
           [](const Capture& self, const Int64Array& decisions) {
-            const absl::Span<const int64_t> span = AsSpan(decisions);
+            const std::vector<int64_t> copy = CopyOf(decisions);
             std::vector<uint8_t> relevant;
             {
               GilRelease release;
-              relevant = ValueOrThrow(self.Relevant(span));
+              relevant = ValueOrThrow(self.Relevant(copy));
             }
             return ToBools(relevant);
           },
@@ -145,9 +146,9 @@ void BindRewrite(py::module_& m) {
       .def(
           "apply",
           [](const Capture& self, const Int64Array& decisions, bool rebuild) {
-            const absl::Span<const int64_t> span = AsSpan(decisions);
+            const std::vector<int64_t> copy = CopyOf(decisions);
             GilRelease release;
-            return ValueOrThrow(self.Apply(span, rebuild));
+            return ValueOrThrow(self.Apply(copy, rebuild));
           },
           py::arg("decisions"), py::arg("rebuild") = false)
       .def(
@@ -162,9 +163,9 @@ void BindRewrite(py::module_& m) {
   m.def(
       "apply_to_graph",
       [](const Module& graph, const Int64Array& decisions) {
-        const absl::Span<const int64_t> span = AsSpan(decisions);
+        const std::vector<int64_t> copy = CopyOf(decisions);
         GilRelease release;
-        return ValueOrThrow(ApplyToGraph(graph, span));
+        return ValueOrThrow(ApplyToGraph(graph, copy));
       },
       py::arg("graph"), py::arg("decisions"));
   m.def("install_hooks", [] { ThrowIfError(InstallRecorderHooks()); });

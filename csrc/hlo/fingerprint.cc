@@ -122,6 +122,13 @@ bool IsScalarConstant(const HloInstruction& instruction) {
 
 class Fingerprinter {
  public:
+  Fingerprinter() = default;
+  // For a called computation: with the table of the fingerprint of its caller,
+  // so that each is hashed once.
+  explicit Fingerprinter(
+      absl::flat_hash_map<const HloComputation*, uint64_t>* called_hashes)
+      : called_hashes_(called_hashes) {}
+
   std::string Run(const xla::HloModule& module) {
     WriteConfig(module);
     Number(module.entry_computation());
@@ -257,12 +264,12 @@ class Fingerprinter {
   }
 
   uint64_t CalledHash(const HloComputation* computation) {
-    auto it = called_hashes_.find(computation);
-    if (it == called_hashes_.end()) {
-      const uint64_t hash = Fingerprinter().RunComputation(*computation);
-      it = called_hashes_.emplace(computation, hash).first;
-    }
-    return it->second;
+    const auto found = called_hashes_->find(computation);
+    if (found != called_hashes_->end()) return found->second;
+    const uint64_t hash =
+        Fingerprinter(called_hashes_).RunComputation(*computation);
+    (*called_hashes_)[computation] = hash;
+    return hash;
   }
 
   // A hash for each of `nodes`, the result of Unnumbered, of the instruction,
@@ -455,7 +462,9 @@ class Fingerprinter {
   absl::flat_hash_map<const HloComputation*, int64_t> numbers_;
   std::vector<const HloComputation*> computations_;
   Hashes tree_hashes_;
-  absl::flat_hash_map<const HloComputation*, uint64_t> called_hashes_;
+  absl::flat_hash_map<const HloComputation*, uint64_t> own_called_hashes_;
+  absl::flat_hash_map<const HloComputation*, uint64_t>* called_hashes_ =
+      &own_called_hashes_;
   std::vector<int32_t> numbers_in_computation_;
   int32_t next_number_ = 0;
 };

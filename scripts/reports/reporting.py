@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import hashlib
 import json
 import os
 import shlex
@@ -65,6 +66,17 @@ class Rows:
     def all(self) -> list[Row]:
         """All rows, the oldest first."""
         return list(self._rows.values())
+
+
+def version_of_rows() -> str:
+    """Of rows that may be reused: the sources, changes of them, and the machine."""
+    commit, root = commit_of(source_root()), source_root()
+    text = commit.label
+    if commit.changed:
+        words = ["git", "-C", str(root), "diff", "HEAD"]
+        changes = subprocess.run(words, check=True, capture_output=True).stdout
+        text += f" {hashlib.sha256(changes).hexdigest()[:12]}"
+    return f"{text} {this_machine().id}"
 
 
 def run_again(words: Sequence[str], *, num_cores: int, timeout_s: float) -> Row:

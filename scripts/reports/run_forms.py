@@ -24,10 +24,9 @@ import numpy as np
 
 import hloenv
 from hloenv._markdown import table
-from hloenv.bench.version import commit_of, source_root
 from hloenv.policies import get_policy
 from hloenv.policies.known_forms import FORM_PASSES
-from reporting import Row, Rows, count_of, head, parser_of, write_page
+from reporting import Row, Rows, count_of, head, parser_of, version_of_rows, write_page
 
 _ROWS = (1, 2, 4, 8, 16)
 _MATRICES = (
@@ -223,7 +222,7 @@ def report(rows: list[Row], arguments: argparse.Namespace) -> list[str]:
 def main() -> int:
     """Measures missing cases and writes the page."""
     arguments = parse_arguments()
-    version = commit_of(source_root()).label
+    version = version_of_rows()
     known = Rows(arguments.rows, "name", "version", "threads")
     rows = []
     for name, function, given in cases():

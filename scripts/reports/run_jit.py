@@ -33,10 +33,18 @@ from hloenv._markdown import table
 from hloenv.bench.entries import entry_point, sample
 from hloenv.bench.rows import geometric_mean
 from hloenv.bench.statistics import DURATIONS, clustered_interval, duration_class
-from hloenv.bench.version import commit_of, source_root
 from hloenv.dataset.reader import Record
 from hloenv.measurement.statistics import speedup_interval, speedup_of
-from reporting import Row, Rows, count_of, head, parser_of, run_again, write_page
+from reporting import (
+    Row,
+    Rows,
+    count_of,
+    head,
+    parser_of,
+    run_again,
+    version_of_rows,
+    write_page,
+)
 
 _TIMEOUT_S = 900.0
 _ROUNDS = 5, 2000  # minimum, maximum
@@ -151,10 +159,10 @@ def report(rows: list[Row], arguments: argparse.Namespace) -> list[str]:
         "faster.",
         "",
         f"**Geometric mean by entry point {math.exp(values.mean()):.3f}** (95 %, by "
-        f"repository: {low:.3f} to {high:.3f}); total time {total:.3f}; worst "
-        f"{min(map(counted, done)):.3f}; slower beyond the interval: {len(slower)} of "
-        f"{len(done)}; decided modules used in {sum(row['is_used'] for row in done)} "
-        "programs.",
+        f"repository: {low:.3f} to {high:.3f}); total time of those that ran "
+        f"{total:.3f}; worst {min(map(counted, done)):.3f}; slower beyond the "
+        f"interval: {len(slower)} of {len(done)}; decided modules used in "
+        f"{sum(row['is_used'] for row in done)} programs.",
         "",
         *duration_table(done),
         "",
@@ -207,7 +215,7 @@ def main() -> int:
         raise SystemExit(f"no program of {arguments.split} has {arguments.match!r}")
     if arguments.modules is not None:
         records = sample(records, arguments.modules, arguments.seed)
-    version, cores = commit_of(source_root()).label, arguments.cores
+    version, cores = version_of_rows(), arguments.cores
     words = ["--split", arguments.split, "--extent", arguments.extent]
     words += ["--seconds", str(arguments.seconds)]
     words += ["--outputs", arguments.outputs, "--one"]

@@ -28,7 +28,6 @@ import numpy as np
 import hloenv
 from hloenv._markdown import table
 from hloenv.bench.rows import geometric_mean
-from hloenv.bench.version import commit_of, source_root
 from hloenv.measurement.statistics import speedup_interval, speedup_of
 from reporting import (
     Row,
@@ -38,6 +37,7 @@ from reporting import (
     head,
     parser_of,
     run_again,
+    version_of_rows,
     write_page,
 )
 
@@ -170,7 +170,7 @@ def main() -> int:
     }
     if not chosen:
         raise SystemExit(f"no program has {arguments.match!r} in its name")
-    version, cores = commit_of(source_root()).label, arguments.cores
+    version, cores = version_of_rows(), arguments.cores
     known = Rows(arguments.rows, "file", "name", "version", "cores")
     rows = []
     for (file, name), kind in chosen.items():

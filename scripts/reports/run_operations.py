@@ -24,7 +24,6 @@ import numpy as np
 import hloenv
 from hloenv._markdown import table
 from hloenv.bench.rows import geometric_mean
-from hloenv.bench.version import commit_of, source_root
 from hloenv.measurement.statistics import speedup_interval, speedup_of
 from reporting import (
     Row,
@@ -34,6 +33,7 @@ from reporting import (
     head,
     parser_of,
     run_again,
+    version_of_rows,
     write_page,
 )
 
@@ -171,7 +171,7 @@ def main() -> int:
     chosen = [name for name in operations() if arguments.match in name]
     if not chosen:
         raise SystemExit(f"no operation has {arguments.match!r} in its name")
-    version, cores = commit_of(source_root()).label, arguments.cores
+    version, cores = version_of_rows(), arguments.cores
     known = Rows(arguments.rows, "name", "version", "cores")
     rows = []
     for name in chosen:

@@ -37,6 +37,7 @@ from hloenv.rewrite_map import (
 from hloenv.rewrite_map.aggregate import aggregate
 from hloenv.rewrite_map.known import rules_that_cost, write_known
 from hloenv.rewrite_map.reproducer import Reproducer, run_script, write_reproducer
+from reporting import version_of_rows
 from rewrite_map_page import write_page
 
 _SPLITS = ("train", "validation")
@@ -134,9 +135,11 @@ def read_results(path: Path) -> dict[str, ProgramMap]:
     """The maps of earlier runs, by program."""
     if not path.exists():
         return {}
-    # The latest map of a program has the rows of the earlier ones.
-    maps = [ProgramMap.from_json(json.loads(line)) for line in path.open()]
-    return {each.program: each for each in maps}
+    # The latest map of a program has the rows of the earlier ones; those of other
+    # sources, or of another machine, do not count.
+    lines = [json.loads(line) for line in path.open()]
+    own = [line for line in lines if line.pop("version", "") == version_of_rows()]
+    return {each.program: each for each in map(ProgramMap.from_json, own)}
 
 
 def add_missing(
@@ -156,7 +159,8 @@ def add_missing(
             continue
         each = found[name] = map_record(record, known, arguments)
         with arguments.results.open("a") as file:
-            file.write(json.dumps(each.to_json()) + "\n")
+            line = each.to_json() | {"version": version_of_rows()}
+            file.write(json.dumps(line) + "\n")
         print(
             f"{name}: {len(each.rows)} of {each.num_rewrites} rewrites, "
             f"{each.seconds:.0f} s {each.error}",

@@ -31,13 +31,21 @@ import hloenv
 from hloenv._markdown import table
 from hloenv.bench.entries import sample
 from hloenv.bench.rows import geometric_mean
-from hloenv.bench.version import commit_of, source_root
 from hloenv.measurement.store import Store
 from hloenv.tune import Configuration, Space, State, TuneOptions, Tuner
 from hloenv.tune.build import build_candidate
 from hloenv.tune.measuring import Measuring
 from hloenv.tune.program import Program, program_of_function, program_of_module
-from reporting import Row, Rows, count_of, head, parser_of, run_again, write_page
+from reporting import (
+    Row,
+    Rows,
+    count_of,
+    head,
+    parser_of,
+    run_again,
+    version_of_rows,
+    write_page,
+)
 
 _EXPERIMENTS = ("modes", "curves", "transfer")
 _MODES = ("alone", "sequence", "jointly")
@@ -178,7 +186,7 @@ class Runs:
     def __init__(self, arguments: argparse.Namespace) -> None:
         """Reads the rows."""
         self._arguments = arguments
-        self._version = commit_of(source_root()).label
+        self._version = version_of_rows()
         self._known = Rows(arguments.rows, "key", "version")
 
     def get(self, cores: int, **what: Any) -> Row:

@@ -266,3 +266,30 @@ def test_what_effects_share_matters(old: str, new: str) -> None:
     changed = head + "  a = " + effects.replace(old, new, 1)
     assert changed != text
     assert _fingerprint(changed) != _fingerprint(text)
+
+
+@pytest.mark.timeout(60)
+def test_calls_of_calls_are_hashed_once() -> None:
+    def level(number: int, called: str) -> str:
+        return f"""level{number} {{
+  p = f32[] parameter(0)
+  a = f32[2] call(p), to_apply={called}
+  b = f32[2] call(p), to_apply=g
+  ROOT r = f32[2] broadcast(p), dimensions={{}}
+}}
+"""
+
+    def random(name: str, kind: str) -> str:
+        return f"""{name} {{
+  p = f32[] parameter(0)
+  ROOT r = f32[2] rng(p, p), distribution={kind}
+}}
+"""
+
+    levels = [level(1, "h"), *(level(k, f"level{k - 1}") for k in range(2, 41))]
+    text = "HloModule m\n" + random("g", "rng_normal") + random("h", "rng_uniform")
+    text += "".join(levels) + "ENTRY e {\n  x = f32[] parameter(0)\n"
+    text += "  ROOT c = f32[2] call(x), to_apply=level40\n}\n"
+    assert _fingerprint(text) != _fingerprint(
+        text.replace("to_apply=level40", "to_apply=level39")
+    )

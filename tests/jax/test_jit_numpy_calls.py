@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import hloenv
-from hloenv.errors import ArgumentError
+from hloenv.errors import ArgumentError, CompileError
 from hloenv.jax import numpy_calls
 
 pytestmark = [pytest.mark.jax, pytest.mark.compile]
@@ -87,3 +87,30 @@ def test_arrays_that_are_converted_are_not_rejected_first(keys):
     for _ in range(3):
         assert fast(wide).dtype == np.float32
     assert fast._last[jax.tree.structure(((wide,), {}))].types is None
+
+
+@pytest.mark.timeout(120)
+def test_a_function_may_call_itself():
+    def total(x):
+        return x.sum() if x.shape[0] == 1 else x * fast(np.ones(1, np.float32))
+
+    fast = hloenv.jit(total, outputs="numpy")
+    np.testing.assert_array_equal(fast(ROW), ROW)
+
+
+def test_what_cannot_be_compiled_leaves_the_default(monkeypatch):
+    real, calls = numpy_calls.compile, []
+
+    def fails_second(module, **options):
+        calls.append(module)
+        if len(calls) == 2:
+            raise CompileError("no")
+        return real(module, **options)
+
+    monkeypatch.setattr(numpy_calls, "compile", fails_second)
+    fast = hloenv.jit(lambda x: jnp.argsort(x), outputs="numpy")
+    numbers = np.arange(1000, dtype=np.float32)[::-1].copy()
+    for _ in range(2):
+        np.testing.assert_array_equal(fast(numbers), np.argsort(numbers))
+    assert len(calls) == 2
+    assert [each.reason for each in fast.considered] == ["CompileError: no"]

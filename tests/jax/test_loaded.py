@@ -277,3 +277,13 @@ def test_positional_static_arguments_by_name():
     module = hloenv.HloModule.from_jax(fn, np.ones(2), 2, static_argnames="n")
     loaded = hloenv.load(module, fn, static_argnames="n")
     np.testing.assert_array_equal(loaded(np.ones(2), 2), [2, 2])
+
+
+def test_without_jit_the_function_itself_runs(saved):
+    deployed = hloenv.load(saved, step)
+    wanted = step(PARAMS, BATCH)
+    with jax.disable_jit():
+        assert_same(deployed(PARAMS, BATCH), wanted)
+    bad = {**BATCH, "x": np.full_like(BATCH["x"], np.nan)}
+    with jax.debug_nans(True), pytest.raises(FloatingPointError):
+        deployed(PARAMS, bad)

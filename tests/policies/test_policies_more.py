@@ -238,3 +238,19 @@ def test_a_policy_can_be_any_search(hlo_dir):
     )
     assert chosen.seconds <= own.seconds
     assert isinstance(policies.get_policy("search:evolve"), policies.Searched)
+
+
+def test_a_mixture_takes_no_choice_where_a_policy_leaves_it_to_xla():
+    alternatives = _rewrites("algsimp", "cse")
+
+    class Leaves:
+        """Leaves everything to XLA."""
+
+        def __call__(self, given):
+            return np.full(len(given), -1, np.int64)
+
+    mixed = policies.Mixture(
+        {"algsimp": Leaves(), "cse": policies.get_policy("accept-all")}
+    )
+    alone = policies.Mixture({"cse": policies.get_policy("accept-all")})
+    assert np.array_equal(mixed(alternatives), alone(alternatives))

@@ -487,3 +487,30 @@ pipeline.run_until("cse").get_alternatives()
 print("leaving")
 """
     assert run_child(code).stdout == "leaving\n"
+
+
+def test_other_passes_behind_layout_assignment_keep_copies_between_layouts():
+    text = """HloModule m, entry_computation_layout={(f32[8,4]{0,1})->f32[32]{0}}
+
+ENTRY e {
+  x = f32[8,4]{0,1} parameter(0)
+  ROOT r = f32[32]{0} reshape(x)
+}
+"""
+    x = np.arange(32, dtype=np.float32).reshape(8, 4)
+    (wanted,) = hloenv.compile(text)(x)
+    with hloenv.intercept(hloenv.HloModule.from_text(text)) as pipeline:
+        stage = pipeline.run_until("fusion")
+        alternatives = stage.get_alternatives("algsimp")
+        stage.apply_alternatives(alternatives.decisions_for("algsimp"))
+        pipeline.finish()
+        module = pipeline.module
+    (found,) = hloenv.compile(module, finish="none")(x)
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_passes_that_do_not_fit_a_stage_are_refused():
+    with hloenv.intercept(hloenv.HloModule.from_text(TEXT)) as pipeline:
+        stage = pipeline.run_until("fusion")
+        with pytest.raises(hloenv.errors.PositionError):
+            stage.get_alternatives("simplification")

@@ -160,6 +160,106 @@ def test_a_wrong_rule_is_found_by_verification() -> None:
     assert max(each.relative for each in errors) > 0.1
 
 
+def one_operation(kind: str, line: str) -> str:
+    return f"HloModule m\n\nENTRY e {{\n  x = {kind}[2] parameter(0)\n{line}\n}}\n"
+
+
+CONJUGATE = (
+    "  re = f32[2] real(x)\n  im = f32[2] imag(x)\n  ROOT r = c64[2] complex(re, im)"
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "example"),
+    [
+        (  # equal on 0 and 1
+            "ROOT r = multiply(a, a)",
+            "a",
+            one_operation("u32", "  ROOT r = u32[2] multiply(x, x)"),
+        ),
+        (  # equal on real numbers
+            "re = real(a)\nim = imag(a)\nROOT r = complex(re, im)",
+            "re = real(a)\nim = imag(a)\nn = negate(im)\nROOT r = complex(re, n)",
+            one_operation("c64", CONJUGATE),
+        ),
+    ],
+)
+def test_wrong_rules_of_other_types_are_refused(before, after, example) -> None:
+    with pytest.raises(RuleError, match="is wrong: for the inputs"):
+        rule("my-wrong", before=before, after=after, examples=[example])
+    assert "my-wrong" not in hloenv.list_passes()
+
+
+def test_an_example_without_parameters_is_checked() -> None:
+    example = "HloModule m\n\nENTRY e {\n  x = s32[4] iota(), iota_dimension=0\n"
+    example += "  ROOT r = s32[4] add(x, x)\n}\n"
+    rule(
+        "my-sum",
+        before="ROOT r = add(a, a)",
+        after="ROOT r = add(a, a)",
+        examples=[example],
+    )
+    remove_pass("my-sum")
+
+
+def test_a_bfloat16_dot_is_checked_exactly() -> None:
+    example = SUM.replace("f32[2,2]", "bf16[64,64]")
+    made = Rule("wide", **FACTOR)
+    assert check_rule(made, example)
+
+
+@pytest.mark.parametrize(
+    ("kind", "wanted", "literal", "matches"),
+    [
+        ("f32", "0", "0", True),
+        ("f32", "0", "-0", False),
+        ("f32", "1", "1.0", True),
+        ("s64", "9007199254740992", "9007199254740993", False),
+        ("s64", "7", "7", True),
+    ],
+)
+def test_literals_are_matched_exactly(kind, wanted, literal, matches) -> None:
+    line = f"  z = {kind}[] constant({literal})\n  b = {kind}[2] broadcast(z), dimensions={{}}\n"
+    module = one_operation(kind, line + f"  ROOT r = {kind}[2] subtract(x, b)")
+    made = Rule(
+        "literal",
+        before=f"z = constant({wanted})\nb = broadcast(z), dimensions={{}}\nROOT r = subtract(a, b)",
+        after="ROOT r = negate(a)",
+    )
+    found = list(made.replacements(Subject(hloenv.HloModule.from_text(module))))
+    assert bool(found) == matches
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", ["r", "s", "add", "e"])
+def test_computations_may_have_the_names_of_instructions(name) -> None:
+    text = f"""HloModule m
+
+{name} {{
+  p = f32[] parameter(0)
+  q = f32[] parameter(1)
+  ROOT {name} = f32[] add(p, q)
+}}
+
+ENTRY main {{
+  a = f32[8,8] parameter(0)
+  b = f32[8,8] parameter(1)
+  c = f32[8,8] parameter(2)
+  z = f32[] constant(0)
+  x = f32[8,8] dot(a, b), {MM}
+  y = f32[8,8] dot(c, b), {MM}
+  w = f32[8,8] add(x, y)
+  ROOT o = f32[8] reduce(w, z), dimensions={{1}}, to_apply={name}
+}}
+"""
+    alternatives = hloenv.HloEnv(text).get_alternatives("substitutions")
+    assert len(alternatives)
+    subject = Subject(hloenv.HloModule.from_text(text))
+    (called,) = subject.called_in(f"reduce(%w, %z), to_apply=%{name}")
+    assert subject.computation_text(called).count("ROOT") == 1
+    assert list(subject.called_in("%main = f32[8] add(%r, %s)")) == []
+
+
 def test_an_example_in_which_a_rule_does_not_apply_is_refused() -> None:
     with pytest.raises(RuleError, match="does not apply"):
         check_rule(Rule("never", "ROOT r = sine(a)", "ROOT r = sine(a)"), SUM)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import hloenv
+from hloenv.jax import outputs as outputs_of_jax
 from hloenv.runtime.compare import compare_outputs
 from hloenv.runtime.random_inputs import perturbed, random_inputs
 from support.modules import ADD, entry_of
@@ -135,3 +136,13 @@ def test_perturbed_inputs_are_one_unit_away():
     (moved, _) = perturbed(random_inputs(ADD))
     np.testing.assert_array_max_ulp(a, moved, maxulp=1)
     assert (a != moved).all()
+
+
+@pytest.mark.parametrize("actual", [[-7.0, np.nan], [1e200, np.nan], [1e199, 1.0]])
+def test_huge_numbers_do_not_allow_everything(actual):
+    expected = np.array([1e200, 1.0])
+    assert compare_outputs([expected], [expected.copy()]).is_equal
+    assert not compare_outputs([expected], [np.array(actual)]).is_equal
+    wide = [np.resize(np.array(each), 2**19) for each in (expected, actual)]
+    assert outputs_of_jax._compare_large(wide[0], wide[0]).is_equal
+    assert not outputs_of_jax._compare_large(*wide).is_equal

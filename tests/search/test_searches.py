@@ -12,7 +12,7 @@ import pytest
 import hloenv
 from hloenv import search
 from hloenv.rewrite.game import DecisionPoint, Game
-from hloenv.search import get_search, starting_points
+from hloenv.search import beam, get_search, starting_points
 from hloenv.search.spaces import SPACES, get_space
 from support.rewrites import SMALL_IMAGE
 
@@ -321,3 +321,40 @@ def test_initial_points_leave_out_what_is_known_to_cost():
 def test_a_space_is_found_by_its_earlier_name() -> None:
     assert get_space("in-order") is get_space("thunk-order")
     assert "in-order" not in SPACES
+
+
+@needs_optuna
+def test_optuna_may_leave_decisions_to_xla() -> None:
+    game = Game(TEXT, [DecisionPoint(("algsimp", "cse"))])
+    found = get_search("optuna:tpe", game)
+    left = []
+    for _ in range(30):
+        prefix = found.ask()
+        if prefix is None:
+            break
+        left.append(bool((prefix[0] < 0).any()))
+        found.tell(prefix, 1.0)
+    assert True in left
+    assert False in left
+
+
+def test_a_beam_has_no_copies() -> None:
+    game = Game(TEXT, STOPS["one"])
+    time_of = planted(game)
+    found = get_search("beam", game)
+    flips: list[tuple[bytes, ...]] = []
+    score = beam.GainScore.flips
+
+    def counted(self, prefix):
+        flips.append(tuple(each.tobytes() for each in prefix))
+        return score(self, prefix)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(beam.GainScore, "flips", counted)
+        for _ in range(100):
+            prefix = found.ask()
+            if prefix is None:
+                break
+            found.tell(prefix, time_of(prefix))
+    starts = len(starting_points(game))
+    assert len(set(flips[starts:])) >= 0.9 * len(flips[starts:])

@@ -187,6 +187,8 @@ def _best_setting(task: Task, settings: Sequence[str]) -> str:
             try:
                 result = reference.time("xla", flags, is_quick=True)
             except HloEnvError:
+                if not reference.is_open:
+                    raise
                 continue
             if result.timing.speedup > best_speedup:
                 best, best_speedup = setting, result.timing.speedup
@@ -207,6 +209,11 @@ class _Reference:
         except HloEnvError:
             self._side.close()
             raise
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can time other compilers still."""
+        return self._side.is_open
 
     def _load(self, side: Side) -> Loaded:
         task = self._task

@@ -128,10 +128,19 @@ def search_variants(
         return False
 
     for index, variant in enumerate(variants):
-        # A variant is a candidate even if it has no alternatives left.
-        estimates = first if has_choice(variant) else int(index > 0)
-        if 0 < estimates <= budget.estimates - len(curve):
-            continue_search(index, estimates)
+        if has_choice(variant):
+            if first <= budget.estimates - len(curve):
+                continue_search(index, first)
+        elif index > 0 and budget.estimates > len(curve):
+            # A variant is a candidate even if it has no alternatives left.
+            with contextlib.suppress(HloEnvError):
+                prefix = variant.game.complete()
+                module = variant.game.play(prefix)
+                estimate = estimate_of(estimator, module)
+                curve.append(estimate.seconds if estimate.is_ok else math.inf)
+                if estimate.is_ok:
+                    only = Candidate(prefix, estimate.seconds, module.fingerprint())
+                    found[index] = SearchResult(evaluated=[only])
     ranked = sorted(found, key=lambda index: _best_s(found[index]))
     searched = [index for index in ranked[:1] if has_choice(variants[index])]
     early = dict.fromkeys(

@@ -144,7 +144,7 @@ class _Table:
             fingerprint = each.decided.module.fingerprint()
             if not each.row.same and fingerprint not in self._measurements:
                 modules.setdefault(fingerprint, self._to_measure(each.decided))
-        note("measuring")
+        note("\n".join(noted(each.row.method, each.row.seed) for each in played))
         settings = self._task.settings
         if settings.engine == "wheel":
             settings = replace(settings, finish="none")

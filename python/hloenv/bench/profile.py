@@ -8,11 +8,14 @@ products, and of the inputs and outputs at the memory bandwidth.
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import math
 import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
 from ..cost.kernel_cache import KernelCache
 from ..cost.roofline import Rates, estimate_seconds
@@ -165,8 +168,15 @@ def profiles(
             by_name[name] = Profile(name, error=outcome.last_line)
             continue
         by_name[name] = outcome.value
-        store.put(keys[name], asdict(outcome.value))
+        if not outcome.value.error:
+            store.put(keys[name], asdict(outcome.value))
     return [by_name[each.name] for each in entries]
+
+
+@functools.cache
+def _own_version() -> str:
+    """Of this file, which the version of the rows does not include."""
+    return hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]
 
 
 def _key(entry: Entry, plan: Plan) -> RecordKey:
@@ -177,5 +187,5 @@ def _key(entry: Entry, plan: Plan) -> RecordKey:
         flags=plan.flags,
         target="cpu",
         machine=this_machine().id,
-        variant=f"{plan.version}, threads {plan.settings.threads}",
+        variant=f"{plan.version}, threads {plan.settings.threads}, {_own_version()}",
     )

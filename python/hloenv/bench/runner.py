@@ -247,8 +247,8 @@ def _failed_methods(outcome: Outcome, left: list[SeededMethod]) -> list[SeededMe
     """The methods that caused a crash: at least one, so that the run terminates."""
     if not outcome.error or outcome.error == TIMEOUT:
         return list(left)
-    running = [each for each in left if noted(*each) == outcome.note]
-    return running[:1] or list(left)
+    noted_ones = outcome.note.splitlines()
+    return [each for each in left if noted(*each) in noted_ones] or list(left)
 
 
 def _reason(outcome: Outcome, plan: Plan) -> str:

@@ -161,6 +161,11 @@ class Side:
         words = " ".join(last_words(self._stderr).split())
         return f"the process ended with {how}: {words}"
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the process runs, as far as is known."""
+        return bool(self._pid)
+
     def close(self) -> None:
         """Ends the process; any number of calls."""
         if self._pid:

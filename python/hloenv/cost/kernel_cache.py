@@ -172,13 +172,20 @@ class KernelCache:
             results: list[float | str]
             try:
                 results = list(self._time_batch(split, batch))
-            except (HloEnvError, WorkerError, MeasureTimeout) as error:
+            except HloEnvError as error:
                 if len(batch) > 1:
                     # Bisects to find the kernel that fails.
                     middle = len(batch) // 2
                     batches += [batch[:middle], batch[middle:]]
                     continue
                 results = [f"{type(error).__name__}: {error}"]
+                # What the machine may be to blame for is tried again by others.
+                is_lasting = not isinstance(error, MeasureTimeout) and not (
+                    isinstance(error, WorkerError) and error.is_kill
+                )
+                names = [split.fingerprints[i] for i in batch]
+                self._keep(names, results, is_stored=is_lasting)
+                continue
             self._keep([split.fingerprints[i] for i in batch], results)
 
     def _time_batch(self, split: KernelSplit, batch: list[int]) -> list[float]:
@@ -193,10 +200,16 @@ class KernelCache:
         )
         return [float(each) for each in answer["ns"]]
 
-    def _keep(self, fingerprints: list[str], results: list[float | str]) -> None:
+    def _keep(
+        self,
+        fingerprints: list[str],
+        results: list[float | str],
+        *,
+        is_stored: bool = True,
+    ) -> None:
         self.num_timed += len(results)
         self._known.update(zip(fingerprints, results, strict=True))
-        if self._store is None:
+        if self._store is None or not is_stored:
             return
         self._store.put_many(
             (

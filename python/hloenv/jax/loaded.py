@@ -17,7 +17,7 @@ from ..runtime.jaxlib.package import require_jax
 from ..runtime.jaxlib.stablehlo import program_of
 from .flat import flat_type, from_flat, to_flat
 from .lowering import kept_arguments, lower_traced
-from .wrapping import calls, name_of, named
+from .wrapping import calls, name_of, named, top_level_test
 
 
 def load(
@@ -93,6 +93,8 @@ class Loaded:
         self.executable = executable
         self._module = module
         self._call = call
+        self._fn: Any = fn
+        self._is_at_top_level = top_level_test()
         self._plain = None if fn is None else jax.jit(fn, **jit_options)
         traced = calls(self._traced)
         if fn is not None:
@@ -113,6 +115,9 @@ class Loaded:
             leaves = jax.tree.leaves((args, kwargs))
             self._check("argument", leaves, self._module.input_specs())
             return tuple(self._call(*leaves))
+        if jax.config.jax_disable_jit or self._is_at_top_level():
+            # Where a result was NaN, jax.debug_nans runs the function again.
+            return self._fn(*args, **kwargs)
         traced = self._plain.trace(*args, **kwargs)
         kept = kept_arguments(lower_traced(traced))
         leaves = [

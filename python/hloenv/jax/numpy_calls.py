@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ArgumentError, ArgumentTypeError
+from ..errors import ArgumentError, ArgumentTypeError, HloEnvError
 from ..hlo.module import HloModule
 from ..runtime.executable import Executable, compile
 from ..runtime.jaxlib.package import require_jax
@@ -121,7 +121,7 @@ class NumpyFunction(Pickled):
         self._flatten = jax.tree_util.tree_flatten
         self._unflatten = jax.tree_util.tree_unflatten
         self._settings = trace_context()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         # The last version by structure of the arguments, and all by signature.
         self._last: dict[Any, _Last] = {}
         self._versions: dict[Any, _Version] = {}
@@ -136,8 +136,10 @@ class NumpyFunction(Pickled):
         Returns:
             The function's result, with numpy arrays in the place of jax's.
         """
-        if self._config.jax_disable_jit or self._config.jax_debug_nans:
-            return self._jax.tree.map(np.asarray, self._plain(*args, **kwargs))
+        config = self._config
+        if config.jax_disable_jit or config.jax_debug_nans or config.jax_debug_infs:
+            # Copies: they belong to the caller.
+            return self._jax.tree.map(np.array, self._plain(*args, **kwargs))
         leaves, tree = self._flatten((args, kwargs))
         last = self._last.get(tree)
         if (
@@ -177,6 +179,9 @@ class NumpyFunction(Pickled):
         key = tree, tuple(_type_of(leaf) for leaf in leaves), self._settings()
         version = self._versions.get(key)
         if version is None:
+            # Without the lock: the function may call itself, or wait for a thread
+            # that does. Later traces are found in jax's cache.
+            self._plain.trace(*args, **kwargs)
             with self._lock:
                 version = self._versions.get(key)
                 if version is None:
@@ -223,6 +228,22 @@ class NumpyFunction(Pickled):
         self, module: HloModule, default: Executable, inputs: Sequence[Any]
     ) -> Executable:
         """The module compiled by XLA's default or hloenv's rules."""
+        try:
+            return self._decided(module, default, inputs)
+        except HloEnvError as error:  # of a pass, of a compiler or in a run
+            reason = f"{type(error).__name__}: {error}"
+            undecided = replace(Decided(module, module), is_used=False, reason=reason)
+            self.considered.append(undecided.without_large_modules())
+            return default
+
+    def _decided(
+        self, module: HloModule, default: Executable, inputs: Sequence[Any]
+    ) -> Executable:
+        """As `_fastest`.
+
+        Raises:
+            HloEnvError: the rules, or what they give, fail.
+        """
         decided = forms_of(module)
         if decided is None:
             return default

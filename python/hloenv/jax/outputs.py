@@ -120,14 +120,17 @@ def _compare_large(expected: Array, actual: Array) -> OutputComparison:
 
 def _scale(array: Array) -> float:
     """The root mean square of the finite elements; 0 if there are none."""
-    total, count = 0.0, 0
-    with np.errstate(over="ignore"):
-        for _, part, _ in _slices(array, array):
-            sizes = np.abs(part.astype(_wide(part)))
-            finite = sizes[np.isfinite(sizes)]
-            total += float(np.sum(np.square(finite)))
-            count += finite.size
-    return math.sqrt(total / count) if count else 0.0
+    largest, total, count = 0.0, 0.0, 0
+    for _, part, _ in _slices(array, array):
+        sizes = _sizes(part)
+        largest = max(largest, float(sizes.max()))
+    for _, part, _ in _slices(array, array):
+        # Relative to the largest, whose square may be infinite.
+        sizes = np.abs(part.astype(_wide(part)))
+        finite = sizes[np.isfinite(sizes)] / (largest or 1.0)
+        total += float(np.sum(np.square(finite)))
+        count += finite.size
+    return largest * math.sqrt(total / count) if count else 0.0
 
 
 def _sizes(array: Array) -> Array:

@@ -174,6 +174,7 @@ class Measurer:
             [
                 (keys[i], result.to_json())
                 for i, result in zip(missing, measured, strict=True)
+                if result.is_lasting
             ]
         )
         results = dict(zip(missing, measured, strict=True))

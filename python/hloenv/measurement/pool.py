@@ -241,7 +241,7 @@ class Evaluator:
                 for future in done:
                     key = running.pop(future)
                     measurement = future.result()
-                    if self._store is not None:
+                    if self._store is not None and measurement.is_lasting:
                         self._store.put(key, measurement.to_json())
                     first, *others = indices.pop(key)
                     yield Result(first, measurement, is_new=True)

@@ -84,6 +84,11 @@ class Measurement:
         return self.error is None
 
     @property
+    def is_lasting(self) -> bool:
+        """Whether it would be the same again: not a timeout, which limits decide."""
+        return self.error is None or self.error.kind != "MeasureTimeout"
+
+    @property
     def median_ns(self) -> float:
         """Median duration; NaN without timings."""
         return _median(self.durations_ns)

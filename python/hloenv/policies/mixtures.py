@@ -85,7 +85,9 @@ class Mixture:
             else:
                 wanted = as_decisions(policy(alternatives))
             if len(decisions):
-                is_taken = (decisions == 0) & allowed[first + wanted]
+                # -1 leaves an alternative to XLA, and 0 to the other passes.
+                is_taken = (decisions == 0) & (wanted > 0)
+                is_taken &= allowed[first + np.maximum(wanted, 0)]
                 decisions[is_taken] = wanted[is_taken]
         return decisions
 

@@ -213,28 +213,27 @@ class Child:
             WorkerError: the process crashed; the message holds XLA's last log lines.
             HloEnvError: the exception of the request in the child, by its class.
         """
-        if not self._is_up:
-            self._receive(_START_TIMEOUT_S)
-            self._is_up = True
-        assert self._process.stdin is not None
         try:
-            write_frame(self._process.stdin, header, *blobs)
-        except (BrokenPipeError, OSError):
-            raise self._crash_error() from None
-        answer, results = self._receive(timeout_s)
+            if not self._is_up:
+                self._receive(_START_TIMEOUT_S)
+                self._is_up = True
+            assert self._process.stdin is not None
+            try:
+                write_frame(self._process.stdin, header, *blobs)
+            except (BrokenPipeError, OSError):
+                raise self._crash_error() from None
+            answer, results = self._receive(timeout_s)
+        except BaseException:
+            # Such as Ctrl-C: half a frame may be left in a pipe.
+            self.close()
+            raise
         if "error" in answer:
             raise make_error(answer["error"], answer["message"])
         return answer, results
 
     def _receive(self, timeout_s: float | None) -> tuple[dict[str, Any], list[bytes]]:
         assert self._process.stdout is not None
-        try:
-            is_ready = is_readable_within(self._process.stdout, timeout_s)
-        except BaseException:  # Ctrl-C: the child's result is not needed
-            self.close()
-            raise
-        if not is_ready:
-            self.close()
+        if not is_readable_within(self._process.stdout, timeout_s):
             raise MeasureTimeout(
                 f"no answer from the worker process after {timeout_s:.3g} s; "
                 "raise timeout_s or use a smaller module"

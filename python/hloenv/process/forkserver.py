@@ -29,6 +29,7 @@ from typing import IO, Any, overload
 
 from .child import PYTHON, child_environment, last_words, limit_memory, signal_name
 from .frames import read_pickle, write_pickle
+from .parent import end_with
 
 TIMEOUT = "timeout"
 
@@ -270,8 +271,11 @@ def _in_child(job: Job, out: int) -> None:
 def _start(index: int, job: Job, inherited: list[int]) -> _Running:
     reader, writer = os.pipe()
     stderr = tempfile.TemporaryFile()  # noqa: SIM115 (closed by _finish)
+    server = os.getpid()
     pid = os.fork()
     if pid == 0:
+        # It holds the server's pipes, whose other end would wait for it.
+        end_with(server)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         for each in (reader, *inherited):
             os.close(each)

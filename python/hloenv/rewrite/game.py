@@ -18,7 +18,7 @@ from functools import cached_property
 import numpy as np
 
 from .._typing import Int64Array
-from ..errors import ArgumentError, LeftOutWarning, PassError
+from ..errors import ArgumentError, DecisionError, LeftOutWarning, PassError
 from ..hlo.module import HloModule, as_module, identity
 from ..hlo.passes import Pass, Pipeline
 from .alternatives import Alternative, Alternatives, Site, as_decisions
@@ -148,7 +148,13 @@ class Game:
         alternatives = self.alternatives(prefix)
         if self.duplicate_compared or not alternatives.duplicates_compared.any():
             return decisions
-        first = np.cumsum(alternatives.num_choices) - alternatives.num_choices
+        counts = alternatives.num_choices
+        if decisions.shape != counts.shape or bool((decisions >= counts).any()):
+            raise DecisionError(
+                f"decisions must be {len(counts)} integers, each below its number of "
+                f"choices, got {decisions.tolist()[:20]}"
+            )
+        first = np.cumsum(counts) - counts
         is_marked = alternatives.duplicates_compared[first + np.maximum(decisions, 0)]
         return np.where(is_marked & (decisions != self.default(prefix)), 0, decisions)
 

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._native import core
-from ..errors import UnknownPassError
+from ..errors import DecisionError, UnknownPassError
 from ..graph.hlo_graph import HloGraph, opcodes
 from ..hlo.module import HloModule
 
@@ -125,6 +125,14 @@ class GivenGraph:
 
     def relevant(self, decisions: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """[A] whether a live instruction reaches the alternative."""
+        counts = self.num_choices()
+        if decisions.shape != counts.shape or not bool(
+            ((decisions >= 0) & (decisions < counts)).all()
+        ):
+            raise DecisionError(
+                f"decisions must be {len(counts)} integers, each from 0 to below its "
+                f"number of choices, got {decisions.tolist()[:20]}"
+            )
         graph = self._graph
         number = np.full(graph.num_nodes, -1, np.int64)
         number[graph.site_nodes] = np.repeat(

@@ -32,8 +32,10 @@ from ..errors import (
 from ..hlo.module import HloModule, as_module
 from ..hlo.passes import as_pipeline, to_core
 from ..hlo.pipeline import needed_passes
+from ..hlo.position import PipelinePosition
 from .alternatives import Alternatives, Decisions, as_decisions
 from .given_graph import GivenGraph
+from .placement import at_place
 
 if TYPE_CHECKING:
     from ..hlo.passes import Pass, Pipeline
@@ -119,9 +121,16 @@ class LiveStage:
             InterceptError: the compiler has continued.
             PassError: the pass fails on this module, or the module is scheduled and
                 there are `others`.
+            PositionError: one of `others` gives wrong results at this stage.
         """
         self._check_open("capture while the stage is open")
-        specs = [to_core(as_pipeline(each), self.module) for each in others]
+        place = None
+        if self._pipeline.target == "cpu":
+            place = PipelinePosition(self.path, self.path_occurrence, "")
+        specs = [
+            to_core(at_place(as_pipeline(each), self.module, place), self.module)
+            for each in others
+        ]
         return Alternatives(self._pipeline._core.capture(specs), owner=self)
 
     def apply_alternatives(

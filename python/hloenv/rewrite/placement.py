@@ -49,14 +49,21 @@ _MAKE_BITCASTS = frozenset({"hlo normalization", "reshape-decomposer"})
 _AFTER_FUSION = frozenset({"fusion-wrapper"})
 
 
-def at_place(pipeline: Pipeline, module: HloModule) -> Pipeline:
+def at_place(
+    pipeline: Pipeline, module: HloModule, place: PipelinePosition | None = None
+) -> Pipeline:
     """The pipeline, with layout-sensitive passes where the module then has layouts.
+
+    Args:
+        pipeline: to be run.
+        module: on which it runs.
+        place: of the module; by default, its own.
 
     Raises:
         PositionError: a pass gives wrong results at the position of `module`, or after
             the passes before it.
     """
-    place = module.position
+    place = place or module.position
     reason = ""
     if place is not None and place.has_layouts:
         reason = f"at this position ({place})"

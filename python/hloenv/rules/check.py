@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks rules with small integers, for which floats are exact.
 
-Sums and products of small integers are exact in every float type, in every order, so
-that a rule must give equal outputs, to the bit, whatever its class. A module with few
-elements is checked on every assignment of -1, 0 and 1 (or of 0 and 1), which proves the
-equality of functions that are polynomials of degree at most 2 (or 1) in each element;
-larger ones are checked on random integers.
+Sums and products of few small integers are exact in float types of 16 bits and more, in
+every order, so that a rule must give equal outputs, to the bit, whatever its class. A
+module with few elements is checked on every assignment of -1, 0 and 1 (unsigned: 0, 1
+and 2; or of 0 and 1), which proves the equality of functions that are polynomials of
+degree at most 2 (or 1) in each element; larger ones are checked on random integers.
 """
 
 from __future__ import annotations
@@ -102,7 +102,11 @@ def single_decisions(alternatives: Alternatives) -> Iterator[npt.NDArray[np.int6
 
 def assignments(specs: Sequence[ArraySpec], *, seed: int = 0) -> Iterator[list[Array]]:
     """Inputs of small integers: every assignment if there are few, else random ones."""
-    sizes = [int(np.prod(spec.shape, dtype=np.int64)) for spec in specs]
+    # Complex numbers have two parts.
+    sizes = [
+        int(np.prod(spec.shape, dtype=np.int64)) * (1 + (spec.dtype.kind == "c"))
+        for spec in specs
+    ]
     total = sum(sizes)
     for values in ((0, 1, -1), (0, 1)):
         if len(values) ** total <= MAX_ASSIGNMENTS:
@@ -117,17 +121,31 @@ def assignments(specs: Sequence[ArraySpec], *, seed: int = 0) -> Iterator[list[A
 def _arrays(
     specs: Sequence[ArraySpec], sizes: Sequence[int], flat: npt.NDArray[np.int64]
 ) -> list[Array]:
-    parts = np.split(flat, np.cumsum(sizes)[:-1])
+    parts = np.split(flat, np.cumsum(sizes)[:-1]) if specs else []
     return [
-        (part % 2 if spec.dtype.kind in ("b", "u") else part)
-        .astype(spec.dtype)
-        .reshape(spec.shape)
+        _array(spec, part).astype(spec.dtype).reshape(spec.shape)
         for spec, part in zip(specs, parts, strict=True)
     ]
 
 
+def _array(spec: ArraySpec, part: npt.NDArray[np.int64]) -> Array:
+    kind = spec.dtype.kind
+    if kind == "b":
+        return part % 2
+    if kind == "u" or spec.dtype.name.startswith("uint"):
+        # -1 is another number, 2: three of them, or seven.
+        return part % 3 if np.abs(part).max(initial=0) <= 1 else part % 7
+    if kind == "c":
+        real, imaginary = np.split(part, 2)
+        return real + 1j * imaginary
+    # bfloat16 holds integers up to 256.
+    return np.sign(part) if spec.dtype.name == "bfloat16" else part
+
+
 def _are_equal(want: Array, got: Array) -> bool:
-    return bool(np.array_equal(want, got, equal_nan=want.dtype.kind in "fc"))
+    if want.shape != got.shape or want.dtype != got.dtype:
+        return False
+    return bool(np.all((want == got) | ((want != want) & (got != got))))
 
 
 def _difference(

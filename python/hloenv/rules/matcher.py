@@ -8,6 +8,7 @@ the users of values that are bound already, of which at most MAX_PARTNERS are tr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -206,6 +207,13 @@ def _is_literal(want: str, got: str) -> bool:
     if want == got:
         return True
     try:
-        return float(want) == float(got)
+        if not any(each.lstrip().startswith("-0") for each in (want, got)):
+            return int(want) == int(got)
+    except ValueError:
+        pass
+    try:
+        one, other = float(want), float(got)
     except ValueError:
         return False
+    # Zeros have signs: 1 / -0 is another infinity.
+    return one == other and math.copysign(1, one) == math.copysign(1, other)

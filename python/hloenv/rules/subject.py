@@ -19,6 +19,8 @@ from ..hlo.text import (
 
 _ARRAY = re.compile(r"^([a-z]\w*)\[([\d,]*)\](?:\{([^}]*)\})?$")
 _ATTRIBUTE = re.compile(r", [a-z_]+=")
+# The value of an attribute that names computations.
+_CALLED = re.compile(r"[a-z_]+=(%[\w.\-]+|\{\s*%[^}]*\})")
 # Computations of these are rewritten; those of fusions and reductions are not.
 _CONTROL_FLOW = frozenset({"call", "conditional", "while"})
 
@@ -113,7 +115,7 @@ class Subject:
     def __init__(self, module: HloModule) -> None:
         """Reads a module; time is linear in its text."""
         self._text = without_metadata(module.to_text())
-        parsed = parse_text(self._text)
+        self._parsed = parsed = parse_text(self._text)
         self.values: list[Value] = []
         self.by_opcode: dict[str, list[Value]] = {}
         for name in _rewritable(parsed):
@@ -149,28 +151,26 @@ class Subject:
         Args:
             name: of a computation of the module.
         """
-        blocks = self._blocks
-        order: list[str] = []
-        stack = [name]
-        while stack:
-            top = stack[-1]
-            called = [
-                each
-                for each in NAME.findall(blocks[top].partition("\n")[2])
-                if each in blocks and each not in order
-            ]
-            if called:
-                stack += called
-                continue
-            stack.pop()
-            if top not in order:
-                order.append(top)
-        return "".join(blocks[each] for each in order)
+        found, left = {name}, [name]
+        while left:
+            for line in self._parsed.computations[left.pop()].instructions:
+                for each in line.callees:
+                    if each in self._parsed.computations and each not in found:
+                        found.add(each)
+                        left.append(each)
+        # The module has callees in front of callers.
+        order = (each for each in self._parsed.computations if each in found)
+        return "".join(self._blocks[each] for each in order)
 
     def called_in(self, text: str) -> Iterator[str]:
-        """Names of computations of the module that `text` mentions."""
-        if "%" in text:
-            yield from (each for each in NAME.findall(text) if each in self._blocks)
+        """Names of computations of the module that the attributes in `text` name.
+
+        Instructions and computations may have the same names.
+        """
+        for value in _CALLED.findall(text) if "%" in text else ():
+            for each in NAME.findall(value):
+                if each in self._blocks and each != self._parsed.entry:
+                    yield each
 
     @cached_property
     def _blocks(self) -> dict[str, str]:

@@ -178,10 +178,22 @@ def _describe(array: Array | None) -> str:
     return "a token" if array is None else f"{array.dtype}{list(array.shape)}"
 
 
+def root_mean_square(parts: Sequence[Array]) -> float:
+    """Of the elements of arrays, which are finite and >= 0; 0 if there are none."""
+    largest = max((float(each.max()) for each in parts if each.size), default=0.0)
+    if largest == 0.0:
+        return 0.0
+    # Relative to the largest, whose square may be infinite.
+    total = sum(float(np.sum(np.square(each / largest))) for each in parts)
+    return largest * math.sqrt(total / sum(each.size for each in parts))
+
+
 def _excess(error: Array, allowed: Array) -> Array:
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(allowed > 0, error / allowed, np.inf)
-    return np.where((error == 0) | np.isinf(allowed), 0.0, ratio)
+    # An infinite error is never allowed, whatever else is.
+    ratio = np.where(np.isinf(error), np.inf, ratio)
+    return np.where(error == 0, 0.0, ratio)
 
 
 def _errors(
@@ -199,7 +211,7 @@ def _errors(
         error = _difference(one, other)
         size = np.abs(one)
         finite = size[np.isfinite(size)]
-        scale = math.sqrt(float(np.mean(np.square(finite)))) if finite.size else 0.0
+        scale = root_mean_square([finite])
         if rtol is None:
             rtol = _tolerance(expected.dtype)
         allowed = rtol * np.maximum(np.where(np.isfinite(size), size, 0.0), scale)

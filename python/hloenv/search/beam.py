@@ -45,6 +45,9 @@ class Beam(Search):
             for _, member, flips in beam:
                 for child in self._expand(member, flips, starts):
                     seconds = yield child
+                    # Changes may give a member that is there already.
+                    if _key(child) in {_key(each) for _, each, _ in found}:
+                        continue
                     if len(found) < self._width or seconds < found[-1][0]:
                         found.append((seconds, child, gain_score.flips(child)))
                         found.sort(key=lambda each: each[0])
@@ -84,6 +87,10 @@ class Beam(Search):
             return now
 
         return vary(self.game, member, change)
+
+
+def _key(prefix: Prefix) -> tuple[bytes, ...]:
+    return tuple(each.tobytes() for each in prefix)
 
 
 register_search(

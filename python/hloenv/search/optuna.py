@@ -68,6 +68,8 @@ class OptunaSearch(Search):
         for start in starts:
             times.append((yield start))
         best = starts[int(np.argmin(times))]
+        # Where XLA is to decide, that is one more choice.
+        self._has_undecided = [bool((each < 0).any()) for each in starts[0]]
         parameters = self._parameters(best)
         if not parameters:
             return
@@ -78,14 +80,14 @@ class OptunaSearch(Search):
         while True:
             trial = study.ask(self._space(optuna, parameters))
             values = {key: int(trial.params[_name(key)]) for key in parameters}
-            seconds = yield self._decided(best, values)
+            seconds = yield self._decided(best, values, parameters)
             if math.isfinite(seconds):
                 study.tell(trial, seconds)
             else:
                 study.tell(trial, state=optuna.trial.TrialState.FAIL)
 
     def _parameters(self, best: Prefix) -> dict[tuple[int, int], int]:
-        """Number of choices by (decision point, alternative)."""
+        """Number of choices by (decision point, alternative), with that of XLA."""
         gain_score = GainScore(self.game)
         per_point = max(1, self._size // len(self.game.stops))
         parameters = {}
@@ -93,7 +95,8 @@ class OptunaSearch(Search):
             alternatives = self.game.alternatives(best[:stop])
             weights = gain_score.weights(alternatives)
             for index in np.argsort(-weights, kind="stable")[:per_point].tolist():
-                parameters[stop, index] = int(alternatives.num_choices[index])
+                choices = int(alternatives.num_choices[index])
+                parameters[stop, index] = choices + self._has_undecided[stop]
         return parameters
 
     def _sampler(self, optuna: Any) -> Any:
@@ -127,6 +130,8 @@ class OptunaSearch(Search):
         values = {}
         for (stop, index), count in parameters.items():
             choice = int(start[stop][index]) if index < len(start[stop]) else 0
+            if choice < 0:
+                choice = count - 1
             values[_name((stop, index))] = choice if choice < count else 0
         return optuna.trial.create_trial(
             params=values,
@@ -134,10 +139,18 @@ class OptunaSearch(Search):
             value=seconds,
         )
 
-    def _decided(self, best: Prefix, values: dict[tuple[int, int], int]) -> Prefix:
+    def _decided(
+        self,
+        best: Prefix,
+        values: dict[tuple[int, int], int],
+        parameters: dict[tuple[int, int], int],
+    ) -> Prefix:
         wanted = [each.copy() for each in best]
         for (stop, index), choice in values.items():
-            wanted[stop][index] = choice
+            is_left = self._has_undecided[stop] and (
+                choice == parameters[stop, index] - 1
+            )
+            wanted[stop][index] = -1 if is_left else choice
 
         def change(prefix: Prefix, _: Int64Array) -> Int64Array:
             stop = len(prefix)

@@ -9,6 +9,7 @@ place in the module, and their operands are substituted like all others.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -119,8 +120,8 @@ class Shape:
     @property
     def num_bytes(self) -> int:
         """Bytes, with a byte for each element of a type without a number."""
-        digits = "".join(each for each in self.dtype if each.isdecimal())
-        return self.size * max(int(digits or 8) // 8, 1)
+        bits = re.match(r"[a-z]+(\d+)", self.dtype)  # of f8e4m3fn, 8
+        return self.size * max(int(bits[1]) // 8 if bits else 1, 1)
 
 
 @dataclass(frozen=True)
