@@ -141,7 +141,7 @@ KnownValue KnownValues::Of(const HloInstruction& value) {
   return values_[&value];
 }
 
-// From the values of what it is computed from.
+// Those of its operands, or of what it forwards, must be in `values_`.
 KnownValue KnownValues::Computed(const HloInstruction& value) {
   if (IsForwarding(value) && value.shape().IsArray()) {
     const std::vector<const HloInstruction*> sources = SourcesOf(value);

@@ -241,8 +241,7 @@ const Rule& SparseRule() {
       "2^18 elements and in each column at most 16 and a quarter that are not "
       "zero (a twelfth where the other array is summed over its last "
       "dimension), as a sum of gathers with weights. The matrix is evaluated "
-      "as by "
-      "constant folding. Floats round differently, and infinities and "
+      "as by constant folding. Floats round differently, and infinities and "
       "not-a-numbers do not reach all sums in which their weight is zero.",
       &ProposeSparse};
   return rule;

@@ -170,6 +170,7 @@ class KernelCache:
         while batches:
             batch = batches.pop()
             results: list[float | str]
+            is_lasting = True
             try:
                 results = list(self._time_batch(split, batch))
             except HloEnvError as error:
@@ -183,10 +184,8 @@ class KernelCache:
                 is_lasting = not isinstance(error, MeasureTimeout) and not (
                     isinstance(error, WorkerError) and error.is_kill
                 )
-                names = [split.fingerprints[i] for i in batch]
-                self._keep(names, results, is_stored=is_lasting)
-                continue
-            self._keep([split.fingerprints[i] for i in batch], results)
+            names = [split.fingerprints[i] for i in batch]
+            self._keep(names, results, is_stored=is_lasting)
 
     def _time_batch(self, split: KernelSplit, batch: list[int]) -> list[float]:
         if self._child is None or not self._child.is_alive:
@@ -201,11 +200,7 @@ class KernelCache:
         return [float(each) for each in answer["ns"]]
 
     def _keep(
-        self,
-        fingerprints: list[str],
-        results: list[float | str],
-        *,
-        is_stored: bool = True,
+        self, fingerprints: list[str], results: list[float | str], *, is_stored: bool
     ) -> None:
         self.num_timed += len(results)
         self._known.update(zip(fingerprints, results, strict=True))

@@ -42,16 +42,18 @@ class Beam(Search):
         del beam[self._width :]
         while True:
             found = list(beam)
+            keys = {self._key(member) for _, member, _ in found}
             for _, member, flips in beam:
                 for child in self._expand(member, flips, starts):
                     seconds = yield child
                     # Changes may give a member that is there already.
-                    if _key(child) in {_key(each) for _, each, _ in found}:
+                    if self._key(child) in keys:
                         continue
                     if len(found) < self._width or seconds < found[-1][0]:
                         found.append((seconds, child, gain_score.flips(child)))
                         found.sort(key=lambda each: each[0])
                         del found[self._width :]
+                        keys = {self._key(member) for _, member, _ in found}
             beam = found
 
     def _expand(
@@ -87,10 +89,6 @@ class Beam(Search):
             return now
 
         return vary(self.game, member, change)
-
-
-def _key(prefix: Prefix) -> tuple[bytes, ...]:
-    return tuple(each.tobytes() for each in prefix)
 
 
 register_search(
