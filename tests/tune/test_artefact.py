@@ -43,11 +43,6 @@ def depthwise(kernel, x):
     )
 
 
-@pytest.fixture(autouse=True)
-def _own_folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("HLOENV_STORE", str(tmp_path / "store.sqlite"))
-
-
 @pytest.fixture(scope="module")
 def module():
     return hloenv.HloModule.from_jax(depthwise, KERNEL, IMAGE, donations=False)

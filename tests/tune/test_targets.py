@@ -19,11 +19,6 @@ ENTRY e { p = f32[8] parameter(0)
 """
 
 
-@pytest.fixture(autouse=True)
-def _own_folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("HLOENV_STORE", str(tmp_path / "store.sqlite"))
-
-
 def test_a_module_from_within_the_pipeline_is_refused():
     with pytest.raises(ArgumentError, match="from before"):
         program_of_module(

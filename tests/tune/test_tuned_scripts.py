@@ -30,11 +30,6 @@ from support.run_child import run_python
 pytestmark = pytest.mark.jax
 
 
-@pytest.fixture(autouse=True)
-def _own_folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("HLOENV_STORE", str(tmp_path / "store.sqlite"))
-
-
 @pytest.fixture
 def script(tmp_path):
     def write(text):

@@ -20,7 +20,7 @@ from ..measurement.store import Store
 from ..tune import DECISIONS, STAGES, TuneOptions
 from ..tune.api import tune
 from ..tune.decisions import CLASSES
-from ..tune.options import DEFAULT_SECONDS, Mode
+from ..tune.options import DEFAULT_SECONDS, DEFAULT_TIMEOUT_S, Mode
 from ..tune.scripts import TunedScript, tune_script
 from ..tune.stages import check_stages
 from ..tune.state import State
@@ -104,6 +104,14 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         parser, "--threads", "cores of each measurement (default: those of the process)"
     )
     add_count(parser, "--workers", "concurrent measurements (default: cores/threads)")
+    parser.add_argument(
+        "--timeout",
+        metavar="S",
+        type=above_zero,
+        default=DEFAULT_TIMEOUT_S,
+        help="seconds that each program may take to compile, and for its runs "
+        f"(default {DEFAULT_TIMEOUT_S:g})",
+    )
     parser.add_argument("--ray", action="store_true", help="measure on a Ray cluster")
     parser.add_argument(
         "--cold",
@@ -156,6 +164,7 @@ def run(args: argparse.Namespace) -> None:
         is_warm=not args.cold,
         keep=not args.no_keep,
         is_again=args.again,
+        timeout_s=args.timeout,
     )
     with (
         open_store(args) as store,

@@ -129,7 +129,8 @@ class Keys:
         settings = self._settings
         if settings.engine_of_baseline == settings.engine:
             return []
-        return [f"baseline by {settings.engine_of_baseline}"]
+        baseline = settings.engine_of_baseline
+        return [f"baseline by {' '.join(engine_key(baseline)) or baseline}"]
 
     def of(self, module: HloModule) -> RecordKey:
         """The key of a measurement of `module` on this machine."""

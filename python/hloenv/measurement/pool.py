@@ -241,7 +241,8 @@ class Evaluator:
                 for future in done:
                     key = running.pop(future)
                     measurement = future.result()
-                    if self._store is not None and measurement.is_lasting:
+                    is_kept = measurement.is_lasting and measurement.is_here
+                    if self._store is not None and is_kept:
                         self._store.put(key, measurement.to_json())
                     first, *others = indices.pop(key)
                     yield Result(first, measurement, is_new=True)

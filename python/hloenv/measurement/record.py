@@ -13,6 +13,7 @@ from .._registry import load_attribute
 from ..errors import StoreError
 from ..process.child import make_error
 from ..runtime.compare import OutputComparison
+from ..runtime.machine import this_machine
 from .statistics import speedup_interval, speedup_of
 
 
@@ -87,6 +88,12 @@ class Measurement:
     def is_lasting(self) -> bool:
         """Whether it would be the same again: not a timeout, which limits decide."""
         return self.error is None or self.error.kind != "MeasureTimeout"
+
+    @property
+    def is_here(self) -> bool:
+        """Whether a machine of this kind has measured it, or it does not say."""
+        here = this_machine().id
+        return bool(self.machine.get("id", here) == here)
 
     @property
     def median_ns(self) -> float:

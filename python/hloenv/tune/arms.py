@@ -241,7 +241,7 @@ class GraphArm:
             while time.monotonic() < end and self._estimate_one():
                 pass
         except HloEnvError:  # the wheel's XLA does not take the module
-            self._waiting.clear()
+            pass
         self._waiting.sort(key=lambda each: each[0])
         while self._waiting:
             _, found = self._waiting.pop(0)
@@ -260,8 +260,10 @@ class GraphArm:
         except HloEnvError:
             seconds = math.nan
         self._search.tell(prefix, seconds)
+        if math.isnan(seconds):
+            return True
         fingerprint = self._game.fingerprint(prefix)
-        if fingerprint not in self._seen and not math.isnan(seconds):
+        if fingerprint not in self._seen:
             self._seen.add(fingerprint)
             found = Configuration((("engine", "wheel"),), graph_of(prefix))
             self._waiting.append((seconds, found))

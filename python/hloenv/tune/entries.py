@@ -61,13 +61,19 @@ def entry_of(
     )
 
 
-def identity_of(program: Program, reason: str, control: Control) -> Tuned:
+def identity_of(
+    program: Program,
+    reason: str,
+    control: Control,
+    stages: Sequence[dict[str, Any]] = (),
+) -> Tuned:
     """The entry where nothing better was found.
 
     Args:
         program: what was tuned.
         reason: why nothing is decided.
         control: the baseline against itself.
+        stages: what was decided at each stage, where each was tuned alone.
     """
     return Tuned(
         program.name,
@@ -77,6 +83,7 @@ def identity_of(program: Program, reason: str, control: Control) -> Tuned:
         baseline=program.baseline,
         is_bitwise=True,
         baseline_s=control.median_ns * 1e-9,
+        stages=tuple(stages),
         date=today(),
     )
 

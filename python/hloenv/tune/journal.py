@@ -28,6 +28,8 @@ from .space import Configuration
 _SUFFIX = ".journal"
 # How often a configuration may be begun without a result.
 _MAX_BEGUN = 2
+# Journals of other modules that are read, the newest first, and configurations of them.
+_MAX_JOURNALS, _MAX_NEAR = 500, 8
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class Result:
         threads: cores that it was measured with.
         is_bitwise: whether all outputs were bitwise equal to the baseline's.
         mode: of the tuning that has measured it.
+        inputs: a hash of those that it ran on, or "random".
     """
 
     configuration: Configuration
@@ -61,6 +64,7 @@ class Result:
     threads: int = 0
     is_bitwise: bool = False
     mode: str = ""
+    inputs: str = ""
 
     @classmethod
     def of(
@@ -106,6 +110,11 @@ class Result:
     def is_ok(self) -> bool:
         """Whether it ran, with the right outputs."""
         return not self.error
+
+    @property
+    def is_timeout(self) -> bool:
+        """Whether it took too long, as it may on a busy machine."""
+        return self.error.startswith("MeasureTimeout")
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -189,6 +198,24 @@ class Journal:
         """Notes a result."""
         self._write({"result": result.to_json()})
 
+    def recalled(self, *, threads: int, inputs: str) -> list[Result]:
+        """The results of earlier processes with these cores and inputs.
+
+        A configuration that took too long only once is left out: the machine may have
+        been busy.
+        """
+        found = [
+            each
+            for each in self.results
+            if (each.threads, each.inputs) == (threads, inputs)
+        ]
+        timeouts = Counter(each.configuration for each in found if each.is_timeout)
+        return [
+            each
+            for each in found
+            if not each.is_timeout or timeouts[each.configuration] >= _MAX_BEGUN
+        ]
+
     def _write(self, event: dict[str, Any]) -> None:
         if self._path is None or self.failure:
             return
@@ -226,9 +253,9 @@ def near(folder: Path, features: dict[str, int], own: Path) -> list[Configuratio
         own: journal of the module itself, which is left out.
     """
     found: list[tuple[float, str, Configuration]] = []
-    for path in sorted(folder.glob(f"*{_SUFFIX}")):
-        if path == own:
-            continue
+    paths = [path for path in folder.glob(f"*{_SUFFIX}") if path != own]
+    paths.sort(key=_modified, reverse=True)
+    for path in paths[:_MAX_JOURNALS]:
         theirs: dict[str, int] = {}
         best: Result | None = None
         for event in _events(path):
@@ -249,7 +276,14 @@ def near(folder: Path, features: dict[str, int], own: Path) -> list[Configuratio
         if best is not None and best.configuration.choices and theirs:
             distance = _distance(features, theirs)
             found.append((distance, path.name, best.configuration))
-    return list(dict.fromkeys(each for _, _, each in sorted(found, key=_by_distance)))
+    nearest = sorted(found, key=_by_distance)
+    return list(dict.fromkeys(each for _, _, each in nearest))[:_MAX_NEAR]
+
+
+def _modified(path: Path) -> float:
+    with contextlib.suppress(OSError):
+        return path.stat().st_mtime
+    return 0.0
 
 
 def _by_distance(found: tuple[float, str, Configuration]) -> tuple[float, str]:

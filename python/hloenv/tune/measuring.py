@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
@@ -19,11 +20,11 @@ from ..measurement.record import MeasureFailure, Measurement
 from ..measurement.store import RecordKey, Store
 from ..runtime.executable import Engine
 from .build import Candidate
+from .options import DEFAULT_TIMEOUT_S
 
 # Seconds of runs of one candidate, and the half-width of its interval that is enough.
 _SECONDS, _PRECISION = 0.4, 0.02
 _GIVE_UP_BELOW = 0.95
-_TIMEOUT_S = 120.0
 # Runs shorter than this cannot be distinguished from the call itself.
 MIN_RUN_NS = 1000.0
 
@@ -35,16 +36,18 @@ class Control:
     Attributes:
         interval: 95 % interval of the speed-up, whose true value is 1.
         median_ns: of one run.
+        has_changed: whether an earlier control was not steady.
     """
 
     interval: tuple[float, float]
     median_ns: float
+    has_changed: bool = False
 
     @property
     def is_steady(self) -> bool:
-        """Whether the interval contains 1 and is as narrow as was asked for."""
+        """Whether each interval contains 1 and is as narrow as was asked for."""
         low, high = self.interval
-        return low <= 1 <= high and high - low < 4 * _PRECISION
+        return not self.has_changed and low <= 1 <= high and high - low < 4 * _PRECISION
 
     @property
     def is_above_clock(self) -> bool:
@@ -52,10 +55,11 @@ class Control:
         return self.median_ns >= MIN_RUN_NS
 
     def wider(self, other: Control) -> Control:
-        """The ends of both intervals that are farther from 1."""
+        """The ends of both intervals that are farther from 1; steady if both are."""
         low = min(self.interval[0], other.interval[0])
         high = max(self.interval[1], other.interval[1])
-        return Control((low, high), self.median_ns)
+        is_steady = self.is_steady and other.is_steady
+        return Control((low, high), self.median_ns, has_changed=not is_steady)
 
     def widened(self, interval: tuple[float, float]) -> tuple[float, float]:
         """An interval, wider by how far this one is from 1 on a machine that changes.
@@ -83,6 +87,7 @@ class Measuring:
             not shut down.
         store: cache of the measurements.
         seed: of the inputs and the order of the runs.
+        timeout_s: seconds that each may take to compile, to run once and for its runs.
     """
 
     def __init__(
@@ -96,6 +101,7 @@ class Measuring:
         executor: Any = None,
         store: Store | None = None,
         seed: int = 0,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
     ) -> None:
         self._module = module
         self._inputs = None if inputs is None else list(inputs)
@@ -107,7 +113,7 @@ class Measuring:
             seconds=_SECONDS,
             precision=_PRECISION,
             give_up_below=_GIVE_UP_BELOW,
-            timeout_s=_TIMEOUT_S,
+            timeout_s=timeout_s,
             input_sets=1,
             seed=seed,
         )
@@ -132,7 +138,7 @@ class Measuring:
         return Control(found.speedup_interval, found.baseline_median_ns)
 
     def measure(
-        self, candidates: Mapping[int, Candidate]
+        self, candidates: Mapping[int, Candidate], *, until: float = math.inf
     ) -> Iterator[tuple[int, Measurement]]:
         """Yields each candidate's measurement when it is ready; stored ones first.
 
@@ -140,6 +146,7 @@ class Measuring:
 
         Args:
             candidates: by any number.
+            until: of the monotonic clock; what is not ready by then is ended.
         """
         running: dict[Future[Measurement], tuple[int, RecordKey]] = {}
         try:
@@ -153,11 +160,14 @@ class Measuring:
                     continue
                 running[self._submit(candidate, settings)] = number, key
             while running:
-                done, _ = wait(running, return_when=FIRST_COMPLETED)
+                left = None if until == math.inf else max(until - time.monotonic(), 0.0)
+                done, _ = wait(running, timeout=left, return_when=FIRST_COMPLETED)
+                if not done:
+                    return
                 for future in done:
                     number, key = running.pop(future)
                     found = _result(future, candidates[number])
-                    if self._store is not None and not is_lost(found):
+                    if self._store is not None and found.is_lasting and found.is_here:
                         with contextlib.suppress(HloEnvError, OSError):
                             self._store.put(key, found.to_json())
                     yield number, found
@@ -213,6 +223,12 @@ class Measuring:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def inputs_key(module: HloModule, inputs: Sequence[Any] | None) -> str:
+    """A hash of given inputs; "random" without any."""
+    given = None if inputs is None else list(inputs)
+    return Keys(module, given, Settings()).inputs
 
 
 def is_lost(measurement: Measurement) -> bool:

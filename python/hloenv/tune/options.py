@@ -17,6 +17,7 @@ from .decisions import Class
 # of the next measurement, and stages are looked at again.
 Mode = Literal["alone", "sequence", "jointly"]
 DEFAULT_SECONDS = 300.0
+DEFAULT_TIMEOUT_S = 120.0
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,8 @@ class TuneOptions:
         keep: whether the result is kept for `hloenv.jit` in other processes, and the
             measurements for the next tuning.
         is_again: whether what earlier tunings have measured is measured again.
+        timeout_s: seconds that each program may take to compile, to run once, and for
+            each set of runs.
     """
 
     seconds: float = DEFAULT_SECONDS
@@ -56,6 +59,7 @@ class TuneOptions:
     search: str = DEFAULT_SEARCH
     keep: bool = True
     is_again: bool = False
+    timeout_s: float = DEFAULT_TIMEOUT_S
 
     def __post_init__(self) -> None:
         """Checks the values.
@@ -63,8 +67,10 @@ class TuneOptions:
         Raises:
             ArgumentError: one is not allowed.
         """
-        if not 0 < self.seconds < math.inf:
-            raise ArgumentError(f"seconds must be a number > 0, got {self.seconds}")
+        for name in ("seconds", "timeout_s"):
+            value = getattr(self, name)
+            if not 0 < value < math.inf:
+                raise ArgumentError(f"{name} must be a number > 0, got {value}")
         if self.measurements is not None and self.measurements < 0:
             raise ArgumentError(
                 f"measurements must be an integer >= 0, got {self.measurements}"

@@ -9,22 +9,22 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..cost.registry import open_estimator
 from ..errors import ArgumentError, HloEnvError
 from ..jax.artefact import Tuned
-from ..jax.kept import keep_tuned, kept_path, recall_tuned
+from ..jax.kept import kept_path
 from .arms import Arm, Bandit, GraphArm, JointArm, NearArm, StageArm
 from .build import Candidate, build_candidate
 from .checking import NOT_BITWISE, Context, check_best, reason_of_none
 from .entries import identity_of, stage_row
 from .journal import Journal, Result, features_of, journal_path, near
-from .measuring import Control, Measuring, is_lost
+from .keeping import keep
+from .measuring import Control, Measuring, inputs_key, is_lost
 from .options import TuneOptions
 from .program import Program
 from .space import Configuration, Space
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 _SEARCH_SHARE, _ABLATION_SHARE = 0.75, 0.9
 # Of estimates before a proposal of the search over rewrites, as a share of the budget.
 _GRAPH_SHARE = 0.04
+# Of the seeds of fresh measurements; those of the last check are below.
+_KEPT_ROUND, _STAGE_ROUND = 90, 100
 _PLAIN = Configuration()
 
 
@@ -89,6 +91,7 @@ class Tuner:
         self._started = time.monotonic()
         self._best_of_stage: dict[str, Result] = {}
         self._open = contextlib.ExitStack()
+        self._inputs = inputs_key(program.module, program.inputs)
 
     def run(self) -> Tuned:
         """Tunes, checks the best afresh, and returns its entry.
@@ -113,6 +116,7 @@ class Tuner:
                 executor=options.executor,
                 store=None if options.is_again else self._store,
                 seed=options.seed,
+                timeout_s=options.timeout_s,
             ) as measuring,
         ):
             control = self._control(measuring)
@@ -121,17 +125,19 @@ class Tuner:
                     f"one run takes {control.median_ns:.0f} ns, which cannot be "
                     "distinguished from the call itself: let one call do more"
                 )
-                return self._keep(identity_of(self._program, reason, control))
+                entry = identity_of(program, reason, control)
+                return self._keep(entry, measuring, control)
             stages: list[dict[str, Any]] = []
+            described: Result | None = None
             try:
                 self._search(measuring)
                 self._change("ablation")
-                stages = self._ablation(measuring)
+                stages, described = self._ablation(measuring)
             except KeyboardInterrupt:
                 self.state.is_interrupted = True
                 self._say("interrupted: the best so far is checked and kept")
             self._change("check")
-            return self._checked(measuring, control, stages)
+            return self._checked(measuring, control, stages, described)
 
     # --- phases -----------------------------------------------------------------
 
@@ -139,9 +145,11 @@ class Tuner:
         """Takes the results of earlier tunings."""
         if self._options.is_again:
             return
-        for result in self._journal.results:
-            is_equal = result.threads == self._options.cores
-            if not (is_equal and self.space.has(result.configuration)):
+        recalled = self._journal.recalled(
+            threads=self._options.cores, inputs=self._inputs
+        )
+        for result in recalled:
+            if not self.space.has(result.configuration):
                 continue
             if self._options.mode in ("jointly", result.mode):
                 self._take(result)
@@ -232,7 +240,10 @@ class Tuner:
         )
         if options.search and has_wheel and len(self.space.stages) > 1:
             estimator = self._open.enter_context(
-                open_estimator(threads=options.cores, store=self._store)
+                open_estimator(
+                    threads=options.cores,
+                    store=None if options.is_again else self._store,
+                )
             )
             arms.append(
                 GraphArm(
@@ -329,6 +340,7 @@ class Tuner:
                     arm=arm.name,
                     error=f"{type(error).__name__}: {error}",
                     threads=self._options.cores,
+                    inputs=self._inputs,
                 )
                 continue
             known = self._by_key.get(candidate.key)
@@ -340,24 +352,12 @@ class Tuner:
             elif first is None:
                 waiting[number] = candidate
         shared = {each.key: number for number, each in waiting.items()}
-        for number, measurement in measuring.measure(waiting):
-            configuration, arm = batch[number]
-            interval = measurement.speedup_interval
-            if self.state.control is not None:
-                interval = self.state.control.widened(interval)
-            results[number] = Result.of(
-                waiting[number],
-                arm.name,
-                measurement,
-                interval,
-                seconds=time.monotonic() - began[number],
-                threads=self._options.cores,
-            )
-            self.state.num_measured += 1
-            if not is_lost(measurement):
-                self._note(results[number])
-            if not self._has_time(1.0):
-                break
+        try:
+            self._measure(measuring, waiting, batch, began, results)
+        except KeyboardInterrupt:
+            for result in results.values():
+                self._take(result)
+            raise
         for number, (configuration, arm) in enumerate(batch):
             if number in results:
                 continue
@@ -373,16 +373,57 @@ class Tuner:
             self._say(self._journal.failure)
         return [results[number] for number in sorted(results)]
 
-    def _ablation(self, measuring: Measuring) -> list[dict[str, Any]]:
-        """What each stage of the best is worth alone, and what the rest is without."""
+    def _measure(
+        self,
+        measuring: Measuring,
+        waiting: Mapping[int, Candidate],
+        batch: Sequence[tuple[Configuration, Arm]],
+        began: Mapping[int, float],
+        results: dict[int, Result],
+    ) -> None:
+        """Adds the results of the candidates, by their numbers in the batch."""
+        until = self._started + self._options.seconds
+        for number, measurement in measuring.measure(waiting, until=until):
+            _, arm = batch[number]
+            interval = measurement.speedup_interval
+            if self.state.control is not None:
+                interval = self.state.control.widened(interval)
+            found = Result.of(
+                waiting[number],
+                arm.name,
+                measurement,
+                interval,
+                seconds=time.monotonic() - began[number],
+                threads=self._options.cores,
+            )
+            results[number] = replace(found, inputs=self._inputs)
+            self.state.num_measured += 1
+            if not is_lost(measurement):
+                self._note(results[number])
+            if not self._has_time(1.0):
+                break
+
+    def _ablation(
+        self, measuring: Measuring
+    ) -> tuple[list[dict[str, Any]], Result | None]:
+        """What each stage of the best is worth alone, and what the rest is without.
+
+        Returns:
+            The stages, and the result that they belong to; None if to all.
+        """
         best = self.state.best
         if self._options.mode == "alone":
-            return [
-                stage_row(stage, self.space, result.configuration, result, None)
-                for stage, result in self._best_of_stage.items()
+            rows = [
+                stage_row(
+                    *(stage, self.space, result.configuration),
+                    self._afresh(measuring, result, number),
+                    None,
+                )
+                for number, (stage, result) in enumerate(self._best_of_stage.items())
             ]
+            return rows, None
         if best is None or best.configuration.graph:
-            return []
+            return [], best
         rows = []
         for stage in self.space.stages:
             names = {each.name for each in self.space.of_stage(stage)}
@@ -392,7 +433,22 @@ class Tuner:
             without = self.space.without(best.configuration, stage)
             found = [self._one(measuring, each) for each in (alone, without)]
             rows.append(stage_row(stage, self.space, best.configuration, *found))
-        return rows
+        return rows, best
+
+    def _afresh(self, measuring: Measuring, result: Result, number: int) -> Result:
+        """A result measured again: the maximum of many is too good."""
+        if result.configuration == _PLAIN:
+            return result
+        try:
+            candidate = self._candidate(result.configuration)
+            found = measuring.again(candidate, round_=_STAGE_ROUND + number)
+        except HloEnvError as error:
+            return replace(result, error=f"{type(error).__name__}: {error}")
+        return Result.of(
+            *(candidate, result.arm, found, found.speedup_interval),
+            seconds=result.seconds,
+            threads=result.threads,
+        )
 
     def _one(self, measuring: Measuring, configuration: Configuration) -> Result | None:
         """The result of a configuration, measured if there is time."""
@@ -406,7 +462,11 @@ class Tuner:
         return known
 
     def _checked(
-        self, measuring: Measuring, control: Control, stages: list[dict[str, Any]]
+        self,
+        measuring: Measuring,
+        control: Control,
+        stages: list[dict[str, Any]],
+        described: Result | None,
     ) -> Tuned:
         """The best that is faster in two fresh comparisons, or the identity."""
         ranked = sorted(
@@ -425,10 +485,10 @@ class Tuner:
             ),
             numerics=self._options.numerics,
             stages=stages,
-            described=None if self._options.mode == "alone" else self.state.best,
+            described=described,
             reason=reason_of_none(self.state, self._options),
         )
-        return self._keep(entry)
+        return self._keep(entry, measuring, control)
 
     # --- results ----------------------------------------------------------------
 
@@ -475,41 +535,36 @@ class Tuner:
         for arm in self._arms:
             arm.tell(result.configuration, log_speedup)
 
-    def _keep(self, entry: Tuned) -> Tuned:
-        if not self._options.keep:
-            return entry
-        here = len(os.sched_getaffinity(0))
-        if self._program.check is None and self._options.cores != here:
-            # A function is compared in this process, with all of its cores.
-            self._say(
-                f"it is not kept for other processes: it was measured with "
-                f"{self._options.cores} cores, and this process has {here}"
-            )
-            return entry
-        if not self._replaces_kept(entry):
-            return entry
-        failure = keep_tuned(self._program.key, entry)
-        if failure:
-            self._say(failure)
-        return entry
-
-    def _replaces_kept(self, entry: Tuned) -> bool:
-        """Whether other processes are to use this entry, rather than an earlier one.
-
-        A search that was cut short, or had fewer stages, may have missed what an
-        earlier one has found.
-        """
+    def _keep(self, entry: Tuned, measuring: Measuring, control: Control) -> Tuned:
         is_whole = (
-            self.state.num_measured + self.state.num_known > 0
+            control.is_above_clock
+            and self.state.num_measured + self.state.num_known > 0
             and not self.state.is_interrupted
             and self.space.stages == Space().stages
         )
-        if is_whole:
-            return True
-        if entry.is_identity:
+
+        def is_still_faster(kept: Tuned) -> bool:
+            measured = [*self.state.results.values(), *self._journal.results]
+            for configuration in [each.configuration for each in measured]:
+                if configuration.text != kept.label or not self.space.has(
+                    configuration
+                ):
+                    continue
+                with contextlib.suppress(HloEnvError):
+                    candidate = self._candidate(configuration)
+                    found = measuring.again(candidate, round_=_KEPT_ROUND)
+                    low, _ = control.widened(found.speedup_interval)
+                    return found.is_ok and low > 1 and found.speedup > entry.speedup
             return False
-        kept = recall_tuned(self._program.key)
-        return kept is None or entry.speedup >= kept.speedup
+
+        words = keep(
+            *(self._program, entry, self._options),
+            is_whole=is_whole,
+            is_still_faster=is_still_faster,
+        )
+        if words:
+            self._say(words)
+        return entry
 
     # --- time and messages --------------------------------------------------------
 
