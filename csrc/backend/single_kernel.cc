@@ -260,12 +260,31 @@ bool IsSupported(const HloInstruction& instruction, KernelPlace place) {
   return IsSupportedElementwise(opcode) && !IsBf16(instruction);
 }
 
+// Nested calls, and instructions, beyond which nothing is supported.
+constexpr int kMaxDepth = 256;
+constexpr int64_t kMaxInstructions = int64_t{1} << 40;
+
+// Inspects each computation once for each place, however often it is called.
 class Inspection {
  public:
   void Add(const HloComputation& computation, KernelPlace place) {
-    for (const HloInstruction* instruction : computation.instructions()) {
-      Add(*instruction, place);
+    const auto key = std::make_pair(&computation, place);
+    const auto found = of_computations_.find(key);
+    if (found != of_computations_.end()) {
+      Add(found->second);
+      return;
     }
+    if (++depth_ > kMaxDepth) contents_.is_supported = false;
+    const KernelContents outside = std::exchange(contents_, {});
+    if (depth_ <= kMaxDepth) {
+      for (const HloInstruction* instruction : computation.instructions()) {
+        Add(*instruction, place);
+      }
+    }
+    --depth_;
+    const KernelContents inside = std::exchange(contents_, outside);
+    of_computations_[key] = inside;
+    Add(inside);
   }
 
   void Add(const HloInstruction& instruction, KernelPlace place) {
@@ -308,7 +327,21 @@ class Inspection {
         is_loop ? KernelPlace::kFusion : KernelPlace::kControlFlow);
   }
 
+  void Add(const KernelContents& inside) {
+    contents_.is_supported &= inside.is_supported;
+    contents_.num_other_fusions += inside.num_other_fusions;
+    contents_.num_scatters += inside.num_scatters;
+    contents_.num_instructions += inside.num_instructions;
+    if (contents_.num_instructions > kMaxInstructions) {
+      contents_ = {.is_supported = false, .num_instructions = kMaxInstructions};
+    }
+  }
+
   KernelContents contents_;
+  int depth_ = 0;
+  absl::flat_hash_map<std::pair<const HloComputation*, KernelPlace>,
+                      KernelContents>
+      of_computations_;
 };
 
 }  // namespace

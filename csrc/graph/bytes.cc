@@ -108,6 +108,7 @@ int64_t BytesAccessedByFusion(const HloInstruction& fusion) {
   for (const HloInstruction* instruction :
        fusion.fused_instructions_computation()->instructions()) {
     if (instruction->opcode() == HloOpcode::kConstant &&
+        instruction->shape().IsArray() &&
         ShapeUtil::ElementsIn(instruction->shape()) > 1) {
       bytes += SizeOf(instruction->shape());
     }

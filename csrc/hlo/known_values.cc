@@ -21,6 +21,8 @@ namespace {
 
 // Nested calls up to which their work is known.
 constexpr int kMaxDepth = 32;
+// What an operation or a call costs in addition to its elements, in elements.
+constexpr int64_t kStepWork = 64;
 
 // Instructions that pass on values of others.
 bool IsForwarding(const HloInstruction& value) {
@@ -30,9 +32,9 @@ bool IsForwarding(const HloInstruction& value) {
 
 // Whether it gives different results in each run, of equal operands too.
 bool DependsOnRun(const HloInstruction& value) {
-  return !value.shape().IsArray() || !value.shape().is_static() ||
-         value.HasSideEffect() || value.opcode() == HloOpcode::kRng ||
+  return value.HasSideEffect() || value.opcode() == HloOpcode::kRng ||
          value.opcode() == HloOpcode::kCustomCall ||
+         (value.shape().IsArray() && !value.shape().is_static()) ||
          (value.operand_count() == 0 &&
           value.opcode() != HloOpcode::kConstant &&
           value.opcode() != HloOpcode::kIota);
@@ -110,6 +112,7 @@ std::optional<xla::Literal> KnownValue::Whole(
 }
 
 KnownValue KnownValues::Of(const HloInstruction& value) {
+  if (!has_varying_) FindVarying(*value.GetModule());
   std::vector<const HloInstruction*> left = {&value};
   while (!left.empty()) {
     const HloInstruction& next = *left.back();
@@ -117,49 +120,80 @@ KnownValue KnownValues::Of(const HloInstruction& value) {
       left.pop_back();
       continue;
     }
-    // Nothing is known of a value that it depends on itself, as in a loop.
-    if (values_.try_emplace(&next).second && !DependsOnRun(next)) {
+    const bool is_new = values_.try_emplace(&next).second;
+    if (is_new && next.shape().IsArray() && !varying_.contains(&next)) {
       const size_t count = left.size();
-      for (const HloInstruction* operand : next.operands()) {
-        if (!values_.contains(operand)) left.push_back(operand);
+      const auto add = [&](const HloInstruction* needed) {
+        // Of a value that it depends on itself, as in a loop, no literal is
+        // known.
+        if (!values_.contains(needed)) left.push_back(needed);
+      };
+      if (IsForwarding(next)) {
+        for (const HloInstruction* source : SourcesOf(next)) add(source);
+      } else {
+        for (const HloInstruction* operand : next.operands()) add(operand);
       }
       if (left.size() > count) continue;
-    } else if (IsForwarding(next) && next.shape().IsArray()) {
-      bool is_waiting = false;
-      for (const HloInstruction* source : SourcesOf(next)) {
-        if (values_.contains(source)) continue;
-        left.push_back(source);
-        is_waiting = true;
-      }
-      if (is_waiting) continue;
     }
-    KnownValue known = Computed(next);
-    values_[&next] = std::move(known);
+    values_[&next] = Computed(next);
     done_.insert(&next);
     left.pop_back();
   }
   return values_[&value];
 }
 
+// From what differs between runs, to all that is computed from it.
+void KnownValues::FindVarying(const xla::HloModule& module) {
+  has_varying_ = true;
+  absl::flat_hash_map<const HloInstruction*, std::vector<const HloInstruction*>>
+      passed_on;
+  std::vector<const HloInstruction*> left;
+  const auto add = [&](const HloInstruction* varying) {
+    if (varying_.insert(varying).second) left.push_back(varying);
+  };
+  for (const xla::HloComputation* computation : module.computations()) {
+    for (const HloInstruction* each : computation->instructions()) {
+      if (!OnlyForwards(*each)) {
+        if (DependsOnRun(*each)) add(each);
+      } else if (!each->shape().IsArray()) {
+        // Of the entry: others are no sources.
+        if (each->opcode() == HloOpcode::kParameter) add(each);
+      } else {
+        for (const HloInstruction* source : SourcesOf(*each)) {
+          if (source == each) {
+            add(each);
+          } else {
+            passed_on[source].push_back(each);
+          }
+        }
+      }
+    }
+  }
+  while (!left.empty()) {
+    const HloInstruction* varying = left.back();
+    left.pop_back();
+    for (const HloInstruction* user : varying->users()) {
+      if (!OnlyForwards(*user)) add(user);
+    }
+    const auto found = passed_on.find(varying);
+    if (found == passed_on.end()) continue;
+    for (const HloInstruction* target : found->second) add(target);
+  }
+}
+
+KnownValue KnownValues::Known(const HloInstruction& value) const {
+  const auto found = values_.find(&value);
+  return found == values_.end() ? KnownValue() : found->second;
+}
+
 // Those of its operands, or of what it forwards, must be in `values_`.
 KnownValue KnownValues::Computed(const HloInstruction& value) {
-  if (IsForwarding(value) && value.shape().IsArray()) {
-    const std::vector<const HloInstruction*> sources = SourcesOf(value);
-    if (sources.size() == 1 && sources.front() != &value) {
-      return values_[sources.front()];
-    }
-    const bool is_fixed =
-        !sources.empty() &&
-        absl::c_all_of(sources, [&](const HloInstruction* source) {
-          return source != &value && values_[source].is_fixed;
-        });
-    return {is_fixed, nullptr};
-  }
-  if (DependsOnRun(value)) return {};
-  for (const HloInstruction* operand : value.operands()) {
-    if (!values_[operand].is_fixed) return {};
-  }
-  return {true, Evaluated(value)};
+  if (varying_.contains(&value)) return {};
+  if (!value.shape().IsArray()) return {true, nullptr};
+  if (!IsForwarding(value)) return {true, Evaluated(value)};
+  const std::vector<const HloInstruction*> sources = SourcesOf(value);
+  if (sources.size() != 1) return {true, nullptr};
+  return {true, Known(*sources.front()).literal};
 }
 
 std::shared_ptr<const xla::Literal> KnownValues::Evaluated(
@@ -173,14 +207,15 @@ std::shared_ptr<const xla::Literal> KnownValues::Evaluated(
   std::vector<const xla::Literal*> literals;
   bool is_uniform = value.operand_count() > 0;
   for (const HloInstruction* operand : value.operands()) {
-    literals.push_back(values_[operand].literal.get());
+    literals.push_back(values_.at(operand).literal.get());
     if (literals.back() == nullptr) return nullptr;
     is_uniform &= literals.back()->shape().dimensions().empty();
   }
   if (is_uniform && !xla::ShapeUtil::IsZeroElementArray(value.shape())) {
-    if (KeepsUniform(value)) return values_[value.operand(0)].literal;
+    if (KeepsUniform(value)) return values_.at(value.operand(0)).literal;
     if (value.IsElementwise() && value.called_computations().empty()) {
-      return --work_left_ < 0 ? nullptr : OfScalars(value, literals);
+      work_left_ -= kStepWork;
+      return work_left_ < 0 ? nullptr : OfScalars(value, literals);
     }
   }
   const std::optional<int64_t> work = WorkOf(value, 0);
@@ -196,7 +231,7 @@ std::shared_ptr<const xla::Literal> KnownValues::Evaluated(
     if (xla::ShapeUtil::ElementsIn(operand->shape()) > max_elements_) {
       return nullptr;
     }
-    std::optional<xla::Literal> whole = values_[operand].Whole(*operand);
+    std::optional<xla::Literal> whole = values_.at(operand).Whole(*operand);
     if (!whole.has_value()) return nullptr;
     wholes.push_back(*std::move(whole));
     given[operand] = &wholes.back();
@@ -211,13 +246,18 @@ std::shared_ptr<const xla::Literal> KnownValues::Evaluated(
 // known, or depends on a run.
 std::optional<int64_t> KnownValues::WorkOf(const HloInstruction& value,
                                            int depth) {
-  if (DependsOnRun(value) || !IsEvaluable(value)) return std::nullopt;
-  int64_t work =
+  if (!value.shape().IsArray() || DependsOnRun(value) || !IsEvaluable(value)) {
+    return std::nullopt;
+  }
+  int64_t elements =
       std::max<int64_t>(xla::ShapeUtil::ElementsIn(value.shape()), 1);
   for (const HloInstruction* operand : value.operands()) {
-    work = std::max(work, xla::ShapeUtil::ElementsIn(operand->shape()));
+    if (!operand->shape().IsArray()) return std::nullopt;
+    elements = std::max(elements, xla::ShapeUtil::ElementsIn(operand->shape()));
   }
-  const int64_t calls = value.opcode() == HloOpcode::kCall ? 1 : work;
+  const bool is_call = value.opcode() == HloOpcode::kCall;
+  const int64_t calls = is_call ? 1 : elements;
+  int64_t work = elements + (is_call || depth == 0 ? kStepWork : 0);
   for (const xla::HloComputation* called : value.called_computations()) {
     const std::optional<int64_t> inner = WorkOf(*called, depth + 1);
     if (!inner.has_value() || *inner > work_left_ / calls) return std::nullopt;

@@ -11,6 +11,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "xla/hlo/ir/hlo_computation.h"
 #include "xla/hlo/ir/hlo_instruction.h"
+#include "xla/hlo/ir/hlo_module.h"
 #include "xla/literal.h"
 
 namespace hloenv {
@@ -33,7 +34,7 @@ class KnownValues {
  public:
   // Evaluates no array of more elements than `max_elements`, and no more in all
   // than `max_work` elements; those of reductions and calls count as often as
-  // they are computed.
+  // they are computed, and an operation as some more than its elements.
   KnownValues(int64_t max_elements, int64_t max_work)
       : max_elements_(max_elements), work_left_(max_work) {}
 
@@ -41,6 +42,8 @@ class KnownValues {
   KnownValue Of(const xla::HloInstruction& value);
 
  private:
+  void FindVarying(const xla::HloModule& module);
+  KnownValue Known(const xla::HloInstruction& value) const;
   KnownValue Computed(const xla::HloInstruction& value);
   std::shared_ptr<const xla::Literal> Evaluated(
       const xla::HloInstruction& value);
@@ -49,6 +52,10 @@ class KnownValues {
 
   const int64_t max_elements_;
   int64_t work_left_;
+  // What may differ between runs: all that depends on a parameter of the entry,
+  // a random number and the like.
+  absl::flat_hash_set<const xla::HloInstruction*> varying_;
+  bool has_varying_ = false;
   absl::flat_hash_map<const xla::HloInstruction*, KnownValue> values_;
   absl::flat_hash_set<const xla::HloInstruction*> done_;
   // Elements that one run of a computation computes.

@@ -86,7 +86,16 @@ Extremes OfValues(const xla::Literal& literal, const Limits& limits) {
   return extremes;
 }
 
+// Of a tuple, those of all of its arrays: an element has the tuple as its
+// source.
 Extremes OfLiteral(const xla::Literal& literal, const Limits& conversions) {
+  if (literal.shape().IsTuple()) {
+    Extremes extremes;
+    for (const xla::Literal& element : literal.Clone().DecomposeTuple()) {
+      extremes = extremes | OfLiteral(element, conversions);
+    }
+    return extremes;
+  }
   if (!literal.shape().IsArray()) return {};
   const xla::PrimitiveType type = literal.shape().element_type();
   const Limits limits = LimitsOf(type) & conversions;
@@ -129,17 +138,30 @@ Extremes OfEitherSign(Extremes x) { return {x.large(), x.large(), x.small}; }
 // Whether moderate numbers may give an extreme one, as log(0) does.
 bool MayBeSingular(HloOpcode opcode) {
   switch (opcode) {
+    case HloOpcode::kAcosh:
+    case HloOpcode::kAtanh:
+    case HloOpcode::kBitcastConvert:
+    case HloOpcode::kCosh:
     case HloOpcode::kDivide:
     case HloOpcode::kExp:
     case HloOpcode::kExpm1:
     case HloOpcode::kLog:
     case HloOpcode::kLog1p:
+    case HloOpcode::kMap:
     case HloOpcode::kPower:
     case HloOpcode::kRsqrt:
+    case HloOpcode::kSinh:
+    case HloOpcode::kTan:
       return true;
     default:
       return false;
   }
+}
+
+// Whether several moderate numbers together may give an extreme one.
+bool MayOverflow(HloOpcode opcode) {
+  return opcode == HloOpcode::kAdd || opcode == HloOpcode::kMultiply ||
+         opcode == HloOpcode::kSubtract;
 }
 
 bool HasZero(const xla::Literal& literal) {
@@ -155,33 +177,20 @@ bool HasZero(const xla::Literal& literal) {
 // infinities too are part of the module.
 Extremes SingularOf(const HloInstruction& instruction,
                     const Limits& conversions, KnownValues& known) {
-  if (!MayBeSingular(instruction.opcode())) return {};
+  const bool may_be_singular = MayBeSingular(instruction.opcode());
+  if (!instruction.shape().IsArray() ||
+      !(may_be_singular || MayOverflow(instruction.opcode()))) {
+    return {};
+  }
   const KnownValue value = known.Of(instruction);
   if (value.literal != nullptr) return OfLiteral(*value.literal, conversions);
+  if (!may_be_singular) return {};
   if (value.is_fixed) return {true, true, true};  // it may be anything
   if (instruction.opcode() != HloOpcode::kDivide) return {};
   const KnownValue divisor = known.Of(*instruction.operand(1));
   const bool may_be_zero =
       divisor.literal != nullptr ? HasZero(*divisor.literal) : divisor.is_fixed;
   return {may_be_zero, may_be_zero, false};
-}
-
-bool PassesOn(const HloInstruction& instruction) {
-  switch (instruction.opcode()) {
-    case HloOpcode::kAddDependency:
-    case HloOpcode::kCall:
-    case HloOpcode::kConditional:
-    case HloOpcode::kDomain:
-    case HloOpcode::kFusion:
-    case HloOpcode::kGetTupleElement:
-    case HloOpcode::kOptimizationBarrier:
-    case HloOpcode::kParameter:
-    case HloOpcode::kTuple:
-    case HloOpcode::kWhile:
-      return true;
-    default:
-      return false;
-  }
 }
 
 // Whether each window holds more than padding.
@@ -213,7 +222,7 @@ Magnitudes::Magnitudes(const xla::HloModule& module, KnownValues* known) {
                 ? OfIota(*instruction, conversions)
                 : OfLiteral(instruction->literal(), conversions);
         if (extremes.any()) extremes_[instruction] = extremes;
-      } else if (!PassesOn(*instruction)) {
+      } else if (!OnlyForwards(*instruction)) {
         computed.push_back(instruction);
       }
     }
@@ -239,7 +248,7 @@ Extremes Magnitudes::Of(const HloInstruction& instruction) const {
     const auto found = extremes_.find(source);
     return found == extremes_.end() ? Extremes{} : found->second;
   };
-  if (!PassesOn(instruction)) return known(&instruction);
+  if (!OnlyForwards(instruction)) return known(&instruction);
   const auto [sources, is_new] = sources_.try_emplace(&instruction);
   if (is_new) sources->second = SourcesOf(instruction);
   Extremes extremes;

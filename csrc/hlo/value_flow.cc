@@ -166,6 +166,24 @@ std::vector<const HloInstruction*> SourcesOf(const HloInstruction& instruction,
   return sources;
 }
 
+bool OnlyForwards(const HloInstruction& instruction) {
+  switch (instruction.opcode()) {
+    case HloOpcode::kAddDependency:
+    case HloOpcode::kCall:
+    case HloOpcode::kConditional:
+    case HloOpcode::kDomain:
+    case HloOpcode::kFusion:
+    case HloOpcode::kGetTupleElement:
+    case HloOpcode::kOptimizationBarrier:
+    case HloOpcode::kParameter:
+    case HloOpcode::kTuple:
+    case HloOpcode::kWhile:
+      return true;
+    default:
+      return false;
+  }
+}
+
 bool IsOfFusion(const HloInstruction& instruction) {
   const HloInstruction& made =
       instruction.opcode() == HloOpcode::kGetTupleElement

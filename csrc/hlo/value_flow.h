@@ -18,6 +18,10 @@ namespace hloenv {
 std::vector<const xla::HloInstruction*> SourcesOf(
     const xla::HloInstruction& instruction, const xla::ShapeIndex& index = {});
 
+// Whether the values of `instruction` are those of others, which `SourcesOf`
+// finds.
+bool OnlyForwards(const xla::HloInstruction& instruction);
+
 // Whether `instruction` is a fusion, or an element of its result.
 bool IsOfFusion(const xla::HloInstruction& instruction);
 

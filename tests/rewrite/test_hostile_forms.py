@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 import hloenv
@@ -516,3 +518,57 @@ ENTRY main {
     assert rules(
         capture(text.replace("s4", "s8").replace(":E(4)", ""), "general-layout")
     )
+
+
+@pytest.mark.filterwarnings("ignore::hloenv.PositionWarning")
+def test_windows_of_pairs_have_no_form():
+    """XLA ends the process when asked for the size of a tuple."""
+    text = """HloModule pooled
+
+pick {
+  a = f32[] parameter(0)
+  i = s32[] parameter(1)
+  b = f32[] parameter(2)
+  j = s32[] parameter(3)
+  g = pred[] compare(a, b), direction=GE
+  v = f32[] select(g, a, b)
+  k = s32[] select(g, i, j)
+  ROOT t = (f32[], s32[]) tuple(v, k)
+}
+
+ENTRY main {
+  x = f32[8] parameter(0)
+  i = s32[8] iota(), iota_dimension=0
+  low = f32[] constant(-inf)
+  none = s32[] constant(0)
+  ROOT r = (f32[7], s32[7]) reduce-window(x, i, low, none), window={size=2},
+    to_apply=pick
+}
+""".replace(",\n    ", ", ")
+    for name in ("reduce-forms", "convolution-forms", "sort-forms", "single-kernel"):
+        assert rules(capture(text, name)) == []
+
+
+def test_products_of_convolutions_keep_the_precision_of_their_operands():
+    text = """HloModule swapped
+
+ENTRY main {
+  x = f32[1,8,9] parameter(0)
+  k = f32[16,8,3] parameter(1)
+  ROOT y = f32[1,16,7] convolution(x, k), window={size=3}, dim_labels=bf0_oi0->bf0,
+    operand_precision={default,highest}
+}
+""".replace(",\n    ", ", ")
+    module = hloenv.HloModule.from_text(text)
+    alternatives = hloenv.HloEnv(module).get_alternatives("convolution-forms")
+    (one,) = alternatives
+    firsts = set()
+    for choice in range(1, len(one.choices)):
+        after = alternatives.apply([choice]).to_text()
+        shapes = dict(re.findall(r"%?([\w.-]+) = (\S+)", after))
+        for line in re.findall(r"dot\(.*operand_precision.*", after):
+            first = shapes[re.split(r"[%(,)]+", line)[1].split()[-1]]
+            firsts.add("16" in first)
+            expected = "{highest,default}" if "16" in first else "{default,highest}"
+            assert f"operand_precision={expected}" in line
+    assert True in firsts

@@ -243,8 +243,9 @@ absl::StatusOr<Labelled> Convolution::Product(const Labelled& input,
   const bool is_feature_first = feature != std::string::npos &&
                                 !spatial_.empty() &&
                                 feature < output.find(PositionLabel(0));
-  return is_feature_first ? DotOf(kernel, input, result, accumulation_)
-                          : DotOf(input, kernel, result, accumulation_);
+  return is_feature_first
+             ? DotOf(kernel, input, result, WithOperandsSwapped(accumulation_))
+             : DotOf(input, kernel, result, accumulation_);
 }
 
 HloInstruction* Convolution::Finish(const Labelled& output) const {

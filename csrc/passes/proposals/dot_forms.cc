@@ -248,11 +248,9 @@ std::optional<StoredOperand> StoredOperandOf(const HloInstruction& operand,
 
 Labelled SwappedDotOf(const HloInstruction& dot, const Labelled& right,
                       const Labelled& left, const std::string& result) {
-  Accumulation accumulation = {dot.shape().element_type(),
-                               dot.precision_config()};
-  auto* precision = accumulation.precision.mutable_operand_precision();
-  if (precision->size() == 2) precision->SwapElements(0, 1);
-  return DotOf(right, left, result, accumulation);
+  const Accumulation accumulation = {dot.shape().element_type(),
+                                     dot.precision_config()};
+  return DotOf(right, left, result, WithOperandsSwapped(accumulation));
 }
 
 PassInfo DotFormsPass() {

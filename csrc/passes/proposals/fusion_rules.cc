@@ -157,9 +157,11 @@ bool IsScatteredInto(const HloInstruction& producer,
       root->operands().begin(),
       root->operands().begin() +
           xla::Cast<xla::HloScatterInstruction>(root)->scatter_operand_count());
+  absl::flat_hash_set<const HloInstruction*> seen;
   while (!stack.empty()) {
     const HloInstruction* top = stack.back();
     stack.pop_back();
+    if (!seen.insert(top).second) continue;
     if (top->opcode() == HloOpcode::kParameter &&
         consumer.operand(top->parameter_number()) == &producer) {
       return true;
@@ -236,26 +238,41 @@ bool MayBeView(const HloInstruction& instruction) {
   }
 }
 
-// The instruction of whose buffer `instruction` may be a view: itself, or the
+// Finds the instruction of whose buffer another may be a view: itself, or the
 // source of its value through views, tuples and calls.
-const HloInstruction* BufferSource(const HloInstruction* instruction) {
-  while (true) {
-    if (MayBeView(*instruction)) {
-      instruction = instruction->operand(0);
-    } else if (instruction->opcode() == HloOpcode::kGetTupleElement) {
-      const HloInstruction* tuple = BufferSource(instruction->operand(0));
-      if (tuple->opcode() != HloOpcode::kTuple) return instruction;
-      instruction = tuple->operand(instruction->tuple_index());
-    } else if (instruction->opcode() == HloOpcode::kCall) {
-      const HloInstruction* result =
-          BufferSource(instruction->to_apply()->root_instruction());
-      if (result->opcode() != HloOpcode::kParameter) return instruction;
-      instruction = instruction->operand(result->parameter_number());
-    } else {
-      return instruction;
+class BufferSources {
+ public:
+  const HloInstruction* Of(const HloInstruction* instruction) {
+    while (true) {
+      if (MayBeView(*instruction)) {
+        instruction = instruction->operand(0);
+      } else if (instruction->opcode() == HloOpcode::kGetTupleElement) {
+        const HloInstruction* tuple = Of(instruction->operand(0));
+        if (tuple->opcode() != HloOpcode::kTuple) return instruction;
+        instruction = tuple->operand(instruction->tuple_index());
+      } else if (instruction->opcode() == HloOpcode::kCall) {
+        const HloInstruction* result = OfRoot(*instruction->to_apply());
+        if (result->opcode() != HloOpcode::kParameter) return instruction;
+        instruction = instruction->operand(result->parameter_number());
+      } else {
+        return instruction;
+      }
     }
   }
-}
+
+ private:
+  // Once for each computation, which may be called often.
+  const HloInstruction* OfRoot(const xla::HloComputation& computation) {
+    const auto found = of_roots_.find(&computation);
+    if (found != of_roots_.end()) return found->second;
+    const HloInstruction* source = Of(computation.root_instruction());
+    of_roots_[&computation] = source;
+    return source;
+  }
+
+  absl::flat_hash_map<const xla::HloComputation*, const HloInstruction*>
+      of_roots_;
+};
 
 bool UpdatesInPlace(const HloInstruction& instruction) {
   return !CpuAliasInfo().GetInPlaceInputOutputPairs(&instruction).empty();
@@ -323,9 +340,10 @@ bool CanShareLoop(const HloInstruction& first, const HloInstruction& second) {
 }
 
 bool MayReadOneBufferTwice(absl::Span<const HloInstruction* const> operands) {
+  BufferSources sources_of;
   absl::flat_hash_set<const HloInstruction*> sources;
   for (const HloInstruction* operand : operands) {
-    if (!sources.insert(BufferSource(operand)).second) return true;
+    if (!sources.insert(sources_of.Of(operand)).second) return true;
   }
   return false;
 }

@@ -66,6 +66,12 @@ Labelled BroadcastTo(const Labelled& array, absl::string_view labels,
 
 }  // namespace
 
+Accumulation WithOperandsSwapped(Accumulation accumulation) {
+  auto* precision = accumulation.precision.mutable_operand_precision();
+  if (precision->size() == 2) precision->SwapElements(0, 1);
+  return accumulation;
+}
+
 Labelled Converted(const Labelled& array, PrimitiveType type) {
   if (array.value->shape().element_type() == type) return array;
   const xla::Shape shape =

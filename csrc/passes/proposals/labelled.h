@@ -57,6 +57,8 @@ struct Accumulation {
   xla::PrimitiveType type;
   xla::PrecisionConfig precision;
 };
+// For the same product with its operands in the other order.
+Accumulation WithOperandsSwapped(Accumulation accumulation);
 
 Labelled Converted(const Labelled& array, xla::PrimitiveType type);
 // Transposed to this order of the same labels.

@@ -137,12 +137,9 @@ void ProposeMerge(const HloInstruction& last, RuleContext& context,
                   std::vector<Proposal>& proposals) {
   for (const Side& side : SidesOf(last)) {
     const HloInstruction* shared = last.operand(1 - side.operand);
-    const std::vector<const HloInstruction*> users =
-        context.UsersInOrder(*shared);
-    const size_t at =
-        std::find(users.begin(), users.end(), &last) - users.begin();
-    for (size_t i = at - std::min(at, kMaxDistance); i < at; ++i) {
-      const HloInstruction& first = *users[i];
+    for (const HloInstruction* before :
+         context.UsersBefore(*shared, last, kMaxDistance)) {
+      const HloInstruction& first = *before;
       const std::vector<Side> sides = SidesOf(first);
       const bool has_side = absl::c_any_of(sides, [&](const Side& other) {
         return other.operand == side.operand &&

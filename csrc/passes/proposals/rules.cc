@@ -14,6 +14,11 @@ using xla::HloComputation;
 using xla::HloInstruction;
 using xla::HloModule;
 
+namespace {
+// Instructions that one search looks at.
+constexpr int kMaxVisited = 1 << 14;
+}  // namespace
+
 Dependence::Dependence(const HloComputation& computation) {
   for (const HloInstruction* instruction :
        computation.MakeInstructionPostOrder()) {
@@ -26,6 +31,7 @@ Dependence::Dependence(const HloComputation& computation) {
 bool Dependence::Reaches(const HloInstruction& from, const HloInstruction& to) {
   ++stamp_;
   const size_t target = position_.at(&from);
+  int num_visited = 0;
   std::vector<const HloInstruction*> stack = {&to};
   while (!stack.empty()) {
     const HloInstruction* top = stack.back();
@@ -35,6 +41,7 @@ bool Dependence::Reaches(const HloInstruction& from, const HloInstruction& to) {
     // Instructions before `from` in post order do not depend on it.
     if (position < target || visited_[position] == stamp_) continue;
     visited_[position] = stamp_;
+    if (++num_visited > kMaxVisited) return true;
     stack.insert(stack.end(), top->operands().begin(), top->operands().end());
     stack.insert(stack.end(), top->control_predecessors().begin(),
                  top->control_predecessors().end());
@@ -42,15 +49,32 @@ bool Dependence::Reaches(const HloInstruction& from, const HloInstruction& to) {
   return false;
 }
 
-std::vector<const HloInstruction*> Dependence::UsersInOrder(
-    const HloInstruction& instruction) const {
-  std::vector<const HloInstruction*> users(instruction.users().begin(),
-                                           instruction.users().end());
+const std::vector<const HloInstruction*>& Dependence::UsersInOrder(
+    const HloInstruction& instruction) {
+  const auto [found, is_new] = users_.try_emplace(&instruction);
+  std::vector<const HloInstruction*>& users = found->second;
+  if (!is_new) return users;
+  users.assign(instruction.users().begin(), instruction.users().end());
   std::sort(users.begin(), users.end(),
             [this](const HloInstruction* a, const HloInstruction* b) {
               return position_.at(a) < position_.at(b);
             });
   return users;
+}
+
+absl::Span<const HloInstruction* const> Dependence::UsersBefore(
+    const HloInstruction& instruction, const HloInstruction& user,
+    size_t count) {
+  const std::vector<const HloInstruction*>& users = UsersInOrder(instruction);
+  const auto at =
+      std::lower_bound(users.begin(), users.end(), position_.at(&user),
+                       [this](const HloInstruction* each, size_t position) {
+                         return position_.at(each) < position;
+                       }) -
+      users.begin();
+  const size_t end = static_cast<size_t>(at);
+  const size_t begin = end - std::min(end, count);
+  return absl::MakeConstSpan(users).subspan(begin, end - begin);
 }
 
 namespace {

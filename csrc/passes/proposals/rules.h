@@ -39,15 +39,22 @@ class Dependence {
   const std::vector<const xla::HloInstruction*>& post_order() const {
     return post_order_;
   }
-  // Whether `to` depends on `from`.
+  // Whether `to` depends on `from`, or finding that out would take too long.
   bool Reaches(const xla::HloInstruction& from, const xla::HloInstruction& to);
   // The users of `instruction`, in post order.
-  std::vector<const xla::HloInstruction*> UsersInOrder(
-      const xla::HloInstruction& instruction) const;
+  const std::vector<const xla::HloInstruction*>& UsersInOrder(
+      const xla::HloInstruction& instruction);
+  // Those of them before `user`, one of them, `count` at most.
+  absl::Span<const xla::HloInstruction* const> UsersBefore(
+      const xla::HloInstruction& instruction, const xla::HloInstruction& user,
+      size_t count);
 
  private:
   std::vector<const xla::HloInstruction*> post_order_;
   absl::flat_hash_map<const xla::HloInstruction*, size_t> position_;
+  absl::flat_hash_map<const xla::HloInstruction*,
+                      std::vector<const xla::HloInstruction*>>
+      users_;
   std::vector<uint64_t> visited_;  // by position: stamp of the last search
   uint64_t stamp_ = 0;
 };

@@ -16,6 +16,8 @@ using xla::HloOpcode;
 // Passes over a computation, each of which finds one run, or what is too short
 // for one.
 constexpr int kMaxPasses = 256;
+// Instructions behind a full run that may still be views of its results.
+constexpr int kMaxBehind = 1024;
 
 // What single instructions contain, which each pass asks for.
 using Contents = absl::flat_hash_map<const HloInstruction*, KernelContents>;
@@ -47,6 +49,7 @@ class RunFinder {
     return true;
   }
 
+  bool IsFull() const { return num_instructions_ >= limits_.max_instructions; }
   bool IsLongEnough() const { return num_steps_ >= limits_.min_steps; }
   std::vector<const HloInstruction*>& run() { return run_; }
 
@@ -68,7 +71,9 @@ class RunFinder {
     switch (instruction.opcode()) {
       case HloOpcode::kBitcast:
       case HloOpcode::kGetTupleElement:
-        return reads_run && instruction.shape().IsArray();
+        return reads_run && instruction.shape().IsArray() &&
+               !instruction.HasControlDependencies() &&
+               !instruction.has_sharding();
       case HloOpcode::kConstant:
       case HloOpcode::kParameter:
       case HloOpcode::kTuple:
@@ -119,14 +124,19 @@ std::vector<std::vector<const HloInstruction*>> StraightRuns(
   std::vector<const HloInstruction*> left;
   for (const HloInstruction* instruction :
        computation.MakeInstructionPostOrder()) {
-    left.push_back(instruction);
+    if (instruction->operand_count() > 0) left.push_back(instruction);
   }
   Contents contents;
   for (int pass = 0; pass < kMaxPasses; ++pass) {
     RunFinder finder(limits, &contents);
     std::vector<const HloInstruction*> others;
+    int behind = 0;
     for (const HloInstruction* instruction : left) {
-      if (!finder.Add(*instruction)) others.push_back(instruction);
+      const bool is_looked_at = behind < kMaxBehind;
+      behind += finder.IsFull() ? 1 : 0;
+      if (!is_looked_at || !finder.Add(*instruction)) {
+        others.push_back(instruction);
+      }
     }
     if (others.size() == left.size()) return runs;
     if (finder.IsLongEnough()) runs.push_back(std::move(finder.run()));

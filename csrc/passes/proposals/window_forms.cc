@@ -21,7 +21,8 @@ constexpr int64_t kMaxTaps = 25;
 
 std::optional<HloOpcode> WindowOperationOf(const HloInstruction& root,
                                            RuleContext& context) {
-  if (root.opcode() != HloOpcode::kReduceWindow ||
+  // Of several arrays, the shape is a tuple.
+  if (root.opcode() != HloOpcode::kReduceWindow || !root.shape().IsArray() ||
       xla::window_util::HasWindowReversal(root.window()) ||
       TapsOf(root.window()) > kMaxTaps ||
       !FitsWithPadding(root.operand(0)->shape(), root.window(),
