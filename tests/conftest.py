@@ -66,6 +66,7 @@ _IMPORTS = {
     "test_jit_pickled.py": "jax",
     "test_jit_numpy_calls.py": "jax",
     "test_jit_names.py": "jax",
+    "test_jit_options.py": "jax",
     "test_jit_deciding_time.py": "jax",
     "test_jit_as_jax.py": "jax",
     "test_jit_auto.py": "jax",

@@ -116,3 +116,22 @@ def test_a_decided_function_is_lowered_for_other_platforms():
     ]
     assert ["stablehlo.convolution" in text for text in texts] == [False, True]
     jax.block_until_ready(fast(*args))
+
+
+def test_where_an_inner_function_places_values(run_child):
+    run_child(
+        PRELUDE
+        + """
+from jax.sharding import SingleDeviceSharding
+second = SingleDeviceSharding(jax.devices()[1])
+inner = jax.jit(lambda k, x: depthwise(k, x), out_shardings=second)
+function = lambda k, x: inner(k, x)
+fast = hloenv.jit(function, remember=False)
+for _ in range(2):
+    found, wanted = fast(K, X), jax.jit(function)(K, X)
+    assert (found.devices(), found.committed) == (wanted.devices(), wanted.committed)
+assert fast.decided == []
+assert "places values" in fast.explain()
+""",
+        env=TWO_DEVICES,
+    )

@@ -85,9 +85,15 @@ class Stages:
     def has_while(self) -> bool:
         """Whether there are loops whose number of iterations depends on values."""
         # Loops of other numbers of iterations are "scan" in jax.
-        return has_equation(
-            self.traced.jaxpr, lambda each: each.primitive.name == "while"
-        )
+        return self._has("while")
+
+    @property
+    def has_cond(self) -> bool:
+        """Whether there are branches, of which values choose one."""
+        return self._has("cond")
+
+    def _has(self, name: str) -> bool:
+        return has_equation(self.traced.jaxpr, lambda each: each.primitive.name == name)
 
     @functools.cached_property
     def module(self) -> HloModule:

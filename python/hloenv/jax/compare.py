@@ -26,6 +26,7 @@ _MIN_GAIN = 1.02
 _MAX_SLOW, _SLOW_GAIN, _MAX_REPEATED = 4, 1.5, 10
 
 Call = Callable[[], Any]
+ALL_NAN = "all outputs of the first call are NaN"
 
 # Copies of arguments that exist at the same time, in bytes.
 _MAX_COPIES_BYTES = 1 << 28
@@ -210,7 +211,7 @@ def compare(plain: Call, other: Call, *, seconds: float) -> Comparison:
     first_ns = time.perf_counter_ns() - begin
     differs = difference(outputs, other())
     if not differs and are_all_nan(outputs):
-        return Comparison(reason="all outputs of the first call are NaN")
+        return Comparison(reason=ALL_NAN)
     del outputs
     if differs:
         return Comparison(

@@ -242,7 +242,10 @@ def unsupported(jax: Any, traced: Any, lowered: Any, leaves: list[Any]) -> str |
     if has_hoisted_constants(lowered):
         return HOISTED
     if has_equation(traced.jaxpr, _places):
-        return "it places values (device_put or with_sharding_constraint)"
+        return (
+            "it places values (device_put, with_sharding_constraint, shard_map or the "
+            "shardings of an inner jax.jit)"
+        )
     return other_devices(jax, lowered, leaves)
 
 
@@ -260,9 +263,16 @@ def has_equation(jaxpr: Any, test: Callable[[Any], bool]) -> bool:
 
 def _places(equation: Any) -> bool:
     """Whether it says on which devices, or in which memory, a value is."""
-    if equation.primitive.name == "device_put":
-        return any(each is not None for each in equation.params.get("devices", ()))
-    return bool(equation.primitive.name == "sharding_constraint")
+    name, params = equation.primitive.name, equation.params
+    if name == "device_put":
+        return any(each is not None for each in params.get("devices", ()))
+    if name in ("sharding_constraint", "shard_map"):
+        return True
+    return any(
+        each is not None and type(each).__name__ != "UnspecifiedValue"
+        for which in ("in_shardings", "out_shardings", "in_layouts", "out_layouts")
+        for each in params.get(which) or ()
+    )
 
 
 RANDOM_STATE = "it draws other random numbers in each call (jax.lax.rng_uniform)"

@@ -20,7 +20,7 @@ from ..runtime.jaxlib.options import compile_lowered, keep_compiled
 from ..runtime.jaxlib.package import require_jax
 from .artefact import Artefact, Tuned
 from .attempts import Attempt, Planner, Stages
-from .compare import Consuming, Running, compare, exceeds, too_large
+from .compare import ALL_NAN, Consuming, Running, compare, exceeds, too_large
 from .decide import RANDOM_STATE, Decided, other_devices, unsupported
 from .explain import signature_text
 from .kept import kept_key, recall_tuned
@@ -35,6 +35,13 @@ from .wrapping import Options, calls, name_of, named, types_of
 _MAX_SIGNATURES = 4096
 # Times the budget: no further attempt starts after so long.
 _MAX_BUDGETS = 120
+# Times the budget: a function for whose arguments deciding has taken so long, for
+# nothing, is left alone.
+_MAX_WASTED = 120
+_WASTED = (
+    "deciding for other arguments has taken {:.0f} s and found nothing: a function "
+    "that is called with ever new shapes is left to jax.jit"
+)
 _KEEPS_DONATED = (
     "keeps its donated arguments: jaxlib drops the donations of a replaced module"
 )
@@ -73,6 +80,7 @@ class Decider:
         self,
         fn: Callable[..., Any],
         plain: Any,
+        inside: Any,
         wrapped: Wrapped,
         *,
         planner: Planner,
@@ -88,6 +96,8 @@ class Decider:
         self.replacements = Replacements()
         self._fn = fn
         self._plain = plain
+        # The same for a trace, which is in another function of jax.jit.
+        self._inside = inside
         self._wrapped = wrapped
         self._budget = budget
         self._remembers = remember and planner.is_auto and budget > 0
@@ -99,8 +109,13 @@ class Decider:
         # What the function was traced to, when a signature was decided.
         self._jaxprs: dict[Any, weakref.ref[Any]] = {}
         self._is_deciding = False
+        # Of deciding signatures that stay plain.
+        self._wasted_s = 0.0
         # The types of the arguments of signatures that plain jax.jit has compiled.
         self._plain_types: dict[Any, tuple[tuple[Any, ...], dict[str, Any]]] = {}
+        # The types of the arguments of signatures that were compiled with options, and
+        # the result.
+        self._compiled: dict[Any, tuple[tuple[Any, dict[str, Any]], Any]] = {}
 
     def clear(self) -> None:
         """Forgets all decisions."""
@@ -108,6 +123,8 @@ class Decider:
         self._elsewhere.clear()
         self._jaxprs.clear()
         self._plain_types.clear()
+        self._compiled.clear()
+        self._wasted_s = 0.0
         self.replacements.clear()
         self.considered.clear()
 
@@ -139,6 +156,9 @@ class Decider:
         """Whether an earlier process found what is best for these arguments."""
         try:
             stages = self._stages(signature, args, kwargs)
+            leaves = self._jax.tree.leaves((args, kwargs))
+            if unsupported(self._jax, stages.traced, stages.lowered, leaves):
+                return False
             if self._tuned is not None or self._kept(stages) is not None:
                 return True
             key = self._key(stages)
@@ -179,29 +199,33 @@ class Decider:
             A compiled function with the decisions; None for the plain function.
         """
         self._forget_oldest()
-        self.plans[signature] = self._plain
+        self.plans[signature] = self._inside
         self._elsewhere.discard(signature)
         stages = self._stages(signature, args, kwargs)
         self._last = (None, None)
         self._jaxprs[signature] = weakref.ref(stages.traced.jaxpr)
         leaves = self._jax.tree.leaves((args, kwargs))
         reason = unsupported(self._jax, stages.traced, stages.lowered, leaves)
+        if reason is None and self._wasted_s > _MAX_WASTED * self._budget:
+            reason = _WASTED.format(self._wasted_s)
         if reason is None and stages.facts.draws_random:
             reason = RANDOM_STATE
         if reason is not None:
             if reason == other_devices(self._jax, stages.lowered, leaves):
                 self._elsewhere.add(signature)
-            self._keep(Decided(stages.module, stages.module), reason)
+            self._keep(Decided.nothing(), reason)
             self._sign(-1, stages)
             if not self.planner.is_auto:  # which promises nothing
                 self._wrapped.fall_back(reason)
             return None
         self._is_deciding = True
+        began = time.monotonic()
         try:
             function = self._decide(signature, stages, args, kwargs, running)
         finally:
             self._is_deciding = False
         if function is None:
+            self._wasted_s += time.monotonic() - began if self._budget else 0.0
             self._note_plain(signature, args, kwargs)
         return function
 
@@ -216,7 +240,7 @@ class Decider:
         """As `consider`, for one CPU device and a function without side effects."""
         tuned = self._kept(stages)
         if tuned is not None:
-            return self._use_tuned(signature, stages, tuned, args, kwargs)
+            return self._use_tuned(signature, stages, tuned, args, kwargs, running)
         key = self._key(stages)
         verdict = None if key is None else recall(key)
         if verdict is not None and not verdict.attempt:
@@ -225,6 +249,8 @@ class Decider:
             self._sign(-1, stages)
             return None
         stages.wanted = "" if verdict is None else verdict.attempt
+        if verdict is not None and stages.has_cond:
+            verdict = None  # it was timed with other values, in another branch
         num_considered = len(self.considered)
         too_long: str | None = None if self._budget and verdict is None else ""
         trials: list[Trial] = []
@@ -234,12 +260,8 @@ class Decider:
                 self._keep(attempt.decided, attempt.reason)
                 continue
             if too_long is None:
-                plain = self._call(self._plain, args, kwargs)
-                too_long = too_large(plain, stages.traced.jaxpr.out_avals)
-                if not too_long:
-                    stages.lowered.compile()  # in jax's cache, where `plain` finds it
-                    too_long = exceeds(plain, self._budget, running)
-                    running = None
+                too_long = self._too_long(stages, args, kwargs, running)
+                running = None
             if too_long:
                 self._keep(attempt.decided, too_long)
                 break
@@ -253,14 +275,31 @@ class Decider:
                 stages.usable[attempt.name] = trials[-1].is_usable
                 if not self._budget and trials[-1].is_usable:
                     break
-        best = self._choose(signature, trials)
+        best = self._choose(signature, trials, args, kwargs)
         self._sign(num_considered, stages)
-        is_fault = any(each.is_fault for each in trials)
-        # Another process may call it with values for which its loops run longer.
-        is_of_values = best is None and (trials or too_long) and stages.has_while
+        is_fault = any(each.is_fault or each.reason == ALL_NAN for each in trials)
+        # Another process may call it with values for which its loops run longer, or
+        # another branch.
+        is_of_values = stages.has_cond or (best is None and stages.has_while)
+        is_of_values = is_of_values and bool(trials or too_long)
         if key and verdict is None and not is_fault and not is_of_values:
             remember(key, verdict_of(best, self.considered[num_considered:]))
         return None if best is None else best.function
+
+    def _too_long(
+        self,
+        stages: Stages,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        running: Running | None = None,
+    ) -> str:
+        """Why the function is not compared; empty if it is."""
+        plain = self._call(self._plain, args, kwargs)
+        reason = too_large(plain, stages.traced.jaxpr.out_avals)
+        if not reason:
+            stages.lowered.compile()  # in jax's cache, where `plain` finds it
+            reason = exceeds(plain, self._budget, running)
+        return reason
 
     def _kept(self, stages: Stages) -> Tuned | None:
         """What `hloenv.tune` has found for these arguments; None if nothing."""
@@ -291,6 +330,7 @@ class Decider:
         tuned: Tuned,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
+        running: Running | None,
     ) -> Any:
         """Compiles what was tuned; as `consider`."""
         num_considered = len(self.considered)
@@ -305,13 +345,20 @@ class Decider:
             )
             stages.wanted = verdict.attempt
             # How long its loops run may depend on the values, which are others here.
-            is_sure = self._tuned is not None or not stages.has_while
+            is_sure = self._tuned is not None or not (
+                stages.has_while or stages.has_cond
+            )
+            reason = "" if is_sure else self._too_long(stages, args, kwargs, running)
+            if reason:
+                self._keep(Decided.nothing(), reason)
+                self._sign(num_considered, stages)
+                return None
             try:
                 attempt = tuned.recipe.attempt(stages, label=tuned.label)
                 trial = self._try(
                     signature, attempt, verdict if is_sure else None, args, kwargs
                 )
-                best = self._choose(signature, [trial])
+                best = self._choose(signature, [trial], args, kwargs)
             except HloEnvError as error:
                 self._keep(Decided(stages.module, stages.module), str(error))
                 self._wrapped.fall_back(f"what was tuned is not used: {error}")
@@ -340,6 +387,7 @@ class Decider:
         trial = Trial(attempt.name, attempt.decided, plan, function)
         try:
             lowered = lower_traced(function.trace(*args, **kwargs))
+            trial.lowered = lowered if attempt.options else None
             if attempt.replace is not None:
                 if self._options.donates:
                     self._wrapped.warn(DonationWarning, _KEEPS_DONATED)
@@ -359,7 +407,7 @@ class Decider:
                     )
                 )
         finally:
-            self.plans[signature] = self._plain
+            self.plans[signature] = self._inside
         return trial
 
     def failed(
@@ -370,7 +418,7 @@ class Decider:
         reason: str,
     ) -> None:
         """Notes that a signature is plain, as `consider` failed."""
-        self.plans[signature] = self._plain
+        self.plans[signature] = self._inside
         with contextlib.suppress(Exception):  # the module cannot be read
             stages = self._stages(signature, args, kwargs)
             self._last = (None, None)
@@ -395,6 +443,21 @@ class Decider:
                     keep_compiled(function.lower(*args, **kwargs), plain.compile())
         self._plain_types.clear()
 
+    @property
+    def num_with_options(self) -> int:
+        """Number of signatures that were compiled with options of the compiler."""
+        return len(self._compiled)
+
+    def share_compiled(self, function: Any) -> None:
+        """Makes a function of `new_function` run what was compiled with options."""
+        self._is_deciding = True  # the call at hand is of another signature
+        try:
+            for (args, kwargs), compiled in self._compiled.values():
+                with contextlib.suppress(Exception):
+                    keep_compiled(function.lower(*args, **kwargs), compiled)
+        finally:
+            self._is_deciding = False
+
     def _call(
         self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Callable[[], Any]:
@@ -403,7 +466,13 @@ class Decider:
             return Consuming(fn, args, kwargs)
         return lambda: fn(*args, **kwargs)
 
-    def _choose(self, signature: Any, trials: list[Trial]) -> Trial | None:
+    def _choose(
+        self,
+        signature: Any,
+        trials: list[Trial],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Trial | None:
         """Uses the fastest of the versions, and leaves the others."""
         best = fastest(trials)
         for each in trials:
@@ -419,6 +488,9 @@ class Decider:
                 self.replacements.use(best.replaced)
             self.plans[signature] = best.plan
             self.considered.append(best.decided)
+            if best.lowered is not None:
+                types = types_of(self._jax, (args, kwargs))
+                self._compiled[signature] = types, best.lowered.compile()
         return best
 
     def _sign(self, begin: int, stages: Stages) -> None:
@@ -433,7 +505,7 @@ class Decider:
         """Limits what is kept of signatures; those in use need their plans."""
         del self.considered[:-_MAX_SIGNATURES]
         if len(self.plans) >= _MAX_SIGNATURES:
-            plain = (key for key, plan in self.plans.items() if plan is self._plain)
+            plain = (key for key, plan in self.plans.items() if plan is self._inside)
             oldest = next(plain, None)
             if oldest is not None:
                 del self.plans[oldest]
@@ -450,7 +522,7 @@ class Decider:
         module = attempt.decided.result.fingerprint()
         kind = attempt.name.split()[0]
         name = f"{name_of(self._fn)}_{kind}_{module}"
-        function = attempt.function or calls(self._plain)
+        function = attempt.function or calls(self._inside)
         return self._jax.jit(  # type: ignore[no-any-return]
             named(self._fn, function, name), **self._options.static
         )

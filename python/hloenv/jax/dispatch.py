@@ -29,6 +29,7 @@ class Decider(Protocol):
 
 
 _names: collections.Counter[str] = collections.Counter()
+_names_lock = threading.Lock()
 
 
 def unique_name(fn: Callable[..., Any], *, plan: str | None) -> str:
@@ -50,8 +51,10 @@ def unique_name(fn: Callable[..., Any], *, plan: str | None) -> str:
         return f"{name}_hloenv_{secrets.token_hex(4)}"
     key = f"{core.tensorflow_version}\n{__version__}\n{plan}"
     stem = f"{name}_hloenv_{hashlib.sha256(key.encode()).hexdigest()[:8]}"
-    _names[stem] += 1
-    return stem if _names[stem] == 1 else f"{stem}_{_names[stem]}"
+    with _names_lock:
+        _names[stem] += 1
+        number = _names[stem]
+    return stem if number == 1 else f"{stem}_{number}"
 
 
 class Dispatcher:

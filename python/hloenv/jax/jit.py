@@ -192,7 +192,8 @@ class JitFunction(Pickled, core.JitCalls):
         require_injection("hloenv.jit")
         check_function(jax, fn, jit_options)
         # A separate function, as jax shares caches between uses of one function.
-        plain = jax.jit(named(fn, calls(fn), name_of(fn)), **jit_options)
+        inner = named(fn, calls(fn), name_of(fn))
+        plain = jax.jit(inner, **jit_options)
         core.JitCalls.__init__(self, plain, top_level_test())
         copy_metadata(fn, self)
         self.__name__ = name_of(fn)
@@ -212,12 +213,15 @@ class JitFunction(Pickled, core.JitCalls):
             },
         )
         self._budget = budget
-        self._options = Options(jit_options)
+        self._options = options = Options(jit_options)
+        # jax.jit takes the options of the compiler for outermost functions only.
+        self._inside = jax.jit(inner, **options.inside) if options.compiling else plain
         self._lock = threading.RLock()
         self._is_at_top_level = top_level_test()
         self._decider = Decider(
             fn,
             self._plain,
+            self._inside,
             # Without a reference to this object, so that it is collected at once.
             weakref.proxy(self),
             planner=planner_of(policy, passes, until, always=not budget),
@@ -391,7 +395,7 @@ class JitFunction(Pickled, core.JitCalls):
         call = self._current_call()
         if signature is not None and call is not None and self._has_values(*call):
             self._consider_in_trace(signature, *call)
-        return self._decider.plans.get(signature, self._plain)(*args, **kwargs)
+        return self._decider.plans.get(signature, self._inside)(*args, **kwargs)
 
     def _consider_in_trace(
         self, signature: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -404,8 +408,15 @@ class JitFunction(Pickled, core.JitCalls):
         with leave(), self._lock:
             self._decider.forget_if_changed(signature, traced)
             if self._decider.is_new(signature):
+                before = self._decider.num_with_options
                 # jax keeps a signature on its slow path after its trace raised.
                 self._consider_safely(signature, args, kwargs, raises=())
+                if self._decider.num_with_options > before:
+                    # jax compiles what it is tracing without them: it serves this
+                    # call, and another function the later ones.
+                    function = self.new_function()
+                    self._decider.share_compiled(function)
+                    self._decided = function
 
     def _consider_safely(
         self,

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -105,9 +106,25 @@ class Loaded:
         """Runs the module."""
         return self._function(*args, **kwargs)
 
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        """Binds as a method, like functions of jax.jit."""
+        return self if instance is None else types.MethodType(self, instance)
+
     def lower(self, /, *args: Any, **kwargs: Any) -> Any:
         """As on a function of `jax.jit`."""
         return self._function.lower(*args, **kwargs)
+
+    def trace(self, /, *args: Any, **kwargs: Any) -> Any:
+        """As on a function of `jax.jit`."""
+        return self._function.trace(*args, **kwargs)
+
+    def eval_shape(self, /, *args: Any, **kwargs: Any) -> Any:
+        """As on a function of `jax.jit`."""
+        return self._function.eval_shape(*args, **kwargs)
+
+    def clear_cache(self) -> None:
+        """As on a function of `jax.jit`."""
+        self._function.clear_cache()
 
     def _traced(self, /, *args: Any, **kwargs: Any) -> Any:
         jax = self._jax
@@ -128,11 +145,10 @@ class Loaded:
         leaves = [leaves[i] for i in kept]
         self._check("argument", leaves, self._module.input_specs())
         avals = traced.jaxpr.out_avals
-        types = [flat_type(jax, each) for each in avals]
-        self._check("result", types, self._module.output_specs())
+        results = [flat_type(jax, each) for each in avals]
+        self._check("result", results, self._module.output_specs())
         tree = traced.out_tree
-        results = from_flat(jax, self._call(*leaves), avals)
-        return jax.tree.unflatten(tree, results)
+        return jax.tree.unflatten(tree, from_flat(jax, self._call(*leaves), avals))
 
     def _check(self, kind: str, leaves: list[Any], specs: Sequence[ArraySpec]) -> None:
         found = [(tuple(leaf.shape), str(leaf.dtype)) for leaf in leaves]

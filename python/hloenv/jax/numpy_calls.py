@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 import types
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,7 +17,7 @@ from ..hlo.module import HloModule
 from ..runtime.executable import Executable, compile
 from ..runtime.jaxlib.package import require_jax
 from .attempts import forms_of
-from .compare import compare
+from .compare import compare, exceeds
 from .decide import Decided
 from .lowering import from_lowered, kept_arguments, lower_traced
 from .pickling import Pickled
@@ -27,11 +28,16 @@ from .wrapping import (
     copy_metadata,
     name_of,
     named,
+    top_level_test,
     trace_context,
 )
 
 # Arguments whose shape and dtype an executable checks.
 _CHECKED = frozenset({np.ndarray, bool, int, float, complex})
+# Options of jax.jit that the wheel's executable does not follow.
+_OPTIONS_OF_JAX = frozenset(
+    {"compiler_options", "in_shardings", "out_shardings", "device", "backend"}
+)
 # Of a function; the oldest is compiled again when it is called.
 _MAX_VERSIONS = 4096
 
@@ -41,14 +47,19 @@ class _Version:
     """A function for one signature.
 
     Attributes:
-        executable: runs it.
+        executable: runs it; None if plain jax.jit does.
+        module: as jax lowers it.
+        jaxpr: what it was traced to, a weak reference: after `jax.clear_caches()` there
+            is another.
         kept: which flat arguments it takes.
         dtypes: of those.
         settings: of jax, when it was traced.
         tree: structure of the result.
     """
 
-    executable: Executable
+    executable: Executable | None
+    module: HloModule
+    jaxpr: weakref.ref[Any]
     kept: tuple[int, ...]
     dtypes: tuple[Any, ...]
     settings: Any
@@ -71,6 +82,8 @@ class _Version:
             None if it does not take all of them, or does not take them as they are.
         """
         types = tuple(map(type, leaves))
+        if self.executable is None:
+            return None
         if len(self.kept) < len(leaves) or not _CHECKED.issuperset(types):
             return None
         for leaf, dtype in zip(leaves, self.dtypes, strict=True):
@@ -111,6 +124,16 @@ class NumpyFunction(Pickled):
                 "outputs='numpy' takes no donated and no static arguments; bind static "
                 "ones with functools.partial"
             )
+        others = [
+            name
+            for name, value in jit_options.items()
+            if value is not None and name in _OPTIONS_OF_JAX
+        ]
+        if others:
+            raise ArgumentTypeError(
+                f"outputs='numpy' cannot follow {', '.join(others)}: it does without "
+                "jax's compiler and devices; leave them out, or outputs='numpy'"
+            )
         copy_metadata(fn, self)
         self.__name__ = name_of(fn)
         self._made_with = fn, {"budget": budget, "jit_options": jit_options}
@@ -121,6 +144,7 @@ class NumpyFunction(Pickled):
         self._flatten = jax.tree_util.tree_flatten
         self._unflatten = jax.tree_util.tree_unflatten
         self._settings = trace_context()
+        self._is_at_top_level = top_level_test()
         self._lock = threading.RLock()
         # The last version by structure of the arguments, and all by signature.
         self._last: dict[Any, _Last] = {}
@@ -138,15 +162,16 @@ class NumpyFunction(Pickled):
         """
         config = self._config
         if config.jax_disable_jit or config.jax_debug_nans or config.jax_debug_infs:
-            # Copies: they belong to the caller.
-            return self._jax.tree.map(np.array, self._plain(*args, **kwargs))
+            return self._run_plain(args, kwargs)
         leaves, tree = self._flatten((args, kwargs))
         last = self._last.get(tree)
         if (
             last is not None
             and last.types == tuple(map(type, leaves))
             and last.version.settings == self._settings()
+            and last.version.jaxpr() is not None
         ):
+            assert last.version.executable is not None
             try:
                 outputs = last.version.executable(*leaves)
             except ArgumentError:
@@ -154,8 +179,14 @@ class NumpyFunction(Pickled):
             else:
                 return self._unflatten(last.version.tree, outputs)
         version = self._version(leaves, tree, args, kwargs)
+        if version.executable is None:
+            return self._run_plain(args, kwargs)
         outputs = version.executable(*version.arguments(leaves))
         return self._unflatten(version.tree, outputs)
+
+    def _run_plain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        # Copies: they belong to the caller.
+        return self._jax.tree.map(np.array, self._plain(*args, **kwargs))
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         """Binds as a method."""
@@ -178,13 +209,15 @@ class NumpyFunction(Pickled):
     ) -> _Version:
         key = tree, tuple(_type_of(leaf) for leaf in leaves), self._settings()
         version = self._versions.get(key)
-        if version is None:
+        if version is None or version.jaxpr() is None:
             # Without the lock: the function may call itself, or wait for a thread
             # that does. Later traces are found in jax's cache.
             self._plain.trace(*args, **kwargs)
             with self._lock:
-                version = self._versions.get(key)
-                if version is None:
+                version = self._traced_again(self._versions.get(key), args, kwargs)
+                if version is not None:
+                    self._versions[key] = version
+                else:
                     if len(self._versions) >= _MAX_VERSIONS:
                         del self._versions[next(iter(self._versions))]
                         self._last.clear()
@@ -195,6 +228,18 @@ class NumpyFunction(Pickled):
             version, version.types(leaves) if is_repeated else None
         )
         return version
+
+    def _traced_again(
+        self, version: _Version | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> _Version | None:
+        """The version, if the function is still traced to the same program."""
+        if version is None or version.jaxpr() is not None:
+            return version
+        traced = self._plain.trace(*args, **kwargs)
+        module = from_lowered(lower_traced(traced), donations=False)
+        if module.fingerprint() != version.module.fingerprint():
+            return None
+        return replace(version, jaxpr=weakref.ref(traced.jaxpr))
 
     def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Version:
         jax = self._jax
@@ -219,10 +264,46 @@ class NumpyFunction(Pickled):
         dtypes = tuple(traced.jaxpr.in_avals[i].dtype for i in kept)
         leaves = jax.tree.leaves((args, kwargs))
         version = _Version(
-            default := compile(module), kept, dtypes, self._settings(), tree
+            default := compile(module),
+            *(module, weakref.ref(traced.jaxpr), kept, dtypes),
+            *(self._settings(), tree),
         )
-        fastest = self._fastest(module, default, version.arguments(leaves))
+        inputs = version.arguments(leaves)
+        fastest = self._fastest(module, default, inputs)
+        reason = self._worse_than_plain(fastest, inputs, args, kwargs)
+        if reason:
+            undecided = replace(Decided(module, module), is_used=False, reason=reason)
+            self.considered.append(undecided.without_large_modules())
+            return replace(version, executable=None)
         return replace(version, executable=fastest)
+
+    def _worse_than_plain(
+        self,
+        executable: Executable,
+        inputs: Sequence[Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> str:
+        """Why plain jax.jit runs the function; empty if it does not."""
+        run: Callable[[], Any] = lambda: tuple(executable(*inputs))  # noqa: E731
+        # In a trace of jax's, as of a function that calls itself, jax has no values.
+        if not self._budget or not self._is_at_top_level():
+            return ""
+        if exceeds(run, self._budget):
+            return ""
+        plain = self._jax.tree.leaves
+        result = compare(
+            lambda: tuple(plain(self._run_plain(args, kwargs))),
+            run,
+            seconds=self._budget,
+        )
+        if not result.is_equal:
+            return result.reason
+        if result.speedup is None or result.speedup >= 1:
+            return ""
+        if result.interval is not None and result.interval[1] >= 1:
+            return ""
+        return f"plain jax.jit is {1 / result.speedup:.2f} times as fast"
 
     def _fastest(
         self, module: HloModule, default: Executable, inputs: Sequence[Any]
@@ -251,6 +332,11 @@ class NumpyFunction(Pickled):
         if not self._budget:
             self.considered.append(decided.without_large_modules())
             return other
+        too_long = exceeds(lambda: default(*inputs), self._budget)
+        if too_long:
+            undecided = replace(decided, is_used=False, reason=too_long)
+            self.considered.append(undecided.without_large_modules())
+            return default
         result = compare(
             lambda: default(*inputs), lambda: other(*inputs), seconds=self._budget
         )

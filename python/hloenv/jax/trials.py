@@ -25,6 +25,7 @@ class Trial:
         replaced: of jaxlib's module; None if that is left.
         reason: why it is not used; empty if it may be.
         is_fault: whether it failed or its outputs differ.
+        lowered: what was compiled with options of the compiler; None without any.
     """
 
     attempt: str
@@ -34,6 +35,7 @@ class Trial:
     replaced: Replaced | None = None
     reason: str = ""
     is_fault: bool = False
+    lowered: Any = None
 
     @property
     def is_usable(self) -> bool:

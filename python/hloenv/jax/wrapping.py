@@ -40,6 +40,15 @@ class Options:
         return found if any(map(_names_any, found.values())) else {}
 
     @property
+    def inside(self) -> dict[str, Any]:
+        """Those of a function that another function of jax.jit calls."""
+        return {
+            name: value
+            for name, value in self.given.items()
+            if name != "compiler_options"
+        }
+
+    @property
     def compiling(self) -> dict[str, str]:
         """Those of the compiler, as text."""
         return {
@@ -184,9 +193,13 @@ def signature_of(
             their leaves.
 
     Returns:
-        A key; None if a static argument has indistinguishable parts.
+        A key; None if a static argument has indistinguishable parts, or a pytree of the
+        user's does not flatten while it holds tracers.
     """
-    leaves, tree = jax.tree.flatten((args, kwargs))
+    try:
+        leaves, tree = jax.tree.flatten((args, kwargs))
+    except Exception:  # of the user's code
+        return None
     types = [
         jax.typeof(leaf) if isinstance(leaf, jax.core.Tracer) else (type(leaf), leaf)
         for leaf in leaves

@@ -44,15 +44,11 @@ class _Handle:
 
     Attributes:
         out_avals: types of the results.
-        kept: numbers of the arguments that the module takes; None for all.
         body: a weak reference.
     """
 
-    def __init__(
-        self, out_avals: Sequence[Any], kept: Sequence[int] | None, body: _Body
-    ) -> None:
+    def __init__(self, out_avals: Sequence[Any], body: _Body) -> None:
         self.out_avals = out_avals
-        self.kept = kept
         self.body = weakref.ref(body)
 
 
@@ -76,7 +72,11 @@ def call_module(module: HloModule, traced: Any, lowered: Any) -> Callable[..., A
     """
     jax = require_jax("hloenv.jit")
     kept = sorted(lowered._lowering.compile_args["kept_var_idx"])
-    call = function_of(module, traced.jaxpr.out_avals, kept, plain=traced.jaxpr)
+    closed = traced.jaxpr
+    # As jax leaves out arguments that nothing reads.
+    invars = [closed.jaxpr.invars[i] for i in kept]
+    plain = closed.replace(jaxpr=closed.jaxpr.replace(invars=invars))
+    call = function_of(module, closed.out_avals, plain=plain)
     # `out_info` would make the user's pytrees of other objects than arrays.
     tree = traced.out_tree
     num_leaves = len(traced.jaxpr.in_avals)
@@ -88,26 +88,21 @@ def call_module(module: HloModule, traced: Any, lowered: Any) -> Callable[..., A
             if isinstance(leaf, jax.core.Tracer)
         ]
         assert len(leaves) == num_leaves, (len(leaves), num_leaves)
-        return jax.tree.unflatten(tree, call(*leaves))
+        return jax.tree.unflatten(tree, call(*(leaves[i] for i in kept)))
 
     return function
 
 
 def function_of(
-    module: HloModule,
-    out_avals: Sequence[Any],
-    kept: Sequence[int] | None = None,
-    *,
-    plain: Any = None,
+    module: HloModule, out_avals: Sequence[Any], *, plain: Any = None
 ) -> Callable[..., list[Any]]:
     """A module as a function of flat arrays, to be called while jax.jit traces it.
 
     Args:
         module: before XLA's passes.
         out_avals: jax's types of its results.
-        kept: numbers of the arguments that it takes; None for all.
-        plain: a jaxpr that runs in its place on other devices than one CPU; None for
-            the module on all CPU devices.
+        plain: a jaxpr of the same arguments that runs in its place on other devices
+            than one CPU; None for the module on all CPU devices.
 
     Raises:
         CompileError: jaxlib cannot read the module.
@@ -115,7 +110,7 @@ def function_of(
     if "custom-call" in module.opcode_counts():
         _initialize_lapack()
     body = _Body(stablehlo_of(module), plain)
-    handle = _Handle(out_avals, kept, body)
+    handle = _Handle(out_avals, body)
 
     def call(*leaves: Any) -> list[Any]:
         assert body is not None  # lives as long as the function
@@ -227,8 +222,6 @@ def _lower(context: Any, *values: Any, handle: _Handle) -> Any:
     name = mlir.merge_mlir_modules(
         target.module, "hloenv_call", submodule, dst_symtab=target.symbol_table
     )
-    if handle.kept is not None:
-        values = tuple(values[i] for i in handle.kept)
     call = func.CallOp(main.type.results, ir.FlatSymbolRefAttr.get(name), values)
     return call.results
 
