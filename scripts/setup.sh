@@ -108,7 +108,13 @@ wanted=$(digest scripts/requirements-*.txt)
 if [[ $(cat "$stamp" 2>/dev/null) != "$wanted" ]]; then
   say "installing the packages of $requirements"
   logged build/pip.log '^(Collecting|  Downloading|Installing|ERROR)' \
-    "$bin/python" -m pip install --disable-pip-version-check -r "$requirements"
+    "$bin/python" -m pip install --disable-pip-version-check --no-compile \
+    -r "$requirements"
+  # On all cores, which pip does not use, and without what is never imported: of
+  # TensorFlow, hloenv uses the libraries only.
+  "$bin/python" -W ignore -m compileall -q -j 0 -x '/(tensorflow|keras|tests?)/' \
+    "$("$bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
+    >build/compileall.log 2>&1 || true  # files of other versions of Python
   echo "$wanted" >"$stamp"
 fi
 

@@ -21,6 +21,9 @@ from hloenv import HloModule
 from hloenv._native import core
 from support.run_child import RunChild, run_python
 
+# Processes of pytest, and what they start, share the cores.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 ROOT = Path(__file__).resolve().parent.parent
 
 # Packages that a marker stands for.
@@ -230,6 +233,12 @@ def hlo_dir() -> Path:
 
 
 @pytest.fixture(scope="session")
+def optional_hlo_dir() -> Path | None:
+    """The folder of real modules; None if there is none."""
+    return _hlo_dir()
+
+
+@pytest.fixture(scope="session")
 def mutant_paths() -> list[Path]:
     """Modules that once ended the process, beside the folder of real modules."""
     folder = ROOT.parent / "shared" / "mutants"
@@ -334,11 +343,15 @@ def built_sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if importlib.util.find_spec("scikit_build_core") is None:
         pytest.skip("scikit-build-core is not installed: bash scripts/setup.sh")
     folder = tmp_path_factory.mktemp("sdist")
+    # Without environments and builds, whose hundred thousand files it would look at.
+    source = folder / "source"
+    left_out = shutil.ignore_patterns(".venv*", ".git", "build", "runs", ".*_cache")
+    shutil.copytree(ROOT, source, ignore=left_out, symlinks=True)
     _python(
         "-c",
-        "import sys; from scikit_build_core.build import build_sdist;"
-        "build_sdist(sys.argv[1])",
-        str(folder),
+        "import os, sys; from scikit_build_core.build import build_sdist;"
+        "os.chdir(sys.argv[2]); build_sdist(sys.argv[1])",
+        *(str(folder), str(source)),
     )
     (path,) = folder.glob("*.tar.gz")
     return path

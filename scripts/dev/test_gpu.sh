@@ -19,7 +19,7 @@ make_environment() {
   # Without dependencies: TensorFlow's Python code is not used.
   "$main/bin/python" -m venv --clear "$venv" &&
     "$venv/bin/python" -m pip install --disable-pip-version-check -q --no-deps \
-      "${tensorflow/-cpu/}" &&
+      --no-compile "${tensorflow/-cpu/}" &&
     "$venv/bin/python" -m pip install --disable-pip-version-check -q \
       numpy ml_dtypes "$(pinned pytest)" "$(pinned pytest-timeout)"
 }

@@ -159,7 +159,15 @@ def test_ctrl_c_while_measuring_ends_the_worker(model):
 
 
 def test_a_terminated_fuzz_run_says_what_it_checked(tmp_path):
-    child = _child("fuzz", "-p", "cse", "--cases", "100000", "-o", str(tmp_path))
+    # Says so more often, for the sake of the test.
+    program = (
+        "import sys; from hloenv.cli import fuzz, main;"
+        "fuzz._CASES_IN_A_LINE = 5; sys.argv[0] = 'hloenv'; sys.exit(main())"
+    )
+    child = _child(
+        *("fuzz", "-p", "cse", "--cases", "100000", "-o", str(tmp_path)),
+        program=("-c", program),
+    )
     assert child.stderr is not None
     assert child.stderr.readline().endswith("cases, 0 invariants broken\n")
     child.send_signal(signal.SIGTERM)

@@ -25,9 +25,10 @@ from hloenv.fuzz.reducer import Suspect, reduce
 from hloenv.fuzz.reducer_edits import apply, edits
 from hloenv.fuzz.reproducers import Failure, read_case, save
 from hloenv.hlo.passes import Pipeline, pass_names
-from hloenv.process.forkserver import Job, Pool, note
+from hloenv.process.forkserver import Job, Outcome, Pool, note
 from hloenv.rewrite.trace import Step
 from support.cases import WRITTEN
+from support.children import map_in_few
 from support.modules import RESHAPED_FUSION
 from support.paths import TESTDATA
 
@@ -242,10 +243,18 @@ def test_an_unreproducible_case_is_returned_unchanged(pool: Pool) -> None:
     assert reduce(pool, suspect, seconds=10) == (suspect, False)
 
 
-def count_valid(texts: list[str]) -> Iterator[int]:
+def _smaller(path: Path) -> list[str]:
+    text = load(str(path)).to_text()
+    results = [apply(text, edit) for edit in edits(text)[:40]]
+    smaller = [each for each in results if each is not None]
+    assert all(len(each) < len(text) for each in smaller)
+    return smaller
+
+
+def count_valid(path: Path) -> Iterator[int]:
     """Runs in a child, as some texts crash XLA: counts valid modules."""
     valid = 0
-    for text in texts:
+    for text in _smaller(path):
         try:
             hloenv.HloModule.from_text(text).verify()
             valid += 1
@@ -254,14 +263,18 @@ def count_valid(texts: list[str]) -> Iterator[int]:
         yield valid
 
 
+@pytest.fixture(scope="module")
+def valid_edits() -> dict[Path, Outcome]:
+    jobs = [(path,) for path in WRITTEN]
+    return dict(zip(WRITTEN, map_in_few("test_fuzz:count_valid", jobs), strict=True))
+
+
 @pytest.mark.parametrize("path", WRITTEN, ids=lambda path: path.stem)
-def test_edits_make_smaller_modules(pool: Pool, path: Path) -> None:
-    text = load(str(path)).to_text()
-    results = [apply(text, edit) for edit in edits(text)[:40]]
-    smaller = [each for each in results if each is not None]
-    assert all(len(each) < len(text) for each in smaller)
-    outcome = pool.run(Job("test_fuzz:count_valid", (smaller,)))
-    assert outcome.values, outcome.error or f"none of {len(smaller)} is valid"
+def test_edits_make_smaller_modules(
+    valid_edits: dict[Path, Outcome], path: Path
+) -> None:
+    outcome = valid_edits[path]
+    assert outcome.values, outcome.error or "none is valid"
 
 
 # --- how it is saved ----------------------------------------------------------

@@ -316,19 +316,22 @@ def test_a_crash_over_the_original_is_no_failure_of_a_pass(
     assert _states(results) == {"original": "skipped", "a": "checked"}
 
 
-@pytest.mark.parametrize("name", ["m", "e", "timeout", "a.b"])
 def test_no_name_of_a_module_hides_what_ran_out_of_time(
-    run: tuple[Sweep, Results], name: str
+    run: tuple[Sweep, Results],
 ) -> None:
     runner, results = run
-    task = Task("structure", replace(_subject(2), name=name), "raw", ("sleeper",))
-    assert runner.run([iter([task])], seconds=60)
-    (row,) = results.rows.values()
-    assert row.skipped == {"timeout: structure": 1}
-    assert row.is_limited
-    assert sweep.general(f"compile of {name} fails at module m0", task) == (
-        "compile of … fails at module m0"
-    )
+    tasks = [
+        Task("structure", replace(_subject(2 + i), name=name), "raw", ("sleeper",))
+        for i, name in enumerate(["m", "e", "timeout", "a.b"])
+    ]
+    assert runner.run([iter(tasks)], seconds=60)
+    assert len(results.rows) == len(tasks)
+    for row in results.rows.values():
+        assert row.skipped == {"timeout: structure": 1}
+        assert row.is_limited
+    for task in tasks:
+        text = f"compile of {task.subject.name} fails at module m0"
+        assert sweep.general(text, task) == "compile of … fails at module m0"
 
 
 @pytest.mark.parametrize(

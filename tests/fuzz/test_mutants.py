@@ -21,6 +21,7 @@ from hloenv.fuzz.mutants import Kind, Mutant, make_mutants, run_mutants, use
 from hloenv.process.child import num_read
 from hloenv.process.forkserver import Outcome, map_jobs
 from support.cases import WRITTEN
+from support.children import map_in_few
 
 
 def _module(entry: str, helpers: str = "") -> str:
@@ -164,7 +165,7 @@ def load(text: str) -> tuple[str, str]:
 
 @pytest.fixture(scope="module")
 def outcomes() -> dict[str, Outcome]:
-    found = map_jobs("test_mutants:load", [(case.text,) for case in CASES.values()])
+    found = map_in_few("test_mutants:load", [(case.text,) for case in CASES.values()])
     return dict(zip(CASES, found, strict=True))
 
 
@@ -185,7 +186,7 @@ def use_file(path: str) -> str:
 
 def test_modules_that_once_crashed_the_process(mutant_paths: list[Path]) -> None:
     jobs = [(str(path),) for path in mutant_paths]
-    outcomes = map_jobs("test_mutants:use_file", jobs)
+    outcomes = map_in_few("test_mutants:use_file", jobs)
     for path, outcome in zip(mutant_paths, outcomes, strict=True):
         is_valid = path.stem.startswith("valid")
         expected = {"module"} if is_valid else {"ParseError", "InvalidModuleError"}

@@ -20,6 +20,7 @@ import hloenv
 from hloenv.fuzz.damage import _fields, _varint, damage_text
 from hloenv.process.child import num_read
 from hloenv.process.forkserver import Outcome, map_jobs
+from support.children import map_in_few
 
 
 def _module(entry: str, helpers: str = "") -> str:
@@ -306,7 +307,7 @@ def do(case: Case) -> tuple[str, str]:
 @pytest.fixture(scope="module")
 def outcomes() -> dict[str, Outcome]:
     jobs = [(case,) for case in CASES.values()]
-    return dict(zip(CASES, map_jobs("test_hostile_modules:do", jobs), strict=True))
+    return dict(zip(CASES, map_in_few("test_hostile_modules:do", jobs), strict=True))
 
 
 @pytest.mark.parametrize("name", CASES)

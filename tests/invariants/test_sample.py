@@ -41,7 +41,7 @@ def test_a_random_sample_of_the_matrix(tmp_path: Path, sample_seed: str) -> None
     sweep = Sweep(
         results,
         name="sample",
-        limits=Limits(timeout_s=30, workers=2),
+        limits=Limits(timeout_s=30, workers=2, nice=0),
     )
     tasks = sampled_tasks(plan, sample_seed, max_instructions=600, num_passes=6)
     # Beside other work, the same checks take longer.

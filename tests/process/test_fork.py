@@ -352,7 +352,7 @@ begun = threading.Event()
 real = child.Child.request
 def slow(self, *args, **kwargs):
     begun.set()
-    time.sleep(2)
+    time.sleep(0.5)
     return real(self, *args, **kwargs)
 child.Child.request = slow
 thread = threading.Thread(target=hloenv.HloModule.from_text, args=(doubtful,))

@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hloenv.process.forkserver import map_jobs, run_jobs
+from hloenv.process.forkserver import map_jobs
 from support.cases import WRITTEN
+from support.children import map_in_few
 from support.run_child import RunChild
 
 TEXT = """HloModule small
@@ -402,7 +403,7 @@ def use_mutated_proto(path: str, seed: int, count: int) -> Iterator[str]:
 
 def _assert_all_live(function: str, jobs: list[tuple[str, int, int]]) -> None:
     crashed = []
-    for outcome in run_jobs(f"test_bad_input:{function}", jobs):
+    for outcome in map_in_few(f"test_bad_input:{function}", jobs):
         if outcome.error:
             culprit = outcome.values[-1] if outcome.values else ""
             crashed.append(f"{jobs[outcome.index]}: {outcome.error[:400]}\n{culprit}")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 
 import hloenv
+from hloenv.cli import main
 from support.crashes import CRASHES, ENDLESS, FATAL_TO_READ
 from support.run_child import run_python
 
@@ -191,24 +193,45 @@ def _run(*argv: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str
     return run_python("-m", "hloenv", *argv, cwd=cwd)
 
 
+# Each command in a process of its own, which need not import hloenv again.
+_FORKS_COMMANDS = """
+import json, os, sys
+from hloenv.cli import main
+codes = []
+for number, argv in enumerate(json.loads(sys.argv[1])):
+    pid = os.fork()
+    if pid == 0:
+        for stream, name in ((1, os.devnull), (2, f"{number}.err")):
+            os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT), stream)
+        sys.argv = ["hloenv", *argv]
+        sys.exit(main())
+    codes.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+print(json.dumps(codes))
+"""
+
+
 @pytest.mark.parametrize("name", CRASHES)
 def test_a_crashing_module_never_ends_a_command_by_a_signal(
     tmp_path: Path, name: str
 ) -> None:
     path = tmp_path / "killer.hlo"
     path.write_text(CRASHES[name])
-    for argv in (
+    commands = [
         ("show", str(path)),
         ("alternatives", str(path), "-p", "algsimp"),
         ("optimize", str(path), "-p", "algsimp"),
         ("diff", str(path), str(path)),
         ("graph", str(path)),
+    ]
+    done = run_python("-c", _FORKS_COMMANDS, json.dumps(commands), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for number, (argv, code) in enumerate(
+        zip(commands, json.loads(done.stdout), strict=True)
     ):
-        done = _run(*argv)
-        assert done.returncode in (0, 1), (argv, done)
-        if done.returncode:
-            last = done.stderr.splitlines()[-1]
-            assert last.startswith("hloenv: error: "), (argv, done.stderr)
+        errors = (tmp_path / f"{number}.err").read_text()
+        assert code in (0, 1), (argv, code, errors)
+        if code:
+            assert errors.splitlines()[-1].startswith("hloenv: error: "), argv
 
 
 def test_a_command_prints_xlas_fatal_message(tmp_path: Path) -> None:
@@ -292,8 +315,9 @@ def _children(pid: int) -> list[str]:
 
 
 @pytest.mark.parametrize("limit", ["0", "-1", "much", "1X"])
-def test_limits_have_to_be_positive(limit: str) -> None:
+def test_limits_have_to_be_positive(
+    limit: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     for option in ("--time-limit", "--memory-limit"):
-        done = _run("show", "x.hlo", f"{option}={limit}")
-        assert done.returncode == 2
-        assert option in done.stderr
+        assert main(["show", "x.hlo", f"{option}={limit}"]) == 2
+        assert option in capsys.readouterr().err
