@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import hashlib
 import json
@@ -12,6 +13,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -42,41 +44,91 @@ class Rows:
         """Reads the file, if it exists; of rows with the same key, the last counts.
 
         Args:
-            path: of the file.
+            path: of the file. Lines that an interrupted run has not finished are
+                skipped.
             key: the columns that tell the rows apart.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path, self._key = path, key
-        lines = path.read_text().splitlines() if path.exists() else []
-        self._rows = {self._key_of(row): row for row in map(json.loads, lines)}
+        self._rows = {self._key_of(row): row for row in read_lines(path)}
+        self._own: set[tuple[Any, ...]] = set()
 
     def _key_of(self, row: Row) -> tuple[Any, ...]:
         return tuple(row.get(column) for column in self._key)
 
     def get(self, *key: Any) -> Row | None:
-        """The row with these values of the key's columns."""
-        return self._rows.get(key)
+        """The row with these values of the key's columns.
+
+        None too for an error of an earlier run, such as a timeout beside other work:
+        it is tried again.
+        """
+        row = self._rows.get(key)
+        is_retried = row is not None and "error" in row and key not in self._own
+        return None if is_retried else row
 
     def add(self, row: Row) -> None:
         """Appends a row to the file."""
-        self._rows[self._key_of(row)] = row
-        with self._path.open("a") as file:
-            file.write(json.dumps(row) + "\n")
+        key = self._key_of(row)
+        self._rows[key] = row
+        self._own.add(key)
+        append_line(self._path, row)
 
     def all(self) -> list[Row]:
         """All rows, the oldest first."""
         return list(self._rows.values())
 
 
-def version_of_rows() -> str:
-    """Of rows that may be reused: the sources, changes of them, and the machine."""
-    commit, root = commit_of(source_root()), source_root()
-    text = commit.label
-    if commit.changed:
-        words = ["git", "-C", str(root), "diff", "HEAD"]
-        changes = subprocess.run(words, check=True, capture_output=True).stdout
-        text += f" {hashlib.sha256(changes).hexdigest()[:12]}"
-    return f"{text} {this_machine().id}"
+def read_lines(path: Path) -> list[Row]:
+    """The rows of a file of JSON lines, without damaged ones; none if it is absent."""
+    rows = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        with contextlib.suppress(ValueError):
+            row = json.loads(line)
+            if isinstance(row, dict):
+                rows.append(row)
+    return rows
+
+
+def append_line(path: Path, row: Row) -> None:
+    """Appends a row as a line that is on disk when this returns."""
+    # An earlier line that was not finished must not eat this one.
+    with path.open("a") as file:
+        file.write(f"\n{json.dumps(row)}\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+# What rows of reports are measured by, under the repository's root.
+_SOURCES = ("csrc", "dataset", "python", "scripts")
+_PACKAGES = ("jax", "jaxlib", "numpy", "tensorflow-cpu", "torch")
+
+
+def version_of_rows(**settings: object) -> str:
+    """Of rows that may be reused: sources, versions of packages, and the machine.
+
+    Args:
+        settings: what else the rows depend on, such as seconds of a timing.
+    """
+    root = source_root()
+    digest = hashlib.sha256()
+    words = ["ls-files", "-z", "--cached", "--others", "--exclude-standard", "--"]
+    found = _git(root, *words, *_SOURCES).split("\0")
+    for name in sorted(filter(None, found)):
+        path = root / name
+        if path.is_file():
+            digest.update(f"{name}\n".encode() + path.read_bytes())
+    for package in _PACKAGES:
+        with contextlib.suppress(PackageNotFoundError):
+            digest.update(f"{package} {version(package)}\n".encode())
+    digest.update(json.dumps(settings, sort_keys=True).encode())
+    return f"{digest.hexdigest()[:16]} {this_machine().id}"
+
+
+def _git(root: Path, *words: str) -> str:
+    done = subprocess.run(
+        ["git", "-C", str(root), *words], check=True, capture_output=True, text=True
+    )
+    return done.stdout
 
 
 def run_again(words: Sequence[str], *, num_cores: int, timeout_s: float) -> Row:

@@ -222,7 +222,7 @@ def report(rows: list[Row], arguments: argparse.Namespace) -> list[str]:
 def main() -> int:
     """Measures missing cases and writes the page."""
     arguments = parse_arguments()
-    version = version_of_rows()
+    version = version_of_rows(seconds=arguments.seconds)
     known = Rows(arguments.rows, "name", "version", "threads")
     rows = []
     for name, function, given in cases():

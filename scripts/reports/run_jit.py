@@ -215,7 +215,7 @@ def main() -> int:
         raise SystemExit(f"no program of {arguments.split} has {arguments.match!r}")
     if arguments.modules is not None:
         records = sample(records, arguments.modules, arguments.seed)
-    version, cores = version_of_rows(), arguments.cores
+    version, cores = version_of_rows(seconds=arguments.seconds), arguments.cores
     words = ["--split", arguments.split, "--extent", arguments.extent]
     words += ["--seconds", str(arguments.seconds)]
     words += ["--outputs", arguments.outputs, "--one"]

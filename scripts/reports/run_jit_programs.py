@@ -170,7 +170,7 @@ def main() -> int:
     }
     if not chosen:
         raise SystemExit(f"no program has {arguments.match!r} in its name")
-    version, cores = version_of_rows(), arguments.cores
+    version, cores = version_of_rows(seconds=arguments.seconds), arguments.cores
     known = Rows(arguments.rows, "file", "name", "version", "cores")
     rows = []
     for (file, name), kind in chosen.items():

@@ -171,7 +171,7 @@ def main() -> int:
     chosen = [name for name in operations() if arguments.match in name]
     if not chosen:
         raise SystemExit(f"no operation has {arguments.match!r} in its name")
-    version, cores = version_of_rows(), arguments.cores
+    version, cores = version_of_rows(seconds=arguments.seconds), arguments.cores
     known = Rows(arguments.rows, "name", "version", "cores")
     rows = []
     for name in chosen:

@@ -37,7 +37,7 @@ from hloenv.rewrite_map import (
 from hloenv.rewrite_map.aggregate import aggregate
 from hloenv.rewrite_map.known import rules_that_cost, write_known
 from hloenv.rewrite_map.reproducer import Reproducer, run_script, write_reproducer
-from reporting import version_of_rows
+from reporting import append_line, read_lines, version_of_rows
 from rewrite_map_page import write_page
 
 _SPLITS = ("train", "validation")
@@ -133,12 +133,10 @@ def map_record(
 
 def read_results(path: Path) -> dict[str, ProgramMap]:
     """The maps of earlier runs, by program."""
-    if not path.exists():
-        return {}
     # The latest map of a program has the rows of the earlier ones; those of other
     # sources, or of another machine, do not count.
-    lines = [json.loads(line) for line in path.open()]
-    own = [line for line in lines if line.pop("version", "") == version_of_rows()]
+    version = version_of_rows()
+    own = [line for line in read_lines(path) if line.pop("version", "") == version]
     return {each.program: each for each in map(ProgramMap.from_json, own)}
 
 
@@ -158,9 +156,8 @@ def add_missing(
         if known is not None and _is_done(known, arguments):
             continue
         each = found[name] = map_record(record, known, arguments)
-        with arguments.results.open("a") as file:
-            line = each.to_json() | {"version": version_of_rows()}
-            file.write(json.dumps(line) + "\n")
+        line = each.to_json() | {"version": version_of_rows()}
+        append_line(arguments.results, line)
         print(
             f"{name}: {len(each.rows)} of {each.num_rewrites} rewrites, "
             f"{each.seconds:.0f} s {each.error}",

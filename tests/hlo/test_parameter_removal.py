@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Removal of parameters if the caller passes one value to several of them.
 
-XLA itself crashes on each of these modules: `csrc/hlo/parameter_removal.h`.
+XLA itself crashes on each of these modules: `csrc/workarounds/parameter_removal.h`.
 """
 
 from __future__ import annotations

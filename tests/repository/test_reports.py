@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from reporting import Rows, run_again, with_part
+from reporting import Rows, run_again, version_of_rows, with_part
 
 
 def test_a_repeated_run_finds_the_rows_of_the_run_before(tmp_path):
@@ -19,6 +19,30 @@ def test_a_repeated_run_finds_the_rows_of_the_run_before(tmp_path):
     assert again.all() == rows.all()
     assert again.get("a", 2) == {"name": "a", "cores": 2, "speedup": 3.0}
     assert again.get("b", 1) is None
+
+
+def test_a_line_that_was_not_finished_is_skipped(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    rows = Rows(path, "name")
+    rows.add({"name": "a", "speedup": 2.0})
+    with path.open("a") as file:
+        file.write('{"name": "b", "spee')
+    again = Rows(path, "name")
+    assert again.get("b") is None
+    again.add({"name": "b", "speedup": 3.0})
+    assert [each["name"] for each in Rows(path, "name").all()] == ["a", "b"]
+
+
+def test_errors_of_earlier_runs_are_tried_again(tmp_path):
+    rows = Rows(tmp_path / "rows.jsonl", "name")
+    rows.add({"name": "a", "error": "not done in 5 s"})
+    assert rows.get("a")["error"]
+    assert Rows(tmp_path / "rows.jsonl", "name").get("a") is None
+
+
+def test_rows_with_other_settings_are_of_another_version():
+    assert version_of_rows(seconds=2) == version_of_rows(seconds=2)
+    assert version_of_rows(seconds=2) != version_of_rows(seconds=3)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from .. import _native
 from ..fuzz.versions import is_stale, without_comments, without_docstrings
 
 # Packages and files of python/hloenv that do not affect results.
-_EXCLUDED_FOLDERS = ("cli", "dataset", "fuzz", "jax")
+_EXCLUDED_FOLDERS = ("cli", "dataset", "explorer", "fuzz", "jax", "tune")
 # Of rewrite_map, policies use the rest.
 _MAPPING = (
     *("accepted", "ablation", "extract", "isolated", "jax_text", "mapping"),

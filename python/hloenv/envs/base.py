@@ -15,11 +15,11 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
+from ..dataset.benchmarks import MODULE_SCHEME, Benchmark, find_benchmarks
 from ..errors import ArgumentError, HloEnvError
 from ..hlo.module import HloModule
 from ..hlo.passes import Pass, Pipeline, run_passes
 from ..rewrite.sandbox import Sandbox, isolated
-from .benchmarks import MODULE_SCHEME, Benchmark, find_benchmarks
 from .episode import Episode, on_command_line
 from .pass_memo import Node, PassMemo, Runner
 from .render import render_ansi, render_rgb

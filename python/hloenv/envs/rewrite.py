@@ -18,10 +18,9 @@ from .._typing import Int64Array
 from ..errors import ArgumentError
 from ..hlo.module import HloModule
 from ..rewrite.game import DecisionPoint
-from .benchmarks import DEFAULT_BENCHMARK
 from .candidate_actions import CandidateActions
 from .candidates import Candidates
-from .rewrite_base import RewriteBase
+from .rewrite_base import DEFAULT_BENCHMARK, RewriteBase
 
 DEFAULT_SPACE = "early-and-fusion"
 

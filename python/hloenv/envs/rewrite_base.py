@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .._typing import BoolArray, Int64Array
+from ..dataset.benchmarks import SCHEME, Benchmark
 from ..errors import ArgumentError
 from ..hlo.module import HloModule, identity
 from ..hlo.passes import run_passes
@@ -16,10 +17,12 @@ from ..rewrite.game import DecisionPoint, Prefix
 from ..rewrite.trace import Trace
 from ..search.spaces import get_space
 from .base import CompilerEnv
-from .benchmarks import Benchmark
 from .candidates import Candidates, CandidateTable
 from .game_memo import GameMemo, Play
 from .pass_memo import Node, Runner
+
+# Of the environments of rewrites and substitutions.
+DEFAULT_BENCHMARK = f"{SCHEME}dataset/train?max_instructions=600"
 
 
 class RewriteBase(CompilerEnv):

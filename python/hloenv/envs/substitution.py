@@ -10,14 +10,15 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
+from ..dataset.benchmarks import Benchmark
 from ..errors import ArgumentError
 from ..hlo.module import HloModule
 from ..hlo.passes import Pass, Pipeline, run_passes
 from ..substitution.candidates import DEFAULT_PASSES, Candidate, Expander, Expansion
 from .base import CompilerEnv
-from .benchmarks import DEFAULT_BENCHMARK, Benchmark
 from .candidate_actions import CandidateActions
 from .pass_memo import Node, Runner
+from .rewrite_base import DEFAULT_BENCHMARK
 
 
 class SubstitutionEnv(CandidateActions, CompilerEnv):

@@ -14,9 +14,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from ..dataset.benchmarks import find_benchmarks
 from ..errors import ArgumentError
 from .base import CompilerEnv
-from .benchmarks import find_benchmarks
 from .state import EpisodeState, append_csv, write_parquet
 
 Potential = Callable[[CompilerEnv], float]

@@ -7,8 +7,6 @@ import functools
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.sparse import coo_array, csr_array
-from scipy.sparse.csgraph import breadth_first_order
 
 from .._typing import Int64Array
 from ..errors import ArgumentError
@@ -86,17 +84,26 @@ class Changes:
             raise ArgumentError(
                 f"there is no change {index}; there are {len(self._changes)}"
             )
-        order = breadth_first_order(
-            self._neighbours, index, directed=False, return_predecessors=False
-        )
-        near = [self._changes[each] for each in order[:_MAX_NEARBY].tolist()]
+        near = [self._changes[each] for each in self._nearest(index)]
         return before_after(
             self._before, self._after, _kinds(self._changes), set(_kinds(near))
         )
 
+    def _nearest(self, index: int) -> list[int]:
+        """The change and those nearest to it, by their number of steps from it."""
+        found, is_found = [index], {index}
+        for change in found:  # which grows
+            if len(found) >= _MAX_NEARBY:
+                break
+            nearby = dict.fromkeys(self._neighbours.get(change, ()))
+            new = [each for each in nearby if each not in is_found]
+            found += new
+            is_found.update(new)
+        return found[:_MAX_NEARBY]
+
     @functools.cached_property
-    def _neighbours(self) -> csr_array:
-        """Changes that are next to each other in one of the modules.
+    def _neighbours(self) -> dict[int, list[int]]:
+        """The changes next to each one in one of the modules.
 
         An edge between two changed instructions that are in both modules is no change
         itself; without it, what a pass did in two places stays apart. A removed
@@ -120,10 +127,13 @@ class Changes:
         is_kept = np.array([each["kind"] == "changed" for each in self._changes])
         is_edge = (source >= 0) & (target >= 0)
         is_edge &= ~(is_kept[source] & is_kept[target])
-        size = len(self._changes)
-        source, target = source[is_edge], target[is_edge]
-        ones = np.ones(len(source), np.int8)
-        return coo_array((ones, (source, target)), shape=(size, size)).tocsr()
+        neighbours: dict[int, list[int]] = {}
+        for one, other in zip(
+            source[is_edge].tolist(), target[is_edge].tolist(), strict=True
+        ):
+            neighbours.setdefault(one, []).append(other)
+            neighbours.setdefault(other, []).append(one)
+        return neighbours
 
 
 def _moved(rows: Sequence[ChangeRow]) -> tuple[Int64Array, Int64Array]:

@@ -185,16 +185,21 @@ class Given:
             yield Attempt("given", decided, reason=reason)
             return
         check_compiles(decided.result)
+        yield Attempt("given", decided, replace=functools.partial(give, decided))
 
-        def give(theirs: HloModule) -> Decided:
-            if theirs.entry_layout != decided.result.entry_layout:
-                raise CompileError(
-                    f"jaxlib's module has entry layout {theirs.entry_layout}, but the "
-                    f"decided module has {decided.result.entry_layout}"
-                )
-            return decided
 
-        yield Attempt("given", decided, replace=give)
+def give(decided: Decided, theirs: HloModule) -> Decided:
+    """The decided module in the place of one of jaxlib's.
+
+    Raises:
+        CompileError: jaxlib's has other layouts.
+    """
+    if theirs.entry_layout != decided.result.entry_layout:
+        raise CompileError(
+            f"jaxlib's module has entry layout {theirs.entry_layout}, but the decided "
+            f"module has {decided.result.entry_layout}"
+        )
+    return decided
 
 
 def _is_default(decided: Decided) -> bool:

@@ -24,7 +24,7 @@ from ..runtime.jaxlib.ffi_call import call_executable
 from ..runtime.jaxlib.options import EXTRA, OptionValue, check_options
 from ..runtime.jaxlib.package import require_jax
 from ..runtime.jaxlib.stablehlo import call_module
-from .attempts import Attempt, Stages, kernels_of
+from .attempts import Attempt, Stages, give, kernels_of
 from .decide import Decided, Route
 from .flat import from_flat, to_flat
 
@@ -213,7 +213,7 @@ class Recipe:
             return dataclasses.replace(attempt, function=call)
         if self.pipeline == "wheel":
             return dataclasses.replace(
-                attempt, replace=functools.partial(_give, decided)
+                attempt, replace=functools.partial(give, decided)
             )
         if self.trace is not None:
             call = call_module(applied, stages.traced, stages.lowered)
@@ -283,15 +283,6 @@ def _check_file_option(name: str, value: Any) -> None:
                 f"a recipe may not set {name} to {repr(part)[:80]}; it may be "
                 f"{' or '.join(map(repr, FILE_OPTIONS[name]))}"
             )
-
-
-def _give(decided: Decided, theirs: HloModule) -> Decided:
-    if theirs.entry_layout != decided.result.entry_layout:
-        raise CompileError(
-            f"jaxlib's module has entry layout {theirs.entry_layout}, but the tuned "
-            f"module has {decided.result.entry_layout}"
-        )
-    return decided
 
 
 def _call_wheel(call: Callable[..., Any], stages: Stages) -> Callable[..., Any]:

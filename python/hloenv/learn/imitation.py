@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from .._files import replacing
 from .._typing import BoolArray, Int64Array
 from ..cost.registry import open_estimator
-from ..envs.benchmarks import find_benchmarks
+from ..dataset.benchmarks import find_benchmarks
 from ..envs.candidates import Candidates
 from ..envs.rewrite import RewriteAllEnv
 from ..envs.rewrite_base import RewriteBase

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import geometric_mean
 
 from ..cost.base import Estimator, estimate_of
-from ..envs.benchmarks import find_benchmarks
+from ..dataset.benchmarks import find_benchmarks
 from ..errors import ArgumentError, HloEnvError
 from ..hlo.module import HloModule
 from ..policies import Policy

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from ..envs.benchmarks import find_benchmarks
+from ..dataset.benchmarks import find_benchmarks
 from ..errors import ArgumentError
 from .graph_ppo import PPOConfig
 from .tensorboard import open_writer

@@ -27,7 +27,7 @@ from .._files import replacing
 from ..cost.base import Estimator, estimate_of
 from ..cost.learned.threads import one_thread
 from ..cost.registry import open_estimator
-from ..envs.benchmarks import find_benchmarks
+from ..dataset.benchmarks import find_benchmarks
 from ..envs.vector import GraphVectorEnv
 from ..errors import ArgumentError, HloEnvError
 from ..hlo.module import HloModule

@@ -22,7 +22,7 @@ import gymnasium
 import numpy as np
 
 from .._files import replacing
-from ..envs.benchmarks import find_benchmarks
+from ..dataset.benchmarks import find_benchmarks
 from ..envs.wrappers import PotentialShaping
 from ..errors import ArgumentError
 from .agent import Agent, load_agent, policy_arguments, policy_class

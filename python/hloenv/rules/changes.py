@@ -28,10 +28,8 @@ from .check import capture_proposals
 from .matcher import Match
 from .passes import to_proposals
 from .rule import Replacement
-from .subject import Subject, Value
+from .subject import CONTROL_FLOW, Subject, Value
 
-# Their computations are matched, and rewritten, by themselves.
-_CALLERS = frozenset({"call", "conditional", "while"})
 # Operations that give equal results for equal arguments alone, bit by bit. A sum is
 # none: floats absorb small terms, and of predicates it is the disjunction.
 _INJECTIVE = frozenset({"copy", "negate", "reshape", "reverse", "transpose", "tuple"})
@@ -155,7 +153,7 @@ class _Modules:
         return is_same and all(
             self._is_equal(first, second)
             or (
-                old.opcode in _CALLERS
+                old.opcode in CONTROL_FLOW
                 and first in found
                 and found[first].after_name == second
             )

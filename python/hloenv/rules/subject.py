@@ -22,7 +22,7 @@ _ATTRIBUTE = re.compile(r", [a-z_]+=")
 # The value of an attribute that names computations.
 _CALLED = re.compile(r"[a-z_]+=(%[\w.\-]+|\{\s*%[^}]*\})")
 # Computations of these are rewritten; those of fusions and reductions are not.
-_CONTROL_FLOW = frozenset({"call", "conditional", "while"})
+CONTROL_FLOW = frozenset({"call", "conditional", "while"})
 
 
 class Value:
@@ -200,6 +200,6 @@ def _rewritable(parsed: ModuleText) -> list[str]:
     for name in reversed(parsed.computations):
         if name in found:
             for each in parsed.computations[name].instructions:
-                if each.opcode in _CONTROL_FLOW:
+                if each.opcode in CONTROL_FLOW:
                     found.update(c for c in each.callees if c in parsed.computations)
     return [name for name in parsed.computations if name in found]

@@ -19,7 +19,7 @@ import numpy as np
 from ..._version import __version__
 from ...cost import KernelCache, KernelSplit, Roofline
 from ...cost.roofline import estimate_seconds
-from ...envs.benchmarks import SCHEME, Benchmark, find_benchmarks
+from ...dataset.benchmarks import SCHEME, Benchmark, find_benchmarks
 from ...errors import ArgumentError, HloEnvError
 from ...graph.hlo_graph import HloGraph
 from ...hlo.module import HloModule
