@@ -243,3 +243,40 @@ def test_a_rule_that_never_ends_is_capped_by_size() -> None:
         assert env.module.instruction_count <= 2 * env.start.op_count
     finally:
         remove_pass("growing")
+
+
+def test_improvements_add_up_to_the_gain_of_the_best_module() -> None:
+    env = make(reward="improved:operators", max_steps=12)
+    rng = np.random.default_rng(0)
+    gained = []
+    for seed in range(2):
+        _, info = env.reset(seed=seed)
+        modules, rewards_ = [env.module], []
+        is_over = False
+        while not is_over:
+            action = int(rng.choice(np.flatnonzero(info["action_mask"])))
+            if len(modules) == 1 + seed:  # one that pays, among others
+                action = index_of(env, "factor-dot-left-operands")
+            _, reward, terminated, truncated, info = env.step(action)
+            modules.append(env.module)
+            rewards_.append(reward)
+            is_over = terminated or truncated
+        times = [each.seconds for each in OperatorSum().estimate_many(modules)]
+        assert min(rewards_) >= 0
+        assert sum(rewards_) == pytest.approx(math.log(times[0] / min(times)))
+        gained.append(sum(rewards_))
+    assert max(gained) > 0
+
+
+def test_fewer_instructions_than_ever_are_an_improvement() -> None:
+    env = PassOrderEnv(sum_of_products(), reward="op_count_improved", max_steps=8)
+    rng = np.random.default_rng(1)
+    _, info = env.reset(seed=0)
+    counts, total, is_over = [info["op_count"]], 0.0, False
+    while not is_over:
+        action = int(rng.integers(env.num_actions - 1))
+        _, reward, terminated, truncated, info = env.step(action)
+        counts.append(info["op_count"])
+        total += reward
+        is_over = terminated or truncated
+    assert total == pytest.approx(math.log(counts[0] / min(counts)))

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from hloenv.errors import ArgumentError
-from hloenv.learn.graph_ppo import GraphPPO, PPOConfig, advantages_of
+from hloenv.learn.graph_ppo import GraphPPO, Moments, PPOConfig, advantages_of
 from hloenv.learn.scores import Decisions, Scores, TrainingError
 
 
@@ -129,6 +129,35 @@ def test_a_limit_that_is_observed_ends_an_episode() -> None:
     ended = GraphPPO(ppo.network, Bandits(length=1), FAST)
     advantages = [[each.advantage for each in ppo.collect()] for ppo in (ppo, ended)]
     assert advantages[0] == advantages[1]
+
+
+def test_the_unit_of_the_rewards_does_not_matter() -> None:
+    def trained(config: PPOConfig, factor: float) -> torch.Tensor:
+        class Scaled(Bandits):
+            def step(self, actions):
+                observations, rewards, *others = super().step(actions)
+                return observations, [factor * each for each in rewards], *others
+
+        ppo = GraphPPO(Net(), Scaled(length=4), config, seed=1)
+        ppo.train(192)
+        return torch.cat([p.detach().flatten() for p in ppo.network.parameters()])
+
+    one, large = (trained(FAST, factor) for factor in (1.0, 1000.0))
+    assert torch.allclose(one, large, atol=1e-4)
+    raw = dataclasses.replace(FAST, normalize_rewards=False)
+    one, large = (trained(raw, factor) for factor in (1.0, 1000.0))
+    assert not torch.allclose(one, large, atol=1e-2)
+
+
+def test_moments_are_those_of_all_parts() -> None:
+    rng = np.random.default_rng(0)
+    moments, parts = Moments(), [rng.normal(3, 2, size) for size in (1, 5, 100)]
+    assert moments.deviation == 1
+    for part in parts:
+        moments.add(part)
+    numbers = np.concatenate(parts)
+    assert moments.mean == pytest.approx(numbers.mean())
+    assert moments.deviation == pytest.approx(numbers.std())
 
 
 def test_no_minibatch_has_a_single_step(monkeypatch) -> None:

@@ -140,6 +140,26 @@ def _before(env: Episode, value: Value) -> float:
     return next((each for each in values if math.isfinite(each)), math.nan)
 
 
+def _improvement(value: Value) -> Any:
+    """Reward: log of the least value so far over that after the step, if it is less.
+
+    The rewards of an episode add up to what its best module has gained, whatever the
+    steps after it; steps that undo each other gain nothing (as in ECO-DQN, Barrett et
+    al., 2020).
+    """
+
+    def compute(env: Episode) -> float:
+        if env.node is env.previous:
+            return 0.0
+        before = (value(env, node) for node in env.nodes[: len(env.actions)])
+        least = min((each for each in before if each > 0), default=math.nan)
+        now = value(env, env.node)
+        is_less = now > 0 and math.isfinite(least) and now < least
+        return math.log(least / now) if is_less else 0.0
+
+    return compute
+
+
 def _seconds(make_estimator: Callable[[], Estimator]) -> Value:
     """The estimated time of a module."""
 
@@ -237,6 +257,15 @@ def _saved_by(name: str) -> RewardSpace:
 
 
 @cache
+def _improved_by(name: str) -> RewardSpace:
+    is_exact = not describe_estimator(name).is_random
+    value = _seconds(lambda: _estimator(name))
+    return RewardSpace(
+        _improvement(value), _LOG, value, range=(0.0, math.inf), deterministic=is_exact
+    )
+
+
+@cache
 def _saved_measured(spec: str) -> RewardSpace:
     every = _steps(f"saved_measured:{spec}", spec)
 
@@ -288,6 +317,14 @@ register_reward(
     "Log of the instructions before the step over those after it.",
     unit="natural logarithm of a ratio of instructions",
     compute=_log_ratio(_op_count),
+)
+register_reward(
+    "op_count_improved",
+    "Log of the least number of instructions so far over those after the step, if they "
+    "are fewer.",
+    unit="natural logarithm of a ratio of instructions",
+    compute=_improvement(_op_count),
+    range=(0.0, math.inf),
 )
 register_reward(
     "flops",
@@ -347,6 +384,12 @@ _REGISTRY.add(
     "Time that the step saves, in percent of the start's, by the estimator of this "
     "name.",
     _saved_by,
+)
+_REGISTRY.add(
+    "improved:NAME",
+    "Log of the speed-up by the step over the best module of the episode so far, by "
+    "the estimator of this name; 0 where it is not faster.",
+    _improved_by,
 )
 _REGISTRY.add(
     "saved_measured:STEPS",

@@ -44,6 +44,11 @@ from .scores import Decisions, TrainingError
 
 # Episodes over which the mean return is reported.
 _EPISODES = 100
+# Largest normalized reward.
+_MAX_REWARD = 10.0
+# Smallest deviation of advantages, of values that are about 1: where nothing is to be
+# gained, the errors of the values are no reason to change the policy.
+_MIN_DEVIATION = 0.05
 
 
 class VectorEnv(Protocol):
@@ -78,6 +83,10 @@ class PPOConfig:
         target_kl: an update ends early when the approximate Kullback-Leibler divergence
             is above it; 0 for never.
         normalize_advantages: whether those of a minibatch have mean 0 and deviation 1.
+        normalize_rewards: whether rewards are in units of the standard deviation of the
+            returns so far, and at most 10 of these: policy and value share layers and
+            one limit of their gradients, so that a value far from 1 leaves the policy
+            little of both (Engstrom et al., 2020).
         bootstraps: whether a truncated episode is worth what the value function expects
             after it; not where the limit is part of the task, and observed.
     """
@@ -96,6 +105,7 @@ class PPOConfig:
     max_grad_norm: float = 0.5
     target_kl: float = 0.05
     normalize_advantages: bool = True
+    normalize_rewards: bool = True
     bootstraps: bool = False
 
     def __post_init__(self) -> None:
@@ -201,6 +211,9 @@ class GraphPPO:
         self._observations: list[Any] | None = None
         self._running = np.zeros(envs.num_envs)
         self._returns: deque[float] = deque(maxlen=_EPISODES)
+        # Discounted, of the running episodes, and the moments of all of them.
+        self._discounted = np.zeros(envs.num_envs)
+        self.moments = Moments()
         self._bad_rewards = 0
 
     def train(
@@ -235,6 +248,7 @@ class GraphPPO:
         steps: list[list[_Step]] = []
         rewards = np.zeros((config.num_steps, num_envs))
         is_last = np.zeros((config.num_steps, num_envs), np.bool_)
+        expected = np.zeros((config.num_steps, num_envs))
         for number in range(config.num_steps):
             row = self._act(self._observations)
             steps.append(row)
@@ -243,16 +257,20 @@ class GraphPPO:
             rewards[number] = self._checked(np.asarray(reward, np.float64))
             is_last[number] = np.asarray(terminated) | np.asarray(truncated)
             self._count(rewards[number], is_last[number])
+            self._measure(rewards[number], is_last[number])
             cut = np.flatnonzero(np.asarray(truncated) & ~np.asarray(terminated))
             if config.bootstraps and len(cut):
                 finals = [infos[i]["final_observation"] for i in cut]
                 values = self.network(finals).values.cpu().numpy()
-                rewards[number, cut] += config.gamma * values
+                expected[number, cut] = config.gamma * values
             self.step += num_envs
+        if config.normalize_rewards:
+            limits = -_MAX_REWARD, _MAX_REWARD
+            rewards = np.clip(rewards / self.moments.deviation, *limits)
         last = self.network(self._observations).values.cpu().numpy()
         values = np.array([[each.value for each in row] for row in steps])
         advantages = advantages_of(
-            rewards, values, last, is_last, config.gamma, config.gae_lambda
+            rewards + expected, values, last, is_last, config.gamma, config.gae_lambda
         )
         for row, each in zip(steps, advantages, strict=True):
             for made, advantage in zip(row, each, strict=True):
@@ -283,6 +301,13 @@ class GraphPPO:
         self._running += rewards
         self._returns.extend(self._running[is_last].tolist())
         self._running[is_last] = 0
+
+    def _measure(
+        self, rewards: npt.NDArray[np.float64], is_last: npt.NDArray[np.bool_]
+    ) -> None:
+        self._discounted = self.config.gamma * self._discounted + rewards
+        self.moments.add(self._discounted)
+        self._discounted[is_last] = 0
 
     # --- learning
 
@@ -341,7 +366,7 @@ class GraphPPO:
         returns = advantages + old_values
         if config.normalize_advantages and len(steps) > 1:
             advantages = advantages - advantages.mean()
-            advantages = advantages / (advantages.std() + 1e-8)
+            advantages = advantages / advantages.std().clamp(min=_MIN_DEVIATION)
         chosen = torch.cat([each.chosen for each in steps]).to(self._device)
         old = torch.cat([each.log_prob for each in steps]).to(self._device)
         log_ratio = decisions.log_prob(chosen) - old
@@ -370,6 +395,29 @@ class GraphPPO:
             "approx_kl": divergence.item(),
             "clip_fraction": clip_fraction.item(),
         }
+
+
+@dataclass
+class Moments:
+    """Count, mean and variance of numbers that come in parts (Chan et al., 1983)."""
+
+    count: float = 0.0
+    mean: float = 0.0
+    variance: float = 0.0
+
+    def add(self, numbers: npt.NDArray[np.float64]) -> None:
+        """Adds a part."""
+        count = self.count + len(numbers)
+        step = float(numbers.mean()) - self.mean
+        sums = self.variance * self.count + float(numbers.var()) * len(numbers)
+        between = step**2 * self.count * len(numbers) / count
+        self.mean += step * len(numbers) / count
+        self.variance, self.count = (sums + between) / count, count
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation; 1 where all numbers are equal."""
+        return math.sqrt(self.variance) or 1.0
 
 
 def advantages_of(

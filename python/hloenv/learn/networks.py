@@ -30,8 +30,9 @@ from .scores import Scores
 
 _EMBEDDED = 16
 _MAX_ROUNDS = 64
-# Standard deviations below this are those of features that never change.
-_MIN_SPREAD = 1e-6
+# Features with a smaller standard deviation hardly change where it was taken; elsewhere
+# they would count as hundreds of it.
+_MIN_SPREAD = 1e-2
 
 
 def feature_names() -> dict[str, list[str]]:

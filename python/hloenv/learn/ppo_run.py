@@ -23,6 +23,8 @@ _RESUME = "resume.safetensors"
 REPORT, BEST, LAST = "report.json", "best.safetensors", "last.safetensors"
 # Observations of random episodes from which features are normalized.
 _NORMALIZING = 64
+# Of one episode: many modules matter more than long episodes.
+_PER_EPISODE = 2
 
 
 class PPORun(ABC):
@@ -155,7 +157,11 @@ def random_observations(env: CompilerEnv, seed: int) -> list[Any]:
     env.action_space.seed(seed)
     observation, _ = env.reset(seed=seed)
     seen = [observation]
-    for _ in range(_NORMALIZING - 1):
+    for number in range(1, _NORMALIZING):
+        if number % _PER_EPISODE == 0:
+            observation, _ = env.reset()
+            seen.append(observation)
+            continue
         if isinstance(env.action_space, spaces.Discrete):
             action = int(rng.choice(np.flatnonzero(env.action_masks())))
         else:

@@ -50,7 +50,7 @@ class RewriteConfig(FileConfig):
     """
 
     MAY_CHANGE: ClassVar[frozenset[str]] = frozenset(
-        {"steps", "workers", "use_ray", "device"}
+        {"steps", "workers", "use_ray", "device", "ppo"}
     )
 
     mode: str = "all"

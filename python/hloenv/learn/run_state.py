@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 
 from .._checkpoints import damage_as, read_checkpoint, write_checkpoint
 from .agent import CheckpointError
-from .graph_ppo import GraphPPO
+from .graph_ppo import GraphPPO, Moments
 
 _KEY = "hloenv"
 
@@ -27,7 +28,11 @@ def save(path: Path, ppo: GraphPPO, counters: dict[str, Any]) -> None:
     for number, state in ppo.optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{number}.{k}": v for k, v in state.items()}
     tensors["generator"] = ppo.generator.get_state()
-    described = {"step": ppo.step, "counters": counters}
+    described = {
+        "step": ppo.step,
+        "counters": counters,
+        "moments": asdict(ppo.moments),
+    }
     write_checkpoint(path, _KEY, described, tensors)
 
 
@@ -52,6 +57,7 @@ def load(path: Path, ppo: GraphPPO) -> dict[str, Any]:
         ppo.optimizer.load_state_dict({"state": states, "param_groups": groups})
         ppo.generator.set_state(tensors["generator"])
         ppo.step = int(described["step"])
+        ppo.moments = Moments(**described["moments"])
         counters: dict[str, Any] = described["counters"]
     return counters
 

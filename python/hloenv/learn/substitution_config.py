@@ -13,6 +13,7 @@ from ..hlo.module import HloModule
 from .config_file import FileConfig
 
 AGENTS = {"shared": "substitution_graph", "xrlflow": "candidate_graphs"}
+_REWARDS = {"shared": "improved", "xrlflow": "saved"}
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,8 @@ class SubstitutionConfig(FileConfig):
         train: URI of the modules that episodes start from.
         validation: URI of those that choose the best checkpoint.
         estimator: of the cost of a module, by name.
-        reward: of a step; empty for the cost that it saves, in percent.
+        reward: of a step; empty for "improved:" and the estimator, whose return is the
+            gain of the best module, or for X-RLflow's "saved:" with that agent.
         steps: of PPO.
         max_steps: length of an episode.
         max_candidates: of one module; further ones are left out.
@@ -39,7 +41,7 @@ class SubstitutionConfig(FileConfig):
         device: of the network: "cpu", "cuda", or "auto" for the GPU, if there is one.
     """
 
-    MAY_CHANGE: ClassVar[frozenset[str]] = frozenset({"steps", "device"})
+    MAY_CHANGE: ClassVar[frozenset[str]] = frozenset({"steps", "device", "ppo"})
 
     agent: str = "shared"
     train: str = "hloenv://dataset/train?max_instructions=600"
@@ -84,7 +86,7 @@ class SubstitutionConfig(FileConfig):
         return SubstitutionEnv(
             benchmark or self.train,
             observation=AGENTS[self.agent],
-            reward=self.reward or f"saved:{self.estimator}",
+            reward=self.reward or f"{_REWARDS[self.agent]}:{self.estimator}",
             max_steps=self.max_steps,
             max_candidates=self.max_candidates,
         )

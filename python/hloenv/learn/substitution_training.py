@@ -111,7 +111,9 @@ class _Run(PPORun):
         self.config = config
         config.check_folder(folder, resume=resume)
         self.env = config.make_env()
-        ppo_config = ppo_config_of(config.ppo)
+        # X-RLflow's network does not see how many steps are left.
+        defaults = {"bootstraps": config.agent == "xrlflow"}
+        ppo_config = ppo_config_of(defaults | config.ppo)
         device = device_of(config.device)
         store = stack.enter_context(Store())
         self._estimator: Estimator = stack.enter_context(
