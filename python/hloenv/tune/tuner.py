@@ -14,14 +14,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..cost.registry import open_estimator
 from ..errors import ArgumentError, HloEnvError
 from ..jax.artefact import Tuned
 from ..jax.kept import kept_path
-from .arms import Arm, Bandit, GraphArm, JointArm, NearArm, StageArm
+from .arms import Arm, Bandit, StageArm
 from .build import Candidate, build_candidate
 from .checking import NOT_BITWISE, Context, check_best, reason_of_none
 from .entries import identity_of, stage_row
+from .joint import bases, joint_arms
 from .journal import Journal, Result, features_of, journal_path, near
 from .keeping import keep
 from .measuring import Control, Measuring, inputs_key, is_lost
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 # Shares of the budget after which the search and the ablation end.
 _SEARCH_SHARE, _ABLATION_SHARE = 0.75, 0.9
-# Of estimates before a proposal of the search over rewrites, as a share of the budget.
-_GRAPH_SHARE = 0.04
 # Of the seeds of fresh measurements; those of the last check are below.
 _KEPT_ROUND, _STAGE_ROUND = 90, 100
 _PLAIN = Configuration()
@@ -178,10 +176,22 @@ class Tuner:
             )
         return control
 
+    def _near(self) -> list[Configuration]:
+        """What was best for near modules."""
+        if not (self._options.is_warm and self._options.keep):
+            return []
+        return near(self._journal_path.parent, self._features, self._journal_path)
+
     def _search(self, measuring: Measuring) -> None:
         options = self._options
         if options.mode == "jointly":
-            self._arms = self._joint_arms()
+            self._arms = joint_arms(
+                *(self._program, self.space, options),
+                store=None if options.is_again else self._store,
+                near=self._near(),
+                stack=self._open,
+                say=self._say,
+            )
             for result in self.state.results.values():
                 self._tell(result)
             self._explore(measuring, self._arms, end=_SEARCH_SHARE)
@@ -197,7 +207,7 @@ class Tuner:
             if options.mode == "sequence":
                 self._explore(measuring, self._arms, end=share, limit=most)
                 continue
-            for base in self._bases(stage):
+            for base in bases(self.space, stage):
                 self._explore(measuring, self._arms, end=share, limit=most, base=base)
             alone = [
                 result
@@ -206,55 +216,6 @@ class Tuner:
             ]
             plain = Result(_PLAIN, speedup=1.0, interval=(1.0, 1.0))
             self._best_of_stage[stage] = max([plain, *alone], key=score)
-
-    def _bases(self, stage: str) -> list[Configuration]:
-        """Where a stage is tuned alone: with each engine that has decisions of it."""
-        bases = [_PLAIN]
-        engines = self.space.of_stage("engine")
-        if stage != "engine" and engines:
-            for choice in engines[0].choices[1:]:
-                base = _PLAIN.with_choice("engine", choice.name)
-                if any(each.stage == stage for each in self.space.active(base)):
-                    bases.append(base)
-        return bases
-
-    def _joint_arms(self) -> list[Arm]:
-        options = self._options
-        arms: list[Arm] = []
-        if options.is_warm and options.keep:
-            found = near(self._journal_path.parent, self._features, self._journal_path)
-            arms.append(NearArm(self.space, found))
-        arms += [
-            StageArm(self.space, each)
-            for each in self.space.stages
-            if self.space.of_stage(each)
-        ]
-        try:
-            arms.append(JointArm(self.space, seed=options.seed))
-        except ImportError as error:
-            self._say(f"{error}; the stages are tuned without it")
-        has_wheel = any(
-            choice.engines == ("wheel", "wheel")
-            for each in self.space.of_stage("engine")
-            for choice in each.choices
-        )
-        if options.search and has_wheel and len(self.space.stages) > 1:
-            estimator = self._open.enter_context(
-                open_estimator(
-                    threads=options.cores,
-                    store=None if options.is_again else self._store,
-                )
-            )
-            arms.append(
-                GraphArm(
-                    self._program.module,
-                    estimator,
-                    search=options.search,
-                    seed=options.seed,
-                    seconds=_GRAPH_SHARE * options.seconds,
-                )
-            )
-        return arms
 
     def _explore(
         self,
