@@ -228,6 +228,26 @@ def test_the_shipped_agent_orders_passes(tmp_path) -> None:
     assert order_passes(agent, small(), budget=150).passes == found.passes
 
 
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn", "maskable-ppo"])
+def test_no_agent_takes_a_pass_that_changed_nothing(algorithm) -> None:
+    config = varied(algorithm=algorithm, arguments={})
+    env = config.make_env(small())
+    agent = Agent(config, make_policy(config, env), {})
+    observation, _ = env.reset(seed=0)
+    taken = []
+    for number in range(env.num_actions - 1):
+        action = agent.act(env, observation, deterministic=number % 2 == 0)
+        assert env.action_masks()[action]
+        observation, _, terminated, truncated, info = env.step(action)
+        taken.append((action, info["changed"]))
+        if terminated or truncated:
+            break
+    idle = [action for action, changed in taken if not changed]
+    assert idle
+    # Twice only where another pass has changed the module in between.
+    assert len(set(idle)) > len(idle) // 2
+
+
 def test_agents_without_probabilities_draw_some_actions(tmp_path) -> None:
     config = varied(algorithm="dqn", arguments={"learning_starts": 16}, steps=16)
     agent = train(config, tmp_path)

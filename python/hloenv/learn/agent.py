@@ -60,19 +60,30 @@ class Agent:
     ) -> int:
         """The action for an observation, the likeliest or a drawn one.
 
+        None that the environment knows to change nothing, whether or not the algorithm
+        takes masks: it would be the likeliest again, to the end of the episode.
         Policies without probabilities draw any action in one of ten steps.
         """
-        algorithm = get_algorithm(self.config.algorithm)
-        if not deterministic and not algorithm.has_critic:
-            import torch
+        import torch
 
-            if torch.rand(()) < _EXPLORATION:
-                return int(torch.randint(env.num_actions, ()))
-        masks = {"action_masks": env.action_masks()} if algorithm.takes_masks else {}
-        action, _ = self.policy.predict(
-            observation, deterministic=deterministic, **masks
-        )
-        return int(action)
+        allowed = torch.from_numpy(env.action_masks())
+        with torch.no_grad():
+            scores = self._scores(observation).masked_fill(~allowed, -torch.inf)
+        if deterministic:
+            return int(scores.argmax())
+        if not get_algorithm(self.config.algorithm).has_critic:
+            if torch.rand(()) >= _EXPLORATION:
+                return int(scores.argmax())
+            scores = torch.where(allowed, 0.0, -torch.inf)
+        return int(torch.multinomial(scores.softmax(0), 1))
+
+    def _scores(self, observation: Any) -> Any:
+        """[actions] logits, or expected returns of a policy without probabilities."""
+        self.policy.set_training_mode(False)
+        batch, _ = self.policy.obs_to_tensor(observation)
+        if hasattr(self.policy, "q_net"):
+            return self.policy.q_net(batch)[0].cpu()
+        return self.policy.get_distribution(batch).distribution.logits[0].cpu()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a checkpoint; the file is replaced once it is complete.
