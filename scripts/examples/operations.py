@@ -57,6 +57,15 @@ class Operation:
             for array, layout in zip(self.arrays, self.layouts, strict=True)
         )
 
+    def channels_last_tensors(self) -> Tensors:
+        """The same in memory as [n, h, w, c], which PyTorch may prefer for images."""
+        return tuple(
+            each.contiguous(memory_format=torch.channels_last)
+            if each.ndim == 4
+            else each
+            for each in self.torch_tensors()
+        )
+
     def in_jax_layout(self, outputs: Any) -> list[np.ndarray]:
         """The results of `torch` as numpy arrays, comparable with those of `jax`."""
         found = outputs if isinstance(outputs, tuple) else (outputs,)
@@ -80,22 +89,27 @@ def normal(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 def gradient_of(operation: Operation) -> Operation:
-    """The gradient with respect to all arguments, for a given one of the result."""
+    """Value and gradient with respect to all arguments, for a given one of the result.
+
+    With the value, as PyTorch computes it in any case.
+    """
     shape = jax.eval_shape(operation.jax, *operation.arrays).shape
 
     def by_jax(cotangent: Any, *arrays: Any) -> Any:
-        return jax.vjp(operation.jax, *arrays)[1](cotangent)
+        value, pull = jax.vjp(operation.jax, *arrays)
+        return value, *pull(cotangent)
 
     def by_torch(cotangent: Any, *tensors: Any) -> Any:
         tensors = tuple(each.detach().requires_grad_() for each in tensors)
-        return torch.autograd.grad(operation.torch(*tensors), tensors, cotangent)
+        value = operation.torch(*tensors)
+        return value.detach(), *torch.autograd.grad(value, tensors, cotangent)
 
     return Operation(
         by_jax,
         by_torch,
         (normal(*shape, seed=9), *operation.arrays),
         (operation.results[0], *operation.layouts),
-        operation.layouts,
+        (operation.results[0], *operation.layouts),
     )
 
 
@@ -208,10 +222,12 @@ _CONVOLUTIONS: dict[str, Callable[[], Operation]] = {
 OPERATIONS: dict[str, Callable[[], Operation]] = {
     **_CONVOLUTIONS,
     **{
-        f"gradient of {name}": lambda make=make: gradient_of(make())  # type: ignore[misc]
+        f"value and gradient of {name}": (
+            lambda make=make: gradient_of(make())  # type: ignore[misc]
+        )
         for name, make in _CONVOLUTIONS.items()
     },
-    "gradient of a 16x16 patch embedding": lambda: gradient_of(_PATCHES()),
+    "value and gradient of a 16x16 patch embedding": lambda: gradient_of(_PATCHES()),
     "convolution 224x224x3, 7x7, stride 2": partial(
         convolution, 224, (3, 64), 7, stride=2, padding=3
     ),
@@ -236,7 +252,9 @@ OPERATIONS: dict[str, Callable[[], Operation]] = {
         jnp.argsort, lambda x: x.argsort(stable=True), normal(100_000)
     ),
     "average pooling 56x56x64, 3x3": average_pooling,
-    "gradient of max pooling 56x56x64, 2x2": lambda: gradient_of(max_pooling()),
+    "value and gradient of max pooling 56x56x64, 2x2": lambda: gradient_of(
+        max_pooling()
+    ),
     "product of 768x768": lambda: plain(
         jnp.matmul, torch.matmul, normal(768, 768), normal(768, 768, seed=1) / 28
     ),

@@ -144,7 +144,7 @@ def add_missing(
     records: list[Record], found: dict[str, ProgramMap], arguments: argparse.Namespace
 ) -> None:
     """Maps what is missing, then what is left of others, as far as the time allows."""
-    end = time.monotonic() + arguments.seconds
+    end, version = time.monotonic() + arguments.seconds, version_of_rows()
     arguments.results.parent.mkdir(parents=True, exist_ok=True)
     missing = [each for each in records if name_of(each) not in found]
     others = [each for each in records if name_of(each) in found]
@@ -156,7 +156,7 @@ def add_missing(
         if known is not None and _is_done(known, arguments):
             continue
         each = found[name] = map_record(record, known, arguments)
-        line = each.to_json() | {"version": version_of_rows()}
+        line = each.to_json() | {"version": version}
         append_line(arguments.results, line)
         print(
             f"{name}: {len(each.rows)} of {each.num_rewrites} rewrites, "

@@ -178,6 +178,7 @@ def by_agent(paper: bool) -> Callable[[hloenv.HloModule, argparse.Namespace], Ro
         from hloenv.learn.graph_ppo import GraphPPO, PPOConfig
         from hloenv.learn.networks import RewriteNetwork
         from hloenv.learn.ppo_run import random_observations
+        from hloenv.learn.substitution_config import SubstitutionConfig
         from hloenv.learn.xrlflow import XRLflowNetwork
 
         torch.manual_seed(args.seed)
@@ -198,13 +199,16 @@ def by_agent(paper: bool) -> Callable[[hloenv.HloModule, argparse.Namespace], Ro
                         best[:] = [estimate.seconds, self.module]
                 return result
 
+        config = SubstitutionConfig(
+            agent="xrlflow" if paper else "shared", estimator=args.estimator
+        )
         observation = "candidate_graphs" if paper else "substitution_graph"
         envs = GraphVectorEnv(
             [
                 lambda: Watched(
                     module,
                     observation=observation,
-                    reward=f"saved:{args.estimator}",
+                    reward=config.reward_of_step,
                     max_candidates=200,
                 )
             ]
@@ -217,7 +221,9 @@ def by_agent(paper: bool) -> Callable[[hloenv.HloModule, argparse.Namespace], Ro
                 network = RewriteNetwork()
                 network.normalize(random_observations(envs.envs[0], args.seed))
             ppo = GraphPPO(
-                network, envs, PPOConfig(), seed=args.seed, scalar_actions=True
+                *(network, envs, PPOConfig(**config.ppo_settings)),
+                seed=args.seed,
+                scalar_actions=True,
             )
             with contextlib.suppress(TimeoutError):
                 ppo.train(args.agent_steps, report=updates.append)

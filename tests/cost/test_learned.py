@@ -301,6 +301,20 @@ def test_a_module_without_kernels_takes_no_time(checkpoint) -> None:
     assert (found.mean_s, found.spread) == (0.0, 0.0)
 
 
+@pytest.mark.parametrize("rank_", [7, 8, 9, 12])
+def test_arrays_of_any_rank_have_an_estimate(checkpoint, rank_) -> None:
+    from hloenv.cost.learned.estimator import LearnedCost
+
+    shape = f"f32[{','.join(['2'] * rank_)}]"
+    module = HloModule.from_text(
+        f"HloModule m\nENTRY e {{\n  p = {shape} parameter(0)\n"
+        f"  ROOT t = {shape} tanh(p)\n}}"
+    )
+    (found,) = LearnedCost(checkpoint).estimate_many([module])
+    assert found.is_ok
+    assert found.seconds > 0
+
+
 def test_a_module_above_the_limit_fails_alone(checkpoint) -> None:
     from hloenv.cost.learned.estimator import LearnedCost
 

@@ -168,6 +168,57 @@ def test_arguments_that_nothing_reads_stay_so(monkeypatch):
     assert sorted(kept._lowering.compile_args["kept_var_idx"]) == [0, 2]
 
 
+def test_arguments_that_only_dead_equations_read(monkeypatch):
+    """jax leaves them out, and the function for other platforms must not need them."""
+    monkeypatch.setattr(decider, "compare", lambda *_, **__: FASTER)
+    inner = jax.jit(lambda k, x, unused: depthwise(k, x))
+
+    def function(kernel, x, labels, key):
+        (labels * 2 + jax.random.uniform(key)).sum()
+        return inner(kernel, x, labels)
+
+    fast = hloenv.jit(function)
+    args = KERNEL, IMAGE, jnp.ones(3), jax.random.key(0)
+    np.testing.assert_allclose(fast(*args), function(*args), rtol=1e-5)
+    assert len(fast.decided) == 1
+    for platform in ("cpu", "cuda"):
+        lowered = fast._decided.trace(*args).lower(lowering_platforms=(platform,))
+        is_plain = "stablehlo.convolution" in lowered.as_text()
+        assert is_plain == (platform == "cuda")
+
+
+def test_another_program_of_a_signature_is_compiled_with_options_again(compiled_with):
+    scale = 1.0
+
+    def function(x):
+        return jnp.tanh(x @ x) * scale
+
+    def entry(x):
+        module = hloenv.HloModule.from_jax(function, x)
+        return Tuned(
+            *("function", ModuleId.of(module), Recipe(options=WIDE)),
+            *("wide", "", "jax.jit", 2.0, (1.9, 2.1)),
+            date="2026-11-26",
+        )
+
+    x, other = jnp.ones((16, 16)) / 16, jnp.ones((32, 32)) / 32
+    entries = [entry(x)]
+    scale = 2.0
+    jax.clear_caches()
+    entries += [entry(x), entry(other)]
+    scale = 1.0
+    jax.clear_caches()
+    fast = hloenv.jit(function, tuned=Artefact(tuple(entries)))
+    np.testing.assert_allclose(fast(x), function(x), rtol=1e-5)
+    scale = 2.0
+    jax.clear_caches()
+    for each in (x, other, x):
+        np.testing.assert_allclose(fast(each), function(each), rtol=1e-5)
+    for each, (_, compiled) in zip((x, other), compiled_with[-2:], strict=True):
+        lowered = fast._decided.lower(each)
+        assert lowered._lowering._executable is compiled._executable
+
+
 def test_a_branch_that_was_not_taken_is_compared_again(monkeypatch):
     compared = []
 
@@ -196,6 +247,16 @@ def test_ever_new_shapes_are_left_alone_after_a_while(monkeypatch):
     reasons = [each.reason for each in fast.considered]
     assert "it is slower" in reasons[0]
     assert ["ever new shapes" in each for each in reasons[-2:]] == [True, True]
+    # What is known already costs nothing.
+    module = hloenv.HloModule.from_jax(depthwise, KERNEL[..., :4], IMAGE[..., :4])
+    entry = Tuned(
+        *("depthwise", ModuleId.of(module), Recipe(options=WIDE)),
+        *("wide", "", "jax.jit", 2.0, (1.9, 2.1)),
+        date="2026-11-26",
+    )
+    monkeypatch.setattr(fast._decider, "_tuned", Artefact((entry,)))
+    fast(KERNEL[..., :4], IMAGE[..., :4])
+    assert fast.considered[-1].tuned == "wide"
 
 
 class Eager:
@@ -227,10 +288,21 @@ def test_what_is_loaded_is_exported():
     assert isinstance(loaded, jax.stages.Wrapped)
 
     class Holder:
-        method = hloenv.load(
+        double = hloenv.load(
             hloenv.HloModule.from_jax(lambda x: x * 2, x), engine="jaxlib"
         )
 
-    assert Holder.method is Holder.__dict__["method"]
+        def scaled(self, x):
+            return x * 3
+
+        fast = hloenv.load(
+            hloenv.HloModule.from_jax(lambda x: x * 3, x),
+            lambda self, x: x * 3,
+            engine="jaxlib",
+            static_argnums=0,
+        )
+
+    np.testing.assert_allclose(Holder().double(x)[0], 2 * x)
+    np.testing.assert_allclose(Holder().fast(x), 3 * x)
     loaded.clear_cache()
     np.testing.assert_allclose(loaded(x), jnp.tanh(x))

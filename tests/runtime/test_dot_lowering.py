@@ -321,7 +321,32 @@ class MeasuresNothing:
     """In the place of an `Evaluator`, for searches that end with estimates."""
 
     def evaluate(self, modules, *, baseline, inputs):
+        self.baseline = baseline
         return []
+
+
+def test_candidates_are_measured_against_the_module_itself():
+    """Also where a variant of it has nothing left to decide."""
+    text = """HloModule nothing
+
+ENTRY main {
+  x = f32[8] parameter(0)
+  z = f32[] constant(0)
+  zs = f32[8] broadcast(z), dimensions={}
+  ROOT y = f32[8] add(x, zs)
+}
+"""
+    module, evaluator = hloenv.HloModule.from_text(text), MeasuresNothing()
+    search_variants(
+        module,
+        get_space("simplify-and-fusion"),
+        "hill-climb",
+        estimator=RewardsLoops(),
+        evaluator=evaluator,
+        budget=Budget(30, 0),
+        seed=0,
+    )
+    assert evaluator.baseline.fingerprint() == module.fingerprint()
 
 
 def test_rules_and_searches_decide_dots_where_nothing_can_be_fused():

@@ -226,6 +226,8 @@ def test_the_state_is_shown(simulated, program):
         {"mode": "both"},
         {"batch": 0},
         {"threads": 0},
+        {"timeout_s": 0},
+        {"timeout_s": math.inf},
     ],
 )
 def test_wrong_options_are_errors(options):

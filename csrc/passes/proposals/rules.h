@@ -41,7 +41,7 @@ class Dependence {
   }
   // Whether `to` depends on `from`, or finding that out would take too long.
   bool Reaches(const xla::HloInstruction& from, const xla::HloInstruction& to);
-  // The users of `instruction`, in post order.
+  // The users of `instruction`, in post order; until the next call.
   const std::vector<const xla::HloInstruction*>& UsersInOrder(
       const xla::HloInstruction& instruction);
   // Those of them before `user`, one of them, `count` at most.

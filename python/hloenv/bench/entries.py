@@ -63,7 +63,9 @@ def from_dataset(
 
 
 def _entry(record: Record, split: str) -> Entry:
-    is_drawn = record.extent == "real" or bool(record.input_distributions)
+    is_drawn = record.extent == "real" or bool(
+        record.input_ranges or record.input_distributions
+    )
     return Entry(
         f"{record.source}/{record.name}",
         record.text,

@@ -135,11 +135,11 @@ def search_variants(
             # A variant is a candidate even if it has no alternatives left.
             with contextlib.suppress(HloEnvError):
                 prefix = variant.game.complete()
-                module = variant.game.play(prefix)
-                estimate = estimate_of(estimator, module)
+                played = variant.game.play(prefix)
+                estimate = estimate_of(estimator, played)
                 curve.append(estimate.seconds if estimate.is_ok else math.inf)
                 if estimate.is_ok:
-                    only = Candidate(prefix, estimate.seconds, module.fingerprint())
+                    only = Candidate(prefix, estimate.seconds, played.fingerprint())
                     found[index] = SearchResult(evaluated=[only])
     ranked = sorted(found, key=lambda index: _best_s(found[index]))
     searched = [index for index in ranked[:1] if has_choice(variants[index])]

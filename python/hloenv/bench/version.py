@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import hashlib
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from .. import _native
@@ -86,7 +88,7 @@ def bench_version() -> str:
 
 
 def code_version(root: Path, python: Path | None = None) -> str:
-    """A 12-digit hash of the sources that affect results, without comments.
+    """A 12-digit hash of all that affects results: sources, checkpoints, jaxlib.
 
     Args:
         root: of the repository. Without csrc/ in it, the extension is hashed.
@@ -99,6 +101,12 @@ def code_version(root: Path, python: Path | None = None) -> str:
         name = path.relative_to(python).as_posix()
         digest.update(f"{name}\n{without_docstrings(tree)}\n".encode())
     native = sorted([*(root / "csrc").rglob("*.h"), *(root / "csrc").rglob("*.cc")])
+    # What policies and estimators have learned, and the compilers that are compared.
+    for path in sorted(python.rglob("*.safetensors")):
+        digest.update(f"{path.relative_to(python)}\n".encode() + path.read_bytes())
+    for name in ("jax", "jaxlib"):
+        with contextlib.suppress(PackageNotFoundError):
+            digest.update(f"{name} {version(name)}\n".encode())
     for path in native:
         text = without_comments(path.read_text(encoding="utf-8"))
         digest.update(f"{path.relative_to(root)}\n{text}\n".encode())

@@ -208,7 +208,7 @@ def run_by_jaxlib(module: HloModule) -> tuple[_Rows, HloModule]:
     }
     per_run = np.median(times.durations_ns, axis=0) * 1e-9
     # What the profiler itself takes at each thunk.
-    excess_s = max(float(per_run.sum()) - once_s, 0.0) / sum(times.runs)
+    excess_s = max(float(per_run.sum()) - once_s, 0.0) / max(sum(times.runs), 1)
     rows = [
         {
             "name": name,

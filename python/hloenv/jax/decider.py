@@ -39,8 +39,8 @@ _MAX_BUDGETS = 120
 # nothing, is left alone.
 _MAX_WASTED = 120
 _WASTED = (
-    "deciding for other arguments has taken {:.0f} s and found nothing: a function "
-    "that is called with ever new shapes is left to jax.jit"
+    "deciding for the last other arguments has taken {:.0f} s and found nothing: a "
+    "function that is called with ever new shapes is left to jax.jit"
 )
 _KEEPS_DONATED = (
     "keeps its donated arguments: jaxlib drops the donations of a replaced module"
@@ -74,6 +74,8 @@ class Decider:
         plans: what the trace of each decided signature calls.
         planner: proposes versions.
         replacements: of jaxlib's modules.
+        num_with_options: how often a signature was compiled with options of the
+            compiler.
     """
 
     def __init__(
@@ -94,6 +96,7 @@ class Decider:
         self.plans: dict[Any, Callable[..., Any]] = {}
         self.planner = planner
         self.replacements = Replacements()
+        self.num_with_options = 0
         self._fn = fn
         self._plain = plain
         # The same for a trace, which is in another function of jax.jit.
@@ -115,7 +118,7 @@ class Decider:
         self._plain_types: dict[Any, tuple[tuple[Any, ...], dict[str, Any]]] = {}
         # The types of the arguments of signatures that were compiled with options, and
         # the result.
-        self._compiled: dict[Any, tuple[tuple[Any, dict[str, Any]], Any]] = {}
+        self._compiled: dict[Any, tuple[Any, Any]] = {}
 
     def clear(self) -> None:
         """Forgets all decisions."""
@@ -148,6 +151,7 @@ class Decider:
             return
         if known is not None and known() is not traced.jaxpr:
             self.plans.pop(signature, None)
+            self._compiled.pop(signature, None)
             del self._jaxprs[signature]
 
     def is_known(
@@ -206,8 +210,6 @@ class Decider:
         self._jaxprs[signature] = weakref.ref(stages.traced.jaxpr)
         leaves = self._jax.tree.leaves((args, kwargs))
         reason = unsupported(self._jax, stages.traced, stages.lowered, leaves)
-        if reason is None and self._wasted_s > _MAX_WASTED * self._budget:
-            reason = _WASTED.format(self._wasted_s)
         if reason is None and stages.facts.draws_random:
             reason = RANDOM_STATE
         if reason is not None:
@@ -219,14 +221,14 @@ class Decider:
                 self._wrapped.fall_back(reason)
             return None
         self._is_deciding = True
-        began = time.monotonic()
         try:
             function = self._decide(signature, stages, args, kwargs, running)
         finally:
             self._is_deciding = False
         if function is None:
-            self._wasted_s += time.monotonic() - began if self._budget else 0.0
             self._note_plain(signature, args, kwargs)
+        else:
+            self._wasted_s = 0.0
         return function
 
     def _decide(
@@ -251,6 +253,10 @@ class Decider:
         stages.wanted = "" if verdict is None else verdict.attempt
         if verdict is not None and stages.has_cond:
             verdict = None  # it was timed with other values, in another branch
+        if verdict is None and self._wasted_s > _MAX_WASTED * self._budget > 0:
+            self._keep(Decided.nothing(), _WASTED.format(self._wasted_s))
+            self._sign(-1, stages)
+            return None
         num_considered = len(self.considered)
         too_long: str | None = None if self._budget and verdict is None else ""
         trials: list[Trial] = []
@@ -271,7 +277,9 @@ class Decider:
                 self._keep(attempt.decided, reason)
                 break
             if verdict is None or attempt.name == verdict.attempt:
+                began = time.monotonic()
                 trials.append(self._try(signature, attempt, verdict, args, kwargs))
+                self._wasted_s += time.monotonic() - began
                 stages.usable[attempt.name] = trials[-1].is_usable
                 if not self._budget and trials[-1].is_usable:
                     break
@@ -443,11 +451,6 @@ class Decider:
                     keep_compiled(function.lower(*args, **kwargs), plain.compile())
         self._plain_types.clear()
 
-    @property
-    def num_with_options(self) -> int:
-        """Number of signatures that were compiled with options of the compiler."""
-        return len(self._compiled)
-
     def share_compiled(self, function: Any) -> None:
         """Makes a function of `new_function` run what was compiled with options."""
         self._is_deciding = True  # the call at hand is of another signature
@@ -488,9 +491,12 @@ class Decider:
                 self.replacements.use(best.replaced)
             self.plans[signature] = best.plan
             self.considered.append(best.decided)
+            self._compiled.pop(signature, None)
             if best.lowered is not None:
-                types = types_of(self._jax, (args, kwargs))
-                self._compiled[signature] = types, best.lowered.compile()
+                with contextlib.suppress(Exception):  # of a pytree that checks leaves
+                    types = types_of(self._jax, (args, kwargs))
+                    self._compiled[signature] = types, best.lowered.compile()
+                    self.num_with_options += 1
         return best
 
     def _sign(self, begin: int, stages: Stages) -> None:

@@ -107,8 +107,9 @@ class Loaded:
         return self._function(*args, **kwargs)
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
-        """Binds as a method, like functions of jax.jit."""
-        return self if instance is None else types.MethodType(self, instance)
+        """Binds as a method if it stands for a function, like those of jax.jit."""
+        is_plain = instance is None or self._fn is None
+        return self if is_plain else types.MethodType(self, instance)
 
     def lower(self, /, *args: Any, **kwargs: Any) -> Any:
         """As on a function of `jax.jit`."""

@@ -48,7 +48,7 @@ class _Version:
 
     Attributes:
         executable: runs it; None if plain jax.jit does.
-        module: as jax lowers it.
+        fingerprint: of the module as jax lowers it.
         jaxpr: what it was traced to, a weak reference: after `jax.clear_caches()` there
             is another.
         kept: which flat arguments it takes.
@@ -58,7 +58,7 @@ class _Version:
     """
 
     executable: Executable | None
-    module: HloModule
+    fingerprint: str
     jaxpr: weakref.ref[Any]
     kept: tuple[int, ...]
     dtypes: tuple[Any, ...]
@@ -237,7 +237,7 @@ class NumpyFunction(Pickled):
             return version
         traced = self._plain.trace(*args, **kwargs)
         module = from_lowered(lower_traced(traced), donations=False)
-        if module.fingerprint() != version.module.fingerprint():
+        if module.fingerprint() != version.fingerprint:
             return None
         return replace(version, jaxpr=weakref.ref(traced.jaxpr))
 
@@ -265,17 +265,25 @@ class NumpyFunction(Pickled):
         leaves = jax.tree.leaves((args, kwargs))
         version = _Version(
             default := compile(module),
-            *(module, weakref.ref(traced.jaxpr), kept, dtypes),
+            *(module.fingerprint(), weakref.ref(traced.jaxpr), kept, dtypes),
             *(self._settings(), tree),
         )
         inputs = version.arguments(leaves)
+        before = len(self.considered)
         fastest = self._fastest(module, default, inputs)
         reason = self._worse_than_plain(fastest, inputs, args, kwargs)
         if reason:
-            undecided = replace(Decided(module, module), is_used=False, reason=reason)
-            self.considered.append(undecided.without_large_modules())
-            return replace(version, executable=None)
-        return replace(version, executable=fastest)
+            found = self.considered[before:] or [Decided(module, module)]
+            self.considered[before:] = [
+                replace(
+                    each.without_large_modules(),
+                    is_used=False,
+                    reason=each.reason or reason,
+                )
+                for each in found
+            ]
+        del self.considered[:-_MAX_VERSIONS]
+        return replace(version, executable=None if reason else fastest)
 
     def _worse_than_plain(
         self,
@@ -291,12 +299,15 @@ class NumpyFunction(Pickled):
             return ""
         if exceeds(run, self._budget):
             return ""
-        plain = self._jax.tree.leaves
-        result = compare(
-            lambda: tuple(plain(self._run_plain(args, kwargs))),
-            run,
-            seconds=self._budget,
-        )
+        leaves = self._jax.tree.leaves
+        try:
+            result = compare(
+                lambda: tuple(leaves(self._run_plain(args, kwargs))),
+                run,
+                seconds=self._budget,
+            )
+        except self._jax.errors.JaxRuntimeError:  # such as a lack of memory
+            return ""
         if not result.is_equal:
             return result.reason
         if result.speedup is None or result.speedup >= 1:
@@ -349,7 +360,6 @@ class NumpyFunction(Pickled):
                 reason=result.reason,
             ).without_large_modules()
         )
-        del self.considered[:-_MAX_VERSIONS]
         return default if result.reason else other
 
 

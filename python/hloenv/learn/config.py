@@ -46,7 +46,7 @@ class TrainConfig(FileConfig):
     validation: str = "hloenv://all/validation?max_instructions=1500"
     observation: str = "op_counts_normalized+pass_counts"
     critic_observation: str = ""
-    reward: str = "op_count_log"
+    reward: str = "op_count_improved"
     shaping: bool = False
     passes: tuple[str, ...] = ()
     max_steps: int = 45

@@ -82,7 +82,8 @@ class PPOConfig:
         max_grad_norm: gradients are scaled down to this norm.
         target_kl: an update ends early when the approximate Kullback-Leibler divergence
             is above it; 0 for never.
-        normalize_advantages: whether those of a minibatch have mean 0 and deviation 1.
+        normalize_advantages: whether those of a minibatch have mean 0 and deviation 1;
+            less than 1 where normalized rewards have hardly any.
         normalize_rewards: whether rewards are in units of the standard deviation of the
             returns so far, and at most 10 of these: policy and value share layers and
             one limit of their gradients, so that a value far from 1 leaves the policy
@@ -366,7 +367,8 @@ class GraphPPO:
         returns = advantages + old_values
         if config.normalize_advantages and len(steps) > 1:
             advantages = advantages - advantages.mean()
-            advantages = advantages / advantages.std().clamp(min=_MIN_DEVIATION)
+            least = _MIN_DEVIATION if config.normalize_rewards else 1e-8
+            advantages = advantages / advantages.std().clamp(min=least)
         chosen = torch.cat([each.chosen for each in steps]).to(self._device)
         old = torch.cat([each.log_prob for each in steps]).to(self._device)
         log_ratio = decisions.log_prob(chosen) - old

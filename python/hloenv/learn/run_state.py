@@ -57,6 +57,11 @@ def load(path: Path, ppo: GraphPPO) -> dict[str, Any]:
         ppo.optimizer.load_state_dict({"state": states, "param_groups": groups})
         ppo.generator.set_state(tensors["generator"])
         ppo.step = int(described["step"])
+        if "moments" not in described:
+            raise CheckpointError(
+                f"{path} is of an earlier version, which did not normalize rewards; "
+                "begin a new run"
+            )
         ppo.moments = Moments(**described["moments"])
         counters: dict[str, Any] = described["counters"]
     return counters

@@ -18,7 +18,7 @@ _REWARDS = {"shared": "improved", "xrlflow": "saved"}
 
 @dataclass(frozen=True)
 class SubstitutionConfig(FileConfig):
-    """One training run of an agent that substitutes; PPO's defaults are X-RLflow's.
+    """One training run of an agent that substitutes.
 
     Attributes:
         agent: "shared": one scorer for all candidates, on one alternative graph;
@@ -77,6 +77,17 @@ class SubstitutionConfig(FileConfig):
                 f"device must be auto, cpu or cuda, got {self.device!r}"
             )
 
+    @property
+    def reward_of_step(self) -> str:
+        """`reward`, or the agent's."""
+        return self.reward or f"{_REWARDS[self.agent]}:{self.estimator}"
+
+    @property
+    def ppo_settings(self) -> dict[str, Any]:
+        """`ppo`, with the agent's defaults."""
+        # X-RLflow's network does not see how many steps are left.
+        return {"bootstraps": self.agent == "xrlflow"} | self.ppo
+
     def make_env(self, benchmark: str | HloModule | None = None) -> SubstitutionEnv:
         """The environment; of `train` by default.
 
@@ -86,7 +97,7 @@ class SubstitutionConfig(FileConfig):
         return SubstitutionEnv(
             benchmark or self.train,
             observation=AGENTS[self.agent],
-            reward=self.reward or f"{_REWARDS[self.agent]}:{self.estimator}",
+            reward=self.reward_of_step,
             max_steps=self.max_steps,
             max_candidates=self.max_candidates,
         )

@@ -111,9 +111,7 @@ class _Run(PPORun):
         self.config = config
         config.check_folder(folder, resume=resume)
         self.env = config.make_env()
-        # X-RLflow's network does not see how many steps are left.
-        defaults = {"bootstraps": config.agent == "xrlflow"}
-        ppo_config = ppo_config_of(defaults | config.ppo)
+        ppo_config = ppo_config_of(config.ppo_settings)
         device = device_of(config.device)
         store = stack.enter_context(Store())
         self._estimator: Estimator = stack.enter_context(

@@ -50,6 +50,7 @@ class Result:
         is_bitwise: whether all outputs were bitwise equal to the baseline's.
         mode: of the tuning that has measured it.
         inputs: a hash of those that it ran on, or "random".
+        timeout_s: seconds that it could take.
     """
 
     configuration: Configuration
@@ -65,6 +66,7 @@ class Result:
     is_bitwise: bool = False
     mode: str = ""
     inputs: str = ""
+    timeout_s: float = 0.0
 
     @classmethod
     def of(
@@ -198,18 +200,22 @@ class Journal:
         """Notes a result."""
         self._write({"result": result.to_json()})
 
-    def recalled(self, *, threads: int, inputs: str) -> list[Result]:
+    def recalled(self, *, threads: int, inputs: str, timeout_s: float) -> list[Result]:
         """The results of earlier processes with these cores and inputs.
 
-        A configuration that took too long only once is left out: the machine may have
-        been busy.
+        A configuration that took too long is left out if that was only once, as on a
+        busy machine, or it had less time than now.
         """
         found = [
             each
             for each in self.results
             if (each.threads, each.inputs) == (threads, inputs)
         ]
-        timeouts = Counter(each.configuration for each in found if each.is_timeout)
+        timeouts = Counter(
+            each.configuration
+            for each in found
+            if each.is_timeout and each.timeout_s >= timeout_s
+        )
         return [
             each
             for each in found

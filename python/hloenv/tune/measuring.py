@@ -156,7 +156,7 @@ class Measuring:
                 key = keys.of(candidate.built.module)
                 stored = self._stored(key)
                 if stored is not None:
-                    yield number, Measurement.from_json(stored)
+                    yield number, stored
                     continue
                 running[self._submit(candidate, settings)] = number, key
             while running:
@@ -167,7 +167,7 @@ class Measuring:
                 for future in done:
                     number, key = running.pop(future)
                     found = _result(future, candidates[number])
-                    if self._store is not None and found.is_lasting and found.is_here:
+                    if self._store is not None and _is_kept(found):
                         with contextlib.suppress(HloEnvError, OSError):
                             self._store.put(key, found.to_json())
                     yield number, found
@@ -177,9 +177,12 @@ class Measuring:
             if running and self._owned is not None:
                 self._owned.interrupt()
 
-    def _stored(self, key: RecordKey) -> Any:
+    def _stored(self, key: RecordKey) -> Measurement | None:
         with contextlib.suppress(HloEnvError, OSError):  # a damaged record
-            return None if self._store is None else self._store.get(key)
+            data = None if self._store is None else self._store.get(key)
+            if data is not None:
+                found = Measurement.from_json(data)
+                return found if _is_kept(found) else None
         return None
 
     def again(self, candidate: Candidate, *, round_: int) -> Measurement:
@@ -234,6 +237,11 @@ def inputs_key(module: HloModule, inputs: Sequence[Any] | None) -> str:
 def is_lost(measurement: Measurement) -> bool:
     """Whether no worker has finished it, so that it says nothing of its candidate."""
     return not measurement.baseline
+
+
+def _is_kept(measurement: Measurement) -> bool:
+    """Whether it is of this kind of machine, and would be the same again."""
+    return measurement.is_here and measurement.is_lasting and not is_lost(measurement)
 
 
 def _result(future: Any, candidate: Candidate) -> Measurement:

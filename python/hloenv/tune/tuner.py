@@ -144,7 +144,9 @@ class Tuner:
         if self._options.is_again:
             return
         recalled = self._journal.recalled(
-            threads=self._options.cores, inputs=self._inputs
+            threads=self._options.cores,
+            inputs=self._inputs,
+            timeout_s=self._options.timeout_s,
         )
         for result in recalled:
             if not self.space.has(result.configuration):
@@ -357,7 +359,9 @@ class Tuner:
                 seconds=time.monotonic() - began[number],
                 threads=self._options.cores,
             )
-            results[number] = replace(found, inputs=self._inputs)
+            results[number] = replace(
+                found, inputs=self._inputs, timeout_s=self._options.timeout_s
+            )
             self.state.num_measured += 1
             if not is_lost(measurement):
                 self._note(results[number])
@@ -374,14 +378,14 @@ class Tuner:
         """
         best = self.state.best
         if self._options.mode == "alone":
-            rows = [
-                stage_row(
-                    *(stage, self.space, result.configuration),
-                    self._afresh(measuring, result, number),
-                    None,
+            rows = []
+            for number, (stage, result) in enumerate(self._best_of_stage.items()):
+                if self._has_time(1.0):
+                    number += _STAGE_ROUND
+                    result = self._afresh(measuring, result, number, self.state.control)
+                rows.append(
+                    stage_row(stage, self.space, result.configuration, result, None)
                 )
-                for number, (stage, result) in enumerate(self._best_of_stage.items())
-            ]
             return rows, None
         if best is None or best.configuration.graph:
             return [], best
@@ -396,20 +400,25 @@ class Tuner:
             rows.append(stage_row(stage, self.space, best.configuration, *found))
         return rows, best
 
-    def _afresh(self, measuring: Measuring, result: Result, number: int) -> Result:
+    def _afresh(
+        self, measuring: Measuring, result: Result, round_: int, control: Control | None
+    ) -> Result:
         """A result measured again: the maximum of many is too good."""
         if result.configuration == _PLAIN:
             return result
         try:
             candidate = self._candidate(result.configuration)
-            found = measuring.again(candidate, round_=_STAGE_ROUND + number)
+            found = measuring.again(candidate, round_=round_)
         except HloEnvError as error:
             return replace(result, error=f"{type(error).__name__}: {error}")
-        return Result.of(
-            *(candidate, result.arm, found, found.speedup_interval),
+        interval = found.speedup_interval
+        again = Result.of(
+            *(candidate, result.arm, found),
+            interval if control is None else control.widened(interval),
             seconds=result.seconds,
             threads=result.threads,
         )
+        return self._judged(again)
 
     def _one(self, measuring: Measuring, configuration: Configuration) -> Result | None:
         """The result of a configuration, measured if there is time."""
@@ -506,17 +515,22 @@ class Tuner:
 
         def is_still_faster(kept: Tuned) -> bool:
             measured = [*self.state.results.values(), *self._journal.results]
-            for configuration in [each.configuration for each in measured]:
-                if configuration.text != kept.label or not self.space.has(
-                    configuration
-                ):
-                    continue
-                with contextlib.suppress(HloEnvError):
-                    candidate = self._candidate(configuration)
-                    found = measuring.again(candidate, round_=_KEPT_ROUND)
-                    low, _ = control.widened(found.speedup_interval)
-                    return found.is_ok and low > 1 and found.speedup > entry.speedup
-            return False
+            ours = next(
+                (e for e in measured if e.configuration.text == entry.label), None
+            )
+            before = next(
+                (e for e in measured if e.configuration.text == kept.label), None
+            )
+            if before is None or not self.space.has(before.configuration):
+                return False
+            found = self._afresh(measuring, before, _KEPT_ROUND, control)
+            if not found.is_ok or found.interval[0] <= 1:
+                return False
+            if ours is None or ours.configuration == _PLAIN:
+                return True
+            # Both in the same way: a function is checked in another.
+            result = self._afresh(measuring, ours, _KEPT_ROUND, control)
+            return not result.is_ok or found.speedup > result.speedup
 
         words = keep(
             *(self._program, entry, self._options),

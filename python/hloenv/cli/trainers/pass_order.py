@@ -35,7 +35,7 @@ a configuration; hloenv.learn.TrainConfig describes all settings:
   algorithm = "maskable-ppo"          # or a2c, dqn, ppo, trpo
   train = "hloenv://all/train?max_instructions=1500"
   observation = "op_counts_normalized+pass_counts"
-  reward = "op_count_log"
+  reward = "op_count_improved"
   steps = 100000
   [arguments]                         # of the algorithm in Stable-Baselines3
   learning_rate = 3e-4

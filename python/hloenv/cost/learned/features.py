@@ -432,8 +432,10 @@ def _minor_extents(
     extents = []
     for k in (0, 1):
         dimension = graph.minor_to_major[:, k]
-        extent = graph.dims[nodes, np.maximum(dimension, 0)]
-        extents.append(np.where(dimension >= 0, extent, 1))
+        # Of arrays of a higher rank, the graph has the first dimensions only.
+        is_known = (dimension >= 0) & (dimension < graph.dims.shape[1])
+        extent = graph.dims[nodes, np.where(is_known, dimension, 0)]
+        extents.append(np.where(is_known, extent, 1))
     return extents[0], extents[1]
 
 

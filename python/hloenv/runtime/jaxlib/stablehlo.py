@@ -13,6 +13,8 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..._native import core
 from ...errors import CompileError
 from ...hlo.module import HloModule
@@ -26,12 +28,42 @@ if TYPE_CHECKING:
 _LAYOUTS = ("result_layout", "xla_shape")
 
 
+class _Plain:
+    """A jaxpr as a function of some of its arguments, on which alone it depends."""
+
+    def __init__(self, closed: Any, kept: Sequence[int]) -> None:
+        self._closed = closed
+        self._kept = kept
+
+    def __call__(self, *values: Any) -> Any:
+        from jax.extend.core import jaxpr_as_fun
+
+        jax = require_jax("hloenv.jit")
+        given = dict(zip(self._kept, values, strict=True))
+        # Equations that nothing depends on may read the others.
+        full = [
+            given[number] if number in given else _any_value(jax, aval)
+            for number, aval in enumerate(self._closed.in_avals)
+        ]
+        return jaxpr_as_fun(self._closed)(*full)
+
+
+def _any_value(jax: Any, aval: Any) -> Any:
+    """An array of a type, of whatever value."""
+    if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key):
+        keys = jax.random.split(jax.random.key(0, impl=aval.dtype._impl.name), 1)
+        return jax.numpy.broadcast_to(keys[0], aval.shape)
+    if aval.dtype == jax.dtypes.float0:
+        return np.zeros(aval.shape, aval.dtype)
+    return jax.numpy.zeros(aval.shape, aval.dtype)
+
+
 class _Body:
     """What one call runs.
 
     Attributes:
         bytecode: StableHLO, for one CPU device.
-        plain: the jaxpr for other devices; None if there is none.
+        plain: the function for other devices; None if there is none.
     """
 
     def __init__(self, bytecode: bytes, plain: Any = None) -> None:
@@ -72,11 +104,9 @@ def call_module(module: HloModule, traced: Any, lowered: Any) -> Callable[..., A
     """
     jax = require_jax("hloenv.jit")
     kept = sorted(lowered._lowering.compile_args["kept_var_idx"])
-    closed = traced.jaxpr
-    # As jax leaves out arguments that nothing reads.
-    invars = [closed.jaxpr.invars[i] for i in kept]
-    plain = closed.replace(jaxpr=closed.jaxpr.replace(invars=invars))
-    call = function_of(module, closed.out_avals, plain=plain)
+    # As jax leaves out arguments that no result depends on.
+    plain = _Plain(traced.jaxpr, kept)
+    call = function_of(module, traced.jaxpr.out_avals, plain=plain)
     # `out_info` would make the user's pytrees of other objects than arrays.
     tree = traced.out_tree
     num_leaves = len(traced.jaxpr.in_avals)
@@ -94,14 +124,17 @@ def call_module(module: HloModule, traced: Any, lowered: Any) -> Callable[..., A
 
 
 def function_of(
-    module: HloModule, out_avals: Sequence[Any], *, plain: Any = None
+    module: HloModule,
+    out_avals: Sequence[Any],
+    *,
+    plain: Callable[..., Any] | None = None,
 ) -> Callable[..., list[Any]]:
     """A module as a function of flat arrays, to be called while jax.jit traces it.
 
     Args:
         module: before XLA's passes.
         out_avals: jax's types of its results.
-        plain: a jaxpr of the same arguments that runs in its place on other devices
+        plain: a function of the same arguments that runs in its place on other devices
             than one CPU; None for the module on all CPU devices.
 
     Raises:
@@ -197,7 +230,6 @@ def _primitive() -> Any:
 
 def _lower(context: Any, *values: Any, handle: _Handle) -> Any:
     """Adds the body to the module that jax is lowering, and a call of it."""
-    from jax.extend.core import jaxpr_as_fun
     from jax.interpreters import mlir
     from jaxlib.mlir import ir
     from jaxlib.mlir.dialects import func
@@ -209,8 +241,7 @@ def _lower(context: Any, *values: Any, handle: _Handle) -> Any:
     # Absent where the user's program partitions itself.
     num_devices = getattr(target.axis_context, "num_devices", None)
     if body.plain is not None and (platforms, num_devices) != (("cpu",), 1):
-        plain = jaxpr_as_fun(body.plain)
-        return mlir.lower_fun(plain, multiple_results=True)(context, *values)
+        return mlir.lower_fun(body.plain, multiple_results=True)(context, *values)
     if platforms != ("cpu",):
         raise NotImplementedError(
             f"hloenv's modules run on the platform cpu, not {', '.join(platforms)}"
