@@ -256,12 +256,14 @@ class HloModule:
 
     def clone(self) -> HloModule:
         """A deep copy with the same names."""
-        return HloModule._wrap(
+        result = HloModule._wrap(
             self._raw.clone(),
             position=self.position,
             decided=self._decided,
             is_verified=self._is_verified,
         )
+        result._source = self._source
+        return result
 
     def fingerprint(self) -> str:
         """128-bit hash of the live graph, as 32 hex digits.

@@ -39,7 +39,7 @@ class Decided:
     Attributes:
         module: the module lowered by jax; an empty one named "not_kept" in `considered`
             if it is large, so that constants (as weights of a closure) are not held, or
-            if an earlier process found that plain jax.jit is best.
+            if the function was left to plain jax.jit without a look at it.
         applied: the module with the decisions, before the rest of XLA's passes; as
             `module`.
         num_alternatives: number of alternatives.

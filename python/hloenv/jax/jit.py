@@ -118,7 +118,8 @@ def jit(
             checked, and the decided version runs from the first call. Where one run
             takes longer, two runs of each version decide; beyond four budgets, or with
             over 1 GiB of results or of donated arguments, nothing is compared; no
-            version is tried after 120 budgets.
+            version is tried after 120 budgets, nor for new arguments once so long was
+            spent on others for nothing.
         tuned: what `hloenv.tune` has returned, or the path where it was saved: the
             decisions to use. Where it has none for the arguments, or was made on
             another machine or with other versions, the function runs as under
@@ -126,10 +127,12 @@ def jit(
             for these arguments on this machine is used.
         remember: whether what "auto" finds best is kept for other processes, in a
             folder beside the store, by module, machine and versions. They use it from
-            the first call, without a comparison.
+            the first call, without a comparison. Of functions with branches (`lax.cond`)
+            nothing is kept: the values of the first call choose what is timed.
         outputs: "numpy" for a function that is called often with small arrays: it takes
-            numpy arrays and returns them, and its calls do without jax's dispatch. It
-            cannot be used inside jax's transformations.
+            numpy arrays and returns them, and its calls do without jax's dispatch,
+            unless plain `jax.jit` is faster all the same. It cannot be used inside
+            jax's transformations.
         **jit_options: as for `jax.jit` (`static_argnums`, `donate_argnames`, ...).
             A function that donates is decided at its first call only, by "auto" only,
             and in the form of its operations only: jaxlib drops the donations of a
@@ -140,7 +143,8 @@ def jit(
         ArgumentError: `budget` is negative, or "auto" was given passes.
         ArtefactError: the file of `tuned` is not an artefact.
         ArgumentTypeError: `fn` or `policy` is not callable, `passes` are not passes, or
-            numpy outputs are asked for with static or donated arguments.
+            numpy outputs are asked for with static or donated arguments, shardings or
+            options of the compiler.
         ImportError: jax is missing or too old.
         UnknownPassError: no pass has this name.
         UnknownPolicyError: no policy has this name.
