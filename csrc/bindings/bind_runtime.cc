@@ -44,7 +44,7 @@ void BindRuntime(py::module_& m) {
   m.def(
       "index_bounds",
       [](const Module& module) { return IndexBounds(module.hlo()); },
-      py::arg("module"),
+      py::arg("module"), WithoutGil(),
       "One exclusive bound or None for each flat input leaf.");
   m.def("custom_call_targets", [](const Module& module) {
     ThrowIfError(CheckNotForkedInXla());

@@ -154,8 +154,9 @@ ReadableText MakeReadable(absl::string_view text) {
   int64_t num_complex = 0;
   for (size_t at = text.find(kConstant); at != absl::string_view::npos;
        at = text.find(kConstant, at + 1)) {
+    if (quotes.Hold(at)) continue;
     const size_t equals = text.rfind("= ", at);
-    if (quotes.Hold(at) || equals == absl::string_view::npos) continue;
+    if (equals == absl::string_view::npos) continue;
     const absl::string_view type = text.substr(equals + 2, 2);
     const bool has_width = type.size() == 2 && absl::ascii_isdigit(type[1]);
     const bool is_complex = has_width && type[0] == 'c';

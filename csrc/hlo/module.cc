@@ -66,7 +66,9 @@ std::string Module::ToText() const {
     return hlo().ToString(options);
   }
   const std::string whole = hlo().ToString(options);
-  std::string text = whole.substr(0, whole.find("\n\n") + 2);
+  // The first computation's line ends so; those of the tables before it do not.
+  const size_t brace = whole.find(" {\n");
+  std::string text = whole.substr(0, whole.rfind('\n', brace) + 1);
   for (const xla::HloComputation* computation : order) {
     if (computation->IsAsyncComputation()) continue;  // printed at its caller
     absl::StrAppend(&text,

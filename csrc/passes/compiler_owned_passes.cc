@@ -117,11 +117,15 @@ class PausedCompile {
       auto compiler =
           xla::Compiler::GetForPlatform(stream_executor::host::kHostPlatformId);
       if (compiler.ok()) {
-        Observer observer(module.get(), this);
-        (*compiler)
-            ->RunHloPasses(std::move(module), /*executor=*/nullptr,
-                           xla::Compiler::CompileOptions{})
-            .IgnoreError();
+        try {
+          Observer observer(module.get(), this);
+          (*compiler)
+              ->RunHloPasses(std::move(module), /*executor=*/nullptr,
+                             xla::Compiler::CompileOptions{})
+              .IgnoreError();
+        } catch (const std::exception&) {
+          // Without the passes.
+        }
       }
     }
     working_.reset();

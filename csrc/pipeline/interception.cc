@@ -92,9 +92,15 @@ absl::StatusOr<std::shared_ptr<Interception>> Interception::Start(
 void Interception::Compile() {
   working_.emplace();
   std::unique_ptr<HloModule> clone = given_.CloneHlo();
-  absl::StatusOr<std::unique_ptr<HloModule>> compiled = [&] {
-    Observer observer(clone.get(), this);
-    return target_.RunHloPasses(std::move(clone));
+  absl::StatusOr<std::unique_ptr<HloModule>> compiled =
+      [&]() -> absl::StatusOr<std::unique_ptr<HloModule>> {
+    // No caller of a thread takes an exception.
+    try {
+      Observer observer(clone.get(), this);
+      return target_.RunHloPasses(std::move(clone));
+    } catch (const std::exception& error) {
+      return Error(kCompileError, absl::StrCat("XLA raised ", error.what()));
+    }
   }();
   working_.reset();
   std::lock_guard<std::mutex> lock(mutex_);

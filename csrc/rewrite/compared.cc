@@ -80,8 +80,10 @@ class Compared {
   // The values that both sides pick from.
   std::vector<const HloInstruction*> Common() const {
     std::vector<const HloInstruction*> common;
+    const absl::flat_hash_set<const HloInstruction*> others(bases_[1].begin(),
+                                                            bases_[1].end());
     for (const HloInstruction* base : bases_[0]) {
-      if (absl::c_linear_search(bases_[1], base)) common.push_back(base);
+      if (others.contains(base)) common.push_back(base);
     }
     return common;
   }

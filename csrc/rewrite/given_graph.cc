@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rewrite/given_graph.h"
 
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_set.h"
 #include "rewrite/alternative.h"
 #include "rewrite/prune.h"
 #include "support/status.h"
@@ -19,8 +23,35 @@ absl::Status Wrong(const HloInstruction& site, absl::string_view what) {
                absl::StrCat("alternative '", site.name(), "' ", what));
 }
 
+// The first instruction with an effect that only `call` needs; null if none.
+// It would stay where another choice is taken.
+const HloInstruction* EffectOfChoice(const HloInstruction& call) {
+  if (call.HasSideEffect()) return &call;
+  absl::flat_hash_set<const HloInstruction*> seen = {&call};
+  std::vector<const HloInstruction*> left = {&call};
+  while (!left.empty()) {
+    const HloInstruction* user = left.back();
+    left.pop_back();
+    for (const HloInstruction* operand : user->operands()) {
+      const bool is_only_needed_here = absl::c_all_of(
+          operand->users(),
+          [&](const HloInstruction* each) { return seen.contains(each); });
+      if (!is_only_needed_here || !seen.insert(operand).second) continue;
+      if (operand->HasSideEffect()) return operand;
+      left.push_back(operand);
+    }
+  }
+  return nullptr;
+}
+
 absl::Status CheckSite(const AlternativeSite& site) {
   const HloInstruction& call = *site.instruction;
+  if (const HloInstruction* effect = EffectOfChoice(call); effect != nullptr) {
+    return Wrong(
+        call, absl::StrCat("has a choice with a side effect, '", effect->name(),
+                           "', which would stay where another choice "
+                           "is taken; leave it outside"));
+  }
   if (site.kind != "instruction" && site.kind != "sites") {
     return Wrong(call, absl::StrCat("is of kind '", site.kind,
                                     "'; a graph may have the kinds "

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/arguments.h"
 
+#include <algorithm>
 #include <limits>
+#include <numeric>
+#include <utility>
 
 #include "xla/hlo/ir/hlo_opcode.h"
 
@@ -44,6 +47,11 @@ class BoundFinder {
         Visit(*instruction);
       }
     }
+    // With the smallest first, none is passed on to what has one already.
+    std::stable_sort(
+        seeds_.begin(), seeds_.end(),
+        [](const Seed& a, const Seed& b) { return a.bound < b.bound; });
+    for (const Seed& seed : seeds_) PassOn(seed);
     return std::move(bounds_);
   }
 
@@ -72,18 +80,16 @@ class BoundFinder {
         break;
       }
       case HloOpcode::kDynamicSlice:
-        for (int64_t i = 1; i < instruction.operand_count(); ++i) {
-          Bound({instruction.operand(i), {}},
-                instruction.operand(0)->shape().dimensions(i - 1) -
-                    instruction.dynamic_slice_sizes()[i - 1] + 1);
-        }
+        VisitStarts(instruction, /*first=*/1, [&](int64_t dimension) {
+          return instruction.operand(0)->shape().dimensions(dimension) -
+                 instruction.dynamic_slice_sizes()[dimension];
+        });
         break;
       case HloOpcode::kDynamicUpdateSlice:
-        for (int64_t i = 2; i < instruction.operand_count(); ++i) {
-          Bound({instruction.operand(i), {}},
-                instruction.operand(0)->shape().dimensions(i - 2) -
-                    instruction.operand(1)->shape().dimensions(i - 2) + 1);
-        }
+        VisitStarts(instruction, /*first=*/2, [&](int64_t dimension) {
+          return instruction.operand(0)->shape().dimensions(dimension) -
+                 instruction.operand(1)->shape().dimensions(dimension);
+        });
         break;
       case HloOpcode::kCompare:
         for (int64_t i = 0; i < 2; ++i) {
@@ -94,6 +100,23 @@ class BoundFinder {
         break;
       default:
         break;
+    }
+  }
+
+  // The starts of a slice: one scalar for each dimension, or one array of them.
+  template <typename Largest>
+  void VisitStarts(const HloInstruction& instruction, int64_t first,
+                   Largest largest) {
+    if (instruction.operand_count() > first &&
+        !instruction.operand(first)->shape().dimensions().empty()) {
+      std::vector<int64_t> dimensions(
+          instruction.operand(0)->shape().dimensions().size());
+      std::iota(dimensions.begin(), dimensions.end(), 0);
+      VisitIndices(instruction, first, dimensions, largest);
+      return;
+    }
+    for (int64_t i = first; i < instruction.operand_count(); ++i) {
+      Bound({instruction.operand(i), {}}, largest(i - first) + 1);
     }
   }
 
@@ -122,16 +145,26 @@ class BoundFinder {
     return iota->shape().dimensions(iota->iota_dimension());
   }
 
-  // Applies `bound` to the leaves that `value` comes from through instructions
-  // that keep values the same or nearly so.
+  // A value, and what its elements must be below.
+  struct Seed {
+    Value value;
+    int64_t bound;
+  };
+
   void Bound(Value value, int64_t bound) {
-    bound = std::max<int64_t>(bound, 1);
-    absl::flat_hash_set<Value> seen;
-    std::vector<Value> agenda = {std::move(value)};
+    seeds_.push_back({std::move(value), std::max<int64_t>(bound, 1)});
+  }
+
+  // Applies a bound to the leaves that its value comes from through
+  // instructions that keep values the same or nearly so.
+  void PassOn(const Seed& seed) {
+    const int64_t bound = seed.bound;
+    std::vector<Value> agenda;
     auto push = [&](const HloInstruction* instruction, ShapeIndex index) {
       Value next(instruction, std::move(index));
-      if (seen.insert(next).second) agenda.push_back(std::move(next));
+      if (seen_.insert(next).second) agenda.push_back(std::move(next));
     };
+    push(seed.value.first, seed.value.second);
     while (!agenda.empty()) {
       auto [instruction, index] = std::move(agenda.back());
       agenda.pop_back();
@@ -233,6 +266,8 @@ class BoundFinder {
       callers_;
   absl::flat_hash_map<Value, size_t> leaves_;
   std::vector<std::optional<int64_t>> bounds_;
+  std::vector<Seed> seeds_;
+  absl::flat_hash_set<Value> seen_;
 };
 
 }  // namespace

@@ -157,7 +157,13 @@ XLA_FFI_Error* Handle(XLA_FFI_CallFrame* frame) {
     return nullptr;
   }
   NativeScope scope;
-  const absl::Status status = RunCall(*frame);
+  absl::Status status;
+  // Its caller has another C++ runtime.
+  try {
+    status = RunCall(*frame);
+  } catch (const std::exception& error) {
+    status = absl::InternalError(error.what());
+  }
   return status.ok() ? nullptr : ToFfiError(*frame->api, status);
 }
 

@@ -491,3 +491,72 @@ def test_slices_of_scalars_are_rejected(entry: str) -> None:
     """XLA's cost analysis looks for the index that they have not."""
     with pytest.raises(hloenv.errors.InvalidModuleError, match="slice of a scalar"):
         hloenv.HloModule.from_text(_module(entry))
+
+
+def draw(text: str) -> list[int]:
+    """Runs in a child: the shapes of random inputs."""
+    module = hloenv.HloModule.from_text(text)
+    return [each.size for each in hloenv.random_inputs(module)]
+
+
+def test_starts_of_slices_in_one_array() -> None:
+    texts = [
+        "HloModule m\nENTRY e {\n x = f32[] parameter(0)\n i = s32[0] parameter(1)\n"
+        " ROOT r = f32[] dynamic-slice(x, i), dynamic_slice_sizes={}\n}",
+        "HloModule m\nENTRY e {\n x = f32[] parameter(0)\n i = s32[0] parameter(1)\n"
+        " ROOT r = f32[] dynamic-update-slice(x, x, i)\n}",
+    ]
+    for outcome in map_jobs("test_hostile_modules:draw", [(text,) for text in texts]):
+        assert not outcome.error
+        assert outcome.value == [1, 0]
+
+
+def verify_clone(text: str) -> str:
+    """Runs in a child: the exception of a clone that was not verified."""
+    module = hloenv.HloModule.from_text(text, verify=False).clone()
+    try:
+        module.fingerprint()
+    except hloenv.HloEnvError as error:
+        return type(error).__name__
+    return ""
+
+
+def test_a_clone_of_an_unverified_module_is_verified_elsewhere() -> None:
+    text = (
+        "HloModule m\n\nadd {\n a = f32[] parameter(0)\n b = f32[] parameter(1)\n"
+        " ROOT c = f32[] add(a, b)\n}\n\nENTRY e {\n x = f32[4] parameter(0)\n"
+        " z = f32[] constant(0)\n ROOT r = f32[0] reduce-window(x, z), "
+        "window={size=1 pad=-10_0}, to_apply=add\n}"
+    )
+    (outcome,) = map_jobs("test_hostile_modules:verify_clone", [(text,)])
+    assert outcome.value == "InvalidModuleError"
+
+
+def test_bounds_of_many_indices_are_passed_on_once() -> None:
+    """An unrolled loop; quadratic once."""
+    count = 20_000
+    lines = [
+        "i0 = s32[] parameter(0)",
+        "one = s32[] constant(1)",
+        "a0 = f32[8] parameter(1)",
+        "u = f32[1] parameter(2)",
+    ]
+    for k in range(1, count):
+        root = "ROOT " if k == count - 1 else ""
+        lines += [
+            f"i{k} = s32[] add(i{k - 1}, one)",
+            f"{root}a{k} = f32[8] dynamic-update-slice(a{k - 1}, u, i{k})",
+        ]
+    text = "HloModule m\n\nENTRY e {\n  " + "\n  ".join(lines) + "\n}\n"
+    index, *_ = hloenv.random_inputs(hloenv.HloModule.from_text(text))
+    assert 0 <= int(index) < 8
+
+
+def test_constants_in_names_of_metadata() -> None:
+    """Quadratic once, in the length of the name."""
+    name = " constant(" * 300_000
+    text = (
+        "HloModule m\n\nENTRY e {\n  ROOT x = f32[] parameter(0), "
+        f'metadata={{op_name="{name}"}}\n}}\n'
+    )
+    assert hloenv.HloModule.from_text(text).instruction_count == 1

@@ -221,3 +221,48 @@ def test_a_parse_error_quotes_a_part_of_a_long_line():
     assert len(str(error.value)) < 2000
     quoted, mark = lines[-2:]
     assert quoted[mark.index("^") :].startswith("z), b=")
+
+
+STACK = """HloModule m, entry_computation_layout={(f32[4]{0})->f32[]}
+
+FileNames
+1 "a.py"
+
+FunctionNames
+1 "f"
+
+FileLocations
+1 {file_name_id=1 function_name_id=1 line=12 end_line=12 column=2 end_column=9}
+
+StackFrames
+1 {file_location_id=1 parent_frame_id=1}
+
+
+%add (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %c = f32[] add(%a, %b)
+}
+
+%g (p: f32[4]) -> f32[] {
+  %p = f32[4]{0} parameter(0)
+  %z.1 = f32[] constant(0)
+  ROOT %r.1 = f32[] reduce(%p, %z.1), dimensions={0}, to_apply=%add
+}
+
+ENTRY %e (x: f32[4]) -> f32[] {
+  %x = f32[4]{0} parameter(0)
+  %z = f32[] constant(0)
+  %s = f32[] reduce(%x, %z), dimensions={0}, to_apply=%add
+  %t = f32[] call(%x), to_apply=%g
+  ROOT %r = f32[] add(%s, %t), metadata={op_name="r" stack_frame_id=1}
+}
+"""
+
+
+def test_lines_of_the_source_survive_where_a_function_is_called_twice():
+    module = HloModule.from_text(STACK)
+    assert "12" in str(module.sources()["r"])
+    again = HloModule.from_text(module.to_text())
+    assert again.sources()["r"] == module.sources()["r"]
+    assert again.fingerprint() == module.fingerprint()

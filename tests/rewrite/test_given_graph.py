@@ -157,3 +157,37 @@ def test_a_module_without_alternatives_has_none() -> None:
     assert (
         found.apply([]).fingerprint() == hloenv.HloModule.from_text(text).fingerprint()
     )
+
+
+EFFECTS = """HloModule effects
+
+ENTRY main {
+  lo = f32[] constant(0)
+  hi = f32[] constant(1)
+  a = f32[4] rng(lo, hi), distribution=rng_uniform
+  b = f32[4] rng(lo, hi), distribution=rng_uniform
+  n = f32[4] negate(b)
+  ROOT r = f32[4] custom-call(a, n), custom_call_target="hloenv.alternative", backend_config={"alternative":"0","kind":"instruction","passes":"p"}
+}
+"""
+
+
+def test_choices_with_effects_of_their_own_are_refused() -> None:
+    """One that is not taken would draw its numbers all the same."""
+    with pytest.raises(InvalidModuleError, match="side effect, 'a'"):
+        hloenv.Alternatives.from_module(EFFECTS)
+    effect = EFFECTS.replace(
+        "custom_call_target=", "custom_call_has_side_effect=true, custom_call_target="
+    )
+    with pytest.raises(InvalidModuleError, match="side effect, 'r'"):
+        hloenv.Alternatives.from_module(effect)
+    # Of what others read as well, all choices may read the result.
+    shared = EFFECTS.replace(
+        "ROOT r = f32[4] custom-call(a, n)", "r = f32[4] custom-call(a, n)"
+    )
+    shared = shared.replace(
+        "\n}\n", "\n  ROOT t = (f32[4], f32[4], f32[4]) tuple(a, b, r)\n}\n"
+    )
+    found = hloenv.Alternatives.from_module(shared)
+    for choice in (0, 1):
+        assert found.apply([choice]).opcode_counts()["rng"] == 2

@@ -217,8 +217,9 @@ Algsimp CpuCompilerOptions() {
   options.set_rewrite_no_op_bitcast_convert_to_bitcast(true);
   options.set_supports_non_canonical_dots(false);
   const absl::StatusOr<xla::HloModuleConfig> config = DefaultModuleConfig();
+  // Wrong flags may be mended before the next compile, which reads them again.
   options.set_minmax_propagate_nan(
-      config.ok() && !config->debug_options().xla_cpu_enable_fast_min_max());
+      !(config.ok() && config->debug_options().xla_cpu_enable_fast_min_max()));
   return options;
 }
 

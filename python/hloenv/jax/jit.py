@@ -127,8 +127,8 @@ def jit(
             for these arguments on this machine is used.
         remember: whether what "auto" finds best is kept for other processes, in a
             folder beside the store, by module, machine and versions. They use it from
-            the first call, without a comparison. Of functions with branches (`lax.cond`)
-            nothing is kept: the values of the first call choose what is timed.
+            the first call, without a comparison. Of functions with branches
+            (`lax.cond`) nothing is kept: values choose what is timed.
         outputs: "numpy" for a function that is called often with small arrays: it takes
             numpy arrays and returns them, and its calls do without jax's dispatch,
             unless plain `jax.jit` is faster all the same. It cannot be used inside
