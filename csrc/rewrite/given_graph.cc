@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
-#include "absl/container/flat_hash_set.h"
+#include "absl/container/flat_hash_map.h"
 #include "rewrite/alternative.h"
 #include "rewrite/prune.h"
 #include "support/status.h"
@@ -23,34 +23,49 @@ absl::Status Wrong(const HloInstruction& site, absl::string_view what) {
                absl::StrCat("alternative '", site.name(), "' ", what));
 }
 
-// The first instruction with an effect that only `call` needs; null if none.
-// It would stay where another choice is taken.
-const HloInstruction* EffectOfChoice(const HloInstruction& call) {
-  if (call.HasSideEffect()) return &call;
-  absl::flat_hash_set<const HloInstruction*> seen = {&call};
-  std::vector<const HloInstruction*> left = {&call};
-  while (!left.empty()) {
-    const HloInstruction* user = left.back();
-    left.pop_back();
-    for (const HloInstruction* operand : user->operands()) {
-      const bool is_only_needed_here = absl::c_all_of(
-          operand->users(),
-          [&](const HloInstruction* each) { return seen.contains(each); });
-      if (!is_only_needed_here || !seen.insert(operand).second) continue;
-      if (operand->HasSideEffect()) return operand;
-      left.push_back(operand);
+// An instruction with an effect that some decisions leave without a reader, and
+// that would stay; null if there is none.
+const HloInstruction* EffectOfChoice(const HloComputation& computation) {
+  const std::vector<HloInstruction*> order =
+      computation.MakeInstructionPostOrder();
+  if (absl::c_none_of(order, [](const HloInstruction* instruction) {
+        return IsAlternative(*instruction);
+      })) {
+    return nullptr;
+  }
+  for (const HloInstruction* effect : order) {
+    if (!effect->HasSideEffect()) continue;
+    // What depends on it, and whether whatever is decided.
+    absl::flat_hash_map<const HloInstruction*, bool> always = {{effect, true}};
+    bool is_in_choice = false;
+    bool is_needed = effect->IsRoot();
+    for (const HloInstruction* each : order) {
+      if (each == effect) continue;
+      bool depends = false;
+      bool any = false;
+      bool all = true;
+      for (const HloInstruction* operand : each->operands()) {
+        const auto found = always.find(operand);
+        depends |= found != always.end();
+        const bool is_always = found != always.end() && found->second;
+        any |= is_always;
+        all &= is_always;
+      }
+      if (!depends) continue;
+      is_in_choice |= IsAlternative(*each);
+      const bool is_always = IsAlternative(*each) ? all : any;
+      always[each] = is_always;
+      is_needed |= is_always && (each->IsRoot() || each->HasSideEffect());
     }
+    if (is_in_choice && !is_needed) return effect;
   }
   return nullptr;
 }
 
 absl::Status CheckSite(const AlternativeSite& site) {
   const HloInstruction& call = *site.instruction;
-  if (const HloInstruction* effect = EffectOfChoice(call); effect != nullptr) {
-    return Wrong(
-        call, absl::StrCat("has a choice with a side effect, '", effect->name(),
-                           "', which would stay where another choice "
-                           "is taken; leave it outside"));
+  if (call.HasSideEffect()) {
+    return Wrong(call, "has a side effect itself");
   }
   if (site.kind != "instruction" && site.kind != "sites") {
     return Wrong(call, absl::StrCat("is of kind '", site.kind,
@@ -85,6 +100,15 @@ absl::Status CheckAlternativeGraph(const Module& graph) {
                      "\"0\",\"kind\":\"instruction\",\"passes\":\"name\"}");
       }
     }
+  }
+  for (const HloComputation* computation : graph.hlo().computations()) {
+    const HloInstruction* effect = EffectOfChoice(*computation);
+    if (effect == nullptr) continue;
+    return Error(kInvalidModuleError,
+                 absl::StrCat("instruction '", effect->name(),
+                              "' has a side effect, and only some choices need "
+                              "it; it would stay where others are taken: leave "
+                              "it outside of the choices"));
   }
   const HloInstruction* last = nullptr;
   int64_t number = -1;

@@ -9,6 +9,7 @@ import json
 import pytest
 import torch
 
+from hloenv._checkpoints import read_checkpoint, write_checkpoint
 from hloenv.cost.registry import get_estimator
 from hloenv.errors import ArgumentError, HloEnvError
 from hloenv.learn import substitution_training
@@ -104,6 +105,18 @@ def test_folders_that_do_not_fit(config, tmp_path):
         train_substitution(
             dataclasses.replace(config, max_steps=5), folder, resume=True
         )
+
+
+def test_a_run_of_an_earlier_version_says_so(config, tmp_path):
+    folder = tmp_path / "run"
+    train_substitution(short(config), folder)
+    path = folder / "resume.safetensors"
+    described, tensors = read_checkpoint(path, "hloenv")
+    del described["moments"]
+    write_checkpoint(path, "hloenv", described, tensors)
+    later = dataclasses.replace(short(config), steps=64)
+    with pytest.raises(CheckpointError, match="earlier version"):
+        train_substitution(later, folder, resume=True)
 
 
 def test_a_run_resumes_with_a_lower_learning_rate(config, tmp_path):

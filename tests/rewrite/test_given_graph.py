@@ -174,12 +174,15 @@ ENTRY main {
 
 def test_choices_with_effects_of_their_own_are_refused() -> None:
     """One that is not taken would draw its numbers all the same."""
-    with pytest.raises(InvalidModuleError, match="side effect, 'a'"):
+    with pytest.raises(InvalidModuleError, match="instruction 'a' has a side effect"):
         hloenv.Alternatives.from_module(EFFECTS)
     effect = EFFECTS.replace(
         "custom_call_target=", "custom_call_has_side_effect=true, custom_call_target="
     )
-    with pytest.raises(InvalidModuleError, match="side effect, 'r'"):
+    for number, name in enumerate("ab"):
+        drawn = f"{name} = f32[4] rng(lo, hi), distribution=rng_uniform"
+        effect = effect.replace(drawn, f"{name} = f32[4] parameter({number})")
+    with pytest.raises(InvalidModuleError, match="alternative 'r' has a side effect"):
         hloenv.Alternatives.from_module(effect)
     # Of what others read as well, all choices may read the result.
     shared = EFFECTS.replace(
@@ -191,3 +194,31 @@ def test_choices_with_effects_of_their_own_are_refused() -> None:
     found = hloenv.Alternatives.from_module(shared)
     for choice in (0, 1):
         assert found.apply([choice]).opcode_counts()["rng"] == 2
+
+
+def test_an_effect_that_every_choice_needs_may_stay() -> None:
+    text = EFFECTS.replace("n = f32[4] negate(b)", "n = f32[4] negate(a)")
+    text = text.replace("  b = f32[4] rng(lo, hi), distribution=rng_uniform\n", "")
+    found = hloenv.Alternatives.from_module(text)
+    for choice in (0, 1):
+        assert found.apply([choice]).opcode_counts()["rng"] == 1
+
+
+def test_an_effect_that_two_alternatives_share_is_refused() -> None:
+    """With the first choice of both, nothing reads it."""
+    text = """HloModule shared
+
+ENTRY main {
+  lo = f32[] constant(0)
+  hi = f32[] constant(1)
+  x = f32[4] parameter(0)
+  e = f32[4] rng(lo, hi), distribution=rng_uniform
+  f = f32[4] negate(e)
+  g = f32[4] cosine(e)
+  r = f32[4] custom-call(x, f), custom_call_target="hloenv.alternative", backend_config={"alternative":"0","kind":"instruction","passes":"p"}
+  s = f32[4] custom-call(x, g), custom_call_target="hloenv.alternative", backend_config={"alternative":"1","kind":"instruction","passes":"p"}
+  ROOT t = (f32[4], f32[4]) tuple(r, s)
+}
+"""
+    with pytest.raises(InvalidModuleError, match="instruction 'e' has a side effect"):
+        hloenv.Alternatives.from_module(text)

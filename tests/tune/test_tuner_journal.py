@@ -215,6 +215,9 @@ def test_a_configuration_that_took_too_long_once_is_tried_again(simulated, progr
         counts.append(len(simulated.measured) - before)
     assert counts[0] == counts[1] > 0
     assert counts[2] == 0
+    before = len(simulated.measured)
+    tune(program, mode="sequence", stages=("forms",), timeout_s=1000.0)
+    assert len(simulated.measured) - before == counts[0]
 
 
 def test_ctrl_c_within_a_batch_keeps_what_was_measured(simulated, program):

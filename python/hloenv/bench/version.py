@@ -88,7 +88,9 @@ def bench_version() -> str:
 
 
 def code_version(root: Path, python: Path | None = None) -> str:
-    """A 12-digit hash of all that affects results: sources, checkpoints, jaxlib.
+    """A 12-digit hash of sources, checkpoints, and the versions of jax and jaxlib.
+
+    The wheel's version is a part of `Machine.id`.
 
     Args:
         root: of the repository. Without csrc/ in it, the extension is hashed.

@@ -35,12 +35,16 @@ from .wrapping import Options, calls, name_of, named, types_of
 _MAX_SIGNATURES = 4096
 # Times the budget: no further attempt starts after so long.
 _MAX_BUDGETS = 120
-# Times the budget: a function for whose arguments deciding has taken so long, for
-# nothing, is left alone.
+# Times the budget: a function is left alone for whose last arguments deciding has taken
+# so long, all for nothing.
 _MAX_WASTED = 120
 _WASTED = (
     "deciding for the last other arguments has taken {:.0f} s and found nothing: a "
     "function that is called with ever new shapes is left to jax.jit"
+)
+_UNSHAREABLE = (
+    "the options that it is compiled with need arguments whose pytrees can be made of "
+    "types alone"
 )
 _KEEPS_DONATED = (
     "keeps its donated arguments: jaxlib drops the donations of a replaced module"
@@ -261,29 +265,31 @@ class Decider:
         too_long: str | None = None if self._budget and verdict is None else ""
         trials: list[Trial] = []
         end = time.monotonic() + _MAX_BUDGETS * self._budget
-        for attempt in self.planner.attempts(stages):
-            if attempt.reason:
-                self._keep(attempt.decided, attempt.reason)
-                continue
-            if too_long is None:
-                too_long = self._too_long(stages, args, kwargs, running)
-                running = None
-            if too_long:
-                self._keep(attempt.decided, too_long)
-                break
-            if trials and self._budget and time.monotonic() > end:
-                limit = _MAX_BUDGETS * self._budget
-                reason = f"deciding has taken longer than its limit of {limit:g} s"
-                self._keep(attempt.decided, reason)
-                break
-            if verdict is None or attempt.name == verdict.attempt:
-                began = time.monotonic()
-                trials.append(self._try(signature, attempt, verdict, args, kwargs))
-                self._wasted_s += time.monotonic() - began
-                stages.usable[attempt.name] = trials[-1].is_usable
-                if not self._budget and trials[-1].is_usable:
+        began = time.monotonic()
+        try:
+            for attempt in self.planner.attempts(stages):
+                if attempt.reason:
+                    self._keep(attempt.decided, attempt.reason)
+                    continue
+                if too_long is None:
+                    too_long = self._too_long(stages, args, kwargs, running)
+                    running = None
+                if too_long:
+                    self._keep(attempt.decided, too_long)
                     break
-        best = self._choose(signature, trials, args, kwargs)
+                if trials and self._budget and time.monotonic() > end:
+                    limit = _MAX_BUDGETS * self._budget
+                    reason = f"deciding has taken longer than its limit of {limit:g} s"
+                    self._keep(attempt.decided, reason)
+                    break
+                if verdict is None or attempt.name == verdict.attempt:
+                    trials.append(self._try(signature, attempt, verdict, args, kwargs))
+                    stages.usable[attempt.name] = trials[-1].is_usable
+                    if not self._budget and trials[-1].is_usable:
+                        break
+            best = self._choose(signature, trials, args, kwargs)
+        finally:
+            self._wasted_s += time.monotonic() - began
         self._sign(num_considered, stages)
         is_fault = any(each.is_fault or each.reason == ALL_NAN for each in trials)
         # Another process may call it with values for which its loops run longer, or
@@ -493,10 +499,14 @@ class Decider:
             self.considered.append(best.decided)
             self._compiled.pop(signature, None)
             if best.lowered is not None:
-                with contextlib.suppress(Exception):  # of a pytree that checks leaves
+                try:
                     types = types_of(self._jax, (args, kwargs))
                     self._compiled[signature] = types, best.lowered.compile()
-                    self.num_with_options += 1
+                except Exception:  # of a pytree that checks its leaves
+                    self.plans[signature] = self._inside
+                    self._keep(self.considered.pop(), _UNSHAREABLE)
+                    return None
+                self.num_with_options += 1
         return best
 
     def _sign(self, begin: int, stages: Stages) -> None:

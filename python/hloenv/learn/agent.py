@@ -62,7 +62,7 @@ class Agent:
 
         None that the environment knows to change nothing, whether or not the algorithm
         takes masks: it would be the likeliest again, to the end of the episode.
-        Policies without probabilities draw any action in one of ten steps.
+        Policies without probabilities draw any of the others in one of ten steps.
         """
         import torch
 

@@ -28,14 +28,12 @@ class Algorithm:
 
     Attributes:
         location: of its class, "module:attribute".
-        takes_masks: whether it never takes actions that the mask forbids.
         has_critic: whether it has a value function of its own; else it has a replay
             buffer.
         defaults: arguments that differ from the library's.
     """
 
     location: str
-    takes_masks: bool = False
     has_critic: bool = True
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
@@ -119,5 +117,5 @@ register_algorithm(
 register_algorithm(
     "maskable-ppo",
     "Proximal policy optimization without the passes known to change nothing.",
-    Algorithm("sb3_contrib:MaskablePPO", takes_masks=True, defaults=_PPO),
+    Algorithm("sb3_contrib:MaskablePPO", defaults=_PPO),
 )

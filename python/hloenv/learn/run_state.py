@@ -43,10 +43,16 @@ def load(path: Path, ppo: GraphPPO) -> dict[str, Any]:
         The counters.
 
     Raises:
-        CheckpointError: the file is damaged, or of another network.
+        CheckpointError: the file is damaged, of another network, or of an earlier
+            version.
     """
     with damage_as(CheckpointError, f"{path} cannot be resumed"):
         described, tensors = read_checkpoint(path, _KEY)
+        if "moments" not in described:
+            raise CheckpointError(
+                f"{path} is of an earlier version, which did not normalize rewards; "
+                "begin a new run"
+            )
         network = _below(tensors, "network.")
         ppo.network.load_state_dict(network)
         states: dict[int, dict[str, torch.Tensor]] = {}
@@ -57,11 +63,6 @@ def load(path: Path, ppo: GraphPPO) -> dict[str, Any]:
         ppo.optimizer.load_state_dict({"state": states, "param_groups": groups})
         ppo.generator.set_state(tensors["generator"])
         ppo.step = int(described["step"])
-        if "moments" not in described:
-            raise CheckpointError(
-                f"{path} is of an earlier version, which did not normalize rewards; "
-                "begin a new run"
-            )
         ppo.moments = Moments(**described["moments"])
         counters: dict[str, Any] = described["counters"]
     return counters

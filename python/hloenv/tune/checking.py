@@ -57,7 +57,7 @@ def check_best(
     stages: Sequence[dict[str, Any]],
     described: Result | None,
     reason: str,
-) -> Tuned:
+) -> tuple[Tuned, Result | None]:
     """The first that is faster in two fresh comparisons, or the identity.
 
     Args:
@@ -67,6 +67,9 @@ def check_best(
         stages: what was decided at each stage.
         described: the result that `stages` belong to; None if to all.
         reason: why it is the identity, where there are no results.
+
+    Returns:
+        The entry, and the result that it is of.
     """
     program, control = context.program, context.control
     seen: set[str] = set()
@@ -94,11 +97,13 @@ def check_best(
             )
         else:
             is_described = described is None or result is described
-            return entry_of(
+            entry = entry_of(
                 *(program, context.space, candidate, check, interval),
                 *(measurement, control, stages if is_described else ()),
             )
-    return identity_of(program, reason, control, stages if described is None else ())
+            return entry, result
+    stages = stages if described is None else ()
+    return identity_of(program, reason, control, stages), None
 
 
 def _check(

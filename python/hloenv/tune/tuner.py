@@ -380,11 +380,14 @@ class Tuner:
         if self._options.mode == "alone":
             rows = []
             for number, (stage, result) in enumerate(self._best_of_stage.items()):
+                again = None
                 if self._has_time(1.0):
                     number += _STAGE_ROUND
-                    result = self._afresh(measuring, result, number, self.state.control)
+                    again = self._afresh(measuring, result, number, self.state.control)
+                else:
+                    self._say(f"no time was left to measure stage {stage} again")
                 rows.append(
-                    stage_row(stage, self.space, result.configuration, result, None)
+                    stage_row(stage, self.space, result.configuration, again, None)
                 )
             return rows, None
         if best is None or best.configuration.graph:
@@ -447,7 +450,7 @@ class Tuner:
         if ranked:
             control = self._control(measuring, control)
             self._change("check")
-        entry = check_best(
+        entry, result = check_best(
             ranked,
             Context(
                 *(self._program, self.space, measuring, control, self._candidate),
@@ -458,7 +461,7 @@ class Tuner:
             described=described,
             reason=reason_of_none(self.state, self._options),
         )
-        return self._keep(entry, measuring, control)
+        return self._keep(entry, measuring, control, result)
 
     # --- results ----------------------------------------------------------------
 
@@ -505,7 +508,13 @@ class Tuner:
         for arm in self._arms:
             arm.tell(result.configuration, log_speedup)
 
-    def _keep(self, entry: Tuned, measuring: Measuring, control: Control) -> Tuned:
+    def _keep(
+        self,
+        entry: Tuned,
+        measuring: Measuring,
+        control: Control,
+        ours: Result | None = None,
+    ) -> Tuned:
         is_whole = (
             control.is_above_clock
             and self.state.num_measured + self.state.num_known > 0
@@ -514,19 +523,13 @@ class Tuner:
         )
 
         def is_still_faster(kept: Tuned) -> bool:
-            measured = [*self.state.results.values(), *self._journal.results]
-            ours = next(
-                (e for e in measured if e.configuration.text == entry.label), None
-            )
-            before = next(
-                (e for e in measured if e.configuration.text == kept.label), None
-            )
-            if before is None or not self.space.has(before.configuration):
+            before = self._result_of(kept)
+            if before is None:
                 return False
             found = self._afresh(measuring, before, _KEPT_ROUND, control)
             if not found.is_ok or found.interval[0] <= 1:
                 return False
-            if ours is None or ours.configuration == _PLAIN:
+            if ours is None:
                 return True
             # Both in the same way: a function is checked in another.
             result = self._afresh(measuring, ours, _KEPT_ROUND, control)
@@ -540,6 +543,16 @@ class Tuner:
         if words:
             self._say(words)
         return entry
+
+    def _result_of(self, kept: Tuned) -> Result | None:
+        """The measured result that an entry is of; None if that is not known here."""
+        for each in (*self.state.results.values(), *self._journal.results):
+            configuration = each.configuration
+            if configuration.text == kept.label and self.space.has(configuration):
+                with contextlib.suppress(HloEnvError):
+                    if self._candidate(configuration).recipe == kept.recipe:
+                        return each
+        return None
 
     # --- time and messages --------------------------------------------------------
 
