@@ -112,7 +112,7 @@ if [[ $(cat "$stamp" 2>/dev/null) != "$wanted" ]]; then
     -r "$requirements"
   # On all cores, which pip does not use, and without what is never imported: of
   # TensorFlow, hloenv uses the libraries only.
-  "$bin/python" -W ignore -m compileall -q -j 0 -x '/(tensorflow|keras|tests?)/' \
+  "$bin/python" -W ignore -m compileall -q -j 0 -x 'site-packages/((tensorflow|keras)/|.*/tests?/)' \
     "$("$bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
     >build/compileall.log 2>&1 || true  # files of other versions of Python
   echo "$wanted" >"$stamp"

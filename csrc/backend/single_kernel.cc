@@ -263,8 +263,8 @@ bool IsSupported(const HloInstruction& instruction, KernelPlace place) {
 }
 
 // Nested calls, and instructions, beyond which nothing is supported.
-constexpr int kMaxDepth = 256;
-constexpr int64_t kMaxInstructions = int64_t{1} << 40;
+constexpr int kMaxNestedCalls = 256;
+constexpr int64_t kMaxCounted = int64_t{1} << 40;
 
 // Inspects each computation once for each place, however often it is called.
 class Inspection {
@@ -276,9 +276,9 @@ class Inspection {
       Add(found->second);
       return;
     }
-    if (++depth_ > kMaxDepth) contents_.is_supported = false;
+    if (++depth_ > kMaxNestedCalls) contents_.is_supported = false;
     const KernelContents outside = std::exchange(contents_, {});
-    if (depth_ <= kMaxDepth) {
+    if (depth_ <= kMaxNestedCalls) {
       for (const HloInstruction* instruction : computation.instructions()) {
         Add(*instruction, place);
       }
@@ -334,8 +334,8 @@ class Inspection {
     contents_.num_other_fusions += inside.num_other_fusions;
     contents_.num_scatters += inside.num_scatters;
     contents_.num_instructions += inside.num_instructions;
-    if (contents_.num_instructions > kMaxInstructions) {
-      contents_ = {.is_supported = false, .num_instructions = kMaxInstructions};
+    if (contents_.num_instructions > kMaxCounted) {
+      contents_ = {.is_supported = false, .num_instructions = kMaxCounted};
     }
   }
 

@@ -181,19 +181,14 @@ void KnownValues::FindVarying(const xla::HloModule& module) {
   }
 }
 
-KnownValue KnownValues::Known(const HloInstruction& value) const {
-  const auto found = values_.find(&value);
-  return found == values_.end() ? KnownValue() : found->second;
-}
-
-// Those of its operands, or of what it forwards, must be in `values_`.
+// After the values of its operands, or of what it forwards.
 KnownValue KnownValues::Computed(const HloInstruction& value) {
   if (varying_.contains(&value)) return {};
   if (!value.shape().IsArray()) return {true, nullptr};
   if (!IsForwarding(value)) return {true, Evaluated(value)};
   const std::vector<const HloInstruction*> sources = SourcesOf(value);
   if (sources.size() != 1) return {true, nullptr};
-  return {true, Known(*sources.front()).literal};
+  return {true, values_.at(sources.front()).literal};
 }
 
 std::shared_ptr<const xla::Literal> KnownValues::Evaluated(

@@ -43,7 +43,6 @@ class KnownValues {
 
  private:
   void FindVarying(const xla::HloModule& module);
-  KnownValue Known(const xla::HloInstruction& value) const;
   KnownValue Computed(const xla::HloInstruction& value);
   std::shared_ptr<const xla::Literal> Evaluated(
       const xla::HloInstruction& value);

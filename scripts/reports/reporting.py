@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from hloenv._plugins import attribute_of_file
-from hloenv.bench.version import commit_of, source_root
+from hloenv.bench.version import commit_of, git_output, source_root
 from hloenv.runtime.machine import this_machine
 
 Row = dict[str, Any]
@@ -112,7 +112,7 @@ def version_of_rows(**settings: object) -> str:
     root = source_root()
     digest = hashlib.sha256()
     words = ["ls-files", "-z", "--cached", "--others", "--exclude-standard", "--"]
-    found = _git(root, *words, *_SOURCES).split("\0")
+    found = git_output(root, *words, *_SOURCES).split("\0")
     for name in sorted(filter(None, found)):
         path = root / name
         if path.is_file():
@@ -122,13 +122,6 @@ def version_of_rows(**settings: object) -> str:
             digest.update(f"{package} {version(package)}\n".encode())
     digest.update(json.dumps(settings, sort_keys=True).encode())
     return f"{digest.hexdigest()[:16]} {this_machine().id}"
-
-
-def _git(root: Path, *words: str) -> str:
-    done = subprocess.run(
-        ["git", "-C", str(root), *words], check=True, capture_output=True, text=True
-    )
-    return done.stdout
 
 
 def run_again(words: Sequence[str], *, num_cores: int, timeout_s: float) -> Row:

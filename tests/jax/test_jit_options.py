@@ -306,3 +306,35 @@ def test_what_is_loaded_is_exported():
     np.testing.assert_allclose(Holder().fast(x), 3 * x)
     loaded.clear_cache()
     np.testing.assert_allclose(loaded(x), jnp.tanh(x))
+
+
+class Checked:
+    """A pytree node that cannot be made of types."""
+
+    def __init__(self, x):
+        if isinstance(x, jax.ShapeDtypeStruct):
+            raise TypeError("expected an array, got a type")
+        self.x = x
+
+
+jax.tree_util.register_pytree_node(
+    Checked, lambda node: ((node.x,), None), lambda _, children: Checked(children[0])
+)
+
+
+def test_options_for_nodes_that_check_their_leaves_are_given_up_with_a_reason():
+    def function(node):
+        return jnp.tanh(node.x @ node.x)
+
+    node = Checked(jnp.ones((16, 16)) / 16)
+    module = hloenv.HloModule.from_jax(function, node)
+    entry = Tuned(
+        *("function", ModuleId.of(module), Recipe(options=WIDE)),
+        *("wide", "", "jax.jit", 2.0, (1.9, 2.1)),
+        date="2026-11-26",
+    )
+    fast = hloenv.jit(function, tuned=Artefact((entry,)))
+    for _ in range(2):
+        np.testing.assert_allclose(fast(node), function(node), rtol=1e-5)
+    assert fast.decided == []
+    assert "types alone" in fast.explain()

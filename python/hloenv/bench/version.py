@@ -102,13 +102,13 @@ def code_version(root: Path, python: Path | None = None) -> str:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         name = path.relative_to(python).as_posix()
         digest.update(f"{name}\n{without_docstrings(tree)}\n".encode())
-    native = sorted([*(root / "csrc").rglob("*.h"), *(root / "csrc").rglob("*.cc")])
     # What policies and estimators have learned, and the compilers that are compared.
     for path in sorted(python.rglob("*.safetensors")):
         digest.update(f"{path.relative_to(python)}\n".encode() + path.read_bytes())
     for name in ("jax", "jaxlib"):
         with contextlib.suppress(PackageNotFoundError):
             digest.update(f"{name} {version(name)}\n".encode())
+    native = sorted([*(root / "csrc").rglob("*.h"), *(root / "csrc").rglob("*.cc")])
     for path in native:
         text = without_comments(path.read_text(encoding="utf-8"))
         digest.update(f"{path.relative_to(root)}\n{text}\n".encode())
@@ -128,8 +128,8 @@ def _python_files(python: Path) -> Iterator[Path]:
 def commit_of(root: Path) -> Commit:
     """The commit of a repository, and the files that differ from it."""
     try:
-        head = _git(root, "rev-parse", "--short=12", "HEAD").strip()
-        status = _git(root, "status", "--porcelain", "--untracked-files=normal")
+        head = git_output(root, "rev-parse", "--short=12", "HEAD").strip()
+        status = git_output(root, "status", "--porcelain", "--untracked-files=normal")
     except (OSError, subprocess.CalledProcessError):
         return Commit("unknown")
     return Commit(head, tuple(sorted(line[3:] for line in status.splitlines())))
@@ -140,7 +140,13 @@ def is_extension_stale(root: Path) -> bool:
     return is_stale(root, Path(_native.core.__file__))
 
 
-def _git(root: Path, *arguments: str) -> str:
+def git_output(root: Path, *arguments: str) -> str:
+    """What git prints.
+
+    Raises:
+        OSError: this is not the root of a repository, or there is no git.
+        CalledProcessError: git fails.
+    """
     # A package inside another repository is not part of it.
     top = subprocess.run(
         ["git", "-C", str(root), "rev-parse", "--show-toplevel"],

@@ -492,21 +492,23 @@ class Decider:
             if each.is_fault:
                 self._wrapped.fall_back(each.reason)
             self._keep(each.decided, each.reason or "another version is faster")
-        if best is not None:
-            if best.replaced is not None:
-                self.replacements.use(best.replaced)
-            self.plans[signature] = best.plan
-            self.considered.append(best.decided)
-            self._compiled.pop(signature, None)
-            if best.lowered is not None:
-                try:
-                    types = types_of(self._jax, (args, kwargs))
-                    self._compiled[signature] = types, best.lowered.compile()
-                except Exception:  # of a pytree that checks its leaves
-                    self.plans[signature] = self._inside
-                    self._keep(self.considered.pop(), _UNSHAREABLE)
-                    return None
-                self.num_with_options += 1
+        if best is None:
+            return None
+        self._compiled.pop(signature, None)
+        if best.lowered is not None:
+            try:
+                types = types_of(self._jax, (args, kwargs))
+            except Exception:  # of a pytree that checks its leaves
+                if best.replaced is not None:
+                    self.replacements.leave(best.replaced)
+                self._keep(best.decided, _UNSHAREABLE)
+                return None
+            self._compiled[signature] = types, best.lowered.compile()
+            self.num_with_options += 1
+        if best.replaced is not None:
+            self.replacements.use(best.replaced)
+        self.plans[signature] = best.plan
+        self.considered.append(best.decided)
         return best
 
     def _sign(self, begin: int, stages: Stages) -> None:
