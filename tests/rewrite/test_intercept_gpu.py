@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import random
+import warnings
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,38 @@ def test_real_modules(hlo_dir: Path):
                 alternatives = stage.get_alternatives()
                 stage.apply_alternatives(alternatives.decisions_for(stage.name))
         assert pipeline.module.fingerprint() == wanted, path
+
+
+def test_rejected_rewrites_that_the_gpu_compiler_needs_give_a_warning():
+    module = hloenv.HloModule.from_text(
+        """HloModule m
+
+add {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT sum = f32[] add(a, b)
+}
+
+ENTRY main {
+  x = f32[64,64,64,64]{3,2,1,0} parameter(0)
+  zero = f32[] constant(0)
+  ROOT sum = f32[] reduce(x, zero), dimensions={0,1,2,3}, to_apply=add
+}
+"""
+    )
+    for name in ("reduction-dimension-grouper", "tree-reduction-rewriter"):
+        pipeline = hloenv.intercept(module, target="h100")
+        stage = pipeline.run_until(name)
+        alternatives = stage.get_alternatives()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with pytest.raises(hloenv.PositionWarning, match=name):
+                stage.apply_alternatives(alternatives.reject_all())
+            with pytest.raises(hloenv.PositionWarning, match=name):
+                stage.skip()
+        # The compiler still waits.
+        stage.apply_alternatives(alternatives.decisions_for(name))
+        pipeline.finish()
 
 
 def test_random_fusions_give_valid_modules(module):

@@ -41,6 +41,11 @@ if TYPE_CHECKING:
     from ..hlo.passes import Pass, Pipeline
 
 
+# Without rewrites of these, later passes of XLA's GPU compiler end the process:
+# "Check failed: ReductionIsRaceFree", "sorted_dims_to_reduce.size() <= 2".
+_NEEDED_ON_GPUS = frozenset({"reduction-dimension-grouper", "tree-reduction-rewriter"})
+
+
 def gpu_targets() -> tuple[str, ...]:
     """Names of the GPU models that `intercept` supports, sorted."""
     return tuple(core.gpu_target_names())
@@ -138,7 +143,9 @@ class LiveStage:
     ) -> bool:
         """Applies decisions instead of the pass.
 
-        If the decisions equal those of the pass, the pass runs.
+        If the decisions equal those of the pass, the pass runs. XLA's GPU compiler may
+        end the process without a rewrite of "reduction-dimension-grouper" or
+        "tree-reduction-rewriter"; a PositionWarning says so.
 
         Args:
             decisions: [A] integers; 0 keeps the original.
@@ -165,6 +172,8 @@ class LiveStage:
             raise StaleAlternativesError(
                 f"{alternatives!r} are not of this stage; call get_alternatives()"
             )
+        if self._is_needed_on_gpus() and (array == 0).any():
+            self._warn(f"rewrites of {self.name!r} are rejected")
         try:
             self._pipeline._core.apply(capture, array.tolist())
         except HloEnvError:
@@ -194,7 +203,9 @@ class LiveStage:
             InterceptError: the compiler has continued.
         """
         self._check_open("skip the pass while the stage is open")
-        if self.name in {each.name for each in needed_passes()}:
+        if self._is_needed_on_gpus():
+            self._warn(f"the pass {self.name!r} is skipped")
+        elif self.name in {each.name for each in needed_passes()}:
             warnings.warn(
                 f"XLA requires the skipped pass {self.name!r}: it may fail or not "
                 "terminate; run the pass instead",
@@ -203,6 +214,17 @@ class LiveStage:
             )
         self._pipeline._core.skip()
         self._answered()
+
+    def _is_needed_on_gpus(self) -> bool:
+        return self._pipeline.target != "cpu" and self.name in _NEEDED_ON_GPUS
+
+    def _warn(self, what: str) -> None:
+        warnings.warn(
+            f"{what}: XLA's GPU compiler may end the process without them; run the "
+            "pass, or decide in a child process",
+            PositionWarning,
+            stacklevel=3,
+        )
 
     def _answered(self) -> bool:
         self._pipeline._advance()

@@ -1,0 +1,315 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Decides programs with XLA's GPU compiler, without a GPU, for `time_modules.py`.
+
+    python decide.py FOLDER [--target h100] [PROGRAM ...]
+
+Needs jax and hloenv[cuda]. Writes for each program its export, its export in full
+precision, its arguments, and the decided modules. `NAME.pre.pb` are modules before
+layout assignment, which go in at jax's hook "before scheduling", where jaxlib's GPU
+compiler has simplified and not yet assigned layouts:
+
+    simplified        no decision: what the others start from
+    known-forms       hloenv's fixed rules for CPUs
+    PASS.RULE         every place where the rule of a candidate pass applies
+
+`NAME.post.pb` are modules after XLA's passes and scheduled, which go in at its hook
+after scheduling (with --target cpu all go in at the first hook, after XLA's passes):
+
+    xla               the wheel's own choice, decided by nobody
+    cublas            no product of matrices in Triton
+    triton-N          one product less in Triton
+    no-softmax        no normalization in one kernel
+    unfused           nothing that priority-fusion fuses
+    fusion-N          one of its fusions less
+    half-N            a random half of them
+    no-PASS           nothing that another pass of the pipeline rewrites
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax import export
+from programs import PROGRAMS
+
+import hloenv
+from hloenv.jax.lowering import from_lowered
+from hloenv.policies.base import get_policy
+from hloenv.policies.known_forms import FORM_PASSES
+
+Decide = Callable[[hloenv.Alternatives], Any]
+
+# Passes that go before XLA's, each of its rules accepted everywhere.
+_EARLY = (
+    *FORM_PASSES,
+    "merge-dots",
+    "reassociate",
+    "reduce-window-rewriter",
+    "select_and_scatter_expander",
+)
+# Passes that are rejected as a whole, one at a time.
+_OPTIONAL = (
+    "transpose-folding",
+    "reshape-mover",
+    "dot_dimension_merger",
+    "reduction-dimension-grouper",
+    "multi_output_fusion",
+)
+TRITON, SOFTMAX = "triton-gemm-rewriter", "triton-softmax-rewriter"
+
+
+def finish(
+    module: hloenv.HloModule, target: str, name: str = "", decide: Decide | None = None
+) -> hloenv.HloModule:
+    """Runs XLA's passes, with the decisions of one pass made by `decide`."""
+    with hloenv.intercept(module, target=target) as pipeline:
+        if decide is not None:
+            stage = pipeline.run_until(name)
+            stage.apply_alternatives(decide(stage.get_alternatives()))
+        return placed(pipeline.finish(), target)
+
+
+def finish_without(
+    module: hloenv.HloModule, target: str, name: str
+) -> hloenv.HloModule:
+    """Runs XLA's passes but one."""
+    with hloenv.intercept(module, target=target) as pipeline:
+        for stage in pipeline:
+            if stage.name == name:
+                stage.apply_alternatives(stage.get_alternatives().reject_all())
+        return placed(pipeline.module, target)
+
+
+def placed(module: hloenv.HloModule, target: str) -> hloenv.HloModule:
+    """The module as jaxlib has it after XLA's passes: on a GPU, with a schedule.
+
+    The schedule is the order in which the text has the instructions.
+    """
+    if target == "cpu":
+        return module
+    name, comma, rest = module.to_text().partition(",")
+    return hloenv.HloModule.from_text(f"{name}, is_scheduled=true{comma}{rest}")
+
+
+def count_at(module: hloenv.HloModule, target: str, name: str) -> int:
+    """How many alternatives a pass of the pipeline has."""
+    count = 0
+    # The rest of the pipeline may fail, with this pass and without it.
+    with (
+        contextlib.suppress(hloenv.HloEnvError),
+        hloenv.intercept(module, target=target) as pipeline,
+    ):
+        count = len(pipeline.run_until(name).get_alternatives())
+    return count
+
+
+def without(index: int, name: str) -> Decide:
+    """The pass's decisions, but one."""
+
+    def decide(alternatives: hloenv.Alternatives) -> Any:
+        decisions = alternatives.decisions_for(name)
+        decisions[index] = 0
+        return decisions
+
+    return decide
+
+
+def half(seed: int, name: str) -> Decide:
+    """A random half of the pass's decisions."""
+
+    def decide(alternatives: hloenv.Alternatives) -> Any:
+        rng = random.Random(seed)
+        wanted = alternatives.decisions_for(name)
+        return [each if rng.random() < 0.5 else 0 for each in wanted]
+
+    return decide
+
+
+def early(module: hloenv.HloModule) -> Iterator[tuple[str, hloenv.HloModule]]:
+    """The program with other forms of its operations, before XLA's passes."""
+    module = hloenv.run_passes(module, "call-inliner", "algsimp", "cse", "dce").module
+    yield "simplified", module
+    env = hloenv.HloEnv(module)
+    for name in _EARLY:
+        alternatives = env.get_alternatives(name)
+        rules = {c.rule for each in alternatives for c in each.choices[1:]}
+        for rule in sorted(rules):
+            decisions = [
+                next((i for i, c in enumerate(each.choices) if i and c.rule == rule), 0)
+                for each in alternatives
+            ]
+            yield f"{name}.{rule}" if rule else name, alternatives.apply(decisions)
+    alternatives = env.get_alternatives(*FORM_PASSES)
+    decisions = np.maximum(get_policy("known-forms")(alternatives), 0)
+    if np.any(decisions):
+        yield "known-forms", alternatives.apply(decisions)
+
+
+def expanded(module: hloenv.HloModule) -> hloenv.HloModule:
+    """The module without operations that jaxlib has expanded before its hook."""
+    passes = "select_and_scatter_expander", "topk-decomposer"
+    return hloenv.run_passes(module, *passes).module
+
+
+def variants(
+    module: hloenv.HloModule, target: str, most: int
+) -> Iterator[tuple[str, Callable[[], hloenv.HloModule]]]:
+    """Names and makers of the decided modules."""
+    is_cpu = target == "cpu"
+    after = "pre" if is_cpu else "post"
+    for name, formed in early(module):
+        yield (
+            f"{name}.pre",
+            lambda formed=formed: (
+                finish(formed, target) if is_cpu else expanded(formed)
+            ),
+        )
+    yield f"xla.{after}", lambda: finish(module, target)
+    for name in _OPTIONAL:
+        yield (
+            f"no-{name}.{after}",
+            lambda name=name: finish_without(module, target, name),
+        )
+    reject = hloenv.Alternatives.reject_all
+    fusion = "fusion" if is_cpu else "priority-fusion"
+    for stage, label, single in (
+        (TRITON, "cublas", "triton"),
+        (SOFTMAX, "no-softmax", ""),
+        (fusion, "unfused", "fusion"),
+    ):
+        count = count_at(module, target, stage)
+        if not count:
+            continue
+        yield (
+            f"{label}.{after}",
+            lambda stage=stage: finish(module, target, stage, reject),
+        )
+        if single and count > 1:
+            for index in random.Random(0).sample(range(count), min(count, most)):
+                decide = without(index, stage)
+                yield (
+                    f"{single}-{index}.{after}",
+                    lambda stage=stage, decide=decide: finish(
+                        module, target, stage, decide
+                    ),
+                )
+        if stage == fusion and count > 2:
+            for seed in range(2):
+                decide = half(seed, fusion)
+                yield (
+                    f"half-{seed}.{after}",
+                    lambda decide=decide: finish(module, target, fusion, decide),
+                )
+
+
+def write_program(folder: Path, name: str, target: str, most: int) -> None:
+    """Writes one program's folder."""
+    fn, arguments = PROGRAMS[name]()
+    specs = [each.spec for each in arguments]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "arguments.json").write_text(json.dumps([asdict(a) for a in arguments]))
+    platform = "cpu" if target == "cpu" else "cuda"
+    exported = export.export(jax.jit(fn), platforms=[platform])(*specs)
+    (folder / "program.export").write_bytes(exported.serialize())
+    with jax.default_matmul_precision("highest"):
+        precise = export.export(jax.jit(fn), platforms=[platform])(*specs)
+    (folder / "precise.export").write_bytes(precise.serialize())
+    traced = jax.jit(exported.call).trace(*specs)
+    module = from_lowered(traced.lower(lowering_platforms=(platform,)))
+    facts = Facts(folder / "variants.json", module.fingerprint())
+    for label, make in variants(module, target, most):
+        if facts.has(label):
+            continue
+        facts.set(label, error="XLA ended the process")
+        try:
+            decided = make()
+        except hloenv.HloEnvError as error:
+            facts.set(label, error=str(error)[:300])
+            continue
+        fingerprint = decided.fingerprint()
+        same = facts.first_with(fingerprint)
+        facts.set(label, fingerprint=fingerprint, same_as=same or label)
+        if not same:
+            (folder / f"{label}.pb").write_bytes(decided.to_proto())
+    (folder / "done").touch()
+    facts.show(name)
+
+
+class Facts:
+    """What became of each variant; on disk at once, for XLA may end the process."""
+
+    def __init__(self, path: Path, fingerprint: str) -> None:
+        """Reads what an earlier process has done."""
+        self._path, self._fingerprint = path, fingerprint
+        self._facts: dict[str, dict[str, str]] = {}
+        if path.exists():
+            self._facts = json.loads(path.read_text())["variants"]
+
+    def has(self, label: str) -> bool:
+        """Whether the variant was begun."""
+        return label in self._facts
+
+    def set(self, label: str, **facts: str) -> None:
+        """Keeps what is known of a variant."""
+        self._facts[label] = facts
+        text = {"fingerprint": self._fingerprint, "variants": self._facts}
+        self._path.write_text(json.dumps(text, indent=1))
+
+    def first_with(self, fingerprint: str) -> str:
+        """The first variant with this module; "" if there is none."""
+        found = (
+            k for k, v in self._facts.items() if v.get("fingerprint") == fingerprint
+        )
+        return next(found, "")
+
+    def show(self, name: str) -> None:
+        """Prints how many there are, and what failed."""
+        errors = {k: v["error"] for k, v in self._facts.items() if "error" in v}
+        distinct = {v["fingerprint"] for v in self._facts.values() if "error" not in v}
+        print(
+            f"{name}: {len(distinct)} modules of {len(self._facts)} variants",
+            flush=True,
+        )
+        for label, error in errors.items():
+            print(f"    {label}: {error}", flush=True)
+
+
+def main() -> None:
+    """Writes the folder."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("programs", nargs="*", help="default: all of them")
+    parser.add_argument("--target", default="h100")
+    parser.add_argument("--most", type=int, default=4, help="single rejections a pass")
+    parser.add_argument("--here", action="store_true", help="without children")
+    options = parser.parse_args()
+    for name in options.programs or PROGRAMS:
+        folder = options.folder / name
+        if options.here:
+            write_program(folder, name, options.target, options.most)
+            continue
+        # XLA's GPU compiler ends the process where it misses a rewrite; the next
+        # process goes on after that variant.
+        words = [str(options.folder), name, "--target", options.target, "--here"]
+        words += ["--most", str(options.most)]
+        while not (folder / "done").exists():
+            child = subprocess.run([sys.executable, __file__, *words], check=False)
+            if child.returncode > 0:  # an exception, which would come again
+                print(f"{name}: failed", flush=True)
+                break
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,281 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Reports what decisions are worth on a GPU, from the rows of another machine.
+
+The modules are decided here, without a GPU, and timed there, where only jax is needed:
+
+    python scripts/gpu/decide.py FOLDER                        # needs hloenv[cuda]
+    python scripts/gpu/time_modules.py FOLDER -o rows.jsonl    # needs jax and a GPU
+    python scripts/reports/run_gpu.py rows.jsonl --doc docs/results/gpu.md
+
+The measurements also go to the store (--store).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+from hloenv._markdown import table
+from hloenv.bench.rows import geometric_mean
+from hloenv.measurement.record import MeasureFailure, Measurement
+from hloenv.measurement.statistics import speedup_interval, speedup_of
+from hloenv.measurement.store import Store
+from hloenv.measurement.store_format import RecordKey
+from reporting import Row, head, parser_of, read_lines, write_page
+
+PLAIN, CONTROLS = "jax.jit", ("again", "identity.pre")
+# An error may be twice that of jax's own result; and at least this, in units of the
+# output's norm, for programs in bfloat16 and others.
+_ERROR_RATIO, _BF16_ERROR, _ERROR = 2.0, 4e-3, 1e-5
+
+
+def is_equal(row: Row, plain: Row) -> bool:
+    """Whether a variant is as near to the precise function as plain jax."""
+    least = _BF16_ERROR if "bfloat16" in plain["dtypes"] else _ERROR
+    limit = max(_ERROR_RATIO * plain["relative_error"], least)
+    return bool(row["relative_error"] <= limit)
+
+
+def kind_of(variant: str) -> str:
+    """The kind of decision that a variant is."""
+    if variant == PLAIN or variant in CONTROLS or variant.startswith("flag."):
+        return variant
+    stem = variant.rpartition(".")[0]
+    name, _, number = stem.rpartition("-")
+    return f"{name}-N" if number.isdigit() else stem
+
+
+def times(row: Row) -> list[int]:
+    """Durations of one call, in nanoseconds."""
+    return [round(each * 1e9) for each in row["seconds"]]
+
+
+def gain(row: Row, plain: Row, part: slice = slice(None)) -> float:
+    """Speed-up over plain jax, in some of the rounds."""
+    return speedup_of(times(plain)[part], times(row)[part])
+
+
+def shown(row: Row, plain: Row, part: slice = slice(None)) -> str:
+    """The speed-up with its 95 % interval, of the rounds alone."""
+    low, high = speedup_interval(times(plain)[part], times(row)[part])
+    return f"{gain(row, plain, part):.3f} ({low:.3f} to {high:.3f})"
+
+
+# Variants are chosen in every second round, and reported of the others.
+_CHOSEN, _REPORTED = slice(0, None, 2), slice(1, None, 2)
+
+
+def best(rows: list[Row], plain: Row) -> Row | None:
+    """The fastest of the rows in the rounds for choosing."""
+    return max(rows, key=lambda row: gain(row, plain, _CHOSEN), default=None)
+
+
+def program_line(name: str, rows: dict[str, Row]) -> list[str]:
+    """One line of the table of programs."""
+    plain = rows[PLAIN]
+    good = [r for r in rows.values() if not r["error"] and is_equal(r, plain)]
+    controls = [gain(rows[c], plain) for c in CONTROLS if not rows[c]["error"]]
+    line = [name, f"{plain['median_us']:.0f}"]
+    line.append(" ".join(f"{each:.3f}" for each in controls))
+    for end in ("flag.", ".pre", ".post"):
+        of_kind = [
+            row
+            for row in good
+            if row["variant"] not in (PLAIN, *CONTROLS)
+            and (row["variant"].startswith(end) or row["variant"].endswith(end))
+        ]
+        chosen = best(of_kind, plain)
+        if chosen is None:
+            line.append("-")
+            continue
+        label = chosen["variant"].removeprefix("flag.").rpartition(end)
+        label = label[0] or label[2]
+        line.append(f"{shown(chosen, plain, _REPORTED)} `{label}`")
+    return line
+
+
+def kind_lines(programs: dict[str, dict[str, Row]]) -> list[list[str]]:
+    """One line for each kind of variant, over the programs that have it."""
+    gains: dict[str, dict[str, list[float]]] = {}
+    failed: Counter[str] = Counter()
+    for name, rows in programs.items():
+        plain = rows[PLAIN]
+        for variant, row in rows.items():
+            kind = kind_of(variant)
+            if row["error"] or not is_equal(row, plain):
+                failed[kind] += 1
+            elif variant != PLAIN:
+                of_kind = gains.setdefault(kind, {})
+                of_kind.setdefault(name, []).append(gain(row, plain))
+    lines = []
+    for kind, of_kind in gains.items():
+        means = [geometric_mean(each) for each in of_kind.values()]
+        every = [each for several in of_kind.values() for each in several]
+        lines.append(
+            [
+                f"`{kind}`",
+                str(len(means)),
+                f"{geometric_mean(means):.3f}",
+                f"{min(every):.3f}",
+                f"{max(every):.3f}",
+                str(failed[kind]),
+            ]
+        )
+    return sorted(lines, key=lambda line: -float(line[2]))
+
+
+def error_lines(
+    rows: list[Row], programs: dict[str, dict[str, Row]]
+) -> list[list[str]]:
+    """What failed, and how often, the most frequent first."""
+    found: dict[str, set[str]] = {}
+    counts: Counter[str] = Counter()
+    for row in rows:
+        plain = programs.get(row["program"], {}).get(PLAIN)
+        reason = row["error"]
+        if not reason:
+            if plain is None or is_equal(row, plain):
+                continue
+            reason = "other outputs than plain jax"
+        elif reason.startswith("ended"):
+            reason = "the process ended"
+        reason = " ".join(reason.split())[:110]
+        counts[reason] += 1
+        found.setdefault(reason, set()).add(row["program"])
+    return [
+        [str(count), ", ".join(sorted(found[reason])), f"`{reason}`"]
+        for reason, count in counts.most_common()
+    ]
+
+
+def by_program(rows: list[Row]) -> dict[str, dict[str, Row]]:
+    """The rows of each program by variant."""
+    found: dict[str, dict[str, Row]] = {}
+    for row in rows:
+        found.setdefault(row["program"], {})[row["variant"]] = row
+    return found
+
+
+def keep(programs: dict[str, dict[str, Row]], store: Store) -> int:
+    """Saves the measurements of decided modules in the store; returns their number."""
+    count = 0
+    for rows in programs.values():
+        plain = rows[PLAIN]
+        for variant, row in rows.items():
+            if not row.get("fingerprint"):
+                continue
+            key = RecordKey(
+                kind="measurement",
+                fingerprint=row["fingerprint"],
+                finish="none",
+                flags="",
+                target="cuda",
+                machine=f"{plain['device']}, jax {plain['jax']}",
+                variant=json.dumps([row["baseline"], variant.rpartition(".")[2]]),
+            )
+            store.put(key, measurement_of(row, plain).to_json())
+            count += 1
+    return count
+
+
+def measurement_of(row: Row, plain: Row) -> Measurement:
+    """A row as a measurement against plain jax."""
+    error = None
+    if row.get("error"):
+        error = MeasureFailure("CompileError", row["error"])
+    elif not is_equal(row, plain):
+        text = f"relative error {row['relative_error']:.1e}"
+        error = MeasureFailure("OutputMismatchError", text)
+    return Measurement(
+        fingerprint=row["fingerprint"],
+        baseline=row["baseline"],
+        finish="none",
+        seed=0,
+        durations_ns=tuple(times(row)) if "seconds" in row else (),
+        baseline_ns=tuple(times(plain)) if "seconds" in row else (),
+        compile_ns=round(row.get("compile_s", 0) * 1e9),
+        baseline_compile_ns=round(plain["compile_s"] * 1e9),
+        machine={"id": f"{plain['device']}, jax {plain['jax']}"},
+        engine="jaxlib",
+        error=error,
+    )
+
+
+def page(rows: list[Row], programs: dict[str, dict[str, Row]]) -> list[str]:
+    """The page."""
+    first = next(iter(programs.values()))[PLAIN]
+    lines = head("Decisions on a GPU")
+    lines += [
+        f"* timed on: {first['device']}, jax {first['jax']}, by "
+        "`scripts/gpu/time_modules.py`",
+        "",
+        "Decided without a GPU by `scripts/gpu/decide.py`, with XLA's GPU compiler of",
+        "TensorFlow's CUDA wheel, and put in at the hooks of jax's own compiler:",
+        "before layout assignment (`pre`), or after fusion and scheduling (`post`).",
+        "Each number is the time of plain `jax.jit` over the variant's: above 1 is",
+        "faster. The variants of a program run in turns in one process, called one",
+        "after the other without waiting; their outputs are compared with those of the",
+        "function in full precision. A call from Python costs tens of microseconds,",
+        "which hide what kernels gain in programs below some 100 us.",
+        "",
+        f"## {len(programs)} programs",
+        "",
+        "`again` is plain jax compiled a second time, `identity` its own module put in",
+        "unchanged: what they differ from 1 by is the noise of compiling, as XLA's",
+        "autotuner measures kernels and may choose others. Intervals are of the rounds",
+        "alone, without that noise. The best variant is chosen in every second round",
+        "and reported of the others.",
+        "",
+        *table(
+            [
+                "program",
+                "jax.jit, us",
+                "again, identity",
+                "best flag",
+                "best `pre`",
+                "best `post`",
+            ],
+            [program_line(name, rows) for name, rows in programs.items()],
+        ),
+        "",
+        "## Kinds of variants",
+        "",
+        "Geometric means over the programs in which the kind changes something and the",
+        "outputs are equal.",
+        "",
+        *table(
+            ["variant", "programs", "mean", "worst", "best", "failed"],
+            kind_lines(programs),
+        ),
+        "",
+        "## What failed",
+        "",
+        *table(["variants", "programs", "reason"], error_lines(rows, programs)),
+    ]
+    return lines
+
+
+def main() -> None:
+    """Reads the rows, saves them in the store, and writes the page."""
+    parser = parser_of(__doc__)
+    parser.add_argument("rows", type=Path, help="what time_modules.py wrote")
+    parser.add_argument("--store", type=Path, help="where the measurements go as well")
+    options = parser.parse_args()
+    rows = read_lines(options.rows)
+    programs = by_program([row for row in rows if row["variant"]])
+    programs = {
+        name: found
+        for name, found in programs.items()
+        if PLAIN in found and not found[PLAIN]["error"]
+    }
+    if options.store is not None:
+        with Store(options.store) as store:
+            count = keep(programs, store)
+        print(f"{count} measurements are in {options.store}")
+    write_page(page(rows, programs), options.doc)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The scripts that decide and time programs for a GPU, run on the CPU."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from support.run_child import run_python
+
+hloenv = pytest.importorskip("hloenv")
+
+NAME = "rotations"
+
+
+def run(script: Path, *words: str | Path) -> str:
+    """The output of a script that succeeds."""
+    child = run_python(str(script), *map(str, words), timeout=300)
+    assert child.returncode == 0, child.stderr
+    return child.stdout
+
+
+@pytest.fixture(scope="module")
+def decided(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of one decided program."""
+    folder = tmp_path_factory.mktemp("gpu")
+    script = root / "scripts" / "gpu" / "decide.py"
+    output = run(script, folder, NAME, "--target", "cpu", "--most", "1")
+    assert f"{NAME}: " in output
+    return folder
+
+
+def test_decisions_run_in_jax_and_errors_are_rows(
+    root: Path, decided: Path, tmp_path: Path
+):
+    folder = tmp_path / "decided"
+    shutil.copytree(decided, folder)
+    facts = json.loads((folder / NAME / "variants.json").read_text())["variants"]
+    assert {"simplified.pre", "xla.pre", "unfused.pre"} <= set(facts)
+    assert len({fact["fingerprint"] for fact in facts.values()}) >= 4
+    (folder / NAME / "broken.pre.pb").write_bytes(b"\x0a\x03abc")
+    rows_file = tmp_path / "rows.jsonl"
+    script = root / "scripts" / "gpu" / "time_modules.py"
+    words = [folder, "--platform", "cpu", "--rounds", "2", "-o", rows_file]
+    run(script, *words)
+    rows = [json.loads(line) for line in rows_file.read_text().splitlines()]
+    by_variant = {row["variant"]: row for row in rows}
+    assert {"jax.jit", "again", "identity.pre", "unfused.pre"} <= set(by_variant)
+    assert by_variant["broken.pre"]["error"]
+    for name, row in by_variant.items():
+        if name != "broken.pre":
+            assert row["error"] is None, row
+            assert row["relative_error"] < 1e-5
+            assert len(row["seconds"]) == 2
+    # A second run has nothing to do.
+    run(script, *words)
+    assert len(rows_file.read_text().splitlines()) == len(rows)
+
+    page = tmp_path / "page.md"
+    store = tmp_path / "store.sqlite"
+    report = root / "scripts" / "reports" / "run_gpu.py"
+    run(report, rows_file, "--store", store, "--doc", page)
+    assert f"| {NAME} |" in page.read_text()
+    with hloenv.Store(store) as opened:
+        kept = list(opened.records("measurement"))
+    assert len(kept) == len({fact["fingerprint"] for fact in facts.values()})
+
+
+def test_a_variant_that_ends_the_process_is_found(
+    root: Path, decided: Path, tmp_path: Path
+):
+    folder = tmp_path / "decided"
+    shutil.copytree(decided, folder)
+    (folder / NAME / "fatal.pre.pb").write_bytes(b"\x0a\x03abc")
+    text = (root / "scripts" / "gpu" / "time_modules.py").read_text()
+    script = tmp_path / "time_modules.py"
+    script.write_text(
+        text.replace(
+            "        started = time.perf_counter()\n        executable",
+            "        if name == 'fatal.pre':\n            os.abort()\n"
+            "        started = time.perf_counter()\n        executable",
+        )
+    )
+    rows_file = tmp_path / "rows.jsonl"
+    words = [folder, "--platform", "cpu", "--rounds", "2", "-o", rows_file]
+    run(
+        script,
+        *words,
+        "--variants",
+        "again",
+        "simplified.pre",
+        "fatal.pre",
+        "unfused.pre",
+    )
+    rows = [json.loads(line) for line in rows_file.read_text().splitlines()]
+    failed = [row["variant"] for row in rows if row["error"]]
+    assert failed == ["fatal.pre"]
+    timed = [row["variant"] for row in rows if not row["error"]]
+    assert sorted(timed) == ["again", "jax.jit", "simplified.pre", "unfused.pre"]
