@@ -16,7 +16,7 @@ compiler has simplified and not yet assigned layouts:
 `NAME.post.pb` are modules after XLA's passes and scheduled, which go in at its hook
 after scheduling (with --target cpu all go in at the first hook, after XLA's passes):
 
-    xla               the wheel's own choice, decided by nobody
+    xla               the wheel's own choice
     cublas            no product of matrices in Triton
     triton-N          one product less in Triton
     no-softmax        no normalization in one kernel
@@ -219,6 +219,10 @@ def write_program(folder: Path, name: str, target: str, most: int) -> None:
     fn, arguments = PROGRAMS[name]()
     specs = [each.spec for each in arguments]
     folder.mkdir(parents=True, exist_ok=True)
+    target_file = folder / "target"
+    if target_file.exists() and target_file.read_text() != target:
+        raise SystemExit(f"{folder} has modules for {target_file.read_text()!r}")
+    target_file.write_text(target)
     (folder / "arguments.json").write_text(json.dumps([asdict(a) for a in arguments]))
     platform = "cpu" if target == "cpu" else "cuda"
     exported = export.export(jax.jit(fn), platforms=[platform])(*specs)
@@ -238,11 +242,14 @@ def write_program(folder: Path, name: str, target: str, most: int) -> None:
         except hloenv.HloEnvError as error:
             facts.set(label, error=str(error)[:300])
             continue
+        except BaseException:
+            facts.forget(label)
+            raise
         fingerprint = decided.fingerprint()
         same = facts.first_with(fingerprint)
-        facts.set(label, fingerprint=fingerprint, same_as=same or label)
         if not same:
             (folder / f"{label}.pb").write_bytes(decided.to_proto())
+        facts.set(label, fingerprint=fingerprint, same_as=same or label)
     (folder / "done").touch()
     facts.show(name)
 
@@ -264,6 +271,18 @@ class Facts:
     def set(self, label: str, **facts: str) -> None:
         """Keeps what is known of a variant."""
         self._facts[label] = facts
+        self._write()
+
+    def forget(self, label: str) -> None:
+        """The variant is begun again by the next process."""
+        del self._facts[label]
+        self._write()
+
+    def __len__(self) -> int:
+        """How many variants were begun."""
+        return len(self._facts)
+
+    def _write(self) -> None:
         text = {"fingerprint": self._fingerprint, "variants": self._facts}
         self._path.write_text(json.dumps(text, indent=1))
 
@@ -299,16 +318,27 @@ def main() -> None:
         folder = options.folder / name
         if options.here:
             write_program(folder, name, options.target, options.most)
-            continue
-        # XLA's GPU compiler ends the process where it misses a rewrite; the next
-        # process goes on after that variant.
-        words = [str(options.folder), name, "--target", options.target, "--here"]
-        words += ["--most", str(options.most)]
-        while not (folder / "done").exists():
-            child = subprocess.run([sys.executable, __file__, *words], check=False)
-            if child.returncode > 0:  # an exception, which would come again
-                print(f"{name}: failed", flush=True)
-                break
+        elif not decide_in_children(folder, name, options):
+            print(f"{name}: failed", flush=True)
+
+
+def decide_in_children(folder: Path, name: str, options: argparse.Namespace) -> bool:
+    """Writes a program's folder; False if that fails.
+
+    XLA's GPU compiler ends the process where it misses a rewrite; the next process goes
+    on after that variant.
+    """
+    words = [str(options.folder), name, "--target", options.target, "--here"]
+    words += ["--most", str(options.most)]
+    path, before = folder / "variants.json", -1
+    while not (folder / "done").exists():
+        child = subprocess.run([sys.executable, __file__, *words], check=False)
+        count = len(Facts(path, "")) if path.exists() else 0
+        # An exception, or a crash outside of the variants, would come again.
+        if child.returncode > 0 or (child.returncode < 0 and count == before):
+            return False
+        before = count
+    return True
 
 
 if __name__ == "__main__":

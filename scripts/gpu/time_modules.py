@@ -4,17 +4,19 @@
 
     python time_modules.py FOLDER -o rows.jsonl [--seconds 400] [PROGRAM ...]
 
-FOLDER is what `decide.py` wrote: for each program its export (jax.export), and modules
-after XLA's passes, which are put in at jax's hook before scheduling. All variants of a
-program get the same inputs, their outputs are compared with those of the function in
-full precision, and they are timed in turns: one row a variant, with all durations.
-Where the process ends, or takes too long, the halves of the variants run apart, until
-the variant is found that does it. Programs that the output file has are not run again.
+FOLDER is what `decide.py` wrote: for each program its export (jax.export) and decided
+modules, which are put in at jax's hooks: NAME.pre.pb where jax calls it "before
+scheduling", NAME.post.pb after that. All variants of a program get the same inputs,
+their outputs are compared with those of the function with precise matrix products,
+and they are timed in turns: one row a variant, with all durations. Where the process
+crashes or takes too long, the halves of the variants run apart, until the variant is
+found that does it. Programs that the output file has are not run again.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -104,25 +106,39 @@ def make(spec: dict[str, Any], seed: int) -> Any:
 
 
 def error_of(outputs: Any, wanted: Any) -> float:
-    """The largest norm of a difference, relative to the norm of the output."""
+    """The largest norm of a difference, relative to the norm of the output.
+
+    Infinite where integers, or the places of NaN and infinities, differ, and where all
+    outputs are NaN.
+    """
     import jax
     import numpy as np
 
-    worst = 0.0
+    worst, is_number = 0.0, False
     pairs = zip(jax.tree.leaves(outputs), jax.tree.leaves(wanted), strict=True)
     for output, reference in pairs:
+        if np.asarray(reference).dtype.kind in "biu":
+            if not np.array_equal(output, reference):
+                return float("inf")
+            is_number = True
+            continue
         a, b = np.asarray(output, "float64"), np.asarray(reference, "float64")
-        if not np.array_equal(np.isfinite(a), np.isfinite(b)):
-            return float("inf")
+        for special in (np.isnan, np.isposinf, np.isneginf):
+            if not np.array_equal(special(a), special(b)):
+                return float("inf")
+        is_number |= not np.isnan(b).all()
         a, b = (np.where(np.isfinite(x), x, 0) for x in (a, b))
         worst = max(worst, float(np.linalg.norm(a - b) / (np.linalg.norm(b) + 1e-30)))
-    return worst
+    return worst if is_number else float("inf")
 
 
 def compile_variants(
-    folder: Path, names: list[str], hook: Hook, call: Any, args: list[Any]
+    folder: Path, names: list[str], hook: Hook, call: Any, args: list[Any], jobs: int
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Compiles all variants, several at a time, and plain jax before them."""
+    """Compiles all variants, and plain jax before them.
+
+    With more than one at a time, XLA's autotuner measures beside other work.
+    """
     import jax
 
     def compiled(name: str) -> Any:
@@ -146,7 +162,7 @@ def compile_variants(
         return executable, seconds
 
     done, errors = {PLAIN: compiled(PLAIN)}, {}
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(jobs) as pool:
         futures = {name: pool.submit(compiled, name) for name in names}
         for name, future in futures.items():
             try:
@@ -184,7 +200,7 @@ def time_in_turns(
 
 
 def run_program(
-    folder: Path, names: list[str], hook: Hook, rounds: int
+    folder: Path, names: list[str], hook: Hook, options: argparse.Namespace
 ) -> list[dict[str, Any]]:
     """The rows of one program."""
     import jax
@@ -195,6 +211,7 @@ def run_program(
     shared = {
         "baseline": facts["fingerprint"],
         "dtypes": sorted({spec["dtype"] for spec in specs}),
+        "jobs": options.jobs,
     }
     args = [make(spec, seed) for seed, spec in enumerate(specs)]
     call = export.deserialize(bytearray((folder / "program.export").read_bytes())).call
@@ -202,7 +219,7 @@ def run_program(
         bytearray((folder / "precise.export").read_bytes())
     ).call
     wanted = jax.device_get(jax.jit(precise)(*args))
-    done, errors = compile_variants(folder, names, hook, call, args)
+    done, errors = compile_variants(folder, names, hook, call, args, options.jobs)
     rows = [{"variant": name, "error": error} for name, error in errors.items()]
     calls, compared = {}, {}
     for name, (executable, _) in done.items():
@@ -212,13 +229,16 @@ def run_program(
         except Exception as error:
             text = f"{type(error).__name__}: {error}"[:600]
             rows.append({"variant": name, "error": text})
-    times = time_in_turns(calls, args, rounds=rounds)
+    if PLAIN not in calls:
+        raise RuntimeError(f"jax.jit itself fails: {rows}")
+    times = time_in_turns(calls, args, rounds=options.rounds)
     for name in calls:
         rows.append(
             {
                 "variant": name,
                 "error": None,
                 "seconds": times[name],
+                "plain_seconds": times[PLAIN],
                 "median_us": statistics.median(times[name]) * 1e6,
                 "relative_error": compared[name],
                 "compile_s": done[name][1],
@@ -238,9 +258,7 @@ def run_here(options: argparse.Namespace) -> None:
 
     facts = {"jax": jax.__version__, "device": str(jax.devices()[0].device_kind)}
     for name in options.programs:
-        rows = run_program(
-            options.folder / name, options.variants, hook, options.rounds
-        )
+        rows = run_program(options.folder / name, options.variants, hook, options)
         for row in rows:
             print(json.dumps({"program": name, **facts, **row}), flush=True)
         for (label, place), proto in hook.seen.items() if options.keep else ():
@@ -268,6 +286,7 @@ class Children:
         words += ["--rounds", str(options.rounds), "--variants", *variants]
         if options.keep:
             words += ["--keep", str(options.keep)]
+        words += ["--jobs", str(options.jobs)]
         try:
             child = subprocess.run(
                 [sys.executable, __file__, *words],
@@ -283,33 +302,32 @@ class Children:
                 lines = child.stdout.splitlines()
                 return [json.loads(line) for line in lines if line.startswith("{")]
             error = f"ended: {child.stderr[-800:]}"
+            if child.returncode > 0:  # an exception, which no variant is to blame for
+                return [{"program": name, "variant": "", "error": error}]
         if len(variants) > 1 and self.left_s > 0:
             middle = len(variants) // 2
-            halves = variants[:middle], variants[middle:]
-            rows = [row for half in halves for row in self.run(name, half)]
-            return merged(rows)
+            rows = self.run(name, variants[:middle])
+            has_plain = any(row["variant"] == PLAIN for row in rows)
+            for row in self.run(name, variants[middle:]):
+                if row["variant"] != PLAIN or not has_plain:
+                    rows.append(row)
+            return rows
         label = variants[0] if len(variants) == 1 else ""
-        return [{"program": name, "variant": label, "error": error}]
+        facts = json.loads((options.folder / name / "variants.json").read_text())
+        fact = facts["variants"].get(label, {})
+        row = {"program": name, "variant": label, "error": error}
+        row |= {"baseline": facts["fingerprint"]}
+        return [{**row, "fingerprint": fact.get("fingerprint", "")}]
 
 
-def merged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows of two halves, each of which has timed plain jax.
-
-    The durations of the second half are scaled, so that those of plain jax are the same
-    in the median.
-    """
-    plain = [i for i, row in enumerate(rows) if row["variant"] == PLAIN]
-    if len(plain) < 2:
-        return rows
-    first, second = plain[0], plain[1]
-    scale = rows[first]["median_us"] / rows[second]["median_us"]
-    kept = rows[:second]
-    for row in rows[second + 1 :]:
-        if "seconds" in row:
-            row["seconds"] = [each * scale for each in row["seconds"]]
-            row["median_us"] *= scale
-        kept.append(row)
-    return kept
+def equal_variants(folder: Path) -> list[dict[str, Any]]:
+    """Rows of the variants of which the module is another's."""
+    facts = json.loads((folder / "variants.json").read_text())["variants"]
+    return [
+        {"program": folder.name, "variant": name, "error": None, "same_as": same}
+        for name, fact in facts.items()
+        if (same := fact.get("same_as", name)) != name
+    ]
 
 
 def main() -> None:
@@ -322,6 +340,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1e9, help="end after these")
     parser.add_argument("--program-seconds", type=float, default=120)
     parser.add_argument("--rounds", type=int, default=15, help="runs of each variant")
+    parser.add_argument("--jobs", type=int, default=1, help="compiles at a time")
     parser.add_argument("--variants", nargs="*", help="default: all of them")
     parser.add_argument("--keep", type=Path, help="folder for jax's own modules")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
@@ -329,23 +348,35 @@ def main() -> None:
     if options.here:
         run_here(options)
         return
-    if options.keep:
-        options.keep.mkdir(parents=True, exist_ok=True)
     names = options.programs or sorted(
         path.parent.name for path in options.folder.glob("*/program.export")
     )
+    missing = [n for n in names if not (options.folder / n / "done").exists()]
+    if not names or missing:
+        parser.error(
+            f"{options.folder} must be a folder that decide.py wrote; it has not "
+            f"finished {', '.join(missing) or 'any program'} there"
+        )
+    if options.keep:
+        options.keep.mkdir(parents=True, exist_ok=True)
     done = set()
-    if options.output.exists():
-        lines = options.output.read_text().splitlines()
-        done = {json.loads(line)["program"] for line in lines}
+    with options.output.open("a+") as file:
+        file.seek(0)
+        for line in file:
+            with contextlib.suppress(ValueError):  # of an interrupted run
+                row = json.loads(line)
+                if row["variant"] == PLAIN and not row["error"]:
+                    done.add(row["program"])
     children = Children(options)
     for name in (each for each in names if each not in done):
         if children.left_s <= 0:
             print("no time is left", flush=True)
             break
-        own = sorted(path.stem for path in (options.folder / name).glob("*.pb"))
+        folder = options.folder / name
+        own = sorted(path.stem for path in folder.glob("*.pb"))
         flags = FLAGS if options.platform == "cuda" else ()
         rows = children.run(name, options.variants or [AGAIN, IDENTITY, *flags, *own])
+        rows += equal_variants(folder)
         with options.output.open("a") as file:
             file.writelines(json.dumps(row) + "\n" for row in rows)
         show(name, rows)
@@ -353,7 +384,7 @@ def main() -> None:
 
 def show(name: str, rows: list[dict[str, Any]]) -> None:
     """Prints the fastest variants of a program, and what failed."""
-    good = [row for row in rows if not row["error"]]
+    good = [row for row in rows if "seconds" in row]
     plain = next((r["median_us"] for r in good if r["variant"] == PLAIN), float("nan"))
     print(f"{name}: {len(rows)} rows, jax.jit {plain:.1f} us", flush=True)
     for row in sorted(good, key=lambda row: row["median_us"])[:8]:

@@ -28,7 +28,7 @@ from reporting import Row, head, parser_of, read_lines, write_page
 PLAIN, CONTROLS = "jax.jit", ("again", "identity.pre")
 # An error may be twice that of jax's own result; and at least this, in units of the
 # output's norm, for programs in bfloat16 and others.
-_ERROR_RATIO, _BF16_ERROR, _ERROR = 2.0, 4e-3, 1e-5
+_ERROR_RATIO, _BF16_ERROR, _ERROR = 2.0, 2 * 2**-8, 1e-5
 
 
 def is_equal(row: Row, plain: Row) -> bool:
@@ -47,36 +47,40 @@ def kind_of(variant: str) -> str:
     return f"{name}-N" if number.isdigit() else stem
 
 
-def times(row: Row) -> list[int]:
-    """Durations of one call, in nanoseconds."""
-    return [round(each * 1e9) for each in row["seconds"]]
+def both(row: Row) -> tuple[list[int], list[int]]:
+    """Durations of plain jax and of the variant, in nanoseconds, round by round."""
+    plain, own = (
+        [round(each * 1e9) for each in row[name]]
+        for name in ("plain_seconds", "seconds")
+    )
+    return plain, own
 
 
-def gain(row: Row, plain: Row, part: slice = slice(None)) -> float:
-    """Speed-up over plain jax, in some of the rounds."""
-    return speedup_of(times(plain)[part], times(row)[part])
+def gain(row: Row, part: slice = slice(None)) -> float:
+    """Speed-up over plain jax in the same process, in some of the rounds."""
+    return speedup_of(*(each[part] for each in both(row)))
 
 
-def shown(row: Row, plain: Row, part: slice = slice(None)) -> str:
+def shown(row: Row, part: slice = slice(None)) -> str:
     """The speed-up with its 95 % interval, of the rounds alone."""
-    low, high = speedup_interval(times(plain)[part], times(row)[part])
-    return f"{gain(row, plain, part):.3f} ({low:.3f} to {high:.3f})"
+    low, high = speedup_interval(*(each[part] for each in both(row)))
+    return f"{gain(row, part):.3f} ({low:.3f} to {high:.3f})"
 
 
 # Variants are chosen in every second round, and reported of the others.
 _CHOSEN, _REPORTED = slice(0, None, 2), slice(1, None, 2)
 
 
-def best(rows: list[Row], plain: Row) -> Row | None:
+def best(rows: list[Row]) -> Row | None:
     """The fastest of the rows in the rounds for choosing."""
-    return max(rows, key=lambda row: gain(row, plain, _CHOSEN), default=None)
+    return max(rows, key=lambda row: gain(row, _CHOSEN), default=None)
 
 
 def program_line(name: str, rows: dict[str, Row]) -> list[str]:
     """One line of the table of programs."""
     plain = rows[PLAIN]
     good = [r for r in rows.values() if not r["error"] and is_equal(r, plain)]
-    controls = [gain(rows[c], plain) for c in CONTROLS if not rows[c]["error"]]
+    controls = [gain(rows[c]) for c in CONTROLS if "seconds" in rows.get(c, {})]
     line = [name, f"{plain['median_us']:.0f}"]
     line.append(" ".join(f"{each:.3f}" for each in controls))
     for end in ("flag.", ".pre", ".post"):
@@ -86,19 +90,20 @@ def program_line(name: str, rows: dict[str, Row]) -> list[str]:
             if row["variant"] not in (PLAIN, *CONTROLS)
             and (row["variant"].startswith(end) or row["variant"].endswith(end))
         ]
-        chosen = best(of_kind, plain)
+        chosen = best(of_kind)
         if chosen is None:
             line.append("-")
             continue
         label = chosen["variant"].removeprefix("flag.").rpartition(end)
         label = label[0] or label[2]
-        line.append(f"{shown(chosen, plain, _REPORTED)} `{label}`")
+        line.append(f"{shown(chosen, _REPORTED)} `{label}`")
     return line
 
 
 def kind_lines(programs: dict[str, dict[str, Row]]) -> list[list[str]]:
     """One line for each kind of variant, over the programs that have it."""
     gains: dict[str, dict[str, list[float]]] = {}
+    alone: dict[str, dict[str, list[float]]] = {}
     failed: Counter[str] = Counter()
     for name, rows in programs.items():
         plain = rows[PLAIN]
@@ -106,24 +111,39 @@ def kind_lines(programs: dict[str, dict[str, Row]]) -> list[list[str]]:
             kind = kind_of(variant)
             if row["error"] or not is_equal(row, plain):
                 failed[kind] += 1
-            elif variant != PLAIN:
-                of_kind = gains.setdefault(kind, {})
-                of_kind.setdefault(name, []).append(gain(row, plain))
+                continue
+            if variant == PLAIN:
+                continue
+            gains.setdefault(kind, {}).setdefault(name, []).append(gain(row))
+            start = rows.get(_STARTS.get(variant.rpartition(".")[2], ""))
+            if start is not None and not start["error"]:
+                over = gain(row) / gain(start)
+                alone.setdefault(kind, {}).setdefault(name, []).append(over)
     lines = []
-    for kind, of_kind in gains.items():
-        means = [geometric_mean(each) for each in of_kind.values()]
-        every = [each for several in of_kind.values() for each in several]
+    for kind in gains.keys() | failed.keys():
+        every = [each for several in gains.get(kind, {}).values() for each in several]
         lines.append(
             [
                 f"`{kind}`",
-                str(len(means)),
-                f"{geometric_mean(means):.3f}",
-                f"{min(every):.3f}",
-                f"{max(every):.3f}",
+                str(len(gains.get(kind, {}))),
+                _mean(gains.get(kind, {})),
+                f"{min(every):.3f}" if every else "-",
+                f"{max(every):.3f}" if every else "-",
+                _mean(alone.get(kind, {})),
                 str(failed[kind]),
             ]
         )
-    return sorted(lines, key=lambda line: -float(line[2]))
+    return sorted(lines, key=lambda line: -float(line[2].replace("-", "0")))
+
+
+# What the variants of a hook start from: the same without a decision.
+_STARTS = {"pre": "simplified.pre", "post": "xla.post"}
+
+
+def _mean(by_name: dict[str, list[float]]) -> str:
+    """The geometric mean of the programs' means."""
+    means = [geometric_mean(each) for each in by_name.values()]
+    return f"{geometric_mean(means):.3f}" if means else "-"
 
 
 def error_lines(
@@ -136,7 +156,7 @@ def error_lines(
         plain = programs.get(row["program"], {}).get(PLAIN)
         reason = row["error"]
         if not reason:
-            if plain is None or is_equal(row, plain):
+            if plain is None or "seconds" not in row or is_equal(row, plain):
                 continue
             reason = "other outputs than plain jax"
         elif reason.startswith("ended"):
@@ -158,6 +178,17 @@ def by_program(rows: list[Row]) -> dict[str, dict[str, Row]]:
     return found
 
 
+def with_equal(programs: dict[str, dict[str, Row]]) -> dict[str, dict[str, Row]]:
+    """The rows, with those of variants of which the module is another's."""
+    for rows in programs.values():
+        for variant, row in [*rows.items()]:
+            if "same_as" in row and row["same_as"] in rows:
+                rows[variant] = {**rows[row["same_as"]], "variant": variant}
+            elif "same_as" in row:
+                del rows[variant]
+    return programs
+
+
 def keep(programs: dict[str, dict[str, Row]], store: Store) -> int:
     """Saves the measurements of decided modules in the store; returns their number."""
     count = 0
@@ -169,9 +200,9 @@ def keep(programs: dict[str, dict[str, Row]], store: Store) -> int:
             key = RecordKey(
                 kind="measurement",
                 fingerprint=row["fingerprint"],
-                finish="none",
+                finish="none" if variant.endswith(".post") else "jaxlib",
                 flags="",
-                target="cuda",
+                target="cpu" if plain["device"] == "cpu" else "cuda",
                 machine=f"{plain['device']}, jax {plain['jax']}",
                 variant=json.dumps([row["baseline"], variant.rpartition(".")[2]]),
             )
@@ -193,8 +224,8 @@ def measurement_of(row: Row, plain: Row) -> Measurement:
         baseline=row["baseline"],
         finish="none",
         seed=0,
-        durations_ns=tuple(times(row)) if "seconds" in row else (),
-        baseline_ns=tuple(times(plain)) if "seconds" in row else (),
+        durations_ns=tuple(both(row)[1]) if "seconds" in row else (),
+        baseline_ns=tuple(both(row)[0]) if "seconds" in row else (),
         compile_ns=round(row.get("compile_s", 0) * 1e9),
         baseline_compile_ns=round(plain["compile_s"] * 1e9),
         machine={"id": f"{plain['device']}, jax {plain['jax']}"},
@@ -217,16 +248,16 @@ def page(rows: list[Row], programs: dict[str, dict[str, Row]]) -> list[str]:
         "Each number is the time of plain `jax.jit` over the variant's: above 1 is",
         "faster. The variants of a program run in turns in one process, called one",
         "after the other without waiting; their outputs are compared with those of the",
-        "function in full precision. A call from Python costs tens of microseconds,",
-        "which hide what kernels gain in programs below some 100 us.",
+        "function with precise matrix products. A call from Python costs tens of",
+        "microseconds, which hide what kernels gain in programs below some 100 us.",
+        f"Compiled {first.get('jobs', 1)} at a time, where XLA's autotuner measures.",
         "",
         f"## {len(programs)} programs",
         "",
         "`again` is plain jax compiled a second time, `identity` its own module put in",
-        "unchanged: what they differ from 1 by is the noise of compiling, as XLA's",
-        "autotuner measures kernels and may choose others. Intervals are of the rounds",
-        "alone, without that noise. The best variant is chosen in every second round",
-        "and reported of the others.",
+        "unchanged: no decision, so that they should be 1. Intervals are of the rounds",
+        "alone, without what another compile changes. The best variant is chosen in",
+        "every second round and reported of the others.",
         "",
         *table(
             [
@@ -242,11 +273,11 @@ def page(rows: list[Row], programs: dict[str, dict[str, Row]]) -> list[str]:
         "",
         "## Kinds of variants",
         "",
-        "Geometric means over the programs in which the kind changes something and the",
-        "outputs are equal.",
+        "Geometric means over the programs in which the outputs are equal; `alone` is",
+        "over the same without the decision: `simplified`, or `xla`.",
         "",
         *table(
-            ["variant", "programs", "mean", "worst", "best", "failed"],
+            ["variant", "programs", "mean", "worst", "best", "alone", "failed"],
             kind_lines(programs),
         ),
         "",
@@ -264,12 +295,14 @@ def main() -> None:
     parser.add_argument("--store", type=Path, help="where the measurements go as well")
     options = parser.parse_args()
     rows = read_lines(options.rows)
-    programs = by_program([row for row in rows if row["variant"]])
+    programs = with_equal(by_program([row for row in rows if row["variant"]]))
     programs = {
         name: found
         for name, found in programs.items()
         if PLAIN in found and not found[PLAIN]["error"]
     }
+    if not programs:
+        raise SystemExit(f"no program in {options.rows} has a time of plain jax.jit")
     if options.store is not None:
         with Store(options.store) as store:
             count = keep(programs, store)

@@ -79,6 +79,22 @@ def test_plain_is_compared_again_after_a_week(verdicts, monkeypatch):
     assert len(again.decided) == 1
 
 
+def test_a_decision_is_compared_again_after_a_week(verdicts, monkeypatch):
+    verdicts += [FASTER, SLOWER]
+    hloenv.jit(depthwise)(KERNEL, IMAGE)
+    date = datetime.date.fromisoformat(kept_verdicts.today()) - datetime.timedelta(9)
+    (path,) = (default_path().parent / "jit").glob("*.json")
+    fields = json.loads(path.read_text())["verdict"]
+    kept = kept_verdicts.Verdict(**{**fields, "interval": (1.9, 2.1)})
+    with monkeypatch.context() as patch:
+        patch.setattr(kept_verdicts, "today", date.isoformat)
+        kept_verdicts.remember(path.stem, kept)
+    again = hloenv.jit(depthwise)
+    again(KERNEL, IMAGE)
+    assert verdicts == []
+    assert again.decided == []
+
+
 def test_plain_is_not_kept_where_loops_depend_on_values(verdicts):
     def repeated(kernel, x, count):
         step = lambda _, y: depthwise(kernel, y)  # noqa: E731

@@ -87,8 +87,8 @@ ENTRY main {
                 stage.apply_alternatives(alternatives.reject_all())
             with pytest.raises(hloenv.PositionWarning, match=name):
                 stage.skip()
-        # The compiler still waits.
-        stage.apply_alternatives(alternatives.decisions_for(name))
+            # The compiler still waits, and takes its own decisions without a word.
+            stage.apply_alternatives(alternatives.decisions_for(name))
         pipeline.finish()
 
 

@@ -30,9 +30,9 @@ from ..runtime.machine import this_machine
 _FOLDERS = {"verdict": "jit", "facts": "modules"}
 # A larger file is none of these.
 _MAX_BYTES = 1 << 20
-# After which a comparison that found plain jax.jit best is made again: other programs
-# may have used the machine meanwhile.
-_MAX_DAYS_OF_PLAIN = 7
+# After which a comparison is made again: other programs may have used the machine
+# meanwhile.
+_MAX_DAYS = 7
 # What is kept depends on these sources, besides the extension: the fixed rules, the
 # comparison, and what is known of a module.
 _SOURCES = (
@@ -71,13 +71,13 @@ class Verdict:
 
     @property
     def is_too_old(self) -> bool:
-        """Whether plain jax.jit was best, but some days ago."""
-        if self.attempt or not self.date:
+        """Whether the comparison was some days ago."""
+        if not self.date:
             return False
         now = datetime.datetime.now(datetime.UTC).date()
         age = now - datetime.date.fromisoformat(self.date)
         # The clock may have been set back.
-        return not 0 <= age.days <= _MAX_DAYS_OF_PLAIN
+        return not 0 <= age.days <= _MAX_DAYS
 
 
 def key_of(fingerprint: str, budget: float, others: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -96,6 +96,7 @@ class LiveStage:
         self.index = index
         self.name, self.path, self.occurrence, self.path_occurrence = arrival
         self.changed: bool | None = None
+        self._latest: Callable[[], Alternatives | None] = lambda: None
 
     @property
     def is_open(self) -> bool:
@@ -136,7 +137,9 @@ class LiveStage:
             to_core(at_place(as_pipeline(each), self.module, place), self.module)
             for each in others
         ]
-        return Alternatives(self._pipeline._core.capture(specs), owner=self)
+        alternatives = Alternatives(self._pipeline._core.capture(specs), owner=self)
+        self._latest = weakref.ref(alternatives)
+        return alternatives
 
     def apply_alternatives(
         self, decisions: Decisions, alternatives: Alternatives | None = None
@@ -172,8 +175,12 @@ class LiveStage:
             raise StaleAlternativesError(
                 f"{alternatives!r} are not of this stage; call get_alternatives()"
             )
-        if self._is_needed_on_gpus() and (array == 0).any():
-            self._warn(f"rewrites of {self.name!r} are rejected")
+        if self._is_needed_on_gpus():
+            latest = self._latest() if alternatives is None else alternatives
+            if latest is not None and len(latest) == len(array):
+                wanted = latest.decisions_for(self.name)
+                if ((wanted != 0) & (array != wanted)).any():
+                    self._warn(f"rewrites of {self.name!r} are rejected")
         try:
             self._pipeline._core.apply(capture, array.tolist())
         except HloEnvError:
@@ -197,7 +204,8 @@ class LiveStage:
         """Skips the pass and reports no change to the compiler.
 
         Later passes may depend on it: without a pass that `needed_passes()` lists, XLA
-        may fail or, in rare cases, not terminate; a PositionWarning says so.
+        may fail or, in rare cases, not terminate, and its GPU compiler may end the
+        process; a PositionWarning says so.
 
         Raises:
             InterceptError: the compiler has continued.
