@@ -234,6 +234,22 @@ def test_every_baseline_has_a_description():
 
 
 @pytest.mark.compile
+def test_a_profile_of_a_module_that_the_pipeline_takes_only_once(store):
+    text = """
+HloModule outer
+
+ENTRY main {
+  x = f32[1,16]{1,0} parameter(0)
+  t = f32[1,8]{1,0} parameter(1)
+  step = f32[8,16]{1,0} dot(t, x), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  ROOT grad = f32[16,8]{1,0} transpose(step), dimensions={1,0}
+}
+"""
+    (profile,) = profiles([entry(text)], plan("fusion/xla"), store)
+    assert not profile.error
+
+
+@pytest.mark.compile
 def test_a_profile_has_the_module_and_its_kernel_times(store):
     made = plan("fusion/xla")
     (profile,) = profiles([entry()], made, store)

@@ -170,17 +170,38 @@ def test_the_rows_and_the_graph_are_those_of_the_candidates() -> None:
 def test_the_graphs_are_those_of_the_candidates() -> None:
     env = make(observation="candidate_graphs")
     observation, _ = env.reset()
-    modules = [env.module, *(each.module for each in env.candidates())]
-    for module, packed in zip(modules, observation.graphs, strict=True):
-        graph, expected = packed.unpack(), hloenv.to_pyg(module)
-        np.testing.assert_array_equal(graph.opcode, expected.opcode)
-        np.testing.assert_array_equal(graph.edge_index, expected.edge_index)
-        np.testing.assert_array_equal(graph.edge_attr, expected.edge_attr)
+    whole, *partial = observation.graphs
+    expected = hloenv.to_pyg(env.module)
+    rows = whole.unpack()
+    np.testing.assert_array_equal(rows.opcode, expected.opcode)
+    np.testing.assert_array_equal(rows.edge_index, expected.edge_index)
+    np.testing.assert_array_equal(rows.edge_attr, expected.edge_attr)
+    assert len(partial) == len(env.candidates())
+    for packed, candidate in zip(partial, env.candidates(), strict=True):
+        assert packed.reference is whole
+        rows = packed.unpack()
+        # The nodes of the reference that are left, and the rows, are all of the nodes.
+        left = whole.num_nodes + rows.times.sum()
+        assert packed.num_nodes == left + packed.num_rows
+        assert packed.num_nodes == hloenv.to_pyg(candidate.module).num_nodes
+        assert 0 < packed.num_rows < packed.num_nodes
+        assert rows.edge_index[1].max(initial=0) < packed.num_rows
     assert observation == env.observe("candidate_graphs")
-    # Equal graphs are one object, also those of other states.
-    taken = observation.graphs[2]
-    again, *_ = env.step(2)
-    assert again.graphs[0] is taken
+    # Equal graphs of a state are one object.
+    assert env.observe("candidate_graphs").graphs[1] is partial[0]
+
+
+def test_actions_are_of_what_was_observed() -> None:
+    env = make()
+    env.reset()
+    twin = env.fork()
+    expected = [each.fingerprint for each in env.candidates()]
+    # Others that share the expander cannot exchange the candidates in between.
+    env.expander._kept.clear()
+    assert [each.fingerprint for each in twin.candidates()] == expected
+    assert env.expansion() is env.expansion()
+    env.step(1)
+    assert env.node.fingerprint == expected[0]
 
 
 def test_an_expander_keeps_few_candidates(monkeypatch) -> None:

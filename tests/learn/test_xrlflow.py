@@ -6,12 +6,15 @@ from __future__ import annotations
 import pytest
 import torch
 
+import hloenv
 from hloenv.envs import GraphVectorEnv, SubstitutionEnv
 from hloenv.errors import ArgumentError
 from hloenv.learn.graph_ppo import GraphPPO, PPOConfig
 from hloenv.learn.networks import RewriteNetwork
 from hloenv.learn.xrlflow import XRLflowNetwork
 from substitution.modules import sum_of_products
+
+MODEL = "hloenv://dataset/test/flax/flax/rnn[cell=MGUCell,size=16x1]/loss"
 
 
 def envs(observation: str) -> GraphVectorEnv:
@@ -51,3 +54,42 @@ def test_candidates_that_do_not_fit_are_never_chosen() -> None:
     assert torch.isinf(scores.logits[3:count]).all()
     with pytest.raises(ArgumentError):
         XRLflowNetwork(0)
+
+
+def test_candidates_are_encoded_as_their_whole_graphs() -> None:
+    env = SubstitutionEnv(MODEL, observation="candidate_graphs", max_candidates=40)
+    observation, _ = env.reset()
+    torch.manual_seed(0)
+    network = XRLflowNetwork(40)
+
+    def whole(module: hloenv.HloModule) -> torch.Tensor:
+        data = hloenv.to_pyg(module)
+        nodes = network.first(data.opcode)
+        for layer in network.layers:
+            nodes = torch.relu(layer(nodes, data.edge_index, data.edge_attr))
+        return torch.relu(network.pool(nodes.mean(0)))
+
+    for _ in range(2):
+        modules = [env.module, *(each.module for each in env.candidates())]
+        assert len(modules) > 2
+        # In parts, some of which do not have the module that the others refer to.
+        graphs = observation.graphs
+        for part in (slice(None), slice(1, None), slice(2, 3)):
+            expected = torch.stack([whole(each) for each in modules[part]])
+            (found,) = network._encode(graphs[part])
+            torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+        gradients = [
+            torch.autograd.grad(made.square().sum(), [*network.layers.parameters()])
+            for made in (
+                network._encode(graphs)[0],
+                torch.stack([whole(each) for each in modules]),
+            )
+        ]
+        for one, other in zip(*gradients, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
+        observation, *_ = env.step(1)
+
+
+def test_a_network_of_absurd_size_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="1 to 4096"):
+        XRLflowNetwork(10**9)

@@ -169,11 +169,12 @@ def _timed_alone(
     """The kernels of the wheel's XLA, and the module that they are of."""
     final = finish(module)
     emitters = dict(compile(final, finish="none", isolate=True)._core.steps)
+    # Of `module`: XLA's passes may fail on what they have finished.
     with KernelCache(threads=threads, store=store) as cache:
-        rows = cache.kernels(final)
+        rows = cache.kernels(module)
     for row in rows:
         row["emitter"] = _EMITTERS.get(emitters.get(row["name"], ""), "")
-    return rows, decided_module(final, threads=threads)
+    return rows, decided_module(module, threads=threads)
 
 
 def _timed_in_runs(module: HloModule, threads: int) -> tuple[_Rows, HloModule]:

@@ -1,12 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Graphs of many similar modules, in little memory."""
+"""Graphs of many similar modules: only what differs from one of them.
+
+A graph network whose messages go from operands to users, `HOPS` layers deep, sees of a
+node its opcode, its operands, theirs, and so on. Two nodes that are equal in all of
+this have equal embeddings in every layer, whichever graphs they are in. A hash of it
+(the colours of Weisfeiler and Lehman's refinement) finds the nodes of a candidate that
+have no equal node in the module that it was made from: some ten of its hundreds of
+nodes. Only these are kept, and encoded; for the others, the module's nodes stand.
+"""
 
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,60 +23,83 @@ from .._typing import Int64Array
 from ..graph.hlo_graph import HloGraph
 from ..hlo.module import HloModule
 
+# Layers of a network that the embeddings are exact for.
+HOPS = 5
+
 _INDEX = np.dtype(np.int32)
+_Hashes = npt.NDArray[np.uint64]
 
 
-class CandidateGraph(NamedTuple):
-    """A module as X-RLflow's network reads it; indices as in `HloData`.
+class Rows(NamedTuple):
+    """The nodes of a module that its reference does not have; all without a reference.
 
     Attributes:
-        opcode: [N] index into `opcodes()`.
-        edge_index: [2, E] source and target of each edge.
+        opcode: [R] index into `opcodes()`.
+        edge_index: [2, E] the edges to these rows. Targets are rows; sources are nodes
+            of the reference, and from their number on, rows.
         edge_attr: [E, F] float32, named by `hloenv.graph.pyg.edge_features()`.
+        moved: [K] nodes of the reference that are not in the module exactly once.
+        times: [K] how often they are in it, minus 1.
     """
 
     opcode: Int64Array
     edge_index: Int64Array
     edge_attr: npt.NDArray[np.float32]
+    moved: Int64Array
+    times: Int64Array
 
 
 @dataclass(frozen=True)
 class PackedGraph:
-    """A `CandidateGraph`, compressed.
+    """`Rows`, compressed.
 
     Attributes:
-        num_nodes, num_edges: of the graph.
-        data: its bytes, compressed by zlib with those of `reference` as dictionary.
-        reference: a similar graph, itself without a reference; None for no dictionary.
+        num_nodes: of the whole graph.
+        num_rows, num_edges, num_moved: of the `Rows`.
+        data: their bytes, compressed.
+        reference: the graph that they complete, itself without a reference; None for a
+            whole graph.
+        colours: [num_nodes] of a whole graph: equal where the embeddings are.
     """
 
     num_nodes: int
+    num_rows: int
     num_edges: int
+    num_moved: int
     data: bytes
     reference: PackedGraph | None
+    colours: _Hashes | None = field(default=None, compare=False, repr=False)
 
-    def unpack(self) -> CandidateGraph:
-        """The graph."""
-        raw = self._raw if self.reference is None else self._read()
-        opcode = np.frombuffer(raw, np.int16, self.num_nodes)
-        start, count = opcode.nbytes, 2 * self.num_edges
-        steps, offsets = np.frombuffer(raw, _INDEX, count, start).reshape(2, -1)
-        target = np.cumsum(steps, dtype=np.int64)
-        features = np.frombuffer(raw, np.float32, -1, start + count * _INDEX.itemsize)
-        return CandidateGraph(
-            opcode.astype(np.int64),
-            np.stack([target + offsets, target]),
-            np.ascontiguousarray(features.reshape(_num_features(), -1).T),
-        )
+    def unpack(self) -> Rows:
+        """The rows."""
+        raw = zlib.decompress(self.data)
+        at = 0
+
+        def read(dtype: npt.DTypeLike, count: int) -> npt.NDArray[Any]:
+            nonlocal at
+            found = np.frombuffer(raw, dtype, count, at)
+            at += found.nbytes
+            return found
+
+        opcode = read(np.int16, self.num_rows).astype(np.int64)
+        edges = read(_INDEX, 2 * self.num_edges).reshape(2, -1).astype(np.int64)
+        moved = read(_INDEX, 2 * self.num_moved).reshape(2, -1).astype(np.int64)
+        features = read(np.float32, self.num_edges * _num_features())
+        attributes = np.ascontiguousarray(features.reshape(_num_features(), -1).T)
+        return Rows(opcode, edges, attributes, *moved)
 
     @cached_property
-    def _raw(self) -> bytes:
-        return self._read()
+    def _order(self) -> npt.NDArray[np.intp]:
+        """The nodes in the order of their colours."""
+        assert self.colours is not None
+        return np.argsort(self.colours, kind="stable")
 
-    def _read(self) -> bytes:
-        words = b"" if self.reference is None else self.reference._raw
-        reader = zlib.decompressobj(zdict=words) if words else zlib.decompressobj()
-        return reader.decompress(self.data)
+    def _equal_nodes(self, colours: _Hashes) -> Int64Array:
+        """A node of this whole graph for each colour; -1 where it has none."""
+        assert self.colours is not None
+        place = np.searchsorted(self.colours, colours, sorter=self._order)
+        nodes = self._order[np.minimum(place, len(self._order) - 1)]
+        return np.where(self.colours[nodes] == colours, nodes, -1).astype(np.int64)
 
 
 def pack(module: HloModule, reference: PackedGraph | None = None) -> PackedGraph:
@@ -76,24 +107,68 @@ def pack(module: HloModule, reference: PackedGraph | None = None) -> PackedGraph
 
     Args:
         module: any module.
-        reference: the packed graph of a similar one.
+        reference: the whole graph of a similar one, of `pack` without a reference.
     """
     from ..graph.pyg import edge_matrix
 
     graph = HloGraph.from_module(module)
-    targets = graph.edge_targets
+    sources, targets = graph.edge_sources, graph.edge_targets
+    attributes = edge_matrix(graph).numpy()
+    colours = _colours(graph.opcode, sources, targets, attributes)
+    if reference is None:
+        equal = np.full(graph.num_nodes, -1, np.int64)
+        first, times = 0, np.zeros(0, np.int64)
+    else:
+        equal = reference._equal_nodes(colours)
+        first = reference.num_nodes
+        times = np.bincount(equal[equal >= 0], minlength=first) - 1
+    is_row = equal < 0
+    # Nodes by their number in the reference, then the rows.
+    number = np.where(is_row, first + np.cumsum(is_row) - 1, equal)
+    kept = np.flatnonzero(is_row[targets])
+    moved = np.flatnonzero(times)
     parts = (
-        graph.opcode.astype(np.int16),
-        # Relative, so that a change in one place leaves the rest alike.
-        np.diff(targets, prepend=0).astype(_INDEX),
-        (graph.edge_sources - targets).astype(_INDEX),
-        edge_matrix(graph).numpy().T,
+        graph.opcode[is_row].astype(np.int16),
+        np.stack([number[sources[kept]], number[targets[kept]] - first]).astype(_INDEX),
+        np.stack([moved, times[moved]]).astype(_INDEX),
+        np.ascontiguousarray(attributes[kept].T),
     )
-    base = None if reference is None else reference.reference or reference
-    words = b"" if base is None else base._raw
-    writer = zlib.compressobj(1, zdict=words) if words else zlib.compressobj(1)
-    data = writer.compress(b"".join(each.tobytes() for each in parts)) + writer.flush()
-    return PackedGraph(graph.num_nodes, graph.num_edges, data, base)
+    return PackedGraph(
+        graph.num_nodes,
+        int(is_row.sum()),
+        len(kept),
+        len(moved),
+        zlib.compress(b"".join(each.tobytes() for each in parts), 1),
+        reference,
+        colours if reference is None else None,
+    )
+
+
+def _colours(
+    opcode: npt.NDArray[np.integer],
+    sources: npt.NDArray[np.integer],
+    targets: npt.NDArray[np.integer],
+    attributes: npt.NDArray[np.float32],
+) -> _Hashes:
+    """[N] hashes, equal where nodes and what they see of their operands are equal."""
+    edges = np.zeros(len(sources), np.uint64)
+    for column in np.ascontiguousarray(attributes.T).view(np.uint32):
+        edges = _mixed(edges + column)
+    colours = _mixed(opcode.astype(np.uint64))
+    for _ in range(HOPS):
+        sums = _mixed(colours)
+        # Addition: the order of equal edges does not matter, their number does.
+        np.add.at(sums, targets, _mixed(colours[sources] ^ edges))
+        colours = _mixed(sums)
+    return colours
+
+
+def _mixed(numbers: _Hashes) -> _Hashes:
+    """Each number hashed (the finalizer of SplitMix64, Steele et al., 2014)."""
+    numbers = numbers + np.uint64(0x9E3779B97F4A7C15)
+    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return numbers ^ (numbers >> np.uint64(31))
 
 
 def _num_features() -> int:

@@ -217,7 +217,7 @@ class PassMemo:
             self._modules.move_to_end(node.fingerprint)
             return
         self._modules[node.fingerprint] = module
-        self._room -= node.op_count
+        self._room -= module.instruction_count
         while self._room < 0 and len(self._modules) > 1:
             _, dropped = self._modules.popitem(last=False)
             self._room += dropped.instruction_count

@@ -237,8 +237,10 @@ def _measured(env: Episode, every: int) -> tuple[float, float] | None:
     if env.error or not is_due:
         return None
     before = env.measured
-    if env.node is not env.measured_node:
-        env.measured, env.measured_node = _log_speedup(env), env.node
+    if env.node.fingerprint != env.measured_node.fingerprint:
+        now = _log_speedup(env)
+        if now is not None:  # else as if it had not been due
+            env.measured, env.measured_node = now, env.node
     return before, env.measured
 
 
@@ -281,11 +283,11 @@ def _saved_measured(spec: str) -> RewardSpace:
 def _run_time(env: Episode) -> float:
     if not env.is_over or env.error:
         return 0.0
-    return _log_speedup(env)
+    return _log_speedup(env) or 0.0
 
 
-def _log_speedup(env: Episode) -> float:
-    """Of the module now over the start's, measured; 0 where that fails."""
+def _log_speedup(env: Episode) -> float | None:
+    """Of the module now over the start's, measured; None where that fails."""
     from ..measurement.measurer import Measurer
 
     with Measurer() as measurer:
@@ -295,7 +297,7 @@ def _log_speedup(env: Episode) -> float:
         "speedup_interval": result.speedup_interval,
         "error": "" if result.error is None else result.error.message,
     }
-    return math.log(result.speedup) if result.is_ok else 0.0
+    return math.log(result.speedup) if result.is_ok else None
 
 
 register_reward(

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MAX_COUNT = 1_000_000
 # Declared largest cost of a module.
 MAX_COST = 1e18
-# Sizes of `graph_padded`; what a larger module has beyond them is cut off.
+# Sizes of `graph_padded`; of a larger module, the beginning is cut off.
 MAX_NODES = 2048
 MAX_EDGES = 4096
 
@@ -205,16 +205,17 @@ _NODE_COLUMNS = (
 
 def _observe_padded(env: Episode) -> Any:
     graph = HloGraph.from_module(env.module)
-    num_nodes = min(graph.num_nodes, MAX_NODES)
+    # The end of a larger graph, which has the entry computation's root.
+    first = max(graph.num_nodes - MAX_NODES, 0)
+    num_nodes = graph.num_nodes - first
     opcode = np.zeros(MAX_NODES, np.int64)
-    opcode[:num_nodes] = graph.opcode[:num_nodes] + 1  # 0 pads
+    opcode[:num_nodes] = graph.opcode[first:] + 1  # 0 pads
     nodes = np.zeros((MAX_NODES, len(_NODE_COLUMNS)), np.float32)
     for column, name in enumerate(_NODE_COLUMNS):
-        values = np.clip(getattr(graph, name)[:num_nodes], 0, MAX_COST)
+        values = np.clip(getattr(graph, name)[first:], 0, MAX_COST)
         nodes[:num_nodes, column] = np.log1p(values)
-    sources, targets = graph.edge_sources, graph.edge_targets
-    is_inside = (sources < num_nodes) & (targets < num_nodes)
-    kept = np.flatnonzero(is_inside)[:MAX_EDGES]
+    sources, targets = graph.edge_sources - first, graph.edge_targets - first
+    kept = np.flatnonzero((sources >= 0) & (targets >= 0))[-MAX_EDGES:]
     edges = np.zeros((2, MAX_EDGES), np.int64)
     edges[0, : len(kept)] = sources[kept]
     edges[1, : len(kept)] = targets[kept]

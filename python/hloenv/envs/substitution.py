@@ -17,7 +17,7 @@ from ..hlo.passes import Pass, Pipeline, run_passes
 from ..substitution.candidates import DEFAULT_PASSES, Candidate, Expander, Expansion
 from .base import CompilerEnv
 from .candidate_actions import CandidateActions
-from .pass_memo import Node, Runner
+from .pass_memo import Node, Runner, without_dead_code
 from .rewrite_base import DEFAULT_BENCHMARK
 
 
@@ -97,6 +97,8 @@ class SubstitutionEnv(CandidateActions, CompilerEnv):
         )
         self.max_candidates = max_candidates
         self.rule = ""
+        # Of one node, so that an action means what was observed whatever others expand.
+        self._expanded: tuple[Node, Expansion] | None = None
         super().__init__(
             (),
             benchmark=benchmark,
@@ -120,14 +122,22 @@ class SubstitutionEnv(CandidateActions, CompilerEnv):
             PassError: a pass fails on the module.
         """
         self.check_begun()
-        limit = self.expander.limit(self.module_of(self.start))
-        return self.expander.expand(self.module, max_instructions=limit)
+        if self._expanded is None or self._expanded[0] is not self.node:
+            limit = self.expander.limit(self.module_of(self.start))
+            made = self.expander.expand(self.module, max_instructions=limit)
+            self._expanded = self.node, made
+        return self._expanded[1]
 
     def candidates(self) -> tuple[Candidate, ...]:
         """The candidates of the module now; none where a pass failed."""
         return () if self.error else self.expansion().candidates
 
     # --- parts of CompilerEnv
+
+    def module_of(self, node: Node) -> HloModule:
+        """The module of a node: that which was made, not an equal one of the memo's."""
+        assert node.load is not None
+        return node.load()
 
     def runner(self) -> Runner:
         """Captures run in this process."""
@@ -152,7 +162,7 @@ class SubstitutionEnv(CandidateActions, CompilerEnv):
         )
 
     def _start(self, benchmark: Benchmark) -> Node:
-        module = benchmark.load()
+        module = without_dead_code(benchmark.load())
         self.rule = ""
         # A pass that fails on the module fails here, not in the episode.
         self.expander.expand(module, max_instructions=self.expander.limit(module))
@@ -180,7 +190,11 @@ class SubstitutionEnv(CandidateActions, CompilerEnv):
         twin.expander = Expander(
             own.passes, max_candidates=own.max_candidates, max_growth=own.max_growth
         )
+        twin._expanded = None
         return twin
+
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {"_expanded": None}
 
     def _replay(self, start: HloModule) -> tuple[HloModule, str]:
         return self._replay_steps(start)

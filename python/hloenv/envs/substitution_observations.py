@@ -132,9 +132,11 @@ def _observe_graphs(env: Episode) -> CandidateGraphs:
     def packed(
         module: HloModule, fingerprint: str, reference: PackedGraph | None
     ) -> PackedGraph:
-        found: PackedGraph | None = graphs.get(fingerprint)
-        if found is None:
-            found = graphs.setdefault(fingerprint, pack(module, reference))
+        key = own.node.fingerprint, fingerprint
+        found: PackedGraph | None = graphs.get(key)
+        # Equal modules may number their nodes differently.
+        if found is None or found.reference is not reference:
+            found = graphs[key] = pack(module, reference)
         return found
 
     current = packed(own.module, own.node.fingerprint, None)

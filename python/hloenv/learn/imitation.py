@@ -207,8 +207,17 @@ def imitate(
     optimizer: torch.optim.Optimizer,
     generator: torch.Generator,
     batch_size: int = 16,
+    unit: float = 1.0,
 ) -> float:
     """One pass over the examples; the mean loss.
+
+    Args:
+        network: its scores and values are fitted.
+        examples: of good decisions.
+        optimizer: of its parameters.
+        generator: of the order of the examples.
+        batch_size: examples in a step.
+        unit: of the network's values, in that of the rewards.
 
     Raises:
         TrainingError: the loss is not finite.
@@ -217,7 +226,8 @@ def imitate(
     order = torch.randperm(len(examples), generator=generator).tolist()
     losses = []
     for begin in range(0, len(order), batch_size):
-        loss = _loss(network, [examples[i] for i in order[begin : begin + batch_size]])
+        part = [examples[i] for i in order[begin : begin + batch_size]]
+        loss = _loss(network, part, unit)
         if not math.isfinite(loss.item()):
             raise TrainingError("the loss is not finite; lower imitation_rate")
         optimizer.zero_grad()
@@ -228,7 +238,7 @@ def imitate(
     return float(np.mean(losses)) if losses else math.nan
 
 
-def _loss(network: nn.Module, examples: Sequence[Example]) -> Tensor:
+def _loss(network: nn.Module, examples: Sequence[Example], unit: float) -> Tensor:
     """Cross entropy of the right candidates, and the squared error of the values."""
     scores = network([each.observation for each in examples])
     decisions = Decisions(scores)
@@ -240,6 +250,6 @@ def _loss(network: nn.Module, examples: Sequence[Example]) -> Tensor:
     weights = joined(each.weights for each in examples).to(scores.values)
     masked = decisions.log_probs.masked_fill(~right, -torch.inf)
     likely = Decisions(scores._replace(logits=masked)).log_normalizers
-    values = torch.tensor([each.value for each in examples]).to(scores.values)
+    values = torch.tensor([each.value / unit for each in examples]).to(scores.values)
     value_loss: Tensor = (scores.values - values).square().mean()
     return decisions.per_observation(-likely * weights) + 0.5 * value_loss

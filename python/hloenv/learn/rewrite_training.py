@@ -221,6 +221,10 @@ class _Run(PPORun):
         if not examples:
             raise ArgumentError("no demonstration fits its module; delete the folder")
         self.network.normalize([each.observation for each in examples])
+        unit = 1.0
+        if self.ppo.config.normalize_rewards:  # as PPO's values will be
+            self.ppo.moments.add(np.array([each.value for each in examples]))
+            unit = self.ppo.moments.deviation
         optimizer = torch.optim.Adam(
             self.network.parameters(), lr=config.imitation_rate
         )
@@ -228,7 +232,11 @@ class _Run(PPORun):
         generator = torch.Generator().manual_seed(config.seed)
         for epoch in range(config.imitation_epochs):
             loss = imitation.imitate(
-                self.network, examples, optimizer=optimizer, generator=generator
+                self.network,
+                examples,
+                optimizer=optimizer,
+                generator=generator,
+                unit=unit,
             )
             self._phase, self._loss, self._epochs = "imitation", loss, epoch + 1
             self.log("imitation", {"loss": loss}, epoch)

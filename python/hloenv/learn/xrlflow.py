@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """X-RLflow's network: whole candidate graphs, and one MLP over all of them.
 
-Every candidate is encoded by itself, by five graph attention layers and a global state,
-and an MLP gets the embeddings of all candidates side by side. It therefore has a fixed
-number of candidates, whose positions matter; `networks.RewriteNetwork` scores each
-candidate by one scorer that they share, on one alternative graph.
+Every candidate is encoded by itself, by five graph attention layers and a global state
+(nodes that see the same as those of the module have their embeddings, and are not
+encoded again: see `envs.candidate_graphs`), and an MLP gets the embeddings of all
+candidates side by side. It therefore has a fixed number of candidates, whose positions
+matter; `networks.RewriteNetwork` scores each candidate by one scorer that they share,
+on one alternative graph.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import GATConv
 from torch_geometric.utils import scatter
 
-from ..envs.candidate_graphs import PackedGraph
+from ..envs.candidate_graphs import HOPS, PackedGraph
 from ..envs.substitution_observations import CandidateGraphs
 from ..errors import ArgumentError
 from ..graph.hlo_graph import opcodes
@@ -27,8 +29,9 @@ from ..graph.pyg import edge_features
 from .chunks import distinct_of, encode_in_chunks
 from .scores import Scores
 
+# Of which a checkpoint may make a network: half a gigabyte of weights.
+MAX_CANDIDATES = 4096
 _WIDTH = 64
-_NUM_LAYERS = 5
 _HEAD = (256, 64)
 
 
@@ -46,16 +49,18 @@ class XRLflowNetwork(nn.Module):
         """Makes a network.
 
         Raises:
-            ArgumentError: `max_candidates` is not positive.
+            ArgumentError: `max_candidates` is not positive, or too large.
         """
         super().__init__()
-        if max_candidates < 1:
-            raise ArgumentError(f"max_candidates must be >= 1, got {max_candidates}")
+        if not 1 <= max_candidates <= MAX_CANDIDATES:
+            raise ArgumentError(
+                f"max_candidates must be 1 to {MAX_CANDIDATES}, got {max_candidates}"
+            )
         self.max_candidates = max_candidates
         self.first = nn.Embedding(len(opcodes()), _WIDTH)
         self.layers = nn.ModuleList(
             GATConv(_WIDTH, _WIDTH, edge_dim=len(edge_features()), fill_value=0.0)
-            for _ in range(_NUM_LAYERS)
+            for _ in range(HOPS)
         )
         self.pool = nn.Linear(_WIDTH, _WIDTH)
         size = (max_candidates + 1) * _WIDTH
@@ -68,7 +73,7 @@ class XRLflowNetwork(nn.Module):
         slots = self.max_candidates + 1
         lists = [each.graphs[:slots] for each in observations]
         distinct, which = distinct_of([graph for graphs in lists for graph in graphs])
-        sizes = [each.num_nodes + each.num_edges for each in distinct]
+        sizes = [each.num_rows + each.num_edges for each in distinct]
         (embedded,) = encode_in_chunks(self._encode, distinct, sizes)
         embedded = embedded[torch.tensor(which, device=device)]
         # [B, slots, width] with zeros where there is no candidate.
@@ -95,25 +100,56 @@ class XRLflowNetwork(nn.Module):
     def _encode(self, packed: Sequence[PackedGraph]) -> tuple[Tensor]:
         """[graphs, width] global states."""
         device = self.pool.weight.device
-        graphs = [each.unpack() for each in packed]
-        sizes = np.array([each.num_nodes for each in packed])
+        # The references first, each once, and then the rows of the others.
+        whole, _ = distinct_of([each.reference or each for each in packed])
+        partial, _ = distinct_of([each for each in packed if each.reference])
+        rows = [each.unpack() for each in (*whole, *partial)]
+        sizes = np.array([len(each.opcode) for each in rows])
         starts = np.cumsum(sizes) - sizes
-        edges = [
-            graph.edge_index + start
-            for graph, start in zip(graphs, starts, strict=True)
-        ]
+        start_of = {id(each): start for each, start in zip(whole, starts, strict=False)}
+
+        edges, moved = [], []
+        for each, row, start in zip((*whole, *partial), rows, starts, strict=True):
+            reference = each.reference
+            origin, count = start, 0
+            if reference is not None:
+                origin, count = start_of[id(reference)], reference.num_nodes
+            source, target = row.edge_index
+            source = np.where(source < count, origin + source, start + source - count)
+            edges.append(np.stack([source, start + target]))
+            moved.append(origin + row.moved)
 
         def joined(arrays: list[npt.NDArray[Any]], axis: int = 0) -> Tensor:
             return torch.from_numpy(np.concatenate(arrays, axis)).to(device)
 
-        nodes = self.first(joined([each.opcode for each in graphs]))
+        nodes = self.first(joined([each.opcode for each in rows]))
         edge = joined(edges, 1)
-        attributes = joined([each.edge_attr for each in graphs])
+        attributes = joined([each.edge_attr for each in rows])
         for layer in self.layers:
             nodes = torch.relu(layer(nodes, edge, attributes))
-        owner = torch.repeat_interleave(torch.from_numpy(sizes)).to(device)
-        pooled = scatter(nodes, owner, 0, len(graphs), reduce="mean")
-        return (torch.relu(self.pool(pooled)),)
+
+        def owners(counts: Sequence[int]) -> Tensor:
+            return torch.repeat_interleave(torch.tensor(counts)).to(device)
+
+        # Sums over the nodes of each graph.
+        sums = scatter(nodes, owners([*sizes]), 0, len(rows), reduce="sum")
+        times = joined([each.times for each in rows])[:, None]
+        sums = sums + scatter(
+            nodes[joined(moved)] * times,
+            owners([len(each.moved) for each in rows]),
+            0,
+            len(rows),
+            reduce="sum",
+        )
+        number = {id(each): i for i, each in enumerate((*whole, *partial))}
+        own = torch.tensor([number[id(each)] for each in packed], device=device)
+        base = torch.tensor(
+            [number[id(each.reference or each)] for each in packed], device=device
+        )
+        is_partial = torch.tensor([each.reference is not None for each in packed])
+        pooled = sums[own] + sums[base] * is_partial.to(sums)[:, None]
+        counts = torch.tensor([each.num_nodes for each in packed]).to(sums)
+        return (torch.relu(self.pool(pooled / counts[:, None])),)
 
 
 def _mlp(size: int, outputs: int) -> nn.Sequential:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -82,7 +83,8 @@ class Expander:
         max_candidates: of one module; further ones are left out.
         max_growth: candidates with more than so many times the instructions of the
             start are left out, which ends rules that go on forever.
-        graphs: of modules by fingerprint, as observations hold them.
+        graphs: of modules, as observations hold them, by the fingerprints of the
+            module that they are a candidate of, and their own.
     """
 
     def __init__(
@@ -111,8 +113,8 @@ class Expander:
         self._forget()
 
     def _forget(self) -> None:
-        self.graphs: WeakValueDictionary[str, Any] = WeakValueDictionary()
-        self._kept: OrderedDict[tuple[str, int], Expansion] = OrderedDict()
+        self.graphs: WeakValueDictionary[tuple[str, str], Any] = WeakValueDictionary()
+        self._kept: OrderedDict[tuple[bytes, int], Expansion] = OrderedDict()
         self._num_kept = 0
         self._lock = threading.Lock()
 
@@ -138,16 +140,19 @@ class Expander:
         Raises:
             PassError: a pass fails on the module.
         """
-        key = module.fingerprint(), max_instructions
+        # Not the fingerprint: candidates are numbered in the order of the instructions.
+        text = hashlib.blake2b(module.to_text().encode()).digest()
+        key = text, max_instructions
         with self._lock:
             if key in self._kept:
                 self._kept.move_to_end(key)
                 return self._kept[key]
         made = self._expand(module, max_instructions)
         with self._lock:
-            if key not in self._kept:
-                self._kept[key] = made
-                self._num_kept += made.num_instructions
+            if key in self._kept:  # another thread was as fast
+                return self._kept[key]
+            self._kept[key] = made
+            self._num_kept += made.num_instructions
             while self._num_kept > _MAX_INSTRUCTIONS and len(self._kept) > 1:
                 self._num_kept -= self._kept.popitem(last=False)[1].num_instructions
         return made
