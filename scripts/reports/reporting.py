@@ -67,7 +67,8 @@ class Rows:
         return None if is_retried else row
 
     def add(self, row: Row) -> None:
-        """Appends a row to the file."""
+        """Appends a row to the file; the row gets the time as "measured_at"."""
+        row["measured_at"] = _now().isoformat(timespec="seconds")
         key = self._key_of(row)
         self._rows[key] = row
         self._own.add(key)
@@ -155,19 +156,34 @@ def run_again(words: Sequence[str], *, num_cores: int, timeout_s: float) -> Row:
     return row
 
 
-def head(title: str) -> list[str]:
-    """The first lines of a page: its title, and what its figures come from."""
+def head(title: str, rows: Iterable[Row] = ()) -> list[str]:
+    """The first lines of a page: its title, and what its figures come from.
+
+    Args:
+        title: of the page.
+        rows: of `Rows` that it shows: the page says when they were measured.
+    """
     script = f"scripts/reports/{Path(sys.argv[0]).name}"
+    times = sorted(row["measured_at"] for row in rows if "measured_at" in row)
+    measured = []
+    if times:
+        first, last = (each[:16].replace("T", " ") for each in (times[0], times[-1]))
+        measured = [f"* rows measured: {first} to {last} UTC"]
     return [
         f"# {title}",
         "",
         f"Written by `{script}`; do not edit.",
         "",
         f"* command: `{shlex.join(['python', script, *sys.argv[1:]])}`",
-        f"* date: {datetime.datetime.now(datetime.UTC).date()}",
+        f"* date: {_now().date()}",
+        *measured,
         f"* machine: {this_machine().cpu}, {os.cpu_count()} cores",
         f"* sources: commit {commit_of(source_root())}",
     ]
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
 
 
 def from_example(file: str, name: str) -> Any:

@@ -206,7 +206,7 @@ def report(rows: list[Row], arguments: argparse.Namespace) -> list[str]:
                 )
             )
     return [
-        *head("Forms of dots and of reductions"),
+        *head("Forms of dots and of reductions", rows),
         f"* speed-up: the time of jaxlib's own form over that of the form, on "
         f"{count_of(arguments.threads, 'core')}, with its 95 % interval; *taken*: by "
         "the policy `known-forms`",

@@ -143,7 +143,7 @@ def report(rows: list[Row], arguments: argparse.Namespace) -> list[str]:
     )
     slower = [row for row in done if row["is_equal"] and row["high"] < 1]
     return [
-        *head("hloenv.jit against jax.jit"),
+        *head("hloenv.jit against jax.jit", rows),
         f"* {len(rows)} programs, {len(values)} entry points, {len(units)} "
         f"repositories; speed-up, on {count_of(arguments.cores, 'core')}: jax.jit's "
         "median time over hloenv.jit's, both called alternately from Python, after the "

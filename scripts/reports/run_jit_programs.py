@@ -139,7 +139,7 @@ def report(rows: list[Row], arguments: argparse.Namespace) -> list[str]:
         *("first call, jax.jit", "hloenv.jit"),
     )
     return [
-        *head("hloenv.jit on programs written for this page"),
+        *head("hloenv.jit on programs written for this page", rows),
         f"* {len(rows)} programs of `scripts/examples`; only the mean of `unseen.py` "
         "says something about other programs",
         f"* speed-up, on {count_of(arguments.cores, 'core')}: jax.jit's median time "

@@ -165,7 +165,7 @@ def report(rows: list[Row], arguments: argparse.Namespace) -> list[str]:
         *("interval", "hloenv.jit's time over PyTorch's", "decided"),
     )
     return [
-        *head("Operations in jax and in PyTorch"),
+        *head("Operations in jax and in PyTorch", rows),
         f"* {len(rows)} operations of `scripts/examples/operations.py`, on "
         f"{count_of(arguments.cores, 'core')}; medians; hloenv.jit after its decision, "
         "interleaved with each of the others; outputs compared, failures count as 1",

@@ -189,6 +189,10 @@ class Runs:
         self._version = version_of_rows()
         self._known = Rows(arguments.rows, "key", "version")
 
+    def rows(self) -> list[Row]:
+        """The rows of these sources."""
+        return [r for r in self._known.all() if r["version"] == self._version]
+
     def get(self, cores: int, **what: Any) -> Row:
         """The row of a tuning."""
         arguments = self._arguments
@@ -444,7 +448,7 @@ def main() -> int:
         "transfer": lambda: transfers(runs, arguments),
     }
     lines = [
-        *head("Joint tuning across the stages"),
+        *head("Joint tuning across the stages", runs.rows()),
         f"* {arguments.seconds:g} s for each tuning; speed-up: time of what plain "
         "jax.jit compiles over that of the result, in the last check; where nothing is "
         "faster, and for failures, it is 1",

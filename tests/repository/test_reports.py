@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from reporting import Rows, run_again, version_of_rows, with_part
+from reporting import Rows, head, run_again, version_of_rows, with_part
 
 
 def test_a_repeated_run_finds_the_rows_of_the_run_before(tmp_path):
@@ -17,8 +17,16 @@ def test_a_repeated_run_finds_the_rows_of_the_run_before(tmp_path):
     rows.add({"name": "a", "cores": 2, "speedup": 3.0})
     again = Rows(path, "name", "cores")
     assert again.all() == rows.all()
-    assert again.get("a", 2) == {"name": "a", "cores": 2, "speedup": 3.0}
+    found = again.get("a", 2)
+    measured = found.pop("measured_at")
+    assert found == {"name": "a", "cores": 2, "speedup": 3.0}
     assert again.get("b", 1) is None
+    (line,) = [
+        each
+        for each in head("A page", rows.all())
+        if each.startswith("* rows measured")
+    ]
+    assert line.endswith(f"to {measured[:16].replace('T', ' ')} UTC")
 
 
 def test_a_line_that_was_not_finished_is_skipped(tmp_path):
