@@ -158,17 +158,19 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
             truncated = is_last and not terminated
             self.is_over = terminated or truncated
             reward = float(self._reward.compute(self))
+            self._seconds += time.perf_counter() - started
+            observation = self._observation.observe(self)
         except HloEnvError as error:
             # Without the step: a copy of the environment does not take it either.
             self._return_to(before)
             self.error = f"{type(error).__name__}: {error}"
             terminated, truncated = True, False
             self.is_over = True
-        self._seconds += time.perf_counter() - started
+            reward = 0.0
+            observation = self._observation.observe(self)
         self.nodes.append(self.node)
         self._rewards.append(reward)
         changed = self.node is not self.previous
-        observation = self._observation.observe(self)
         return observation, reward, terminated, truncated, self._info(changed=changed)
 
     def _draw(self) -> tuple[Benchmark, Node]:

@@ -13,7 +13,6 @@ from gymnasium import spaces
 
 from .._typing import Int64Array
 from ..errors import ArgumentError
-from ..hlo.module import HloModule
 from .candidate_graphs import PackedGraph, pack
 from .candidates import Candidates, CandidateTable, candidate_features
 from .rewrite_observations import MAX_FEATURE, RewriteObservation, RewriteSpace
@@ -127,23 +126,16 @@ def _observe_graph(env: Episode) -> RewriteObservation:
 
 def _observe_graphs(env: Episode) -> CandidateGraphs:
     own = _checked(env)
-    graphs = own.expander.graphs
-
-    def packed(
-        module: HloModule, fingerprint: str, reference: PackedGraph | None
-    ) -> PackedGraph:
-        key = own.node.fingerprint, fingerprint
-        found: PackedGraph | None = graphs.get(key)
-        # Equal modules may number their nodes differently.
-        if found is None or found.reference is not reference:
-            found = graphs[key] = pack(module, reference)
-        return found
-
-    current = packed(own.module, own.node.fingerprint, None)
-    others = [
-        packed(each.module, each.fingerprint, current) for each in own.candidates()
-    ]
-    return CandidateGraphs((current, *others), _progress(own))
+    if own.error:
+        return CandidateGraphs((pack(own.module),), _progress(own))
+    expansion = own.expansion()
+    graphs = expansion.made.get("graphs")
+    if graphs is None:
+        whole = pack(expansion.module)
+        others = [pack(each.module, whole) for each in expansion.candidates]
+        # Another thread may have been as fast.
+        graphs = expansion.made.setdefault("graphs", (whole, *others))
+    return CandidateGraphs(graphs, _progress(own))
 
 
 def _rows_space(env: Episode) -> spaces.Dict:

@@ -7,10 +7,9 @@ import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
-from weakref import WeakValueDictionary
 
 from ..errors import ArgumentError, HloEnvError
 from ..hlo.module import HloModule
@@ -67,6 +66,8 @@ class Expansion:
     candidates: tuple[Candidate, ...]
     num_failed: int
     num_left_out: int
+    # What others have made of it, by name.
+    made: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @cached_property
     def num_instructions(self) -> int:
@@ -83,8 +84,6 @@ class Expander:
         max_candidates: of one module; further ones are left out.
         max_growth: candidates with more than so many times the instructions of the
             start are left out, which ends rules that go on forever.
-        graphs: of modules, as observations hold them, by the fingerprints of the
-            module that they are a candidate of, and their own.
     """
 
     def __init__(
@@ -113,7 +112,6 @@ class Expander:
         self._forget()
 
     def _forget(self) -> None:
-        self.graphs: WeakValueDictionary[tuple[str, str], Any] = WeakValueDictionary()
         self._kept: OrderedDict[tuple[bytes, int], Expansion] = OrderedDict()
         self._num_kept = 0
         self._lock = threading.Lock()
