@@ -12,6 +12,7 @@ nodes. Only these are kept, and encoded; for the others, the module's nodes stan
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -57,8 +58,7 @@ class PackedGraph:
         num_nodes: of the whole graph.
         num_rows, num_edges, num_moved: of the `Rows`.
         data: their bytes, compressed.
-        reference: the graph that they complete, itself without a reference; None for a
-            whole graph.
+        reference: the whole graph that they complete; None for a whole graph.
         colours: [num_nodes] of a whole graph: equal where the embeddings are.
     """
 
@@ -102,45 +102,105 @@ class PackedGraph:
         return np.where(self.colours[nodes] == colours, nodes, -1).astype(np.int64)
 
 
-def pack(module: HloModule, reference: PackedGraph | None = None) -> PackedGraph:
-    """The graph of a module.
+def pack(module: HloModule) -> PackedGraph:
+    """The whole graph of a module."""
+    (graph,) = _read([module])
+    rows = Rows(
+        graph.opcode,
+        np.stack([graph.sources, graph.targets]),
+        graph.attributes,
+        *np.zeros((2, 0), np.int64),
+    )
+    return _packed(graph, rows, None)
+
+
+def pack_candidates(
+    modules: Sequence[HloModule], reference: PackedGraph
+) -> list[PackedGraph]:
+    """The graphs of modules that are similar to another.
 
     Args:
-        module: any module.
-        reference: the whole graph of a similar one, of `pack` without a reference.
+        modules: any modules.
+        reference: the whole graph of the other, of `pack`.
     """
+    first = reference.num_nodes
+    packed = []
+    for graph in _read(modules):
+        equal = reference._equal_nodes(graph.colours)
+        times = np.bincount(equal[equal >= 0], minlength=first) - 1
+        is_row = equal < 0
+        # Nodes by their number in the reference, then the rows.
+        number = np.where(is_row, first + np.cumsum(is_row) - 1, equal)
+        kept = np.flatnonzero(is_row[graph.targets])
+        moved = np.flatnonzero(times)
+        sources, targets = graph.sources[kept], graph.targets[kept]
+        rows = Rows(
+            graph.opcode[is_row],
+            np.stack([number[sources], number[targets] - first]),
+            graph.attributes[kept],
+            moved,
+            times[moved],
+        )
+        packed.append(_packed(graph, rows, reference))
+    return packed
+
+
+class _Graph(NamedTuple):
+    """A module's graph and the colours of its nodes."""
+
+    opcode: Int64Array
+    sources: Int64Array
+    targets: Int64Array
+    attributes: npt.NDArray[np.float32]
+    colours: _Hashes
+
+
+def _read(modules: Sequence[HloModule]) -> list[_Graph]:
+    """The graphs, with the colours of all of them found at once."""
     from ..graph.pyg import edge_matrix
 
-    graph = HloGraph.from_module(module)
-    sources, targets = graph.edge_sources, graph.edge_targets
-    attributes = edge_matrix(graph).numpy()
-    colours = _colours(graph.opcode, sources, targets, attributes)
-    if reference is None:
-        equal = np.full(graph.num_nodes, -1, np.int64)
-        first, times = 0, np.zeros(0, np.int64)
-    else:
-        equal = reference._equal_nodes(colours)
-        first = reference.num_nodes
-        times = np.bincount(equal[equal >= 0], minlength=first) - 1
-    is_row = equal < 0
-    # Nodes by their number in the reference, then the rows.
-    number = np.where(is_row, first + np.cumsum(is_row) - 1, equal)
-    kept = np.flatnonzero(is_row[targets])
-    moved = np.flatnonzero(times)
+    graphs = [HloGraph.from_module(each) for each in modules]
+    attributes = [edge_matrix(each).numpy() for each in graphs]
+    starts = np.cumsum([0, *(each.num_nodes for each in graphs)])
+    if not graphs:
+        return []
+    colours = _colours(
+        np.concatenate([each.opcode for each in graphs]),
+        np.concatenate(
+            [g.edge_sources + n for g, n in zip(graphs, starts, strict=False)]
+        ),
+        np.concatenate(
+            [g.edge_targets + n for g, n in zip(graphs, starts, strict=False)]
+        ),
+        np.concatenate(attributes),
+    )
+    return [
+        _Graph(
+            each.opcode.astype(np.int64),
+            each.edge_sources.astype(np.int64),
+            each.edge_targets.astype(np.int64),
+            attributes[i],
+            colours[starts[i] : starts[i + 1]],
+        )
+        for i, each in enumerate(graphs)
+    ]
+
+
+def _packed(graph: _Graph, rows: Rows, reference: PackedGraph | None) -> PackedGraph:
     parts = (
-        graph.opcode[is_row].astype(np.int16),
-        np.stack([number[sources[kept]], number[targets[kept]] - first]).astype(_INDEX),
-        np.stack([moved, times[moved]]).astype(_INDEX),
-        np.ascontiguousarray(attributes[kept].T),
+        rows.opcode.astype(np.int16),
+        rows.edge_index.astype(_INDEX),
+        np.stack([rows.moved, rows.times]).astype(_INDEX),
+        np.ascontiguousarray(rows.edge_attr.T),
     )
     return PackedGraph(
-        graph.num_nodes,
-        int(is_row.sum()),
-        len(kept),
-        len(moved),
+        len(graph.opcode),
+        len(rows.opcode),
+        rows.edge_index.shape[1],
+        len(rows.moved),
         zlib.compress(b"".join(each.tobytes() for each in parts), 1),
         reference,
-        colours if reference is None else None,
+        graph.colours if reference is None else None,
     )
 
 

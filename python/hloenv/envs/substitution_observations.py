@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 from .._typing import Int64Array
 from ..errors import ArgumentError
-from .candidate_graphs import PackedGraph, pack
+from .candidate_graphs import PackedGraph, pack, pack_candidates
 from .candidates import Candidates, CandidateTable, candidate_features
 from .rewrite_observations import MAX_FEATURE, RewriteObservation, RewriteSpace
 from .spaces import register_observation
@@ -132,7 +132,8 @@ def _observe_graphs(env: Episode) -> CandidateGraphs:
     graphs = expansion.made.get("graphs")
     if graphs is None:
         whole = pack(expansion.module)
-        others = [pack(each.module, whole) for each in expansion.candidates]
+        modules = [each.module for each in expansion.candidates]
+        others = pack_candidates(modules, whole)
         # Another thread may have been as fast.
         graphs = expansion.made.setdefault("graphs", (whole, *others))
     return CandidateGraphs(graphs, _progress(own))
