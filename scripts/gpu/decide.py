@@ -164,7 +164,7 @@ def expanded(module: hloenv.HloModule) -> hloenv.HloModule:
 
 
 def variants(
-    module: hloenv.HloModule, target: str, most: int
+    module: hloenv.HloModule, target: str, max_single: int
 ) -> Iterator[tuple[str, Callable[[], hloenv.HloModule]]]:
     """Names and makers of the decided modules."""
     is_cpu = target == "cpu"
@@ -197,7 +197,7 @@ def variants(
             lambda stage=stage: finish(module, target, stage, reject),
         )
         if single and count > 1:
-            for index in random.Random(0).sample(range(count), min(count, most)):
+            for index in random.Random(0).sample(range(count), min(count, max_single)):
                 decide = without(index, stage)
                 yield (
                     f"{single}-{index}.{after}",
@@ -214,15 +214,12 @@ def variants(
                 )
 
 
-def write_program(folder: Path, name: str, target: str, most: int) -> None:
+def write_program(folder: Path, name: str, target: str, max_single: int) -> None:
     """Writes one program's folder."""
     fn, arguments = PROGRAMS[name]()
     specs = [each.spec for each in arguments]
     folder.mkdir(parents=True, exist_ok=True)
-    target_file = folder / "target"
-    if target_file.exists() and target_file.read_text() != target:
-        raise SystemExit(f"{folder} has modules for {target_file.read_text()!r}")
-    target_file.write_text(target)
+    (folder / "target").write_text(target)
     (folder / "arguments.json").write_text(json.dumps([asdict(a) for a in arguments]))
     platform = "cpu" if target == "cpu" else "cuda"
     exported = export.export(jax.jit(fn), platforms=[platform])(*specs)
@@ -233,7 +230,7 @@ def write_program(folder: Path, name: str, target: str, most: int) -> None:
     traced = jax.jit(exported.call).trace(*specs)
     module = from_lowered(traced.lower(lowering_platforms=(platform,)))
     facts = Facts(folder / "variants.json", module.fingerprint())
-    for label, make in variants(module, target, most):
+    for label, make in variants(module, target, max_single):
         if facts.has(label):
             continue
         facts.set(label, error="XLA ended the process")
@@ -311,15 +308,27 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("programs", nargs="*", help="default: all of them")
     parser.add_argument("--target", default="h100")
-    parser.add_argument("--most", type=int, default=4, help="single rejections a pass")
+    parser.add_argument(
+        "--max-single", type=int, default=4, help="single rejections of a pass"
+    )
     parser.add_argument("--here", action="store_true", help="without children")
     options = parser.parse_args()
     for name in options.programs or PROGRAMS:
         folder = options.folder / name
         if options.here:
-            write_program(folder, name, options.target, options.most)
+            write_program(folder, name, options.target, options.max_single)
         elif not decide_in_children(folder, name, options):
             print(f"{name}: failed", flush=True)
+
+
+def check_target(folder: Path, target: str) -> None:
+    """Raises SystemExit if the folder has modules for another target."""
+    path = folder / "target"
+    if path.exists() and path.read_text() != target:
+        raise SystemExit(
+            f"{folder} has modules for {path.read_text()!r}, not {target!r}; "
+            "give another folder"
+        )
 
 
 def decide_in_children(folder: Path, name: str, options: argparse.Namespace) -> bool:
@@ -329,7 +338,8 @@ def decide_in_children(folder: Path, name: str, options: argparse.Namespace) -> 
     on after that variant.
     """
     words = [str(options.folder), name, "--target", options.target, "--here"]
-    words += ["--most", str(options.most)]
+    words += ["--max-single", str(options.max_single)]
+    check_target(folder, options.target)
     path, before = folder / "variants.json", -1
     while not (folder / "done").exists():
         child = subprocess.run([sys.executable, __file__, *words], check=False)

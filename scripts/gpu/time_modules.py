@@ -302,7 +302,7 @@ class Children:
                 lines = child.stdout.splitlines()
                 return [json.loads(line) for line in lines if line.startswith("{")]
             error = f"ended: {child.stderr[-800:]}"
-            if child.returncode > 0:  # an exception, which no variant is to blame for
+            if child.returncode > 0:  # an exception: of no variant in particular
                 return [{"program": name, "variant": "", "error": error}]
         if len(variants) > 1 and self.left_s > 0:
             middle = len(variants) // 2
@@ -378,7 +378,9 @@ def main() -> None:
         rows = children.run(name, options.variants or [AGAIN, IDENTITY, *flags, *own])
         rows += equal_variants(folder)
         with options.output.open("a") as file:
-            file.writelines(json.dumps(row) + "\n" for row in rows)
+            # After a line that was not finished.
+            file.writelines("\n" + json.dumps(row) for row in rows)
+            file.write("\n")
         show(name, rows)
 
 

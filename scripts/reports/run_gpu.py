@@ -14,6 +14,7 @@ The measurements also go to the store (--store).
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from pathlib import Path
 
@@ -150,6 +151,14 @@ def error_lines(
     rows: list[Row], programs: dict[str, dict[str, Row]]
 ) -> list[list[str]]:
     """What failed, and how often, the most frequent first."""
+    # Of a variant that was run again, the last counts; of a program that ended, nothing
+    # else is known.
+    latest = {(row["program"], row["variant"]): row for row in rows}
+    rows = [
+        row
+        for row in latest.values()
+        if row["variant"] or row["program"] not in programs
+    ]
     found: dict[str, set[str]] = {}
     counts: Counter[str] = Counter()
     for row in rows:
@@ -299,7 +308,9 @@ def main() -> None:
     programs = {
         name: found
         for name, found in programs.items()
-        if PLAIN in found and not found[PLAIN]["error"]
+        if PLAIN in found
+        and not found[PLAIN]["error"]
+        and math.isfinite(found[PLAIN]["relative_error"])
     }
     if not programs:
         raise SystemExit(f"no program in {options.rows} has a time of plain jax.jit")

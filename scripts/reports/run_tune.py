@@ -188,10 +188,8 @@ class Runs:
         self._arguments = arguments
         self._version = version_of_rows()
         self._known = Rows(arguments.rows, "key", "version")
-
-    def rows(self) -> list[Row]:
-        """The rows of these sources."""
-        return [r for r in self._known.all() if r["version"] == self._version]
+        # What was asked for.
+        self.used: list[Row] = []
 
     def get(self, cores: int, **what: Any) -> Row:
         """The row of a tuning."""
@@ -214,6 +212,7 @@ class Runs:
                 **found,
             }
             self._known.add(row)
+        self.used.append(row)
         print(json.dumps({name: row.get(name) for name in ("key", "speedup", "error")}))
         return row
 
@@ -447,16 +446,15 @@ def main() -> int:
         "curves": lambda: curves(records, runs, arguments),
         "transfer": lambda: transfers(runs, arguments),
     }
+    parts_of_page = [line for name in arguments.only for line in parts[name]()]
     lines = [
-        *head("Joint tuning across the stages", runs.rows()),
+        *head("Joint tuning across the stages", runs.used),
         f"* {arguments.seconds:g} s for each tuning; speed-up: time of what plain "
         "jax.jit compiles over that of the result, in the last check; where nothing is "
         "faster, and for failures, it is 1",
         "",
     ]
-    for name in arguments.only:
-        lines += parts[name]()
-    write_page(lines, arguments.doc)
+    write_page([*lines, *parts_of_page], arguments.doc)
     return 0
 
 

@@ -90,6 +90,6 @@ def test_candidates_are_encoded_as_their_whole_graphs() -> None:
         observation, *_ = env.step(1)
 
 
-def test_a_network_of_absurd_size_is_refused() -> None:
+def test_a_network_for_too_many_candidates_raises() -> None:
     with pytest.raises(ArgumentError, match="1 to 4096"):
         XRLflowNetwork(10**9)

@@ -368,6 +368,11 @@ def test_decided_modules_compute_the_same():
         ((20, 18), 1, None),
         ((256, 16384), 1, None),
         ((16384, 256), 0, "packed_index"),
+        # XLA starts threads where a value has more than 512 bytes.
+        ((1, 64), 1, "packed_index"),
+        ((1, 65), 1, None),
+        ((1, 128), 1, None),
+        ((1, 129), 1, "packed_index"),
     ],
 )
 def test_the_index_of_an_extreme_element(shape, dimension, expected):
@@ -375,7 +380,13 @@ def test_the_index_of_an_extreme_element(shape, dimension, expected):
     assert form_of(text, "reduce-forms") == expected
 
 
-@pytest.mark.parametrize(("count", "expected"), [(32, "packed"), (31, None)])
+@pytest.mark.parametrize(
+    ("count", "expected"),
+    [
+        *((32, "packed"), (31, None)),
+        *((64, "packed"), (65, None), (128, None), (129, "packed")),
+    ],
+)
 def test_sorts(count, expected):
     text = f"""HloModule m
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,12 +25,17 @@ def run(script: Path, *words: str | Path) -> str:
     return child.stdout
 
 
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file."""
+    return [json.loads(line) for line in path.read_text().splitlines() if line]
+
+
 @pytest.fixture(scope="module")
 def decided(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of one decided program."""
     folder = tmp_path_factory.mktemp("gpu")
     script = root / "scripts" / "gpu" / "decide.py"
-    output = run(script, folder, NAME, "--target", "cpu", "--most", "1")
+    output = run(script, folder, NAME, "--target", "cpu", "--max-single", "1")
     assert f"{NAME}: " in output
     return folder
 
@@ -47,7 +53,7 @@ def test_decisions_run_in_jax_and_errors_are_rows(
     script = root / "scripts" / "gpu" / "time_modules.py"
     words = [folder, "--platform", "cpu", "--rounds", "2", "-o", rows_file]
     run(script, *words)
-    rows = [json.loads(line) for line in rows_file.read_text().splitlines()]
+    rows = lines_of(rows_file)
     by_variant = {row["variant"]: row for row in rows}
     assert {"jax.jit", "again", "identity.pre", "unfused.pre"} <= set(by_variant)
     assert by_variant["broken.pre"]["error"]
@@ -58,13 +64,16 @@ def test_decisions_run_in_jax_and_errors_are_rows(
             assert len(row["seconds"]) == 2
     # A second run has nothing to do.
     run(script, *words)
-    assert len(rows_file.read_text().splitlines()) == len(rows)
+    assert lines_of(rows_file) == rows
 
     page = tmp_path / "page.md"
     store = tmp_path / "store.sqlite"
     report = root / "scripts" / "reports" / "run_gpu.py"
     run(report, rows_file, "--store", store, "--doc", page)
     assert f"| {NAME} |" in page.read_text()
+    script = root / "scripts" / "gpu" / "decide.py"
+    other = run_python(str(script), str(folder), NAME, "--target", "h100")
+    assert "has modules for 'cpu'" in other.stderr
     with Store(store) as opened:
         kept = list(opened.records("measurement"))
     assert len(kept) == len({fact["fingerprint"] for fact in facts.values()})
@@ -100,7 +109,7 @@ def test_a_variant_that_ends_the_process_is_found(
         "fatal.pre",
         "unfused.pre",
     )
-    rows = [json.loads(line) for line in rows_file.read_text().splitlines()]
+    rows = lines_of(rows_file)
     failed = {row["variant"]: row["error"] for row in rows if row["error"]}
     assert list(failed) == ["fatal.pre"]
     assert failed["fatal.pre"].startswith("ended")

@@ -80,14 +80,14 @@ ENTRY main {
     for name in ("reduction-dimension-grouper", "tree-reduction-rewriter"):
         pipeline = hloenv.intercept(module, target="h100")
         stage = pipeline.run_until(name)
-        alternatives = stage.get_alternatives()
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             with pytest.raises(hloenv.PositionWarning, match=name):
-                stage.apply_alternatives(alternatives.reject_all())
+                stage.apply_alternatives(stage.get_alternatives().reject_all())
             with pytest.raises(hloenv.PositionWarning, match=name):
                 stage.skip()
-            # The compiler still waits, and takes its own decisions without a word.
+            # The compiler still waits, and its own decisions give no warning.
+            alternatives = stage.get_alternatives()
             stage.apply_alternatives(alternatives.decisions_for(name))
         pipeline.finish()
 

@@ -16,7 +16,7 @@ from ..hlo.pipeline import finish
 from ..hlo.source import Source
 from ..measurement.measurer import measure
 from ..measurement.store import Store
-from ..process.cpu_affinity import CoreLease
+from ..process.cpu_affinity import CoreLease, as_if_on
 from ..rewrite.sandbox import Sandbox
 from ..runtime.executable import Engine, compile
 from ..runtime.jaxlib import JaxlibExecutable
@@ -167,7 +167,8 @@ def _timed_alone(
     module: HloModule, threads: int, store: Store | None
 ) -> tuple[_Rows, HloModule]:
     """The kernels of the wheel's XLA, and the module that they are of."""
-    final = finish(module)
+    with as_if_on(threads):
+        final = finish(module)
     emitters = dict(compile(final, finish="none", isolate=True)._core.steps)
     # Of `module`: XLA's passes may fail on what they have finished.
     with KernelCache(threads=threads, store=store) as cache:

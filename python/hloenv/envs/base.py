@@ -150,6 +150,7 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
         self.extra_info = {}
         self.actions.append(number)
         reward, before = 0.0, self._mark()
+        measured = self.measured, self.measured_node
         try:
             self._act(number)
             is_stop = self._is_stop(number)
@@ -158,7 +159,6 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
             truncated = is_last and not terminated
             self.is_over = terminated or truncated
             reward = float(self._reward.compute(self))
-            self._seconds += time.perf_counter() - started
             observation = self._observation.observe(self)
         except HloEnvError as error:
             # Without the step: a copy of the environment does not take it either.
@@ -167,7 +167,10 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
             terminated, truncated = True, False
             self.is_over = True
             reward = 0.0
+            self.measured, self.measured_node = measured
+            self.extra_info = {}
             observation = self._observation.observe(self)
+        self._seconds += time.perf_counter() - started
         self.nodes.append(self.node)
         self._rewards.append(reward)
         changed = self.node is not self.previous
@@ -416,12 +419,15 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
         self.nodes = [self.start]
         self.measured_node = self.start
         actions, self.actions = self.actions, []
+        # The last action failed, and those before it did not.
+        error, self.error = self.error, ""
         for position, action in enumerate(actions):
             self.previous = self.node
             self.actions.append(action)
-            if not (self.error and position == len(actions) - 1):
+            if not (error and position == len(actions) - 1):
                 self._act(action)
             self.nodes.append(self.node)
+        self.error = error
 
     # --- parts of the above
 

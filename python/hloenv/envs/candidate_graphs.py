@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Graphs of many similar modules: only what differs from one of them.
 
-A graph network whose messages go from operands to users, `HOPS` layers deep, sees of a
-node its opcode, its operands, theirs, and so on. Two nodes that are equal in all of
-this have equal embeddings in every layer, whichever graphs they are in. A hash of it
-(the colours of Weisfeiler and Lehman's refinement) finds the nodes of a candidate that
-have no equal node in the module that it was made from: some ten of its hundreds of
-nodes. Only these are kept, and encoded; for the others, the module's nodes stand.
+In a graph network whose messages go from operands to users, `HOPS` layers deep, the
+embedding of a node depends on its opcode, its operands, theirs, and so on. Two nodes
+that are equal in all of this have equal embeddings in every layer, whichever graphs
+they are in. A hash of it (the colours of Weisfeiler and Lehman's refinement) finds the
+nodes of a candidate that have no equal node in the module that it was made from: some
+ten of its hundreds of nodes. Only these are kept, and encoded; for the others, the
+module's nodes stand.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ class Rows(NamedTuple):
         edge_index: [2, E] the edges to these rows. Targets are rows; sources are nodes
             of the reference, and from their number on, rows.
         edge_attr: [E, F] float32, named by `hloenv.graph.pyg.edge_features()`.
-        moved: [K] nodes of the reference that are not in the module exactly once.
-        times: [K] how often they are in it, minus 1.
+        moved: [K] nodes of the reference that are in the module more or less often. Of
+            nodes that are equal, the first stands for all.
+        times: [K] how much more often, negative for less.
     """
 
     opcode: Int64Array
@@ -94,6 +96,17 @@ class PackedGraph:
         assert self.colours is not None
         return np.argsort(self.colours, kind="stable")
 
+    @cached_property
+    def _times(self) -> Int64Array:
+        """[num_nodes] how many nodes each stands for."""
+        assert self.colours is not None
+        equal = self._equal_nodes(self.colours)
+        return np.bincount(equal, minlength=self.num_nodes)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is cached."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
     def _equal_nodes(self, colours: _Hashes) -> Int64Array:
         """A node of this whole graph for each colour; -1 where it has none."""
         assert self.colours is not None
@@ -127,8 +140,8 @@ def pack_candidates(
     packed = []
     for graph in _read(modules):
         equal = reference._equal_nodes(graph.colours)
-        times = np.bincount(equal[equal >= 0], minlength=first) - 1
         is_row = equal < 0
+        times = np.bincount(equal[~is_row], minlength=first) - reference._times
         # Nodes by their number in the reference, then the rows.
         number = np.where(is_row, first + np.cumsum(is_row) - 1, equal)
         kept = np.flatnonzero(is_row[graph.targets])

@@ -239,8 +239,9 @@ def _measured(env: Episode, every: int) -> tuple[float, float] | None:
     before = env.measured
     if env.node.fingerprint != env.measured_node.fingerprint:
         now = _log_speedup(env)
-        if now is not None:  # else as if it had not been due
-            env.measured, env.measured_node = now, env.node
+        if now is None:  # as if it were not due
+            return None
+        env.measured, env.measured_node = now, env.node
     return before, env.measured
 
 

@@ -44,8 +44,8 @@ class CandidateGraphs:
 
     Attributes:
         graphs: the module, which stands for No-Op, and then the modules that the
-            candidates make, in the order of the actions. Observations of one
-            environment share equal graphs.
+            candidates make, in the order of the actions. Observations of equal
+            modules share them.
         progress: [1] share of the steps that are behind.
     """
 

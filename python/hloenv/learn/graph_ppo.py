@@ -419,7 +419,9 @@ class Moments:
     @property
     def deviation(self) -> float:
         """The standard deviation; 1 where all numbers are equal."""
-        return math.sqrt(self.variance) or 1.0
+        deviation = math.sqrt(self.variance)
+        # Equal numbers differ by rounding.
+        return deviation if deviation > 1e-9 * abs(self.mean) else 1.0
 
 
 def advantages_of(

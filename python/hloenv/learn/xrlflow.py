@@ -73,7 +73,7 @@ class XRLflowNetwork(nn.Module):
         slots = self.max_candidates + 1
         lists = [each.graphs[:slots] for each in observations]
         distinct, which = distinct_of([graph for graphs in lists for graph in graphs])
-        sizes = [each.num_rows + each.num_edges for each in distinct]
+        sizes = [e.num_rows + e.num_edges + e.num_moved for e in distinct]
         (embedded,) = encode_in_chunks(self._encode, distinct, sizes)
         embedded = embedded[torch.tensor(which, device=device)]
         # [B, slots, width] with zeros where there is no candidate.

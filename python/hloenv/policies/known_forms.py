@@ -10,10 +10,14 @@ sort of some 70 numbers, which jax then runs in another thread.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Container
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
 
 from .._typing import Int64Array
 from .base import register_policy
@@ -79,6 +83,16 @@ _LONG_SCAN, _SCANNED, _KERNEL_BYTES = 20, 100, 128
 _LONG_REDUCTION, _MAX_PACKED = 32, 2**18
 # Rules whose results XLA fuses into what reads them, and so computes again each time.
 _FUSED_RULES = frozenset(("chain", "unrolled", "window"))
+# Rules that write 8 bytes for each element of what they read. XLA runs the steps of a
+# computation one after the other where no value has more than 512 bytes, and starts
+# threads where one has, which takes longer than such a computation.
+_WRITTEN = frozenset(
+    (
+        *("call", "convolution", "cholesky", "constant", "custom-call", "dot", "fft"),
+        *("get-tuple-element", "parameter", "scatter", "sort", "triangular-solve"),
+    )
+)
+_WIDE_RULES, _WIDE, _SMALL_BYTES = frozenset(("packed", "packed_index")), 8, 512
 # Elements of all sorts together from which sorts of integers were faster.
 _SORTED = 32
 
@@ -213,10 +227,60 @@ class KnownForms:
             for rule in _forms(graph, node, attributes, rules):
                 if rule in rules:
                     site = int(graph.site_nodes[graph.site_offsets[index]])
-                    if rule not in _FUSED_RULES or not readers.repeat(site):
+                    is_slower = (rule in _FUSED_RULES and readers.repeat(site)) or (
+                        rule in _WIDE_RULES and _starts_threads(graph, node)
+                    )
+                    if not is_slower:
                         decisions[index] = rules[rule]
                     break
         return decisions
+
+
+def _starts_threads(graph: HloGraph, node: int) -> bool:
+    """Whether the wide form of a node is its computation's first large value."""
+    # The index of a reduction takes it from there.
+    above = _operands(graph, node).tolist()
+    above += [each for one in above for each in _operands(graph, one).tolist()]
+    arrays = np.array([n for n in (node, *above) if graph.rank[n] > 0], np.int64)
+    size = int(graph.element_count[arrays].max(initial=0))
+    if size * _WIDE <= _SMALL_BYTES:
+        return False
+    nodes = _without_choices(graph, int(graph.computation[node]))
+    # Others may be in fusions, and not in memory. A tuple is as large as its elements.
+    is_written = _in_memory()[graph.opcode[nodes]]
+    is_large = graph.output_bytes[nodes] > _SMALL_BYTES
+    is_tuple = (graph.rank[nodes] == 0) & (graph.element_count[nodes] > 1)
+    return not bool((is_written & is_large & ~is_tuple).any())
+
+
+@functools.cache
+def _in_memory() -> npt.NDArray[np.bool_]:
+    """[opcodes] whether XLA writes every result of the operation."""
+    from ..graph.hlo_graph import opcodes
+
+    return np.array([opcode in _WRITTEN for opcode in opcodes()])
+
+
+def _without_choices(graph: HloGraph, computation: int) -> Int64Array:
+    """The nodes of a computation that are needed if all originals are kept."""
+    originals = {
+        int(site): int(graph.site_choice_nodes[offset])
+        for site, offset in zip(
+            graph.site_nodes.tolist(),
+            graph.site_choice_offsets[:-1].tolist(),
+            strict=True,
+        )
+    }
+    first, last = graph.computation_offsets[computation : computation + 2].tolist()
+    needed = graph.is_parameter[first:last] | graph.has_side_effect[first:last]
+    needed[int(graph.computation_roots[computation]) - first] = True
+    for node in range(last - 1, first - 1, -1):
+        if needed[node - first]:
+            original = originals.get(node)
+            found = _operands(graph, node) if original is None else np.array([original])
+            needed[found - first] = True
+    nodes: Int64Array = first + np.flatnonzero(needed)
+    return nodes
 
 
 def _forms(

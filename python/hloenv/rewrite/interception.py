@@ -17,11 +17,12 @@ from __future__ import annotations
 import os
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from .._native import core
+from .._typing import Int64Array
 from ..errors import (
     HloEnvError,
     InterceptError,
@@ -96,7 +97,8 @@ class LiveStage:
         self.index = index
         self.name, self.path, self.occurrence, self.path_occurrence = arrival
         self.changed: bool | None = None
-        self._latest: Callable[[], Alternatives | None] = lambda: None
+        # The pass's own decisions in the latest capture, where it must not reject any.
+        self._wanted: Int64Array | None = None
 
     @property
     def is_open(self) -> bool:
@@ -138,7 +140,8 @@ class LiveStage:
             for each in others
         ]
         alternatives = Alternatives(self._pipeline._core.capture(specs), owner=self)
-        self._latest = weakref.ref(alternatives)
+        if self._is_needed_on_gpus():
+            self._wanted = alternatives.decisions_for(self.name)
         return alternatives
 
     def apply_alternatives(
@@ -175,12 +178,14 @@ class LiveStage:
             raise StaleAlternativesError(
                 f"{alternatives!r} are not of this stage; call get_alternatives()"
             )
-        if self._is_needed_on_gpus():
-            latest = self._latest() if alternatives is None else alternatives
-            if latest is not None and len(latest) == len(array):
-                wanted = latest.decisions_for(self.name)
-                if ((wanted != 0) & (array != wanted)).any():
-                    self._warn(f"rewrites of {self.name!r} are rejected")
+        wanted = self._wanted
+        if (
+            self._is_needed_on_gpus()
+            and wanted is not None
+            and wanted.shape == array.shape
+            and ((wanted != 0) & (array != wanted)).any()
+        ):
+            self._warn(f"rewrites of {self.name!r} are rejected")
         try:
             self._pipeline._core.apply(capture, array.tolist())
         except HloEnvError:

@@ -23,6 +23,15 @@ DEFAULT_PASSES = ("substitutions", "reassociate", "merge-dots")
 _MAX_INSTRUCTIONS = 200_000
 
 
+def _digest(module: HloModule) -> bytes:
+    """Of a module and the order of its instructions."""
+    try:
+        data = module.to_text().encode()
+    except HloEnvError:  # not every attribute is text; protos differ by counters
+        data = module.to_proto()
+    return hashlib.blake2b(data).digest()
+
+
 @dataclass(frozen=True)
 class Candidate:
     """A module that one substitution makes.
@@ -139,8 +148,7 @@ class Expander:
             PassError: a pass fails on the module.
         """
         # Not the fingerprint: candidates are numbered in the order of the instructions.
-        text = hashlib.blake2b(module.to_text().encode()).digest()
-        key = text, max_instructions
+        key = _digest(module), max_instructions
         with self._lock:
             if key in self._kept:
                 self._kept.move_to_end(key)
