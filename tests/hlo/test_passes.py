@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 
 from hloenv.errors import PassError
@@ -78,6 +80,7 @@ MODULES = {
 }
 
 
+@functools.cache
 def _flat(text: str) -> HloModule:
     return run_passes(HloModule.from_text(text), "flatten-call-graph").module
 

@@ -195,8 +195,10 @@ def test_effect_of_a_choice_is_what_it_does_to_its_computation(hlo_dir):
     num_checked = 0
     for path in sorted(hlo_dir.glob("*/*.txt")):
         env = hloenv.HloEnv(path)
+        if env.module.instruction_count > 600:
+            continue
         alternatives = env.get_alternatives("algsimp", "cse")
-        if not len(alternatives) or env.module.instruction_count > 600:
+        if not len(alternatives):
             continue
         values = choice_deltas.ChoiceDeltas(
             alternatives, lambda g: np.ones(g.num_nodes)

@@ -298,13 +298,26 @@ def _parquet() -> Any:
     return parquet
 
 
-def _read(path: Path) -> Iterator[Record]:
-    parquet = _parquet()
+def _read(path: Path) -> tuple[Record, ...]:
+    _parquet()
     if not path.is_file():
         raise DatasetError(
             f"{path} does not exist; build the dataset with scripts/build_dataset.py "
             "and set HLOENV_DATASET to its folder"
         )
+    status = path.stat()
+    return _records(path, (status.st_mtime_ns, status.st_size))
+
+
+# Of all splits, of the dataset and of another.
+@functools.lru_cache(maxsize=2 * (len(SPLITS) + 1))
+def _records(path: Path, _version: tuple[int, int]) -> tuple[Record, ...]:
+    """The records of a file; it is read again when its time or size has changed."""
+    return tuple(_read_records(path))
+
+
+def _read_records(path: Path) -> Iterator[Record]:
+    parquet = _parquet()
     lists = ["opcodes", "opcode_counts", "input_ranges"]
     try:
         file = parquet.ParquetFile(path)
