@@ -86,13 +86,14 @@ _FUSED_RULES = frozenset(("chain", "unrolled", "window"))
 # Rules that write 8 bytes for each element of what they read. XLA runs the steps of a
 # computation one after the other where no value has more than 512 bytes, and starts
 # threads where one has, which takes longer than such a computation.
+_WIDE_RULES, _WIDE, _SMALL_BYTES = frozenset(("packed", "packed_index")), 8, 512
+# Operations of which XLA writes every result to memory.
 _WRITTEN = frozenset(
     (
         *("call", "convolution", "cholesky", "constant", "custom-call", "dot", "fft"),
         *("get-tuple-element", "parameter", "scatter", "sort", "triangular-solve"),
     )
 )
-_WIDE_RULES, _WIDE, _SMALL_BYTES = frozenset(("packed", "packed_index")), 8, 512
 # Elements of all sorts together from which sorts of integers were faster.
 _SORTED = 32
 
