@@ -181,7 +181,7 @@ void KnownValues::FindVarying(const xla::HloModule& module) {
   }
 }
 
-// After the values of its operands, or of what it forwards.
+// `values_` must have its operands, or what it forwards.
 KnownValue KnownValues::Computed(const HloInstruction& value) {
   if (varying_.contains(&value)) return {};
   if (!value.shape().IsArray()) return {true, nullptr};

@@ -4,10 +4,10 @@
 
     python decide.py FOLDER [--target h100] [PROGRAM ...]
 
-Needs jax and hloenv[cuda]. Writes for each program its export, its export in full
-precision, its arguments, and the decided modules. `NAME.pre.pb` are modules before
-layout assignment, which go in at jax's hook "before scheduling", where jaxlib's GPU
-compiler has simplified and not yet assigned layouts:
+Needs jax and hloenv[cuda]. Writes for each program its export, its export with precise
+matrix products, its arguments, and the decided modules. `NAME.pre.pb` are modules
+before layout assignment, which go in at jax's hook "before scheduling", where jaxlib's
+GPU compiler has simplified and not yet assigned layouts:
 
     simplified        no decision: what the others start from
     known-forms       hloenv's fixed rules for CPUs

@@ -200,7 +200,7 @@ def with_equal(programs: dict[str, dict[str, Row]]) -> dict[str, dict[str, Row]]
 
 def keep(programs: dict[str, dict[str, Row]], store: Store) -> int:
     """Saves the measurements of decided modules in the store; returns their number."""
-    count = 0
+    keys = set()
     for rows in programs.values():
         plain = rows[PLAIN]
         for variant, row in rows.items():
@@ -209,15 +209,20 @@ def keep(programs: dict[str, dict[str, Row]], store: Store) -> int:
             key = RecordKey(
                 kind="measurement",
                 fingerprint=row["fingerprint"],
-                finish="none" if variant.endswith(".post") else "jaxlib",
+                finish=finish_of(variant),
                 flags="",
                 target="cpu" if plain["device"] == "cpu" else "cuda",
                 machine=f"{plain['device']}, jax {plain['jax']}",
                 variant=json.dumps([row["baseline"], variant.rpartition(".")[2]]),
             )
             store.put(key, measurement_of(row, plain).to_json())
-            count += 1
-    return count
+            keys.add(key)
+    return len(keys)
+
+
+def finish_of(variant: str) -> str:
+    """The passes that ran on its module before jaxlib's backend."""
+    return "none" if variant.endswith(".post") else "jaxlib"
 
 
 def measurement_of(row: Row, plain: Row) -> Measurement:
@@ -231,7 +236,7 @@ def measurement_of(row: Row, plain: Row) -> Measurement:
     return Measurement(
         fingerprint=row["fingerprint"],
         baseline=row["baseline"],
-        finish="none",
+        finish=finish_of(row["variant"]),
         seed=0,
         durations_ns=tuple(both(row)[1]) if "seconds" in row else (),
         baseline_ns=tuple(both(row)[0]) if "seconds" in row else (),

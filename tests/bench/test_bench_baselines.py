@@ -18,6 +18,7 @@ from hloenv.errors import ArgumentError
 from hloenv.hlo.module import HloModule
 from hloenv.measurement.config import Settings
 from hloenv.measurement.store import Store
+from support.modules import ONLY_ONCE
 
 TEXT = """HloModule sums
 add { a = f32[] parameter(0)
@@ -235,17 +236,7 @@ def test_every_baseline_has_a_description():
 
 @pytest.mark.compile
 def test_a_profile_of_a_module_that_the_pipeline_takes_only_once(store):
-    text = """
-HloModule outer
-
-ENTRY main {
-  x = f32[1,16]{1,0} parameter(0)
-  t = f32[1,8]{1,0} parameter(1)
-  step = f32[8,16]{1,0} dot(t, x), lhs_contracting_dims={0}, rhs_contracting_dims={0}
-  ROOT grad = f32[16,8]{1,0} transpose(step), dimensions={1,0}
-}
-"""
-    (profile,) = profiles([entry(text)], plan("fusion/xla"), store)
+    (profile,) = profiles([entry(ONLY_ONCE)], plan("fusion/xla"), store)
     assert not profile.error
 
 

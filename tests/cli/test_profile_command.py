@@ -15,6 +15,7 @@ from hloenv.cli import profile as command
 from hloenv.cost.profile import Kernel, profile
 from hloenv.cost.roofline import Rates
 from hloenv.hlo.pipeline import finish
+from support.modules import ONLY_ONCE
 
 pytestmark = pytest.mark.compile
 
@@ -80,23 +81,8 @@ def test_the_kernels_of_a_module():
     assert {"LLVM kernel"} <= {each.emitter for each in found.kernels}
 
 
-# XLA's pipeline changes layouts in the outer product so that it fails on its own result.
-OUTER = """
-HloModule outer
-
-ENTRY main {
-  x = f32[1,16]{1,0} parameter(0)
-  w = f32[16,8]{1,0} parameter(1)
-  y = f32[1,8]{1,0} dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
-  t = f32[1,8]{1,0} tanh(y)
-  step = f32[8,16]{1,0} dot(t, x), lhs_contracting_dims={0}, rhs_contracting_dims={0}
-  ROOT grad = f32[16,8]{1,0} transpose(step), dimensions={1,0}
-}
-"""
-
-
 def test_a_module_that_the_pipeline_takes_only_once():
-    module = hloenv.HloModule.from_text(OUTER)
+    module = hloenv.HloModule.from_text(ONLY_ONCE)
     with pytest.raises(hloenv.HloEnvError, match="layout"):
         finish(finish(module))
     found = profile(module)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import pickle
+from dataclasses import replace
 
 import gymnasium
 import numpy as np
@@ -14,8 +15,8 @@ from gymnasium.utils.env_checker import check_env
 import hloenv
 from hloenv.cost.base import Estimate
 from hloenv.cost.operators import OperatorSum
-from hloenv.envs import EpisodeOverError, PassOrderEnv, SubstitutionEnv, rewards
-from hloenv.errors import ArgumentError, PassError
+from hloenv.envs import EpisodeOverError, PassOrderEnv, SubstitutionEnv, rewards, spaces
+from hloenv.errors import ArgumentError, InvalidModuleError, PassError
 from hloenv.hlo.python_passes import add_pass, remove_pass
 from hloenv.rules import Rule
 from hloenv.rules.passes import RulePass
@@ -191,17 +192,85 @@ def test_the_graphs_are_those_of_the_candidates() -> None:
     assert env.observe("candidate_graphs").graphs[1] is partial[0]
 
 
-def test_actions_are_of_what_was_observed() -> None:
+def test_actions_are_of_what_was_observed(monkeypatch) -> None:
     env = make()
     env.reset()
-    twin = env.fork()
     expected = [each.fingerprint for each in env.candidates()]
-    # Others that share the expander cannot exchange the candidates in between.
-    env.expander._kept.clear()
-    assert [each.fingerprint for each in twin.candidates()] == expected
-    assert env.expansion() is env.expansion()
+    expand = env.expander.expand
+
+    def other(module, *, max_instructions):
+        made = expand(module, max_instructions=max_instructions)
+        return replace(made, candidates=made.candidates[::-1])
+
+    # As if another environment had expanded an equal module in between.
+    monkeypatch.setattr(env.expander, "expand", other)
+    assert [each.fingerprint for each in env.fork().candidates()] == expected
     env.step(1)
     assert env.node.fingerprint == expected[0]
+
+
+def test_an_observation_that_fails_ends_the_episode(monkeypatch) -> None:
+    env = make()
+    env.reset()
+    start = env.node
+    observe = env._observation.observe
+
+    def fails(own):
+        if own.node is not start:
+            raise InvalidModuleError("no costs")
+        return observe(own)
+
+    monkeypatch.setattr(env, "_observation", replace(env._observation, observe=fails))
+    _, reward, terminated, truncated, info = env.step(1)
+    assert (reward, terminated, truncated) == (0.0, True, False)
+    assert "no costs" in info["error"]
+    assert env.node is start
+
+
+def test_a_pickle_after_an_error_has_the_steps_before_it(monkeypatch) -> None:
+    env = make()
+    env.reset()
+    env.step(1)
+    node = env.node
+    compute = env._reward.compute
+
+    def fails(own):
+        if own.node is not node:
+            raise InvalidModuleError("no costs")
+        return compute(own)
+
+    monkeypatch.setattr(env, "_reward", replace(env._reward, compute=fails))
+    env.step(1)
+    assert env.error
+    twin = pickle.loads(pickle.dumps(env))
+    assert twin.node.fingerprint == env.node.fingerprint == node.fingerprint
+    assert twin.error == env.error
+
+
+def test_a_padded_graph_keeps_the_end_of_a_larger_one(monkeypatch) -> None:
+    env = make()
+    env.reset()
+    whole = env.observe("graph_padded")
+    count, edges = int(whole["node_mask"].sum()), int(whole["edge_mask"].sum())
+    monkeypatch.setattr(spaces, "MAX_NODES", 3)
+    monkeypatch.setattr(spaces, "MAX_EDGES", 2)
+    part = env.observe("graph_padded")
+    np.testing.assert_array_equal(part["opcode"], whole["opcode"][count - 3 : count])
+    np.testing.assert_array_equal(part["nodes"], whole["nodes"][count - 3 : count])
+    kept = int(part["edge_mask"].sum())
+    assert kept > 0
+    np.testing.assert_array_equal(
+        part["edges"][:, :kept] + count - 3, whole["edges"][:, edges - kept : edges]
+    )
+
+
+def test_a_failed_measurement_is_as_if_it_were_not_due(monkeypatch) -> None:
+    monkeypatch.setattr(rewards, "_log_speedup", lambda _: None)
+    for name, expected in (("saved_measured:1", 0.1), ("measured:1", 0.0)):
+        env = make(reward=name)
+        env.reset()
+        assert env.step(1)[1] == pytest.approx(expected)
+        assert env.measured_node is env.start
 
 
 def test_an_expander_keeps_few_candidates(monkeypatch) -> None:

@@ -160,6 +160,13 @@ def test_moments_are_those_of_all_parts() -> None:
     assert moments.deviation == pytest.approx(numbers.std())
 
 
+def test_equal_numbers_have_no_unit() -> None:
+    moments = Moments()
+    for size in (3, 7):
+        moments.add(np.full(size, 0.1))
+    assert moments.deviation == 1
+
+
 def test_no_minibatch_has_a_single_step(monkeypatch) -> None:
     config = dataclasses.replace(FAST, num_steps=13, minibatch_size=17)
     ppo = GraphPPO(Net(), Bandits(), config)

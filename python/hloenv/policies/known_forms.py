@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from .._typing import Int64Array
+from ..graph.hlo_graph import opcodes
+from ..rewrite.choice_deltas import is_original
 from .base import register_policy
 from .readers import Readers
 
@@ -83,8 +84,8 @@ _LONG_SCAN, _SCANNED, _KERNEL_BYTES = 20, 100, 128
 _LONG_REDUCTION, _MAX_PACKED = 32, 2**18
 # Rules whose results XLA fuses into what reads them, and so computes again each time.
 _FUSED_RULES = frozenset(("chain", "unrolled", "window"))
-# Rules that write 8 bytes for each element of what they read. XLA runs the steps of a
-# computation one after the other where no value has more than 512 bytes, and starts
+# Rules whose forms write 8 bytes for each element that they read. XLA runs the steps of
+# a computation one after the other where no value has more than 512 bytes, and starts
 # threads where one has, which takes longer than such a computation.
 _WIDE_RULES, _WIDE, _SMALL_BYTES = frozenset(("packed", "packed_index")), 8, 512
 # Operations of which XLA writes every result to memory.
@@ -221,7 +222,7 @@ class KnownForms:
         graph = alternatives.graph
         block = graph.attribute_block(_ATTRIBUTES, absent=_ABSENT)
         first_site = graph.site_choice_offsets[graph.site_offsets[:-1]]
-        readers = Readers(graph)
+        readers, large_values = Readers(graph), _LargeValues(alternatives)
         for index, rules in choices.items():
             node = int(graph.site_choice_nodes[first_site[index]])
             attributes = dict(zip(_ATTRIBUTES, block[node].tolist(), strict=True))
@@ -229,7 +230,7 @@ class KnownForms:
                 if rule in rules:
                     site = int(graph.site_nodes[graph.site_offsets[index]])
                     is_slower = (rule in _FUSED_RULES and readers.repeat(site)) or (
-                        rule in _WIDE_RULES and _starts_threads(graph, node)
+                        rule in _WIDE_RULES and large_values.starts_with(node)
                     )
                     if not is_slower:
                         decisions[index] = rules[rule]
@@ -237,51 +238,33 @@ class KnownForms:
         return decisions
 
 
-def _starts_threads(graph: HloGraph, node: int) -> bool:
-    """Whether the wide form of a node is its computation's first large value."""
-    # The index of a reduction takes it from there.
-    above = _operands(graph, node).tolist()
-    above += [each for one in above for each in _operands(graph, one).tolist()]
-    arrays = np.array([n for n in (node, *above) if graph.rank[n] > 0], np.int64)
-    size = int(graph.element_count[arrays].max(initial=0))
-    if size * _WIDE <= _SMALL_BYTES:
-        return False
-    nodes = _without_choices(graph, int(graph.computation[node]))
-    # Others may be in fusions, and not in memory. A tuple is as large as its elements.
-    is_written = _in_memory()[graph.opcode[nodes]]
-    is_large = graph.output_bytes[nodes] > _SMALL_BYTES
-    is_tuple = (graph.rank[nodes] == 0) & (graph.element_count[nodes] > 1)
-    return not bool((is_written & is_large & ~is_tuple).any())
+class _LargeValues:
+    """Which computations of the module have values from which on XLA starts threads."""
 
+    def __init__(self, alternatives: Alternatives) -> None:
+        self._alternatives = alternatives
 
-@functools.cache
-def _in_memory() -> npt.NDArray[np.bool_]:
-    """[opcodes] whether XLA writes every result of the operation."""
-    from ..graph.hlo_graph import opcodes
+    @functools.cached_property
+    def _computations(self) -> frozenset[int]:
+        """Those with such a value, whatever is chosen."""
+        graph = self._alternatives.graph
+        # Others may be in fusions, and not in memory. A tuple has its elements' size.
+        is_written = np.array([name in _WRITTEN for name in opcodes()])[graph.opcode]
+        is_tuple = (graph.rank == 0) & (graph.element_count > 1)
+        is_large = is_written & (graph.output_bytes > _SMALL_BYTES) & ~is_tuple
+        found = graph.computation[is_large & is_original(self._alternatives)]
+        return frozenset(found.tolist())
 
-    return np.array([opcode in _WRITTEN for opcode in opcodes()])
-
-
-def _without_choices(graph: HloGraph, computation: int) -> Int64Array:
-    """The nodes of a computation that are needed if all originals are kept."""
-    originals = {
-        int(site): int(graph.site_choice_nodes[offset])
-        for site, offset in zip(
-            graph.site_nodes.tolist(),
-            graph.site_choice_offsets[:-1].tolist(),
-            strict=True,
-        )
-    }
-    first, last = graph.computation_offsets[computation : computation + 2].tolist()
-    needed = graph.is_parameter[first:last] | graph.has_side_effect[first:last]
-    needed[int(graph.computation_roots[computation]) - first] = True
-    for node in range(last - 1, first - 1, -1):
-        if needed[node - first]:
-            original = originals.get(node)
-            found = _operands(graph, node) if original is None else np.array([original])
-            needed[found - first] = True
-    nodes: Int64Array = first + np.flatnonzero(needed)
-    return nodes
+    def starts_with(self, node: int) -> bool:
+        """Whether the wide form of a node is its computation's first large value."""
+        graph = self._alternatives.graph
+        # The index of a reduction takes it from there.
+        above = _operands(graph, node).tolist()
+        above += [each for one in above for each in _operands(graph, one).tolist()]
+        arrays = np.array([n for n in (node, *above) if graph.rank[n] > 0], np.int64)
+        size = int(graph.element_count[arrays].max(initial=0))
+        is_large = size * _WIDE > _SMALL_BYTES
+        return is_large and int(graph.computation[node]) not in self._computations
 
 
 def _forms(

@@ -90,7 +90,7 @@ class ChoiceDeltas:
         kinds = [alternative.kind for alternative in alternatives]
         self.is_indivisible = np.fromiter((kind == "pass" for kind in kinds), np.bool_)
         self._size = int(counts.sum())
-        self._added, self._reads = self._below(_is_original(alternatives))
+        self._added, self._reads = self._below(is_original(alternatives))
         self._dead = self._made_dead(alternatives)
         self.change = self.change_of(weights)
 
@@ -168,7 +168,7 @@ class ChoiceDeltas:
         return [frozenset(nodes[begin:end]) for begin, end in pairwise(bounds)]
 
 
-def _is_original(alternatives: Alternatives) -> npt.NDArray[np.bool_]:
+def is_original(alternatives: Alternatives) -> npt.NDArray[np.bool_]:
     """[N] whether a node of the alternative graph is in the module."""
     module = HloModule._wrap(alternatives._capture.module())
     names = frozenset(HloGraph.from_module(module).node_names)
