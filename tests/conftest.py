@@ -74,6 +74,7 @@ _IMPORTS = {
     "test_jit_as_jax.py": "jax",
     "test_jit_auto.py": "jax",
     "test_jit_kept.py": "jax",
+    "test_jit_library.py": "jax",
     "test_jit_compared.py": "jax",
     "test_loaded.py": "jax",
     "test_jit_single_kernel.py": "jax",

@@ -32,9 +32,11 @@ def _pairs(source: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def single(run_all: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+def raw(run_all: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+    """Each pass, then pairs of passes, whose native runs one child makes once."""
     return run_all(
-        "hloenv.fuzz.matrix:check_structure", lambda _: ("raw", list_passes())
+        "hloenv.fuzz.matrix:check_structure",
+        lambda source: ("raw", [*list_passes(), *_pairs(source)]),
     )
 
 
@@ -45,18 +47,11 @@ def inlined(run_all: Callable[..., dict[str, Any]]) -> dict[str, Any]:
     )
 
 
-@pytest.fixture(scope="module")
-def pairs(run_all: Callable[..., dict[str, Any]]) -> dict[str, Any]:
-    return run_all(
-        "hloenv.fuzz.matrix:check_structure", lambda source: ("raw", _pairs(source))
-    )
-
-
 @pytest.mark.parametrize("source", sources(60))
-def test_every_pass_alone(
-    single: dict[str, Any], assert_checked: Callable[..., None], source: str
+def test_every_pass_and_pairs_of_passes(
+    raw: dict[str, Any], assert_checked: Callable[..., None], source: str
 ) -> None:
-    assert_checked(single[source], len(list_passes()))
+    assert_checked(raw[source], len(list_passes()) + len(_pairs(source)))
 
 
 @pytest.mark.parametrize("source", sources(20))
@@ -64,10 +59,3 @@ def test_every_pass_after_inlining(
     inlined: dict[str, Any], assert_checked: Callable[..., None], source: str
 ) -> None:
     assert_checked(inlined[source], len(list_passes()))
-
-
-@pytest.mark.parametrize("source", sources(60))
-def test_pairs_of_passes(
-    pairs: dict[str, Any], assert_checked: Callable[..., None], source: str
-) -> None:
-    assert_checked(pairs[source], len(_pairs(source)))

@@ -43,6 +43,7 @@ from .decide import (
     label_of,
 )
 from .facts import Facts, key_of_lowered, recall_facts, remember_facts
+from .library import left_out_of, options_for
 from .lowering import from_lowered, lower_traced
 from .replacements import NotReplacedError, Replace
 
@@ -222,7 +223,7 @@ _NEEDS_COPIES = "plain_scatters"
 
 
 class Auto:
-    """hloenv's fixed rules; routes "stablehlo" and "jaxlib"."""
+    """hloenv's fixed rules; routes "stablehlo" and "jaxlib", and one option."""
 
     text: str | None = "auto"
     is_auto = True
@@ -245,16 +246,34 @@ class Auto:
         )
         if stages.donates or not _has_loops(module):
             kernels = replace(kernels, replace=None, reason="no rule applies to it")
+        if forms is not None and kernels.replace is not None:
+            yield replace(forms, name="forms_kernels", replace=kernels.replace)
+        yield from self._without_library(stages, forms)
         if forms is None:
             yield kernels
             return
-        if kernels.replace is not None:
-            yield replace(forms, name="forms_kernels", replace=kernels.replace)
         yield forms
         if kernels.replace is not None and not any(stages.usable.values()):
             yield kernels
         if not any(stages.usable.values()):
             yield from self._some_forms(stages, forms.decided)
+
+    def _without_library(
+        self, stages: Stages, forms: Attempt | None
+    ) -> Iterator[Attempt]:
+        """Where that is estimated to be faster, with less of jaxlib's library."""
+        module = stages.module
+        if forms is None:
+            undecided = Decided(module, module, route="stablehlo")
+            forms = Attempt("plain", undecided)
+        options = options_for(forms.decided.applied)
+        if options:
+            yield replace(
+                forms,
+                name=f"{forms.name}_library",
+                decided=replace(forms.decided, left_out=left_out_of(options)),
+                options=options,
+            )
 
     def _some_forms(self, stages: Stages, every: Decided) -> Iterator[Attempt]:
         """Each rule of `every` alone, then those together that are faster alone."""

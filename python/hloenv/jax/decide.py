@@ -55,6 +55,8 @@ class Decided:
             "stablehlo"; None if nothing was.
         signature: the types of the arguments.
         tuned: what `hloenv.tune` has decided, in words; "" if it did not.
+        left_out: operations of which jaxlib's compiler is told not to give any to its
+            library, in words; "" for none.
     """
 
     module: HloModule
@@ -70,6 +72,7 @@ class Decided:
     then: Decided | None = None
     signature: str = ""
     tuned: str = ""
+    left_out: str = ""
 
     @property
     def num_accepted(self) -> int:

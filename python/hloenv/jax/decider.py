@@ -49,6 +49,13 @@ _UNSHAREABLE = (
 _KEEPS_DONATED = (
     "keeps its donated arguments: jaxlib drops the donations of a replaced module"
 )
+# Signatures that are compiled with options of the compiler. Each new one lowers the
+# others again, which takes as long as to trace them.
+_MAX_WITH_OPTIONS = 32
+_MANY_WITH_OPTIONS = (
+    f"{_MAX_WITH_OPTIONS} signatures of this function have their own options of the "
+    "compiler already"
+)
 # Signatures whose executables of plain jax.jit stay in use; the latest.
 _MAX_SHARED = 64
 
@@ -268,8 +275,9 @@ class Decider:
         began = time.monotonic()
         try:
             for attempt in self.planner.attempts(stages):
-                if attempt.reason:
-                    self._keep(attempt.decided, attempt.reason)
+                reason = attempt.reason or self._no_options(attempt)
+                if reason:
+                    self._keep(attempt.decided, reason)
                     continue
                 if too_long is None:
                     too_long = self._too_long(stages, args, kwargs, running)
@@ -299,6 +307,14 @@ class Decider:
         if key and verdict is None and not is_fault and not is_of_values:
             remember(key, verdict_of(best, self.considered[num_considered:]))
         return None if best is None else best.function
+
+    def _no_options(self, attempt: Attempt) -> str:
+        """Why an attempt's options of the compiler are not used; empty if they are."""
+        given = self._options.given.get("compiler_options") or {}
+        if both := sorted(attempt.options.keys() & given.keys()):
+            return f"{both[0]} is given"
+        is_full = attempt.options and len(self._compiled) >= _MAX_WITH_OPTIONS
+        return _MANY_WITH_OPTIONS if is_full else ""
 
     def _too_long(
         self,

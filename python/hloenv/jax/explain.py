@@ -44,6 +44,8 @@ def _of(name: str, decided: Decided) -> Iterator[str]:
         yield f"  {decided.reason}"
     if decided.tuned and decided.is_used:
         yield f"  tuned: {decided.tuned}"
+    if decided.left_out:
+        yield f"  {decided.left_out} by XLA's own code, not by YNNPACK"
     for part in (decided, decided.then):
         if part is not None and part.num_alternatives:
             accepted = ", ".join(

@@ -37,8 +37,8 @@ _MAX_DAYS = 7
 # comparison, and what is known of a module.
 _SOURCES = (
     *("policies/known_forms.py", "policies/loops.py", "jax/attempts.py"),
-    *("jax/compare.py", "jax/decide.py", "jax/facts.py", "jax/lowering.py"),
-    *("jax/outputs.py", "runtime/compare.py"),
+    *("jax/compare.py", "jax/decide.py", "jax/facts.py", "jax/library.py"),
+    *("jax/lowering.py", "jax/outputs.py", "runtime/compare.py"),
 )
 
 

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which operations jaxlib's compiler gives to YNNPACK, its library of kernels.
+
+jaxlib 0.10 gives it all reductions of thousands of float32, each together with the
+operations around it, and most convolutions. The library takes some 20 ns for each row
+of an array, and is slow where rows are short; it is slow at some convolutions, and at
+some that a reduction has taken along. One compiler option leaves all reductions, or all
+convolutions, of a module to XLA's own code. The times are of one core of a server's
+CPU (docs/results/library.md).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import HloEnvError
+from ..graph.hlo_graph import HloGraph, dtypes, opcodes
+from ..runtime.jaxlib.options import OptionValue, compile_lowered
+from ..runtime.jaxlib.package import require_jax
+
+if TYPE_CHECKING:
+    from ..hlo.module import HloModule
+
+OPTION = "xla_cpu_experimental_ynn_fusion_type"
+_PREFIX = "LIBRARY_FUSION_TYPE_"
+_DOTS = f"{_PREFIX}INDIVIDUAL_DOT"
+# Of the operations that may be left out.
+_TYPES = {
+    "reductions": f"{_PREFIX}REDUCE",
+    "convolutions": f"{_PREFIX}INDIVIDUAL_CONVOLUTION",
+}
+_FUSION = "__ynn_fusion"
+
+_ATTRIBUTES = (
+    *("feature_group_count", "batch_group_count"),
+    *("kernel_input_feature", "output_feature"),
+)
+_SIZES, _STRIDES = (
+    tuple(f"{name}_{d}" for d in range(8)) for name in ("sizes", "strides")
+)
+# Elements from which a reduction is given to the library.
+_MIN_REDUCED = 4096
+# Nanoseconds of the library for each row, and of XLA's code for each element of it.
+_ROW_NS, _ELEMENT_NS = 20.0, 0.5
+# Columns from which the library is faster.
+_LONG_ROW = 32
+# Nanoseconds by which XLA's code is slower for each element of a long row, or of an
+# array of which whole rows are added.
+_SLOWER_NS, _SLOWER_ROWS_NS = 0.3, 3.0
+# Operations in a nanosecond of XLA's convolutions. With the share of its time by which
+# the library's differs: of depthwise convolutions, of grouped ones, of those of few
+# features.
+_FLOPS = 30.0
+_DEPTHWISE, _GROUPED, _FEW = (0.3, -0.5), (5.0, 0.0), (15.0, -0.4)
+_FEW_FEATURES = 4
+# The same by the number of positions and images, up to a limit.
+_GAINS = (16, 3.0), (64, 0.3), (math.inf, 0.08)
+# Share of the time of convolutions that reductions cost which take them along.
+_TAKEN_ALONG = 0.15
+# Bytes in a nanosecond, of all other operations.
+_BYTES = 10.0
+# Without work of their own.
+_NO_WORK = frozenset(
+    (
+        *("bitcast", "broadcast", "call", "conditional", "constant", "fusion"),
+        *("get-tuple-element", "iota", "parameter", "reshape", "tuple", "while"),
+    )
+)
+# Share of the estimated time that must be gained.
+_MIN_GAIN = 0.1
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Estimated times of a module, in nanoseconds on one core.
+
+    Attributes:
+        total: of the module.
+        reductions: gained by XLA's own code for reductions, or lost if negative.
+        convolutions: gained by XLA's own code for convolutions.
+        taken_along: lost where reductions take convolutions along, if they are left to
+            the library.
+    """
+
+    total: float
+    reductions: float
+    convolutions: float
+    taken_along: float
+
+    def left_out(self) -> frozenset[str]:
+        """What is best left out: of "reductions" and "convolutions"."""
+        gains = {
+            frozenset[str](): 0.0,
+            frozenset({"reductions"}): self.reductions + self.taken_along,
+            frozenset({"convolutions"}): self.convolutions,
+            frozenset(_TYPES): self.reductions + self.convolutions + self.taken_along,
+        }
+        best = max(gains, key=lambda each: gains[each])
+        return best if gains[best] >= _MIN_GAIN * self.total else frozenset()
+
+
+def estimate(module: HloModule) -> Estimate:
+    """Estimates a module as jax lowers it; each operation of a loop counts once."""
+    graph = HloGraph.from_module(module)
+    flops = np.maximum(graph.flops, 0.0)
+    times = np.maximum(flops / _FLOPS, graph.output_bytes / _BYTES)
+    total = float(times[_is_work(graph)].sum())
+    reductions = sum(_reduction(graph, node) for node in _nodes(graph, "reduce"))
+    gained = taken_along = 0.0
+    block = graph.attribute_block(_ATTRIBUTES)
+    for node in _nodes(graph, "convolution"):
+        attributes = dict(zip(_ATTRIBUTES, block[node].tolist(), strict=True))
+        speed, share = _convolution(graph, node, attributes)
+        time = float(flops[node]) / speed
+        total += time - float(flops[node]) / _FLOPS
+        gained += share * time
+        taken_along += _TAKEN_ALONG * time if share > 0 else 0.0
+    sums = *_nodes(graph, "reduce"), *_pools(graph)
+    if not any(_is_given(graph, node) for node in sums):
+        taken_along = 0.0
+    return Estimate(total, reductions, gained, taken_along)
+
+
+def options_for(module: HloModule) -> dict[str, OptionValue]:
+    """Options of jaxlib's compiler for a module as jax lowers it; empty for none.
+
+    Args:
+        module: with its decisions.
+    """
+    left_out = estimate(module).left_out()
+    given = given_to_library() if left_out else frozenset()
+    if not left_out & given:
+        return {}
+    kept = [_TYPES[each] for each in sorted(given - left_out)]
+    return {OPTION: ",".join((_DOTS, *kept))}
+
+
+def left_out_of(options: Mapping[str, OptionValue]) -> str:
+    """What options of `options_for` leave to XLA's own code, in words."""
+    kept = str(options.get(OPTION, "")).split(",")
+    return " and ".join(each for each in _TYPES if _TYPES[each] not in kept)
+
+
+@functools.cache
+def given_to_library() -> frozenset[str]:
+    """Which operations this jaxlib gives to the library, and would not if told so.
+
+    None where the user has set the option for the process.
+    """
+    if OPTION in os.environ.get("XLA_FLAGS", ""):
+        return frozenset()
+    jax = require_jax("hloenv.jit")
+    found = set()
+    for name, function, shapes in _probes(jax):
+        arguments = [jax.ShapeDtypeStruct(each, np.float32) for each in shapes]
+        with contextlib.suppress(HloEnvError, jax.errors.JaxRuntimeError):
+            lowered = jax.jit(function).trace(*arguments).lower()
+            without = compile_lowered(lowered, {OPTION: _DOTS})
+            is_given = _FUSION in lowered.compile().as_text()
+            if is_given and _FUSION not in without.as_text():
+                found.add(name)
+    return frozenset(found)
+
+
+def _probes(jax: Any) -> Iterator[tuple[str, Any, list[tuple[int, ...]]]]:
+    def convolve(image: Any, kernel: Any) -> Any:
+        dimensions = ("NHWC", "HWIO", "NHWC")
+        return jax.lax.conv_general_dilated(
+            image, kernel, (1, 1), "SAME", dimension_numbers=dimensions
+        )
+
+    yield "reductions", lambda x: x.sum(-1), [(1024, 64)]
+    yield "convolutions", convolve, [(1, 16, 16, 32), (3, 3, 32, 32)]
+
+
+def _is_work(graph: HloGraph) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """[N] whether a node is computed, and not for others to read, or their sum."""
+    return np.array([name not in _NO_WORK for name in opcodes()])[graph.opcode]
+
+
+def _nodes(graph: HloGraph, opcode: str) -> list[int]:
+    found = np.flatnonzero(graph.opcode == opcodes().index(opcode))
+    return [int(each) for each in found]
+
+
+def _pools(graph: HloGraph) -> list[int]:
+    """Reductions over windows that do not overlap."""
+    sizes = graph.attribute_block(_SIZES, absent=1)
+    is_pool = (sizes == graph.attribute_block(_STRIDES, absent=1)).all(1)
+    return [node for node in _nodes(graph, "reduce-window") if is_pool[node]]
+
+
+def _is_given(graph: HloGraph, node: int) -> bool:
+    """Whether the library may get a reduction."""
+    is_float = int(graph.dtype[node]) == dtypes().index("f32")
+    is_single = int(graph.operand_count[node]) == 2
+    rank = int(graph.edge_rank[graph.in_offsets[node]])
+    is_large = math.prod(_input_dims(graph, node)) >= _MIN_REDUCED
+    # The graph has no more than 8 dimensions of an array.
+    return is_float and is_single and is_large and rank <= graph.edge_dims.shape[1]
+
+
+def _input_dims(graph: HloGraph, node: int) -> list[int]:
+    edge = int(graph.in_offsets[node])
+    return [int(each) for each in graph.edge_dims[edge, : int(graph.edge_rank[edge])]]
+
+
+def _reduction(graph: HloGraph, node: int) -> float:
+    """Nanoseconds that XLA's own code for a reduction gains."""
+    if not _is_given(graph, node):
+        return 0.0
+    dims = _input_dims(graph, node)
+    elements, columns = math.prod(dims), dims[-1]
+    if columns < _LONG_ROW:
+        rows = elements // columns
+        return rows * (_ROW_NS - _ELEMENT_NS * columns)
+    result = [int(each) for each in graph.dims[node, : int(graph.rank[node])]]
+    # Of a square array, it counts as of rows.
+    adds_rows = len(dims) > 2 and bool(result) and result[-1:] == dims[-1:]
+    return -(_SLOWER_ROWS_NS if adds_rows else _SLOWER_NS) * elements
+
+
+def _convolution(
+    graph: HloGraph, node: int, attributes: Mapping[str, int]
+) -> tuple[float, float]:
+    """Operations in a nanosecond, and the share of its time that is gained."""
+    edge = int(graph.in_offsets[node])
+    kernel = graph.edge_dims[edge + 1].tolist()
+    features = kernel[attributes["kernel_input_feature"]]
+    if attributes["feature_group_count"] * attributes["batch_group_count"] > 1:
+        return _DEPTHWISE if features == 1 else _GROUPED
+    if features <= _FEW_FEATURES:
+        return _FEW
+    result = graph.dims[node, : int(graph.rank[node])].tolist()
+    outputs = result[attributes["output_feature"]]
+    rows = math.prod(result) // max(1, outputs)
+    return _FLOPS, next(gain for limit, gain in _GAINS if rows <= limit)

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operations that jaxlib's compiler does not give to its library, where it is slow."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import hloenv
+from hloenv.jax import decider, from_jax, library
+from support import jax_outputs
+from support.jit_auto import FASTER, SLOWER, normal
+
+assert_same = functools.partial(jax_outputs.assert_same, tolerance=1e-4)
+
+pytestmark = [
+    pytest.mark.jax,
+    pytest.mark.compile,
+    pytest.mark.usefixtures("own_folder"),
+]
+
+# Its rows are short, and no form of its reduction is known.
+COLUMNS = normal(30_000, 4)
+FAST_MATH = {"xla_cpu_enable_fast_math": True}
+
+
+def column_sums(x):
+    return jnp.exp(x).sum(0)
+
+
+def convolved(x, kernel):
+    dimensions = ("NHWC", "HWIO", "NHWC")
+    for _ in range(2):
+        x = jax.lax.conv_general_dilated(
+            x, kernel, (1, 1), "SAME", dimension_numbers=dimensions
+        )
+    return x
+
+
+def left_out(fn, *args):
+    options = library.options_for(from_jax(fn, *args))
+    return library.left_out_of(options) if options else ""
+
+
+def fusions(compiled):
+    return compiled.as_text().count("__ynn_fusion")
+
+
+def test_this_jaxlib_gives_its_library_reductions_and_convolutions():
+    """If another does not, this rule is to be measured again."""
+    assert library.given_to_library() == {"reductions", "convolutions"}
+
+
+@pytest.mark.parametrize(
+    ("fn", "shapes", "expected"),
+    [
+        (column_sums, [(30_000, 4)], "reductions"),
+        (column_sums, [(3000, 64)], ""),
+        (column_sums, [(300, 4)], ""),
+        (lambda x: x.sum(-1), [(10_000, 3)], "reductions"),
+        (lambda x: x.sum(-1), [(10_000, 33)], ""),
+        (lambda x: x.astype(jnp.int32).sum(-1), [(10_000, 3)], ""),
+        (convolved, [(1, 4, 4, 512), (3, 3, 512, 512)], "convolutions"),
+        (convolved, [(1, 32, 32, 4), (3, 3, 4, 4)], ""),
+        # The sum takes the convolutions along.
+        (
+            lambda *args: convolved(*args).mean((1, 2)),
+            [(1, 32, 32, 64), (3, 3, 64, 64)],
+            "reductions and convolutions",
+        ),
+        (lambda x: x.sum(), [()], ""),
+        (lambda x: x.sum(-1), [(0, 3)], ""),
+        (lambda x: x.sum(-1), [(3, 0)], ""),
+        (lambda x: x.max((1, 3, 5)), [(9, 9, 9, 9, 9, 9, 2, 1, 1, 1)], ""),
+    ],
+)
+def test_what_is_left_out(fn, shapes, expected):
+    assert left_out(fn, *(jax.ShapeDtypeStruct(s, jnp.float32) for s in shapes)) == (
+        expected
+    )
+
+
+def test_reductions_of_short_rows_are_measured_to_be_faster():
+    fast = hloenv.jit(column_sums)
+    for _ in range(2):
+        assert_same(fast(COLUMNS), jax.jit(column_sums)(COLUMNS))
+    (one,) = fast.decided
+    assert one.left_out == "reductions"
+    assert one.interval[0] > 1.02
+    assert "reductions by XLA's own code, not by YNNPACK" in fast.explain()
+
+
+def test_every_signature_is_compiled_with_its_own_options(verdicts):
+    verdicts += [FASTER] * 3
+    fast = hloenv.jit(column_sums)
+    rows = 30_000, 40_000, 100, 50_000
+    for count in (*rows, *rows):
+        x = normal(count, 4)
+        assert_same(fast(x), jax.jit(column_sums)(x))
+    assert not verdicts
+    assert [each.left_out for each in fast.decided] == ["reductions"] * 3
+    compiled = [fast._decided.lower(normal(count, 4)).compile() for count in rows]
+    assert [fusions(each) for each in compiled] == [0] * len(rows)
+
+
+def test_it_is_faster_with_options_of_the_user_and_donated_arguments(verdicts):
+    verdicts += [FASTER]
+
+    def centered(x):
+        return x - column_sums(x)
+
+    fast = hloenv.jit(centered, compiler_options=FAST_MATH, donate_argnums=0)
+    expected = centered(COLUMNS)
+    for _ in range(2):
+        assert_same(fast(COLUMNS + 0), expected)
+    assert fast.decided[0].left_out == "reductions"
+
+
+def test_the_users_own_option_is_left(verdicts):
+    own = {library.OPTION: "LIBRARY_FUSION_TYPE_REDUCE"}
+    fast = hloenv.jit(column_sums, compiler_options=own)
+    assert_same(fast(COLUMNS), column_sums(COLUMNS))
+    assert fast.decided == []
+    assert f"{library.OPTION} is given" in fast.explain()
+
+
+def test_the_users_own_flag_is_left(monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", f"--{library.OPTION}=LIBRARY_FUSION_TYPE_REDUCE")
+    assert library.given_to_library.__wrapped__() == frozenset()
+
+
+def test_forms_are_tried_with_the_option_and_without(verdicts):
+    def both(x, y):
+        near = ((x[:, None] - y[None]) ** 2).sum(-1)  # a chain
+        return near, jnp.tanh(x[:, None] - y[None]).sum(0)
+
+    x, y = normal(200, 3), normal(200, 3, seed=1)
+    for results, left_out in (([SLOWER, FASTER], ""), ([FASTER, SLOWER], "reductions")):
+        verdicts += results
+        fast = hloenv.jit(both, remember=False)
+        for _ in range(2):
+            assert_same(fast(x, y), both(x, y))
+        assert not verdicts
+        (one,) = fast.decided
+        assert (one.left_out, one.accepted) == (left_out, {"reduce-forms/chain": 1})
+
+
+def test_a_later_process_uses_what_was_found(verdicts):
+    verdicts += [FASTER]
+    assert_same(hloenv.jit(column_sums)(COLUMNS), column_sums(COLUMNS))
+    later = hloenv.jit(column_sums)
+    assert_same(later(COLUMNS), column_sums(COLUMNS))
+    assert later.decided[0].left_out == "reductions"
+    compiled = later._decided.lower(COLUMNS).compile()
+    assert (
+        fusions(compiled) == 0 < fusions(jax.jit(column_sums).lower(COLUMNS).compile())
+    )
+
+
+def test_few_signatures_have_options(verdicts, monkeypatch):
+    monkeypatch.setattr(decider, "_MAX_WITH_OPTIONS", 1)
+    verdicts += [FASTER] * 2
+    fast = hloenv.jit(column_sums)
+    for count in (30_000, 40_000, 30_000):
+        x = normal(count, 4)
+        assert_same(fast(x), column_sums(x))
+    assert len(fast.decided) == 1
+    assert "have their own options" in fast.explain()
+
+
+def test_nothing_but_results_changes_where_jax_drops_its_caches(verdicts):
+    verdicts += [FASTER]
+    fast = hloenv.jit(column_sums)
+    assert_same(fast(COLUMNS), column_sums(COLUMNS))
+    jax.clear_caches()
+    verdicts += [FASTER]
+    for _ in range(2):
+        assert_same(fast(COLUMNS), column_sums(COLUMNS))
