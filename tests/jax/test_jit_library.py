@@ -41,8 +41,7 @@ def convolved(x, kernel):
 
 
 def left_out(fn, *args):
-    options = library.options_for(from_jax(fn, *args))
-    return library.left_out_of(options) if options else ""
+    return library.left_out_of(library.options_for(from_jax(fn, *args)))
 
 
 def fusions(compiled):

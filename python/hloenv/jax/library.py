@@ -15,7 +15,7 @@ import contextlib
 import functools
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -136,7 +136,16 @@ def options_for(module: HloModule) -> dict[str, OptionValue]:
         module: with its decisions.
     """
     left_out = estimate(module).left_out()
-    given = given_to_library() if left_out else frozenset()
+    return without(left_out) if left_out else {}
+
+
+def without(left_out: Set[str]) -> dict[str, OptionValue]:
+    """Options that leave operations to XLA's own code; empty where they all are.
+
+    Args:
+        left_out: of "reductions" and "convolutions".
+    """
+    given = given_to_library()
     if not left_out & given:
         return {}
     kept = [_TYPES[each] for each in sorted(given - left_out)]
@@ -145,6 +154,8 @@ def options_for(module: HloModule) -> dict[str, OptionValue]:
 
 def left_out_of(options: Mapping[str, OptionValue]) -> str:
     """What options of `options_for` leave to XLA's own code, in words."""
+    if not options:
+        return ""
     kept = str(options.get(OPTION, "")).split(",")
     return " and ".join(each for each in _TYPES if _TYPES[each] not in kept)
 
