@@ -20,8 +20,8 @@ import pytest
 from filelock import FileLock
 
 from hloenv.process import forkserver
-from hloenv.process.forkserver import map_jobs
 from support.cases import assert_invariants, unchecked
+from support.children import map_in_few
 
 _CHECKED = pytest.StashKey[Counter[str]]()
 _UNCHECKED = pytest.StashKey[Counter[str]]()
@@ -92,8 +92,8 @@ def sample_seed(request: pytest.FixtureRequest) -> str:
 def run_all(request: pytest.FixtureRequest) -> Callable[..., dict[str, Any]]:
     """Runs a function, "module:name", for every `source` that this run selects.
 
-    All of a file's tests share their children: XLA's libraries load once, and two
-    children work at a time. Processes of pytest-xdist share the outcomes: the first
+    All of a file's tests share two children; one that ends is followed by another.
+    Processes of pytest-xdist share the outcomes: the first
     that needs them runs the function, the others wait for it. Where there is no folder
     of real modules, their outcomes are None.
     """
@@ -118,8 +118,10 @@ def run_all(request: pytest.FixtureRequest) -> Callable[..., dict[str, Any]]:
         # The largest first, so that the children end at the same time.
         paths = dict(sorted(paths.items(), key=_size, reverse=True))
         jobs = [(path, *job_of(source)) for source, path in paths.items()]
+        options.setdefault("timeout", 120)
+        options["is_timed_by_value"] = True  # of a pass
         outcomes = _once(
-            request, (function, jobs), lambda: map_jobs(function, jobs, **options)
+            request, (function, jobs), lambda: map_in_few(function, jobs, **options)
         )
         found: dict[str, Any] = dict.fromkeys(selected)
         return found | dict(zip(paths, outcomes, strict=True))

@@ -50,18 +50,23 @@ def map_in_few(
     *,
     workers: int = 2,
     timeout: float = 250.0,
+    is_timed_by_value: bool = False,
 ) -> list[Outcome]:
     """As `map_jobs`, but with many jobs in each child, which start once.
 
     A child that ends is followed by another, with the jobs that are left.
     """
+    options: dict[str, Any] = {
+        "timeout": timeout,
+        "is_timed_by_value": is_timed_by_value,
+    }
     outcomes = [Outcome(index) for index in range(len(jobs))]
     left = dict(enumerate(jobs))
     while left:
         items = list(left.items())
         parts = [part for i in range(workers) if (part := items[i::workers])]
         calls = [(function, part) for part in parts]
-        for child in run_jobs("support.children:call_each", calls, timeout=timeout):
+        for child in run_jobs("support.children:call_each", calls, **options):
             last = None
             for index, kind, value in child.values:
                 if kind == _VALUE:
