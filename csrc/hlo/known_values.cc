@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
-#include "hlo/value_flow.h"
 #include "xla/hlo/evaluator/hlo_evaluator.h"
 #include "xla/hlo/ir/hlo_opcode.h"
 #include "xla/literal_util.h"
@@ -57,6 +56,18 @@ bool IsEvaluable(const HloInstruction& value) {
     default:
       return value.IsElementwise();
   }
+}
+
+// A reduction that the evaluator computes without a call for each element.
+bool IsSum(const HloInstruction& value) {
+  if (value.opcode() != HloOpcode::kReduce || value.operand_count() != 2) {
+    return false;
+  }
+  const HloInstruction& root = *value.to_apply()->root_instruction();
+  return root.opcode() == HloOpcode::kAdd &&
+         root.operand(0)->opcode() == HloOpcode::kParameter &&
+         root.operand(1)->opcode() == HloOpcode::kParameter &&
+         root.operand(0) != root.operand(1);
 }
 
 // Whether equal elements of its operand give an array of these.
@@ -129,7 +140,7 @@ KnownValue KnownValues::Of(const HloInstruction& value) {
         if (!values_.contains(needed)) left.push_back(needed);
       };
       if (IsForwarding(next)) {
-        for (const HloInstruction* source : SourcesOf(next)) add(source);
+        for (const HloInstruction* source : sources_.Of(next)) add(source);
       } else {
         for (const HloInstruction* operand : next.operands()) add(operand);
       }
@@ -159,7 +170,7 @@ void KnownValues::FindVarying(const xla::HloModule& module) {
         // Of the entry: others are no sources.
         if (each->opcode() == HloOpcode::kParameter) add(each);
       } else {
-        for (const HloInstruction* source : SourcesOf(*each)) {
+        for (const HloInstruction* source : sources_.Of(*each)) {
           if (source == each) {
             add(each);
           } else {
@@ -186,7 +197,7 @@ KnownValue KnownValues::Computed(const HloInstruction& value) {
   if (varying_.contains(&value)) return {};
   if (!value.shape().IsArray()) return {true, nullptr};
   if (!IsForwarding(value)) return {true, Evaluated(value)};
-  const std::vector<const HloInstruction*> sources = SourcesOf(value);
+  const std::vector<const HloInstruction*>& sources = sources_.Of(value);
   if (sources.size() != 1) return {true, nullptr};
   return {true, values_.at(sources.front()).literal};
 }
@@ -250,9 +261,9 @@ std::optional<int64_t> KnownValues::WorkOf(const HloInstruction& value,
     if (!operand->shape().IsArray()) return std::nullopt;
     elements = std::max(elements, xla::ShapeUtil::ElementsIn(operand->shape()));
   }
-  const bool is_call = value.opcode() == HloOpcode::kCall;
-  const int64_t calls = is_call ? 1 : elements;
-  int64_t work = elements + (is_call || depth == 0 ? kStepWork : 0);
+  const int64_t calls = value.opcode() == HloOpcode::kCall ? 1 : elements;
+  int64_t work = elements + kStepWork;
+  if (IsSum(value)) return work;
   for (const xla::HloComputation* called : value.called_computations()) {
     const std::optional<int64_t> inner = WorkOf(*called, depth + 1);
     if (!inner.has_value() || *inner > work_left_ / calls) return std::nullopt;

@@ -9,6 +9,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "hlo/value_flow.h"
 #include "xla/hlo/ir/hlo_computation.h"
 #include "xla/hlo/ir/hlo_instruction.h"
 #include "xla/hlo/ir/hlo_module.h"
@@ -49,6 +50,7 @@ class KnownValues {
   std::optional<int64_t> WorkOf(const xla::HloInstruction& value, int depth);
   std::optional<int64_t> WorkOf(const xla::HloComputation& called, int depth);
 
+  SourceFinder sources_;
   const int64_t max_elements_;
   int64_t work_left_;
   // What may differ between runs: all that depends on a parameter of the entry,

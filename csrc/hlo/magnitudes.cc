@@ -7,7 +7,6 @@
 
 #include "absl/algorithm/container.h"
 #include "hlo/order.h"
-#include "hlo/value_flow.h"
 #include "xla/hlo/ir/hlo_casting_utils.h"
 #include "xla/hlo/ir/hlo_instructions.h"
 #include "xla/literal.h"
@@ -69,6 +68,7 @@ Limits LimitsOfConversions(const xla::HloModule& module) {
 void AddValue(double value, const Limits& limits, Extremes* extremes) {
   extremes->positive |= value > limits.largest;
   extremes->negative |= value < -limits.largest;
+  extremes->nan |= std::isnan(value);
   extremes->small |= value != 0 && std::abs(value) < limits.smallest;
 }
 
@@ -117,7 +117,9 @@ Extremes OfIota(const HloInstruction& iota, const Limits& conversions) {
   return extremes;
 }
 
-Extremes Negated(Extremes x) { return {x.negative, x.positive, x.small}; }
+Extremes Negated(Extremes x) {
+  return {x.negative, x.positive, x.small, x.nan};
+}
 Extremes Maximum(Extremes a, Extremes b) {
   return {a.positive || b.positive, a.negative && b.negative,
           a.small || b.small};
@@ -138,19 +140,29 @@ Extremes OfEitherSign(Extremes x) { return {x.large(), x.large(), x.small}; }
 // Whether moderate numbers may give an extreme one, as log(0) does.
 bool MayBeSingular(HloOpcode opcode) {
   switch (opcode) {
+    case HloOpcode::kAcos:
     case HloOpcode::kAcosh:
+    case HloOpcode::kAsin:
     case HloOpcode::kAtanh:
     case HloOpcode::kBitcastConvert:
+    case HloOpcode::kConvolution:
     case HloOpcode::kCosh:
     case HloOpcode::kDivide:
+    case HloOpcode::kDot:
     case HloOpcode::kExp:
     case HloOpcode::kExpm1:
     case HloOpcode::kLog:
     case HloOpcode::kLog1p:
     case HloOpcode::kMap:
     case HloOpcode::kPower:
+    case HloOpcode::kReduce:
+    case HloOpcode::kReduceWindow:
+    case HloOpcode::kRemainder:
     case HloOpcode::kRsqrt:
+    case HloOpcode::kScatter:
+    case HloOpcode::kSelectAndScatter:
     case HloOpcode::kSinh:
+    case HloOpcode::kSqrt:
     case HloOpcode::kTan:
       return true;
     default:
@@ -185,12 +197,22 @@ Extremes SingularOf(const HloInstruction& instruction,
   const KnownValue value = known.Of(instruction);
   if (value.literal != nullptr) return OfLiteral(*value.literal, conversions);
   if (!may_be_singular) return {};
-  if (value.is_fixed) return {true, true, true};  // it may be anything
+  if (value.is_fixed) return {true, true, true, true};  // it may be anything
   if (instruction.opcode() != HloOpcode::kDivide) return {};
   const KnownValue divisor = known.Of(*instruction.operand(1));
   const bool may_be_zero =
       divisor.literal != nullptr ? HasZero(*divisor.literal) : divisor.is_fixed;
-  return {may_be_zero, may_be_zero, false};
+  return {may_be_zero, may_be_zero, false, may_be_zero};
+}
+
+// Whether its result holds no floats of its operands.
+bool HasNoFloats(const HloInstruction& instruction) {
+  return instruction.opcode() == HloOpcode::kCompare ||
+         instruction.opcode() == HloOpcode::kIsFinite ||
+         (instruction.shape().IsArray() &&
+          xla::primitive_util::IsIntegralType(
+              instruction.shape().element_type()) &&
+          instruction.opcode() != HloOpcode::kBitcastConvert);
 }
 
 // Whether each window holds more than padding.
@@ -244,22 +266,38 @@ Magnitudes::Magnitudes(const xla::HloModule& module, KnownValues* known) {
 
 Extremes Magnitudes::Of(const HloInstruction& instruction) const {
   if (extremes_.empty()) return {};
-  const auto known = [this](const HloInstruction* source) {
-    const auto found = extremes_.find(source);
-    return found == extremes_.end() ? Extremes{} : found->second;
-  };
-  if (!OnlyForwards(instruction)) return known(&instruction);
-  const auto [sources, is_new] = sources_.try_emplace(&instruction);
-  if (is_new) sources->second = SourcesOf(instruction);
+  if (!OnlyForwards(instruction)) return Known(instruction);
   Extremes extremes;
-  for (const HloInstruction* source : sources->second) {
-    extremes = extremes | known(source);
+  for (const HloInstruction* source : sources_.Of(instruction)) {
+    extremes = extremes | Known(*source);
   }
   return extremes;
 }
 
-// The extremes of the result of `instruction`, from those of its operands.
+Extremes Magnitudes::Known(const HloInstruction& instruction) const {
+  const auto found = extremes_.find(&instruction);
+  return found == extremes_.end() ? Extremes{} : found->second;
+}
+
+// The extremes of the result of `instruction`, from those of its operands and
+// of what it calls.
 Extremes Magnitudes::Computed(const HloInstruction& instruction) const {
+  Extremes extremes = OfOperation(instruction);
+  if (HasNoFloats(instruction)) return extremes;
+  for (const HloInstruction* operand : instruction.operands()) {
+    extremes.nan |= Of(*operand).nan;
+  }
+  // What sorts compare is not in the result.
+  if (instruction.opcode() == HloOpcode::kSort) return extremes;
+  for (const xla::HloComputation* called : instruction.called_computations()) {
+    for (const HloInstruction* each : called->instructions()) {
+      extremes = extremes | Known(*each);
+    }
+  }
+  return extremes;
+}
+
+Extremes Magnitudes::OfOperation(const HloInstruction& instruction) const {
   const auto operand = [&](int64_t i) { return Of(*instruction.operand(i)); };
   const auto all = [&](int64_t begin, int64_t end) {
     Extremes extremes;
@@ -305,7 +343,10 @@ Extremes Magnitudes::Computed(const HloInstruction& instruction) const {
     case HloOpcode::kNegate:
       return Negated(operand(0));
     case HloOpcode::kPower:
-      return all(0, 2).any() ? Extremes{true, true, true} : Extremes{};
+      return all(0, 2).any() ? Extremes{true, true, true, true} : Extremes{};
+    case HloOpcode::kCos:
+    case HloOpcode::kSin:  // of infinities, not a number
+      return {false, false, false, operand(0).large()};
     case HloOpcode::kReduce:
     case HloOpcode::kReduceWindow:
     case HloOpcode::kScatter:
@@ -317,15 +358,12 @@ Extremes Magnitudes::Computed(const HloInstruction& instruction) const {
     // Bounded, or no floats.
     case HloOpcode::kAtan2:
     case HloOpcode::kCompare:
-    case HloOpcode::kCos:
     case HloOpcode::kErf:
     case HloOpcode::kIsFinite:
     case HloOpcode::kLogistic:
     case HloOpcode::kRsqrt:
     case HloOpcode::kSign:
-    case HloOpcode::kSin:
     case HloOpcode::kTanh:
-    case HloOpcode::kCustomCall:
       return {};
     // Those that move or round their operands keep signs.
     case HloOpcode::kBitcast:

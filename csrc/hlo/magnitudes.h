@@ -7,7 +7,7 @@
 // 1e-19 to 1e19), and of each type that the module converts to, so that no
 // product of two overflows or underflows. Arguments of the module and values
 // computed from moderate values count as moderate, but for what divisions,
-// logarithms and the like make of constants alone, as log(0).
+// logarithms, sums and the like make of constants alone, as log(0).
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "hlo/known_values.h"
+#include "hlo/value_flow.h"
 #include "xla/hlo/ir/hlo_instruction.h"
 #include "xla/hlo/ir/hlo_module.h"
 
@@ -25,16 +26,18 @@ struct Extremes {
   bool positive = false;  // larger than moderate ones, infinity included
   bool negative = false;  // the same below zero
   bool small = false;     // nearer to zero than moderate ones, but not zero
+  bool nan = false;       // not a number
 
-  bool large() const { return positive || negative; }
+  // A sum or product with one of them is no other number.
+  bool large() const { return positive || negative || nan; }
   bool any() const { return large() || small; }
   Extremes operator|(const Extremes& other) const {
     return {positive || other.positive, negative || other.negative,
-            small || other.small};
+            small || other.small, nan || other.nan};
   }
   bool operator==(const Extremes& other) const {
     return positive == other.positive && negative == other.negative &&
-           small == other.small;
+           small == other.small && nan == other.nan;
   }
 };
 
@@ -47,13 +50,14 @@ class Magnitudes {
   Extremes Of(const xla::HloInstruction& instruction) const;
 
  private:
-  using Sources = std::vector<const xla::HloInstruction*>;
+  Extremes Known(const xla::HloInstruction& instruction) const;
   Extremes Computed(const xla::HloInstruction& instruction) const;
+  Extremes OfOperation(const xla::HloInstruction& instruction) const;
   Extremes Reduced(const xla::HloInstruction& instruction) const;
 
   absl::flat_hash_map<const xla::HloInstruction*, Extremes> extremes_;
   // Of instructions that pass values on.
-  mutable absl::flat_hash_map<const xla::HloInstruction*, Sources> sources_;
+  mutable SourceFinder sources_;
 };
 
 }  // namespace hloenv

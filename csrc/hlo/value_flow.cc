@@ -12,18 +12,7 @@ using xla::ShapeIndex;
 
 namespace {
 
-struct Place {
-  const HloInstruction* instruction;
-  ShapeIndex index;
-
-  template <typename H>
-  friend H AbslHashValue(H h, const Place& place) {
-    return H::combine(std::move(h), place.instruction, place.index);
-  }
-  friend bool operator==(const Place& a, const Place& b) {
-    return a.instruction == b.instruction && a.index == b.index;
-  }
-};
+using Place = ValuePlace;
 
 ShapeIndex WithoutFirst(const ShapeIndex& index) {
   return ShapeIndex(index.begin() + 1, index.end());
@@ -40,6 +29,8 @@ ShapeIndex Behind(int64_t first, const ShapeIndex& index) {
 void AddArguments(const HloInstruction& parameter, const ShapeIndex& index,
                   std::vector<Place>* places) {
   const HloComputation* computation = parameter.parent();
+  // Text may call it all the same, from computations that nothing needs.
+  if (computation->IsEntryComputation()) return;
   const int64_t number = parameter.parameter_number();
   for (const HloInstruction* caller : computation->caller_instructions()) {
     switch (caller->opcode()) {
@@ -164,6 +155,29 @@ std::vector<const HloInstruction*> SourcesOf(const HloInstruction& instruction,
     std::move(from.rbegin(), from.rend(), std::back_inserter(left));
   }
   return sources;
+}
+
+const std::vector<const HloInstruction*>& SourceFinder::Of(
+    const HloInstruction& instruction) {
+  std::vector<Place> path;
+  Place place = {&instruction, {}};
+  // Along chains in which each place has the sources of the next.
+  while (!known_.contains(place)) {
+    path.push_back(place);
+    std::vector<Place> from = PassedFrom(place);
+    if (from.size() != 1) break;
+    place = std::move(from.front());
+  }
+  std::shared_ptr<const Sources> sources;
+  const auto found = known_.find(place);
+  if (found != known_.end()) {
+    sources = found->second;
+  } else {
+    sources = std::make_shared<const Sources>(
+        SourcesOf(*place.instruction, place.index));
+  }
+  for (Place& each : path) known_.try_emplace(std::move(each), sources);
+  return *sources;
 }
 
 bool OnlyForwards(const HloInstruction& instruction) {

@@ -3,8 +3,11 @@
 // conditionals.
 #pragma once
 
+#include <memory>
+#include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "xla/hlo/ir/hlo_computation.h"
 #include "xla/hlo/ir/hlo_instruction.h"
 #include "xla/shape_util.h"
@@ -17,6 +20,32 @@ namespace hloenv {
 // superset: includes values on paths that the program never takes.
 std::vector<const xla::HloInstruction*> SourcesOf(
     const xla::HloInstruction& instruction, const xla::ShapeIndex& index = {});
+
+// A part of the result of an instruction.
+struct ValuePlace {
+  const xla::HloInstruction* instruction;
+  xla::ShapeIndex index;
+
+  template <typename H>
+  friend H AbslHashValue(H h, const ValuePlace& place) {
+    return H::combine(std::move(h), place.instruction, place.index);
+  }
+  friend bool operator==(const ValuePlace& a, const ValuePlace& b) {
+    return a.instruction == b.instruction && a.index == b.index;
+  }
+};
+
+// `SourcesOf` of many values of a module that does not change: those of a chain
+// of instructions that forward values are found once.
+class SourceFinder {
+ public:
+  const std::vector<const xla::HloInstruction*>& Of(
+      const xla::HloInstruction& instruction);
+
+ private:
+  using Sources = std::vector<const xla::HloInstruction*>;
+  absl::flat_hash_map<ValuePlace, std::shared_ptr<const Sources>> known_;
+};
 
 // Whether the values of `instruction` are those of others, which `SourcesOf`
 // finds.

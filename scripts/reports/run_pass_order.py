@@ -16,12 +16,11 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import hashlib
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,7 @@ from hloenv._files import replacing
 from hloenv.bench.version import bench_version
 from hloenv.envs import find_benchmarks
 from hloenv.envs.base import CompilerEnv
-from hloenv.envs.pass_memo import without_dead_code
+from hloenv.envs.pass_memo import Node, without_dead_code
 from hloenv.errors import HloEnvError
 from hloenv.learn import (
     BestOrder,
@@ -47,7 +46,7 @@ from hloenv.learn import (
 )
 from hloenv.learn.baselines import op_count
 from hloenv.measurement.measurer import Measurer
-from pass_order_page import write_page
+from pass_order_page import digest, write_page
 from reporting import parser_of
 
 HEADLINE = "maskable-ppo"
@@ -86,8 +85,8 @@ TEST_SETS = {
     "all": "hloenv://all/test?max_instructions=1500",
 }
 MAX_TEST = 60
-# Modules on which the best fixed order is chosen.
-MAX_ORDER_MODULES = 80
+# Modules on which the best fixed order is chosen, edits that are tried, and rounds.
+MAX_ORDER_MODULES, MAX_EDITS, MAX_ROUNDS = 80, 300, 25
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -141,11 +140,6 @@ def main() -> None:
             fill(folder / "times.json", own, timing(folder, searched), agent)
     if args.doc is not None:
         write_page(args.doc, args.runs, EXPERIMENTS, HEADLINE)
-
-
-def digest(path: Path) -> str:
-    """Identifies the content of a file."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
 
 
 def fill(
@@ -219,12 +213,20 @@ def as_toml(values: dict[str, Any]) -> str:
 
 
 def test_sets() -> dict[str, list[str]]:
-    """URIs of the test modules: of each set at most `MAX_TEST`, drawn."""
+    """URIs of the test modules: of each set at most `MAX_TEST`, drawn.
+
+    Of programs at several sizes, one: those with as many instructions of each opcode.
+    """
     sets = {}
     for name, uri in TEST_SETS.items():
-        found = [each.uri for each in find_benchmarks(uri)]
-        order = np.random.default_rng(0).permutation(len(found))[:MAX_TEST]
-        sets[name] = [found[i] for i in sorted(order)]
+        found = find_benchmarks(uri)
+        drawn: dict[tuple[tuple[str, int], ...], int] = {}
+        for i in np.random.default_rng(0).permutation(len(found)):
+            counts = without_dead_code(found[i].load()).opcode_counts()
+            drawn.setdefault(tuple(sorted(counts.items())), int(i))
+            if len(drawn) == MAX_TEST:
+                break
+        sets[name] = [found[i].uri for i in sorted(drawn.values())]
     return sets
 
 
@@ -247,13 +249,19 @@ def searching(runs: Path) -> Callable[[str], dict[str, Any]]:
             "default": fixed_order(env, default_order(env), max_rounds=1),
             "fixed": fixed_order(env, order),
             "greedy": greedy,
-            "random": random_search(env, budget),
+            "random": middle(random_search(env, budget, seed=i) for i in range(3)),
             "beam": beam_search(env, 3 * budget, width=4),
         }
         methods = {name: described(each) for name, each in found.items()}
         return {"start": {"op_count": env.start.op_count}} | methods
 
     return search
+
+
+def middle(found: Iterable[BestOrder]) -> BestOrder:
+    """The middle one of several, by what is left."""
+    ordered = sorted(found, key=lambda each: each.node.op_count)
+    return ordered[len(ordered) // 2]
 
 
 def default_order(env: CompilerEnv) -> list[int]:
@@ -274,10 +282,10 @@ def default_order(env: CompilerEnv) -> list[int]:
 
 
 def best_order(env: CompilerEnv) -> list[int]:
-    """The best order on train, of those that one more pass improves at its end.
+    """The order that leaves the fewest instructions on train, run to a fixed point.
 
-    Run to a fixed point it is the strongest default: passes that only add instructions
-    are not in it.
+    First the order that grows by the best next pass, then `MAX_EDITS` random edits, of
+    which those that improve it are kept.
     """
     found = env.benchmarks
     chosen = np.random.default_rng(1).permutation(len(found))[:MAX_ORDER_MODULES]
@@ -285,7 +293,7 @@ def best_order(env: CompilerEnv) -> list[int]:
     for i in sorted(chosen):
         env.reset(options={"benchmark": found[i].uri})
         nodes.append(env.node)
-    order: list[int] = []
+    order, starts = list[int](), nodes
     while True:
         scores = []
         for number in range(len(env.passes)):
@@ -293,9 +301,48 @@ def best_order(env: CompilerEnv) -> list[int]:
             scores.append(np.mean([np.log(each.op_count) for each in following]))
         best = int(np.argmin(scores))
         if scores[best] >= np.mean([np.log(node.op_count) for node in nodes]) - 1e-9:
-            return order
+            break
         order.append(best)
         nodes = [env.following(best, node) for node in nodes]
+    random = np.random.default_rng(2)
+    score = left_at_fixed_point(env, order, starts)
+    for _ in range(MAX_EDITS):
+        changed = edited(order, len(env.passes), random)
+        if changed and (other := left_at_fixed_point(env, changed, starts)) < score:
+            order, score = changed, other
+    return order
+
+
+def edited(order: list[int], num_passes: int, random: np.random.Generator) -> list[int]:
+    """The order with a pass inserted, replaced, left out, or moved."""
+    changed = list(order)
+    kind, position = random.integers(4), int(random.integers(len(order) + 1))
+    if kind == 0 or position == len(order):
+        changed.insert(position, int(random.integers(num_passes)))
+    elif kind == 1:
+        changed[position] = int(random.integers(num_passes))
+    else:
+        moved = changed.pop(position)
+        if kind == 3:
+            changed.insert(int(random.integers(len(changed) + 1)), moved)
+    return changed
+
+
+def left_at_fixed_point(
+    env: CompilerEnv, order: list[int], starts: Sequence[Node]
+) -> float:
+    """Mean of the logs of what an order leaves, run until nothing changes."""
+    logs = []
+    for start in starts:
+        node = start
+        for _ in range(MAX_ROUNDS):
+            before = node
+            for number in order:
+                node = env.following(number, node)
+            if node.fingerprint == before.fingerprint:
+                break
+        logs.append(np.log(max(node.op_count, 1)))
+    return float(np.mean(logs))
 
 
 def testing(folder: Path, searched: dict[str, Any]) -> Callable[[str], dict[str, Any]]:

@@ -276,7 +276,7 @@ def test_graphs_in_a_vector_of_environments() -> None:
         assert rewards[1] == reward
         assert truncated.tolist() == [step == 3] * 2
         assert not terminated.any()
-    assert infos[1]["final_observation"].num_nodes == observation.num_nodes
+    assert infos[1]["final_obs"].num_nodes == observation.num_nodes
     assert infos[1]["final_info"]["op_count"] == alone.node.op_count
     with pytest.raises(ArgumentError, match="one action for each of 2"):
         vector.step([0])

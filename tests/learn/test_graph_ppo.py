@@ -57,7 +57,7 @@ class Bandits:
             ends = self.done[i] == self.length
             last.append(ends)
             self.now[i] = self.draw()
-            infos.append({"final_observation": self.draw()} if ends else {})
+            infos.append({"final_obs": self.draw()} if ends else {})
             self.done[i] *= not ends
         none = [False] * self.num_envs
         ended = (none, last) if self.is_truncated else (last, none)

@@ -27,11 +27,17 @@ constexpr int64_t kMaxPatchElements = int64_t{1} << 25;
 // Of the results of all dots of a form, which may be in memory together.
 constexpr int64_t kMaxProductElements = int64_t{1} << 27;
 
+// Positions after which an index counts as read.
+constexpr int64_t kMaxLooks = int64_t{1} << 16;
+
 // Whether kernel index `k` is multiplied with any element of the input.
 bool ReadsInput(const SpatialDimension& dimension, int64_t k) {
   const int64_t start = dimension.OffsetOf(k) - dimension.pad_low;
   int64_t p = start >= 0 ? 0 : -start / dimension.stride;
-  for (; p < dimension.output; ++p) {
+  // Where it reads between elements is periodic.
+  const int64_t num_looks = std::min(dimension.base_dilation + 1, kMaxLooks);
+  for (int64_t looks = 0; p < dimension.output; ++p, ++looks) {
+    if (looks > num_looks) return num_looks == kMaxLooks;
     const int64_t at = p * dimension.stride + start;
     if (at >= dimension.dilated()) return false;
     if (at >= 0 && at % dimension.base_dilation == 0) return true;
@@ -303,7 +309,7 @@ void ProposePatches(const HloInstruction& root, RuleContext& context,
   const int64_t taps = found->num_taps();
   const bool by_taps = taps <= kMaxTaps;
   if ((!by_taps && positions > kMaxPositions) ||
-      positions * taps > kMaxPatchElements / features ||
+      positions > kMaxPatchElements / features / taps ||
       (found->groups() > 1 && found->outputs() == 1 &&
        (by_taps ? found->inputs() : found->batch()) == 1)) {
     return;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Proposes convolutions without base dilation for those with: transposed
 // convolutions and gradients of strided ones.
+#include <algorithm>
 #include <numeric>
 
 #include "passes/proposals/convolution.h"
@@ -38,7 +39,9 @@ Phase PhaseOf(const SpatialDimension& each, int64_t number) {
   const auto position = [&] {
     return number + tap * each.window_dilation - each.pad_low;
   };
-  while (tap < each.taps && position() % base != 0) ++tap;
+  // The positions are periodic.
+  while (tap < std::min(each.taps, base) && position() % base != 0) ++tap;
+  if (tap == base) tap = each.taps;
   SpatialDimension& result = phase.dimension;
   result.output = SizeOfPhase(each);
   result.base_dilation = 1;

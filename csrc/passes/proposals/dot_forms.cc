@@ -186,7 +186,11 @@ bool IsPlainDot(const HloInstruction& instruction) {
   if (instruction.opcode() != xla::HloOpcode::kDot || !IsPlain(instruction) ||
       instruction.operand_count() != 2 ||
       instruction.precision_config().algorithm() !=
-          xla::PrecisionConfig::ALG_UNSET) {
+          xla::PrecisionConfig::ALG_UNSET ||
+      // Dimensions have labels of one character.
+      RankOf(instruction.operand(0)->shape()) +
+              RankOf(instruction.operand(1)->shape()) >
+          kMaxLabels) {
     return false;
   }
   return absl::c_all_of(

@@ -82,9 +82,14 @@ Labelled PartAt(HloInstruction* index, const Labelled& operand, char label) {
 }
 
 std::optional<InnerBatchDot> InnerBatchDotOf(const HloInstruction& root) {
-  if (!IsPlainDot(root) || !IsPlain(*root.operand(0)) ||
-      !IsPlain(*root.operand(1))) {
-    return std::nullopt;
+  if (!IsPlainDot(root)) return std::nullopt;
+  for (const HloInstruction* operand : root.operands()) {
+    // The backend makes one kernel of a small loop, in which it has no code for
+    // products of a type whose sums have another.
+    if (!IsPlain(*operand) ||
+        operand->shape().element_type() != root.shape().element_type()) {
+      return std::nullopt;
+    }
   }
   const LabelledDot dot = LabelledDotOf(root);
   const int64_t num_batch =

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Proposes the optional rewrites of XLA's simplifiers.
+#include <algorithm>
+#include <vector>
+
 #include "hlo/layouts.h"
 #include "passes/proposals/general_passes.h"
+#include "xla/hlo/ir/hlo_instruction.h"
 
 namespace hloenv {
 namespace {
@@ -36,6 +40,23 @@ std::vector<Set> Unsafe() {
           {{"minmax_propagate_nan", false}}};
 }
 
+// XLA reduces the operands of a dot in their type, with the reducer and the
+// initial value of the result's: no valid module where these differ.
+bool HasDotOfOtherTypes(const xla::HloModule& module) {
+  for (const xla::HloComputation* computation : module.computations()) {
+    for (const xla::HloInstruction* each : computation->instructions()) {
+      if (each->opcode() != xla::HloOpcode::kDot) continue;
+      for (int64_t i = 0; i < 2; ++i) {
+        if (each->operand(i)->shape().element_type() !=
+            each->shape().element_type()) {
+          return true;
+        }
+      }
+    }
+  }
+  return false;
+}
+
 std::vector<PassSpec> UnionOf(const Options& options,
                               const xla::HloModule& module) {
   const bool keeps_layouts =
@@ -46,6 +67,12 @@ std::vector<PassSpec> UnionOf(const Options& options,
                     {"rewrite_no_op_bitcast_convert_to_bitcast", false}};
   std::vector<PassSpec> passes = {{"algsimp", {}}};
   std::vector<Set> sets = Optional();
+  if (HasDotOfOtherTypes(module)) {
+    const auto raises = [](const Set& set) {
+      return set.front().first == "raise_slice_and_reduce_through_dot";
+    };
+    sets.erase(std::remove_if(sets.begin(), sets.end(), raises), sets.end());
+  }
   if (options.Bool("unsafe")) {
     for (Set& set : Unsafe()) sets.push_back(std::move(set));
   }

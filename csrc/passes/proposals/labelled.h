@@ -18,6 +18,9 @@
 
 namespace hloenv {
 
+// Labels of one operation: characters other than '\0'.
+inline constexpr int64_t kMaxLabels = 128;
+
 // `labels[d]` names dimension d. Labels are unique.
 struct Labelled {
   xla::HloInstruction* value;

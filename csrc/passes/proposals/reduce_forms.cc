@@ -36,6 +36,7 @@ std::optional<ShortReduce> ShortReduceOf(const HloInstruction& reduce,
   const std::optional<HloOpcode> operation = ReductionOf(reduce, context);
   if (!operation.has_value()) return std::nullopt;
   const HloInstruction& operand = *reduce.operand(0);
+  if (RankOf(operand.shape()) > kMaxLabels) return std::nullopt;
   ShortReduce result;
   result.operation = *operation;
   for (int64_t d = 0; d < RankOf(operand.shape()); ++d) {

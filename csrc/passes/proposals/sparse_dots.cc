@@ -18,6 +18,7 @@
 #include "support/status.h"
 #include "xla/hlo/ir/hlo_instructions.h"
 #include "xla/hlo/ir/hlo_opcode.h"
+#include "xla/layout_util.h"
 #include "xla/literal_util.h"
 #include "xla/shape_util.h"
 
@@ -78,18 +79,22 @@ std::optional<Entries> EntriesOf(const HloInstruction& matrix, int64_t summed,
                                  int64_t min_sparsity, RuleContext& context) {
   const std::optional<xla::Literal> value = context.Known(matrix).Whole(matrix);
   if (!value.has_value()) return std::nullopt;
-  const absl::StatusOr<xla::Literal> numbers = value->Convert(xla::F64);
-  if (!numbers.ok()) return std::nullopt;
+  const absl::StatusOr<xla::Literal> converted = value->Convert(xla::F64);
+  if (!converted.ok()) return std::nullopt;
+  const xla::Literal by_rows =
+      converted->Relayout(xla::LayoutUtil::MakeDescendingLayout(2));
+  const absl::Span<const double> numbers = by_rows.data<double>();
   const int64_t rows = matrix.shape().dimensions(static_cast<int>(summed));
   const int64_t columns =
       matrix.shape().dimensions(static_cast<int>(1 - summed));
+  const int64_t width = matrix.shape().dimensions(1);
   const int64_t most = std::min(kMaxEntries, rows / min_sparsity);
   Entries entries = {};
   std::vector<int64_t> counts(columns, 0);
   int64_t index[2];
   for (int64_t& column = index[1 - summed] = 0; column < columns; ++column) {
     for (int64_t& row = index[summed] = 0; row < rows; ++row) {
-      const double weight = numbers->Get<double>(index);
+      const double weight = numbers[index[0] * width + index[1]];
       if (weight == 0) continue;
       if (!(std::abs(weight) > kSmallest && std::abs(weight) < 1 / kSmallest)) {
         return std::nullopt;

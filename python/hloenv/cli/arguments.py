@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments that several commands share, and the text grammar of passes."""
+"""Arguments that several commands share."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import get_args
 
 from ..cost import describe_estimator, list_estimators
-from ..errors import HloEnvError, PassOptionError
-from ..hlo.pass_info import OptionValue
-from ..hlo.passes import Pass, Pipeline, describe_pass
+from ..errors import HloEnvError
+from ..hlo.pass_text import parse_pass
+from ..hlo.passes import Pass, Pipeline
 from ..measurement.store import Store
 from ..runtime.executable import Engine
 from .numbers import add_count
@@ -29,7 +29,6 @@ PASS_HELP = (
     "NAME:OPTION=VALUE,...; a pipeline: NAME+NAME; a pipeline that runs to a fixed "
     "point: NAME+NAME* (quote the *)"
 )
-_BOOLS = {"true": True, "1": True, "false": False, "0": False}
 
 
 def add_action(
@@ -125,49 +124,7 @@ def parse_passes(texts: Sequence[str]) -> list[Pass | Pipeline]:
         UnknownPassError, PassOptionError: no such pass or option, or a text that
             does not follow the grammar of `PASS_HELP`.
     """
-    return [_parse_pass(text) for text in texts]
-
-
-def _parse_pass(text: str) -> Pass | Pipeline:
-    is_fixed_point = text.endswith("*")
-    steps = [_parse_step(step) for step in text.removesuffix("*").split("+")]
-    if len(steps) == 1 and not is_fixed_point:
-        return steps[0]
-    name = "+".join(step.name for step in steps) + "*" * is_fixed_point
-    return Pipeline(name, steps, fixed_point=is_fixed_point)
-
-
-def _parse_step(text: str) -> Pass:
-    name, _, rest = text.strip().partition(":")
-    types = {option.name: option.type for option in describe_pass(name).options}
-    options: dict[str, OptionValue] = {}
-    for part in filter(None, rest.split(",")):
-        key, equals, value = part.partition("=")
-        if not equals:
-            raise PassOptionError(
-                f"option {part!r} of pass {name!r} has no value; write "
-                f"{name}:{part}=VALUE"
-            )
-        # Pass reports unknown options and lists the known ones.
-        options[key.strip()] = _parse_value(
-            value.strip(), types.get(key.strip(), "string"), f"{name}:{key}"
-        )
-    return Pass(name, **options)
-
-
-def _parse_value(text: str, type_: str, what: str) -> OptionValue:
-    try:
-        if type_ == "bool":
-            return _BOOLS[text.lower()]
-        if type_ == "int":
-            return int(text)
-        if type_ == "float":
-            return float(text)
-    except (KeyError, ValueError):
-        raise PassOptionError(
-            f"option {what} must be of type {type_}, got {text!r}"
-        ) from None
-    return text
+    return [parse_pass(text) for text in texts]
 
 
 def add_engine(parser: argparse.ArgumentParser) -> None:

@@ -74,7 +74,7 @@ def find_benchmarks(source: str | HloModule) -> Sequence[Benchmark]:
     if not isinstance(source, str) or not source.startswith(SCHEME):
         raise ArgumentError(
             "a benchmark must be an HloModule or a URI such as "
-            f"hloenv://dataset/train/flax or hloenv://file/model.hlo, got {source!r}"
+            f"hloenv://dataset/train/brax or hloenv://file/model.hlo, got {source!r}"
         )
     kind, _, rest = source.removeprefix(SCHEME).partition("/")
     if kind == "file":

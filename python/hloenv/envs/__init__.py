@@ -2,7 +2,7 @@
 """Gymnasium environments over XLA.
 
 import gymnasium, hloenv.envs
-env = gymnasium.make("hloenv/PassOrder-v0", benchmark="hloenv://dataset/train/flax")
+env = gymnasium.make("hloenv/PassOrder-v0", benchmark="hloenv://dataset/train/brax")
 """
 
 from __future__ import annotations

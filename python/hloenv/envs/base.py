@@ -18,9 +18,10 @@ import numpy.typing as npt
 from ..dataset.benchmarks import MODULE_SCHEME, Benchmark, find_benchmarks
 from ..errors import ArgumentError, HloEnvError
 from ..hlo.module import HloModule
+from ..hlo.pass_text import pass_text
 from ..hlo.passes import Pass, Pipeline, run_passes
 from ..rewrite.sandbox import Sandbox, isolated
-from .episode import Episode, on_command_line
+from .episode import Episode
 from .pass_memo import Node, PassMemo, Runner
 from .render import render_ansi, render_rgb
 from .rewards import RewardSpace, get_reward
@@ -113,7 +114,8 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
 
         Args:
             seed: of the environment's random numbers.
-            options: "benchmark": an `HloModule` or a URI, in place of a drawn one.
+            options: "benchmark": an `HloModule` or a URI to draw from, in place of
+                those of the environment.
 
         Raises:
             ArgumentError: another option, or no such benchmark.
@@ -241,11 +243,23 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
     # --- beyond Gymnasium
 
     def observe(self, name: str) -> Any:
-        """Another observation of the module now, by name."""
+        """Another observation of the module now, by name.
+
+        Raises:
+            ArgumentError: no observation has this name.
+            EpisodeOverError: before the first `reset`.
+        """
+        self.check_begun()
         return get_observation(name).observe(self)
 
     def reward_of(self, name: str) -> float:
-        """Another reward of the last step, by name."""
+        """Another reward of the last step, by name.
+
+        Raises:
+            ArgumentError: no reward has this name.
+            EpisodeOverError: before the first `reset`.
+        """
+        self.check_begun()
         return float(get_reward(name).compute(self))
 
     @property
@@ -283,40 +297,67 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
         uri = self.check_begun().uri
         names = tuple(self.action_names)
         total = float(sum(self._rewards))
-        return EpisodeState(uri, names, total, self._seconds)
+        return EpisodeState(uri, names, total, self._seconds, self.error)
 
     def apply(self, state: EpisodeState) -> None:
-        """Repeats an episode from its start.
+        """Repeats an episode from its start; `validate(state)` says if it is the same.
 
         Raises:
             ArgumentError: it has a benchmark or a pass that does not exist here.
-            EpisodeOverError: it is longer than an episode here.
+            EpisodeOverError: it is longer than an episode here; nothing has changed.
         """
         actions = [self.action_of(name) for name in state.passes]
+        if len(actions) > self.max_steps:
+            raise EpisodeOverError(
+                f"the state has {len(actions)} steps, an episode here {self.max_steps}"
+            )
         self.reset(options={"benchmark": state.benchmark})
         for action in actions:
             self.step(action)
 
-    def validate(self) -> ValidationResult:
+    def validate(self, state: EpisodeState | None = None) -> ValidationResult:
         """Replays the episode without the memo, and compares the outputs.
 
         The module must have the same fingerprint, a deterministic reward the same sum,
-        and the compiled module the outputs of the start's.
+        the last step the same failure, if any, and the compiled module the outputs of
+        the start's.
+
+        Args:
+            state: what the episode is said to be; by default, what it is here.
         """
+        claimed = self.state if state is None else state
         start = self.check_begun().load()
         module, failure = self._replay(start)
         problems = [failure] if failure else []
         if self._fingerprint(module) != self.node.fingerprint:
             problems.append("the same passes give another module")
-        if self._reward.deterministic and not self.error:
-            twin = self._fresh()
-            twin.apply(self.state)
-            if abs(twin.state.reward - self.state.reward) > 1e-9:
-                problems.append(
-                    f"the reward is {twin.state.reward}, not {self.state.reward}"
-                )
+        if (claimed.benchmark, claimed.passes) != (
+            self.state.benchmark,
+            self.state.passes,
+        ):
+            problems.append("the state is of another episode")
+        elif self._reward.deterministic:
+            problems += self._compare(claimed)
         problems += compare_outputs(module, start)
         return ValidationResult(tuple(problems))
+
+    def _compare(self, claimed: EpisodeState) -> list[str]:
+        """What differs where the episode is repeated."""
+        twin = self._fresh()
+        try:
+            twin.apply(self.state)
+            found = twin.state
+        finally:
+            twin.close()
+        problems = []
+        if not abs(found.reward - claimed.reward) <= 1e-9:
+            problems.append(f"the reward is {found.reward}, not {claimed.reward}")
+        if found.error != claimed.error:
+            problems.append(
+                f"the last step fails by {found.error or 'nothing'!r}, not by "
+                f"{claimed.error or 'nothing'!r}"
+            )
+        return problems
 
     def _replay(self, start: HloModule) -> tuple[HloModule, str]:
         """The module that the episode makes of `start`, and what fails."""
@@ -371,7 +412,7 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
             )
         words = ["hloenv", "run", uri]
         for item in self._passes_of_path():
-            words += ["--pass", on_command_line(item)]
+            words += ["--pass", pass_text(item)]
         return shlex.join(words)
 
     def _passes_of_path(self) -> list[Pass | Pipeline]:
@@ -382,7 +423,7 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
             self.actions, self.nodes, self.nodes[1:], strict=False
         ):
             if action > len(self.passes):
-                made = made[:-1]
+                del made[max(1, len(made) - 1) :]  # the start's stays
             elif after is not before:
                 made.append([self.passes[action], *[clean] * after.is_cleaned])
         return [each for step in made for each in step]
@@ -396,17 +437,20 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
             source = self._benchmark.uri
             if source.startswith(MODULE_SCHEME):
                 source = self._benchmark.load()
+        places = [i for i, node in enumerate(self.nodes) if node is self.measured_node]
         return state | {
             "_from": source,
+            "_measured_at": places[0] if places else 0,
             "_path": [],
             "_sandbox": None,
             "_observation": None,
             "_reward": None,
+            "_found": {},
             "nodes": [],
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        source = state.pop("_from")
+        source, measured_at = state.pop("_from"), state.pop("_measured_at")
         self.__dict__.update(state)
         self._find()
         self.memo = PassMemo(self.passes)
@@ -417,7 +461,6 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
         # The module is made again from the actions.
         self.start = self.node = self.previous = self._start(self._benchmark)
         self.nodes = [self.start]
-        self.measured_node = self.start
         actions, self.actions = self.actions, []
         # The last action failed, and those before it did not.
         error, self.error = self.error, ""
@@ -428,6 +471,7 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
                 self._act(action)
             self.nodes.append(self.node)
         self.error = error
+        self.measured_node = self.nodes[measured_at]
 
     # --- parts of the above
 
@@ -447,12 +491,20 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
         self._reward = get_reward(reward)
         self.benchmarks = find_benchmarks(self._source)
         self._by_uri = {each.uri: each for each in self.benchmarks}
+        # The last set that was given to `reset`.
+        self._found: dict[str, Sequence[Benchmark]] = {}
 
     def _find_benchmark(self, source: str | HloModule) -> Benchmark:
         if self._benchmark is not None and source == self._benchmark.uri:
             return self._benchmark
-        found = self._by_uri.get(source) if isinstance(source, str) else None
-        return found or find_benchmarks(source)[0]
+        if not isinstance(source, str):
+            return find_benchmarks(source)[0]
+        if source in self._by_uri:
+            return self._by_uri[source]
+        if source not in self._found:
+            self._found = {source: find_benchmarks(source)}
+        found = self._found[source]
+        return found[int(self.np_random.integers(len(found)))]
 
     def _fresh(self) -> CompilerEnv:
         twin = self.fork()

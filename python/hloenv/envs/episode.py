@@ -7,36 +7,9 @@ from typing import Any
 
 from ..errors import ArgumentError, ForkError, HloEnvError
 from ..hlo.module import HloModule, ModuleCost
+from ..hlo.pass_text import spelled
 from ..hlo.passes import Pass, Pipeline
 from .pass_memo import Node, PassMemo, Runner
-
-
-def spelled(item: Pass | Pipeline) -> str:
-    """A pass with its options, as the command line takes it; a pipeline's name."""
-    if isinstance(item, Pipeline):
-        return item.name
-    options = ",".join(
-        f"{key}={str(value).lower() if isinstance(value, bool) else value}"
-        for key, value in item.options
-    )
-    return f"{item.name}:{options}" if options else item.name
-
-
-def on_command_line(item: Pass | Pipeline) -> str:
-    """A pass or a pipeline as --pass takes it.
-
-    Raises:
-        ArgumentError: a pipeline that --pass cannot say.
-    """
-    if isinstance(item, Pass):
-        return spelled(item)
-    is_flat = all(isinstance(each, Pass) for each in item.passes)
-    if not is_flat or item.max_iterations != Pipeline("any", ["dce"]).max_iterations:
-        raise ArgumentError(
-            f"the pipeline {item.name!r} is not flat, or has max_iterations, which "
-            "--pass cannot say"
-        )
-    return "+".join(map(spelled, item.passes)) + "*" * item.fixed_point
 
 
 class Episode:
@@ -82,7 +55,12 @@ class Episode:
 
     @property
     def module(self) -> HloModule:
-        """The module now."""
+        """The module now.
+
+        Raises:
+            EpisodeOverError: before the first `reset`.
+        """
+        self.check_begun()
         return self.module_of(self.node)
 
     def module_of(self, node: Node) -> HloModule:
@@ -111,6 +89,10 @@ class Episode:
 
     def runner(self) -> Runner:
         """What runs passes: in this process, or in a child process."""
+        raise NotImplementedError
+
+    def check_begun(self) -> Any:
+        """Raises EpisodeOverError before the first `reset`."""
         raise NotImplementedError
 
     def action_name(self, action: Any) -> str:

@@ -16,6 +16,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +27,8 @@ from ..hlo.module import HloModule, ModuleCost
 from ..hlo.passes import Pass, PassRun, Pipeline, run_passes
 
 Runner = Callable[..., PassRun]
+# Observations that are kept.
+_MAX_OBSERVED = 64
 
 
 @cache
@@ -119,6 +122,7 @@ class PassMemo:
         self._lock = threading.RLock()
         self._following: OrderedDict[tuple[str, int], Node | _Failure] = OrderedDict()
         self._modules: OrderedDict[str, HloModule] = OrderedDict()
+        self._observed: OrderedDict[tuple[str, str], Any] = OrderedDict()
 
     def start(self, load: Callable[[], HloModule]) -> Node:
         """The node of a module that no pass has changed.
@@ -130,8 +134,7 @@ class PassMemo:
         module = without_dead_code(loaded)
         is_cleaned = module is not loaded
         node = Node(module, load=load, is_cleaned=is_cleaned)
-        with self._lock:
-            self._keep(node, module)
+        self._keep(node, module)
         return node
 
     def run(self, node: Node, number: int, runner: Runner = run_passes) -> Node:
@@ -140,8 +143,7 @@ class PassMemo:
         Raises:
             HloEnvError: the pass fails, or ends the process of the runner.
         """
-        with self._lock:
-            found = self._find(node, number, runner)
+        found = self._find(node, number, runner)
         if isinstance(found, _Failure):
             raise found.kind(found.message)
         # Equal modules are one result, whichever node led to the first of them.
@@ -149,10 +151,14 @@ class PassMemo:
 
     def _find(self, node: Node, number: int, runner: Runner) -> Node | _Failure:
         key = (node.fingerprint, number)
-        found = self._following.get(key)
-        if found is not None:
-            self._following.move_to_end(key)
-            return found
+        with self._lock:
+            known = self._following.get(key)
+            if known is not None:
+                self._following.move_to_end(key)
+                return known
+            self.num_runs += 1
+        found: Node | _Failure
+        # Without the lock: other threads run passes meanwhile.
         try:
             found = self._run(node, number, runner)
         except (MeasureTimeout, ForkError):
@@ -162,9 +168,10 @@ class PassMemo:
                 raise  # another process did it
             # Not the exception, which holds on to the frames it went through.
             found = _Failure(type(error), str(error))
-        self._following[key] = found
-        if len(self._following) > self._max_nodes:
-            self._following.popitem(last=False)
+        with self._lock:
+            found = self._following.setdefault(key, found)
+            if len(self._following) > self._max_nodes:
+                self._following.popitem(last=False)
         return found
 
     def module(self, node: Node, runner: Runner = run_passes) -> HloModule:
@@ -173,12 +180,8 @@ class PassMemo:
         Raises:
             HloEnvError: as `run`.
         """
-        with self._lock:
-            return self._module(node, runner)
-
-    def _module(self, node: Node, runner: Runner) -> HloModule:
         missing = []
-        module = self._modules.get(node.fingerprint)
+        module = self._kept(node)
         while module is None:
             missing.append(node)
             if node.parent is None:
@@ -187,12 +190,36 @@ class PassMemo:
                 self._keep(missing.pop(), module)
                 break
             node = node.parent
-            module = self._modules.get(node.fingerprint)
+            module = self._kept(node)
         while missing:
             node = missing.pop()
             module = without_dead_code(runner(module, self._passes[node.via]).module)
             self._keep(node, module)
         return module
+
+    def _kept(self, node: Node) -> HloModule | None:
+        with self._lock:
+            return self._modules.get(node.fingerprint)
+
+    def observed(self, node: Node, name: str, observe: Callable[[], Any]) -> Any:
+        """What `observe` makes of a node; the last ones are kept.
+
+        Args:
+            node: of the module.
+            name: of the observation.
+            observe: computes it; nobody may change the result.
+        """
+        key = (node.fingerprint, name)
+        with self._lock:
+            if key in self._observed:
+                self._observed.move_to_end(key)
+                return self._observed[key]
+        result = observe()
+        with self._lock:
+            self._observed[key] = result
+            if len(self._observed) > _MAX_OBSERVED:
+                self._observed.popitem(last=False)
+        return result
 
     def cost(self, node: Node, runner: Runner = run_passes) -> ModuleCost:
         """XLA's cost analysis of a node's module."""
@@ -201,8 +228,7 @@ class PassMemo:
         return node.cost
 
     def _run(self, node: Node, number: int, runner: Runner) -> Node:
-        self.num_runs += 1
-        result = runner(self._module(node, runner), self._passes[number])
+        result = runner(self.module(node, runner), self._passes[number])
         if not result.changed:
             return node
         module = without_dead_code(result.module)
@@ -213,11 +239,12 @@ class PassMemo:
         return following
 
     def _keep(self, node: Node, module: HloModule) -> None:
-        if node.fingerprint in self._modules:
-            self._modules.move_to_end(node.fingerprint)
-            return
-        self._modules[node.fingerprint] = module
-        self._room -= module.instruction_count
-        while self._room < 0 and len(self._modules) > 1:
-            _, dropped = self._modules.popitem(last=False)
-            self._room += dropped.instruction_count
+        with self._lock:
+            if node.fingerprint in self._modules:
+                self._modules.move_to_end(node.fingerprint)
+                return
+            self._modules[node.fingerprint] = module
+            self._room -= module.instruction_count
+            while self._room < 0 and len(self._modules) > 1:
+                _, dropped = self._modules.popitem(last=False)
+                self._room += dropped.instruction_count

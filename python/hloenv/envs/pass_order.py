@@ -12,6 +12,7 @@ from gymnasium import spaces
 
 from ..errors import ArgumentError
 from ..hlo.module import HloModule
+from ..hlo.pass_text import parse_pass
 from ..hlo.passes import Pass, Pipeline
 from .base import CompilerEnv
 
@@ -80,7 +81,8 @@ class PassOrderEnv(CompilerEnv):
             benchmark: URI of the modules that episodes start from, or a module.
             observation: name of the observation.
             reward: name of the reward.
-            passes: the actions; a pass with options is `Pass(name, option=value)`.
+            passes: the actions: passes, pipelines, or their texts as of --pass, such
+                as "algsimp:is_layout_sensitive=true".
             max_steps: actions after which an episode is truncated.
             isolate: whether passes run in a child process, so that a pass that crashes
                 XLA ends the episode and not this process; by default, for modules that
@@ -93,10 +95,12 @@ class PassOrderEnv(CompilerEnv):
 
         Raises:
             ArgumentError: no such benchmark, observation or reward; no passes.
-            UnknownPassError: no such pass.
+            UnknownPassError, PassOptionError: no such pass or option.
         """
         given = target_independent_passes() if passes is None else passes
-        actions = [Pass(each) if isinstance(each, str) else each for each in given]
+        actions = [
+            parse_pass(each) if isinstance(each, str) else each for each in given
+        ]
         if not actions:
             raise ArgumentError("passes must name at least one pass, got none")
         self.action_space = spaces.Discrete(len(actions) + 1 + has_undo)

@@ -282,7 +282,7 @@ def _saved_measured(spec: str) -> RewardSpace:
 
 
 def _run_time(env: Episode) -> float:
-    if not env.is_over or env.error:
+    if not env.is_over or env.error or env.node.fingerprint == env.start.fingerprint:
         return 0.0
     return _log_speedup(env) or 0.0
 

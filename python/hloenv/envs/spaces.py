@@ -9,6 +9,7 @@ environment, an `Episode`.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from gymnasium import spaces
 from .._registry import Registry
 from ..errors import ArgumentError
 from ..graph.hlo_graph import HloGraph
+from ..hlo.module import HloModule
 from .pass_memo import opcode_index
 
 if TYPE_CHECKING:
@@ -100,6 +102,12 @@ def list_observations() -> dict[str, str]:
 class HloGraphSpace(gymnasium.Space[Any]):
     """PyTorch Geometric data of any module; cannot be sampled or batched."""
 
+    def __eq__(self, other: object) -> bool:
+        """Whether it is such a space too."""
+        return isinstance(other, HloGraphSpace)
+
+    __hash__ = gymnasium.Space.__hash__
+
     def sample(self, mask: Any = None, probability: Any = None) -> Any:
         """Raises: there is no distribution over modules."""
         raise NotImplementedError("graphs of modules cannot be sampled; reset an env")
@@ -173,7 +181,8 @@ def _observe_lookahead(env: Episode) -> Any:
 def _observe_graph(env: Episode) -> Any:
     from ..graph import to_pyg
 
-    return to_pyg(env.module)
+    # A copy shares the tensors.
+    return copy.copy(env.memo.observed(env.node, "graph", lambda: to_pyg(env.module)))
 
 
 def _padded_space(_: Episode) -> spaces.Dict:
@@ -204,7 +213,13 @@ _NODE_COLUMNS = (
 
 
 def _observe_padded(env: Episode) -> Any:
-    graph = HloGraph.from_module(env.module)
+    name = f"padded to {MAX_NODES} nodes and {MAX_EDGES} edges"
+    made = env.memo.observed(env.node, name, lambda: _padded(env.module))
+    return {name: array.copy() for name, array in made.items()}
+
+
+def _padded(module: HloModule) -> dict[str, Any]:
+    graph = HloGraph.from_module(module)
     # The end of a larger graph, which has the entry computation's root.
     first = max(graph.num_nodes - MAX_NODES, 0)
     num_nodes = graph.num_nodes - first

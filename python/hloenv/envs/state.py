@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import time
@@ -16,7 +17,7 @@ from typing import Any
 from .._files import replacing
 from ..errors import ArgumentError
 
-_FIELDS = ("benchmark", "passes", "reward", "seconds")
+_FIELDS = ("benchmark", "passes", "reward", "seconds", "error")
 
 
 @dataclass(frozen=True)
@@ -28,12 +29,14 @@ class EpisodeState:
         passes: names of the actions, in order.
         reward: sum of the rewards.
         seconds: wall-clock time of the steps.
+        error: why the last step failed; empty if it did not.
     """
 
     benchmark: str
     passes: tuple[str, ...]
     reward: float
     seconds: float
+    error: str = ""
 
     def to_json(self) -> str:
         """JSON text that `from_json` reads back."""
@@ -75,13 +78,29 @@ def write_csv(path: str | os.PathLike[str], states: Iterable[EpisodeState]) -> N
 
 
 def append_csv(path: str | os.PathLike[str], states: Iterable[EpisodeState]) -> None:
-    """Adds states to a file, one row each; makes the file where there is none."""
-    with Path(path).open("a", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, _FIELDS)
-        if file.tell() == 0:
+    """Adds states to a file, one row each; makes the file where there is none.
+
+    Raises:
+        OSError: they cannot be written, as on a full disk; the file is as before.
+    """
+    with Path(path).open("ab+") as file:
+        size = file.tell()
+        text = io.StringIO(newline="")
+        # Of a file of an earlier version, its own columns.
+        file.seek(0)
+        fields = file.readline().decode().strip().split(",") if size else _FIELDS
+        writer = csv.DictWriter(text, fields, extrasaction="ignore")
+        if size == 0:
             writer.writeheader()
         for state in states:
             writer.writerow({**asdict(state), "passes": json.dumps(state.passes)})
+        try:
+            file.write(text.getvalue().encode())
+            file.flush()
+        except OSError:
+            # Not half a row, which nothing could be added to.
+            os.ftruncate(file.fileno(), size)
+            raise
 
 
 def write_parquet(
@@ -113,7 +132,8 @@ def read_csv(path: str | os.PathLike[str]) -> list[EpisodeState]:
 
 
 def _from_plain(data: Any) -> EpisodeState:
-    if not isinstance(data, dict) or set(data) != set(_FIELDS):
+    # Earlier versions had no errors.
+    if not isinstance(data, dict) or set(data) | {"error"} != set(_FIELDS):
         raise ArgumentError(f"a state has {', '.join(_FIELDS)}, got {data!r:.80}")
     passes = data["passes"]
     if not isinstance(passes, list) or not all(isinstance(p, str) for p in passes):
@@ -123,4 +143,5 @@ def _from_plain(data: Any) -> EpisodeState:
         tuple(passes),
         float(data["reward"]),
         float(data["seconds"]),
+        str(data.get("error", "")),
     )

@@ -12,25 +12,35 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import gymnasium
 import numpy as np
 import numpy.typing as npt
+from gymnasium.vector import AutoresetMode
 
 from ..errors import ArgumentError
-from .base import CompilerEnv
 
+Env = gymnasium.Env[Any, Any]
 Step = tuple[Any, float, bool, bool, dict[str, Any]]
 
 
 class GraphVectorEnv:
     """Steps several environments, and resets those whose episode has ended.
 
+    As Gymnasium's vector environments with `AutoresetMode.SAME_STEP`, but observations
+    and infos are lists.
+
     Attributes:
         envs: the environments.
         num_envs: how many.
+        single_observation_space: of each.
+        single_action_space: of each.
+        metadata: with the mode in which environments are reset.
     """
 
-    def __init__(self, makers: Sequence[Callable[[], CompilerEnv]]) -> None:
-        """Makes the environments.
+    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
+
+    def __init__(self, makers: Sequence[Callable[[], Env]]) -> None:
+        """Makes the environments; they may be wrapped.
 
         Raises:
             ArgumentError: there are none.
@@ -39,12 +49,20 @@ class GraphVectorEnv:
             raise ArgumentError("makers must have at least one function, got none")
         self.envs = [make() for make in makers]
         self.num_envs = len(self.envs)
+        self.single_observation_space = self.envs[0].observation_space
+        self.single_action_space = self.envs[0].action_space
         self._threads = ThreadPoolExecutor(self.num_envs, "hloenv-envs")
 
-    def reset(self, *, seed: int | None = None) -> tuple[list[Any], list[Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[list[Any], list[Any]]:
         """Starts an episode in each, with seeds that `seed` determines.
 
         Those of different `seed` have nothing in common.
+
+        Args:
+            seed: of all random numbers.
+            options: of the `reset` of each environment.
 
         Returns:
             Lists of observations and infos.
@@ -54,7 +72,7 @@ class GraphVectorEnv:
             drawn = np.random.SeedSequence(seed).generate_state(self.num_envs)
             seeds = [int(each) for each in drawn]
         results = self._threads.map(
-            lambda env, own: env.reset(seed=own), self.envs, seeds
+            lambda env, own: env.reset(seed=own, options=options), self.envs, seeds
         )
         observations, infos = zip(*results, strict=True)
         return list(observations), list(infos)
@@ -71,7 +89,7 @@ class GraphVectorEnv:
         """One step in each.
 
         Where an episode ends, the observation is the first of the next one, and the
-        info has the last as "final_observation" and "final_info".
+        info has the last as "final_obs" and "final_info".
 
         Raises:
             ArgumentError: an action is out of range; no environment was stepped.
@@ -82,7 +100,8 @@ class GraphVectorEnv:
                 f"got {len(actions)}"
             )
         for env, action in zip(self.envs, actions, strict=True):
-            env.check_action(action)  # so that all are stepped, or none
+            # So that all are stepped, or none.
+            env.get_wrapper_attr("check_action")(action)
         results = list(self._threads.map(_step, self.envs, actions))
         observations, rewards, terminated, truncated, infos = zip(*results, strict=True)
         return (
@@ -93,6 +112,13 @@ class GraphVectorEnv:
             list(infos),
         )
 
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """An attribute of each environment, called where it is a function."""
+        found = [env.get_wrapper_attr(name) for env in self.envs]
+        return tuple(
+            each(*args, **kwargs) if callable(each) else each for each in found
+        )
+
     def close(self) -> None:
         """Closes the environments."""
         self._threads.shutdown()
@@ -100,10 +126,10 @@ class GraphVectorEnv:
             env.close()
 
 
-def _step(env: CompilerEnv, action: Any) -> Step:
+def _step(env: Env, action: Any) -> Step:
     observation, reward, terminated, truncated, info = env.step(action)
     if terminated or truncated:
-        last = {"final_observation": observation, "final_info": info}
+        last = {"final_obs": observation, "final_info": info}
         observation, info = env.reset()
         info = {**info, **last}
-    return observation, reward, terminated, truncated, info
+    return observation, float(reward), terminated, truncated, info

@@ -114,6 +114,23 @@ class HloData(Data):  # type: ignore[misc] # torch-geometric has no types
             return len(self.choice_alternative)
         return super().__inc__(key, value, *args, **kwargs)
 
+    def __eq__(self, other: object) -> bool:
+        """Whether all fields are equal, as Gymnasium compares observations."""
+        if not isinstance(other, HloData):
+            return NotImplemented
+        own, others = self.to_dict(), other.to_dict()
+        return own.keys() == others.keys() and all(
+            _is_equal(own[name], others[name]) for name in own
+        )
+
+    __hash__ = object.__hash__
+
+
+def _is_equal(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        return torch.equal(one, other)
+    return bool(one == other)
+
 
 def to_data(graph: HloGraph, passes: Sequence[str]) -> HloData:
     """The homogeneous form; see `to_pyg`."""

@@ -28,7 +28,10 @@ class TrainConfig(FileConfig):
         reward: of a step.
         shaping: whether the reward is shaped by a potential from flops and
             transcendentals.
-        passes: names of the passes; empty for all target-independent ones.
+        passes: texts of the passes, as of --pass; empty for all target-independent
+            ones.
+        dry_run: whether every pass is tried on every module, for exact masks of the
+            actions.
         max_steps: length of an episode.
         has_horizon: whether that is part of the task, so that nothing is worth
             anything after it; else the value function says what would come.
@@ -49,6 +52,7 @@ class TrainConfig(FileConfig):
     reward: str = "op_count_improved"
     shaping: bool = False
     passes: tuple[str, ...] = ()
+    dry_run: bool = False
     max_steps: int = 45
     has_horizon: bool = True
     steps: int = 100_000
@@ -97,4 +101,5 @@ class TrainConfig(FileConfig):
             reward=self.reward,
             passes=self.passes or None,
             max_steps=self.max_steps,
+            dry_run=self.dry_run,
         )

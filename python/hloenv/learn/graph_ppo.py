@@ -13,7 +13,7 @@ graphs nor the environment:
 * Environments come several at a time, as `hloenv.envs.GraphVectorEnv`: `num_envs`,
   `reset(seed=)` gives (observations, infos) and `step(actions)` gives (observations,
   rewards, terminated, truncated, infos), all lists of `num_envs`. An episode that ends
-  is followed by the next one, and "final_observation" in its info is its last
+  is followed by the next one, and "final_obs" in its info is its last
   observation. An action is the position of the chosen candidate in each group:
   [groups] int64, or an int where `scalar_actions` is on and there is one group.
 
@@ -261,7 +261,7 @@ class GraphPPO:
             self._measure(rewards[number], is_last[number])
             cut = np.flatnonzero(np.asarray(truncated) & ~np.asarray(terminated))
             if config.bootstraps and len(cut):
-                finals = [infos[i]["final_observation"] for i in cut]
+                finals = [infos[i]["final_obs"] for i in cut]
                 values = self.network(finals).values.cpu().numpy()
                 expected[number, cut] = config.gamma * values
             self.step += num_envs

@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Episodes as data and as observations: what is claimed of them is checked."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+import hloenv.envs
+from envs.modules import small
+from hloenv import Pass, run_passes
+from hloenv.envs import (
+    EpisodeOverError,
+    EpisodeState,
+    GraphVectorEnv,
+    PassOrderEnv,
+    PotentialShaping,
+    cost_potential,
+    read_csv,
+    write_csv,
+)
+from hloenv.envs.pass_memo import PassMemo
+from hloenv.envs.state import append_csv
+from hloenv.errors import PassError
+
+DATASET = "hloenv://dataset/test/flax?max_instructions=120"
+FEW = ["cse", "algsimp", "dce", "tuple-simplifier"]
+
+
+def played(**options) -> PassOrderEnv:
+    env = PassOrderEnv(small(), passes=FEW, **options)
+    env.reset()
+    for action in (1, 0):
+        env.step(action)
+    return env
+
+
+def test_a_claimed_reward_is_checked() -> None:
+    env = played()
+    assert env.validate(env.state).is_valid
+    (problem,) = env.validate(replace(env.state, reward=999.0)).problems
+    assert "999" in problem
+    (problem,) = env.validate(replace(env.state, passes=("cse",))).problems
+    assert "another episode" in problem
+
+
+def failing(monkeypatch) -> PassOrderEnv:
+    """An episode whose last pass fails, in each replay too."""
+
+    def run(module, item):
+        if item == Pass("dce"):
+            raise PassError("it fails")
+        return run_passes(module, item)
+
+    monkeypatch.setattr(PassOrderEnv, "runner", lambda _: run)
+    env = played()
+    env.step(FEW.index("dce"))
+    assert env.state.error == "PassError: it fails"
+    return env
+
+
+def test_a_failed_episode_is_validated_up_to_its_failure(monkeypatch) -> None:
+    env = failing(monkeypatch)
+    assert env.validate().is_valid
+    env._rewards[0] += 123.0
+    assert any("reward" in each for each in env.validate().problems)
+
+
+def test_a_failure_that_does_not_come_again_is_a_problem(monkeypatch) -> None:
+    env = failing(monkeypatch)
+    monkeypatch.undo()
+    assert any("'PassError: it fails'" in each for each in env.validate().problems)
+
+
+def test_states_with_errors_are_kept(tmp_path, monkeypatch) -> None:
+    state = failing(monkeypatch).state
+    write_csv(tmp_path / "states.csv", [state])
+    assert read_csv(tmp_path / "states.csv") == [state]
+    assert EpisodeState.from_json(state.to_json()) == state
+
+
+def test_states_of_an_earlier_version_are_read_and_added_to(tmp_path) -> None:
+    path = tmp_path / "states.csv"
+    path.write_text('benchmark,passes,reward,seconds\nuri,"[""cse""]",0.5,1.0\n')
+    append_csv(path, [EpisodeState("other", ("dce",), 0.25, 2.0, "why")])
+    first, second = read_csv(path)
+    assert first == EpisodeState("uri", ("cse",), 0.5, 1.0)
+    assert second == EpisodeState("other", ("dce",), 0.25, 2.0)
+
+
+def test_a_full_disk_leaves_no_half_a_row(tmp_path, monkeypatch) -> None:
+    path = tmp_path / "states.csv"
+    state = EpisodeState("uri", ("cse",) * 99, 0.5, 1.0)
+    append_csv(path, [state])
+    monkeypatch.setattr(Path, "open", lambda *_, **__: FullDisk(path))
+    with pytest.raises(OSError, match="No space"):
+        append_csv(path, [state])
+    monkeypatch.undo()
+    append_csv(path, [state])
+    assert read_csv(path) == [state, state]
+
+
+class FullDisk:
+    """A file of which half of what is written gets to the disk."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_APPEND), "ab+")
+
+    def write(self, data: bytes) -> None:
+        self._file.write(data[: len(data) // 2])
+        self._file.flush()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def __getattr__(self, name):
+        return getattr(self._file, name)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._file.close()
+
+
+def test_a_set_of_benchmarks_is_drawn_from() -> None:
+    env = PassOrderEnv(small(), passes=FEW)
+    drawn = {
+        env.reset(seed=seed, options={"benchmark": DATASET})[1]["benchmark"]
+        for seed in range(12)
+    }
+    assert len(drawn) > 3
+
+
+def test_before_the_first_reset_there_is_nothing_to_see() -> None:
+    env = PassOrderEnv(small(), passes=FEW)
+    for look in (
+        lambda: env.observe("op_counts"),
+        lambda: env.reward_of("op_count"),
+        lambda: env.module,
+    ):
+        with pytest.raises(EpisodeOverError, match="reset"):
+            look()
+
+
+def test_a_state_that_is_too_long_changes_nothing() -> None:
+    env = played(max_steps=3)
+    before = env.state
+    longer = replace(before, passes=("cse",) * 4)
+    with pytest.raises(EpisodeOverError, match="4 steps, an episode here 3"):
+        env.apply(longer)
+    assert env.state == before
+
+
+def test_an_undo_without_anything_to_undo_is_not_on_the_command_line(tmp_path) -> None:
+    path = tmp_path / "dead.hlo"
+    path.write_text(
+        "HloModule dead\n\nENTRY main {\n  a = f32[4] parameter(0)\n"
+        "  d = f32[4] tanh(a)\n  n = f32[4] negate(a)\n  ROOT r = f32[4] negate(n)\n}\n"
+    )
+    env = PassOrderEnv(f"hloenv://file/{path}", passes=FEW, has_undo=True)
+    env.reset()
+    assert env.commandline().endswith("--pass dce")
+    env.step(env.num_actions - 1)
+    env.step(FEW.index("algsimp"))
+    assert env.commandline().endswith("--pass dce --pass algsimp")
+
+
+def test_passes_are_texts_with_options() -> None:
+    env = PassOrderEnv(small(), passes=["cse:is_layout_sensitive=true", "cse+dce*"])
+    assert env.passes[0] == Pass("cse", is_layout_sensitive=True)
+    assert [env.action_name(i) for i in range(2)] == [
+        "cse:is_layout_sensitive=true",
+        "cse+dce*",
+    ]
+
+
+def test_the_run_time_of_an_unchanged_module_is_not_measured(monkeypatch) -> None:
+    def fail(*_):
+        raise AssertionError("it is measured")
+
+    monkeypatch.setattr(hloenv.envs.rewards, "_log_speedup", fail)
+    env = PassOrderEnv(small(), passes=FEW, reward="runtime")
+    env.reset()
+    assert env.step(len(FEW))[1] == 0.0
+
+
+def test_a_measurement_outlives_pickling() -> None:
+    env = played()
+    env.measured, env.measured_node = 0.5, env.node
+    env.step(2)
+    twin = pickle.loads(pickle.dumps(env))
+    assert twin.measured_node.fingerprint == env.measured_node.fingerprint
+    assert env.measured_node is not env.start
+
+
+def test_forks_run_passes_at_the_same_time() -> None:
+    both = threading.Barrier(2, timeout=60)
+    memo = PassMemo([Pass("algsimp"), Pass("cse")])
+    start = memo.start(small)
+
+    def run(module, item):
+        both.wait()
+        return run_passes(module, item)
+
+    threads = [
+        threading.Thread(target=memo.run, args=(start, number, run))
+        for number in (0, 1)
+    ]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert not both.broken
+    assert memo.num_runs == 2
+
+
+@pytest.mark.learn
+def test_graphs_are_observed_and_compared_by_gymnasium() -> None:
+    def make():
+        return PassOrderEnv(DATASET, passes=FEW, observation="graph")
+
+    check_env(make(), skip_render_check=True)
+    envs = gymnasium.vector.SyncVectorEnv([make, make])
+    observations, _ = envs.reset(seed=1)
+    assert len(observations) == 2
+
+
+@pytest.mark.learn
+def test_an_observed_graph_is_computed_once() -> None:
+    env = PassOrderEnv(small(), passes=FEW, observation="graph")
+    first, _ = env.reset()
+    again = env.observe("graph")
+    assert again == first
+    assert again is not first
+    assert again.x is first.x
+    padded = env.observe("graph_padded")
+    padded["opcode"][:] = -1
+    assert env.observe("graph_padded")["opcode"].min() >= 0
+    changed = env.step(1)[0]
+    assert changed != first
+
+
+@pytest.mark.learn
+def test_wrapped_environments_in_a_vector_of_graphs() -> None:
+    def make():
+        env = gymnasium.make(
+            "hloenv/PassOrder-v0", benchmark=DATASET, observation="graph", passes=FEW
+        )
+        return PotentialShaping(env, cost_potential, gamma=0.99)
+
+    envs = GraphVectorEnv([make, make])
+    assert envs.metadata["autoreset_mode"] == gymnasium.vector.AutoresetMode.SAME_STEP
+    envs.reset(seed=0, options={"benchmark": DATASET})
+    _, rewards, terminated, _, infos = envs.step([len(FEW), 0])
+    assert terminated.tolist() == [True, False]
+    assert rewards.shape == (2,)
+    assert "final_obs" in infos[0]
+    assert "final_obs" not in infos[1]
+    assert envs.call("num_actions") == (len(FEW) + 1,) * 2
+    assert np.shape(envs.call("action_masks")) == (2, len(FEW) + 1)
+    envs.close()
