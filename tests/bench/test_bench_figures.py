@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hloenv.bench import report, tables
+from hloenv.bench import play, report, tables
 from hloenv.bench.entries import entry_point, sample
 from hloenv.bench.profile import Profile, kind_of
 from hloenv.bench.profile_table import profile_table
@@ -25,6 +25,7 @@ from hloenv.bench.statistics import (
 )
 from hloenv.bench.version import code_version, commit_of
 from hloenv.cost.roofline import Rates
+from hloenv.errors import MeasureTimeout
 
 ROW = Row("m", "f", "s", "vision", "test", "fusion/xla", 0, 1)
 NAN = math.nan
@@ -235,3 +236,21 @@ def test_distances_from_the_peak_add_up():
     whole = lines["all, in sequence"]
     assert (whole["dot"], whole["reduce"]) == ("25%", "75%")
     assert whole["over lower bound"] == "4.0"
+
+
+def test_one_module_that_takes_too_long_does_not_fail_the_others():
+    class Measured:
+        """Times no module that is slow, nor others together with it."""
+
+        def measure(self, modules, **_):
+            if "slow" in modules:
+                raise MeasureTimeout("it takes too long")
+            return [f"of {each}" for each in modules]
+
+    table = object.__new__(play._Table)
+    table._module = table._inputs = None
+    table._measurements = {}
+    modules = {"a": "fast", "b": "slow", "c": "other"}
+    failures = table._measure(Measured(), modules)
+    assert failures == {"b": "MeasureTimeout: it takes too long"}
+    assert table._measurements == {"a": "of fast", "c": "of other"}

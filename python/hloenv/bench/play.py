@@ -7,7 +7,7 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -148,19 +148,9 @@ class _Table:
         settings = self._task.settings
         if settings.engine == "wheel":
             settings = replace(settings, finish="none")
-        failure = ""
         # Without a store: a row contains the time of its measurement.
         with Measurer(settings) as measurer:
-            if modules:
-                try:
-                    found = measurer.measure(
-                        list(modules.values()),
-                        baseline=self._module,
-                        inputs=self._inputs,
-                    )
-                    self._measurements.update(zip(modules, found, strict=True))
-                except HloEnvError as error:
-                    failure = f"{type(error).__name__}: {error}"
+            failures = self._measure(measurer, modules)
         for each in played:
             assert each.decided is not None
             if each.row.same:
@@ -169,9 +159,28 @@ class _Table:
             fingerprint = each.decided.module.fingerprint()
             measurement = self._measurements.get(fingerprint)
             if measurement is None:
-                yield replace(each.row, error=failure)
+                yield replace(each.row, error=failures[fingerprint])
             else:
                 yield timed_row(each.row, measurement)
+
+    def _measure(
+        self, measurer: Measurer, modules: Mapping[str, HloModule]
+    ) -> dict[str, str]:
+        """Times modules together, or alone where that fails: why, by fingerprint."""
+        if not modules:
+            return {}
+        try:
+            found = measurer.measure(
+                list(modules.values()), baseline=self._module, inputs=self._inputs
+            )
+        except HloEnvError as error:
+            if len(modules) == 1:
+                return dict.fromkeys(modules, f"{type(error).__name__}: {error}")
+            # One of them may take too long for all.
+            alone = [self._measure(measurer, {k: m}) for k, m in modules.items()]
+            return {key: why for each in alone for key, why in each.items()}
+        self._measurements.update(zip(modules, found, strict=True))
+        return {}
 
     def _to_measure(self, decided: Decided) -> HloModule:
         """The final module; for jaxlib, the one on which it runs its own passes."""

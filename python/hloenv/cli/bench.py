@@ -89,8 +89,8 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         "--split",
         choices=("train", "validation", "test", "unseen"),
         default="test",
-        help="split of the dataset (default test); unseen: projects that were added "
-        "after all methods were tuned",
+        help="split of the dataset (default test); unseen: projects on which no "
+        "method was tuned",
     )
     parser.add_argument(
         "--extent",
