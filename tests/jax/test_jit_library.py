@@ -131,6 +131,11 @@ def test_the_users_own_flag_is_left(monkeypatch):
     assert library.given_to_library.__wrapped__() == frozenset()
 
 
+def test_a_jax_that_keeps_no_executables_gets_no_options(monkeypatch):
+    monkeypatch.setattr(library, "can_keep_compiled", lambda _: False)
+    assert library.given_to_library.__wrapped__() == frozenset()
+
+
 def test_forms_are_tried_with_the_option_and_without(verdicts):
     def both(x, y):
         near = ((x[:, None] - y[None]) ** 2).sum(-1)  # a chain
@@ -157,6 +162,30 @@ def test_a_later_process_uses_what_was_found(verdicts):
     assert (
         fusions(compiled) == 0 < fusions(jax.jit(column_sums).lower(COLUMNS).compile())
     )
+
+
+def test_other_signatures_are_not_compiled_again(verdicts):
+    """Where a later one has options, which needs another function of jax."""
+    verdicts += [FASTER, FASTER, FASTER]
+    fast = hloenv.jit(column_sums)
+    # The first stays plain; two have options; the last is plain again.
+    arrays = [normal(count, 4) for count in (100, 30_000, 200, 40_000)]
+    for x in arrays:
+        assert_same(fast(x), column_sums(x))
+    compiled = []
+
+    def listen(event, duration, **_):
+        if event.endswith("backend_compile_duration"):
+            compiled.append(duration)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        for x in arrays:
+            fast(x)
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+    assert len(fast.decided) == 2
+    assert compiled == []
 
 
 def test_few_signatures_have_options(verdicts, monkeypatch):

@@ -51,12 +51,12 @@ _KEEPS_DONATED = (
 )
 # Signatures that are compiled with options of the compiler. Each new one lowers the
 # others again, which takes as long as to trace them.
-_MAX_WITH_OPTIONS = 32
+_MAX_WITH_OPTIONS = 8
 _MANY_WITH_OPTIONS = (
     f"{_MAX_WITH_OPTIONS} signatures of this function have their own options of the "
     "compiler already"
 )
-# Signatures whose executables of plain jax.jit stay in use; the latest.
+# Signatures without options whose executables stay in use; the latest.
 _MAX_SHARED = 64
 
 
@@ -125,8 +125,10 @@ class Decider:
         self._is_deciding = False
         # Of deciding signatures that stay plain.
         self._wasted_s = 0.0
-        # The types of the arguments of signatures that plain jax.jit has compiled.
+        # The types of the arguments of signatures that plain jax.jit has compiled, and
+        # of others without options.
         self._plain_types: dict[Any, tuple[tuple[Any, ...], dict[str, Any]]] = {}
+        self._types: dict[Any, tuple[tuple[Any, ...], dict[str, Any]]] = {}
         # The types of the arguments of signatures that were compiled with options, and
         # the result.
         self._compiled: dict[Any, tuple[Any, Any]] = {}
@@ -137,6 +139,7 @@ class Decider:
         self._elsewhere.clear()
         self._jaxprs.clear()
         self._plain_types.clear()
+        self._types.clear()
         self._compiled.clear()
         self._wasted_s = 0.0
         self.replacements.clear()
@@ -237,7 +240,7 @@ class Decider:
         finally:
             self._is_deciding = False
         if function is None:
-            self._note_plain(signature, args, kwargs)
+            self._note_types(self._plain_types, signature, args, kwargs)
         else:
             self._wasted_s = 0.0
         return function
@@ -455,28 +458,41 @@ class Decider:
             self._keep(Decided(stages.module, stages.module), reason)
             self._sign(-1, stages)
 
-    def _note_plain(
-        self, signature: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    def _note_types(
+        self,
+        kept: dict[Any, Any],
+        signature: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> None:
         with contextlib.suppress(Exception):  # of a pytree that checks its leaves
-            self._plain_types[signature] = types_of(self._jax, (args, kwargs))
-        while len(self._plain_types) > _MAX_SHARED:
-            del self._plain_types[next(iter(self._plain_types))]
+            kept[signature] = types_of(self._jax, (args, kwargs))
+        while len(kept) > _MAX_SHARED:
+            del kept[next(iter(kept))]
 
     def share_plain(self, function: Any) -> None:
         """Makes a function of `new_function` run what plain jax.jit has compiled."""
-        for args, kwargs in self._plain_types.values():
-            # jax compiles it again otherwise.
-            with contextlib.suppress(Exception):
-                plain = self._plain.lower(*args, **kwargs)
-                if plain._lowering._executable is not None:
-                    keep_compiled(function.lower(*args, **kwargs), plain.compile())
+        self._share(self._plain_types, self._plain, function)
+        self._types |= self._plain_types
         self._plain_types.clear()
 
-    def share_compiled(self, function: Any) -> None:
-        """Makes a function of `new_function` run what was compiled with options."""
+    def _share(self, types: dict[Any, Any], before: Any, function: Any) -> None:
+        """Makes a function run what another has compiled for some types."""
+        for args, kwargs in types.values():
+            # jax compiles it again otherwise.
+            with contextlib.suppress(Exception):
+                known = before.lower(*args, **kwargs)
+                if known._lowering._executable is not None:
+                    keep_compiled(function.lower(*args, **kwargs), known.compile())
+
+    def share_compiled(self, before: Any, function: Any) -> None:
+        """Makes a function of `new_function` run what was compiled for the one before.
+
+        With options of the compiler, or without.
+        """
         self._is_deciding = True  # the call at hand is of another signature
         try:
+            self._share(self._types | self._plain_types, before, function)
             for (args, kwargs), compiled in self._compiled.values():
                 with contextlib.suppress(Exception):
                     keep_compiled(function.lower(*args, **kwargs), compiled)
@@ -511,7 +527,9 @@ class Decider:
         if best is None:
             return None
         self._compiled.pop(signature, None)
-        if best.lowered is not None:
+        if best.lowered is None:
+            self._note_types(self._types, signature, args, kwargs)
+        else:
             try:
                 types = types_of(self._jax, (args, kwargs))
             except Exception:  # of a pytree that checks its leaves

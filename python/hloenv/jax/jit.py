@@ -419,7 +419,7 @@ class JitFunction(Pickled, core.JitCalls):
                     # jax compiles what it is tracing without them: it serves this
                     # call, and another function the later ones.
                     function = self.new_function()
-                    self._decider.share_compiled(function)
+                    self._decider.share_compiled(self._decided, function)
                     self._decided = function
 
     def _consider_safely(

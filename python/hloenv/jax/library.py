@@ -23,7 +23,11 @@ import numpy as np
 
 from ..errors import HloEnvError
 from ..graph.hlo_graph import HloGraph, dtypes, opcodes
-from ..runtime.jaxlib.options import OptionValue, compile_lowered
+from ..runtime.jaxlib.options import (
+    OptionValue,
+    can_keep_compiled,
+    compile_lowered,
+)
 from ..runtime.jaxlib.package import require_jax
 
 if TYPE_CHECKING:
@@ -164,7 +168,8 @@ def left_out_of(options: Mapping[str, OptionValue]) -> str:
 def given_to_library() -> frozenset[str]:
     """Which operations this jaxlib gives to the library, and would not if told so.
 
-    None where the user has set the option for the process.
+    None where the user has set the option for the process, or jax has no place for
+    executables that were compiled with options.
     """
     if OPTION in os.environ.get("XLA_FLAGS", ""):
         return frozenset()
@@ -174,6 +179,8 @@ def given_to_library() -> frozenset[str]:
         arguments = [jax.ShapeDtypeStruct(each, np.float32) for each in shapes]
         with contextlib.suppress(HloEnvError, jax.errors.JaxRuntimeError):
             lowered = jax.jit(function).trace(*arguments).lower()
+            if not can_keep_compiled(lowered):
+                break
             without = compile_lowered(lowered, {OPTION: _DOTS})
             is_given = _FUSION in lowered.compile().as_text()
             if is_given and _FUSION not in without.as_text():

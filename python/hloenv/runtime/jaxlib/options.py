@@ -85,6 +85,11 @@ def compile_lowered(lowered: Any, options: Options | None = None) -> Any:
         raise
 
 
+def can_keep_compiled(lowered: Any) -> bool:
+    """Whether this version of jax has the cache that `keep_compiled` writes."""
+    return hasattr(lowered._lowering, "_executable")
+
+
 def keep_compiled(lowered: Any, compiled: Any) -> None:
     """Makes calls of the function of `lowered` run `compiled`.
 
@@ -95,7 +100,7 @@ def keep_compiled(lowered: Any, compiled: Any) -> None:
         CompileError: this version of jax has no such cache.
     """
     lowering = lowered._lowering
-    if not hasattr(lowering, "_executable"):
+    if not can_keep_compiled(lowered):
         raise CompileError(
             "this version of jax keeps compiled functions in another place; compiler "
             "options cannot be used for a function of jax.jit"
