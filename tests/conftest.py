@@ -75,6 +75,7 @@ _IMPORTS = {
     "test_jit_auto.py": "jax",
     "test_jit_kept.py": "jax",
     "test_jit_library.py": "jax",
+    "test_jit_rounding.py": "jax",
     "test_jit_compared.py": "jax",
     "test_loaded.py": "jax",
     "test_jit_single_kernel.py": "jax",

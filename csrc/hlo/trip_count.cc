@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hlo/trip_count.h"
 
+#include <limits>
 #include <optional>
 
 #include "xla/literal.h"
+#include "xla/primitive_util.h"
 #include "xla/xla_data.pb.h"
 
 namespace hloenv {
@@ -24,7 +26,13 @@ std::optional<int64_t> IntegerConstant(const HloInstruction* instruction) {
       !instruction->shape().dimensions().empty()) {
     return std::nullopt;
   }
-  return instruction->literal().GetIntegralAsS64({});
+  const std::optional<int64_t> value =
+      instruction->literal().GetIntegralAsS64({});
+  // A larger number than that.
+  const bool is_huge = value.has_value() && *value < 0 &&
+                       xla::primitive_util::IsUnsignedIntegralType(
+                           instruction->shape().element_type());
+  return is_huge ? std::nullopt : value;
 }
 
 // The index of the element of the computation's only parameter that
@@ -130,7 +138,19 @@ int64_t WhileTripCount(const HloInstruction& instruction) {
   }
   if (distance <= 0) return 0;
   if (pace <= 0) return -1;
-  return static_cast<int64_t>((distance + pace - 1) / pace);
+  const __int128 count = (distance + pace - 1) / pace;
+  // Where the last step leaves the type, it goes on.
+  const xla::PrimitiveType type =
+      initial->operand(condition->element)->shape().element_type();
+  const bool is_signed = xla::primitive_util::IsSignedIntegralType(type);
+  const int bits = xla::primitive_util::BitWidth(type) - (is_signed ? 1 : 0);
+  const __int128 limit = static_cast<__int128>(1) << bits;
+  const __int128 last = *first + count * *step;
+  if (last >= limit || last < (is_signed ? -limit : 0) ||
+      count > std::numeric_limits<int64_t>::max()) {
+    return -1;
+  }
+  return static_cast<int64_t>(count);
 }
 
 }  // namespace hloenv

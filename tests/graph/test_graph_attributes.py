@@ -222,6 +222,46 @@ def test_trip_counts_of_counting_loops(start, step, condition, expected):
     graph.validate()
 
 
+@pytest.mark.parametrize(
+    ("kind", "start", "limit", "direction", "expected"),
+    [
+        ("s8", "100", "120", "LE", 21),
+        ("s8", "100", "127", "LE", -1),  # the next number is -128
+        ("u64", "0", str(2**64 - 1), "LT", -1),
+        ("u32", "0", str(2**32 - 1), "LT", 2**32 - 1),
+        ("s64", str(-(2**63)), str(2**63 - 1), "LT", -1),
+        ("s64", "0", str(2**63 - 1), "LE", -1),
+    ],
+)
+def test_trip_counts_at_the_limits_of_a_type(kind, start, limit, direction, expected):
+    graph = HloGraph.from_module(
+        f"""HloModule loops
+
+body {{
+  s = ({kind}[]) parameter(0)
+  i = {kind}[] get-tuple-element(s), index=0
+  by = {kind}[] constant(1)
+  n = {kind}[] add(i, by)
+  ROOT t = ({kind}[]) tuple(n)
+}}
+
+condition {{
+  s = ({kind}[]) parameter(0)
+  i = {kind}[] get-tuple-element(s), index=0
+  limit = {kind}[] constant({limit})
+  ROOT c = pred[] compare(i, limit), direction={direction}
+}}
+
+ENTRY main {{
+  z = {kind}[] constant({start})
+  t = ({kind}[]) tuple(z)
+  ROOT loop = ({kind}[]) while(t), condition=condition, body=body
+}}
+"""
+    )
+    assert graph.trip_count[row_of(graph, "loop")] == expected
+
+
 def test_trip_count_of_an_annotated_loop():
     graph = while_loop(
         "parameter(1)",

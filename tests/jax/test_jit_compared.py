@@ -45,7 +45,7 @@ def verdicts(monkeypatch):
     """Replaces the timing by given results, and records its calls."""
     found: list[Comparison] = []
 
-    def decided_by_test(plain, other, *, seconds):
+    def decided_by_test(plain, other, *, seconds, **_):
         jax.block_until_ready((plain(), other()))
         return found.pop(0)
 

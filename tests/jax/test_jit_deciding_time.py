@@ -146,7 +146,7 @@ def test_the_first_call_runs_a_slow_function_at_most_twice(monkeypatch):
 def test_no_attempt_starts_after_the_limit(monkeypatch):
     compared = []
 
-    def decided_by_test(plain, other, *, seconds):
+    def decided_by_test(plain, other, *, seconds, **_):
         compared.append(seconds)
         return SLOWER
 

@@ -61,6 +61,8 @@ def test_this_jaxlib_gives_its_library_reductions_and_convolutions():
         (column_sums, [(300, 4)], ""),
         (lambda x: x.sum(-1), [(10_000, 3)], "reductions"),
         (lambda x: x.sum(-1), [(10_000, 33)], ""),
+        (lambda x: x.sum((0, 1)), [(100, 100, 8)], "reductions"),
+        (lambda x: x.sum((0, 1)), [(100, 100, 16)], ""),
         (lambda x: x.astype(jnp.int32).sum(-1), [(10_000, 3)], ""),
         (convolved, [(1, 4, 4, 512), (3, 3, 512, 512)], "convolutions"),
         (convolved, [(1, 32, 32, 4), (3, 3, 4, 4)], ""),

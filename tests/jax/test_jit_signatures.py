@@ -37,7 +37,7 @@ def verdicts(monkeypatch):
     """What comparisons find; an exception is raised. At the end, all is faster."""
     found = []
 
-    def decided_by_test(plain, other, *, seconds):
+    def decided_by_test(plain, other, *, seconds, **_):
         jax.block_until_ready((plain(), other()))
         result = found.pop(0) if found else FASTER
         if isinstance(result, BaseException):

@@ -93,9 +93,34 @@ bool OnlySelects(const xla::HloComputation& reducer) {
   return true;
 }
 
+// Whether every element takes the place of the initial value, which has the
+// index of the first.
+bool SelectsFirst(const xla::HloComputation& reducer, xla::PrimitiveType type,
+                  xla::PrimitiveType index_type, bool is_max) {
+  const Literal initial = is_max ? xla::LiteralUtil::MinValue(type)
+                                 : xla::LiteralUtil::MaxValue(type);
+  const Literal zero = xla::LiteralUtil::Zero(index_type);
+  xla::HloEvaluator evaluator;
+  for (const Literal& sample : SampleNumbers(type)) {
+    absl::StatusOr<Literal> result =
+        evaluator.Evaluate(reducer, {&initial, &zero, &sample, &zero});
+    evaluator.ResetVisitStates();
+    if (!result.ok()) return false;
+    const double value = NumberOf(result->DecomposeTuple()[0]);
+    const double wanted = NumberOf(sample);
+    if (value != wanted && !(std::isnan(value) && std::isnan(wanted))) {
+      return false;
+    }
+  }
+  return true;
+}
+
 bool Selects(const xla::HloComputation& reducer, xla::PrimitiveType type,
              xla::PrimitiveType index_type, bool is_max) {
-  if (!OnlySelects(reducer)) return false;
+  if (reducer.instruction_count() > kMaxSampled || !OnlySelects(reducer) ||
+      !SelectsFirst(reducer, type, index_type, is_max)) {
+    return false;
+  }
   const std::vector<Literal> samples = SampleNumbers(type);
   xla::HloEvaluator evaluator;
   for (const Literal& left : samples) {

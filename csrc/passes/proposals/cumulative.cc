@@ -61,6 +61,16 @@ bool FindSizes(const HloInstruction& root, Cumulative& result) {
          result.outer <= std::numeric_limits<int32_t>::max();
 }
 
+// Whether what it compares is none of what the reducer computes, other than a
+// number with itself.
+bool HasNoThreshold(const HloInstruction& comparison) {
+  return comparison.operand(0) == comparison.operand(1) ||
+         absl::c_all_of(comparison.operands(), [](const auto* operand) {
+           return operand->opcode() == HloOpcode::kParameter ||
+                  operand->opcode() == HloOpcode::kConstant;
+         });
+}
+
 // Whether a reducer consists of operations on numbers of this type, and on
 // truth values, that mean the same in a wider type.
 bool IsSmoothReducer(const xla::HloComputation& reducer,
@@ -85,17 +95,18 @@ bool IsSmoothReducer(const xla::HloComputation& reducer,
              case HloOpcode::kConstant:
                // Another number may be a threshold that samples do not meet.
                return each->literal().IsAll(0) || each->literal().IsAll(1);
+             case HloOpcode::kCompare:
+             case HloOpcode::kMaximum:
+             case HloOpcode::kMinimum:
+               return HasNoThreshold(*each);
              case HloOpcode::kAbs:
              case HloOpcode::kAdd:
              case HloOpcode::kAnd:
-             case HloOpcode::kCompare:
              case HloOpcode::kExp:
              case HloOpcode::kExpm1:
              case HloOpcode::kIsFinite:
              case HloOpcode::kLog:
              case HloOpcode::kLog1p:
-             case HloOpcode::kMaximum:
-             case HloOpcode::kMinimum:
              case HloOpcode::kMultiply:
              case HloOpcode::kNegate:
              case HloOpcode::kNot:

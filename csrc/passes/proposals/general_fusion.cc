@@ -164,6 +164,11 @@ absl::StatusOr<std::vector<HloInstruction*>> BuildFusion(
   return results;
 }
 
+// Users of a producer up to which it is proposed as a result too, and operands
+// of a fusion: each choice repeats them, in a graph of all choices.
+constexpr int64_t kMaxUsers = 64;
+constexpr size_t kMaxReads = 128;
+
 // Finds the groups of one computation.
 class GroupFinder {
  public:
@@ -189,17 +194,18 @@ class GroupFinder {
 
   // A producer with one user does not need to be a result.
   void AddMultiOutputPairs(std::vector<Group>* groups) {
-    ForEachPair([&](const HloInstruction& producer,
-                    const HloInstruction& consumer) {
-      if (producer.user_count() < 2 || !CanFuseIntoLoop(producer, consumer) ||
-          !CanShareLoop(producer, consumer) ||
-          ReachesAroundEdge(producer, consumer)) {
-        return;
-      }
-      groups->push_back({&producer, &consumer,
-                         HloInstruction::FusionKind::kLoop,
-                         /*two_results=*/true});
-    });
+    ForEachPair(
+        [&](const HloInstruction& producer, const HloInstruction& consumer) {
+          if (producer.user_count() < 2 || producer.user_count() > kMaxUsers ||
+              !CanFuseIntoLoop(producer, consumer) ||
+              !CanShareLoop(producer, consumer) ||
+              ReachesAroundEdge(producer, consumer)) {
+            return;
+          }
+          groups->push_back({&producer, &consumer,
+                             HloInstruction::FusionKind::kLoop,
+                             /*two_results=*/true});
+        });
   }
 
   void AddSiblings(std::vector<Group>* groups) {
@@ -317,7 +323,8 @@ class GeneralFusion : public CandidatePass {
       Proposal proposal;
       proposal.reads = group.Reads();
       // constant_folding handles groups with only constant operands.
-      if (proposal.reads.empty() || MayReadOneBufferTwice(proposal.reads)) {
+      if (proposal.reads.empty() || proposal.reads.size() > kMaxReads ||
+          MayReadOneBufferTwice(proposal.reads)) {
         continue;
       }
       proposal.originals = {group.last};

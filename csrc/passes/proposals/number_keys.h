@@ -15,6 +15,10 @@
 
 namespace hloenv {
 
+// Instructions of a comparator or reducer up to which samples of numbers show
+// what it does.
+inline constexpr int64_t kMaxSampled = 64;
+
 // Numbers of each kind that comparisons tell apart.
 std::vector<xla::Literal> SampleNumbers(xla::PrimitiveType type);
 double NumberOf(const xla::Literal& scalar);

@@ -305,14 +305,33 @@ std::optional<HloOpcode> ReductionOf(const HloInstruction& instruction) {
   return root->opcode();
 }
 
+// Whether the backend sums in a short type, so that many terms together are
+// nothing like several sums of few.
+bool SumsShortFloats(const HloInstruction& reduction, HloOpcode opcode) {
+  const xla::PrimitiveType type = reduction.shape().element_type();
+  return opcode == HloOpcode::kAdd &&
+         xla::primitive_util::IsFloatingPointType(type) &&
+         xla::primitive_util::BitWidth(type) < 32;
+}
+
+// Whether an operation of a number and itself is that number.
+bool IsIdempotent(HloOpcode opcode) {
+  return opcode == HloOpcode::kMaximum || opcode == HloOpcode::kMinimum ||
+         opcode == HloOpcode::kAnd || opcode == HloOpcode::kOr;
+}
+
 const Rule& MergeReductionsRule();
 void ProposeMergeReductions(const HloInstruction& outer, RuleContext& context,
                             std::vector<Proposal>& proposals) {
   const std::optional<HloOpcode> opcode = ReductionOf(outer);
   if (!opcode.has_value()) return;
   const HloInstruction* inner = outer.operand(0);
-  if (ReductionOf(*inner) != opcode ||
+  // XLA reduces large arrays in steps, each of which starts with the initial
+  // value.
+  if (ReductionOf(*inner) != opcode || SumsShortFloats(outer, *opcode) ||
+      !inner->operand(0)->shape().is_static() ||
       !IsNeutral(*inner->operand(1), *opcode) ||
+      !(IsIdempotent(*opcode) || IsNeutral(*outer.operand(1), *opcode)) ||
       !MayReorder(*opcode, context, {inner->operand(0), outer.operand(1)})) {
     return;
   }
@@ -337,8 +356,9 @@ const Rule& MergeReductionsRule() {
   static constexpr Rule rule = {
       "merge_reductions",
       "Merges a reduction of a reduction by the same operation, where the "
-      "initial value of the inner one is the operation's identity. Floats "
-      "round differently.",
+      "initial values are the operation's identity, or that of the outer one "
+      "may count several times. Floats of 32 or more bits round differently; "
+      "sums of shorter ones are left.",
       &ProposeMergeReductions};
   return rule;
 }
@@ -348,7 +368,7 @@ void ProposeSplitReductions(const HloInstruction& root, RuleContext& context,
                             std::vector<Proposal>& proposals) {
   const std::optional<HloOpcode> opcode = ReductionOf(root);
   if (!opcode.has_value() || root.dimensions().size() < 2 ||
-      !IsNeutral(*root.operand(1), *opcode) ||
+      SumsShortFloats(root, *opcode) || !IsNeutral(*root.operand(1), *opcode) ||
       !MayReorder(*opcode, context, {root.operand(0)})) {
     return;
   }
@@ -374,7 +394,8 @@ const Rule& SplitReductionsRule() {
       "split_reductions",
       "Rewrites a reduction over several dimensions as one over a single "
       "dimension and then one over the others, where the initial value is the "
-      "operation's identity. Floats round differently.",
+      "operation's identity. Floats of 32 or more bits round differently; sums "
+      "of shorter ones are left.",
       &ProposeSplitReductions};
   return rule;
 }

@@ -60,9 +60,11 @@ absl::Status Inline(HloInstruction* fusion) {
 // element that reads it.
 bool RepeatsReduction(const HloInstruction& fusion) {
   const auto size_of = [](const HloInstruction* instruction) {
-    const xla::Shape& shape = instruction->shape();
-    return xla::ShapeUtil::ElementsIn(shape.IsTuple() ? shape.tuple_shapes(0)
-                                                      : shape);
+    const xla::Shape* shape = &instruction->shape();
+    while (shape->IsTuple() && !shape->tuple_shapes().empty()) {
+      shape = &shape->tuple_shapes(0);
+    }
+    return shape->IsArray() ? xla::ShapeUtil::ElementsIn(*shape) : int64_t{0};
   };
   const int64_t size = size_of(fusion.fused_expression_root());
   return absl::c_any_of(fusion.fused_instructions(), [&](const auto* fused) {

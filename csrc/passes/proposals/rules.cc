@@ -224,9 +224,10 @@ void ProposeMany(const Rule& rule, std::vector<const HloInstruction*> originals,
     for (size_t i = 0; i < results.size(); ++i) {
       // XLA's builders copy the layout of an operand, which before layout
       // assignment may differ from the original's.
-      if (std::find(images.begin(), images.end(), results[i]) == images.end() &&
-          xla::ShapeUtil::Compatible(results[i]->shape(),
-                                     originals[i]->shape())) {
+      const bool is_read =
+          std::find(images.begin(), images.end(), results[i]) != images.end();
+      if (!is_read && xla::ShapeUtil::Compatible(results[i]->shape(),
+                                                 originals[i]->shape())) {
         *results[i]->mutable_shape() = originals[i]->shape();
       }
       if (results[i]->shape() != originals[i]->shape()) {
@@ -235,6 +236,7 @@ void ProposeMany(const Rule& rule, std::vector<const HloInstruction*> originals,
                                   "' has another shape, ",
                                   results[i]->shape().ToString(true)));
       }
+      if (is_read) continue;  // it is of the module
       // Copy the attributes of the original, except its dot lowering, which
       // depends on its shapes.
       const xla::FrontendAttributes own = results[i]->frontend_attributes();

@@ -195,12 +195,16 @@ def _too_long(seconds: float) -> str:
     return f"a comparison takes longer than the budget of {seconds:g} s"
 
 
-def compare(plain: Call, other: Call, *, seconds: float) -> Comparison:
+def compare(
+    plain: Call, other: Call, *, seconds: float, moved: Call | None = None
+) -> Comparison:
     """Compares the results of two functions, then times them interleaved.
 
     Args:
         plain: calls the first.
         other: calls the second.
+        moved: calls the first for arguments that are moved by their last bits, to tell
+            how much rounding counts; None for the tolerances of types alone.
         seconds: time limit of the timing; if ten times as long is not enough for the
             minimum number of rounds, two runs of each decide; and nothing if one of
             each takes four times as long as such rounds may.
@@ -209,7 +213,7 @@ def compare(plain: Call, other: Call, *, seconds: float) -> Comparison:
     begin = time.perf_counter_ns()
     outputs = jax.block_until_ready(plain())
     first_ns = time.perf_counter_ns() - begin
-    differs = difference(outputs, other())
+    differs = difference(outputs, other(), moved=moved)
     if not differs and are_all_nan(outputs):
         return Comparison(reason=ALL_NAN)
     del outputs

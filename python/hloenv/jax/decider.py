@@ -29,7 +29,7 @@ from .recipe import Recipe
 from .replacements import Replacements
 from .trials import Trial, fastest, verdict_of
 from .verdicts import Verdict, key_of, recall, remember
-from .wrapping import Options, calls, name_of, named, types_of
+from .wrapping import Options, calls, moved_arguments, name_of, named, types_of
 
 # Of a function; jax's own caches of calls have 4096 to 8192 entries.
 _MAX_SIGNATURES = 4096
@@ -437,6 +437,7 @@ class Decider:
                         self._call(self._plain, args, kwargs),
                         self._call(function, args, kwargs),
                         seconds=self._budget,
+                        moved=lambda: self._call_moved(args, kwargs),
                     )
                 )
         finally:
@@ -506,6 +507,11 @@ class Decider:
         if self._options.donates:
             return Consuming(fn, args, kwargs)
         return lambda: fn(*args, **kwargs)
+
+    def _call_moved(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Calls plain jax.jit with floats that are moved by their last bits."""
+        args, kwargs = moved_arguments(self._jax, (args, kwargs))
+        return self._call(self._plain, args, kwargs)()
 
     def _choose(
         self,

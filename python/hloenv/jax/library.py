@@ -54,8 +54,8 @@ _SIZES, _STRIDES = (
 _MIN_REDUCED = 4096
 # Nanoseconds of the library for each row, and of XLA's code for each element of it.
 _ROW_NS, _ELEMENT_NS = 20.0, 0.5
-# Columns from which the library is faster.
-_LONG_ROW = 32
+# Columns from which the library is faster, and where whole rows are added.
+_LONG_ROW, _LONG_ADDED_ROW = 32, 16
 # Nanoseconds by which XLA's code is slower for each element of a long row, or of an
 # array of which whole rows are added.
 _SLOWER_NS, _SLOWER_ROWS_NS = 0.3, 3.0
@@ -237,12 +237,12 @@ def _reduction(graph: HloGraph, node: int) -> float:
         return 0.0
     dims = _input_dims(graph, node)
     elements, columns = math.prod(dims), dims[-1]
-    if columns < _LONG_ROW:
-        rows = elements // columns
-        return rows * (_ROW_NS - _ELEMENT_NS * columns)
     result = [int(each) for each in graph.dims[node, : int(graph.rank[node])]]
     # Of a square array, it counts as of rows.
     adds_rows = len(dims) > 2 and bool(result) and result[-1:] == dims[-1:]
+    if columns < (_LONG_ADDED_ROW if adds_rows else _LONG_ROW):
+        rows = elements // columns
+        return rows * (_ROW_NS - _ELEMENT_NS * columns)
     return -(_SLOWER_ROWS_NS if adds_rows else _SLOWER_NS) * elements
 
 

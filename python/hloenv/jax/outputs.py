@@ -8,7 +8,7 @@ of an array's tolerance is that of the whole array.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,14 +22,24 @@ from .flat import to_flat
 
 # Elements; a comparison takes up to 100 bytes for each.
 _SLICE = 1 << 18
+# Times what the last bits of the arguments move an output, as for `compare_outputs`.
+_SHIFTS = 10.0
+# What counts as little, as a share of the output; and as nothing, of the largest one.
+_LITTLE, _NOTHING = 0.01, 1e-5
 
 
-def difference(expected: Any, actual: Any) -> str:
+def difference(
+    expected: Any, actual: Any, *, moved: Callable[[], Any] | None = None
+) -> str:
     """Describes how two pytrees of arrays differ; "" if they are equal.
 
     Args:
         expected: arrays of jax or numpy.
         actual: as many.
+        moved: gives the outputs for arguments that are moved by their last bits. Floats
+            may differ by ten times what those do, as for `compare_outputs`, where that
+            is little, or next to nothing beside the other outputs: a gradient that is
+            zero but for rounding.
     """
     jax = require_jax("hloenv.jit")
     for leaf, (one, other) in enumerate(
@@ -37,7 +47,11 @@ def difference(expected: Any, actual: Any) -> str:
     ):
         if one != other:
             return f"output {leaf} has type {other}, expected {one}"
-    comparison = _compare(_arrays(jax, expected), _arrays(jax, actual))
+    arrays = _arrays(jax, expected), _arrays(jax, actual)
+    comparison = _compare(*arrays, [None] * len(arrays[0]))
+    if not comparison.is_equal and moved is not None:
+        shifts = _shifts(arrays[0], _arrays(jax, moved()))
+        comparison = _compare(*arrays, shifts)
     return "" if comparison.is_equal else str(comparison)
 
 
@@ -76,14 +90,44 @@ def _types(jax: Any, tree: Any) -> list[str]:
     ]
 
 
-def _compare(expected: Sequence[Array], actual: Sequence[Array]) -> OutputComparison:
-    """As `compare_outputs`, of equal types."""
+def _shifts(expected: Sequence[Array], moved: Sequence[Array]) -> list[float | None]:
+    """How far the last bits of the arguments move each array; None where that counts.
+
+    Not for integers, and not where it is more than rounding.
+    """
+    scales = [0.0 if _is_exact(each) else _scale(each) for each in expected]
+    largest = max(scales, default=0.0)
+    shifts: list[float | None] = []
+    for one, other, scale in zip(expected, moved, scales, strict=True):
+        if _is_exact(one) or not one.size:
+            shifts.append(None)
+            continue
+        shift = _distance(one, other)
+        is_little = shift <= max(_LITTLE * scale, _NOTHING * largest)
+        shifts.append(shift if is_little else None)
+    return shifts
+
+
+def _is_exact(array: Array) -> bool:
+    return array.dtype.kind in "biu" or array.dtype.name in ("int4", "uint4")
+
+
+def _compare(
+    expected: Sequence[Array],
+    actual: Sequence[Array],
+    shifts: Sequence[float | None],
+) -> OutputComparison:
+    """As `compare_outputs`, of equal types; elements may differ by ten shifts."""
     worst = OutputComparison(is_equal=True, num_leaves=len(expected))
-    for leaf, (one, other) in enumerate(zip(expected, actual, strict=True)):
-        if one.size <= _SLICE:
+    for leaf, (one, other, shift) in enumerate(
+        zip(expected, actual, shifts, strict=True)
+    ):
+        if one.size <= _SLICE and shift is None:
             found = compare_outputs([one], [other])
+        elif one.size:
+            found = _compare_large(one, other, shift or 0.0)
         else:
-            found = _compare_large(one, other)
+            continue
         if found.leaf is not None and (
             worst.leaf is None or found.excess > worst.excess
         ):
@@ -91,15 +135,15 @@ def _compare(expected: Sequence[Array], actual: Sequence[Array]) -> OutputCompar
     return worst
 
 
-def _compare_large(expected: Array, actual: Array) -> OutputComparison:
+def _compare_large(expected: Array, actual: Array, shift: float) -> OutputComparison:
     """As `compare_outputs` of one array, which has elements."""
-    is_exact = expected.dtype.kind in "biu" or expected.dtype.name in ("int4", "uint4")
-    scale = None if is_exact else _scale(expected)
+    scale = None if _is_exact(expected) else _scale(expected)
     worst = OutputComparison(is_equal=True, num_leaves=1)
     for begin, one, other in _slices(expected, actual):
         error, allowed = rules._errors(one, other, None, [])
         if scale is not None:
             allowed = rules._tolerance(one.dtype) * np.maximum(_sizes(one), scale)
+            allowed = allowed + _SHIFTS * shift
         excess = rules._excess(error, allowed)
         at = int(np.argmax(excess))
         if worst.leaf is None or excess[at] > worst.excess:
@@ -131,6 +175,18 @@ def _scale(array: Array) -> float:
         total += float(np.sum(np.square(finite)))
         count += finite.size
     return largest * math.sqrt(total / count) if count else 0.0
+
+
+def _distance(one: Array, other: Array) -> float:
+    """The root mean square of the finite differences; 0 if there are none."""
+    total, count = 0.0, 0
+    with np.errstate(invalid="ignore", over="ignore"):
+        for _, a, b in _slices(one, other):
+            squares = np.square(np.abs(a.astype(_wide(a)) - b.astype(_wide(b))))
+            finite = squares[np.isfinite(squares)]
+            total += float(finite.sum())
+            count += finite.size
+    return math.sqrt(total / count) if count else 0.0
 
 
 def _sizes(array: Array) -> Array:

@@ -16,6 +16,7 @@ import numpy as np
 
 from ..errors import ArgumentTypeError
 from ..runtime.jaxlib.package import require_jax
+from ..runtime.random_inputs import perturbed
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,24 @@ def copy_arrays(jax: Any, tree: Any) -> Any:
         lambda leaf: leaf.copy() if isinstance(leaf, jax.Array | np.ndarray) else leaf,
         tree,
     )
+
+
+def moved_arguments(jax: Any, tree: Any) -> Any:
+    """A pytree with the floats of its arrays moved by 1 ulp, up or down."""
+
+    def move(leaf: Any) -> Any:
+        if isinstance(leaf, np.ndarray):
+            return perturbed([leaf])[0]
+        if not isinstance(leaf, jax.Array) or getattr(leaf, "weak_type", False):
+            return leaf
+        if not jax.numpy.issubdtype(leaf.dtype, jax.numpy.floating):
+            return leaf
+        array = perturbed([np.asarray(leaf)])[0]
+        if getattr(leaf, "committed", False):
+            return jax.device_put(array, leaf.sharding)
+        return jax.numpy.asarray(array)
+
+    return jax.tree.map(move, tree)
 
 
 def types_of(jax: Any, tree: Any) -> Any:

@@ -4,8 +4,8 @@
 The conditions come from measurements of each form beside XLA's own, on one core of a
 server's CPU, in float32, with jaxlib 0.10: most forms that are taken were at least 1.3
 times as fast as XLA's on the shapes that a condition covers (those for 1x1 convolutions
-at least 1.09 times), and none was measurably slower but a function of nothing but a
-sort of some 70 numbers, which jax then runs in another thread.
+at least 1.09 times), and none was measurably slower there but a function of nothing but
+a sort of some 70 numbers, which jax then runs in another thread.
 """
 
 from __future__ import annotations
