@@ -60,7 +60,8 @@ bool IsEvaluable(const HloInstruction& value) {
 
 // A reduction that the evaluator computes without a call for each element.
 bool IsSum(const HloInstruction& value) {
-  if (value.opcode() != HloOpcode::kReduce || value.operand_count() != 2) {
+  if (value.opcode() != HloOpcode::kReduce || value.operand_count() != 2 ||
+      !xla::ShapeUtil::ElementIsFloating(value.shape())) {
     return false;
   }
   const HloInstruction& root = *value.to_apply()->root_instruction();

@@ -127,13 +127,15 @@ Extremes Maximum(Extremes a, Extremes b) {
 Extremes Minimum(Extremes a, Extremes b) {
   return Negated(Maximum(Negated(a), Negated(b)));
 }
+// Infinities of other signs together are not a number, as is one times zero.
 Extremes Sum(Extremes a, Extremes b) {
   return {a.positive || b.positive, a.negative || b.negative,
-          a.small && b.small};
+          a.small && b.small,
+          (a.positive && b.negative) || (a.negative && b.positive)};
 }
 Extremes Product(Extremes a, Extremes b) {
   const bool large = a.large() || b.large();
-  return {large, large, a.small || b.small};
+  return {large, large, a.small || b.small, large};
 }
 Extremes OfEitherSign(Extremes x) { return {x.large(), x.large(), x.small}; }
 
@@ -291,7 +293,7 @@ Extremes Magnitudes::Computed(const HloInstruction& instruction) const {
   if (instruction.opcode() == HloOpcode::kSort) return extremes;
   for (const xla::HloComputation* called : instruction.called_computations()) {
     for (const HloInstruction* each : called->instructions()) {
-      extremes = extremes | Known(*each);
+      extremes = extremes | Of(*each);
     }
   }
   return extremes;
@@ -316,7 +318,7 @@ Extremes Magnitudes::OfOperation(const HloInstruction& instruction) const {
       return Product(operand(0), operand(1));
     case HloOpcode::kDivide: {
       const bool large = operand(0).large() || operand(1).small;
-      return {large, large, operand(0).small || operand(1).large()};
+      return {large, large, operand(0).small || operand(1).large(), large};
     }
     case HloOpcode::kDynamicSlice:
     case HloOpcode::kGather:
@@ -325,10 +327,13 @@ Extremes Magnitudes::OfOperation(const HloInstruction& instruction) const {
       return all(0, 2);
     case HloOpcode::kExp:
     case HloOpcode::kExpm1:
+      return {operand(0).positive, false, false};
     case HloOpcode::kLog:
     case HloOpcode::kLog1p:
     case HloOpcode::kSqrt:
-      return {operand(0).positive, false, false};
+      return {operand(0).positive, false, false, operand(0).negative};
+    case HloOpcode::kRsqrt:
+      return {false, false, false, operand(0).negative};
     case HloOpcode::kCbrt:
       return {operand(0).positive, operand(0).negative, false};
     case HloOpcode::kMaximum:
@@ -361,7 +366,6 @@ Extremes Magnitudes::OfOperation(const HloInstruction& instruction) const {
     case HloOpcode::kErf:
     case HloOpcode::kIsFinite:
     case HloOpcode::kLogistic:
-    case HloOpcode::kRsqrt:
     case HloOpcode::kSign:
     case HloOpcode::kTanh:
       return {};
@@ -392,11 +396,18 @@ Extremes Magnitudes::OfOperation(const HloInstruction& instruction) const {
 
 // Of reductions: what starts one is an operand like the others.
 Extremes Magnitudes::Reduced(const HloInstruction& instruction) const {
-  const HloOpcode opcode = instruction.to_apply()->root_instruction()->opcode();
+  const HloInstruction& root = *instruction.to_apply()->root_instruction();
   Extremes all;
   for (const HloInstruction* operand : instruction.operands()) {
     all = all | Of(*operand);
   }
+  // Of parameters, or else it may change signs.
+  const bool is_plain =
+      root.operand_count() == 2 && absl::c_all_of(root.operands(), [](auto* x) {
+        return x->opcode() == HloOpcode::kParameter;
+      });
+  if (!is_plain) return OfEitherSign(all);
+  const HloOpcode opcode = root.opcode();
   switch (opcode) {
     case HloOpcode::kAdd:
       return all;

@@ -79,6 +79,7 @@ def measure(record: Record, seconds: float, outputs: str) -> Row:
 
     from hloenv.jax.compare import take_turns
     from hloenv.jax.outputs import difference
+    from hloenv.jax.wrapping import moved_arguments
     from hloenv.runtime.jaxlib.stablehlo import program_of
 
     inputs: list[Any] = record.inputs()
@@ -104,7 +105,11 @@ def measure(record: Record, seconds: float, outputs: str) -> Row:
     count = max(1, round(_BATCH_NS / single))
     durations = take_turns(*calls, rounds=_ROUNDS, seconds=seconds, calls=count)
     low, high = speedup_interval(*durations)
-    is_equal = difference(*(jax.device_put(call()) for call in calls)) == ""
+    # As it is decided.
+    is_equal = not difference(
+        *(jax.device_put(call()) for call in calls),
+        moved=lambda: plain(*moved_arguments(jax, inputs)),
+    )
     # The version that is used, or else the last that was tried.
     versions = sorted(ours.considered, key=lambda each: each.is_used)
     considered = versions[-1] if versions else None

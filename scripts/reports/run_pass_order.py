@@ -160,7 +160,6 @@ def fill(
     content: dict[str, Any] = {}
     if path.exists() and is_same:
         content = json.loads(path.read_text())
-    by.write_text(made_by)
     for uri in uris:
         if uri in content:
             continue
@@ -171,6 +170,8 @@ def fill(
         print(path.parent.name, uri, flush=True)
         with replacing(path) as draft:
             draft.write_text(json.dumps(content, indent=1))
+        # Only then: what an interrupted run has left is of what was there before.
+        by.write_text(made_by)
     return content
 
 
@@ -249,7 +250,9 @@ def searching(runs: Path) -> Callable[[str], dict[str, Any]]:
             "default": fixed_order(env, default_order(env), max_rounds=1),
             "fixed": fixed_order(env, order),
             "greedy": greedy,
-            "random": middle(random_search(env, budget, seed=i) for i in range(3)),
+            "random": median_order(
+                random_search(env, budget, seed=i) for i in range(3)
+            ),
             "beam": beam_search(env, 3 * budget, width=4),
         }
         methods = {name: described(each) for name, each in found.items()}
@@ -258,7 +261,7 @@ def searching(runs: Path) -> Callable[[str], dict[str, Any]]:
     return search
 
 
-def middle(found: Iterable[BestOrder]) -> BestOrder:
+def median_order(found: Iterable[BestOrder]) -> BestOrder:
     """The middle one of several, by what is left."""
     ordered = sorted(found, key=lambda each: each.node.op_count)
     return ordered[len(ordered) // 2]

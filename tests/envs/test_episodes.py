@@ -3,15 +3,13 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import pickle
+import subprocess
+import sys
 import threading
 from dataclasses import replace
-from pathlib import Path
 
 import gymnasium
-import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
@@ -30,7 +28,7 @@ from hloenv.envs import (
 )
 from hloenv.envs.pass_memo import PassMemo
 from hloenv.envs.state import append_csv
-from hloenv.errors import PassError
+from hloenv.errors import ArgumentError, PassError
 
 DATASET = "hloenv://dataset/test/flax?max_instructions=120"
 FEW = ["cse", "algsimp", "dce", "tuple-simplifier"]
@@ -81,6 +79,12 @@ def test_a_failure_that_does_not_come_again_is_a_problem(monkeypatch) -> None:
     assert any("'PassError: it fails'" in each for each in env.validate().problems)
 
 
+def test_a_claimed_failure_is_checked(monkeypatch) -> None:
+    env = played(reward="op_count")
+    claimed = replace(env.state, error="PassError: no")
+    assert any("not by 'PassError: no'" in e for e in env.validate(claimed).problems)
+
+
 def test_states_with_errors_are_kept(tmp_path, monkeypatch) -> None:
     state = failing(monkeypatch).state
     write_csv(tmp_path / "states.csv", [state])
@@ -97,37 +101,41 @@ def test_states_of_an_earlier_version_are_read_and_added_to(tmp_path) -> None:
     assert second == EpisodeState("other", ("dce",), 0.25, 2.0)
 
 
-def test_a_full_disk_leaves_no_half_a_row(tmp_path, monkeypatch) -> None:
+FULL_DISK = """
+import errno, resource, signal, sys
+from hloenv.envs import EpisodeState
+from hloenv.envs.state import append_csv
+
+state = EpisodeState("uri", ("cse",) * 99, 0.5, 1.0)
+path = sys.argv[1]
+append_csv(path, [state])
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+size = len(open(path, "rb").read())
+resource.setrlimit(resource.RLIMIT_FSIZE, (size + 50, resource.RLIM_INFINITY))
+try:
+    append_csv(path, [state])
+except OSError as error:
+    assert error.errno == errno.EFBIG
+else:
+    raise AssertionError("it was written")
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+append_csv(path, [state])
+"""
+
+
+def test_a_full_disk_leaves_no_half_a_row(tmp_path) -> None:
     path = tmp_path / "states.csv"
-    state = EpisodeState("uri", ("cse",) * 99, 0.5, 1.0)
-    append_csv(path, [state])
-    monkeypatch.setattr(Path, "open", lambda *_, **__: FullDisk(path))
-    with pytest.raises(OSError, match="No space"):
-        append_csv(path, [state])
-    monkeypatch.undo()
-    append_csv(path, [state])
-    assert read_csv(path) == [state, state]
+    subprocess.run([sys.executable, "-c", FULL_DISK, str(path)], check=True)
+    first, second = read_csv(path)
+    assert first == second
 
 
-class FullDisk:
-    """A file of which half of what is written gets to the disk."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_APPEND), "ab+")
-
-    def write(self, data: bytes) -> None:
-        self._file.write(data[: len(data) // 2])
-        self._file.flush()
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    def __getattr__(self, name):
-        return getattr(self._file, name)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self._file.close()
+def test_states_are_not_added_to_another_file(tmp_path) -> None:
+    path = tmp_path / "other.csv"
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(ArgumentError, match="begins with 'a,b'"):
+        append_csv(path, [EpisodeState("uri", (), 0.0, 0.0)])
+    assert path.read_text() == "a,b\n1,2\n"
 
 
 def test_a_set_of_benchmarks_is_drawn_from() -> None:
@@ -239,8 +247,8 @@ def test_an_observed_graph_is_computed_once() -> None:
     first, _ = env.reset()
     again = env.observe("graph")
     assert again == first
-    assert again is not first
-    assert again.x is first.x
+    again.x[:] = -1.0
+    assert env.observe("graph") == first
     padded = env.observe("graph_padded")
     padded["opcode"][:] = -1
     assert env.observe("graph_padded")["opcode"].min() >= 0
@@ -264,6 +272,20 @@ def test_wrapped_environments_in_a_vector_of_graphs() -> None:
     assert rewards.shape == (2,)
     assert "final_obs" in infos[0]
     assert "final_obs" not in infos[1]
-    assert envs.call("num_actions") == (len(FEW) + 1,) * 2
-    assert np.shape(envs.call("action_masks")) == (2, len(FEW) + 1)
+    with pytest.raises(ArgumentError, match="integer from 0 to 4"):
+        envs.step([0, 5])
+    envs.close()
+
+
+@pytest.mark.learn
+def test_wrappers_with_other_actions_in_a_vector_of_graphs() -> None:
+    def make():
+        env = PassOrderEnv(DATASET, passes=FEW, observation="graph")
+        return gymnasium.wrappers.TransformAction(
+            env, lambda action: int(action) - 10, gymnasium.spaces.Discrete(5, start=10)
+        )
+
+    envs = GraphVectorEnv([make])
+    envs.reset(seed=0)
+    assert envs.step([10])[4][0]["benchmark"]
     envs.close()

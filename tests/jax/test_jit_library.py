@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import pytest
 
 import hloenv
+from hloenv.errors import InvalidModuleError
 from hloenv.jax import decider, from_jax, library
 from support import jax_outputs
 from support.jit_auto import FASTER, SLOWER, normal
@@ -82,6 +83,14 @@ def test_what_is_left_out(fn, shapes, expected):
     assert left_out(fn, *(jax.ShapeDtypeStruct(s, jnp.float32) for s in shapes)) == (
         expected
     )
+
+
+def test_a_module_without_a_cost_has_no_options(monkeypatch):
+    def fail(_):
+        raise InvalidModuleError("it has no cost")
+
+    monkeypatch.setattr(library, "estimate", fail)
+    assert left_out(column_sums, jax.ShapeDtypeStruct((30_000, 4), jnp.float32)) == ""
 
 
 def test_reductions_of_short_rows_are_measured_to_be_faster():
@@ -199,6 +208,11 @@ def test_few_signatures_have_options(verdicts, monkeypatch):
         assert_same(fast(x), column_sums(x))
     assert len(fast.decided) == 1
     assert "have their own options" in fast.explain()
+    # That is kept for no other function.
+    verdicts += [FASTER]
+    other = hloenv.jit(column_sums)
+    assert_same(other(normal(40_000, 4)), column_sums(normal(40_000, 4)))
+    assert len(other.decided) == 1
 
 
 def test_nothing_but_results_changes_where_jax_drops_its_caches(verdicts):

@@ -8,10 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hloenv.jax import outputs
+import hloenv
+from hloenv.jax import decider, outputs
 from hloenv.jax.outputs import difference
 from hloenv.jax.wrapping import moved_arguments
-from support.jit_auto import IMAGE, KERNEL, depthwise, normal
+from support.jit_auto import FASTER, IMAGE, KERNEL, depthwise, normal
 
 pytestmark = [pytest.mark.jax, pytest.mark.compile]
 
@@ -44,6 +45,26 @@ def test_outputs_that_follow_the_last_bits_of_the_arguments():
     assert difference((one,), (LARGE * 2,), moved=lambda: (one + noise(3, 1e-3),))
 
 
+@pytest.mark.parametrize("size", [1e4, 1e6])
+def test_a_chaotic_output_is_within_the_tolerance_of_the_largest(size):
+    large = np.full(3, size, np.float32)
+    expected, moved = (large, LARGE + noise(0, 0.5)), (large, LARGE + noise(1, 0.5))
+    wrong = large, LARGE + np.float32(1e-3 * size)
+    assert difference(expected, wrong, moved=lambda: moved)
+
+
+@pytest.mark.parametrize("slice_size", [100, 1 << 18])
+def test_one_element_that_moves_allows_nothing_to_others(monkeypatch, slice_size):
+    monkeypatch.setattr(outputs, "_SLICE", slice_size)
+    one = np.full(10_000, 100, np.float32)
+    moved = one.copy()
+    moved[7] = 0
+    wrong, flipped = one * np.float32(0.91), one.copy()
+    flipped[7] = 3
+    assert difference((one,), (wrong,), moved=lambda: (moved,))
+    assert difference((one,), (flipped,), moved=lambda: (moved,)) == ""
+
+
 def test_integers_do_not_follow_the_last_bits_of_the_arguments():
     one, other = np.array([1, 2], np.int32), np.array([1, 3], np.int32)
     assert difference((one,), (other,), moved=lambda: (other,))
@@ -58,30 +79,71 @@ def test_a_large_output_that_follows_the_last_bits(monkeypatch):
 
 def test_arguments_are_moved_by_their_last_bits():
     key = jax.random.key(0)
-    tree = {"a": jnp.ones(4), "b": np.ones(4), "c": 2.0, "d": jnp.arange(3), "e": key}
+    ones = jnp.ones(400)
+    tree = {"a": ones, "b": np.ones(400), "c": 2.0, "d": jnp.arange(3), "e": key}
     moved = moved_arguments(jax, tree)
+    seen = {name: np.asarray(jax.jit(lambda x: x)(moved[name])) for name in "ab"}
     for name in "ab":
-        change = np.abs(np.asarray(moved[name]) - 1)
+        change = np.abs(seen[name] - 1)
         assert (change > 0).all()
         assert (change < 1e-6).all()
+    # Of one shape, in other directions.
+    assert (seen["a"] != seen["b"]).any()
     assert moved["c"] == 2.0
     np.testing.assert_array_equal(moved["d"], tree["d"])
     assert moved["e"] is key
     assert jax.tree.map(jnp.shape, moved) == jax.tree.map(jnp.shape, tree)
 
 
+def normalized_loss(bias, kernel, x):
+    y = depthwise(kernel, x) + bias
+    y = (y - y.mean((0, 1, 2))) / jnp.sqrt(y.var((0, 1, 2)) + 1e-5)
+    return (y**3).sum()
+
+
+@pytest.mark.usefixtures("own_folder")
+@pytest.mark.parametrize("donated", [(), (0,)])
+def test_a_function_is_compared_with_moved_arguments(monkeypatch, donated):
+    """And not used where that tells nothing."""
+    asked = []
+
+    def compare(plain, other, *, seconds, moved):
+        asked.append(difference(plain(), moved()))
+        return FASTER
+
+    monkeypatch.setattr(decider, "compare", compare)
+    fast = hloenv.jit(jax.grad(normalized_loss, (0, 1)), donate_argnums=donated)
+    fast(normal(32), KERNEL, IMAGE)
+    # The bias's gradient is of rounding.
+    assert asked
+    assert "output 0" in asked[0]
+
+
+@pytest.mark.usefixtures("own_folder")
+def test_a_loop_that_values_end_does_not_run_with_others(monkeypatch):
+    asked = []
+
+    def compare(plain, other, *, seconds, moved):
+        asked.append(moved)
+        return FASTER
+
+    monkeypatch.setattr(decider, "compare", compare)
+
+    def counted(kernel, x, n):
+        left = jax.lax.while_loop(lambda s: s != 0, lambda s: s - 1, n)
+        return depthwise(kernel, x) + left
+
+    hloenv.jit(counted)(KERNEL, IMAGE, jnp.float32(5))
+    assert asked
+    assert set(asked) == {None}
+
+
 def test_a_gradient_through_a_normalization():
     """A bias before it has a gradient of rounding alone."""
-
-    def loss(bias, kernel, x):
-        y = depthwise(kernel, x) + bias
-        y = (y - y.mean((0, 1, 2))) / jnp.sqrt(y.var((0, 1, 2)) + 1e-5)
-        return (y**3).sum()
-
     arguments = normal(32), KERNEL, IMAGE
-    gradient = jax.grad(loss, (0, 1))
+    gradient = jax.grad(normalized_loss, (0, 1))
     plain = jax.jit(gradient)(*arguments)
-    other = jax.grad(loss, (0, 1))(*arguments)
+    other = gradient(*arguments)
     assert difference(plain, other)
     again = jax.jit(gradient)(*moved_arguments(jax, arguments))
     assert difference(plain, other, moved=lambda: again) == ""

@@ -49,6 +49,14 @@ largest {
 
 """
 
+REDUCERS += """called {
+  x = f32[] parameter(0)
+  y = f32[] parameter(1)
+  ROOT r = f32[] call(x, y), to_apply=largest
+}
+
+"""
+
 
 def test_an_entry_that_is_called_has_no_known_arguments():
     text = f"""HloModule m
@@ -93,6 +101,14 @@ KERNELS = {
   k = f32[3,1,1] cosine(h)""",
     "sum of nan": """h = f32[3,1,2] constant({{{nan,1}},{{1,1}},{{1,1}}})
   k = f32[3,1] reduce(h, zero), dimensions={2}, to_apply=add""",
+    "tanh of infinity by zero": """h = f32[3,1,1] constant({{{inf}},{{1}},{{1}}})
+  y = f32[3,1,1] parameter(1)
+  m = f32[3,1,1] multiply(h, y)
+  k = f32[3,1,1] tanh(m)""",
+    "log of a mask": """h = f32[3,1,1] constant({{{-1e30}},{{0}},{{0}}})
+  y = f32[3,1,1] parameter(1)
+  m = f32[3,1,1] add(h, y)
+  k = f32[3,1,1] log(m)""",
     "tanh of nan": """h = f32[3,1,1] constant({{{nan}},{{1}},{{1}}})
   k = f32[3,1,1] tanh(h)""",
 }
@@ -122,6 +138,9 @@ def test_kernels_of_moderate_numbers_have_forms(name):
 
 
 FACTORS = {
+    "call of a reducer": """m = f32[4,2] parameter(2)
+  z = f32[] constant(-1)
+  s = f32[4] reduce(m, z), dimensions={1}, to_apply=called""",
     "sharding": """z = f32[4] constant({inf,1,1,1})
   s = f32[4] custom-call(z), custom_call_target="Sharding", sharding={replicated}""",
     "map": """m = f32[4] parameter(2)

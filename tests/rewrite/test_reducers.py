@@ -137,6 +137,27 @@ ENTRY main {{
 """
 
 
+@pytest.mark.parametrize(
+    "inside",
+    [
+        """o = f32[] exponential(s)
+  f = pred[] is-finite(o)
+  in = pred[] not(f)""",
+        """o = f32[] exponential(s)
+  d = f32[] subtract(o, o)
+  in = pred[] compare(d, d), direction=NE""",
+    ],
+)
+def test_a_reducer_whose_threshold_is_an_overflow_is_no_scan(inside):
+    text = scan(
+        f"""s = f32[] maximum(a, b)
+  {inside}
+  u = f32[] add(a, b)
+  ROOT r = f32[] select(in, u, s)"""
+    )
+    assert "scan" not in rules(text, "reduce-forms")
+
+
 def test_a_reducer_that_computes_a_threshold_is_no_scan():
     assert "scan" in rules(scan("ROOT s = f32[] maximum(a, b)"), "reduce-forms")
     text = scan(
@@ -198,8 +219,11 @@ ENTRY main {
 
 
 @pytest.mark.filterwarnings("ignore::hloenv.PositionWarning")
+@pytest.mark.parametrize("siblings", [False, True])
 @pytest.mark.parametrize(("count", "is_offered"), [(8, True), (100, False)])
-def test_values_of_many_readers_are_no_further_results_of_fusions(count, is_offered):
+def test_values_of_many_readers_are_no_further_results_of_fusions(
+    count, is_offered, siblings
+):
     """A graph of all choices would hold each reader once for each reader."""
     adds = "\n  ".join(f"a{i} = f32[64] add(x, s)" for i in range(count))
     results = ", ".join(f"a{i}" for i in range(count))
@@ -213,8 +237,26 @@ ENTRY main {{
   ROOT r = ({types}) tuple({results})
 }}
 """
-    sizes = {len(each.sites) for each in capture(text, "general-fusion")}
-    assert (max(sizes) > 1) == is_offered
+    fusion = hloenv.Pass("general-fusion", siblings=siblings)
+    found = capture(text, fusion)
+    further = [each for each in found if "s" in {site.original for site in each.sites}]
+    assert (len(further) > 0) == is_offered
+
+
+@pytest.mark.filterwarnings("ignore::hloenv.PositionWarning")
+@pytest.mark.parametrize(("count", "is_offered"), [(100, True), (129, False)])
+def test_fusions_of_many_operands_are_not_proposed(count, is_offered):
+    parts = "\n  ".join(f"p{i} = f32[4] parameter({i})" for i in range(count))
+    names = ", ".join(f"p{i}" for i in range(count))
+    text = f"""HloModule operands
+
+ENTRY main {{
+  {parts}
+  c = f32[{4 * count}] concatenate({names}), dimensions={{0}}
+  ROOT r = f32[{4 * count}] negate(c)
+}}
+"""
+    assert (len(capture(text, "general-fusion")) > 0) == is_offered
 
 
 @pytest.fixture

@@ -61,14 +61,20 @@ bool FindSizes(const HloInstruction& root, Cumulative& result) {
          result.outer <= std::numeric_limits<int32_t>::max();
 }
 
-// Whether what it compares is none of what the reducer computes, other than a
-// number with itself.
+bool IsGiven(const HloInstruction* number) {
+  return number->opcode() == HloOpcode::kParameter ||
+         number->opcode() == HloOpcode::kConstant;
+}
+
+// Whether what is compared is none of what the reducer computes, other than the
+// difference of its parameters with itself: that it is no number.
 bool HasNoThreshold(const HloInstruction& comparison) {
-  return comparison.operand(0) == comparison.operand(1) ||
-         absl::c_all_of(comparison.operands(), [](const auto* operand) {
-           return operand->opcode() == HloOpcode::kParameter ||
-                  operand->opcode() == HloOpcode::kConstant;
-         });
+  const HloInstruction* left = comparison.operand(0);
+  if (comparison.operand_count() == 2 && left == comparison.operand(1) &&
+      left->opcode() == HloOpcode::kSubtract) {
+    return absl::c_all_of(left->operands(), IsGiven);
+  }
+  return absl::c_all_of(comparison.operands(), IsGiven);
 }
 
 // Whether a reducer consists of operations on numbers of this type, and on
@@ -96,6 +102,7 @@ bool IsSmoothReducer(const xla::HloComputation& reducer,
                // Another number may be a threshold that samples do not meet.
                return each->literal().IsAll(0) || each->literal().IsAll(1);
              case HloOpcode::kCompare:
+             case HloOpcode::kIsFinite:
              case HloOpcode::kMaximum:
              case HloOpcode::kMinimum:
                return HasNoThreshold(*each);
@@ -104,7 +111,6 @@ bool IsSmoothReducer(const xla::HloComputation& reducer,
              case HloOpcode::kAnd:
              case HloOpcode::kExp:
              case HloOpcode::kExpm1:
-             case HloOpcode::kIsFinite:
              case HloOpcode::kLog:
              case HloOpcode::kLog1p:
              case HloOpcode::kMultiply:

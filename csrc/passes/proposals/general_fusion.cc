@@ -194,18 +194,17 @@ class GroupFinder {
 
   // A producer with one user does not need to be a result.
   void AddMultiOutputPairs(std::vector<Group>* groups) {
-    ForEachPair(
-        [&](const HloInstruction& producer, const HloInstruction& consumer) {
-          if (producer.user_count() < 2 || producer.user_count() > kMaxUsers ||
-              !CanFuseIntoLoop(producer, consumer) ||
-              !CanShareLoop(producer, consumer) ||
-              ReachesAroundEdge(producer, consumer)) {
-            return;
-          }
-          groups->push_back({&producer, &consumer,
-                             HloInstruction::FusionKind::kLoop,
-                             /*two_results=*/true});
-        });
+    ForEachPair([&](const HloInstruction& producer,
+                    const HloInstruction& consumer) {
+      if (producer.user_count() < 2 || !CanFuseIntoLoop(producer, consumer) ||
+          !CanShareLoop(producer, consumer) ||
+          ReachesAroundEdge(producer, consumer)) {
+        return;
+      }
+      groups->push_back({&producer, &consumer,
+                         HloInstruction::FusionKind::kLoop,
+                         /*two_results=*/true});
+    });
   }
 
   void AddSiblings(std::vector<Group>* groups) {
@@ -317,6 +316,7 @@ class GeneralFusion : public CandidatePass {
     const SelfComparisons comparisons(module);
     std::vector<Proposal> proposals;
     for (const Group& group : groups) {
+      if (group.two_results && group.first->user_count() > kMaxUsers) continue;
       if (!duplicate_compared_ && SplitsComparison(group, comparisons)) {
         continue;
       }
@@ -353,7 +353,9 @@ PassInfo GeneralFusionPass() {
       "hloenv::GeneralFusion",
       "Proposes every fusion of a producer into a consumer that the CPU "
       "backend can compile, profitable or not, each as a separate choice, and "
-      "multi-output fusions of pairs. Run it where XLA's CPU compiler fuses: "
+      "multi-output fusions of pairs; none of more than 128 operands, and no "
+      "value of more than 64 users as a further result. Run it where XLA's CPU "
+      "compiler fuses: "
       "after layout assignment, before copy-insertion.",
       {{"duplicate", true,
         "Also propose to copy a producer that has other users, which keep the "

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..cost import Estimator, open_estimator
-from ..errors import HloEnvError
+from ..errors import HloEnvError, MeasureTimeout
 from ..hlo.module import HloModule
 from ..hlo.pipeline import finish
 from ..measurement.measurer import Measurer
@@ -174,7 +174,7 @@ class _Table:
                 list(modules.values()), baseline=self._module, inputs=self._inputs
             )
         except HloEnvError as error:
-            if len(modules) == 1:
+            if len(modules) == 1 or not isinstance(error, MeasureTimeout):
                 return dict.fromkeys(modules, f"{type(error).__name__}: {error}")
             # One of them may take too long for all.
             alone = [self._measure(measurer, {k: m}) for k, m in modules.items()]

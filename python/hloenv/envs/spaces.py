@@ -9,7 +9,6 @@ environment, an `Episode`.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -106,7 +105,8 @@ class HloGraphSpace(gymnasium.Space[Any]):
         """Whether it is such a space too."""
         return isinstance(other, HloGraphSpace)
 
-    __hash__ = gymnasium.Space.__hash__
+    def __hash__(self) -> int:
+        return hash(type(self))
 
     def sample(self, mask: Any = None, probability: Any = None) -> Any:
         """Raises: there is no distribution over modules."""
@@ -181,8 +181,8 @@ def _observe_lookahead(env: Episode) -> Any:
 def _observe_graph(env: Episode) -> Any:
     from ..graph import to_pyg
 
-    # A copy shares the tensors.
-    return copy.copy(env.memo.observed(env.node, "graph", lambda: to_pyg(env.module)))
+    # A copy, of which the tensors may be changed.
+    return env.memo.observed(env.node, "graph", lambda: to_pyg(env.module)).clone()
 
 
 def _padded_space(_: Episode) -> spaces.Dict:

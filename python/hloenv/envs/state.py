@@ -81,25 +81,36 @@ def append_csv(path: str | os.PathLike[str], states: Iterable[EpisodeState]) -> 
     """Adds states to a file, one row each; makes the file where there is none.
 
     Raises:
+        ArgumentError: the file is something else.
         OSError: they cannot be written, as on a full disk; the file is as before.
     """
-    with Path(path).open("ab+") as file:
+    # Without a buffer, which would write the rest when the file is closed.
+    with Path(path).open("ab+", buffering=0) as file:
         size = file.tell()
         text = io.StringIO(newline="")
-        # Of a file of an earlier version, its own columns.
         file.seek(0)
-        fields = file.readline().decode().strip().split(",") if size else _FIELDS
+        first = file.readline().decode(errors="replace").strip() if size else ""
+        # Of a file of an earlier version, its own columns.
+        fields = tuple(first.split(",")) if size else _FIELDS
+        if fields not in (_FIELDS, _FIELDS[:-1]):
+            raise ArgumentError(
+                f"{path} begins with {first[:80]!r}; a file of states begins with "
+                f"{','.join(_FIELDS)}"
+            )
         writer = csv.DictWriter(text, fields, extrasaction="ignore")
         if size == 0:
             writer.writeheader()
         for state in states:
             writer.writerow({**asdict(state), "passes": json.dumps(state.passes)})
+        data = text.getvalue().encode()
+        written = 0
         try:
-            file.write(text.getvalue().encode())
-            file.flush()
+            while written < len(data):
+                written += file.write(data[written:])
         except OSError:
-            # Not half a row, which nothing could be added to.
-            os.ftruncate(file.fileno(), size)
+            # Not half a row, to which nothing could be added; if nobody else has.
+            if os.fstat(file.fileno()).st_size == size + written:
+                os.ftruncate(file.fileno(), size)
             raise
 
 

@@ -19,6 +19,7 @@ from gymnasium.vector import AutoresetMode
 
 from ..errors import ArgumentError
 
+# Of this package, perhaps wrapped.
 Env = gymnasium.Env[Any, Any]
 Step = tuple[Any, float, bool, bool, dict[str, Any]]
 
@@ -101,7 +102,7 @@ class GraphVectorEnv:
             )
         for env, action in zip(self.envs, actions, strict=True):
             # So that all are stepped, or none.
-            env.get_wrapper_attr("check_action")(action)
+            check(env, action)
         results = list(self._threads.map(_step, self.envs, actions))
         observations, rewards, terminated, truncated, infos = zip(*results, strict=True)
         return (
@@ -112,18 +113,26 @@ class GraphVectorEnv:
             list(infos),
         )
 
-    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """An attribute of each environment, called where it is a function."""
-        found = [env.get_wrapper_attr(name) for env in self.envs]
-        return tuple(
-            each(*args, **kwargs) if callable(each) else each for each in found
-        )
-
     def close(self) -> None:
         """Closes the environments."""
         self._threads.shutdown()
         for env in self.envs:
             env.close()
+
+
+def check(env: Env, action: Any) -> None:
+    """Checks that the environment takes the action now.
+
+    Raises:
+        ArgumentError: it is out of range.
+        EpisodeOverError: there is no episode.
+    """
+    inner: Any = env.unwrapped
+    # A wrapper may have its own actions.
+    if env.action_space is inner.action_space:
+        inner.check_action(action)
+    else:
+        inner.check_running()
 
 
 def _step(env: Env, action: Any) -> Step:

@@ -31,7 +31,7 @@ ALL_NAN = "all outputs of the first call are NaN"
 # Copies of arguments that exist at the same time, in bytes.
 _MAX_COPIES_BYTES = 1 << 28
 # A function with larger results, or donated arguments, is not compared: two more of
-# them exist during a comparison.
+# them exist during a comparison, and a third where rounding is told.
 _MAX_COMPARED_BYTES = 1 << 30
 
 

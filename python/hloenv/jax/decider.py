@@ -8,6 +8,7 @@ are timed in turns. What another process found best is used without that.
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 import weakref
 from collections.abc import Callable
@@ -294,7 +295,11 @@ class Decider:
                     self._keep(attempt.decided, reason)
                     break
                 if verdict is None or attempt.name == verdict.attempt:
-                    trials.append(self._try(signature, attempt, verdict, args, kwargs))
+                    tried = self._try(
+                        *(signature, attempt, verdict, args, kwargs),
+                        can_loop=stages.has_while,
+                    )
+                    trials.append(tried)
                     stages.usable[attempt.name] = trials[-1].is_usable
                     if not self._budget and trials[-1].is_usable:
                         break
@@ -307,7 +312,13 @@ class Decider:
         # another branch.
         is_of_values = stages.has_cond or (best is None and stages.has_while)
         is_of_values = is_of_values and bool(trials or too_long)
-        if key and verdict is None and not is_fault and not is_of_values:
+        # Of this function in this process.
+        is_left_out = any(
+            each.reason == _MANY_WITH_OPTIONS
+            for each in self.considered[num_considered:]
+        )
+        is_kept = not (is_fault or is_of_values or is_left_out)
+        if key and verdict is None and is_kept:
             remember(key, verdict_of(best, self.considered[num_considered:]))
         return None if best is None else best.function
 
@@ -389,7 +400,8 @@ class Decider:
             try:
                 attempt = tuned.recipe.attempt(stages, label=tuned.label)
                 trial = self._try(
-                    signature, attempt, verdict if is_sure else None, args, kwargs
+                    *(signature, attempt, verdict if is_sure else None, args, kwargs),
+                    can_loop=stages.has_while,
                 )
                 best = self._choose(signature, [trial], args, kwargs)
             except HloEnvError as error:
@@ -412,10 +424,24 @@ class Decider:
         verdict: Verdict | None,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
+        *,
+        can_loop: bool,
     ) -> Trial:
-        """Compiles one decided version, and compares it if there is no verdict."""
+        """Compiles one decided version, and compares it if there is no verdict.
+
+        Args:
+            signature: of the arguments.
+            attempt: the version.
+            verdict: of an earlier comparison.
+            args: of the call.
+            kwargs: of the call.
+            can_loop: whether values decide how long a call takes.
+        """
         plan = self._plan(attempt)
         self.plans[signature] = plan
+        moved: Callable[[], Any] | None = None
+        if not can_loop:  # with other values, perhaps for ever
+            moved = functools.partial(self._call_moved, args, kwargs)
         function = self._wrapped.new_function()
         trial = Trial(attempt.name, attempt.decided, plan, function)
         try:
@@ -437,7 +463,7 @@ class Decider:
                         self._call(self._plain, args, kwargs),
                         self._call(function, args, kwargs),
                         seconds=self._budget,
-                        moved=lambda: self._call_moved(args, kwargs),
+                        moved=moved,
                     )
                 )
         finally:

@@ -104,10 +104,10 @@ def jit(
         fn: as for `jax.jit`; without it, `jit` returns a decorator.
         policy: "tuned" for nothing but what `hloenv.tune` has found; "auto" for that
             and, elsewhere, hloenv's fixed rules (other forms of convolutions and small
-            dots; loops of small operations as one kernel), each used where it is
-            measured to be faster; a name in `hloenv.policies.list_policies()`; or any
-            function from `Alternatives` to decisions (-1 leaves an alternative
-            undecided).
+            dots; loops of small operations as one kernel; what jaxlib's compiler gives
+            to its library), each used where it is measured to be faster; a name in
+            `hloenv.policies.list_policies()`; or any function from `Alternatives` to
+            decisions (-1 leaves an alternative undecided).
         passes: with another policy: one, or several that are decided in order, each on
             the result of the previous one; "algsimp" by default. A pass whose rewrites
             XLA's backend can only use after layout assignment ("fusion",
@@ -135,9 +135,10 @@ def jit(
             jax's transformations.
         **jit_options: as for `jax.jit` (`static_argnums`, `donate_argnames`, ...).
             A function that donates is decided at its first call only, by "auto" only,
-            and in the form of its operations only: jaxlib drops the donations of a
-            module that is replaced after XLA's passes. With `budget=0`, another policy
-            decides it nevertheless, and it keeps its arguments (`DonationWarning`).
+            and in the form of its operations and by options of the compiler only:
+            jaxlib drops the donations of a module that is replaced after XLA's passes.
+            With `budget=0`, another policy decides it nevertheless, and it keeps its
+            arguments (`DonationWarning`).
 
     Raises:
         ArgumentError: `budget` is negative, or "auto" was given passes.

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import HloEnvError
+from ..errors import HloEnvError, InvalidModuleError
 from ..graph.hlo_graph import HloGraph, dtypes, opcodes
 from ..runtime.jaxlib.options import (
     OptionValue,
@@ -121,6 +121,8 @@ def estimate(module: HloModule) -> Estimate:
     gained = taken_along = 0.0
     block = graph.attribute_block(_ATTRIBUTES)
     for node in _nodes(graph, "convolution"):
+        if int(graph.rank[node]) > graph.dims.shape[1]:
+            continue  # of more dimensions than the graph has
         attributes = dict(zip(_ATTRIBUTES, block[node].tolist(), strict=True))
         speed, share = _convolution(graph, node, attributes)
         time = float(flops[node]) / speed
@@ -136,10 +138,15 @@ def estimate(module: HloModule) -> Estimate:
 def options_for(module: HloModule) -> dict[str, OptionValue]:
     """Options of jaxlib's compiler for a module as jax lowers it; empty for none.
 
+    Also for a module that XLA's cost analysis does not take.
+
     Args:
         module: with its decisions.
     """
-    left_out = estimate(module).left_out()
+    try:
+        left_out = estimate(module).left_out()
+    except InvalidModuleError:
+        return {}
     return without(left_out) if left_out else {}
 
 

@@ -22,10 +22,10 @@ from .flat import to_flat
 
 # Elements; a comparison takes up to 100 bytes for each.
 _SLICE = 1 << 18
-# Times what the last bits of the arguments move an output, as for `compare_outputs`.
-_SHIFTS = 10.0
-# What counts as little, as a share of the output; and as nothing, of the largest one.
-_LITTLE, _NOTHING = 0.01, 1e-5
+# What the last bits of the arguments may move of an output, as a share of it; and the
+# share of a type's tolerance, relative to the largest output, up to which an output is
+# next to nothing: ten times that is within the tolerance at the scale of the largest.
+_LITTLE, _NOTHING = 0.01, 0.1
 
 
 def difference(
@@ -37,9 +37,9 @@ def difference(
         expected: arrays of jax or numpy.
         actual: as many.
         moved: gives the outputs for arguments that are moved by their last bits. Floats
-            may differ by ten times what those do, as for `compare_outputs`, where that
-            is little, or next to nothing beside the other outputs: a gradient that is
-            zero but for rounding.
+            may differ by ten times what those do, as by `also` of `compare_outputs`,
+            where that is little for most elements, or the output is next to nothing
+            beside others: a gradient that is zero but for rounding.
     """
     jax = require_jax("hloenv.jit")
     for leaf, (one, other) in enumerate(
@@ -50,8 +50,7 @@ def difference(
     arrays = _arrays(jax, expected), _arrays(jax, actual)
     comparison = _compare(*arrays, [None] * len(arrays[0]))
     if not comparison.is_equal and moved is not None:
-        shifts = _shifts(arrays[0], _arrays(jax, moved()))
-        comparison = _compare(*arrays, shifts)
+        comparison = _compare(*arrays, _of_rounding(arrays[0], _arrays(jax, moved())))
     return "" if comparison.is_equal else str(comparison)
 
 
@@ -90,22 +89,35 @@ def _types(jax: Any, tree: Any) -> list[str]:
     ]
 
 
-def _shifts(expected: Sequence[Array], moved: Sequence[Array]) -> list[float | None]:
-    """How far the last bits of the arguments move each array; None where that counts.
+def _of_rounding(
+    expected: Sequence[Array], moved: Sequence[Array]
+) -> list[Array | None]:
+    """Of each output, what it is for other last bits, where that tells rounding.
 
-    Not for integers, and not where it is more than rounding.
+    None for integers, and where most elements move by more than a little.
     """
     scales = [0.0 if _is_exact(each) else _scale(each) for each in expected]
     largest = max(scales, default=0.0)
-    shifts: list[float | None] = []
+    found: list[Array | None] = []
     for one, other, scale in zip(expected, moved, scales, strict=True):
-        if _is_exact(one) or not one.size:
-            shifts.append(None)
-            continue
-        shift = _distance(one, other)
-        is_little = shift <= max(_LITTLE * scale, _NOTHING * largest)
-        shifts.append(shift if is_little else None)
-    return shifts
+        nothing = _NOTHING * rules._tolerance(one.dtype) * largest
+        tells = not _is_exact(one) and (
+            scale <= nothing or _movement(one, other) <= _LITTLE * scale
+        )
+        found.append(other if tells else None)
+    return found
+
+
+def _movement(one: Array, other: Array) -> float:
+    """What nine of ten elements differ by at most, in the worst slice."""
+    worst = 0.0
+    with np.errstate(invalid="ignore", over="ignore"):
+        for _, a, b in _slices(one, other):
+            moved_by = np.abs(a.astype(_wide(a)) - b.astype(_wide(b)))
+            finite = moved_by[np.isfinite(moved_by)]
+            if finite.size:
+                worst = max(worst, float(np.quantile(finite, 0.9)))
+    return worst
 
 
 def _is_exact(array: Array) -> bool:
@@ -115,19 +127,18 @@ def _is_exact(array: Array) -> bool:
 def _compare(
     expected: Sequence[Array],
     actual: Sequence[Array],
-    shifts: Sequence[float | None],
+    moved: Sequence[Array | None],
 ) -> OutputComparison:
-    """As `compare_outputs`, of equal types; elements may differ by ten shifts."""
+    """As `compare_outputs`, of equal types."""
     worst = OutputComparison(is_equal=True, num_leaves=len(expected))
-    for leaf, (one, other, shift) in enumerate(
-        zip(expected, actual, shifts, strict=True)
+    for leaf, (one, other, also) in enumerate(
+        zip(expected, actual, moved, strict=True)
     ):
-        if one.size <= _SLICE and shift is None:
-            found = compare_outputs([one], [other])
-        elif one.size:
-            found = _compare_large(one, other, shift or 0.0)
+        if one.size <= _SLICE:
+            others = [] if also is None else [[also]]
+            found = compare_outputs([one], [other], also=others)
         else:
-            continue
+            found = _compare_large(one, other, also)
         if found.leaf is not None and (
             worst.leaf is None or found.excess > worst.excess
         ):
@@ -135,15 +146,25 @@ def _compare(
     return worst
 
 
-def _compare_large(expected: Array, actual: Array, shift: float) -> OutputComparison:
+def _compare_large(
+    expected: Array, actual: Array, moved: Array | None
+) -> OutputComparison:
     """As `compare_outputs` of one array, which has elements."""
     scale = None if _is_exact(expected) else _scale(expected)
     worst = OutputComparison(is_equal=True, num_leaves=1)
-    for begin, one, other in _slices(expected, actual):
+    also = expected if moved is None else moved
+    for (begin, one, other), (_, _, shifted) in zip(
+        _slices(expected, actual), _slices(expected, also), strict=True
+    ):
         error, allowed = rules._errors(one, other, None, [])
         if scale is not None:
-            allowed = rules._tolerance(one.dtype) * np.maximum(_sizes(one), scale)
-            allowed = allowed + _SHIFTS * shift
+            if moved is not None:
+                # What it adds to the tolerance of the slice.
+                allowed = rules._errors(one, other, None, [shifted])[1] - allowed
+            else:
+                allowed = np.zeros_like(allowed)
+            tolerance = rules._tolerance(one.dtype)
+            allowed = allowed + tolerance * np.maximum(_sizes(one), scale)
         excess = rules._excess(error, allowed)
         at = int(np.argmax(excess))
         if worst.leaf is None or excess[at] > worst.excess:
@@ -175,18 +196,6 @@ def _scale(array: Array) -> float:
         total += float(np.sum(np.square(finite)))
         count += finite.size
     return largest * math.sqrt(total / count) if count else 0.0
-
-
-def _distance(one: Array, other: Array) -> float:
-    """The root mean square of the finite differences; 0 if there are none."""
-    total, count = 0.0, 0
-    with np.errstate(invalid="ignore", over="ignore"):
-        for _, a, b in _slices(one, other):
-            squares = np.square(np.abs(a.astype(_wide(a)) - b.astype(_wide(b))))
-            finite = squares[np.isfinite(squares)]
-            total += float(finite.sum())
-            count += finite.size
-    return math.sqrt(total / count) if count else 0.0
 
 
 def _sizes(array: Array) -> Array:

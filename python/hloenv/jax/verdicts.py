@@ -38,6 +38,7 @@ _MAX_DAYS = 7
 _SOURCES = (
     *("policies/known_forms.py", "policies/loops.py", "jax/attempts.py"),
     *("jax/compare.py", "jax/decide.py", "jax/facts.py", "jax/library.py"),
+    *("jax/wrapping.py", "runtime/random_inputs.py"),
     *("jax/lowering.py", "jax/outputs.py", "runtime/compare.py"),
 )
 

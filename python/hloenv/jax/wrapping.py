@@ -99,21 +99,33 @@ def copy_arrays(jax: Any, tree: Any) -> Any:
 
 
 def moved_arguments(jax: Any, tree: Any) -> Any:
-    """A pytree with the floats of its arrays moved by 1 ulp, up or down."""
+    """A pytree with the float32 and float64 of its arrays moved by 1 ulp, up or down.
 
-    def move(leaf: Any) -> Any:
+    By 1 ulp of the type that jax gives them.
+    """
+
+    def as_jax_has_it(leaf: Any) -> Any:
+        is_array = isinstance(leaf, np.ndarray | jax.Array)
+        if not is_array or getattr(leaf, "weak_type", False):
+            return None
+        if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.extended):  # a random key
+            return None
+        array = np.asarray(leaf)
+        return array.astype(jax.dtypes.canonicalize_dtype(array.dtype))
+
+    def as_given(leaf: Any, array: Any) -> Any:
+        if array is None:
+            return leaf
         if isinstance(leaf, np.ndarray):
-            return perturbed([leaf])[0]
-        if not isinstance(leaf, jax.Array) or getattr(leaf, "weak_type", False):
-            return leaf
-        if not jax.numpy.issubdtype(leaf.dtype, jax.numpy.floating):
-            return leaf
-        array = perturbed([np.asarray(leaf)])[0]
+            return array
         if getattr(leaf, "committed", False):
             return jax.device_put(array, leaf.sharding)
         return jax.numpy.asarray(array)
 
-    return jax.tree.map(move, tree)
+    leaves, structure = jax.tree.flatten(tree)
+    # Together: arrays of one shape move in different directions.
+    arrays = perturbed([as_jax_has_it(leaf) for leaf in leaves])
+    return structure.unflatten(map(as_given, leaves, arrays))
 
 
 def types_of(jax: Any, tree: Any) -> Any:
