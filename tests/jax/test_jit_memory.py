@@ -155,7 +155,7 @@ def test_modules_with_large_constants_are_not_kept(monkeypatch):
 
 def test_the_number_of_signatures_that_are_kept_is_limited(monkeypatch):
     faster = jax_compare.Comparison(speedup=2.0, interval=(1.9, 2.1))
-    monkeypatch.setattr(decider, "compare", lambda *_, seconds: faster)
+    monkeypatch.setattr(decider, "compare", lambda *_, **__: faster)
     monkeypatch.setattr(decider, "_MAX_SIGNATURES", 4)
     monkeypatch.setattr(decider, "_MAX_SHARED", 4)
     references = []

@@ -147,7 +147,7 @@ def _compare(
 
 
 def _compare_large(
-    expected: Array, actual: Array, moved: Array | None
+    expected: Array, actual: Array, moved: Array | None = None
 ) -> OutputComparison:
     """As `compare_outputs` of one array, which has elements."""
     scale = None if _is_exact(expected) else _scale(expected)
