@@ -137,14 +137,14 @@ def test_threads_do_not_wait_for_each_other(verdicts, monkeypatch):
     fast = hloenv.jit(lambda x: jnp.argsort(x), remember=False)
     fast(NUMBERS[:800])
     is_sharing = threading.Event()
-    share = fast._decider.share_plain
+    share = fast._decider.shared.share_plain
 
     def slowly(function):
         is_sharing.set()
         time.sleep(0.5)
         share(function)
 
-    monkeypatch.setattr(fast._decider, "share_plain", slowly)
+    monkeypatch.setattr(fast._decider.shared, "share_plain", slowly)
 
     def call_plain():
         is_sharing.wait()

@@ -28,6 +28,7 @@ from .kept import kept_key, recall_tuned
 from .lowering import lower_traced
 from .recipe import Recipe
 from .replacements import Replacements
+from .shared import SharedExecutables
 from .trials import Trial, fastest, verdict_of
 from .verdicts import Verdict, key_of, recall, remember
 from .wrapping import Options, calls, moved_arguments, name_of, named, types_of
@@ -57,8 +58,6 @@ _MANY_WITH_OPTIONS = (
     f"{_MAX_WITH_OPTIONS} signatures of this function have their own options of the "
     "compiler already"
 )
-# Signatures without options whose executables stay in use; the latest.
-_MAX_SHARED = 64
 
 
 class DonationWarning(UserWarning):
@@ -86,8 +85,7 @@ class Decider:
         plans: what the trace of each decided signature calls.
         planner: proposes versions.
         replacements: of jaxlib's modules.
-        num_with_options: how often a signature was compiled with options of the
-            compiler.
+        shared: what is compiled, for other functions of jax.jit.
     """
 
     def __init__(
@@ -108,7 +106,7 @@ class Decider:
         self.plans: dict[Any, Callable[..., Any]] = {}
         self.planner = planner
         self.replacements = Replacements()
-        self.num_with_options = 0
+        self.shared = SharedExecutables(plain)
         self._fn = fn
         self._plain = plain
         # The same for a trace, which is in another function of jax.jit.
@@ -126,22 +124,13 @@ class Decider:
         self._is_deciding = False
         # Of deciding signatures that stay plain.
         self._wasted_s = 0.0
-        # The types of the arguments of signatures that plain jax.jit has compiled, and
-        # of others without options.
-        self._plain_types: dict[Any, tuple[tuple[Any, ...], dict[str, Any]]] = {}
-        self._types: dict[Any, tuple[tuple[Any, ...], dict[str, Any]]] = {}
-        # The types of the arguments of signatures that were compiled with options, and
-        # the result.
-        self._compiled: dict[Any, tuple[Any, Any]] = {}
 
     def clear(self) -> None:
         """Forgets all decisions."""
         self.plans.clear()
         self._elsewhere.clear()
         self._jaxprs.clear()
-        self._plain_types.clear()
-        self._types.clear()
-        self._compiled.clear()
+        self.shared.clear()
         self._wasted_s = 0.0
         self.replacements.clear()
         self.considered.clear()
@@ -166,7 +155,7 @@ class Decider:
             return
         if known is not None and known() is not traced.jaxpr:
             self.plans.pop(signature, None)
-            self._compiled.pop(signature, None)
+            self.shared.forget(signature)
             del self._jaxprs[signature]
 
     def is_known(
@@ -241,7 +230,7 @@ class Decider:
         finally:
             self._is_deciding = False
         if function is None:
-            self._note_types(self._plain_types, signature, args, kwargs)
+            self.shared.note_plain(signature, (args, kwargs))
         else:
             self._wasted_s = 0.0
         return function
@@ -327,7 +316,7 @@ class Decider:
         given = self._options.given.get("compiler_options") or {}
         if both := sorted(attempt.options.keys() & given.keys()):
             return f"{both[0]} is given"
-        is_full = attempt.options and len(self._compiled) >= _MAX_WITH_OPTIONS
+        is_full = attempt.options and len(self.shared) >= _MAX_WITH_OPTIONS
         return _MANY_WITH_OPTIONS if is_full else ""
 
     def _too_long(
@@ -485,44 +474,11 @@ class Decider:
             self._keep(Decided(stages.module, stages.module), reason)
             self._sign(-1, stages)
 
-    def _note_types(
-        self,
-        kept: dict[Any, Any],
-        signature: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> None:
-        with contextlib.suppress(Exception):  # of a pytree that checks its leaves
-            kept[signature] = types_of(self._jax, (args, kwargs))
-        while len(kept) > _MAX_SHARED:
-            del kept[next(iter(kept))]
-
-    def share_plain(self, function: Any) -> None:
-        """Makes a function of `new_function` run what plain jax.jit has compiled."""
-        self._share(self._plain_types, self._plain, function)
-        self._types |= self._plain_types
-        self._plain_types.clear()
-
-    def _share(self, types: dict[Any, Any], before: Any, function: Any) -> None:
-        """Makes a function run what another has compiled for some types."""
-        for args, kwargs in types.values():
-            # jax compiles it again otherwise.
-            with contextlib.suppress(Exception):
-                known = before.lower(*args, **kwargs)
-                if known._lowering._executable is not None:
-                    keep_compiled(function.lower(*args, **kwargs), known.compile())
-
-    def share_compiled(self, before: Any, function: Any) -> None:
-        """Makes a function of `new_function` run what was compiled for the one before.
-
-        With options of the compiler, or without.
-        """
-        self._is_deciding = True  # the call at hand is of another signature
+    def share_all(self, before: Any, function: Any) -> None:
+        """As `SharedExecutables.share_all`, in the trace of another signature."""
+        self._is_deciding = True
         try:
-            self._share(self._types | self._plain_types, before, function)
-            for (args, kwargs), compiled in self._compiled.values():
-                with contextlib.suppress(Exception):
-                    keep_compiled(function.lower(*args, **kwargs), compiled)
+            self.shared.share_all(before, function)
         finally:
             self._is_deciding = False
 
@@ -558,9 +514,9 @@ class Decider:
             self._keep(each.decided, each.reason or "another version is faster")
         if best is None:
             return None
-        self._compiled.pop(signature, None)
+        self.shared.forget(signature)
         if best.lowered is None:
-            self._note_types(self._types, signature, args, kwargs)
+            self.shared.note(signature, (args, kwargs))
         else:
             try:
                 types = types_of(self._jax, (args, kwargs))
@@ -569,8 +525,7 @@ class Decider:
                     self.replacements.leave(best.replaced)
                 self._keep(best.decided, _UNSHAREABLE)
                 return None
-            self._compiled[signature] = types, best.lowered.compile()
-            self.num_with_options += 1
+            self.shared.keep(signature, types, best.lowered.compile())
         if best.replaced is not None:
             self.replacements.use(best.replaced)
         self.plans[signature] = best.plan

@@ -369,7 +369,7 @@ class JitFunction(Pickled, core.JitCalls):
                     # Before other threads see it: one that traces it waits for this
                     # lock, and jax lets no other trace the same signature.
                     if decided is not None:
-                        self._decider.share_plain(decided)
+                        self._decider.shared.share_plain(decided)
                 finally:
                     self._decided = decided
         finally:
@@ -413,14 +413,14 @@ class JitFunction(Pickled, core.JitCalls):
         with leave(), self._lock:
             self._decider.forget_if_changed(signature, traced)
             if self._decider.is_new(signature):
-                before = self._decider.num_with_options
+                before = self._decider.shared.num_with_options
                 # jax keeps a signature on its slow path after its trace raised.
                 self._consider_safely(signature, args, kwargs, raises=())
-                if self._decider.num_with_options > before:
+                if self._decider.shared.num_with_options > before:
                     # jax compiles what it is tracing without them: it serves this
                     # call, and another function the later ones.
                     function = self.new_function()
-                    self._decider.share_compiled(self._decided, function)
+                    self._decider.share_all(self._decided, function)
                     self._decided = function
 
     def _consider_safely(
