@@ -15,7 +15,7 @@ import pytest
 
 import hloenv
 from hloenv.jax import compare as jax_compare
-from hloenv.jax import decider, numpy_calls, outputs
+from hloenv.jax import decider, numpy_calls, outputs, shared
 from hloenv.jax.compare import compare
 from hloenv.jax.outputs import compare_bitwise
 from hloenv.runtime.compare import compare_outputs
@@ -157,7 +157,7 @@ def test_the_number_of_signatures_that_are_kept_is_limited(monkeypatch):
     faster = jax_compare.Comparison(speedup=2.0, interval=(1.9, 2.1))
     monkeypatch.setattr(decider, "compare", lambda *_, **__: faster)
     monkeypatch.setattr(decider, "_MAX_SIGNATURES", 4)
-    monkeypatch.setattr(decider, "_MAX_SHARED", 4)
+    monkeypatch.setattr(shared, "_MAX_SHARED", 4)
     references = []
 
     class Static:
