@@ -75,16 +75,26 @@ absl::StatusOr<HloInstruction*> ConvolutionOf(const Convolution& convolution,
   xla::Window window = original.window();
   std::vector<Cut> cuts;
   bool is_zero = false;
+  // XLA computes some convolutions wrong that are padded by less than nothing
+  // on one side and more on the other: the input is cut instead.
+  const xla::Shape& whole = input->shape();
+  std::vector<int64_t> starts(whole.dimensions().size(), 0);
+  std::vector<int64_t> limits(whole.dimensions().begin(),
+                              whole.dimensions().end());
   for (size_t d = 0; d < phases.size(); ++d) {
     const SpatialDimension& each = phases[d].dimension;
+    const int64_t at = numbers.input_spatial_dimensions(static_cast<int>(d));
+    starts[at] = std::max<int64_t>(-each.pad_low, 0);
+    limits[at] += std::min<int64_t>(each.pad_high, 0);
+    is_zero |= starts[at] >= limits[at];
     shape.set_dimensions(numbers.output_spatial_dimensions(d), each.output);
     part.labels[numbers.kernel_spatial_dimensions(d)] = TapLabel(d);
     cuts.push_back(
         {TapLabel(d), phases[d].first_index, each.taps, phases[d].step});
     xla::WindowDimension* dimension = window.mutable_dimensions(d);
     dimension->set_size(each.taps);
-    dimension->set_padding_low(each.pad_low);
-    dimension->set_padding_high(each.pad_high);
+    dimension->set_padding_low(std::max<int64_t>(each.pad_low, 0));
+    dimension->set_padding_high(std::max<int64_t>(each.pad_high, 0));
     dimension->set_window_dilation(each.window_dilation);
     dimension->set_base_dilation(each.base_dilation);
     is_zero |= phases[d].is_zero;
@@ -92,6 +102,15 @@ absl::StatusOr<HloInstruction*> ConvolutionOf(const Convolution& convolution,
   if (is_zero) {
     return Zeros(input->parent(), shape.element_type(), "", shape.dimensions())
         .value;
+  }
+  std::vector<int64_t> sizes;
+  for (size_t d = 0; d < starts.size(); ++d) {
+    sizes.push_back(limits[d] - starts[d]);
+  }
+  if (absl::Span<const int64_t>(sizes) != whole.dimensions()) {
+    input = input->parent()->AddInstruction(HloInstruction::CreateSlice(
+        xla::ShapeUtil::MakeShape(whole.element_type(), sizes), input, starts,
+        limits, std::vector<int64_t>(starts.size(), 1)));
   }
   return input->parent()->AddInstruction(HloInstruction::CreateConvolve(
       shape, input, Sliced(part, cuts).value, original.feature_group_count(),

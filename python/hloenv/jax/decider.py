@@ -51,12 +51,10 @@ _UNSHAREABLE = (
 _KEEPS_DONATED = (
     "keeps its donated arguments: jaxlib drops the donations of a replaced module"
 )
-# Signatures that are compiled with options of the compiler. Each new one lowers the
-# others again, which takes as long as to trace them.
-_MAX_WITH_OPTIONS = 8
-_MANY_WITH_OPTIONS = (
-    f"{_MAX_WITH_OPTIONS} signatures of this function have their own options of the "
-    "compiler already"
+# A signature with options of the compiler needs a function of jax.jit of its own.
+_LATER_OPTIONS = (
+    "another signature of this function was decided before: options of the compiler "
+    "are for the first"
 )
 
 
@@ -122,6 +120,7 @@ class Decider:
         # What the function was traced to, when a signature was decided.
         self._jaxprs: dict[Any, weakref.ref[Any]] = {}
         self._is_deciding = False
+        self._is_later = False
         # Of deciding signatures that stay plain.
         self._wasted_s = 0.0
 
@@ -193,6 +192,7 @@ class Decider:
         kwargs: dict[str, Any],
         *,
         running: Running | None = None,
+        is_later: bool = False,
     ) -> Any:
         """Decides which function the trace of a signature calls.
 
@@ -202,10 +202,12 @@ class Decider:
             kwargs: of the call.
             running: a call of the plain function with these arguments; None if there
                 was none.
+            is_later: whether a function of jax.jit for decided signatures is in use.
 
         Returns:
             A compiled function with the decisions; None for the plain function.
         """
+        self._is_later = is_later
         self._forget_oldest()
         self.plans[signature] = self._inside
         self._elsewhere.discard(signature)
@@ -303,8 +305,7 @@ class Decider:
         is_of_values = is_of_values and bool(trials or too_long)
         # Of this function in this process.
         is_left_out = any(
-            each.reason == _MANY_WITH_OPTIONS
-            for each in self.considered[num_considered:]
+            each.reason == _LATER_OPTIONS for each in self.considered[num_considered:]
         )
         is_kept = not (is_fault or is_of_values or is_left_out)
         if key and verdict is None and is_kept:
@@ -316,8 +317,7 @@ class Decider:
         given = self._options.given.get("compiler_options") or {}
         if both := sorted(attempt.options.keys() & given.keys()):
             return f"{both[0]} is given"
-        is_full = attempt.options and len(self.shared) >= _MAX_WITH_OPTIONS
-        return _MANY_WITH_OPTIONS if is_full else ""
+        return _LATER_OPTIONS if attempt.options and self._is_later else ""
 
     def _too_long(
         self,
@@ -474,11 +474,11 @@ class Decider:
             self._keep(Decided(stages.module, stages.module), reason)
             self._sign(-1, stages)
 
-    def share_all(self, before: Any, function: Any) -> None:
-        """As `SharedExecutables.share_all`, in the trace of another signature."""
+    def share_compiled(self, function: Any) -> None:
+        """As of `SharedExecutables`, in the trace of another signature."""
         self._is_deciding = True
         try:
-            self.shared.share_all(before, function)
+            self.shared.share_compiled(function)
         finally:
             self._is_deciding = False
 
@@ -515,9 +515,7 @@ class Decider:
         if best is None:
             return None
         self.shared.forget(signature)
-        if best.lowered is None:
-            self.shared.note(signature, (args, kwargs))
-        else:
+        if best.lowered is not None:
             try:
                 types = types_of(self._jax, (args, kwargs))
             except Exception:  # of a pytree that checks its leaves

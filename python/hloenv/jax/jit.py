@@ -420,7 +420,7 @@ class JitFunction(Pickled, core.JitCalls):
                     # jax compiles what it is tracing without them: it serves this
                     # call, and another function the later ones.
                     function = self.new_function()
-                    self._decider.share_all(self._decided, function)
+                    self._decider.share_compiled(function)
                     self._decided = function
 
     def _consider_safely(
@@ -443,7 +443,13 @@ class JitFunction(Pickled, core.JitCalls):
                 with this signature raises them again.
         """
         try:
-            return self._decider.consider(signature, args, kwargs, running=running)
+            return self._decider.consider(
+                signature,
+                args,
+                kwargs,
+                running=running,
+                is_later=self._decided is not None,
+            )
         except Warning:
             raise  # the user turns warnings into errors
         except raises:

@@ -14,7 +14,7 @@ from ..runtime.jaxlib.options import keep_compiled
 from ..runtime.jaxlib.package import require_jax
 from .wrapping import types_of
 
-# Signatures without options whose executables stay in use; the latest.
+# Signatures whose executables of plain jax.jit stay in use; the latest.
 _MAX_SHARED = 64
 
 # Arguments and keyword arguments, with types in place of arrays.
@@ -34,19 +34,12 @@ class SharedExecutables:
         self.num_with_options = 0
         self._jax = require_jax("hloenv.jit")
         self._plain = plain
-        # Compiled by plain jax.jit, and by another function without options.
         self._plain_types: dict[Any, Types] = {}
-        self._types: dict[Any, Types] = {}
         self._with_options: dict[Any, tuple[Types, Any]] = {}
-
-    def __len__(self) -> int:
-        """Number of signatures that are compiled with options."""
-        return len(self._with_options)
 
     def clear(self) -> None:
         """Forgets all signatures."""
         self._plain_types.clear()
-        self._types.clear()
         self._with_options.clear()
 
     def forget(self, signature: Any) -> None:
@@ -55,17 +48,10 @@ class SharedExecutables:
 
     def note_plain(self, signature: Any, arguments: Types) -> None:
         """Notes that plain jax.jit has compiled a signature."""
-        self._note(self._plain_types, signature, arguments)
-
-    def note(self, signature: Any, arguments: Types) -> None:
-        """Notes that another function has compiled a signature, without options."""
-        self._note(self._types, signature, arguments)
-
-    def _note(self, kept: dict[Any, Types], signature: Any, arguments: Types) -> None:
         with contextlib.suppress(Exception):  # of a pytree that checks its leaves
-            kept[signature] = types_of(self._jax, arguments)
-        while len(kept) > _MAX_SHARED:
-            del kept[next(iter(kept))]
+            self._plain_types[signature] = types_of(self._jax, arguments)
+        while len(self._plain_types) > _MAX_SHARED:
+            del self._plain_types[next(iter(self._plain_types))]
 
     def keep(self, signature: Any, types: Types, compiled: Any) -> None:
         """Keeps what was compiled with options."""
@@ -74,24 +60,16 @@ class SharedExecutables:
 
     def share_plain(self, function: Any) -> None:
         """Makes a function of jax.jit run what plain jax.jit has compiled."""
-        self._share(self._plain_types, self._plain, function)
-        self._types |= self._plain_types
+        for args, kwargs in self._plain_types.values():
+            # jax compiles it again otherwise.
+            with contextlib.suppress(Exception):
+                plain = self._plain.lower(*args, **kwargs)
+                if plain._lowering._executable is not None:
+                    keep_compiled(function.lower(*args, **kwargs), plain.compile())
         self._plain_types.clear()
 
-    def share_all(self, before: Any, function: Any) -> None:
-        """Makes a function of jax.jit run what was compiled for the one before.
-
-        With options of the compiler, or without.
-        """
-        self._share(self._types | self._plain_types, before, function)
+    def share_compiled(self, function: Any) -> None:
+        """Makes a function of jax.jit run what was compiled with options."""
         for (args, kwargs), compiled in self._with_options.values():
             with contextlib.suppress(Exception):
                 keep_compiled(function.lower(*args, **kwargs), compiled)
-
-    def _share(self, types: dict[Any, Types], before: Any, function: Any) -> None:
-        for args, kwargs in types.values():
-            # jax compiles it again otherwise.
-            with contextlib.suppress(Exception):
-                known = before.lower(*args, **kwargs)
-                if known._lowering._executable is not None:
-                    keep_compiled(function.lower(*args, **kwargs), known.compile())
