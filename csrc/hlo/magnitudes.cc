@@ -137,7 +137,9 @@ Extremes Product(Extremes a, Extremes b) {
   const bool large = a.large() || b.large();
   return {large, large, a.small || b.small, large};
 }
-Extremes OfEitherSign(Extremes x) { return {x.large(), x.large(), x.small}; }
+Extremes OfEitherSign(Extremes x) {
+  return {x.large(), x.large(), x.small, x.large()};
+}
 
 // Whether moderate numbers may give an extreme one, as log(0) does.
 bool MayBeSingular(HloOpcode opcode) {
@@ -282,7 +284,7 @@ Extremes Magnitudes::Known(const HloInstruction& instruction) const {
 }
 
 // The extremes of the result of `instruction`, from those of its operands and
-// of what it calls.
+// those in the computations that it calls.
 Extremes Magnitudes::Computed(const HloInstruction& instruction) const {
   Extremes extremes = OfOperation(instruction);
   if (HasNoFloats(instruction)) return extremes;
@@ -410,6 +412,7 @@ Extremes Magnitudes::Reduced(const HloInstruction& instruction) const {
   const HloOpcode opcode = root.opcode();
   switch (opcode) {
     case HloOpcode::kAdd:
+      all.nan |= all.positive && all.negative;
       return all;
     case HloOpcode::kMaximum:
     case HloOpcode::kMinimum: {

@@ -123,6 +123,25 @@ def test_later_signatures_have_no_options(verdicts):
     assert len(other.decided) == 1
 
 
+def test_a_later_signature_may_have_forms_where_options_were_found(verdicts):
+    def both(x, y):
+        near = ((x[:, None] - y[None]) ** 2).sum(-1)  # a chain
+        return near, jnp.tanh(x[:, None] - y[None]).sum(0)
+
+    x, y = normal(200, 3), normal(200, 3, seed=1)
+    verdicts += [FASTER, SLOWER]
+    hloenv.jit(both)(x, y)  # kept: with options
+    fast = hloenv.jit(both)
+    verdicts += [FASTER, SLOWER]
+    fast(normal(300, 3), y)
+    verdicts += [FASTER]
+    assert_same(fast(x, y), both(x, y))
+    assert not verdicts
+    first, later = fast.decided
+    assert (first.left_out, later.left_out) == ("reductions", "")
+    assert later.accepted == {"reduce-forms/chain": 1}
+
+
 def test_what_a_function_refers_to_may_change(verdicts):
     weight = 1.0
 

@@ -109,6 +109,11 @@ KERNELS = {
   y = f32[3,1,1] parameter(1)
   m = f32[3,1,1] add(h, y)
   k = f32[3,1,1] log(m)""",
+    "tanh of a sum of infinities": """h = f32[3,1,2] constant({{{inf,-inf}},{{1,1}},{{1,1}}})
+  y = f32[3,1,2] parameter(1)
+  m = f32[3,1,2] add(h, y)
+  s = f32[3,1] reduce(m, zero), dimensions={2}, to_apply=add
+  k = f32[3,1] tanh(s)""",
     "tanh of nan": """h = f32[3,1,1] constant({{{nan}},{{1}},{{1}}})
   k = f32[3,1,1] tanh(h)""",
 }

@@ -207,7 +207,7 @@ class PassMemo:
         Args:
             node: of the module.
             name: of the observation.
-            observe: computes it; nobody may change the result.
+            observe: computes it. The result is kept: callers give away copies.
         """
         key = (node.fingerprint, name)
         with self._lock:

@@ -108,7 +108,8 @@ def append_csv(path: str | os.PathLike[str], states: Iterable[EpisodeState]) -> 
             while written < len(data):
                 written += file.write(data[written:])
         except OSError:
-            # Not half a row, to which nothing could be added; if nobody else has.
+            # Half a row would make the file unreadable. It stays if another process
+            # has added rows since.
             if os.fstat(file.fileno()).st_size == size + written:
                 os.ftruncate(file.fileno(), size)
             raise

@@ -218,6 +218,8 @@ _COMPILE_TIMEOUT_S = 60.0
 # Rules that are tried alone where all together are not faster.
 _MAX_ALONE = 4
 _ONLY = "forms of "
+# Ends the names of attempts with options of the compiler.
+WITH_OPTIONS = "_library"
 # A rule that makes loops, whose state needs copies; jaxlib has inserted its own before.
 _NEEDS_COPIES = "plain_scatters"
 
@@ -270,7 +272,7 @@ class Auto:
         if options:
             yield replace(
                 forms,
-                name=f"{forms.name}_library",
+                name=f"{forms.name}{WITH_OPTIONS}",
                 decided=replace(forms.decided, left_out=left_out_of(options)),
                 options=options,
             )

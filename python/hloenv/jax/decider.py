@@ -20,7 +20,7 @@ from ..rewrite.trace import ModuleId
 from ..runtime.jaxlib.options import compile_lowered, keep_compiled
 from ..runtime.jaxlib.package import require_jax
 from .artefact import Artefact, Tuned
-from .attempts import Attempt, Planner, Stages
+from .attempts import WITH_OPTIONS, Attempt, Planner, Stages
 from .compare import ALL_NAN, Consuming, Running, compare, exceeds, too_large
 from .decide import RANDOM_STATE, Decided, other_devices, unsupported
 from .explain import signature_text
@@ -256,6 +256,8 @@ class Decider:
             self._keep(Decided.nothing(), reason)
             self._sign(-1, stages)
             return None
+        if verdict and verdict.attempt.endswith(WITH_OPTIONS) and self._is_later:
+            verdict = None  # it may not have options: others are compared
         stages.wanted = "" if verdict is None else verdict.attempt
         if verdict is not None and stages.has_cond:
             verdict = None  # it was timed with other values, in another branch
