@@ -324,3 +324,20 @@ def test_quick_ends_soon_after_its_ten_minutes(monkeypatch, tmp_path):
     assert seen["seconds"] == 600
     assert len(seen["entries"]) == 40
     assert seen["plan"].module_s == 90
+
+
+def test_projects_of_a_split_are_chosen_by_name(monkeypatch, tmp_path, capsys):
+    seen = {}
+
+    def played(entries, plan, store, **options):
+        seen.update(entries=entries)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("hloenv.bench.runner.run", played)
+    words = ["bench", "--store", str(tmp_path / "s"), "-o", str(tmp_path)]
+    main([*words, "--split", "unseen", "--source", "qpax", "--source", "mpax"])
+    assert {each.source for each in seen["entries"]} == {"qpax", "mpax"}
+    assert main([*words, "--split", "test", "--source", "qpax"]) == 1
+    error = capsys.readouterr().err
+    assert "the test split has no modules at small extents of qpax" in error
+    assert "flax" in error

@@ -48,16 +48,32 @@ class Entry:
 def from_dataset(
     split: str, *, extent: str = "small", sources: Sequence[str] = ()
 ) -> list[Entry]:
-    """The modules of one extent of a dataset split."""
+    """The modules of one extent of a dataset split.
+
+    Args:
+        split: "train", "validation", "test" or "unseen".
+        extent: "small" or "real".
+        sources: only of these projects; of all if empty.
+
+    Raises:
+        ArgumentError: no such extent, or the split has no modules of a source.
+    """
     from ..dataset.reader import load
 
     if extent not in EXTENTS:
         raise ArgumentError(
             f"extent must be one of {', '.join(EXTENTS)}, got {extent!r}"
         )
+    records = load(split, extent=extent)
+    known = {record.source for record in records}
+    if unknown := sorted(set(sources) - known):
+        raise ArgumentError(
+            f"the {split} split has no modules at {extent} extents of "
+            f"{', '.join(unknown)}; it has those of {', '.join(sorted(known))}"
+        )
     return [
         _entry(record, split)
-        for record in load(split, extent=extent)
+        for record in records
         if not sources or record.source in sources
     ]
 

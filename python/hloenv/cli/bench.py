@@ -99,6 +99,15 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         help="array extents of the dataset's modules: small, or those of real runs "
         "(default small)",
     )
+    parser.add_argument(
+        "--source",
+        dest="sources",
+        metavar="PROJECT",
+        action="append",
+        default=[],
+        help="only modules of this project of the split; repeat the option for several "
+        "(`hloenv dataset stats` lists them)",
+    )
     counts = (
         ("--modules", None, "size of a random sample of the modules"),
         ("--max-instructions", 20_000, "largest module, in instructions"),
@@ -224,8 +233,10 @@ def _entries(args: argparse.Namespace) -> tuple[list[Entry], str]:
     if args.files:
         entries, part = from_files(_paths(args.files)), "files"
     else:
-        entries = from_dataset(args.split, extent=args.extent)
+        entries = from_dataset(args.split, extent=args.extent, sources=args.sources)
         part = f"{args.split} split, {args.extent} extents"
+        if args.sources:
+            part += f", projects {', '.join(sorted(set(args.sources)))}"
     low, high = args.min_instructions, args.max_instructions
     entries = [each for each in entries if low <= each.instruction_count <= high]
     if not entries:

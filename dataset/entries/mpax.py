@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""First-order solvers of linear programs with mpax."""
+
+from __future__ import annotations
+
+import jax
+import mpax
+
+from hloenv_cases import Lower, case, floats, uniform
+
+_SOLVERS = {"raPDHG": mpax.raPDHG, "r2HPDHG": mpax.r2HPDHG}
+
+
+def _arguments(variables: int, equalities: int, inequalities: int):
+    return (
+        floats(variables),
+        floats(equalities, variables),
+        floats(equalities),
+        floats(inequalities, variables),
+        floats(inequalities),
+        uniform(-2.0, -1.0, variables),
+        uniform(1.0, 2.0, variables),
+    )
+
+
+@case(solver=list(_SOLVERS), size=[(8, 2, 4), (40, 10, 20), (120, 30, 60)])
+def linear(lower: Lower, solver: str, size) -> None:
+    def solve(*problem):
+        made = _SOLVERS[solver](
+            jit=True, eps_abs=1e-4, eps_rel=1e-4, iteration_limit=256
+        )
+        program = mpax.create_lp(*problem, use_sparse_matrix=False)
+        result = made.optimize(program)
+        return result.primal_solution, result.dual_solution
+
+    arguments = _arguments(*size)
+    lower("solve", solve, *arguments)
+    many = [jax.ShapeDtypeStruct((8, *a.shape), a.dtype) for a in arguments]
+    lower("batch", jax.vmap(solve), *many)
