@@ -248,6 +248,12 @@ def measurement_of(row: Row, plain: Row) -> Measurement:
     )
 
 
+def jobs_of(programs: dict[str, dict[str, Row]]) -> str:
+    """How many variants were compiled at a time: "1", "4 to 8"."""
+    jobs = {rows[PLAIN].get("jobs", 1) for rows in programs.values()}
+    return " to ".join(map(str, sorted({min(jobs), max(jobs)})))
+
+
 def page(rows: list[Row], programs: dict[str, dict[str, Row]]) -> list[str]:
     """The page."""
     first = next(iter(programs.values()))[PLAIN]
@@ -264,7 +270,7 @@ def page(rows: list[Row], programs: dict[str, dict[str, Row]]) -> list[str]:
         "after the other without waiting; their outputs are compared with those of the",
         "function with precise matrix products. A call from Python costs tens of",
         "microseconds, which hide what kernels gain in programs below some 100 us.",
-        f"Compiled {first.get('jobs', 1)} at a time, where XLA's autotuner measures.",
+        f"Compiled {jobs_of(programs)} at a time, where XLA's autotuner measures.",
         "",
         f"## {len(programs)} programs",
         "",
