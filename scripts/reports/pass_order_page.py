@@ -346,22 +346,25 @@ def write_page(
     experiments: Mapping[str, Sequence[str]],
     headline: str,
 ) -> None:
-    """Writes the page, and the curves beside it."""
+    """Writes the page of these experiments, and the curves beside it."""
     results = Results(runs)
     every = list(dict.fromkeys(v for names in experiments.values() for v in names))
     images = path.parent / "images"
     images.mkdir(parents=True, exist_ok=True)
     # Others are rewarded, and chosen, by estimated times.
     counting = [name for name in every if name not in BY_TIME]
-    draw_curves(results, counting, images / "pass_order.png")
-    configs = {
-        json.loads(each.read_text())["steps"]
-        for each in runs.glob("*-[0-9]*/config.json")
-    }
+    draw_curves(results, counting, images / f"{path.stem}.png")
+    configs = [
+        json.loads(each.read_text())
+        for name in every
+        for each in runs.glob(f"{name}-[0-9]*/config.json")
+    ]
+    steps = sorted({config["steps"] for config in configs})
+    rewards = sorted({config["reward"] for config in configs})
     text = "\n".join(head("Pass order by reinforcement learning"))
     text += f"""
-* steps of training: {", ".join(f"{each:,}" for each in sorted(configs))}; the seeds are
-  0, 1, ...; run times are measured with `--time`
+* steps of training: {", ".join(f"{each:,}" for each in steps)}; the seeds are
+  0, 1, ...; rewards: {", ".join(f"`{each}`" for each in rewards)}
 
 An agent runs XLA's target-independent passes in an order of its own, 45 at most in an
 episode; the numbers are instructions that are left, as a share of those at the start:
@@ -388,24 +391,37 @@ passes have run as greedy search runs on that module.
 
 {left_out(results)}
 
-## 1. Algorithms
+## Learning curves
 
-{variant_table(results, experiments["algorithms"])}
+![Learning curves](images/{path.stem}.png)
+"""
+    makers: dict[str, Callable[[Sequence[str]], str]] = {
+        "algorithms": lambda names: _titled("Algorithms", results, names),
+        "shaping": lambda names: _titled(
+            "Shaping, and cost for the value function", results, names
+        ),
+        "headline": lambda _: against_defaults(results, headline, every),
+        "kernel-cache": lambda names: run_time(results, names),
+        "graph": lambda names: _titled("Graphs", results, names),
+    }
+    text += "".join(f"\n{makers[name](experiments[name])}\n" for name in experiments)
+    path.write_text(text)
 
-![Learning curves](images/pass_order.png)
 
-## 2. Shaping, and cost for the value function
+def _titled(title: str, results: Results, variants: Sequence[str]) -> str:
+    return f"## {title}\n\n{variant_table(results, variants)}"
 
-{variant_table(results, experiments["shaping"])}
 
-## 3. Against default orders
+def against_defaults(results: Results, headline: str, every: Sequence[str]) -> str:
+    """The section that compares one variant with default orders and searches."""
+    return f"""## Against default orders
 
 *More removed* is the paper's metric: the geometric mean of instructions that the
 agent removes over those that the other removes, minus 1; "-" where the other removes
 none from some module, or adds some. *Largest gain*: the
 largest share of theirs that the agent removes, on one module. Default and fixed run
 each pass a few times, an agent in one episode 45 passes at most, in greedy's steps
-some hundreds.
+some hundreds. The agents: {headline}.
 
 {default_table(results, headline)}
 
@@ -413,9 +429,12 @@ What limits it: the best of every search and of every agent, of all seeds, again
 fixed order. Where little is left to gain here, no policy over these passes that was
 tried finds more.
 
-{limit_table(results, every)}
+{limit_table(results, every)}"""
 
-## 4. Run time
+
+def run_time(results: Results, variants: Sequence[str]) -> str:
+    """The section on run times."""
+    return f"""## Run time
 
 Speed-ups over XLA's compiler alone, measured in turns; all of XLA's passes run
 afterwards. The agent's order is its best, by what its reward decreases, of greedy's
@@ -423,14 +442,8 @@ steps. Where *agent over default* is 1, fewer operations are worth nothing: XLA'
 passes would have removed them, or they cost no time. Agents of seed 0; intervals (95 %)
 by repository.
 
-{time_table(results, experiments["kernel-cache"])}
+{time_table(results, variants)}
 
 Trained on estimated time instead of instructions:
 
-{variant_table(results, experiments["kernel-cache"])}
-
-## 5. Graphs
-
-{variant_table(results, experiments["graph"])}
-"""
-    path.write_text(text)
+{variant_table(results, variants)}"""
