@@ -265,6 +265,12 @@ def run_here(options: argparse.Namespace) -> None:
             (options.keep / f"{label}.{place}.pb").write_bytes(proto)
 
 
+def last_words(stderr: str) -> str:
+    """What a process that ended has said: the check of XLA that failed, or the end."""
+    checks = [line for line in stderr.splitlines() if "Check failed" in line]
+    return checks[0][:800] if checks else stderr[-800:]
+
+
 class Children:
     """Runs programs in processes of their own."""
 
@@ -301,7 +307,7 @@ class Children:
             if child.returncode == 0:
                 lines = child.stdout.splitlines()
                 return [json.loads(line) for line in lines if line.startswith("{")]
-            error = f"ended: {child.stderr[-800:]}"
+            error = f"ended: {last_words(child.stderr)}"
             if child.returncode > 0:  # an exception: of no variant in particular
                 return [{"program": name, "variant": "", "error": error}]
         if len(variants) > 1 and self.left_s > 0:

@@ -8,16 +8,21 @@ import contextlib
 import datetime
 import hashlib
 import json
+import math
 import os
 import shlex
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from hloenv._plugins import attribute_of_file
+from hloenv.bench.statistics import clustered_interval
 from hloenv.bench.version import commit_of, git_output, source_root
 from hloenv.runtime.machine import this_machine
 
@@ -123,6 +128,30 @@ def version_of_rows(**settings: object) -> str:
             digest.update(f"{package} {version(package)}\n".encode())
     digest.update(json.dumps(settings, sort_keys=True).encode())
     return f"{digest.hexdigest()[:16]} {this_machine().id}"
+
+
+def mean_by_entry_point(
+    rows: Iterable[tuple[str, str, float]],
+) -> tuple[float, float, float, int]:
+    """Geometric mean of the means of entry points, its interval, and their number.
+
+    Args:
+        rows: repository, entry point and speed-up of each program.
+
+    Returns:
+        The mean, the ends of its 95 % interval by repository, the number of entry
+        points.
+    """
+    units: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for repository, point, speedup in rows:
+        units[repository][point].append(math.log(speedup))
+    clusters = [
+        np.array([np.mean(logs) for logs in points.values()])
+        for points in units.values()
+    ]
+    values = np.concatenate(clusters)
+    low, high = clustered_interval(clusters)
+    return math.exp(values.mean()), low, high, len(values)
 
 
 def run_again(words: Sequence[str], *, num_cores: int, timeout_s: float) -> Row:

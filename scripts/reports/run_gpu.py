@@ -169,7 +169,9 @@ def error_lines(
                 continue
             reason = "other outputs than plain jax"
         elif reason.startswith("ended"):
-            reason = "the process ended"
+            # Which check of XLA failed, without time and thread.
+            check = reason.partition("] ")[2] if "Check failed" in reason else ""
+            reason = f"the process ended: {check}" if check else "the process ended"
         reason = " ".join(reason.split())[:110]
         counts[reason] += 1
         found.setdefault(reason, set()).add(row["program"])

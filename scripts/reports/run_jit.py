@@ -19,7 +19,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import math
 import sys
 import time
 from collections import defaultdict
@@ -32,7 +31,7 @@ import hloenv
 from hloenv._markdown import table
 from hloenv.bench.entries import entry_point, sample
 from hloenv.bench.rows import geometric_mean
-from hloenv.bench.statistics import DURATIONS, clustered_interval, duration_class
+from hloenv.bench.statistics import DURATIONS, duration_class
 from hloenv.dataset.reader import Record
 from hloenv.measurement.statistics import speedup_interval, speedup_of
 from reporting import (
@@ -40,6 +39,7 @@ from reporting import (
     Rows,
     count_of,
     head,
+    mean_by_entry_point,
     parser_of,
     run_again,
     version_of_rows,
@@ -133,15 +133,10 @@ def counted(row: Row) -> float:
 
 def report(rows: list[Row], arguments: argparse.Namespace) -> list[str]:
     """The page."""
-    units: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for row in rows:
-        units[row["repository"]][row["entry_point"]].append(math.log(counted(row)))
-    clusters = [
-        np.array([np.mean(logs) for logs in points.values()])
-        for points in units.values()
-    ]
-    values = np.concatenate(clusters)
-    low, high = clustered_interval(clusters)
+    mean, low, high, count = mean_by_entry_point(
+        (row["repository"], row["entry_point"], counted(row)) for row in rows
+    )
+    repositories = {row["repository"] for row in rows}
     done = [row for row in rows if "speedup" in row]
     total = sum(row["jax_ns"] for row in done) / sum(
         row["jax_ns"] / counted(row) for row in done
@@ -149,7 +144,7 @@ def report(rows: list[Row], arguments: argparse.Namespace) -> list[str]:
     slower = [row for row in done if row["is_equal"] and row["high"] < 1]
     return [
         *head("hloenv.jit against jax.jit", rows),
-        f"* {len(rows)} programs, {len(values)} entry points, {len(units)} "
+        f"* {len(rows)} programs, {count} entry points, {len(repositories)} "
         f"repositories; speed-up, on {count_of(arguments.cores, 'core')}: jax.jit's "
         "median time over hloenv.jit's, both called alternately from Python, after the "
         "decision, with its 95 % interval; failures and unequal outputs count as 1",
@@ -163,7 +158,7 @@ def report(rows: list[Row], arguments: argparse.Namespace) -> list[str]:
         "loops, what jaxlib gives to its library), and uses the result where it is "
         "measured to be significantly faster.",
         "",
-        f"**Geometric mean by entry point {math.exp(values.mean()):.3f}** (95 %, by "
+        f"**Geometric mean by entry point {mean:.3f}** (95 %, by "
         f"repository: {low:.3f} to {high:.3f}); total time of those that ran "
         f"{total:.3f}; worst {min(map(counted, done)):.3f}; slower beyond the "
         f"interval: {len(slower)} of {len(done)}; decided modules used in "

@@ -29,7 +29,7 @@ from typing import Any
 
 import hloenv
 from hloenv._markdown import table
-from hloenv.bench.entries import sample
+from hloenv.bench.entries import entry_point, sample
 from hloenv.bench.rows import geometric_mean
 from hloenv.measurement.store import Store
 from hloenv.tune import Configuration, Space, State, TuneOptions, Tuner
@@ -41,6 +41,7 @@ from reporting import (
     Rows,
     count_of,
     head,
+    mean_by_entry_point,
     parser_of,
     run_again,
     version_of_rows,
@@ -228,15 +229,20 @@ def modes(records: list[Any], runs: Runs, arguments: argparse.Namespace) -> list
                     runs.get(cores, kind="modes", mode=mode, **named(record, arguments))
                 )
         lines += [f"On {count_of(cores, 'core')}, {len(records)} programs:", ""]
-        columns = "", "geometric mean", "worst", "best", "above 1.02", "failed"
-        cells = [summary(mode, found[mode]) for mode in _MODES]
-        lines += [*table(columns, cells), ""]
+        columns = "", "mean", "95 %", "worst", "best", "above 1.02", "failed"
+        cells = [summary(mode, found[mode], records) for mode in _MODES]
+        lines += [
+            "Geometric means by entry point, with intervals by repository.",
+            "",
+            *table(columns, cells),
+            "",
+        ]
         lines += [
             "The same by the measurements of the search, before the last check; one "
             "choice fixed for all programs was never checked:",
             "",
         ]
-        cells = [summary(mode, found[mode], of=searched) for mode in _MODES]
+        cells = [summary(mode, found[mode], records, searched) for mode in _MODES]
         cells.append(best_flags([row for some in found.values() for row in some]))
         lines += [*table(columns, cells), ""]
         lines += stage_lines(found["alone"])
@@ -255,13 +261,21 @@ def searched(row: Row) -> float:
 
 
 def summary(
-    name: str, rows: list[Row], of: Callable[[Row], float] = checked
+    name: str,
+    rows: list[Row],
+    records: list[Any],
+    of: Callable[[Row], float] = checked,
 ) -> tuple[object, ...]:
     """A line of the table of modes; failures count as 1."""
     speedups = [of(row) for row in rows]
+    mean, low, high, _ = mean_by_entry_point(
+        (record.repository, entry_point(record.source, record.name), speedup)
+        for record, speedup in zip(records, speedups, strict=True)
+    )
     return (
         name,
-        f"{geometric_mean(speedups):.3f}",
+        f"{mean:.3f}",
+        f"{low:.3f} to {high:.3f}",
         f"{min(speedups):.3f}",
         f"{max(speedups):.3f}",
         sum(each > 1.02 for each in speedups),
@@ -279,12 +293,13 @@ def best_flags(rows: list[Row]) -> tuple[object, ...]:
     full = {text: list(each.values()) for text, each in logs.items()}
     full = {text: each for text, each in full.items() if len(each) == count}
     if not full:
-        return ("best fixed choice", "-", "-", "-", "-", "-")
+        return ("best fixed choice", *6 * ["-"])
     text = max(full, key=lambda each: sum(full[each]))
     values = [math.exp(each) for each in full[text]]
     return (
-        f"best fixed choice: {text}",
+        f"best fixed choice, by program: {text}",
         f"{geometric_mean(values):.3f}",
+        "-",
         f"{min(values):.3f}",
         f"{max(values):.3f}",
         sum(each > 1.02 for each in values),

@@ -96,7 +96,12 @@ def test_a_variant_that_ends_the_process_is_found(
     script = tmp_path / "time_modules.py"
     begin = "        started = time.perf_counter()\n        executable"
     assert begin in text
-    abort = f"        if name == 'fatal.pre':\n            os.abort()\n{begin}"
+    check = "F0000 00:00:1.2 9 some.cc:93] Check failed: 3 <= 2"
+    abort = (
+        "        if name == 'fatal.pre':\n"
+        f"            print({check!r}, 99 * 'stack ', file=sys.stderr, flush=True)\n"
+        f"            os.abort()\n{begin}"
+    )
     script.write_text(text.replace(begin, abort))
     rows_file = tmp_path / "rows.jsonl"
     words = [folder, "--platform", "cpu", "--rounds", "2", "-o", rows_file]
@@ -112,6 +117,9 @@ def test_a_variant_that_ends_the_process_is_found(
     rows = lines_of(rows_file)
     failed = {row["variant"]: row["error"] for row in rows if row["error"]}
     assert list(failed) == ["fatal.pre"]
-    assert failed["fatal.pre"].startswith("ended")
+    assert failed["fatal.pre"].startswith(f"ended: {check}")
     timed = [row["variant"] for row in rows if "seconds" in row]
     assert sorted(timed) == ["again", "jax.jit", "simplified.pre", "unfused.pre"]
+    page = tmp_path / "page.md"
+    run(root / "scripts" / "reports" / "run_gpu.py", rows_file, "--doc", page)
+    assert "`the process ended: Check failed: 3 <= 2 stack" in page.read_text()
