@@ -3,7 +3,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import pytest
+import reporting
 import run_tune
+
+RECORDS = [
+    SimpleNamespace(repository="a.org/a", source="a", name=name)
+    for name in ("nets/mlp[width=8]/loss", "nets/mlp[width=9]/grad", "nets/cnn[n=1]/f")
+]
 
 
 def row(name, **single):
@@ -12,8 +21,8 @@ def row(name, **single):
 
 def test_the_best_fixed_choice_is_one_for_all_programs():
     rows = [row("a", one=2.0, two=3.0), row("b", one=2.0, two=0.5), row("b", three=9.0)]
-    name, mean, worst, best, above, _ = run_tune.best_flags(rows)
-    assert name == "best fixed choice: one"
+    name, mean, _, worst, best, above, _ = run_tune.best_flags(rows)
+    assert name == "best fixed choice, by program: one"
     assert (mean, worst, best, above) == ("2.000", "2.000", "2.000", 2)
 
 
@@ -37,11 +46,21 @@ def test_the_journals_of_the_others_are_gathered(tmp_path):
 
 
 def test_failures_count_as_one():
-    rows = [{"speedup": 4.0}, {"error": "x"}]
-    assert run_tune.summary("x", rows)[1:] == ("2.000", "1.000", "4.000", 1, 1)
+    rows = [{"speedup": 4.0}, {"error": "x"}, {"error": "x"}]
+    mean, _, *rest = run_tune.summary("x", rows, RECORDS)[1:]
+    # Two sizes of a program are one entry point.
+    assert (mean, rest) == ("1.414", ["1.000", "4.000", 1, 2])
 
 
 def test_the_search_is_summed_up_apart_from_the_last_check():
     rows = [{"speedup": 1.0, "curve": [[1.0, 1.0], [5.0, 4.0]]}, {"error": "x"}]
-    assert run_tune.summary("x", rows)[1] == "1.000"
-    assert run_tune.summary("x", rows, of=run_tune.searched)[1] == "2.000"
+    records = RECORDS[1:]
+    assert run_tune.summary("x", rows, records)[1] == "1.000"
+    assert run_tune.summary("x", rows, records, run_tune.searched)[1] == "2.000"
+
+
+def test_a_mean_is_of_entry_points_with_an_interval_by_repository():
+    rows = [("a", "x", 2.0), ("a", "x", 8.0), ("b", "y", 1.0), ("c", "z", 2.0)]
+    mean, low, high, count = reporting.mean_by_entry_point(rows)
+    assert (mean, count) == (pytest.approx(2.0), 3)
+    assert low < mean < high
