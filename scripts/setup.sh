@@ -102,13 +102,12 @@ export PATH="$bin:$PATH"
 mkdir -p build
 
 # --- packages ------------------------------------------------------------------
-# Installs the packages of a level (run, dev) that are not installed yet.
-install_packages() {
-  local requirements=scripts/requirements-$1.txt stamp=$venv/.hloenv-packages-$1 wanted
-  wanted=$(digest scripts/requirements-*.txt)
-  if [[ $(cat "$stamp" 2>/dev/null) == "$wanted" ]]; then return; fi
+requirements=scripts/requirements-$level.txt
+stamp=$venv/.hloenv-packages-$level
+wanted=$(digest scripts/requirements-*.txt)
+if [[ $(cat "$stamp" 2>/dev/null) != "$wanted" ]]; then
   say "installing the packages of $requirements"
-  logged "build/pip-$1.log" '^(Collecting|  Downloading|Installing|ERROR)' \
+  logged build/pip.log '^(Collecting|  Downloading|Installing|ERROR)' \
     "$bin/python" -m pip install --disable-pip-version-check --no-compile \
     -r "$requirements"
   # On all cores, which pip does not use, and without what is never imported: of
@@ -117,15 +116,14 @@ install_packages() {
     "$("$bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
     >build/compileall.log 2>&1 || true  # files of other versions of Python
   echo "$wanted" >"$stamp"
-}
+fi
 
 # --- hloenv itself -------------------------------------------------------------
 # The Python sources are used in place; only C++ is built.
-build_hloenv() {
-  local stamp=$venv/.hloenv-build wanted by_memory jobs
-  wanted=$werror-$unity-$(find CMakeLists.txt pyproject.toml csrc -type f -print0 |
-    sort -z | xargs -0 sha256sum | sha256sum | cut -d' ' -f1)
-  if [[ $(cat "$stamp" 2>/dev/null) == "$wanted" ]]; then return; fi
+stamp=$venv/.hloenv-build
+wanted=$werror-$unity-$(find CMakeLists.txt pyproject.toml csrc -type f -print0 |
+  sort -z | xargs -0 sha256sum | sha256sum | cut -d' ' -f1)
+if [[ $(cat "$stamp" 2>/dev/null) != "$wanted" ]]; then
   if [[ -z ${CMAKE_BUILD_PARALLEL_LEVEL:-} ]]; then
     # A file that includes XLA's headers takes up to 2 GB to compile.
     by_memory=$(awk '/^MemAvailable:/ {print int($2 / 2097152)}' /proc/meminfo)
@@ -142,16 +140,5 @@ build_hloenv() {
     --config-settings=cmake.define.HLOENV_UNITY="$unity" \
     --editable .
   echo "$wanted" >"$stamp"
-}
-
-install_packages run
-if [[ $level == dev ]]; then
-  # Compiling takes all cores, installing one: in turns, one would wait.
-  build_hloenv &
-  building=$!
-  install_packages dev
-  wait "$building"
-else
-  build_hloenv
 fi
 say "ready; puts hloenv on PATH: source $venv/bin/activate"

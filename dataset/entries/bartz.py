@@ -40,7 +40,7 @@ def chain(lower: Lower, size) -> None:
         return state.resid, residuals
 
     y = floats(rows)
-    lower("init", lambda x, y: make(x, y).resid, x, y)
+    lower("init", lambda x, y: jax.tree.leaves(make(x, y)), x, y)
     for steps in (1, 5):
         lower(f"sample_{steps}", functools.partial(sample, steps=steps), key(), x, y)
 

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 from keras import layers
 
-from hloenv_cases import Lower, case, floats, ints, weights
+from hloenv_cases import Lower, case, floats, ints, uniform, weights
 
 
 def _block(x, channels: int):
@@ -68,14 +68,21 @@ _FLOAT_MODELS = {
 }
 
 
-def _lower(lower: Lower, model, x) -> None:
-    trained = [weights(floats(*v.shape)) for v in model.trainable_variables]
-    fixed = [
-        floats(*v.shape, dtype=v.dtype)
+def _values(variables) -> list:
+    """What initial variables are like, by their names; seeds are zero."""
+    drawn = weights({v.path: floats(*v.shape, dtype=v.dtype) for v in variables})
+    return [
+        drawn[v.path]
         if jnp.issubdtype(v.dtype, jnp.floating)
         else np.zeros(v.shape, v.dtype)
-        for v in model.non_trainable_variables
+        for v in variables
     ]
+
+
+def _lower(lower: Lower, model, x) -> None:
+    # Statistics of batch normalization are fixed, as in fine-tuning.
+    trained = _values(model.trainable_variables)
+    fixed = _values(model.non_trainable_variables)
 
     def apply(trained, fixed, x):
         return model.stateless_call(trained, fixed, x, training=False)[0]
@@ -117,8 +124,8 @@ def application(lower: Lower, name: str) -> None:
     made = getattr(keras.applications, name)(
         weights=None, input_shape=(32, 32, 3), classes=10
     )
-    trained = [weights(floats(*v.shape)) for v in made.trainable_variables]
-    fixed = [floats(*v.shape) for v in made.non_trainable_variables]
+    trained = _values(made.trainable_variables)
+    fixed = _values(made.non_trainable_variables)
 
     def apply(trained, fixed, x):
         return made.stateless_call(trained, fixed, x, training=False)[0]
@@ -132,8 +139,12 @@ def images(lower: Lower, size) -> None:
     lower("resize", lambda x: keras.ops.image.resize(x, (32, 32)), x)
     lower("gray", lambda x: keras.ops.image.rgb_to_grayscale(x), x)
     lower("hsv", lambda x: keras.ops.image.rgb_to_hsv(x), x)
-    transform = floats(2, 8)
-    lower("affine", lambda x, t: keras.ops.image.affine_transform(x, t), x, transform)
+
+    def affine(x, t):  # near the identity, without perspective
+        t = jnp.array([1.0, 0, 0, 0, 1, 0, 0, 0]) + t * jnp.array([1.0] * 6 + [0, 0])
+        return keras.ops.image.affine_transform(x, t)
+
+    lower("affine", affine, x, uniform(-0.1, 0.1, 2, 8))
     blur = lambda x: keras.ops.image.gaussian_blur(x, (3, 3), (1.0, 1.0))
     lower("blur", blur, x)
     lower("stft", lambda x: keras.ops.stft(x, 16, 8, 16), floats(2, 200))

@@ -11,15 +11,15 @@ from hloenv_cases import Lower, case, floats, uniform
 _SOLVERS = {"raPDHG": mpax.raPDHG, "r2HPDHG": mpax.r2HPDHG}
 
 
-def _arguments(variables: int, equalities: int, inequalities: int):
+def _arguments(variables: int, equalities: int, inequalities: int, *batch: int):
     return (
-        floats(variables),
-        floats(equalities, variables),
-        floats(equalities),
-        floats(inequalities, variables),
-        floats(inequalities),
-        uniform(-2.0, -1.0, variables),
-        uniform(1.0, 2.0, variables),
+        floats(*batch, variables),
+        floats(*batch, equalities, variables),
+        floats(*batch, equalities),
+        floats(*batch, inequalities, variables),
+        floats(*batch, inequalities),
+        uniform(-2.0, -1.0, *batch, variables),
+        uniform(1.0, 2.0, *batch, variables),
     )
 
 
@@ -33,7 +33,5 @@ def linear(lower: Lower, solver: str, size) -> None:
         result = made.optimize(program)
         return result.primal_solution, result.dual_solution
 
-    arguments = _arguments(*size)
-    lower("solve", solve, *arguments)
-    many = [jax.ShapeDtypeStruct((8, *a.shape), a.dtype) for a in arguments]
-    lower("batch", jax.vmap(solve), *many)
+    lower("solve", solve, *_arguments(*size))
+    lower("batch", jax.vmap(solve), *_arguments(*size, 8))

@@ -10,14 +10,14 @@ import qpax
 from hloenv_cases import Lower, case, floats, uniform
 
 
-def _arguments(variables: int, equalities: int, inequalities: int):
+def _arguments(variables: int, equalities: int, inequalities: int, *batch: int):
     return (
-        floats(variables, variables),
-        floats(variables),
-        floats(equalities, variables),
-        floats(equalities),
-        floats(inequalities, variables),
-        uniform(1.0, 2.0, inequalities),
+        floats(*batch, variables, variables),
+        floats(*batch, variables),
+        floats(*batch, equalities, variables),
+        floats(*batch, equalities),
+        floats(*batch, inequalities, variables),
+        uniform(1.0, 2.0, *batch, inequalities),
     )
 
 
@@ -35,8 +35,7 @@ def program(lower: Lower, size, backend: str) -> None:
     arguments = _arguments(*size)
     lower("solve", solve, *arguments)
     lower("grad", jax.grad(loss, (0, 1, 4)), *arguments)
-    many = [jax.ShapeDtypeStruct((16, *a.shape), a.dtype) for a in arguments]
-    lower("batch", jax.vmap(solve), *many)
+    lower("batch", jax.vmap(solve), *_arguments(*size, 16))
 
 
 @case(size=[(4, 0, 6), (16, 0, 24)])

@@ -44,7 +44,8 @@ def world(lower: Lower, name: str) -> None:
         return jax.lax.scan(body, first, jax.random.split(action_key, 20))[1]
 
     lower("reset", reset, key())
-    lower("step", step, key(), ints(6))
+    # Two actions, of which one is taken: so the range of all is known.
+    lower("reset_and_step", lambda k, a: step(k, a[0]), key(), ints(6, 2))
     lower("rollout", rollout, key())
     seeds = jax.ShapeDtypeStruct((16, 2), key().dtype)
     lower("rollouts", jax.vmap(rollout), seeds)

@@ -425,9 +425,8 @@ some hundreds. The agents: {headline}.
 
 {default_table(results, headline)}
 
-What limits it: the best of every search and of every agent, of all seeds, against the
-fixed order. Where little is left to gain here, no policy over these passes that was
-tried finds more.
+What limits it: the best of every search and of every agent of this page, of all seeds,
+against the fixed order. Where little is left to gain here, none of them finds more.
 
 {limit_table(results, every)}"""
 

@@ -154,6 +154,11 @@ def mean_by_entry_point(
     return math.exp(values.mean()), low, high, len(values)
 
 
+def interval_text(low: float, high: float) -> str:
+    """The interval in words; "-" where one repository gives none."""
+    return "-" if math.isnan(low) else f"{low:.3f} to {high:.3f}"
+
+
 def run_again(words: Sequence[str], *, num_cores: int, timeout_s: float) -> Row:
     """Runs this script in a child process on its own cores.
 

@@ -170,8 +170,8 @@ def error_lines(
             reason = "other outputs than plain jax"
         elif reason.startswith("ended"):
             # Which check of XLA failed, without time and thread.
-            check = reason.partition("] ")[2] if "Check failed" in reason else ""
-            reason = f"the process ended: {check}" if check else "the process ended"
+            _, found_check, rest = reason.partition("Check failed")
+            reason = "the process ended" + (found_check and f": {found_check}{rest}")
         reason = " ".join(reason.split())[:110]
         counts[reason] += 1
         found.setdefault(reason, set()).add(row["program"])

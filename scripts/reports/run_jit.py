@@ -39,6 +39,7 @@ from reporting import (
     Rows,
     count_of,
     head,
+    interval_text,
     mean_by_entry_point,
     parser_of,
     run_again,
@@ -159,7 +160,7 @@ def report(rows: list[Row], arguments: argparse.Namespace) -> list[str]:
         "measured to be significantly faster.",
         "",
         f"**Geometric mean by entry point {mean:.3f}** (95 %, by "
-        f"repository: {low:.3f} to {high:.3f}); total time of those that ran "
+        f"repository: {interval_text(low, high)}); total time of those that ran "
         f"{total:.3f}; worst {min(map(counted, done)):.3f}; slower beyond the "
         f"interval: {len(slower)} of {len(done)}; decided modules used in "
         f"{sum(row['is_used'] for row in done)} programs.",

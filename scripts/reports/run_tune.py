@@ -41,6 +41,7 @@ from reporting import (
     Rows,
     count_of,
     head,
+    interval_text,
     mean_by_entry_point,
     parser_of,
     run_again,
@@ -275,7 +276,7 @@ def summary(
     return (
         name,
         f"{mean:.3f}",
-        f"{low:.3f} to {high:.3f}",
+        interval_text(low, high),
         f"{min(speedups):.3f}",
         f"{max(speedups):.3f}",
         sum(each > 1.02 for each in speedups),

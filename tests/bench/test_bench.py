@@ -340,4 +340,7 @@ def test_projects_of_a_split_are_chosen_by_name(monkeypatch, tmp_path, capsys):
     assert main([*words, "--split", "test", "--source", "qpax"]) == 1
     error = capsys.readouterr().err
     assert "the test split has no modules at small extents of qpax" in error
+    (tmp_path / "sums.txt").write_text(SUMS)
+    assert main([*words, str(tmp_path / "sums.txt"), "--source", "qpax"]) == 1
+    assert "files are given" in capsys.readouterr().err
     assert "flax" in error

@@ -65,3 +65,6 @@ def test_a_mean_is_of_entry_points_with_an_interval_by_repository():
     mean, low, high, count = reporting.mean_by_entry_point(rows)
     assert (mean, count) == (pytest.approx(2.0), 3)
     assert low < mean < high
+    assert " to " in reporting.interval_text(low, high)
+    _, low, high, _ = reporting.mean_by_entry_point(rows[:1])
+    assert reporting.interval_text(low, high) == "-"

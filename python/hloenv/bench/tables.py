@@ -252,7 +252,7 @@ def modules_table(rows: Sequence[Row]) -> Table:
     cells: list[tuple[str, ...]] = [
         (
             row.module,
-            f"{times_ns.get(row.module, math.nan) / 1e3:.1f} us",
+            f"{_default_ns(row, times_ns) / 1e3:.1f} us",
             row.method,
             f"{row.speedup:.3f}",
             f"{row.low:.3f} to {row.high:.3f}",
@@ -262,6 +262,13 @@ def modules_table(rows: Sequence[Row]) -> Table:
         for row in sorted(best.values(), key=lambda row: -row.speedup)
     ]
     return columns, cells
+
+
+def _default_ns(row: Row, times_ns: dict[str, float]) -> float:
+    """XLA's default beside this row's module, or in the other rows if it is equal."""
+    if math.isnan(row.baseline_ns):
+        return times_ns.get(row.module, math.nan)
+    return row.baseline_ns
 
 
 def failures_table(rows: Sequence[Row]) -> Table:

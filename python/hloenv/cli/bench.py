@@ -106,7 +106,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help="only modules of this project of the split; repeat the option for several "
-        "(`hloenv dataset stats` lists them)",
+        "(`hloenv dataset stats --split SPLIT` lists them)",
     )
     counts = (
         ("--modules", None, "size of a random sample of the modules"),
@@ -231,6 +231,11 @@ def run(args: argparse.Namespace) -> None:
 def _entries(args: argparse.Namespace) -> tuple[list[Entry], str]:
     """The modules, and a description of how they were chosen."""
     if args.files:
+        if args.sources:
+            raise ArgumentError(
+                f"--source {args.sources[0]} chooses among the modules of the dataset, "
+                "and files are given; leave out one of the two"
+            )
         entries, part = from_files(_paths(args.files)), "files"
     else:
         entries = from_dataset(args.split, extent=args.extent, sources=args.sources)
