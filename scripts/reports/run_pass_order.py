@@ -49,18 +49,28 @@ from hloenv.measurement.measurer import Measurer
 from pass_order_page import digest, write_page
 from reporting import parser_of
 
-HEADLINE = "maskable-ppo"
-# Name of a run: what differs from the defaults of `TrainConfig`.
+HEADLINE = "imitation"
+# Name of a run: what differs from the defaults of `TrainConfig`, by which an agent
+# imitates the fixed order before it learns.
+_SCRATCH = {"imitate": ""}
 VARIANTS: dict[str, dict[str, Any]] = {
     HEADLINE: {},
-    "ppo": {"algorithm": "ppo"},
-    "a2c": {"algorithm": "a2c"},
-    "trpo": {"algorithm": "trpo"},
-    "dqn": {"algorithm": "dqn"},
-    "ppo, shaped": {"algorithm": "ppo", "shaping": True},
-    "ppo, cost for the critic": {"algorithm": "ppo", "critic_observation": "cost"},
-    "ppo, both": {"algorithm": "ppo", "shaping": True, "critic_observation": "cost"},
-    "graph": {"observation": "graph_padded+pass_counts"},
+    "maskable-ppo": _SCRATCH,
+    "ppo": _SCRATCH | {"algorithm": "ppo"},
+    "a2c": _SCRATCH | {"algorithm": "a2c"},
+    "trpo": _SCRATCH | {"algorithm": "trpo"},
+    "dqn": _SCRATCH | {"algorithm": "dqn"},
+    "ppo, shaped": _SCRATCH | {"algorithm": "ppo", "shaping": True},
+    "ppo, cost for the critic": _SCRATCH
+    | {"algorithm": "ppo", "critic_observation": "cost"},
+    "ppo, both": _SCRATCH
+    | {"algorithm": "ppo", "shaping": True, "critic_observation": "cost"},
+    "graph": _SCRATCH | {"observation": "graph_padded+pass_counts"},
+    "trained on GPT-2": _SCRATCH
+    | {
+        "train": "hloenv://gpt2-train/train?max_instructions=3000",
+        "validation": "hloenv://gpt2-train/validation?max_instructions=3000",
+    },
     # Each new kernel is compiled and timed: fewer steps, on smaller modules.
     "kernel cache": {
         "reward": "kernel_cache",
@@ -70,11 +80,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
     },
 }
 EXPERIMENTS = {
-    "algorithms": [HEADLINE, "ppo", "a2c", "trpo", "dqn"],
+    "algorithms": ["maskable-ppo", "ppo", "a2c", "trpo", "dqn"],
     "shaping": ["ppo", "ppo, shaped", "ppo, cost for the critic", "ppo, both"],
-    "headline": [HEADLINE],
+    "headline": [HEADLINE, "maskable-ppo", "trained on GPT-2"],
     "kernel-cache": [HEADLINE, "kernel cache"],
-    "graph": [HEADLINE, "graph"],
+    "graph": ["maskable-ppo", "graph"],
 }
 # Whose modules are timed.
 TIMED = (HEADLINE, "kernel cache")

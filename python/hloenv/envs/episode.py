@@ -110,8 +110,7 @@ class Episode:
         names = [self.action_name(each) for each in range(self.num_actions)]
         if name not in names:
             raise ArgumentError(
-                f"the state has the action {name!r}; this environment has "
-                f"{', '.join(names)}"
+                f"there is no action {name!r}; this environment has {', '.join(names)}"
             )
         return names.index(name)
 

@@ -11,7 +11,17 @@ from ..envs.pass_order import PassOrderEnv
 from ..errors import ArgumentError
 from ..hlo.module import HloModule
 from .algorithms import get_algorithm
-from .config_file import MAX_WIDTH, FileConfig
+from .config_file import MAX_LAYERS, MAX_WIDTH, FileConfig
+
+# Leaves the fewest instructions on modules of train, of the orders that
+# `scripts/reports/run_pass_order.py` tries.
+FIXED_ORDER = (
+    "while-loop-invariant-code-motion+constant_folding+cse+"
+    "while-loop-constant-sinking+simplify-conditional+reshape-mover+"
+    "tuple-simplifier+call-inliner+constant_folding+cse+transpose-folding+"
+    "algsimp+simplify-while-loops+gather_expander*"
+)
+AUTO = "auto"
 
 
 @dataclass(frozen=True)
@@ -30,6 +40,13 @@ class TrainConfig(FileConfig):
             transcendentals.
         passes: texts of the passes, as of --pass; empty for all target-independent
             ones.
+        imitate: an order of passes, as of --pass ("cse+algsimp*"), that the agent is
+            taught before it learns from its reward; empty for none; not for dqn.
+            "auto" is `FIXED_ORDER` for agents whose reward counts instructions and
+            whose passes are the usual ones.
+        demonstrations: modules of `train` on which this order is shown.
+        imitation_epochs: passes over their steps.
+        imitation_rate: learning rate of these passes.
         dry_run: whether every pass is tried on every module, for exact masks of the
             actions.
         max_steps: length of an episode.
@@ -52,6 +69,10 @@ class TrainConfig(FileConfig):
     reward: str = "op_count_improved"
     shaping: bool = False
     passes: tuple[str, ...] = ()
+    imitate: str = AUTO
+    demonstrations: int = 800
+    imitation_epochs: int = 20
+    imitation_rate: float = 1e-3
     dry_run: bool = False
     max_steps: int = 45
     has_horizon: bool = True
@@ -74,14 +95,37 @@ class TrainConfig(FileConfig):
                 f"{', '.join(algorithm.arguments())}"
             )
         self.check_least(1, "steps", "num_envs", "evaluate_every", "max_validation")
-        if not all(1 <= each <= MAX_WIDTH for each in self.network):
+        self.check_least(1, "demonstrations", "imitation_epochs")
+        if not 0 < self.imitation_rate <= 1:
             raise ArgumentError(
-                f"widths in network must be from 1 to {MAX_WIDTH}, got {self.network}"
+                f"imitation_rate must be above 0 and at most 1, got "
+                f"{self.imitation_rate}"
+            )
+        if len(self.network) > MAX_LAYERS or not all(
+            1 <= each <= MAX_WIDTH for each in self.network
+        ):
+            raise ArgumentError(
+                f"network must be at most {MAX_LAYERS} widths from 1 to {MAX_WIDTH}, "
+                f"got {len(self.network)}: {self.network[:MAX_LAYERS]}"
+            )
+        if self.order and not algorithm.has_critic:
+            raise ArgumentError(
+                f"{self.algorithm} has no probabilities that could imitate an order: "
+                "leave imitate out"
             )
         if self.critic_observation and not algorithm.has_critic:
             raise ArgumentError(
                 f"{self.algorithm} has no value function: leave critic_observation out"
             )
+
+    @property
+    def order(self) -> str:
+        """The order of passes that is imitated; empty for none."""
+        if self.imitate != AUTO:
+            return self.imitate
+        is_usual = self.reward.startswith("op_count") and not self.passes
+        can_imitate = get_algorithm(self.algorithm).has_critic
+        return FIXED_ORDER if is_usual and can_imitate else ""
 
     @property
     def observations(self) -> str:

@@ -17,8 +17,9 @@ from .._plugins import split_file
 from ..errors import ArgumentError
 
 _FILE = "config.json"
-# Of what a checkpoint may ask for: wider networks take gigabytes.
+# Of what a checkpoint may ask for: larger networks take gigabytes.
 MAX_WIDTH = 4096
+MAX_LAYERS = 16
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from .agent import Agent, load_agent, policy_arguments, policy_class
 from .algorithms import get_algorithm
 from .config import TrainConfig
 from .curve import CURVE, read_curve, write_curve
+from .demonstrations import demonstrate, imitate, order_of
 from .evaluation import evaluate
 
 _RESUME = "resume.zip"
@@ -116,6 +117,8 @@ class _Run:
         self.rows = self._read_curve() if resume else []
         self.best_score = math.inf
         self.model = self._resumed() if self.rows else self._new()
+        if config.order:
+            order_of(self.env, config.order)
         # Last: what fails above leaves nothing behind.
         config.write_to(folder)
         self._began = time.monotonic()
@@ -129,7 +132,7 @@ class _Run:
         return self.algorithm.load()(
             policy_class(self.config, self.env),
             self._vector_env(),
-            seed=self.config.seed,
+            seed=self._seed(0),
             device="cpu",
             policy_kwargs=policy_arguments(self.config),
             tensorboard_log=self._tensorboard(),
@@ -144,7 +147,7 @@ class _Run:
             custom_objects={"tensorboard_log": self._tensorboard()},
         )
         # Not the episodes of the first process again.
-        model.set_random_seed(self.config.seed + model.num_timesteps)
+        model.set_random_seed(self._seed(model.num_timesteps))
         if (self.folder / _REPLAY).exists():
             model.load_replay_buffer(self.folder / _REPLAY)
         # Not of the curve: the process may have ended before it wrote that.
@@ -185,6 +188,15 @@ class _Run:
 
         return DummyVecEnv([make] * self.config.num_envs)
 
+    def _seed(self, step: int) -> int:
+        """Of a process that starts at a step.
+
+        Stable-Baselines3 seeds its environments by this number and those after it: far
+        from those of another run.
+        """
+        sequence = np.random.SeedSequence([self.config.seed, step])
+        return int(sequence.generate_state(1)[0] >> 1)
+
     def _tensorboard(self) -> str | None:
         is_there = importlib.util.find_spec("tensorboard") is not None
         return str(self.folder / "tensorboard") if is_there else None
@@ -210,6 +222,8 @@ class _Run:
 
         left = self.config.steps - self.model.num_timesteps
         if not self.rows:
+            if self.config.order:
+                self.imitate()
             self.checkpoint()
         if left > 0:
             self.model.learn(
@@ -221,6 +235,24 @@ class _Run:
         if self.steps_since_checkpoint > 0:
             self.checkpoint()
         return load_agent(self.folder / BEST)
+
+    def imitate(self) -> None:
+        """Teaches the new policy the order of the configuration."""
+        config, found = self.config, self.env.benchmarks
+        drawn = np.random.default_rng(0).permutation(len(found))
+        shown = demonstrate(
+            self.env,
+            config.order,
+            [found[i].uri for i in drawn[: config.demonstrations]],
+            gamma=self._arguments.get("gamma", 0.99),
+        )
+        imitate(
+            self.model.policy,
+            shown,
+            epochs=config.imitation_epochs,
+            rate=config.imitation_rate,
+            seed=config.seed,
+        )
 
     @property
     def steps_since_checkpoint(self) -> int:

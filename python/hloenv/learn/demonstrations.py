@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Imitation of one order of passes, before an agent learns from its reward."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .._typing import Float64Array, Int64Array
+from ..envs.base import CompilerEnv
+from ..errors import ArgumentError, HloEnvError
+from ..hlo.pass_text import parse_pass
+from ..hlo.passes import Pipeline
+
+# Rounds of an order, and states in a step of the optimizer.
+_MAX_ROUNDS = 25
+_BATCH = 256
+
+
+@dataclass(frozen=True)
+class Demonstrations:
+    """Steps of episodes in which an order of passes runs.
+
+    Attributes:
+        observations: before each step.
+        actions: [steps] numbers of the passes.
+        returns: [steps] discounted sums of the rewards from the step on.
+    """
+
+    observations: list[Any]
+    actions: Int64Array
+    returns: Float64Array
+
+
+def order_of(env: CompilerEnv, text: str) -> tuple[list[int], int]:
+    """The numbers of the passes of a pipeline, and how many rounds it runs at most.
+
+    Args:
+        env: whose actions they are.
+        text: of the pipeline, as of --pass: "cse+algsimp*".
+
+    Raises:
+        ArgumentError: one of the passes is no action.
+        UnknownPassError, PassOptionError: there is no such pass or option.
+    """
+    parsed = parse_pass(text)
+    if not isinstance(parsed, Pipeline):
+        return [env.action_of(text)], 1
+    names = text.removesuffix("*").split("+")
+    return [env.action_of(each) for each in names], (
+        _MAX_ROUNDS if parsed.fixed_point else 1
+    )
+
+
+def demonstrate(
+    env: CompilerEnv, text: str, benchmarks: Sequence[str], *, gamma: float
+) -> Demonstrations:
+    """Runs an order on modules, without the passes that change nothing there.
+
+    Args:
+        env: which is reset.
+        text: of the order, as `order_of` takes it.
+        benchmarks: URIs of the modules; one on which a pass fails is left out.
+        gamma: by which later rewards are discounted.
+
+    Raises:
+        ArgumentError: the order changes none of the modules.
+    """
+    order, rounds = order_of(env, text)
+    observations, actions, returns = list[Any](), list[int](), list[float]()
+    for uri in benchmarks:
+        try:
+            episode = _play(env, order, rounds, uri)
+        except HloEnvError:
+            continue
+        total, totals = 0.0, list[float]()
+        for _, _, reward in reversed(episode):
+            total = reward + gamma * total
+            totals.append(total)
+        observations += [each[0] for each in episode]
+        actions += [each[1] for each in episode]
+        returns += reversed(totals)
+    if not actions:
+        raise ArgumentError(f"the order {text!r} changes no module of the train set")
+    return Demonstrations(observations, np.array(actions, np.int64), np.array(returns))
+
+
+def _play(
+    env: CompilerEnv, order: Sequence[int], rounds: int, uri: str
+) -> list[tuple[Any, int, float]]:
+    """Observation, action and reward of each step."""
+    observation, _ = env.reset(options={"benchmark": uri})
+    steps = list[tuple[Any, int, float]]()
+    for _ in range(rounds):
+        before = env.node
+        for number in order:
+            if env.following(number) is env.node:
+                continue
+            after, reward, terminated, truncated, _ = env.step(number)
+            steps.append((observation, number, reward))
+            observation = after
+            if terminated or truncated:
+                return steps
+        if env.node is before:
+            break
+    return steps
+
+
+def imitate(
+    policy: Any, shown: Demonstrations, *, epochs: int, rate: float, seed: int
+) -> float:
+    """Trains a policy with a value function on demonstrations.
+
+    Args:
+        policy: of Stable-Baselines3; changed in place.
+        shown: what to imitate.
+        epochs: passes over the steps.
+        rate: learning rate.
+        seed: of the order in which the steps are drawn.
+
+    Returns:
+        The share of the steps whose action is the likeliest, in the last epoch.
+    """
+    import torch
+
+    rng = np.random.default_rng(seed)
+    optimizer = torch.optim.Adam(policy.parameters(), rate)
+    policy.set_training_mode(True)
+    share = 0.0
+    for _ in range(epochs):
+        right = 0.0
+        drawn = rng.permutation(len(shown.actions))
+        for first in range(0, len(drawn), _BATCH):
+            chosen = drawn[first : first + _BATCH]
+            observed = _stacked([shown.observations[i] for i in chosen])
+            batch, _ = policy.obs_to_tensor(observed)
+            actions = torch.from_numpy(shown.actions[chosen])
+            returns = torch.from_numpy(shown.returns[chosen]).float()
+            values, likelihoods, _ = policy.evaluate_actions(batch, actions)
+            loss = -likelihoods.mean() + 0.5 * (values[:, 0] - returns).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(policy.parameters(), 0.5)
+            optimizer.step()
+            with torch.no_grad():
+                logits = policy.get_distribution(batch).distribution.logits
+                right += float((logits.argmax(1) == actions).sum())
+        share = right / len(drawn)
+    policy.set_training_mode(False)
+    return share
+
+
+def _stacked(observations: Sequence[Any]) -> Any:
+    if isinstance(observations[0], dict):
+        return {
+            key: np.stack([each[key] for each in observations])
+            for key in observations[0]
+        }
+    return np.stack(observations)
