@@ -18,9 +18,11 @@ import numpy as np
 
 from hloenv import _markdown
 from hloenv.bench.statistics import clustered_interval
+from hloenv.learn.curve import CURVE
+from hloenv.learn.training import BEST
 from reporting import head
 
-SEARCHES = ("default", "fixed", "greedy", "random", "beam")
+SEARCHES = ("default", "compiler", "fixed", "greedy", "random", "beam", "edited")
 # Variants whose score is of estimated times, not of instructions.
 BY_TIME = ("kernel cache",)
 
@@ -31,7 +33,8 @@ class Results:
     def __init__(self, runs: Path) -> None:
         """Reads the files of `run_pass_order.py`."""
         self.runs = runs
-        self.order: list[str] = json.loads((runs / "order.json").read_text())["order"]
+        order = json.loads((runs / "order.json").read_text())["order"]
+        self.order: list[str] = order["passes"]
         self.searches: dict[str, Any] = json.loads((runs / "searches.json").read_text())
         sets = json.loads((runs / "sets.json").read_text())
         self.failed = sorted(u for u, each in self.searches.items() if "error" in each)
@@ -42,16 +45,21 @@ class Results:
 
     def tests(self, variant: str) -> list[dict[str, Any]]:
         """Of each seed that is done, what the agent made of the test modules."""
-        paths = sorted(self.runs.glob(f"{variant}-[0-9]*/test.json"))
+        paths = [each / "test.json" for each in self.folders(variant)]
         wanted = {uri for uris in self.sets.values() for uri in uris}
         tests = [json.loads(path.read_text()) for path in paths if is_of_agent(path)]
         return [test for test in tests if wanted <= test.keys()]
 
+    def folders(self, variant: str) -> list[Path]:
+        """Of each seed that is trained to its end, the folder of the run."""
+        found = sorted(self.runs.glob(f"{variant}-[0-9]*"))
+        return [folder for folder in found if is_trained(folder)]
+
     def curves(self, variant: str) -> list[list[dict[str, str]]]:
         """Of each seed, the rows of the learning curve."""
         curves = []
-        for path in sorted(self.runs.glob(f"{variant}-[0-9]*/curve.csv")):
-            with path.open(newline="") as file:
+        for folder in self.folders(variant):
+            with (folder / CURVE).open(newline="") as file:
                 curves.append(list(csv.DictReader(file)))
         return curves
 
@@ -60,9 +68,19 @@ class Results:
         return int(self.searches[uri][method]["op_count"])
 
 
+def is_trained(folder: Path) -> bool:
+    """Whether the run of a folder has come to its end."""
+    curve = folder / CURVE
+    if not curve.exists() or not (folder / "config.json").exists():
+        return False
+    with curve.open(newline="") as file:
+        steps = max(int(row["step"]) for row in csv.DictReader(file))
+    return bool(steps >= json.loads((folder / "config.json").read_text())["steps"])
+
+
 def is_of_agent(path: Path) -> bool:
     """Whether a file of `run_pass_order.fill` is of the agent that is there now."""
-    by, agent = path.with_suffix(".by.txt"), path.with_name("best.safetensors")
+    by, agent = path.with_suffix(".by.txt"), path.with_name(BEST)
     if not by.exists() or not agent.exists():
         return False
     return by.read_text().split()[-1] == digest(agent)
@@ -183,11 +201,14 @@ def default_table(results: Results, variant: str) -> str:
     """The agent against each default: the paper's metric and ratios of counts."""
     rows = []
     tests = results.tests(variant)
+    if not tests:
+        return "Not measured."
     for name, uris in results.sets.items():
         for other, kind in itertools.product(
             ("default", "fixed", "greedy", "random"), ("one", "equal")
         ):
             saved, left, shares, totals, largest = [], [], [], [], []
+            logs = dict.fromkeys(uris, 0.0)
             for test in tests:
 
                 def agent(uri: str, test: Any = test, kind: str = kind) -> float:
@@ -198,15 +219,19 @@ def default_table(results: Results, variant: str) -> str:
 
                 saved.append(saved_ratio(results, agent, default)(uris) - 1)
                 left.append(ratio(agent, default)(uris))
-                shares.append(np.mean([agent(uri) <= default(uri) for uri in uris]))
+                is_good = [agent(uri) <= default(uri) for uri in uris]
+                shares.append(sum(is_good) / len(is_good))
                 totals.append(sum(map(agent, uris)) / sum(map(default, uris)))
                 largest.append(1 - min(agent(uri) / default(uri) for uri in uris))
+                for uri in uris:
+                    logs[uri] += math.log(agent(uri) / default(uri)) / len(tests)
             episodes = "one episode" if kind == "one" else "greedy's steps"
             rows.append(
                 [
                     f"{name}, {episodes}, against {other}",
                     spread(saved, "+.1%"),
                     spread(left, ".3f"),
+                    _mean_and_interval(logs)[1],
                     spread(totals, ".3f"),
                     spread(shares, ".0%"),
                     spread(largest, ".1%"),
@@ -216,6 +241,7 @@ def default_table(results: Results, variant: str) -> str:
         "test set",
         "more removed",
         "count over theirs",
+        "interval",
         "sum over theirs",
         "at least as good",
         "largest gain",
@@ -255,41 +281,73 @@ def limit_table(results: Results, variants: Sequence[str]) -> str:
 
 def time_table(results: Results, variants: Sequence[str]) -> str:
     """Speed-ups over XLA's own order, by the length of the program."""
+    path = results.runs / "times.json"
+    if not path.exists():
+        return "Not measured."
+    every = json.loads(path.read_text())
+    times = {uri: each for uri, each in every.items() if "error" not in each}
     kinds: dict[str, Callable[[float], bool]] = {
         "all": lambda _: True,
         "below 100 us": lambda s: s < 1e-4,
         "100 us and more": lambda s: s >= 1e-4,
     }
     rows = []
-    for variant in variants:
-        path = results.runs / f"{variant}-0" / "times.json"
-        if not path.exists() or not is_of_agent(path):
+    for variant in ("default", *variants):
+        timed: dict[str, Any] = next(iter(times.values()), {})
+        names = [each for each in timed if each.rpartition("-")[0] == variant]
+        names = [variant] if variant == "default" else names
+        if not names:
             continue
-        every = json.loads(path.read_text())
-        times = {uri: each for uri, each in every.items() if "error" not in each}
-        for name, holds in kinds.items():
-            found = {u: e for u, e in times.items() if holds(e["agent"]["baseline_s"])}
+        for kind, holds in kinds.items():
+            found = {
+                u: e for u, e in times.items() if holds(e["default"]["baseline_s"])
+            }
             if not found:
                 continue
-            row = [f"{variant}, {name}", str(len(found))]
-            logs = {}
-            for kind in ("default", "agent"):
-                right = [each[kind] for each in found.values() if _is_ok(each[kind])]
-                faster = sum(each["interval"][0] > 1 for each in right)
-                slower = sum(each["interval"][1] < 1 for each in right)
-                logs[kind] = {uri: _log_speedup(e[kind]) for uri, e in found.items()}
-                row += _mean_and_interval(logs[kind])
-                row.append(f"{faster} / {slower} / {len(found) - len(right)}")
-            row += _mean_and_interval(
-                {uri: log - logs["default"][uri] for uri, log in logs["agent"].items()}
-            )
+            right = [
+                e[name] for e in found.values() for name in names if _is_ok(e[name])
+            ]
+            faster = sum(each["interval"][0] > 1 for each in right)
+            slower = sum(each["interval"][1] < 1 for each in right)
+            number = len(found) * len(names)
+            default = {uri: _log_speedup(e["default"]) for uri, e in found.items()}
+            logs = {
+                uri: float(np.mean([_log_speedup(e[name]) for name in names]))
+                for uri, e in found.items()
+            }
+            row = [f"{variant}, {kind}", str(len(found)), str(len(names))]
+            row += _mean_and_interval(logs)
+            row.append(f"{faster} / {slower} / {number - len(right)}")
+            if variant == "default":
+                row += ["", ""]
+            else:
+                row += _mean_and_interval({u: v - default[u] for u, v in logs.items()})
             rows.append(row)
-    counts = "faster / slower / failed"
     columns = (
-        *("programs", "number", "default order", "interval", counts),
-        *("agent", "interval", counts, "agent over default", "interval"),
+        *("order, programs", "number", "seeds", "speed-up", "interval"),
+        *("faster / slower / failed", "over default", "interval"),
     )
-    return table(columns, rows) if rows else "Not measured."
+    text = table(columns, rows) if rows else "Not measured."
+    if dropped := len(every) - len(times):
+        text += f"\n\nLeft out: {dropped} modules that could not be measured at all."
+    return text
+
+
+def rate_table(results: Results) -> str:
+    """Steps a second of the environment."""
+    path = results.runs / "rates.json"
+    if not path.exists():
+        return "Not measured."
+    rows = [
+        [
+            f"`{name}`",
+            f"{each['instructions']:,.0f}",
+            f"{each['new']:,.0f}",
+            f"{each['known']:,.0f}",
+        ]
+        for name, each in json.loads(path.read_text()).items()
+    ]
+    return table(("observation", "instructions", "new results", "known results"), rows)
 
 
 def _is_ok(timed: Mapping[str, Any]) -> bool:
@@ -344,7 +402,6 @@ def write_page(
     path: Path,
     runs: Path,
     experiments: Mapping[str, Sequence[str]],
-    headline: str,
 ) -> None:
     """Writes the page of these experiments, and the curves beside it."""
     results = Results(runs)
@@ -370,15 +427,17 @@ An agent runs XLA's target-independent passes in an order of its own, 45 at most
 episode; the numbers are instructions that are left, as a share of those at the start:
 geometric mean over the modules, then mean (and range) over the seeds. Train, validation
 and test are different repositories; the modules of a test set differ in their counts of
-operations. GPT-2 and the residual networks of test are of few repositories, and none of
-test's is a BERT. When they are played, all agents leave out passes that have changed
-nothing on the module, also those that were trained without masks. *One episode*: the
-likeliest actions. *Greedy's steps*: the best of further, drawn episodes, until as many
-passes have run as greedy search runs on that module.
+operations. The GPT-2 and the residual networks of test are of one repository, and none
+of test's is a BERT: *all* says most. When they are played, all agents leave out passes
+that have changed nothing on the module, also those that were trained without masks.
+*One episode*: the likeliest actions. *Greedy's steps*: the best of further, drawn
+episodes, until as many passes have run as greedy search runs on that module.
 
 ## Searches without learning
 
 * default: the target-independent passes that XLA's CPU compiler runs on the module
+* compiler: all passes that it runs up to the assignment of layouts, those for CPUs
+  among them, which expand what has no code of its own there
 * fixed: one order for all modules to a fixed point, the best on train of a greedy
   construction and 300 random edits:
   {", ".join(results.order)}
@@ -386,6 +445,8 @@ passes have run as greedy search runs on that module.
 * random: the best of random episodes, with as many passes as greedy; the middle one of
   three seeds
 * beam: width 4, with three times as many
+* edited: the best of 300 random edits of *fixed*, found on the test module itself by
+  thousands of passes: what is left to gain there
 
 {search_table(results)}
 
@@ -400,7 +461,7 @@ passes have run as greedy search runs on that module.
         "shaping": lambda names: _titled(
             "Shaping, and cost for the value function", results, names
         ),
-        "headline": lambda _: against_defaults(results, headline, every),
+        "headline": lambda names: against_defaults(results, names, every),
         "kernel-cache": lambda names: run_time(results, names),
         "graph": lambda names: _titled("Graphs", results, names),
     }
@@ -412,21 +473,30 @@ def _titled(title: str, results: Results, variants: Sequence[str]) -> str:
     return f"## {title}\n\n{variant_table(results, variants)}"
 
 
-def against_defaults(results: Results, headline: str, every: Sequence[str]) -> str:
+def against_defaults(
+    results: Results, names: Sequence[str], every: Sequence[str]
+) -> str:
     """The section that compares one variant with default orders and searches."""
+    headline = names[0]
     return f"""## Against default orders
+
+The agents *{headline}* first imitate the fixed order, and then learn from their reward.
+
+{variant_table(results, names)}
 
 *More removed* is the paper's metric: the geometric mean of instructions that the
 agent removes over those that the other removes, minus 1; "-" where the other removes
-none from some module, or adds some. *Largest gain*: the
+none from some module, or adds some. *Interval* (95 %) is of the modules, by repository,
+of the mean over the seeds. *Largest gain*: the
 largest share of theirs that the agent removes, on one module. Default and fixed run
 each pass a few times, an agent in one episode 45 passes at most, in greedy's steps
 some hundreds. The agents: {headline}.
 
 {default_table(results, headline)}
 
-What limits it: the best of every search and of every agent of this page, of all seeds,
-against the fixed order. Where little is left to gain here, none of them finds more.
+What limits it: the best of every search, edits of the fixed order for each module among
+them, and of every agent of this page, of all seeds, against the fixed order. Where
+nothing is left to gain here, no agent over these passes is known to gain it.
 
 {limit_table(results, every)}"""
 
@@ -435,14 +505,22 @@ def run_time(results: Results, variants: Sequence[str]) -> str:
     """The section on run times."""
     return f"""## Run time
 
-Speed-ups over XLA's compiler alone, measured in turns; all of XLA's passes run
-afterwards. The agent's order is its best, by what its reward decreases, of greedy's
-steps. Where *agent over default* is 1, fewer operations are worth nothing: XLA's own
-passes would have removed them, or they cost no time. Agents of seed 0; intervals (95 %)
-by repository.
+Speed-ups over XLA's compiler alone, measured in turns in one process; all of XLA's
+passes run afterwards. The agent's order is its best, by what its reward decreases, of
+greedy's steps. Where *over default* is 1, that the agent's module has fewer operations
+before XLA's passes is worth nothing after them. A failure (a module that does not
+compile or has other outputs than the original) counts as 1; of several seeds, the mean.
+Intervals (95 %) by repository.
 
 {time_table(results, variants)}
 
 Trained on estimated time instead of instructions:
 
-{variant_table(results, variants)}"""
+{variant_table(results, variants)}
+
+## Steps a second
+
+Random episodes on modules of 400 to 600 instructions, one core: *new results* where
+most passes run for the first time, *known results* where the same episodes come again.
+
+{rate_table(results)}"""

@@ -16,37 +16,47 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 import hloenv
 from hloenv._files import replacing
 from hloenv.bench.version import bench_version
 from hloenv.envs import find_benchmarks
 from hloenv.envs.base import CompilerEnv
-from hloenv.envs.pass_memo import Node, without_dead_code
+from hloenv.envs.pass_memo import without_dead_code
 from hloenv.errors import HloEnvError
 from hloenv.learn import (
-    BestOrder,
+    Agent,
     TrainConfig,
-    beam_search,
-    fixed_order,
-    greedy_search,
     load_agent,
     order_passes,
-    random_search,
 )
 from hloenv.learn.baselines import op_count
-from hloenv.measurement.measurer import Measurer
-from pass_order_page import digest, write_page
+from hloenv.learn.training import BEST
+from hloenv.runtime.machine import this_machine
+from pass_order_page import digest, is_trained, write_page
+from pass_order_searches import (
+    MAX_EDITS,
+    MAX_ORDER_MODULES,
+    MAX_ROUNDS,
+    best_order,
+    described,
+    search_module,
+    usual_env,
+)
+from pass_order_times import RATES, rate_of, time_module
 from reporting import parser_of
 
 HEADLINE = "imitation"
@@ -65,7 +75,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     | {"algorithm": "ppo", "critic_observation": "cost"},
     "ppo, both": _SCRATCH
     | {"algorithm": "ppo", "shaping": True, "critic_observation": "cost"},
-    "graph": _SCRATCH | {"observation": "graph_padded+pass_counts"},
+    # Steps with graphs take ten times as long.
+    "graph": _SCRATCH | {"observation": "graph_padded+pass_counts", "steps": 40_000},
+    "counts, as many steps": _SCRATCH | {"steps": 40_000},
     "trained on GPT-2": _SCRATCH
     | {
         "train": "hloenv://gpt2-train/train?max_instructions=3000",
@@ -84,10 +96,10 @@ EXPERIMENTS = {
     "shaping": ["ppo", "ppo, shaped", "ppo, cost for the critic", "ppo, both"],
     "headline": [HEADLINE, "maskable-ppo", "trained on GPT-2"],
     "kernel-cache": [HEADLINE, "kernel cache"],
-    "graph": ["maskable-ppo", "graph"],
+    "graph": ["counts, as many steps", "graph"],
 }
-# Whose modules are timed.
-TIMED = (HEADLINE, "kernel cache")
+# Whose modules are timed, and of how many seeds.
+TIMED = {HEADLINE: 1, "kernel cache": 3}
 # Held out: other repositories than those of train.
 TEST_SETS = {
     "gpt2-train": "hloenv://gpt2-train/test?max_instructions=3000",
@@ -95,8 +107,6 @@ TEST_SETS = {
     "all": "hloenv://all/test?max_instructions=1500",
 }
 MAX_TEST = 60
-# Modules on which the best fixed order is chosen, edits that are tried, and rounds.
-MAX_ORDER_MODULES, MAX_EDITS, MAX_ROUNDS = 80, 300, 25
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -113,8 +123,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=100_000, help="0: train nothing")
     parser.add_argument("--seeds", type=int, default=3, help="of each variant")
     parser.add_argument("--headline-seeds", type=int, default=5)
-    parser.add_argument("--jobs", type=int, default=1, help="trained at a time")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
     parser.add_argument("--time", action="store_true", help="measure run times")
+    parser.add_argument("--timed", type=int, default=72, help="modules to measure")
     return parser.parse_args()
 
 
@@ -135,59 +146,88 @@ def main() -> None:
     with replacing(args.runs / "sets.json") as draft:
         draft.write_text(json.dumps(sets, indent=1))
     uris = list(dict.fromkeys(uri for each in sets.values() for uri in each))
-    searched = fill(args.runs / "searches.json", uris, searching(args.runs))
+    search = functools.partial(search_module, fixed_order_of(args.runs))
+    searched = fill(args.runs / "searches.json", uris, search, jobs=args.jobs)
     # On the others, such as those that a pass fails on, there is nothing to compare.
     uris = [uri for uri in uris if "error" not in searched[uri]]
+    budgets = {uri: searched[uri]["greedy"]["steps"] for uri in uris}
     for name, seed in wanted:
         folder = args.runs / f"{name}-{seed}"
-        if (folder / "best.safetensors").exists():
-            agent = digest(folder / "best.safetensors")
-            fill(folder / "test.json", uris, testing(folder, searched), agent)
+        if is_trained(folder):
+            test = functools.partial(test_module, folder, budgets)
+            agent = digest(folder / BEST)
+            fill(folder / "test.json", uris, test, agent, jobs=args.jobs)
     if args.time:
-        for name in TIMED:
-            folder = args.runs / f"{name}-0"
-            if not (folder / "test.json").exists():
-                continue
-            tested = json.loads((folder / "test.json").read_text())
-            own = [uri for uri in uris if "error" not in tested.get(uri, {"error": ""})]
-            agent = digest(folder / "best.safetensors")
-            fill(folder / "times.json", own, timing(folder, searched), agent)
+        measure_times(args, uris, searched)
+        fill(args.runs / "rates.json", RATES, rate_of, this_machine().id)
     if args.doc is not None:
         shown = {name: EXPERIMENTS[name] for name in args.only}
-        write_page(args.doc, args.runs, shown, HEADLINE)
+        write_page(args.doc, args.runs, shown)
 
 
 def fill(
-    path: Path, uris: Iterable[str], make: Callable[[str], Any], of: str = ""
+    path: Path,
+    keys: Iterable[str],
+    make: Callable[[str], Any],
+    of: str = "",
+    jobs: int = 1,
 ) -> dict[str, Any]:
-    """The content of a JSON file by URI; what is not there yet is made and added.
+    """The content of a JSON file by key; what is not there yet is made and added.
 
     Args:
         path: of the file.
-        uris: that it is to have.
+        keys: that it is to have, such as URIs.
         make: the value of one.
         of: identifies what the values are of, such as a checkpoint. Those of another,
-            or of other sources of hloenv, are made again.
+            or of other sources or modules, are made again; so are errors.
+        jobs: processes that make them.
     """
-    made_by = f"{bench_version()} {of}"
+    made_by = f"{bench_version()} {sources_of_values()} {of}"
     by = path.with_suffix(".by.txt")
     is_same = by.exists() and by.read_text() == made_by
     content: dict[str, Any] = {}
     if path.exists() and is_same:
         content = json.loads(path.read_text())
-    for uri in uris:
-        if uri in content:
-            continue
-        try:
-            content[uri] = make(uri)
-        except HloEnvError as error:
-            content[uri] = {"error": f"{type(error).__name__}: {error}"}
-        print(path.parent.name, uri, flush=True)
+    missing = [key for key in keys if "error" in content.get(key, {"error": ""})]
+    for key, value in zip(missing, made(make, missing, jobs), strict=True):
+        content[key] = value
+        print(path.parent.name, key, flush=True)
         with replacing(path) as draft:
             draft.write_text(json.dumps(content, indent=1))
         # Only then: what an interrupted run has left is of what was there before.
         by.write_text(made_by)
     return content
+
+
+def made(
+    make: Callable[[str], Any], keys: Sequence[str], jobs: int
+) -> Iterable[dict[str, Any]]:
+    """Values of keys, in their order; of one that fails, what the error was."""
+    one = functools.partial(value_or_error, make)
+    if jobs == 1:
+        yield from map(one, keys)
+        return
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(jobs, max(len(keys), 1)), spawn) as pool:
+        yield from pool.map(one, keys)
+
+
+def value_or_error(make: Callable[[str], Any], key: str) -> dict[str, Any]:
+    """The value of one key, made on one core."""
+    torch.set_num_threads(1)
+    try:
+        value: dict[str, Any] = make(key)
+    except HloEnvError as error:
+        return {"error": f"{type(error).__name__}: {error}"}
+    return value
+
+
+@functools.cache
+def sources_of_values() -> str:
+    """Identifies this script and the modules of the dataset."""
+    manifest = Path(hloenv.__file__).parent / "dataset" / "files"
+    paths = [Path(__file__), *sorted(manifest.glob("*.parquet"))]
+    return "-".join(digest(path)[:6] for path in paths)
 
 
 def train(args: argparse.Namespace, name: str, seed: int) -> None:
@@ -196,13 +236,10 @@ def train(args: argparse.Namespace, name: str, seed: int) -> None:
     folder.mkdir(exist_ok=True)
     config = TrainConfig.from_dict({"steps": args.steps, **VARIANTS[name]})
     config = dataclasses.replace(config, seed=seed)
-    curve = folder / "curve.csv"
     if (folder / "config.json").exists():
         config.check_folder(folder, resume=True)  # it is of this configuration
-    if curve.exists():
-        last = curve.read_text().splitlines()[-1]
-        if int(last.partition(",")[0]) >= config.steps:
-            return
+    if is_trained(folder):
+        return
     path = folder / "given.toml"
     path.write_text(as_toml(config.to_dict()))
     words = ["train", "pass-order", str(path), "-o", str(folder)]
@@ -246,182 +283,79 @@ def test_sets() -> dict[str, list[str]]:
     return sets
 
 
-def searching(runs: Path) -> Callable[[str], dict[str, Any]]:
-    """What searches without learning make of a module."""
-    env = TrainConfig().make_env()
-    names = fill(
+def fixed_order_of(runs: Path) -> list[str]:
+    """Names of the passes of the best fixed order."""
+    kept = f"{MAX_ORDER_MODULES} modules, {MAX_EDITS} edits, {MAX_ROUNDS} rounds"
+    content = fill(
         runs / "order.json",
         ["order"],
-        lambda _: [env.action_name(i) for i in best_order(env)],
-    )["order"]
-    numbers = {env.action_name(i): i for i in range(len(env.passes))}
-    order = [numbers[name] for name in names]
-
-    def search(uri: str) -> dict[str, Any]:
-        env.reset(options={"benchmark": uri})
-        greedy = greedy_search(env)
-        budget = greedy.num_steps
-        found = {
-            "default": fixed_order(env, default_order(env), max_rounds=1),
-            "fixed": fixed_order(env, order),
-            "greedy": greedy,
-            "random": median_order(
-                random_search(env, budget, seed=i) for i in range(3)
-            ),
-            "beam": beam_search(env, 3 * budget, width=4),
-        }
-        methods = {name: described(each) for name, each in found.items()}
-        return {"start": {"op_count": env.start.op_count}} | methods
-
-    return search
+        lambda _: {
+            "passes": [usual_env().action_name(i) for i in best_order(usual_env())]
+        },
+        kept,
+    )
+    names: list[str] = content["order"]["passes"]
+    return names
 
 
-def median_order(found: Iterable[BestOrder]) -> BestOrder:
-    """The middle one of several, by what is left."""
-    ordered = sorted(found, key=lambda each: each.node.op_count)
-    return ordered[len(ordered) // 2]
+@functools.cache
+def env_of(folder: Path) -> CompilerEnv:
+    """The environment of the agent of a run."""
+    return agent_of(folder).config.make_env()
 
 
-def default_order(env: CompilerEnv) -> list[int]:
-    """The target-independent passes that XLA's CPU compiler runs on the module.
+@functools.cache
+def agent_of(folder: Path) -> Agent:
+    """The agent of a run."""
+    return load_agent(folder / BEST)
 
-    As interception shows them, repetitions included, up to the assignment of layouts.
+
+def test_module(folder: Path, budgets: Mapping[str, int], uri: str) -> dict[str, Any]:
+    """What an agent makes of a module: in one episode, and in greedy's steps.
+
+    Args:
+        folder: of the agent's run.
+        budgets: steps of greedy search by module.
+        uri: of the module.
     """
-    numbers = {env.action_name(i): i for i in range(len(env.passes))}
-    order = []
-    with hloenv.intercept(env.module_of(env.start)) as pipeline:
-        for stage in pipeline:
-            if stage.name == "layout-assignment":
-                break
-            if stage.name in numbers:
-                order.append(numbers[stage.name])
-            stage.run()
-    return order
-
-
-def best_order(env: CompilerEnv) -> list[int]:
-    """The order that leaves the fewest instructions on train, run to a fixed point.
-
-    First the order that grows by the best next pass, then `MAX_EDITS` random edits, of
-    which those that improve it are kept.
-    """
-    found = env.benchmarks
-    chosen = np.random.default_rng(1).permutation(len(found))[:MAX_ORDER_MODULES]
-    nodes = []
-    for i in sorted(chosen):
-        env.reset(options={"benchmark": found[i].uri})
-        nodes.append(env.node)
-    order, starts = list[int](), nodes
-    while True:
-        scores = []
-        for number in range(len(env.passes)):
-            following = [env.following(number, node) for node in nodes]
-            scores.append(np.mean([np.log(each.op_count) for each in following]))
-        best = int(np.argmin(scores))
-        if scores[best] >= np.mean([np.log(node.op_count) for node in nodes]) - 1e-9:
-            break
-        order.append(best)
-        nodes = [env.following(best, node) for node in nodes]
-    random = np.random.default_rng(2)
-    score = left_at_fixed_point(env, order, starts)
-    for _ in range(MAX_EDITS):
-        changed = edited(order, len(env.passes), random)
-        if changed and (other := left_at_fixed_point(env, changed, starts)) < score:
-            order, score = changed, other
-    return order
-
-
-def edited(order: list[int], num_passes: int, random: np.random.Generator) -> list[int]:
-    """The order with a pass inserted, replaced, left out, or moved."""
-    changed = list(order)
-    kind, position = random.integers(4), int(random.integers(len(order) + 1))
-    if kind == 0 or position == len(order):
-        changed.insert(position, int(random.integers(num_passes)))
-    elif kind == 1:
-        changed[position] = int(random.integers(num_passes))
-    else:
-        moved = changed.pop(position)
-        if kind == 3:
-            changed.insert(int(random.integers(len(changed) + 1)), moved)
-    return changed
-
-
-def left_at_fixed_point(
-    env: CompilerEnv, order: list[int], starts: Sequence[Node]
-) -> float:
-    """Mean of the logs of what an order leaves, run until nothing changes."""
-    logs = []
-    for start in starts:
-        node = start
-        for _ in range(MAX_ROUNDS):
-            before = node
-            for number in order:
-                node = env.following(number, node)
-            if node.fingerprint == before.fingerprint:
-                break
-        logs.append(np.log(max(node.op_count, 1)))
-    return float(np.mean(logs))
-
-
-def testing(folder: Path, searched: dict[str, Any]) -> Callable[[str], dict[str, Any]]:
-    """What an agent makes of a module: in one episode, and in greedy's steps."""
-    agent = load_agent(folder / "best.safetensors")
-    env = agent.config.make_env()
-
-    def test(uri: str) -> dict[str, Any]:
-        budget = searched[uri]["greedy"]["steps"]
-        kinds = {
-            "one": {"budget": None, "max_episodes": 1},
-            "equal": {"budget": budget},
-        }
-        return {
-            kind: described(order_passes(agent, uri, score=op_count, env=env, **limits))
-            for kind, limits in kinds.items()
-        } | {"own": described(order_passes(agent, uri, budget=budget, env=env))}
-
-    return test
-
-
-def described(found: BestOrder) -> dict[str, Any]:
-    """JSON of what was found."""
-    return {
-        "op_count": found.node.op_count,
-        "steps": found.num_steps,
-        "passes": found.passes,
+    agent, env = agent_of(folder), env_of(folder)
+    env.skip_rewards()
+    play = functools.partial(order_passes, agent, uri, env=env)
+    tested = {
+        "one": play(score=op_count, budget=None, max_episodes=1),
+        "equal": play(score=op_count, budget=budgets[uri]),
     }
+    if not agent.config.reward.startswith("op_count"):
+        tested["own"] = play(budget=budgets[uri])
+    return {kind: described(found) for kind, found in tested.items()}
 
 
-def timing(folder: Path, searched: dict[str, Any]) -> Callable[[str], dict[str, Any]]:
-    """Run times after the orders of default and agent, in turns."""
-    agent = load_agent(folder / "best.safetensors")
-    tested = json.loads((folder / "test.json").read_text())
-
-    def time(uri: str) -> dict[str, Any]:
-        module = find_benchmarks(uri)[0].load()
-        passes = agent.config.make_env(uri).passes
-        orders = {
-            "default": searched[uri]["default"]["passes"],
-            "agent": tested[uri]["own"]["passes"],
-        }
-        modules = {}
-        for name, order in orders.items():
-            modules[name] = without_dead_code(module)
-            for number in order:
-                changed = hloenv.run_passes(modules[name], passes[number]).module
-                modules[name] = without_dead_code(changed)
-        with Measurer() as measurer:
-            measured = measurer.measure(list(modules.values()), baseline=module)
-        result: dict[str, Any] = {}
-        for name, each in zip(modules, measured, strict=True):
-            result[name] = {
-                "speedup": each.speedup,
-                "interval": each.speedup_interval,
-                "baseline_s": each.baseline_median_ns * 1e-9,
-                "error": "" if each.error is None else each.error.message,
+def measure_times(
+    args: argparse.Namespace, uris: Sequence[str], searched: Mapping[str, Any]
+) -> None:
+    """Measures run times after the orders of the default and of agents."""
+    orders: dict[str, dict[str, list[int]]] = {
+        "default": {uri: searched[uri]["default"]["passes"] for uri in uris}
+    }
+    agents = []
+    for name, number in TIMED.items():
+        for folder in (args.runs / f"{name}-{seed}" for seed in range(number)):
+            if not is_trained(folder) or not (folder / "test.json").exists():
+                continue
+            tested = json.loads((folder / "test.json").read_text())
+            orders[folder.name] = {
+                uri: each.get("own", each["equal"])["passes"]
+                for uri, each in tested.items()
+                if "error" not in each
             }
-        return result
-
-    return time
+            agents.append(f"{folder.name} {digest(folder / BEST)}")
+    drawn = np.random.default_rng(3).permutation(len(uris))[: args.timed]
+    fill(
+        args.runs / "times.json",
+        [uris[i] for i in drawn],
+        functools.partial(time_module, orders),
+        " ".join([this_machine().id, *agents]),
+    )
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ class TrainConfig(FileConfig):
     passes: tuple[str, ...] = ()
     imitate: str = AUTO
     demonstrations: int = 800
-    imitation_epochs: int = 20
+    imitation_epochs: int = 60
     imitation_rate: float = 1e-3
     dry_run: bool = False
     max_steps: int = 45
