@@ -78,15 +78,16 @@ def edited_order(env: CompilerEnv, order: Sequence[int]) -> BestOrder:
 
 def compiled_until_layouts(env: CompilerEnv) -> dict[str, Any]:
     """What all passes of XLA's CPU compiler leave up to the assignment of layouts."""
-    steps = 0
-    with hloenv.intercept(env.module_of(env.start)) as pipeline:
+    module, steps = env.module_of(env.start), 0
+    with hloenv.intercept(module) as pipeline:
         for stage in pipeline:
             if stage.name == "layout-assignment":
+                module = stage.module
                 break
             stage.run()
             steps += 1
-        module = without_dead_code(pipeline.module)
-    return {"op_count": sum(module.opcode_counts().values()), "steps": steps}
+    counts = without_dead_code(module).opcode_counts()
+    return {"op_count": sum(counts.values()), "steps": steps}
 
 
 def median_order(found: Iterable[BestOrder]) -> BestOrder:

@@ -12,7 +12,6 @@ import numpy as np
 import hloenv
 from hloenv.envs import PassOrderEnv, find_benchmarks
 from hloenv.envs.pass_memo import without_dead_code
-from hloenv.measurement.measurer import Measurer
 from pass_order_searches import usual_env
 
 # Seconds of the runs of each order on a module.
@@ -35,10 +34,9 @@ def time_module(
         for number in order.get(uri, ()):
             changed = hloenv.run_passes(changed, env.passes[number]).module
             modules[name] = changed = without_dead_code(changed)
-    with Measurer() as measurer:
-        measured = measurer.measure(
-            list(modules.values()), baseline=module, seconds=TIMED_SECONDS
-        )
+    measured = hloenv.measure(
+        list(modules.values()), baseline=module, seconds=TIMED_SECONDS
+    )
     return {
         name: {
             "speedup": each.speedup,
