@@ -8,7 +8,7 @@ import json
 import pytest
 
 from envs.modules import SMALL
-from hloenv import HloModule
+from hloenv import HloModule, run_passes
 
 pytestmark = pytest.mark.needs(
     "gymnasium", "stable_baselines3", "sb3_contrib", "safetensors"
@@ -66,6 +66,19 @@ def test_an_agent_is_trained_resumed_and_used(run, tmp_path) -> None:
     fingerprint = json.loads(out)["fingerprint"]
     assert HloModule.from_file(decided).fingerprint() == fingerprint
     assert fingerprint != HloModule.from_text(SMALL).fingerprint()
+
+
+def test_an_agents_module_has_no_dead_code(run, tmp_path) -> None:
+    """As in the environment that the agent plays in."""
+    module, decided = tmp_path / "dead.hlo", tmp_path / "decided.hlo"
+    module.write_text(SMALL.replace("  one =", "  dead = f32[4] negate(x)\n  one ="))
+    words = ("optimize", str(module), "--policy", "pass-order", "-o", str(decided))
+    code, _, err = run(*words, "--force", "--json")
+    assert code == 0, err
+    made = HloModule.from_file(decided)
+    clean = run_passes(made, "dce").module
+    assert made.instruction_count == clean.instruction_count
+    assert "negate" not in made.to_text()
 
 
 @pytest.mark.needs("matplotlib")

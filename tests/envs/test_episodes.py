@@ -92,13 +92,40 @@ def test_states_with_errors_are_kept(tmp_path, monkeypatch) -> None:
     assert EpisodeState.from_json(state.to_json()) == state
 
 
-def test_states_of_an_earlier_version_are_read_and_added_to(tmp_path) -> None:
+def test_states_that_cannot_be_written_leave_those_before(tmp_path) -> None:
     path = tmp_path / "states.csv"
-    path.write_text('benchmark,passes,reward,seconds\nuri,"[""cse""]",0.5,1.0\n')
-    append_csv(path, [EpisodeState("other", ("dce",), 0.25, 2.0, "why")])
-    first, second = read_csv(path)
-    assert first == EpisodeState("uri", ("cse",), 0.5, 1.0)
-    assert second == EpisodeState("other", ("dce",), 0.25, 2.0)
+    state = EpisodeState("uri", ("cse",), 0.5, 1.0)
+    write_csv(path, [state])
+
+    def states():
+        yield state
+        raise OSError("no space left")
+
+    with pytest.raises(OSError, match="no space"):
+        write_csv(path, states())
+    assert read_csv(path) == [state]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\xff\xfe\x00",
+        b"benchmark,passes,reward,seconds,error\n" + b"u" * 200_000 + b",[],1,1,\n",
+        b"benchmark,passes,reward,seconds,error\nuri," + b"[" * 10_000 + b",1,1,\n",
+        b"benchmark,passes,reward,seconds\nuri,[],1,1\n",
+    ],
+)
+def test_other_files_hold_no_states(tmp_path, content) -> None:
+    path = tmp_path / "other.csv"
+    path.write_bytes(content)
+    with pytest.raises(ArgumentError):
+        read_csv(path)
+
+
+def test_numbers_without_bounds_are_no_states() -> None:
+    text = EpisodeState("uri", (), 0.0, 1.0).to_json()
+    with pytest.raises(ArgumentError, match="not a state in JSON"):
+        EpisodeState.from_json(text.replace("0.0", "9" * 400))
 
 
 FULL_DISK = """
@@ -165,6 +192,44 @@ def test_a_state_that_is_too_long_changes_nothing() -> None:
     with pytest.raises(EpisodeOverError, match="4 steps, an episode here 3"):
         env.apply(longer)
     assert env.state == before
+
+
+def test_a_state_that_goes_on_after_its_end_is_an_error() -> None:
+    env = played(max_steps=4)
+    with pytest.raises(EpisodeOverError, match="step 1 of 2 of the state ends"):
+        env.apply(replace(env.state, passes=("stop", "cse")))
+
+
+def test_a_replay_that_fails_earlier_is_a_problem(monkeypatch) -> None:
+    env = played(max_steps=4)
+    real = PassMemo.run
+
+    def fail(memo, *arguments):
+        if memo is env.memo:
+            return real(memo, *arguments)
+        raise PassError("too slow today")
+
+    monkeypatch.setattr(PassMemo, "run", fail)
+    problems = env.validate().problems
+    assert any(
+        "ends the episode here: PassError: too slow" in each for each in problems
+    )
+
+
+def test_an_observation_that_fails_twice_does_not_leave_step(monkeypatch) -> None:
+    env = PassOrderEnv(small(), passes=FEW)
+    first, _ = env.reset()
+
+    def fail(*_):
+        raise PassError("gone")
+
+    broken = replace(env._observation, observe=fail)
+    monkeypatch.setattr(env, "_observation", broken)
+    observation, reward, terminated, _, info = env.step(1)
+    assert terminated
+    assert info["error"] == "PassError: gone"
+    assert observation is first
+    assert (reward, len(env.state.passes), len(env.nodes)) == (0.0, 1, 2)
 
 
 def test_an_undo_without_anything_to_undo_is_not_on_the_command_line(tmp_path) -> None:

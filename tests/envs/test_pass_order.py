@@ -80,6 +80,8 @@ def test_the_passes_are_xlas_and_each_says_why_it_is_target_independent() -> Non
     assert set(passes) <= set(list_passes())
     assert not any(describe_pass(name).candidate for name in passes)
     assert all(len(why) > 20 for why in passes.values())
+    # Of their own; three decompositions share theirs.
+    assert len(set(passes.values())) >= len(passes) - 5
 
 
 def test_the_lookahead_is_what_each_pass_then_does() -> None:
@@ -532,6 +534,13 @@ def test_the_command_line_removes_what_nothing_needs(tmp_path) -> None:
     env.step(0)
     words = env.commandline().split()
     assert words[3:] == ["--pass", "dce", "--pass", "cse", "--pass", "dce"]
+
+
+def test_passes_of_a_search_remove_what_nothing_needs() -> None:
+    env = PassOrderEnv(HloModule.from_text(DEAD), passes=["cse", "algsimp"])
+    env.reset()
+    names = [each.name for each in env.passes_of([1, 0])]
+    assert names == ["dce", "cse", "dce"]  # algsimp changes nothing
 
 
 def test_a_reward_that_fails_takes_the_step_back() -> None:

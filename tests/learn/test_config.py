@@ -10,6 +10,7 @@ import pytest
 
 from hloenv.errors import ArgumentError
 from hloenv.learn import TrainConfig, list_algorithms
+from hloenv.learn.config import FIXED_ORDER
 from hloenv.learn.rewrite_config import RewriteConfig
 from hloenv.learn.substitution_config import SubstitutionConfig
 
@@ -37,7 +38,7 @@ def test_a_file_sets_what_it_names(tmp_path) -> None:
         ("steps = true", "steps must be int, got True"),
         ('steps = "many"', "steps must be int"),
         ("network = 64", "network must be a list, got 64"),
-        ("network = [64, 0]", "widths in network"),
+        ("network = [64, 0]", "network must be at most 16 widths"),
         ("passes = [3]", "passes must be str, got 3"),
         ('algorithm = "pop"', "no algorithm is named 'pop'.*Did you mean 'ppo'"),
         (
@@ -78,8 +79,24 @@ def test_a_configuration_runs_no_file(tmp_path, config, values) -> None:
 def test_networks_are_not_too_large(config) -> None:
     with pytest.raises(ArgumentError, match="width must be from 1 to"):
         config(width=10**6)
-    with pytest.raises(ArgumentError, match="network must be from 1 to"):
-        TrainConfig(network=(10**6,))
+    for network in ((10**6,), (8,) * 100):
+        with pytest.raises(ArgumentError, match="network must be at most 16 widths"):
+            TrainConfig(network=network)
+
+
+def test_the_order_is_imitated_where_it_can_be() -> None:
+    assert TrainConfig().order == FIXED_ORDER
+    for other in (
+        {"imitate": ""},
+        {"algorithm": "dqn"},
+        {"reward": "kernel_cache"},
+        {"passes": ("cse",)},
+    ):
+        assert not dataclasses.replace(TrainConfig(), **other).order
+    with pytest.raises(ArgumentError, match="dqn has no probabilities"):
+        TrainConfig(algorithm="dqn", imitate="cse")
+    with pytest.raises(ArgumentError, match="imitation_rate must be above 0"):
+        TrainConfig(imitation_rate=0.0)
 
 
 def test_unknown_parts_of_the_environment_are_errors() -> None:

@@ -221,8 +221,8 @@ def order_passes(env: HloEnv, args: argparse.Namespace) -> None:
         found = load_attribute("hloenv.learn:order_passes")(
             agent, env.module, seed=args.seed, env=own
         )
-        for number in found.passes:
-            env.run(own.passes[number])
+        for each in own.passes_of(found.passes):
+            env.run(each)
 
 
 def _measure(args: argparse.Namespace, results: list[Variant]) -> str:

@@ -14,7 +14,8 @@ with needed_by("hloenv.envs", "gymnasium", "rl"):
 
 from ..dataset.benchmarks import Benchmark, find_benchmarks, list_benchmark_sets
 from ..graph.hlo_graph import opcodes as observed_opcodes
-from .base import CompilerEnv, EpisodeOverError
+from .base import CompilerEnv
+from .episode import EpisodeOverError
 from .pass_order import PassOrderEnv, target_independent_passes
 from .rewards import get_reward, list_rewards, register_reward
 from .rewrite import RewriteAllEnv, RewriteEnv

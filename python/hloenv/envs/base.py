@@ -7,7 +7,7 @@ import copy
 import shlex
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,27 +21,18 @@ from ..hlo.module import HloModule
 from ..hlo.pass_text import pass_text
 from ..hlo.passes import Pass, Pipeline, run_passes
 from ..rewrite.sandbox import Sandbox, isolated
-from .episode import Episode
+from .episode import Episode, EpisodeOverError
 from .pass_memo import Node, PassMemo, Runner
 from .render import render_ansi, render_rgb
 from .rewards import RewardSpace, get_reward
 from .spaces import get_observation
 from .state import EpisodeState, ValidationResult
-from .validation import compare_outputs, replay
+from .validation import compare_outputs, problems_of_repeat, replay
 
 # Of one pass in the child process, in seconds.
 _TIMEOUT_S = 60.0
 # Modules that `reset` tries.
 _MAX_DRAWS = 10
-
-
-def kind_of(error: str) -> str:
-    """The type of an error of an episode; its message may differ between processes."""
-    return error.partition(":")[0]
-
-
-class EpisodeOverError(HloEnvError, RuntimeError):
-    """`step` was called before `reset`, or after the episode had ended."""
 
 
 class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
@@ -108,6 +99,8 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
         self._unchanged: dict[str, set[int]] = {}
         self._rewards: list[float] = []
         self._seconds = 0.0
+        # What the agent saw last.
+        self._observed: Any = None
         self.observation_space = self._observation.space(self)
 
     # --- Gymnasium
@@ -142,7 +135,8 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
             benchmark, start = self._draw()
         self._benchmark = benchmark
         self._begin(start)
-        return self._observation.observe(self), self._info(changed=False)
+        self._observed = self._observation.observe(self)
+        return self._observed, self._info(changed=False)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Takes one action.
@@ -176,12 +170,20 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
             reward = 0.0
             self.measured, self.measured_node = measured
             self.extra_info = {}
-            observation = self._observation.observe(self)
+            observation = self._observe_again()
+        self._observed = observation
         self._seconds += time.perf_counter() - started
         self.nodes.append(self.node)
         self._rewards.append(reward)
         changed = self.node is not self.previous
         return observation, reward, terminated, truncated, self._info(changed=changed)
+
+    def _observe_again(self) -> Any:
+        """What is observed after a failure; what was, where that fails too."""
+        try:
+            return self._observation.observe(self)
+        except HloEnvError:
+            return self._observed
 
     def _draw(self) -> tuple[Benchmark, Node]:
         """A benchmark on which an episode can start, and the node it starts from."""
@@ -310,6 +312,7 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
         Raises:
             ArgumentError: it has a benchmark or a pass that does not exist here.
             EpisodeOverError: it is longer than an episode here; nothing has changed.
+                Or a step before its last one ends the episode here.
         """
         actions = [self.action_of(name) for name in state.passes]
         if len(actions) > self.max_steps:
@@ -318,6 +321,11 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
             )
         self.reset(options={"benchmark": state.benchmark})
         for action in actions:
+            if self.is_over:
+                raise EpisodeOverError(
+                    f"step {len(self.actions)} of {len(actions)} of the state ends the "
+                    f"episode here{': ' * bool(self.error)}{self.error}"
+                )
             self.step(action)
 
     def validate(self, state: EpisodeState | None = None) -> ValidationResult:
@@ -342,34 +350,15 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
         ):
             problems.append("the state is of another episode")
         else:
-            problems += self._compare(claimed)
+            twin = self._fresh()
+            try:
+                problems += problems_of_repeat(
+                    twin, self.state, claimed, has_reward=self._reward.deterministic
+                )
+            finally:
+                twin.close()
         problems += compare_outputs(module, start)
         return ValidationResult(tuple(problems))
-
-    def _compare(self, claimed: EpisodeState) -> list[str]:
-        """What differs where the episode is repeated."""
-        problems = []
-        if kind_of(claimed.error) != kind_of(self.error):
-            problems.append(
-                f"the last step failed by {self.error or 'nothing'!r}, not by "
-                f"{claimed.error or 'nothing'!r}"
-            )
-        if not self._reward.deterministic:
-            return problems
-        twin = self._fresh()
-        try:
-            twin.apply(self.state)
-            found = twin.state
-        finally:
-            twin.close()
-        if not abs(found.reward - claimed.reward) <= 1e-9:
-            problems.append(f"the reward is {found.reward}, not {claimed.reward}")
-        if kind_of(found.error) != kind_of(self.error):
-            problems.append(
-                f"the last step fails by {found.error or 'nothing'!r}, not by "
-                f"{self.error or 'nothing'!r}"
-            )
-        return problems
 
     def _replay(self, start: HloModule) -> tuple[HloModule, str]:
         """The module that the episode makes of `start`, and what fails."""
@@ -430,7 +419,7 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
     def _passes_of_path(self) -> list[Pass | Pipeline]:
         """The passes that led to the module, without those that were taken back."""
         clean = Pass("dce")
-        made: list[list[Pass | Pipeline]] = [[clean] * self.nodes[0].is_cleaned]
+        made: list[list[Pass | Pipeline]] = [[clean] * self.start.is_cleaned]
         for action, before, after in zip(
             self.actions, self.nodes, self.nodes[1:], strict=False
         ):
@@ -439,6 +428,23 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
             elif after is not before:
                 made.append([self.passes[action], *[clean] * after.is_cleaned])
         return [each for step in made for each in step]
+
+    def passes_of(self, numbers: Iterable[int]) -> list[Pass | Pipeline]:
+        """What makes the module that these actions lead to from the start.
+
+        Dead code is removed where the environment removes it.
+
+        Args:
+            numbers: of passes, such as those of `hloenv.learn.BestOrder`.
+        """
+        clean, node = Pass("dce"), self.start
+        made: list[Pass | Pipeline] = [clean] * node.is_cleaned
+        for number in numbers:
+            after = self.following(number, node)
+            if after is not node:
+                made += [self.passes[number], *[clean] * after.is_cleaned]
+            node = after
+        return made
 
     def __getstate__(self) -> dict[str, Any]:
         dropped = {"memo", "start", "node", "previous", "measured_node"}
@@ -458,6 +464,7 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
             "_observation": None,
             "_reward": None,
             "_found": {},
+            "_observed": None,
             "nodes": [],
         }
 

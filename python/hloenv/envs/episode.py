@@ -12,6 +12,10 @@ from ..hlo.passes import Pass, Pipeline
 from .pass_memo import Node, PassMemo, Runner
 
 
+class EpisodeOverError(HloEnvError, RuntimeError):
+    """`step` was called before `reset`, or after the episode had ended."""
+
+
 class Episode:
     """The module of an episode, and how it got there.
 

@@ -51,7 +51,7 @@ class EpisodeState:
         """
         try:
             return _from_plain(json.loads(text))
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise ArgumentError(f"this is not a state in JSON: {error}") from None
 
 
@@ -72,9 +72,13 @@ class ValidationResult:
 
 
 def write_csv(path: str | os.PathLike[str], states: Iterable[EpisodeState]) -> None:
-    """Writes states, one row each, over what the file holds."""
-    Path(path).unlink(missing_ok=True)
-    append_csv(path, states)
+    """Writes states, one row each, over what the file holds.
+
+    Raises:
+        OSError: they cannot be written, as on a full disk; the file is as before.
+    """
+    with replacing(Path(path)) as draft:
+        append_csv(draft, states)
 
 
 def append_csv(path: str | os.PathLike[str], states: Iterable[EpisodeState]) -> None:
@@ -90,14 +94,12 @@ def append_csv(path: str | os.PathLike[str], states: Iterable[EpisodeState]) -> 
         text = io.StringIO(newline="")
         file.seek(0)
         first = file.readline().decode(errors="replace").strip() if size else ""
-        # Of a file of an earlier version, its own columns.
-        fields = tuple(first.split(",")) if size else _FIELDS
-        if fields not in (_FIELDS, _FIELDS[:-1]):
+        if size and first != ",".join(_FIELDS):
             raise ArgumentError(
                 f"{path} begins with {first[:80]!r}; a file of states begins with "
                 f"{','.join(_FIELDS)}"
             )
-        writer = csv.DictWriter(text, fields, extrasaction="ignore")
+        writer = csv.DictWriter(text, _FIELDS)
         if size == 0:
             writer.writeheader()
         for state in states:
@@ -133,19 +135,25 @@ def read_csv(path: str | os.PathLike[str]) -> list[EpisodeState]:
     Raises:
         ArgumentError: the file is something else.
     """
-    with Path(path).open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
     try:
-        return [
-            _from_plain({**row, "passes": json.loads(row["passes"])}) for row in rows
-        ]
-    except (KeyError, TypeError, ValueError) as error:
+        with Path(path).open(newline="", encoding="utf-8") as file:
+            return [
+                _from_plain({**row, "passes": json.loads(row["passes"])})
+                for row in csv.DictReader(file)
+            ]
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        OverflowError,
+        RecursionError,
+        csv.Error,
+    ) as error:
         raise ArgumentError(f"{path} holds no states: {error}") from None
 
 
 def _from_plain(data: Any) -> EpisodeState:
-    # Earlier versions had no errors.
-    if not isinstance(data, dict) or set(data) | {"error"} != set(_FIELDS):
+    if not isinstance(data, dict) or set(data) != set(_FIELDS):
         raise ArgumentError(f"a state has {', '.join(_FIELDS)}, got {data!r:.80}")
     passes = data["passes"]
     if not isinstance(passes, list) or not all(isinstance(p, str) for p in passes):
@@ -155,5 +163,5 @@ def _from_plain(data: Any) -> EpisodeState:
         tuple(passes),
         float(data["reward"]),
         float(data["seconds"]),
-        str(data.get("error", "")),
+        str(data["error"]),
     )

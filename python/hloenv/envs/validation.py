@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..errors import HloEnvError
 from ..hlo.module import HloModule
-from .episode import Episode
+from .episode import Episode, EpisodeOverError
 from .pass_memo import without_dead_code
+from .state import EpisodeState
 
 
 def replay(env: Episode, start: HloModule) -> tuple[HloModule, str]:
@@ -31,6 +34,45 @@ def replay(env: Episode, start: HloModule) -> tuple[HloModule, str]:
                 path.append(module)
                 module = following
     return module, ""
+
+
+def kind_of(error: str) -> str:
+    """The type of an error of an episode; its message may differ between processes."""
+    return error.partition(":")[0]
+
+
+def problems_of_repeat(
+    twin: Any, state: EpisodeState, claimed: EpisodeState, *, has_reward: bool
+) -> list[str]:
+    """What differs where an episode is repeated in another environment.
+
+    Args:
+        twin: the other environment.
+        state: of the episode.
+        claimed: what its reward and its error are said to be.
+        has_reward: whether the reward is the same each time.
+    """
+    problems = []
+    if kind_of(claimed.error) != kind_of(state.error):
+        problems.append(
+            f"the last step failed by {state.error or 'nothing'!r}, not by "
+            f"{claimed.error or 'nothing'!r}"
+        )
+    if not has_reward:
+        return problems
+    try:
+        twin.apply(state)
+    except EpisodeOverError as error:
+        return [*problems, str(error)]
+    found = twin.state
+    if not abs(found.reward - claimed.reward) <= 1e-9:
+        problems.append(f"the reward is {found.reward}, not {claimed.reward}")
+    if kind_of(found.error) != kind_of(state.error):
+        problems.append(
+            f"the last step fails by {found.error or 'nothing'!r}, not by "
+            f"{state.error or 'nothing'!r}"
+        )
+    return problems
 
 
 def compare_outputs(module: HloModule, start: HloModule) -> list[str]:

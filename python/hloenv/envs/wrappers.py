@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gymnasium wrappers for environments that derive from `CompilerEnv`.
 
-Gymnasium's own wrappers work too: `gymnasium.wrappers.TimeLimit`, for example.
+Gymnasium's own wrappers work too, `gymnasium.wrappers.TimeLimit` for example; but a
+reward that is paid at the end, such as "runtime", needs the environment's own
+`max_steps`: the environment does not see that a wrapper ends its episode.
 """
 
 from __future__ import annotations

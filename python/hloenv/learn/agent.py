@@ -20,6 +20,7 @@ from .._checkpoints import (
     write_checkpoint,
 )
 from .._version import __version__
+from ..dataset.benchmarks import find_benchmarks
 from ..envs.base import CompilerEnv
 from ..errors import ArgumentError, HloEnvError
 from ..graph.hlo_graph import opcodes
@@ -191,7 +192,7 @@ def order_passes(
 
     Args:
         agent: which passes to run.
-        module: the start, or the URI of a benchmark.
+        module: the start, or the URI of one benchmark.
         budget: passes that may run; None for no limit. What an agent observes may run
             passes, too: "lookahead" all of them on each module that it has not seen.
         max_episodes: that may be played; by default as many as the budget allows.
@@ -200,8 +201,8 @@ def order_passes(
         env: with a memo of earlier results; it is reset. By default a new one.
 
     Raises:
-        ArgumentError: no such benchmark; `budget` or `max_episodes` is not positive, or
-            neither is a limit.
+        ArgumentError: no such benchmark, or several; `budget` or `max_episodes` is not
+            positive, or neither is a limit.
     """
     import torch
 
@@ -210,6 +211,15 @@ def order_passes(
             raise ArgumentError(f"{name} must be an integer >= 1, got {value}")
     if budget is None and max_episodes is None:
         raise ArgumentError("give budget or max_episodes, or the search never ends")
+    (module, *others) = (
+        [module]
+        if isinstance(module, HloModule)
+        else [each.uri for each in find_benchmarks(module)]
+    )
+    if others:
+        raise ArgumentError(
+            f"{len(others) + 1} modules have this URI; give one of theirs: {module}"
+        )
     own = env or agent.config.make_env(module)
     if env is None:
         own.skip_rewards()
