@@ -39,6 +39,7 @@ def test_an_agent_is_trained_resumed_and_used(run, tmp_path) -> None:
     best = folder / "best.safetensors"
     assert f"wrote {best}" in out
     assert "of 32 steps: return" in err
+    assert "0:00:00 left" in err
     picture = folder / "curve.png"
     assert picture.exists() == (f"wrote {picture}" in out)
     code, out, err = run(*words)

@@ -300,6 +300,7 @@ def test_graphs_are_observed_and_compared_by_gymnasium() -> None:
     def make():
         return PassOrderEnv(DATASET, passes=FEW, observation="graph")
 
+    # The render check needs an environment that has been registered.
     check_env(make(), skip_render_check=True)
     envs = gymnasium.vector.SyncVectorEnv([make, make])
     observations, _ = envs.reset(seed=1)

@@ -59,7 +59,7 @@ def test_gymnasium_accepts_the_environment(observation) -> None:
         benchmark="hloenv://dataset/test/flax?max_instructions=120",
         observation=observation,
     )
-    check_env(env.unwrapped, skip_render_check=True)
+    check_env(env.unwrapped)
 
 
 @pytest.mark.needs("stable_baselines3")

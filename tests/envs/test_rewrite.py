@@ -70,7 +70,7 @@ def roll(env, seed, steps=25):
 def test_gymnasium_accepts_the_environment(name) -> None:
     kind = "alternatives" if "All" in name else "candidates"
     env = gymnasium.make(name, benchmark=DATASET, **{f"max_{kind}": 64})
-    check_env(env.unwrapped, skip_render_check=True)
+    check_env(env.unwrapped)
 
 
 @pytest.mark.needs("stable_baselines3")

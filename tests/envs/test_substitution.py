@@ -36,7 +36,7 @@ def test_gymnasium_accepts_the_environment() -> None:
     env = gymnasium.make(
         "hloenv/Substitution-v0", benchmark=sum_of_products(), max_candidates=40
     )
-    check_env(env.unwrapped, skip_render_check=True)
+    check_env(env.unwrapped)
 
 
 @pytest.mark.needs("stable_baselines3")

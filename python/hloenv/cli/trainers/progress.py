@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -104,13 +106,21 @@ def _lines(
     """A line for each tenth of the run."""
     every = steps / 10
     next_ = 0.0
+    began, first = time.monotonic(), math.nan
 
     def report(progress: _P) -> None:
-        nonlocal next_
+        nonlocal next_, began, first
         if progress.step < next_:
             return
         next_ = (progress.step // every + 1) * every
         line = f"{progress.step:,} of {steps:,} {unit}: {describe(progress)}"
+        if math.isnan(first):
+            # A run that goes on does not begin with its first step.
+            began, first = time.monotonic(), progress.step
+        elif progress.step > first:
+            rate = (time.monotonic() - began) / (progress.step - first)
+            left = datetime.timedelta(seconds=round((steps - progress.step) * rate))
+            line += f", {left} left"
         output.console(to_stderr=True).print(line)
 
     return report
