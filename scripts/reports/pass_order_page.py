@@ -20,7 +20,7 @@ from hloenv import _markdown
 from hloenv.bench.statistics import clustered_interval
 from hloenv.learn.curve import CURVE
 from hloenv.learn.training import BEST
-from reporting import head
+from reporting import count_of, head
 
 SEARCHES = ("default", "compiler", "fixed", "greedy", "random", "beam", "edited")
 # Variants whose score is of estimated times, not of instructions.
@@ -84,6 +84,12 @@ def is_of_agent(path: Path) -> bool:
     if not by.exists() or not agent.exists():
         return False
     return by.read_text().split()[-1] == digest(agent)
+
+
+def is_timed(runs: Path, name: str) -> bool:
+    """Whether `times.json` is of the agent that is in the run's folder now."""
+    by, agent = runs / "times.by.txt", runs / name / BEST
+    return agent.exists() and f"{name} {digest(agent)}" in by.read_text()
 
 
 def digest(path: Path) -> str:
@@ -295,6 +301,7 @@ def time_table(results: Results, variants: Sequence[str]) -> str:
     for variant in ("default", *variants):
         timed: dict[str, Any] = next(iter(times.values()), {})
         names = [each for each in timed if each.rpartition("-")[0] == variant]
+        names = [name for name in names if is_timed(results.runs, name)]
         names = [variant] if variant == "default" else names
         if not names:
             continue
@@ -329,7 +336,7 @@ def time_table(results: Results, variants: Sequence[str]) -> str:
     )
     text = table(columns, rows) if rows else "Not measured."
     if dropped := len(every) - len(times):
-        text += f"\n\nLeft out: {dropped} modules that could not be measured at all."
+        text += f"\n\nLeft out: {count_of(dropped, 'module')} that could not be measured at all."
     return text
 
 
