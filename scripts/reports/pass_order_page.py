@@ -336,7 +336,8 @@ def time_table(results: Results, variants: Sequence[str]) -> str:
     )
     text = table(columns, rows) if rows else "Not measured."
     if dropped := len(every) - len(times):
-        text += f"\n\nLeft out: {count_of(dropped, 'module')} that could not be measured at all."
+        modules = count_of(dropped, "module")
+        text += f"\n\nLeft out: {modules} that could not be measured at all."
     return text
 
 

@@ -118,7 +118,7 @@ def test_failures_count_as_one_and_are_counted(page, runs) -> None:
     (row,) = [each for each in text.splitlines() if "imitation, all" in each]
     assert [each.strip() for each in row.split("|")][2:5] == ["3", "1", "2.000"]
     assert "1 / 0 / 1" in row
-    assert "Left out: 1 module that" in text
+    assert "Left out: one module that" in text
     # Times of an agent that has been trained again since say nothing of it.
     (runs / "imitation-0" / "best.safetensors").write_bytes(b"another")
     assert "imitation" not in page.time_table(page.Results(runs), ["imitation"])
