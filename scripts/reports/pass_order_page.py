@@ -22,7 +22,12 @@ from hloenv.learn.curve import CURVE
 from hloenv.learn.training import BEST
 from reporting import count_of, head
 
-SEARCHES = ("default", "compiler", "fixed", "greedy", "random", "beam", "edited")
+SEARCHES = (
+    *("default", "compiler", "fixed", "greedy", "random", "beam", "edited"),
+    "options",
+)
+# Of these passes with their usual options.
+SAME_ACTIONS = tuple(name for name in SEARCHES if name not in ("compiler", "options"))
 # Variants whose score is of estimated times, not of instructions.
 BY_TIME = ("kernel cache",)
 
@@ -262,7 +267,7 @@ def limit_table(results: Results, variants: Sequence[str]) -> str:
     for name, uris in results.sets.items():
 
         def best(uri: str) -> int:
-            found = [results.count(method, uri) for method in SEARCHES]
+            found = [results.count(method, uri) for method in SAME_ACTIONS]
             found += [
                 left_by(results, test, kind, uri)
                 for test in tests
@@ -455,6 +460,7 @@ episodes, until as many passes have run as greedy search runs on that module.
 * beam: width 4, with three times as many
 * edited: the best of 300 random edits of *fixed*, found on the test module itself by
   thousands of passes: what is left to gain there
+* options: the same, with a further action for each other value of an option of a pass
 
 {search_table(results)}
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 import hloenv
+from hloenv.envs import PassOrderEnv, target_independent_passes
 from hloenv.envs.base import CompilerEnv
 from hloenv.envs.pass_memo import Node, without_dead_code
 from hloenv.learn import (
@@ -51,10 +52,28 @@ def search_module(order: Sequence[str], uri: str) -> dict[str, Any]:
         "beam": beam_search(env, 3 * budget, width=4),
         "edited": edited_order(env, numbers),
     }
-    return {
+    results = {
         "start": {"op_count": env.start.op_count},
         "compiler": compiled_until_layouts(env),
     } | {name: described(each) for name, each in found.items()}
+    wide = env_with_options()
+    wide.reset(options={"benchmark": uri})
+    order_there = [wide.action_of(name) for name in order]
+    return results | {"options": described(edited_order(wide, order_there))}
+
+
+@functools.cache
+def env_with_options() -> CompilerEnv:
+    """The environment with one more action for each option that can be another."""
+    passes = list(target_independent_passes())
+    for name in target_independent_passes():
+        for option in hloenv.describe_pass(name).options:
+            if option.type == "bool":
+                others: Sequence[Any] = [str(not option.default).lower()]
+            else:
+                others = [each for each in option.allowed if each != option.default]
+            passes += [f"{name}:{option.name}={each}" for each in others]
+    return PassOrderEnv(usual_env().benchmarks[0].uri, passes=passes)
 
 
 def edited_order(env: CompilerEnv, order: Sequence[int]) -> BestOrder:
