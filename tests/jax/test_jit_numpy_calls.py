@@ -11,6 +11,7 @@ import pytest
 import hloenv
 from hloenv.errors import ArgumentError, CompileError
 from hloenv.jax import numpy_calls
+from hloenv.jax.compare import Comparison
 
 pytestmark = [pytest.mark.jax, pytest.mark.compile]
 
@@ -114,3 +115,32 @@ def test_what_cannot_be_compiled_leaves_the_default(monkeypatch):
         np.testing.assert_array_equal(fast(numbers), np.argsort(numbers))
     assert len(calls) == 2
     assert [each.reason for each in fast.considered] == ["CompileError: no"]
+
+
+@pytest.mark.parametrize(
+    ("result", "is_used"),
+    [
+        (Comparison(1.2, (1.01, 1.4)), True),
+        (Comparison(1.1, (0.98, 1.3), "it is not clearly faster"), False),
+        (Comparison(0.8, (0.7, 0.9), "it is not clearly faster"), False),
+        (Comparison(1.6), True),
+        (Comparison(0.9, reason="by two runs"), False),
+        (Comparison(reason="too long"), False),
+        (Comparison(reason="its outputs differ", is_equal=False), False),
+    ],
+)
+def test_plain_jax_runs_what_is_not_clearly_faster(monkeypatch, result, is_used):
+    monkeypatch.setattr(numpy_calls, "compare", lambda *_, **__: result)
+    fast = hloenv.jit(scaled, outputs="numpy")
+    np.testing.assert_allclose(fast(ROW), scaled(ROW), rtol=1e-6)
+    (version,) = fast._versions.values()
+    assert (version.executable is not None) == is_used
+    assert all(not each.is_used and each.reason for each in fast.considered) or is_used
+
+
+def test_plain_jax_runs_what_takes_too_long_to_compare(monkeypatch):
+    monkeypatch.setattr(numpy_calls, "exceeds", lambda *_: "it takes too long")
+    fast = hloenv.jit(scaled, outputs="numpy")
+    np.testing.assert_allclose(fast(ROW), scaled(ROW), rtol=1e-6)
+    (one,) = fast.considered
+    assert (one.is_used, one.reason) == (False, "it takes too long")

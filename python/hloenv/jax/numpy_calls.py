@@ -292,13 +292,16 @@ class NumpyFunction(Pickled):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> str:
-        """Why plain jax.jit runs the function; empty if it does not."""
+        """Why plain jax.jit runs the function; empty if it does not.
+
+        It does unless the executable is clearly faster.
+        """
         run: Callable[[], Any] = lambda: tuple(executable(*inputs))  # noqa: E731
         # In a trace of jax's, as of a function that calls itself, jax has no values.
         if not self._budget or not self._is_at_top_level():
             return ""
-        if exceeds(run, self._budget):
-            return ""
+        if too_long := exceeds(run, self._budget):
+            return too_long
         leaves = self._jax.tree.leaves
         try:
             result = compare(
@@ -308,13 +311,14 @@ class NumpyFunction(Pickled):
             )
         except self._jax.errors.JaxRuntimeError:  # such as a lack of memory
             return ""
-        if not result.is_equal:
+        if not result.is_equal or result.speedup is None:
             return result.reason
-        if result.speedup is None or result.speedup >= 1:
+        if result.interval is None:
+            return "" if result.speedup > 1 else result.reason
+        low, high = result.interval
+        if low > 1:
             return ""
-        if result.interval is not None and result.interval[1] >= 1:
-            return ""
-        return f"plain jax.jit is {1 / result.speedup:.2f} times as fast"
+        return f"plain jax.jit is {1 / high:.2f} to {1 / low:.2f} times as fast"
 
     def _fastest(
         self, module: HloModule, default: Executable, inputs: Sequence[Any]
