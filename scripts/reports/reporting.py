@@ -228,6 +228,19 @@ def from_example(file: str, name: str) -> Any:
     return attribute_of_file(str(folder / file), name)
 
 
+def decisions_of(function: Any) -> dict[str, int]:
+    """What a function of hloenv.jit uses: rewrites by rule, options of the compiler.
+
+    Args:
+        function: that has been called with one signature.
+    """
+    used = function.decided[0] if function.decided else None
+    parts = [part for part in (used, used and used.then) if part is not None]
+    found = {rule: n for part in parts for rule, n in sorted(part.accepted.items())}
+    left_out = [part.left_out for part in parts if part.left_out]
+    return found | {f"{each} not in the library": 1 for each in left_out}
+
+
 def count_of(number: int, word: str) -> str:
     """Such as "one core" and "2 cores"."""
     return f"one {word}" if number == 1 else f"{number} {word}s"

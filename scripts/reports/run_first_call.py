@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from hloenv._markdown import table
-from reporting import Row, head, parser_of, run_again, write_page
+from reporting import Row, decisions_of, head, parser_of, run_again, write_page
 from run_jit_programs import programs
 
 _PROGRAMS = (
@@ -69,8 +69,7 @@ def first_call(file: str, name: str, way: str) -> Row:
     if way == "jax":
         module = hloenv.HloModule.from_jax(run, *args)
         return row | {"instructions": module.instruction_count}
-    used = function.decided[0] if function.decided else None
-    return row | {"accepted": used.accepted.total() if used else 0}
+    return row | {"decisions": sum(decisions_of(function).values())}
 
 
 def measure(file: str, name: str, repeats: int) -> list[str]:
@@ -97,7 +96,7 @@ def measure(file: str, name: str, repeats: int) -> list[str]:
     return [
         name,
         str(found["jax"][0]["instructions"]),
-        str(found["kept"][0]["accepted"]),
+        str(found["kept"][0]["decisions"]),
         f"{plain:.2f} s ({1e3 * min(spread):+.0f} to {1e3 * max(spread):+.0f} ms)",
         *(f"{1e3 * (seconds[way] - plain):+.0f} ms" for way in _WAYS[1:]),
     ]
@@ -115,7 +114,7 @@ def main() -> None:
             rows.append(measure(file, name, arguments.repeats))
             print(" | ".join(rows[-1]), file=sys.stderr, flush=True)
     columns = [
-        *("program", "instructions", "accepted", "jax.jit (all of them)"),
+        *("program", "instructions", "decisions", "jax.jit (all of them)"),
         *("by rules alone", "default", "kept"),
     ]
     write_page(
@@ -129,9 +128,10 @@ def main() -> None:
             "The first call of `jax.jit` in a process, and what that of `hloenv.jit` "
             "takes more: by rules alone (`budget=0`), by default, when both versions "
             "are compiled and compared, and in a later process, which finds what was "
-            "decided. *accepted*: rewrites of the version that is used; 0: plain "
-            "`jax.jit`. A decided program may take less than `jax.jit`, which compiles "
-            "another module.",
+            "decided. *decisions*: rewrites of the version that is used, and kinds of "
+            "operations that its compiler gives to no library; 0: plain `jax.jit`. A "
+            "decided program may take less than `jax.jit`, which compiles another "
+            "module.",
         ],
         arguments.doc,
     )

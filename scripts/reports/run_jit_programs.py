@@ -33,6 +33,7 @@ from reporting import (
     Row,
     Rows,
     count_of,
+    decisions_of,
     from_example,
     head,
     parser_of,
@@ -91,8 +92,6 @@ def measure(file: str, name: str, seconds: float) -> Row:
     count = max(1, round(200_000 / single))
     durations = take_turns(*calls, rounds=_ROUNDS, seconds=seconds, calls=count)
     low, high = speedup_interval(*durations)
-    used = ours.decided[0] if ours.decided else None
-    parts = [part for part in (used, used and used.then) if part is not None]
     return {
         "jax_ns": float(np.median(durations[0])) / count,
         "speedup": speedup_of(*durations),
@@ -101,9 +100,7 @@ def measure(file: str, name: str, seconds: float) -> Row:
         "is_equal": compare(
             *calls, seconds=0.01, moved=lambda: plain(*moved_arguments(jax, args))
         ).is_equal,
-        "decided": {
-            rule: n for part in parts for rule, n in sorted(part.accepted.items())
-        },
+        "decided": decisions_of(ours),
         "first_jax_s": middle - begin,
         "first_s": end - middle,
     }

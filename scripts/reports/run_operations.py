@@ -30,6 +30,7 @@ from reporting import (
     Row,
     Rows,
     count_of,
+    decisions_of,
     from_example,
     head,
     parser_of,
@@ -92,8 +93,7 @@ def measure(name: str, seconds: float, cores: int) -> Row:
         _is_close(calls[way](), expected) for way in ("jax", "ours") for _ in range(2)
     )
     row: Row = {"is_equal": is_equal}
-    used = ours.decided[0] if ours.decided else None
-    row["decided"] = dict(used.accepted) if used else {}
+    row["decided"] = decisions_of(ours)
     for way in ("jax", "torch"):
         durations, count = _durations(calls[way], calls["ours"], seconds)
         row[f"{way}_ns"] = float(np.median(durations[0])) / count

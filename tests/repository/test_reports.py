@@ -4,10 +4,18 @@
 from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
 
 import pytest
 
-from reporting import Rows, head, run_again, version_of_rows, with_part
+from reporting import (
+    Rows,
+    decisions_of,
+    head,
+    run_again,
+    version_of_rows,
+    with_part,
+)
 
 
 def test_a_repeated_run_finds_the_rows_of_the_run_before(tmp_path):
@@ -81,3 +89,15 @@ def test_only_the_part_between_the_marks_is_replaced():
 def test_a_page_without_marks_is_an_error():
     with pytest.raises(ValueError, match="needs the lines <!-- n: begin -->"):
         with_part("<!-- n: end -->", "n", [])
+
+
+def test_decisions_are_rewrites_and_what_the_library_is_not_given():
+    def part(accepted, left_out="", then=None):
+        return SimpleNamespace(accepted=accepted, left_out=left_out, then=then)
+
+    def of(*decided):
+        return decisions_of(SimpleNamespace(decided=list(decided)))
+
+    assert of() == {}
+    assert of(part({"b": 2, "a": 1}, then=part({"c": 3}))) == {"a": 1, "b": 2, "c": 3}
+    assert sum(of(part({}, "convolutions")).values()) == 1

@@ -121,8 +121,8 @@ def test_no_function_gets_slower(benchmark: BenchmarkFixture) -> None:
     worst = max(ratios, key=lambda name: ratios[name])
     report(
         benchmark,
-        "hloenv.jit over jax.jit, nine functions that stay plain and a depthwise "
-        "convolution, by default: geometric mean of the nine",
+        "hloenv.jit over jax.jit, ten functions by default: geometric mean without the "
+        "depthwise convolution",
         "at most 1.03",
         f"{geometric_mean(list(ratios.values())):.2f} (worst {ratios[worst]:.2f}, "
         f"{worst}; the convolution {decided:.3f})",

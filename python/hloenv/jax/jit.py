@@ -131,8 +131,8 @@ def jit(
             (`lax.cond`) nothing is kept: values choose what is timed.
         outputs: "numpy" for a function that is called often with small arrays: it takes
             numpy arrays and returns them, and its calls do without jax's dispatch,
-            unless plain `jax.jit` is faster all the same. It cannot be used inside
-            jax's transformations.
+            where that is clearly faster. It cannot be used inside jax's
+            transformations, and nothing of it is kept for other processes.
         **jit_options: as for `jax.jit` (`static_argnums`, `donate_argnames`, ...).
             A function that donates is decided at its first call only, by "auto" only,
             and in the form of its operations and by options of the compiler only:
