@@ -9,6 +9,7 @@ import datetime
 import functools
 import json
 import os
+import time
 
 import jax
 import jax.numpy as jnp
@@ -61,6 +62,20 @@ def test_plain_is_remembered_too(verdicts, monkeypatch):
     second(KERNEL, IMAGE)
     assert second.decided == []
     assert "it is slower (found on 20" in second.explain()
+
+
+def test_what_was_kept_long_ago_is_removed():
+    verdict = kept_verdicts.Verdict("", "it is slower")
+    for key in ("old", "recent"):
+        kept_verdicts.remember(key, verdict)
+        assert kept_verdicts.recall(key)
+    folder = default_path().parent / "jit"
+    for key, days in (("old", 31), ("recent", 6)):
+        then = time.time() - days * 86_400
+        os.utime(folder / f"{key}.json", (then, then))
+    kept_verdicts._remove_old.cache_clear()  # as in another process
+    kept_verdicts.remember("new", verdict)
+    assert {each.stem for each in folder.glob("*.json")} == {"recent", "new"}
 
 
 def test_plain_is_compared_again_after_a_week(verdicts, monkeypatch):

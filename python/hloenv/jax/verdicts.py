@@ -14,6 +14,7 @@ import functools
 import hashlib
 import json
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -33,6 +34,8 @@ _MAX_BYTES = 1 << 20
 # After which a comparison is made again: other programs may have used the machine
 # meanwhile.
 _MAX_DAYS = 7
+# After which a file is removed; what is needed is found again.
+_MAX_FILE_DAYS = 30
 # What is kept depends on these sources, besides the extension: the fixed rules, the
 # comparison, and what is known of a module.
 _SOURCES = (
@@ -173,7 +176,23 @@ def remember_fields(kind: str, key: str, fields: Mapping[str, Any]) -> None:
     """Keeps JSON-able fields for other processes, where that is possible."""
     text = json.dumps({kind: fields, "checksum": _checksum(fields)})
     with contextlib.suppress(OSError, RuntimeError):
-        write_own(_path(kind, key), text)
+        path = _path(kind, key)
+        write_own(path, text)
+        _remove_old(path.parent)
+
+
+@functools.cache
+def _remove_old(folder: Path) -> None:
+    """Removes what was kept long ago, once in a process: of earlier versions, mostly.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
+    oldest = time.time() - _MAX_FILE_DAYS * 86_400
+    for path in folder.glob("*.json"):
+        with contextlib.suppress(OSError):  # another process removes it, too
+            if path.stat().st_mtime < oldest:
+                path.unlink()
 
 
 def _path(kind: str, key: str) -> Path:
