@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import hloenv
 from hloenv.jax import decider, outputs
+from hloenv.jax.attempts import Stages
 from hloenv.jax.outputs import difference
 from hloenv.jax.wrapping import moved_arguments
 from support.jit_auto import FASTER, IMAGE, KERNEL, depthwise, normal
@@ -147,3 +149,38 @@ def test_a_gradient_through_a_normalization():
     assert difference(plain, other)
     again = jax.jit(gradient)(*moved_arguments(jax, arguments))
     assert difference(plain, other, moved=lambda: again) == ""
+
+
+def _doubled(x, n):
+    start = (jnp.int32(0), x)
+    return jax.lax.while_loop(lambda c: c[0] < n, lambda c: (c[0] + 1, c[1] * 2), start)
+
+
+def _counted(x, n):
+    grown = jax.lax.fori_loop(0, 5, lambda _, c: c * n, x)
+    return jax.lax.scan(lambda c, a: (c + a, c), grown, jnp.ones((7, 3)))[0]
+
+
+def _chosen(x, n):
+    return jax.lax.cond(n > 3, jnp.sin, jnp.cos, x)
+
+
+@pytest.mark.parametrize(
+    ("fn", "has_while", "has_cond"),
+    [
+        (_doubled, True, False),
+        (_counted, False, False),
+        (_chosen, False, True),
+    ],
+)
+def test_loops_and_branches_are_found_in_functions_that_are_one_operation(
+    tmp_path, fn, has_while, has_cond
+):
+    x, n = jnp.ones(3), jnp.int32(4)
+    exported = jax.export.export(jax.jit(fn))(x, n)
+    module = hloenv.HloModule.from_jax(fn, x, n)
+    module.save(tmp_path / "fn.hlo")
+    loaded = hloenv.load(tmp_path / "fn.hlo", engine="jaxlib")
+    for each in (fn, lambda *args: exported.call(*args), lambda *args: loaded(*args)):
+        stages = Stages(jax.jit(each).trace(x, n))
+        assert (stages.has_while, stages.has_cond) == (has_while, has_cond)

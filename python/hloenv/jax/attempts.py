@@ -86,12 +86,21 @@ class Stages:
     def has_while(self) -> bool:
         """Whether there are loops whose number of iterations depends on values."""
         # Loops of other numbers of iterations are "scan" in jax.
-        return self._has("while")
+        return self._has("while") or self._hidden[0]
 
     @property
     def has_cond(self) -> bool:
         """Whether there are branches, of which values choose one."""
-        return self._has("cond")
+        return self._has("cond") or self._hidden[1]
+
+    @functools.cached_property
+    def _hidden(self) -> tuple[bool, bool]:
+        """Loops and branches of functions that are one operation of the trace."""
+        if not any(map(self._has, _OPAQUE)):
+            return False, False
+        counts = self.module.opcode_counts()
+        has_while = "while" in counts and not _have_known_trip_counts(self.module)
+        return has_while, "conditional" in counts
 
     def _has(self, name: str) -> bool:
         return has_equation(self.traced.jaxpr, lambda each: each.primitive.name == name)
@@ -111,6 +120,19 @@ class Stages:
             if key is not None:
                 remember_facts(key, found)
         return found
+
+
+# Operations of a trace that are whole functions: of jax.export, and of hloenv.load.
+_OPAQUE = ("call_exported", "hloenv_call")
+
+
+def _have_known_trip_counts(module: HloModule) -> bool:
+    """Whether the number of iterations of each loop is in the module."""
+    from ..graph.hlo_graph import HloGraph, opcodes
+
+    graph = HloGraph.from_module(module)
+    is_while = graph.opcode == opcodes().index("while")
+    return bool((graph.trip_count[is_while] >= 0).all())
 
 
 @dataclass(frozen=True)
