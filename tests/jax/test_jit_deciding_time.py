@@ -173,7 +173,7 @@ def test_a_module_that_compiles_too_long_is_left(monkeypatch):
     fast = hloenv.jit(jax.grad(filtered), remember=False)
     assert fast(MATRIX, NOISES).shape == (3, 3)
     assert limits == [attempts._COMPILE_TIMEOUT_S]
-    assert fast.decided == []
+    assert all(each.engine == "wheel" for each in fast.decided)
     assert "no answer from the worker" in fast.explain()
 
 

@@ -30,6 +30,8 @@ from ..hlo.pipeline import finish
 from ..policies import Policy, get_policy
 from ..policies.known_forms import FORM_PASSES
 from ..rewrite.alternatives import Alternatives
+from ..runtime.executable import compile
+from ..runtime.jaxlib.ffi_call import call_executable
 from ..runtime.jaxlib.options import OptionValue
 from ..runtime.jaxlib.package import require_jax
 from ..runtime.jaxlib.stablehlo import call_module
@@ -43,6 +45,7 @@ from .decide import (
     label_of,
 )
 from .facts import Facts, key_of_lowered, recall_facts, remember_facts
+from .flat import from_flat, to_flat
 from .library import left_out_of, options_for
 from .lowering import from_lowered, lower_traced
 from .replacements import NotReplacedError, Replace
@@ -56,16 +59,21 @@ class Stages:
         lowered: the `jax.stages.Lowered` of that.
         wanted: name of the attempt that another process found best; empty if unknown.
         usable: whether the attempts that have been tried may be used, by name.
+        compares: whether what is tried is compared with plain jax.jit.
     """
 
-    def __init__(self, traced: Any, *, remember: bool = False) -> None:
+    def __init__(
+        self, traced: Any, *, remember: bool = False, compares: bool = True
+    ) -> None:
         """Lowers it.
 
         Args:
             traced: a `jax.stages.Traced`.
             remember: whether `facts` are kept for other processes.
+            compares: whether what is tried is compared with plain jax.jit.
         """
         self.traced = traced
+        self.compares = compares
         self._remember = remember
         self.lowered = lower_traced(traced)
         self.wanted = ""
@@ -237,6 +245,7 @@ _FORMS = FORM_PASSES, "known-forms"
 _KERNELS = ("single-kernel",), "small-loops"
 # For the compilation of a module with kernels in a child process.
 _COMPILE_TIMEOUT_S = 60.0
+_WHEEL = "wheel"
 # Rules that are tried alone where all together are not faster.
 _MAX_ALONE = 4
 _ONLY = "forms of "
@@ -273,14 +282,33 @@ class Auto:
         if forms is not None and kernels.replace is not None:
             yield replace(forms, name="forms_kernels", replace=kernels.replace)
         yield from self._without_library(stages, forms)
-        if forms is None:
+        if forms is not None:
+            yield forms
+        if forms is None or (
+            kernels.replace is not None and not any(stages.usable.values())
+        ):
             yield kernels
-            return
-        yield forms
-        if kernels.replace is not None and not any(stages.usable.values()):
-            yield kernels
-        if not any(stages.usable.values()):
+        if forms is not None and not any(stages.usable.values()):
             yield from self._some_forms(stages, forms.decided)
+        if not any(stages.usable.values()):
+            yield from self._by_wheel(stages)
+
+    def _by_wheel(self, stages: Stages) -> Iterator[Attempt]:
+        """Where there are loops, the code that the wheel's XLA generates.
+
+        Which of the two is faster cannot be estimated: it is compared or not used.
+        """
+        module = stages.module
+        if stages.donates or not _has_loops(module) or _calls_python(module):
+            return
+        if stages.wanted != _WHEEL and (stages.wanted or not stages.compares):
+            return
+        decided = Decided(module, module, route="stablehlo", engine="wheel")
+        attempt = Attempt(_WHEEL, decided)
+        try:
+            yield replace(attempt, function=compiled_by_wheel(module, stages))
+        except (CompileError, MeasureTimeout) as error:
+            yield replace(attempt, reason=str(error))
 
     def _without_library(
         self, stages: Stages, forms: Attempt | None
@@ -361,6 +389,37 @@ def _decide_rules(
         if label_of(alternatives[index].choices[decisions[index]]) not in rules:
             decisions[index] = -1
     return decisions
+
+
+def compiled_by_wheel(
+    module: HloModule, stages: Stages, *, isolate: bool | None = None
+) -> Callable[..., Any]:
+    """The function of `stages` as a call of an executable of the wheel's XLA.
+
+    Args:
+        module: of the function.
+        stages: whose arguments and results it has.
+        isolate: as in `hloenv.compile`.
+
+    Raises:
+        CompileError: XLA cannot compile it.
+    """
+    call = call_executable(compile(module, isolate=isolate))
+    jax = require_jax("hloenv.jit")
+    kept = sorted(stages.lowered._lowering.compile_args["kept_var_idx"])
+    tree = stages.traced.out_tree
+    avals = stages.traced.jaxpr.out_avals
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        leaves = [
+            to_flat(jax, leaf)
+            for leaf in jax.tree.leaves((args, kwargs))
+            if isinstance(leaf, jax.core.Tracer)
+        ]
+        results = call(*(leaves[i] for i in kept))
+        return jax.tree.unflatten(tree, from_flat(jax, results, avals))
+
+    return function
 
 
 def kernels_of(theirs: HloModule, *, is_safe: bool) -> Decided:

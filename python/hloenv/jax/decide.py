@@ -21,6 +21,7 @@ from ..process import child
 from ..rewrite.alternatives import Alternatives, Choice, as_decisions, capture
 from ..rewrite.env import HloEnv
 from ..rewrite.placement import place_of
+from ..runtime.executable import Engine
 from .lowering import HOISTED, has_hoisted_constants
 
 # A single pass is a sequence of one.
@@ -57,6 +58,7 @@ class Decided:
         tuned: what `hloenv.tune` has decided, in words; "" if it did not.
         left_out: operations of which jaxlib's compiler is told not to give any to its
             library, in words; "" for none.
+        engine: the XLA that generates the code.
     """
 
     module: HloModule
@@ -73,6 +75,7 @@ class Decided:
     signature: str = ""
     tuned: str = ""
     left_out: str = ""
+    engine: Engine = "jaxlib"
 
     @property
     def num_accepted(self) -> int:

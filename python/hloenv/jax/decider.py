@@ -181,7 +181,7 @@ class Decider:
         self._last = (None, None)
         if stages is None or known != signature:
             traced = self._plain.trace(*args, **kwargs)
-            stages = Stages(traced, remember=self._remembers)
+            stages = Stages(traced, remember=self._remembers, compares=self._budget > 0)
             self._last = (signature, stages)
         return stages
 

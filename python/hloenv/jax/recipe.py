@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -20,13 +20,10 @@ from ..rewrite.env import replay
 from ..rewrite.trace import Trace
 from ..runtime.executable import AnyExecutable, Engine, Finish, check_engine, compile
 from ..runtime.jaxlib import compile_by_jaxlib
-from ..runtime.jaxlib.ffi_call import call_executable
 from ..runtime.jaxlib.options import EXTRA, OptionValue, check_options
-from ..runtime.jaxlib.package import require_jax
 from ..runtime.jaxlib.stablehlo import call_module
-from .attempts import Attempt, Stages, give, kernels_of
+from .attempts import Attempt, Stages, compiled_by_wheel, give, kernels_of
 from .decide import Decided, Route
-from .flat import from_flat, to_flat
 
 if TYPE_CHECKING:
     from ..hlo.module import HloModule
@@ -208,8 +205,7 @@ class Recipe:
         decided = Decided(stages.module, applied, route=self.route, tuned=label)
         attempt = Attempt("tuned", decided, options=self.options)
         if self.backend == "wheel":
-            executable = compile(applied, isolate=False)
-            call = _call_wheel(call_executable(executable), stages)
+            call = compiled_by_wheel(applied, stages, isolate=False)
             return dataclasses.replace(attempt, function=call)
         if self.pipeline == "wheel":
             return dataclasses.replace(
@@ -283,25 +279,6 @@ def _check_file_option(name: str, value: Any) -> None:
                 f"a recipe may not set {name} to {repr(part)[:80]}; it may be "
                 f"{' or '.join(map(repr, FILE_OPTIONS[name]))}"
             )
-
-
-def _call_wheel(call: Callable[..., Any], stages: Stages) -> Callable[..., Any]:
-    """The function of `stages` as a call of the wheel's executable."""
-    jax = require_jax("hloenv.jit")
-    kept = sorted(stages.lowered._lowering.compile_args["kept_var_idx"])
-    tree = stages.traced.out_tree
-    avals = stages.traced.jaxpr.out_avals
-
-    def function(*args: Any, **kwargs: Any) -> Any:
-        leaves = [
-            to_flat(jax, leaf)
-            for leaf in jax.tree.leaves((args, kwargs))
-            if isinstance(leaf, jax.core.Tracer)
-        ]
-        results = call(*(leaves[i] for i in kept))
-        return jax.tree.unflatten(tree, from_flat(jax, results, avals))
-
-    return function
 
 
 class Proposed:

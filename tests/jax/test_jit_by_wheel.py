@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""hloenv.jit of functions with loops, by the code of TensorFlow's XLA."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hloenv
+from hloenv.errors import CompileError, MeasureTimeout
+from hloenv.jax import attempts, decider
+from support import jax_outputs
+from support.jit_auto import FASTER, SLOWER, normal
+
+assert_same = functools.partial(jax_outputs.assert_same, tolerance=1e-4)
+
+pytestmark = [
+    pytest.mark.jax,
+    pytest.mark.compile,
+    pytest.mark.usefixtures("own_folder"),
+]
+
+
+def smoothed(carry, rows):
+    """A loop that no rule makes one kernel of: its rows are long."""
+
+    def step(state, row):
+        state = jnp.tanh(state * 0.9 + row)
+        return state, state.sum()
+
+    state, sums = jax.lax.scan(step, carry["state"], rows)
+    return {"state": state, "steps": carry["steps"] + 1}, sums
+
+
+CARRY = {"state": normal(20_000), "steps": jnp.int32(3)}
+ROWS = normal(5, 20_000, seed=1)
+
+
+def test_a_loop_runs_by_the_wheels_code_where_that_is_faster(verdicts, monkeypatch):
+    verdicts += [FASTER]
+    fast = hloenv.jit(smoothed)
+    for _ in range(2):
+        assert_same(fast(CARRY, ROWS), jax.jit(smoothed)(CARRY, ROWS))
+    (one,) = fast.decided
+    assert (one.engine, one.speedup) == ("wheel", FASTER.speedup)
+    assert "by TensorFlow's XLA" in fast.explain()
+    # As in another process: it is not compared again.
+    monkeypatch.setattr(decider, "compare", None)
+    second = hloenv.jit(smoothed)
+    assert_same(second(CARRY, ROWS), jax.jit(smoothed)(CARRY, ROWS))
+    assert [each.engine for each in second.decided] == ["wheel"]
+    # Inside other transformations it is plain.
+    assert_same(
+        jax.grad(lambda rows: second(CARRY, rows)[1].sum())(ROWS),
+        jax.grad(lambda rows: smoothed(CARRY, rows)[1].sum())(ROWS),
+    )
+
+
+def test_a_loop_stays_in_jaxlib_where_that_is_not_slower(verdicts):
+    verdicts += [SLOWER]
+    fast = hloenv.jit(smoothed)
+    for _ in range(2):
+        assert_same(fast(CARRY, ROWS), jax.jit(smoothed)(CARRY, ROWS))
+    assert fast.decided == []
+    assert verdicts == []
+
+
+def _counted(monkeypatch) -> list[hloenv.HloModule]:
+    """The modules that are compiled by the wheel's XLA."""
+    found, real = [], attempts.compile
+
+    def counting(module, **options):
+        found.append(module)
+        return real(module, **options)
+
+    monkeypatch.setattr(attempts, "compile", counting)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("fn", "options"),
+    [
+        (smoothed, {"budget": 0}),
+        (smoothed, {"donate_argnums": 0}),
+        (lambda carry, rows: jnp.tanh(carry["state"] + rows), {}),
+    ],
+    ids=["nothing is compared", "arguments are donated", "no loop"],
+)
+def test_the_wheel_compiles_nothing_that_it_cannot_run(monkeypatch, fn, options):
+    compiled = _counted(monkeypatch)
+    fast = hloenv.jit(fn, remember=False, **options)
+    arguments = jax.tree.map(jnp.copy, (CARRY, ROWS))
+    assert_same(fast(*arguments), jax.jit(fn)(CARRY, ROWS))
+    assert compiled == []
+
+
+@pytest.mark.parametrize("error", [CompileError("no"), MeasureTimeout("too long")])
+def test_what_the_wheel_cannot_compile_stays_plain(monkeypatch, error):
+    def fails(*_, **__):
+        raise error
+
+    monkeypatch.setattr(attempts, "compile", fails)
+    fast = hloenv.jit(smoothed, remember=False)
+    assert_same(fast(CARRY, ROWS), jax.jit(smoothed)(CARRY, ROWS))
+    assert fast.decided == []
+    assert str(error) in fast.explain()
+
+
+def test_other_outputs_are_not_used(monkeypatch):
+    """The comparison is the real one."""
+    real = attempts.compiled_by_wheel
+
+    def wrong(module, stages, **options):
+        function = real(module, stages, **options)
+
+        def shifted(*args, **kwargs):
+            carry, sums = function(*args, **kwargs)
+            return carry, sums + 1
+
+        return shifted
+
+    monkeypatch.setattr(attempts, "compiled_by_wheel", wrong)
+    fast = hloenv.jit(smoothed, remember=False)
+    for _ in range(2):
+        assert_same(fast(CARRY, ROWS), jax.jit(smoothed)(CARRY, ROWS))
+    assert fast.decided == []
+    assert "outputs differ" in fast.explain()
+
+
+def test_types_that_numpy_does_not_have(verdicts):
+    def drawn(key, x):
+        def step(state, _):
+            key, value = state
+            key, other = jax.random.split(key)
+            return (key, value * 0.5 + jax.random.bits(other, (3,), "uint8")), value
+
+        return jax.lax.scan(step, (key, x), None, length=4)
+
+    verdicts += [FASTER] * 3
+    x = np.arange(3, dtype=np.float32)
+    fast = hloenv.jit(drawn)
+    for key in (jax.random.key(0), jax.random.key(1)):
+        for kind in (jnp.bfloat16, jnp.float16):
+            given = jnp.asarray(x, kind)
+            (key_a, value_a), values_a = fast(key, given)
+            (key_b, value_b), values_b = jax.jit(drawn)(key, given)
+            assert jnp.array_equal(
+                jax.random.key_data(key_a), jax.random.key_data(key_b)
+            )
+            assert_same((value_a, values_a), (value_b, values_b))
+    assert {each.engine for each in fast.decided} == {"wheel"}
