@@ -105,7 +105,8 @@ def jit(
         policy: "tuned" for nothing but what `hloenv.tune` has found; "auto" for that
             and, elsewhere, hloenv's fixed rules (other forms of convolutions and small
             dots; loops of small operations as one kernel; what jaxlib's compiler gives
-            to its library), each used where it is measured to be faster; a name in
+            to its library; functions with loops by the wheel's compiler), each used
+            where it is measured to be faster; a name in
             `hloenv.policies.list_policies()`; or any function from `Alternatives` to
             decisions (-1 leaves an alternative undecided).
         passes: with another policy: one, or several that are decided in order, each on
