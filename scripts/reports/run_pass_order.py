@@ -76,8 +76,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "ppo, both": _SCRATCH
     | {"algorithm": "ppo", "shaping": True, "critic_observation": "cost"},
     # Steps with graphs take ten times as long.
-    "graph": _SCRATCH | {"observation": "graph_padded+pass_counts", "steps": 40_000},
-    "counts, as many steps": _SCRATCH | {"steps": 40_000},
+    "graph": _SCRATCH | {"observation": "graph_padded+pass_counts", "steps": 25_000},
+    "counts, as many steps": _SCRATCH | {"steps": 25_000},
     "trained on GPT-2": _SCRATCH
     | {
         "train": "hloenv://gpt2-train/train?max_instructions=3000",
