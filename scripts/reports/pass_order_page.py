@@ -73,14 +73,16 @@ class Results:
         return int(self.searches[uri][method]["op_count"])
 
 
-def is_trained(folder: Path) -> bool:
-    """Whether the run of a folder has come to its end."""
+def is_trained(folder: Path, wanted: int | None = None) -> bool:
+    """Whether the run of a folder has come to its end, by default its own."""
     curve = folder / CURVE
     if not curve.exists() or not (folder / "config.json").exists():
         return False
     with curve.open(newline="") as file:
         steps = max(int(row["step"]) for row in csv.DictReader(file))
-    return bool(steps >= json.loads((folder / "config.json").read_text())["steps"])
+    if wanted is None:
+        wanted = json.loads((folder / "config.json").read_text())["steps"]
+    return bool(steps >= wanted)
 
 
 def is_of_agent(path: Path) -> bool:
@@ -460,7 +462,8 @@ episodes, until as many passes have run as greedy search runs on that module.
 * beam: width 4, with three times as many
 * edited: the best of 300 random edits of *fixed*, found on the test module itself by
   thousands of passes: what is left to gain there
-* options: the same, with a further action for each other value of an option of a pass
+* options: the same, with a further action for each other value of an option that is a
+  truth value or one of a list
 
 {search_table(results)}
 

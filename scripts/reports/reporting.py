@@ -238,7 +238,10 @@ def decisions_of(function: Any) -> dict[str, int]:
     parts = [part for part in (used, used and used.then) if part is not None]
     found = {rule: n for part in parts for rule, n in sorted(part.accepted.items())}
     left_out = [part.left_out for part in parts if part.left_out]
-    return found | {f"{each} not in the library": 1 for each in left_out}
+    found |= {f"{each} not in the library": 1 for each in left_out}
+    return found | (
+        {"compiled by the wheel": 1} if used and used.engine == "wheel" else {}
+    )
 
 
 def count_of(number: int, word: str) -> str:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
+import hashlib
 import json
 import multiprocessing
 import os
@@ -146,8 +147,11 @@ def main() -> None:
     with replacing(args.runs / "sets.json") as draft:
         draft.write_text(json.dumps(sets, indent=1))
     uris = list(dict.fromkeys(uri for each in sets.values() for uri in each))
-    search = functools.partial(search_module, fixed_order_of(args.runs))
-    searched = fill(args.runs / "searches.json", uris, search, jobs=args.jobs)
+    order = fixed_order_of(args.runs)
+    search = functools.partial(search_module, order)
+    searched = fill(
+        args.runs / "searches.json", uris, search, "+".join(order), jobs=args.jobs
+    )
     # On the others, such as those that a pass fails on, there is nothing to compare.
     uris = [uri for uri in uris if "error" not in searched[uri]]
     budgets = {uri: searched[uri]["greedy"]["steps"] for uri in uris}
@@ -155,8 +159,9 @@ def main() -> None:
         folder = args.runs / f"{name}-{seed}"
         if is_trained(folder):
             test = functools.partial(test_module, folder, budgets)
-            agent = digest(folder / BEST)
-            fill(folder / "test.json", uris, test, agent, jobs=args.jobs)
+            steps = hashlib.sha256(json.dumps(budgets).encode()).hexdigest()[:6]
+            of = f"{steps} {digest(folder / BEST)}"
+            fill(folder / "test.json", uris, test, of, jobs=args.jobs)
     if args.time:
         measure_times(args, uris, searched)
         fill(args.runs / "rates.json", RATES, rate_of, this_machine().id)
@@ -224,9 +229,13 @@ def value_or_error(make: Callable[[str], Any], key: str) -> dict[str, Any]:
 
 @functools.cache
 def sources_of_values() -> str:
-    """Identifies this script and the modules of the dataset."""
-    manifest = Path(hloenv.__file__).parent / "dataset" / "files"
-    paths = [Path(__file__), *sorted(manifest.glob("*.parquet"))]
+    """Identifies the scripts of this report and the modules of the dataset."""
+    scripts = Path(__file__).parent
+    modules = Path(hloenv.__file__).parent / "dataset" / "files"
+    paths = [
+        *(scripts / f"pass_order_{each}.py" for each in ("searches", "times")),
+        *sorted(modules.glob("*.parquet")),
+    ]
     return "-".join(digest(path)[:6] for path in paths)
 
 
@@ -238,7 +247,7 @@ def train(args: argparse.Namespace, name: str, seed: int) -> None:
     config = dataclasses.replace(config, seed=seed)
     if (folder / "config.json").exists():
         config.check_folder(folder, resume=True)  # it is of this configuration
-    if is_trained(folder):
+    if is_trained(folder, config.steps):
         return
     path = folder / "given.toml"
     path.write_text(as_toml(config.to_dict()))

@@ -165,15 +165,17 @@ def test_no_attempt_starts_after_the_limit(monkeypatch):
 def test_a_module_that_compiles_too_long_is_left(monkeypatch):
     limits = []
 
-    def slow(module, *, timeout_s):
+    def slow(module, *_, timeout_s):
         limits.append(timeout_s)
         raise MeasureTimeout("no answer from the worker process")
 
     monkeypatch.setattr(attempts, "check_compiles", slow)
+    monkeypatch.setattr(attempts.child, "try_compile", slow)
     fast = hloenv.jit(jax.grad(filtered), remember=False)
     assert fast(MATRIX, NOISES).shape == (3, 3)
-    assert limits == [attempts._COMPILE_TIMEOUT_S]
-    assert all(each.engine == "wheel" for each in fast.decided)
+    # As a kernel, and by the wheel's compiler.
+    assert limits == [attempts._COMPILE_TIMEOUT_S] * 2
+    assert fast.decided == []
     assert "no answer from the worker" in fast.explain()
 
 

@@ -65,6 +65,33 @@ same(fast(K, X), jax.jit(depthwise)(K, X))
     )
 
 
+def test_the_wheels_code_runs_on_one_device_only(run_child):
+    run_child(
+        PRELUDE
+        + """
+def smoothed(rows):
+    def step(state, row):
+        state = jnp.tanh(state * 0.9 + row)
+        return state, state.sum()
+    return jax.lax.scan(step, jnp.zeros(20_000), rows)
+
+fast = hloenv.jit(smoothed, remember=False)
+rows = jnp.ones((4, 20_000))
+fast(rows)
+assert [each.engine for each in fast.decided] == ["wheel"]
+for spec in (PartitionSpec(), PartitionSpec(None, "x")):
+    sharded = jax.device_put(rows, NamedSharding(mesh, spec))
+    same(fast(sharded), jax.jit(smoothed)(sharded))
+    assert "hloenv_run" not in fast._decided.lower(sharded).as_text()
+elsewhere = jax.device_put(rows, jax.devices()[1])
+same(fast(elsewhere), jax.jit(smoothed)(elsewhere))
+same(fast(rows), jax.jit(smoothed)(rows))
+assert "hloenv_run" in fast._decided.lower(rows).as_text()
+""",
+        env=TWO_DEVICES,
+    )
+
+
 def test_kernels_for_one_device_on_others(run_child):
     run_child(
         PRELUDE

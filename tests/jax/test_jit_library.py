@@ -162,7 +162,7 @@ def test_every_context_of_jax_has_its_own_result(verdicts):
         key = jax.random.PRNGKey(0)
         return column_sums(x) + jax.random.normal(key, (4,)), jnp.arange(4)
 
-    verdicts += [FASTER] * 8
+    verdicts += [FASTER] * 2
     fast, plain = hloenv.jit(noisy), jax.jit(noisy)
     first, second = normal(30_000, 4), normal(40_000, 4)
     for _ in range(2):

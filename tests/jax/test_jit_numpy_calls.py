@@ -120,12 +120,14 @@ def test_what_cannot_be_compiled_leaves_the_default(monkeypatch):
 @pytest.mark.parametrize(
     ("result", "is_used"),
     [
-        (Comparison(1.2, (1.01, 1.4)), True),
+        (Comparison(1.2, (1.03, 1.4)), True),
+        (Comparison(1.2, (1.01, 1.4), "it is not clearly faster"), False),
         (Comparison(1.1, (0.98, 1.3), "it is not clearly faster"), False),
         (Comparison(0.8, (0.7, 0.9), "it is not clearly faster"), False),
         (Comparison(1.6), True),
-        (Comparison(0.9, reason="by two runs"), False),
-        (Comparison(reason="too long"), False),
+        (Comparison(1.2, reason="not 1.5 times as fast in two runs"), False),
+        (Comparison(50.0, reason="a comparison takes too long"), True),
+        (Comparison(1.2, reason="a comparison takes too long"), False),
         (Comparison(reason="its outputs differ", is_equal=False), False),
     ],
 )

@@ -29,12 +29,13 @@ from ..hlo.passes import Pipeline, run_passes
 from ..hlo.pipeline import finish
 from ..policies import Policy, get_policy
 from ..policies.known_forms import FORM_PASSES
+from ..process import child
 from ..rewrite.alternatives import Alternatives
 from ..runtime.executable import compile
-from ..runtime.jaxlib.ffi_call import call_executable
+from ..runtime.jaxlib.ffi_call import call_executable, discard_executable
 from ..runtime.jaxlib.options import OptionValue
 from ..runtime.jaxlib.package import require_jax
-from ..runtime.jaxlib.stablehlo import call_module
+from ..runtime.jaxlib.stablehlo import call_function, call_module
 from .decide import (
     Decided,
     Passes,
@@ -110,6 +111,15 @@ class Stages:
         has_while = "while" in counts and not _have_known_trip_counts(self.module)
         return has_while, "conditional" in counts
 
+    @property
+    def has_scan(self) -> bool:
+        """Whether there are loops of a known number of iterations, jax's own aside.
+
+        Random numbers are drawn in one.
+        """
+        is_hidden = any(map(self._has, _OPAQUE)) and _has_loops(self.module)
+        return self._has("scan") or is_hidden
+
     def _has(self, name: str) -> bool:
         return has_equation(self.traced.jaxpr, lambda each: each.primitive.name == name)
 
@@ -154,6 +164,8 @@ class Attempt:
         replace: for modules of jaxlib's; None leaves them.
         reason: why it need not be compiled; empty if it is to be tried.
         options: of jaxlib's compiler.
+        prepare: makes the attempt that is to be tried; None if it is this one.
+        discard: frees what was made for it, if it is not used.
     """
 
     name: str
@@ -162,6 +174,8 @@ class Attempt:
     replace: Replace | None = None
     reason: str = ""
     options: Mapping[str, OptionValue] = field(default_factory=dict)
+    prepare: Callable[[], Attempt] | None = None
+    discard: Callable[[], None] | None = None
 
 
 class Planner(Protocol):
@@ -268,6 +282,9 @@ class Auto:
             rules = stages.wanted.removeprefix(_ONLY).split()
             yield from self._forms_of_rules(stages, rules)
             return
+        if stages.wanted == _WHEEL:
+            yield from self._by_wheel(stages)
+            return
         forms = self._forms(stages)
         if forms is not None and forms.reason:
             yield forms
@@ -296,19 +313,29 @@ class Auto:
     def _by_wheel(self, stages: Stages) -> Iterator[Attempt]:
         """Where there are loops, the code that the wheel's XLA generates.
 
-        Which of the two is faster cannot be estimated: it is compared or not used.
+        Which of the two is faster cannot be estimated: it is compared or not used. Not
+        where values decide what runs: another compiler's code is not only faster or
+        slower in what the comparison has run.
         """
-        module = stages.module
-        if stages.donates or not _has_loops(module) or _calls_python(module):
+        if stages.donates or stages.has_while or stages.has_cond:
             return
-        if stages.wanted != _WHEEL and (stages.wanted or not stages.compares):
+        if not stages.has_scan or not (stages.compares or stages.wanted == _WHEEL):
             return
-        decided = Decided(module, module, route="stablehlo", engine="wheel")
+        decided = Decided(
+            stages.module, stages.module, route="stablehlo", engine="wheel"
+        )
         attempt = Attempt(_WHEEL, decided)
-        try:
-            yield replace(attempt, function=compiled_by_wheel(module, stages))
-        except (CompileError, MeasureTimeout) as error:
-            yield replace(attempt, reason=str(error))
+
+        def prepare() -> Attempt:
+            try:
+                function, discard = compiled_by_wheel(
+                    stages.module, stages, is_safe=stages.is_safe
+                )
+            except (CompileError, MeasureTimeout) as error:
+                return replace(attempt, reason=str(error))
+            return replace(attempt, function=function, discard=discard)
+
+        yield replace(attempt, prepare=prepare)
 
     def _without_library(
         self, stages: Stages, forms: Attempt | None
@@ -392,34 +419,36 @@ def _decide_rules(
 
 
 def compiled_by_wheel(
-    module: HloModule, stages: Stages, *, isolate: bool | None = None
-) -> Callable[..., Any]:
+    module: HloModule, stages: Stages, *, is_safe: bool
+) -> tuple[Callable[..., Any], Callable[[], None]]:
     """The function of `stages` as a call of an executable of the wheel's XLA.
 
     Args:
         module: of the function.
         stages: whose arguments and results it has.
-        isolate: as in `hloenv.compile`.
+        is_safe: whether it is known to compile.
+
+    Returns:
+        The function, and one that frees the executable, if no function of jax that
+        calls it is kept.
 
     Raises:
         CompileError: XLA cannot compile it.
+        MeasureTimeout: it takes too long to compile.
     """
-    call = call_executable(compile(module, isolate=isolate))
     jax = require_jax("hloenv.jit")
-    kept = sorted(stages.lowered._lowering.compile_args["kept_var_idx"])
-    tree = stages.traced.out_tree
+    if not is_safe:
+        child.try_compile(module.to_bytes(), "legalize", timeout_s=_COMPILE_TIMEOUT_S)
+    executable = compile(module, isolate=False)
+    run = call_executable(executable)
     avals = stages.traced.jaxpr.out_avals
 
-    def function(*args: Any, **kwargs: Any) -> Any:
-        leaves = [
-            to_flat(jax, leaf)
-            for leaf in jax.tree.leaves((args, kwargs))
-            if isinstance(leaf, jax.core.Tracer)
-        ]
-        results = call(*(leaves[i] for i in kept))
-        return jax.tree.unflatten(tree, from_flat(jax, results, avals))
+    def flat(*leaves: Any) -> list[Any]:
+        results = run(*(to_flat(jax, leaf) for leaf in leaves))
+        return from_flat(jax, results, avals)
 
-    return function
+    function = call_function(flat, module, stages.traced, stages.lowered)
+    return function, functools.partial(discard_executable, executable)
 
 
 def kernels_of(theirs: HloModule, *, is_safe: bool) -> Decided:

@@ -288,6 +288,11 @@ class Decider:
                     self._keep(attempt.decided, reason)
                     break
                 if verdict is None or attempt.name == verdict.attempt:
+                    if attempt.prepare is not None:
+                        attempt = attempt.prepare()
+                    if attempt.reason:
+                        self._keep(attempt.decided, attempt.reason)
+                        continue
                     tried = self._try(
                         *(signature, attempt, verdict, args, kwargs),
                         can_loop=stages.has_while,
@@ -435,6 +440,7 @@ class Decider:
             moved = functools.partial(self._call_moved, args, kwargs)
         function = self._wrapped.new_function()
         trial = Trial(attempt.name, attempt.decided, plan, function)
+        trial.discard = attempt.discard
         try:
             lowered = lower_traced(function.trace(*args, **kwargs))
             trial.lowered = lowered if attempt.options else None
@@ -513,6 +519,8 @@ class Decider:
                 self.replacements.leave(each.replaced)
             if each.is_fault:
                 self._wrapped.fall_back(each.reason)
+            if each.discard is not None:
+                each.discard()
             self._keep(each.decided, each.reason or "another version is faster")
         if best is None:
             return None

@@ -202,11 +202,16 @@ class Recipe:
             HloEnvError: as `build`.
         """
         applied = self.apply(stages.module)
-        decided = Decided(stages.module, applied, route=self.route, tuned=label)
+        decided = Decided(
+            *(stages.module, applied),
+            route=self.route,
+            tuned=label,
+            engine=self.backend,
+        )
         attempt = Attempt("tuned", decided, options=self.options)
         if self.backend == "wheel":
-            call = compiled_by_wheel(applied, stages, isolate=False)
-            return dataclasses.replace(attempt, function=call)
+            function, discard = compiled_by_wheel(applied, stages, is_safe=True)
+            return dataclasses.replace(attempt, function=function, discard=discard)
         if self.pipeline == "wheel":
             return dataclasses.replace(
                 attempt, replace=functools.partial(give, decided)

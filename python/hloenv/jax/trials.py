@@ -24,8 +24,9 @@ class Trial:
         function: the compiled function.
         replaced: of jaxlib's module; None if that is left.
         reason: why it is not used; empty if it may be.
-        is_fault: whether it failed, or its outputs differ that the same XLA computes.
+        is_fault: whether it failed, or its outputs differ and should not.
         lowered: what was compiled with options of the compiler; None without any.
+        discard: frees what was made for it, if it is not used.
     """
 
     attempt: str
@@ -36,6 +37,7 @@ class Trial:
     reason: str = ""
     is_fault: bool = False
     lowered: Any = None
+    discard: Callable[[], None] | None = None
 
     @property
     def is_usable(self) -> bool:
@@ -58,8 +60,9 @@ class Trial:
         """Takes the result of the comparison with the plain function."""
         self.reason = result.reason
         # Another XLA rounds otherwise, which may count for much, as after many steps
-        # of training.
-        self.is_fault = not result.is_equal and self.decided.engine == "jaxlib"
+        # of training; only of what was tuned is it known not to.
+        is_known = self.decided.engine == "jaxlib" or bool(self.decided.tuned)
+        self.is_fault = not result.is_equal and is_known
         self.decided = replace(
             self.decided, speedup=result.speedup, interval=result.interval
         )

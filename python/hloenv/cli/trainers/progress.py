@@ -119,7 +119,9 @@ def _lines(
             began, first = time.monotonic(), progress.step
         elif progress.step > first:
             rate = (time.monotonic() - began) / (progress.step - first)
-            left = datetime.timedelta(seconds=round((steps - progress.step) * rate))
+            # The last rollout may be longer than what is left.
+            seconds = max(0, round((steps - progress.step) * rate))
+            left = datetime.timedelta(seconds=seconds)
             line += f", {left} left"
         output.console(to_stderr=True).print(line)
 

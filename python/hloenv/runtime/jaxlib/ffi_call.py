@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 
 _TARGET = "hloenv_run"
 _numbers = itertools.count(1)
+# How many callers of each published executable there are.
+_uses: Counter[str] = Counter()
+_uses_lock = threading.Lock()
 
 
 class Executable(Protocol):
@@ -45,7 +50,7 @@ def call_executable(executable: Executable) -> Callable[..., list[Any]]:
 
     Args:
         executable: of `hloenv.compile`. It lives as long as the process, since compiled
-            functions of jax may call it at any time.
+            functions of jax may call it at any time, or until `discard_executable`.
 
     Returns:
         A function from one array for each flat leaf of the parameters to a list of one
@@ -58,8 +63,23 @@ def call_executable(executable: Executable) -> Callable[..., list[Any]]:
     """
     key = executable.module.fingerprint()
     call = _call_of(executable, key)
-    core.publish_executable(key, executable._core)
+    with _uses_lock:
+        core.publish_executable(key, executable._core)
+        _uses[key] += 1
     return call
+
+
+def discard_executable(executable: Executable) -> None:
+    """Takes one `call_executable` back: no function of jax calls it any more.
+
+    The executable is freed unless equal ones are in use.
+    """
+    key = executable.module.fingerprint()
+    with _uses_lock:
+        _uses[key] -= 1
+        if _uses[key] <= 0:
+            del _uses[key]
+            core.retract_executable(key)
 
 
 @contextlib.contextmanager

@@ -62,12 +62,12 @@ class _Body:
     """What one call runs.
 
     Attributes:
-        bytecode: StableHLO, for one CPU device.
+        code: for one CPU device: StableHLO bytecode, or a function of jax's.
         plain: the function for other devices; None if there is none.
     """
 
-    def __init__(self, bytecode: bytes, plain: Any = None) -> None:
-        self.bytecode = bytecode
+    def __init__(self, code: bytes | Callable[..., Any], plain: Any = None) -> None:
+        self.code = code
         self.plain = plain
 
 
@@ -102,11 +102,31 @@ def call_module(module: HloModule, traced: Any, lowered: Any) -> Callable[..., A
         CompileError: jaxlib cannot read the module.
         ImportError: jax is missing or too old.
     """
+    return _function(stablehlo_of(module), module, traced, lowered)
+
+
+def call_function(
+    code: Callable[..., list[Any]], module: HloModule, traced: Any, lowered: Any
+) -> Callable[..., Any]:
+    """As `call_module`, with a function of jax's in the place of the module.
+
+    Args:
+        code: a function of those flat arguments of `traced` that `lowered` has.
+        module: that it computes.
+        traced: a `jax.stages.Traced`.
+        lowered: the `jax.stages.Lowered` of `traced`.
+    """
+    return _function(code, module, traced, lowered)
+
+
+def _function(
+    code: bytes | Callable[..., Any], module: HloModule, traced: Any, lowered: Any
+) -> Callable[..., Any]:
     jax = require_jax("hloenv.jit")
     kept = sorted(lowered._lowering.compile_args["kept_var_idx"])
     # As jax leaves out arguments that no result depends on.
     plain = _Plain(traced.jaxpr, kept)
-    call = function_of(module, traced.jaxpr.out_avals, plain=plain)
+    call = _call(code, module, traced.jaxpr.out_avals, plain=plain)
     # `out_info` would make the user's pytrees of other objects than arrays.
     tree = traced.out_tree
     num_leaves = len(traced.jaxpr.in_avals)
@@ -140,9 +160,19 @@ def function_of(
     Raises:
         CompileError: jaxlib cannot read the module.
     """
+    return _call(stablehlo_of(module), module, out_avals, plain=plain)
+
+
+def _call(
+    code: bytes | Callable[..., Any],
+    module: HloModule,
+    out_avals: Sequence[Any],
+    *,
+    plain: Callable[..., Any] | None,
+) -> Callable[..., list[Any]]:
     if "custom-call" in module.opcode_counts():
         _initialize_lapack()
-    body = _Body(stablehlo_of(module), plain)
+    body = _Body(code, plain)
     handle = _Handle(out_avals, body)
 
     def call(*leaves: Any) -> list[Any]:
@@ -246,8 +276,10 @@ def _lower(context: Any, *values: Any, handle: _Handle) -> Any:
         raise NotImplementedError(
             f"hloenv's modules run on the platform cpu, not {', '.join(platforms)}"
         )
+    if callable(body.code):
+        return mlir.lower_fun(body.code, multiple_results=True)(context, *values)
     with target.module.context:
-        submodule = ir.Module.parse(body.bytecode)
+        submodule = ir.Module.parse(body.code)
     submodule.operation.walk(_without_layouts)
     main: Any = ir.SymbolTable(submodule.operation)["main"]
     name = mlir.merge_mlir_modules(
