@@ -369,6 +369,8 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
         twin = self._fresh()
         twin.reset(options={"benchmark": start})
         for action in self.actions:
+            if twin.is_over:
+                return twin.module, f"step {len(twin.actions)} fails: {twin.error}"
             twin.step(action)
         return twin.module, "" if twin.error == self.error else twin.error
 

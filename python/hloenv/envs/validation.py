@@ -64,6 +64,8 @@ def problems_of_repeat(
         twin.apply(state)
     except EpisodeOverError as error:
         return [*problems, str(error)]
+    except HloEnvError as error:
+        return [*problems, f"it cannot be repeated: {error}"]
     found = twin.state
     if not abs(found.reward - claimed.reward) <= 1e-9:
         problems.append(f"the reward is {found.reward}, not {claimed.reward}")

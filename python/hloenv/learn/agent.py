@@ -118,7 +118,8 @@ def load_agent(path: str | os.PathLike[str] = DEFAULT_CHECKPOINT) -> Agent:
             raise CheckpointError(
                 f"{path}: format {described['format']}, this version reads {_FORMAT}"
             )
-        config = TrainConfig.from_dict(described["config"])
+        # Before there was any, none was imitated.
+        config = TrainConfig.from_dict({"imitate": "", **described["config"]})
         env = config.make_env(_ANY_BENCHMARK)
         actions = [env.action_name(i) for i in range(env.num_actions)]
         if actions != described["actions"]:

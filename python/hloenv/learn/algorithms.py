@@ -89,9 +89,7 @@ _PPO = _ROLLOUT | {
 _DQN = {
     "buffer_size": 50_000,
     "learning_starts": 2_000,
-    # Of all environments together: one update for four steps, with eight of them.
     "train_freq": 4,
-    "gradient_steps": 8,
     "target_update_interval": 1_000,
     "exploration_fraction": 0.4,
 }

@@ -11,8 +11,8 @@ import numpy as np
 
 from .._typing import Float64Array, Int64Array
 from ..envs.base import CompilerEnv
-from ..errors import ArgumentError, HloEnvError
-from ..hlo.pass_text import parse_pass
+from ..errors import ArgumentError, ForkError, HloEnvError
+from ..hlo.pass_text import parse_pass, spelled
 from ..hlo.passes import Pipeline
 
 # Rounds of an order, and states in a step of the optimizer.
@@ -48,15 +48,18 @@ def order_of(env: CompilerEnv, text: str) -> tuple[list[int], int]:
     """
     parsed = parse_pass(text)
     if not isinstance(parsed, Pipeline):
-        return [env.action_of(text)], 1
-    names = text.removesuffix("*").split("+")
-    return [env.action_of(each) for each in names], (
-        _MAX_ROUNDS if parsed.fixed_point else 1
-    )
+        return [env.action_of(spelled(parsed))], 1
+    actions = [env.action_of(spelled(each)) for each in parsed.passes]
+    return actions, _MAX_ROUNDS if parsed.fixed_point else 1
 
 
 def demonstrate(
-    env: CompilerEnv, text: str, benchmarks: Sequence[str], *, gamma: float
+    env: CompilerEnv,
+    text: str,
+    benchmarks: Sequence[str],
+    *,
+    gamma: float,
+    max_bytes: int = 1 << 30,
 ) -> Demonstrations:
     """Runs an order on modules, without the passes that change nothing there.
 
@@ -65,17 +68,32 @@ def demonstrate(
         text: of the order, as `order_of` takes it.
         benchmarks: URIs of the modules; one on which a pass fails is left out.
         gamma: by which later rewards are discounted.
+        max_bytes: of all observations.
 
     Raises:
-        ArgumentError: the order changes none of the modules.
+        ArgumentError: the order changes none of the modules; or what is observed takes
+            more than `max_bytes`.
+        ForkError: XLA cannot run in this process.
     """
     order, rounds = order_of(env, text)
     observations, actions, returns = list[Any](), list[int](), list[float]()
+    size = 0
     for uri in benchmarks:
         try:
             episode = _play(env, order, rounds, uri)
+        except (ForkError, ArgumentError):
+            raise
         except HloEnvError:
             continue
+        if env.error:
+            continue
+        size += sum(_num_bytes(each[0]) for each in episode)
+        if size > max_bytes:
+            raise ArgumentError(
+                f"the observations of {len(benchmarks)} demonstrations take more than "
+                f"{max_bytes >> 20} MiB; imitate fewer (demonstrations), or none "
+                '(imitate = "")'
+            )
         total, totals = 0.0, list[float]()
         for _, _, reward in reversed(episode):
             total = reward + gamma * total
@@ -109,9 +127,14 @@ def _play(
     return steps
 
 
+def _num_bytes(observation: Any) -> int:
+    arrays = observation.values() if isinstance(observation, dict) else [observation]
+    return sum(each.nbytes for each in arrays)
+
+
 def imitate(
     policy: Any, shown: Demonstrations, *, epochs: int, rate: float, seed: int
-) -> float:
+) -> None:
     """Trains a policy with a value function on demonstrations.
 
     Args:
@@ -120,18 +143,13 @@ def imitate(
         epochs: passes over the steps.
         rate: learning rate.
         seed: of the order in which the steps are drawn.
-
-    Returns:
-        The share of the steps whose action is the likeliest, in the last epoch.
     """
     import torch
 
     rng = np.random.default_rng(seed)
     optimizer = torch.optim.Adam(policy.parameters(), rate)
     policy.set_training_mode(True)
-    share = 0.0
     for _ in range(epochs):
-        right = 0.0
         drawn = rng.permutation(len(shown.actions))
         for first in range(0, len(drawn), _BATCH):
             chosen = drawn[first : first + _BATCH]
@@ -145,12 +163,7 @@ def imitate(
             loss.backward()
             torch.nn.utils.clip_grad_norm_(policy.parameters(), 0.5)
             optimizer.step()
-            with torch.no_grad():
-                logits = policy.get_distribution(batch).distribution.logits
-                right += float((logits.argmax(1) == actions).sum())
-        share = right / len(drawn)
     policy.set_training_mode(False)
-    return share
 
 
 def _stacked(observations: Sequence[Any]) -> Any:

@@ -171,7 +171,12 @@ class _Run:
 
     @property
     def _arguments(self) -> dict[str, Any]:
-        return {**self.algorithm.defaults, **self.config.arguments}
+        arguments = {**self.algorithm.defaults, **self.config.arguments}
+        if not self.algorithm.has_critic:
+            # "train_freq" counts steps of all environments together: one update for
+            # each, of four steps by default.
+            arguments.setdefault("gradient_steps", self.config.num_envs)
+        return arguments
 
     def _vector_env(self) -> Any:
         from stable_baselines3.common.monitor import Monitor
