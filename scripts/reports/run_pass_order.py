@@ -89,7 +89,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "reward": "kernel_cache",
         "train": "hloenv://all/train?max_instructions=200",
         "validation": "hloenv://all/validation?max_instructions=200",
-        "steps": 10_000,
+        "steps": 60_000,
     },
 }
 EXPERIMENTS = {
