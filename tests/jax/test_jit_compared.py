@@ -199,7 +199,9 @@ def test_a_comparison_that_takes_too_long_is_not_made():
         return jnp.ones(2)
 
     result = compare(slow, slow, seconds=0.001)
-    assert result.speedup is None
+    # Of one run of each, which decides nothing.
+    assert result.speedup == pytest.approx(1, abs=0.5)
+    assert result.interval is None
     assert "budget of 0.001 s" in result.reason
 
 
