@@ -13,7 +13,7 @@ import pytest
 
 import hloenv
 from hloenv.errors import CompileError, MeasureTimeout
-from hloenv.jax import attempts, decider
+from hloenv.jax import attempts, by_wheel, decider
 from hloenv.runtime.jaxlib import ffi_call
 from support import jax_outputs
 from support.jit_auto import FASTER, SLOWER, normal
@@ -85,13 +85,13 @@ def test_what_is_not_used_is_freed(verdicts):
 
 def _counted(monkeypatch) -> list[hloenv.HloModule]:
     """The modules that are compiled by the wheel's XLA."""
-    found, real = [], attempts.compile
+    found, real = [], by_wheel.compile
 
     def counting(module, **options):
         found.append(module)
         return real(module, **options)
 
-    monkeypatch.setattr(attempts, "compile", counting)
+    monkeypatch.setattr(by_wheel, "compile", counting)
     return found
 
 
@@ -144,7 +144,7 @@ def test_what_the_wheel_cannot_compile_stays_plain(monkeypatch, error):
     def fails(*_, **__):
         raise error
 
-    monkeypatch.setattr(attempts.child, "try_compile", fails)
+    monkeypatch.setattr(by_wheel.child, "try_compile", fails)
     fast = hloenv.jit(smoothed, remember=False)
     assert_same(fast(CARRY, ROWS), jax.jit(smoothed)(CARRY, ROWS))
     assert fast.decided == []

@@ -13,7 +13,7 @@ import pytest
 
 import hloenv
 from hloenv.errors import CompileError, MeasureTimeout
-from hloenv.jax import FallbackWarning, attempts, decider
+from hloenv.jax import FallbackWarning, attempts, by_wheel, decider
 from hloenv.jax import compare as jax_compare
 from hloenv.jax.compare import Comparison, Running, exceeds
 
@@ -170,11 +170,11 @@ def test_a_module_that_compiles_too_long_is_left(monkeypatch):
         raise MeasureTimeout("no answer from the worker process")
 
     monkeypatch.setattr(attempts, "check_compiles", slow)
-    monkeypatch.setattr(attempts.child, "try_compile", slow)
+    monkeypatch.setattr(by_wheel.child, "try_compile", slow)
     fast = hloenv.jit(jax.grad(filtered), remember=False)
     assert fast(MATRIX, NOISES).shape == (3, 3)
     # As a kernel, and by the wheel's compiler.
-    assert limits == [attempts._COMPILE_TIMEOUT_S] * 2
+    assert limits == [by_wheel.COMPILE_TIMEOUT_S] * 2
     assert fast.decided == []
     assert "no answer from the worker" in fast.explain()
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import pytest
 
 import hloenv
-from hloenv.jax import attempts, decider
+from hloenv.jax import decider, stages
 from hloenv.jax import verdicts as kept_verdicts
 from hloenv.jax.facts import key_of_lowered
 from hloenv.measurement.store import default_path
@@ -222,7 +222,7 @@ def test_where_plain_is_known_to_be_best_the_module_is_not_converted(
 ):
     verdicts += [SLOWER]
     hloenv.jit(depthwise)(KERNEL, IMAGE)
-    monkeypatch.setattr(attempts, "from_lowered", None)
+    monkeypatch.setattr(stages, "from_lowered", None)
     again = hloenv.jit(depthwise)
     again(KERNEL, IMAGE)
     assert "it is slower (found on 20" in again.explain()

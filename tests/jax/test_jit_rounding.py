@@ -11,8 +11,8 @@ import pytest
 
 import hloenv
 from hloenv.jax import decider, outputs
-from hloenv.jax.attempts import Stages
 from hloenv.jax.outputs import difference
+from hloenv.jax.stages import Stages
 from hloenv.jax.wrapping import moved_arguments
 from support.jit_auto import FASTER, IMAGE, KERNEL, depthwise, normal
 

@@ -4,7 +4,7 @@
 A decided module goes back into jax by one of three routes:
 
 * "stablehlo": decisions on the module as jax lowers it. jaxlib compiles the result
-  with its whole pipeline.
+  with its whole pipeline; or, without decisions, the wheel's XLA does (`by_wheel`).
 * "wheel": decisions anywhere in XLA's pipeline. The XLA of TensorFlow's wheel runs the
   rest of the pipeline, and jaxlib takes the result in front of its scheduler.
 * "jaxlib": decisions on the module that jaxlib has optimized, in front of its
@@ -29,128 +29,14 @@ from ..hlo.passes import Pipeline, run_passes
 from ..hlo.pipeline import finish
 from ..policies import Policy, get_policy
 from ..policies.known_forms import FORM_PASSES
-from ..process import child
 from ..rewrite.alternatives import Alternatives
-from ..runtime.executable import compile
-from ..runtime.jaxlib.ffi_call import call_executable, discard_executable
 from ..runtime.jaxlib.options import OptionValue
-from ..runtime.jaxlib.package import require_jax
-from ..runtime.jaxlib.stablehlo import call_function, call_module
-from .decide import (
-    Decided,
-    Passes,
-    as_pipelines,
-    check_compiles,
-    decide,
-    has_equation,
-    label_of,
-)
-from .facts import Facts, key_of_lowered, recall_facts, remember_facts
-from .flat import from_flat, to_flat
+from ..runtime.jaxlib.stablehlo import call_module
+from .by_wheel import COMPILE_TIMEOUT_S, compiled_by_wheel
+from .decide import Decided, Passes, as_pipelines, check_compiles, decide, label_of
 from .library import left_out_of, options_for
-from .lowering import from_lowered, lower_traced
 from .replacements import NotReplacedError, Replace
-
-
-class Stages:
-    """A function for one signature, as jax has it.
-
-    Attributes:
-        traced: a `jax.stages.Traced`.
-        lowered: the `jax.stages.Lowered` of that.
-        wanted: name of the attempt that another process found best; empty if unknown.
-        usable: whether the attempts that have been tried may be used, by name.
-        compares: whether what is tried is compared with plain jax.jit.
-    """
-
-    def __init__(
-        self, traced: Any, *, remember: bool = False, compares: bool = True
-    ) -> None:
-        """Lowers it.
-
-        Args:
-            traced: a `jax.stages.Traced`.
-            remember: whether `facts` are kept for other processes.
-            compares: whether what is tried is compared with plain jax.jit.
-        """
-        self.traced = traced
-        self.compares = compares
-        self._remember = remember
-        self.lowered = lower_traced(traced)
-        self.wanted = ""
-        self.usable: dict[str, bool] = {}
-
-    @property
-    def is_safe(self) -> bool:
-        """Whether the result has been compiled before, in another process."""
-        return bool(self.wanted)
-
-    @property
-    def donates(self) -> bool:
-        """Whether the function donates arguments."""
-        leaves = require_jax("hloenv.jit").tree.leaves(self.lowered.args_info)
-        return any(each.donated for each in leaves)
-
-    @property
-    def has_while(self) -> bool:
-        """Whether there are loops whose number of iterations depends on values."""
-        # Loops of other numbers of iterations are "scan" in jax.
-        return self._has("while") or self._hidden[0]
-
-    @property
-    def has_cond(self) -> bool:
-        """Whether there are branches, of which values choose one."""
-        return self._has("cond") or self._hidden[1]
-
-    @functools.cached_property
-    def _hidden(self) -> tuple[bool, bool]:
-        """Loops and branches of functions that are one operation of the trace."""
-        if not any(map(self._has, _OPAQUE)):
-            return False, False
-        counts = self.module.opcode_counts()
-        has_while = "while" in counts and not _have_known_trip_counts(self.module)
-        return has_while, "conditional" in counts
-
-    @property
-    def has_scan(self) -> bool:
-        """Whether there are loops of a known number of iterations, jax's own aside.
-
-        Random numbers are drawn in one.
-        """
-        is_hidden = any(map(self._has, _OPAQUE)) and _has_loops(self.module)
-        return self._has("scan") or is_hidden
-
-    def _has(self, name: str) -> bool:
-        return has_equation(self.traced.jaxpr, lambda each: each.primitive.name == name)
-
-    @functools.cached_property
-    def module(self) -> HloModule:
-        """As jax lowers it, without donations."""
-        return from_lowered(self.lowered, donations=False)
-
-    @functools.cached_property
-    def facts(self) -> Facts:
-        """Of `module`; without it, if another process has kept them."""
-        key = key_of_lowered(self.lowered) if self._remember else None
-        found = None if key is None else recall_facts(key)
-        if found is None:
-            found = Facts.of(self.module)
-            if key is not None:
-                remember_facts(key, found)
-        return found
-
-
-# Operations of a trace that are whole functions: of jax.export, and of hloenv.load.
-_OPAQUE = ("call_exported", "hloenv_call")
-
-
-def _have_known_trip_counts(module: HloModule) -> bool:
-    """Whether the number of iterations of each loop is in the module."""
-    from ..graph.hlo_graph import HloGraph, opcodes
-
-    graph = HloGraph.from_module(module)
-    is_while = graph.opcode == opcodes().index("while")
-    return bool((graph.trip_count[is_while] >= 0).all())
+from .stages import Stages, has_loops
 
 
 @dataclass(frozen=True)
@@ -257,8 +143,6 @@ def _is_default(decided: Decided) -> bool:
 # Passes, their policy: decided on the module as jax lowers it, and on jaxlib's.
 _FORMS = FORM_PASSES, "known-forms"
 _KERNELS = ("single-kernel",), "small-loops"
-# For the compilation of a module with kernels in a child process.
-_COMPILE_TIMEOUT_S = 60.0
 _WHEEL = "wheel"
 # Rules that are tried alone where all together are not faster.
 _MAX_ALONE = 4
@@ -270,7 +154,7 @@ _NEEDS_COPIES = "plain_scatters"
 
 
 class Auto:
-    """hloenv's fixed rules; routes "stablehlo" and "jaxlib", and one option."""
+    """hloenv's fixed rules; routes "stablehlo" and "jaxlib", options, the wheel."""
 
     text: str | None = "auto"
     is_auto = True
@@ -294,7 +178,7 @@ class Auto:
             Decided(module, module, route="jaxlib"),
             replace=functools.partial(kernels_of, is_safe=stages.is_safe),
         )
-        if stages.donates or not _has_loops(module):
+        if stages.donates or not has_loops(module):
             kernels = replace(kernels, replace=None, reason="no rule applies to it")
         if forms is not None and kernels.replace is not None:
             yield replace(forms, name="forms_kernels", replace=kernels.replace)
@@ -418,39 +302,6 @@ def _decide_rules(
     return decisions
 
 
-def compiled_by_wheel(
-    module: HloModule, stages: Stages, *, is_safe: bool
-) -> tuple[Callable[..., Any], Callable[[], None]]:
-    """The function of `stages` as a call of an executable of the wheel's XLA.
-
-    Args:
-        module: of the function.
-        stages: whose arguments and results it has.
-        is_safe: whether it is known to compile.
-
-    Returns:
-        The function, and one that frees the executable, if no function of jax that
-        calls it is kept.
-
-    Raises:
-        CompileError: XLA cannot compile it.
-        MeasureTimeout: it takes too long to compile.
-    """
-    jax = require_jax("hloenv.jit")
-    if not is_safe:
-        child.try_compile(module.to_bytes(), "legalize", timeout_s=_COMPILE_TIMEOUT_S)
-    executable = compile(module, isolate=False)
-    run = call_executable(executable)
-    avals = stages.traced.jaxpr.out_avals
-
-    def flat(*leaves: Any) -> list[Any]:
-        results = run(*(to_flat(jax, leaf) for leaf in leaves))
-        return from_flat(jax, results, avals)
-
-    function = call_function(flat, module, stages.traced, stages.lowered)
-    return function, functools.partial(discard_executable, executable)
-
-
 def kernels_of(theirs: HloModule, *, is_safe: bool) -> Decided:
     """Decides the loops of a module of jaxlib's: those of small operations.
 
@@ -470,7 +321,7 @@ def kernels_of(theirs: HloModule, *, is_safe: bool) -> Decided:
         decided = replace(decided, applied=copied)
     try:
         if not is_safe:
-            check_compiles(decided.result, timeout_s=_COMPILE_TIMEOUT_S)
+            check_compiles(decided.result, timeout_s=COMPILE_TIMEOUT_S)
     except (CompileError, MeasureTimeout) as error:
         raise NotReplacedError(str(error)) from error
     return decided
@@ -493,10 +344,6 @@ def _calls_python(module: HloModule) -> bool:
     """Whether it has custom calls of functions that only jax keeps alive."""
     targets = (each[0] for each in core.custom_call_targets(module._core))
     return any("callback" in target for target in targets)
-
-
-def _has_loops(module: HloModule) -> bool:
-    return module.opcode_counts().get("while", 0) > 0
 
 
 def planner_of(

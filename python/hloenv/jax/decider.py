@@ -20,7 +20,7 @@ from ..rewrite.trace import ModuleId
 from ..runtime.jaxlib.options import compile_lowered, keep_compiled
 from ..runtime.jaxlib.package import require_jax
 from .artefact import Artefact, Tuned
-from .attempts import WITH_OPTIONS, Attempt, Planner, Stages
+from .attempts import WITH_OPTIONS, Attempt, Planner
 from .compare import ALL_NAN, Consuming, Running, compare, exceeds, too_large
 from .decide import RANDOM_STATE, Decided, other_devices, unsupported
 from .explain import signature_text
@@ -29,6 +29,7 @@ from .lowering import lower_traced
 from .recipe import Recipe
 from .replacements import Replacements
 from .shared import SharedExecutables
+from .stages import Stages
 from .trials import Trial, fastest, verdict_of
 from .verdicts import Verdict, key_of, recall, remember
 from .wrapping import Options, calls, moved_arguments, name_of, named, types_of

@@ -12,7 +12,6 @@ import numpy as np
 
 from ..errors import ArgumentError, HloEnvError
 from ..hlo.module import HloModule
-from ..jax.attempts import Stages
 from ..jax.compare import Consuming
 from ..jax.decide import unsupported
 from ..jax.flat import flat_type, to_flat
@@ -20,6 +19,7 @@ from ..jax.jit import JitFunction
 from ..jax.kept import kept_key
 from ..jax.outputs import compare_bitwise
 from ..jax.recipe import Proposed, Recipe
+from ..jax.stages import Stages
 from ..jax.wrapping import Options, calls, copy_arrays, error_text, name_of, named
 from ..runtime.executable import Engine
 from ..runtime.inputs import as_inputs
