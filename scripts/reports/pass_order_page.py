@@ -3,153 +3,29 @@
 
 from __future__ import annotations
 
-import csv
-import hashlib
 import itertools
 import json
 import math
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from statistics import geometric_mean
 from typing import Any
 
 import numpy as np
 
-from hloenv import _markdown
-from hloenv.bench.statistics import clustered_interval
-from hloenv.learn.curve import CURVE
-from hloenv.learn.training import BEST
-from reporting import count_of, head
-
-SEARCHES = (
-    *("default", "compiler", "fixed", "greedy", "random", "beam", "edited"),
-    "options",
+from pass_order_results import (
+    BY_TIME,
+    SAME_ACTIONS,
+    SEARCHES,
+    Results,
+    left_by,
+    mean_and_interval,
+    ratio,
+    saved_ratio,
+    spread,
+    table,
 )
-# Of these passes with their usual options.
-SAME_ACTIONS = tuple(name for name in SEARCHES if name not in ("compiler", "options"))
-# Variants whose score is of estimated times, not of instructions.
-BY_TIME = ("kernel cache",)
-
-
-class Results:
-    """All that was measured, by URI of the test module."""
-
-    def __init__(self, runs: Path) -> None:
-        """Reads the files of `run_pass_order.py`."""
-        self.runs = runs
-        order = json.loads((runs / "order.json").read_text())["order"]
-        self.order: list[str] = order["passes"]
-        self.searches: dict[str, Any] = json.loads((runs / "searches.json").read_text())
-        sets = json.loads((runs / "sets.json").read_text())
-        self.failed = sorted(u for u, each in self.searches.items() if "error" in each)
-        self.sets = {
-            name: [uri for uri in uris if uri not in self.failed]
-            for name, uris in sets.items()
-        }
-
-    def tests(self, variant: str) -> list[dict[str, Any]]:
-        """Of each seed that is done, what the agent made of the test modules."""
-        paths = [each / "test.json" for each in self.folders(variant)]
-        wanted = {uri for uris in self.sets.values() for uri in uris}
-        tests = [json.loads(path.read_text()) for path in paths if is_of_agent(path)]
-        return [test for test in tests if wanted <= test.keys()]
-
-    def folders(self, variant: str) -> list[Path]:
-        """Of each seed that is trained to its end, the folder of the run."""
-        found = sorted(self.runs.glob(f"{variant}-[0-9]*"))
-        return [folder for folder in found if is_trained(folder)]
-
-    def curves(self, variant: str) -> list[list[dict[str, str]]]:
-        """Of each seed, the rows of the learning curve."""
-        curves = []
-        for folder in self.folders(variant):
-            with (folder / CURVE).open(newline="") as file:
-                curves.append(list(csv.DictReader(file)))
-        return curves
-
-    def count(self, method: str, uri: str) -> int:
-        """Instructions that a search leaves."""
-        return int(self.searches[uri][method]["op_count"])
-
-
-def is_trained(folder: Path, wanted: int | None = None) -> bool:
-    """Whether the run of a folder has come to its end, by default its own."""
-    curve = folder / CURVE
-    if not curve.exists() or not (folder / "config.json").exists():
-        return False
-    with curve.open(newline="") as file:
-        steps = max(int(row["step"]) for row in csv.DictReader(file))
-    if wanted is None:
-        wanted = json.loads((folder / "config.json").read_text())["steps"]
-    return bool(steps >= wanted)
-
-
-def is_of_agent(path: Path) -> bool:
-    """Whether a file of `run_pass_order.fill` is of the agent that is there now."""
-    by, agent = path.with_suffix(".by.txt"), path.with_name(BEST)
-    if not by.exists() or not agent.exists():
-        return False
-    return by.read_text().split()[-1] == digest(agent)
-
-
-def is_timed(runs: Path, name: str) -> bool:
-    """Whether `times.json` is of the agent that is in the run's folder now."""
-    by, agent = runs / "times.by.txt", runs / name / BEST
-    return agent.exists() and f"{name} {digest(agent)}" in by.read_text()
-
-
-def digest(path: Path) -> str:
-    """Identifies the content of a file."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
-
-
-def left_by(results: Results, test: dict[str, Any], kind: str, uri: str) -> int:
-    """Instructions that an agent leaves; those of the start where it failed."""
-    if "error" in test[uri]:
-        return results.count("start", uri)
-    return int(test[uri][kind]["op_count"])
-
-
-def ratio(after: Callable[[str], float], before: Callable[[str], float]) -> Any:
-    """Geometric mean over modules of one count over another."""
-    return lambda uris: geometric_mean(after(uri) / before(uri) for uri in uris)
-
-
-def saved_ratio(
-    results: Results, after: Callable[[str], float], other: Callable[[str], float]
-) -> Any:
-    """As the paper: geometric mean of instructions removed, over those others remove.
-
-    Where the agent removes none, half an instruction counts. Not a number where the
-    other removes none from a module.
-    """
-
-    def compute(uris: Sequence[str]) -> float:
-        start = {uri: results.count("start", uri) for uri in uris}
-        if any(start[uri] <= other(uri) for uri in uris):
-            return math.nan
-        return geometric_mean(
-            max(start[uri] - after(uri), 0.5) / (start[uri] - other(uri))
-            for uri in uris
-        )
-
-    return compute
-
-
-def spread(values: Sequence[float], form: str) -> str:
-    """Mean over seeds, and the range."""
-    if not values or any(map(math.isnan, values)):
-        return "-"
-    mean = format(float(np.mean(values)), form)
-    if len(values) == 1:
-        return mean
-    return f"{mean} ({format(min(values), form)} to {format(max(values), form)})"
-
-
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """The text of a table; all columns but the first hold numbers."""
-    return "\n".join(_markdown.table(columns, rows))
+from pass_order_time_page import rate_table, time_table
+from reporting import head
 
 
 def variant_table(results: Results, variants: Sequence[str]) -> str:
@@ -244,7 +120,7 @@ def default_table(results: Results, variant: str) -> str:
                     f"{name}, {episodes}, against {other}",
                     spread(saved, "+.1%"),
                     spread(left, ".3f"),
-                    _mean_and_interval(logs)[1],
+                    mean_and_interval(logs)[1],
                     spread(totals, ".3f"),
                     spread(shares, ".0%"),
                     spread(largest, ".1%"),
@@ -290,99 +166,6 @@ def limit_table(results: Results, variants: Sequence[str]) -> str:
             ]
         )
     return table(("test set", "more removed", "count over theirs", "fewer"), rows)
-
-
-def time_table(results: Results, variants: Sequence[str]) -> str:
-    """Speed-ups over XLA's own order, by the length of the program."""
-    path = results.runs / "times.json"
-    if not path.exists():
-        return "Not measured."
-    every = json.loads(path.read_text())
-    times = {uri: each for uri, each in every.items() if "error" not in each}
-    kinds: dict[str, Callable[[float], bool]] = {
-        "all": lambda _: True,
-        "below 100 us": lambda s: s < 1e-4,
-        "100 us and more": lambda s: s >= 1e-4,
-    }
-    rows = []
-    for variant in ("default", *variants):
-        timed: dict[str, Any] = next(iter(times.values()), {})
-        names = [each for each in timed if each.rpartition("-")[0] == variant]
-        names = [name for name in names if is_timed(results.runs, name)]
-        names = [variant] if variant == "default" else names
-        if not names:
-            continue
-        for kind, holds in kinds.items():
-            found = {
-                u: e for u, e in times.items() if holds(e["default"]["baseline_s"])
-            }
-            if not found:
-                continue
-            right = [
-                e[name] for e in found.values() for name in names if _is_ok(e[name])
-            ]
-            faster = sum(each["interval"][0] > 1 for each in right)
-            slower = sum(each["interval"][1] < 1 for each in right)
-            number = len(found) * len(names)
-            default = {uri: _log_speedup(e["default"]) for uri, e in found.items()}
-            logs = {
-                uri: float(np.mean([_log_speedup(e[name]) for name in names]))
-                for uri, e in found.items()
-            }
-            row = [f"{variant}, {kind}", str(len(found)), str(len(names))]
-            row += _mean_and_interval(logs)
-            row.append(f"{faster} / {slower} / {number - len(right)}")
-            if variant == "default":
-                row += ["", ""]
-            else:
-                row += _mean_and_interval({u: v - default[u] for u, v in logs.items()})
-            rows.append(row)
-    columns = (
-        *("order, programs", "number", "seeds", "speed-up", "interval"),
-        *("faster / slower / failed", "over default", "interval"),
-    )
-    text = table(columns, rows) if rows else "Not measured."
-    if dropped := len(every) - len(times):
-        modules = count_of(dropped, "module")
-        text += f"\n\nLeft out: {modules} that could not be measured at all."
-    return text
-
-
-def rate_table(results: Results) -> str:
-    """Steps a second of the environment."""
-    path = results.runs / "rates.json"
-    if not path.exists():
-        return "Not measured."
-    rows = [
-        [
-            f"`{name}`",
-            f"{each['instructions']:,.0f}",
-            f"{each['new']:,.0f}",
-            f"{each['known']:,.0f}",
-        ]
-        for name, each in json.loads(path.read_text()).items()
-    ]
-    return table(("observation", "instructions", "new results", "known results"), rows)
-
-
-def _is_ok(timed: Mapping[str, Any]) -> bool:
-    return not timed["error"]
-
-
-def _log_speedup(timed: Mapping[str, Any]) -> float:
-    """Of one module; a failure counts as 1."""
-    return math.log(timed["speedup"]) if _is_ok(timed) else 0.0
-
-
-def _mean_and_interval(logs: Mapping[str, float]) -> list[str]:
-    """The geometric mean over modules, and its interval, by repository."""
-    clusters: dict[str, list[float]] = defaultdict(list)
-    for uri, log in logs.items():
-        clusters[uri.removeprefix("hloenv://dataset/").split("/")[1]].append(log)
-    low, high = clustered_interval([np.array(each) for each in clusters.values()])
-    mean = math.exp(np.mean(list(logs.values())))
-    interval = "-" if math.isnan(low) else f"{low:.3f} to {high:.3f}"
-    return [f"{mean:.3f}", interval]
 
 
 def draw_curves(results: Results, variants: Sequence[str], path: Path) -> None:

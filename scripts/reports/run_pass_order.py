@@ -47,7 +47,8 @@ from hloenv.learn import (
 from hloenv.learn.baselines import op_count
 from hloenv.learn.training import BEST
 from hloenv.runtime.machine import this_machine
-from pass_order_page import digest, is_trained, write_page
+from pass_order_page import write_page
+from pass_order_results import digest, is_trained
 from pass_order_searches import (
     MAX_EDITS,
     MAX_ORDER_MODULES,
