@@ -92,8 +92,10 @@ def test_a_page_without_marks_is_an_error():
 
 
 def test_decisions_are_rewrites_and_what_the_library_is_not_given():
-    def part(accepted, left_out="", then=None):
-        return SimpleNamespace(accepted=accepted, left_out=left_out, then=then)
+    def part(accepted, left_out="", then=None, engine="jaxlib"):
+        return SimpleNamespace(
+            accepted=accepted, left_out=left_out, then=then, engine=engine
+        )
 
     def of(*decided):
         return decisions_of(SimpleNamespace(decided=list(decided)))
@@ -101,3 +103,4 @@ def test_decisions_are_rewrites_and_what_the_library_is_not_given():
     assert of() == {}
     assert of(part({"b": 2, "a": 1}, then=part({"c": 3}))) == {"a": 1, "b": 2, "c": 3}
     assert sum(of(part({}, "convolutions")).values()) == 1
+    assert of(part({}, engine="wheel")) == {"compiled by the wheel": 1}
