@@ -14,6 +14,7 @@ import numpy as np
 
 from pass_order_results import (
     BY_TIME,
+    OTHER_VALIDATION,
     SAME_ACTIONS,
     SEARCHES,
     Results,
@@ -175,8 +176,10 @@ def draw_curves(results: Results, variants: Sequence[str], path: Path) -> None:
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
-    for variant in variants:
+    figure, axes = plt.subplots(figsize=(9, 5), layout="constrained")
+    colors = mpl.colormaps["tab20"].colors
+    lowest = 1.0
+    for number, variant in enumerate(variants):
         curves = results.curves(variant)
         if not curves:
             continue
@@ -184,9 +187,13 @@ def draw_curves(results: Results, variants: Sequence[str], path: Path) -> None:
         steps = [int(row["step"]) for row in curves[0][:length]]
         scores = np.array([[float(r["score"]) for r in c[:length]] for c in curves])
         best = np.minimum.accumulate(scores, axis=1)
-        (line,) = axes.plot(steps, best.mean(axis=0), label=variant)
+        color = colors[number % len(colors)]
+        axes.plot(steps, best.mean(axis=0), label=variant, color=color)
         low, high = best.min(axis=0), best.max(axis=0)
-        axes.fill_between(steps, low, high, alpha=0.2, color=line.get_color())
+        axes.fill_between(steps, low, high, alpha=0.15, color=color)
+        lowest = min(lowest, float(low.min()))
+    # Not what networks leave that have learned nothing yet.
+    axes.set_ylim(lowest - 0.005, min(1.0, lowest + 0.06))
     axes.set_xlabel("steps of training")
     axes.set_ylabel("instructions left, validation\n(one episode, best so far)")
     axes.yaxis.set_major_formatter(mpl.ticker.PercentFormatter(1, decimals=0))
@@ -207,8 +214,7 @@ def write_page(
     images = path.parent / "images"
     images.mkdir(parents=True, exist_ok=True)
     # Others are rewarded, and chosen, by estimated times.
-    counting = [name for name in every if name not in BY_TIME]
-    draw_curves(results, counting, images / f"{path.stem}.png")
+    counting = [name for name in every if name not in (*BY_TIME, *OTHER_VALIDATION)]
     configs = [
         json.loads(each.read_text())
         for name in every
@@ -216,7 +222,9 @@ def write_page(
     ]
     steps = sorted({config["steps"] for config in configs})
     rewards = sorted({config["reward"] for config in configs})
+    # Before the picture, which would count as a change of the sources.
     text = "\n".join(head("Pass order by reinforcement learning"))
+    draw_curves(results, counting, images / f"{path.stem}.png")
     text += f"""
 * steps of training: {", ".join(f"{each:,}" for each in steps)}; the seeds are
   0, 1, ...; rewards: {", ".join(f"`{each}`" for each in rewards)}

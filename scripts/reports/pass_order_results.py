@@ -26,8 +26,9 @@ SEARCHES = (
 )
 # Of these passes with their usual options.
 SAME_ACTIONS = tuple(name for name in SEARCHES if name not in ("compiler", "options"))
-# Variants whose score is of estimated times, not of instructions.
+# Variants whose score is of estimated times, not of instructions, or of other modules.
 BY_TIME = ("kernel cache",)
+OTHER_VALIDATION = ("trained on GPT-2",)
 
 
 class Results:
