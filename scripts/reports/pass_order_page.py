@@ -302,9 +302,10 @@ some hundreds. The agents: {headline}.
 
 {default_table(results, headline)}
 
-What limits it: the best of every search, edits of the fixed order for each module among
-them, and of every agent of this page, of all seeds, against the fixed order. Where
-nothing is left to gain here, no agent over these passes is known to gain it.
+What limits it: the best of every search over these passes with their usual options,
+edits of the fixed order for each module among them, and of every agent of this page, of
+all seeds, against the fixed order. Where nothing is left to gain here, no agent over
+these passes is known to gain it.
 
 {limit_table(results, every)}"""
 
@@ -317,8 +318,8 @@ Speed-ups over XLA's compiler alone, measured in turns in one process; all of XL
 passes run afterwards. The agent's order is its best, by what its reward decreases, of
 greedy's steps. Where *over default* is 1, that the agent's module has fewer operations
 before XLA's passes is worth nothing after them. A failure (a module that does not
-compile or has other outputs than the original) counts as 1; of several seeds, the mean.
-Intervals (95 %) by repository.
+compile, or whose outputs are others or no numbers) counts as 1, as does an order that
+changes nothing; of several seeds, the mean. Intervals (95 %) by repository.
 
 {time_table(results, variants)}
 

@@ -72,15 +72,42 @@ def test_a_loop_stays_in_jaxlib_where_that_is_not_slower(verdicts):
 
 
 def test_what_is_not_used_is_freed(verdicts):
-    before = dict(ffi_call._uses)
+    before = Counter(ffi_call._uses)
     verdicts += [SLOWER, FASTER, SLOWER]
-    for steps in (2, 3):
-        hloenv.jit(smoothed, remember=False)(CARRY, ROWS[:steps])
-    used = dict(ffi_call._uses - Counter(before))
-    assert list(used.values()) == [1]
+    unused = hloenv.jit(smoothed, remember=False)
+    unused(CARRY, ROWS[:2])
+    assert ffi_call._uses == before
+    used = hloenv.jit(smoothed, remember=False)
+    used(CARRY, ROWS[:3])
     # Another function that does not use the same code leaves it to the one that does.
     hloenv.jit(smoothed, remember=False)(CARRY, ROWS[:3])
-    assert dict(ffi_call._uses - Counter(before)) == used
+    assert (ffi_call._uses - before).total() == 1
+    other = jax.tree.map(lambda x: x * 2, (CARRY, ROWS[:3]))
+    assert_same(used(*other), jax.jit(smoothed)(*other))
+
+
+def test_code_is_there_until_nobody_uses_it():
+    executable = hloenv.compile(hloenv.HloModule.from_jax(jnp.sin, ROWS))
+    call = jax.jit(hloenv.jax.call_executable(executable))
+    hloenv.jax.call_executable(executable)
+    assert_same(call(ROWS), [jnp.sin(ROWS)])
+    ffi_call.discard_executable(executable)
+    assert_same(call(ROWS), [jnp.sin(ROWS)])
+    ffi_call.discard_executable(executable)
+    with pytest.raises(ValueError, match="hloenv's custom call"):
+        jax.block_until_ready(call(ROWS))
+
+
+def test_a_comparison_that_fails_frees_the_code(monkeypatch):
+    before = Counter(ffi_call._uses)
+
+    def fails(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(decider, "compare", fails)
+    with pytest.raises(KeyboardInterrupt):
+        hloenv.jit(smoothed, remember=False)(CARRY, ROWS[:4])
+    assert ffi_call._uses == before
 
 
 def _counted(monkeypatch) -> list[hloenv.HloModule]:
@@ -121,12 +148,13 @@ def _random(carry, rows):
     [
         (smoothed, {"budget": 0}),
         (smoothed, {"donate_argnums": 0}),
+        (smoothed, {"compiler_options": {"xla_cpu_enable_fast_min_max": False}}),
         (_until, {}),
         (_in_a_branch, {}),
         (_random, {}),
         (lambda carry, rows: jnp.tanh(carry["state"] + rows), {}),
     ],
-    ids=["no comparison", "donated", "while", "cond", "random", "no loop"],
+    ids=["no comparison", "donated", "options", "while", "cond", "random", "no loop"],
 )
 def test_the_wheel_compiles_nothing_that_it_may_not_run(monkeypatch, fn, options):
     compiled = _counted(monkeypatch)

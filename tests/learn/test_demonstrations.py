@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from envs.modules import small
 from hloenv import HloModule
 from hloenv.envs import PassOrderEnv
 from hloenv.errors import ArgumentError, UnknownPassError
-from hloenv.learn import Agent, TrainConfig, load_agent, order_passes, train
+from hloenv.learn import Agent, TrainConfig, load_agent, order_passes, train, training
 from hloenv.learn.demonstrations import demonstrate, order_of
 from hloenv.learn.training import _Run
 
@@ -95,6 +96,15 @@ def test_an_order_that_is_none_leaves_no_folder(tmp_path) -> None:
     config = dataclasses.replace(TINY, imitate="cse+logistic-expander")
     with pytest.raises(ArgumentError, match="no action 'logistic-expander'"):
         train(config, tmp_path / "run")
+    assert not Path(tmp_path / "run" / "config.json").exists()
+
+
+def test_demonstrations_that_are_too_large_leave_no_folder(tmp_path, monkeypatch):
+    real = training.demonstrate
+    small_room = functools.partial(real, max_bytes=1000)
+    monkeypatch.setattr(training, "demonstrate", small_room)
+    with pytest.raises(ArgumentError, match="demonstrations take more than 0 MiB"):
+        train(TINY, tmp_path / "run")
     assert not Path(tmp_path / "run" / "config.json").exists()
 
 

@@ -49,5 +49,10 @@ def compiled_by_wheel(
         results = run(*(to_flat(jax, leaf) for leaf in leaves))
         return from_flat(jax, results, avals)
 
-    function = call_function(flat, module, stages.traced, stages.lowered)
-    return function, functools.partial(discard_executable, executable)
+    discard = functools.partial(discard_executable, executable)
+    try:
+        function = call_function(flat, module, stages.traced, stages.lowered)
+    except BaseException:
+        discard()
+        raise
+    return function, discard

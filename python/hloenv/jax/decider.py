@@ -289,11 +289,6 @@ class Decider:
                     self._keep(attempt.decided, reason)
                     break
                 if verdict is None or attempt.name == verdict.attempt:
-                    if attempt.prepare is not None:
-                        attempt = attempt.prepare()
-                    if attempt.reason:
-                        self._keep(attempt.decided, attempt.reason)
-                        continue
                     tried = self._try(
                         *(signature, attempt, verdict, args, kwargs),
                         can_loop=stages.has_while,
@@ -303,6 +298,10 @@ class Decider:
                     if not self._budget and trials[-1].is_usable:
                         break
             best = self._choose(signature, trials, args, kwargs)
+        except BaseException:  # such as Ctrl-C
+            for each in trials:
+                each.free()
+            raise
         finally:
             self._wasted_s += time.monotonic() - began
         self._sign(num_considered, stages)
@@ -325,6 +324,8 @@ class Decider:
         given = self._options.given.get("compiler_options") or {}
         if both := sorted(attempt.options.keys() & given.keys()):
             return f"{both[0]} is given"
+        if given and attempt.decided.engine == "wheel":
+            return f"{min(given)} is given, an option of jaxlib's compiler"
         return _LATER_OPTIONS if attempt.options and self._is_later else ""
 
     def _too_long(
@@ -434,6 +435,8 @@ class Decider:
             kwargs: of the call.
             can_loop: whether values decide how long a call takes.
         """
+        if attempt.prepare is not None:
+            attempt = attempt.prepare()
         plan = self._plan(attempt)
         self.plans[signature] = plan
         moved: Callable[[], Any] | None = None
@@ -441,7 +444,10 @@ class Decider:
             moved = functools.partial(self._call_moved, args, kwargs)
         function = self._wrapped.new_function()
         trial = Trial(attempt.name, attempt.decided, plan, function)
-        trial.discard = attempt.discard
+        trial.discard, trial.reason = attempt.discard, attempt.reason
+        if trial.reason:
+            self.plans[signature] = self._inside
+            return trial
         try:
             lowered = lower_traced(function.trace(*args, **kwargs))
             trial.lowered = lowered if attempt.options else None
@@ -464,6 +470,9 @@ class Decider:
                         moved=moved,
                     )
                 )
+        except BaseException:
+            trial.free()
+            raise
         finally:
             self.plans[signature] = self._inside
         return trial
@@ -518,10 +527,9 @@ class Decider:
                 continue
             if each.replaced is not None:
                 self.replacements.leave(each.replaced)
+            each.free()
             if each.is_fault:
                 self._wrapped.fall_back(each.reason)
-            if each.discard is not None:
-                each.discard()
             self._keep(each.decided, each.reason or "another version is faster")
         if best is None:
             return None

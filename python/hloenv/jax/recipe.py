@@ -212,8 +212,12 @@ class Recipe:
         )
         attempt = Attempt("tuned", decided, options=self.options)
         if self.backend == "wheel":
-            function, discard = compiled_by_wheel(applied, stages, is_safe=True)
-            return dataclasses.replace(attempt, function=function, discard=discard)
+
+            def prepare() -> Attempt:
+                function, discard = compiled_by_wheel(applied, stages, is_safe=True)
+                return dataclasses.replace(attempt, function=function, discard=discard)
+
+            return dataclasses.replace(attempt, prepare=prepare)
         if self.pipeline == "wheel":
             return dataclasses.replace(
                 attempt, replace=functools.partial(give, decided)

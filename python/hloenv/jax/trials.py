@@ -44,6 +44,12 @@ class Trial:
         """Whether it may be used."""
         return not self.reason
 
+    def free(self) -> None:
+        """Frees what was made for it, as it is not used."""
+        if self.discard is not None:
+            self.discard()
+            self.discard = None
+
     def compiled(self, replaced: Replaced) -> None:
         """Takes the result of the compilation."""
         self.replaced = replaced

@@ -29,7 +29,7 @@ from .agent import Agent, load_agent, policy_arguments, policy_class
 from .algorithms import get_algorithm
 from .config import TrainConfig
 from .curve import CURVE, read_curve, write_curve
-from .demonstrations import demonstrate, imitate, order_of
+from .demonstrations import Demonstrations, demonstrate, imitate
 from .evaluation import evaluate
 
 _RESUME = "resume.zip"
@@ -117,8 +117,7 @@ class _Run:
         self.rows = self._read_curve() if resume else []
         self.best_score = math.inf
         self.model = self._resumed() if self.rows else self._new()
-        if config.order:
-            order_of(self.env, config.order)
+        self.shown = self._demonstrations() if config.order and not self.rows else None
         # Last: what fails above leaves nothing behind.
         config.write_to(folder)
         self._began = time.monotonic()
@@ -227,8 +226,15 @@ class _Run:
 
         left = self.config.steps - self.model.num_timesteps
         if not self.rows:
-            if self.config.order:
-                self.imitate()
+            if self.shown is not None:
+                imitate(
+                    self.model.policy,
+                    self.shown,
+                    epochs=self.config.imitation_epochs,
+                    rate=self.config.imitation_rate,
+                    seed=self.config.seed,
+                )
+                self.shown = None
             self.checkpoint()
         if left > 0:
             self.model.learn(
@@ -241,22 +247,15 @@ class _Run:
             self.checkpoint()
         return load_agent(self.folder / BEST)
 
-    def imitate(self) -> None:
-        """Teaches the new policy the order of the configuration."""
+    def _demonstrations(self) -> Demonstrations:
+        """Of the order of the configuration, on modules of the train set."""
         config, found = self.config, self.env.benchmarks
         drawn = np.random.default_rng(0).permutation(len(found))
-        shown = demonstrate(
+        return demonstrate(
             self.env,
             config.order,
             [found[i].uri for i in drawn[: config.demonstrations]],
             gamma=self._arguments.get("gamma", 0.99),
-        )
-        imitate(
-            self.model.policy,
-            shown,
-            epochs=config.imitation_epochs,
-            rate=config.imitation_rate,
-            seed=config.seed,
         )
 
     @property

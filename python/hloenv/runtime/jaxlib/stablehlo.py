@@ -102,26 +102,21 @@ def call_module(module: HloModule, traced: Any, lowered: Any) -> Callable[..., A
         CompileError: jaxlib cannot read the module.
         ImportError: jax is missing or too old.
     """
-    return _function(stablehlo_of(module), module, traced, lowered)
+    return call_function(stablehlo_of(module), module, traced, lowered)
 
 
 def call_function(
-    code: Callable[..., list[Any]], module: HloModule, traced: Any, lowered: Any
+    code: bytes | Callable[..., Any], module: HloModule, traced: Any, lowered: Any
 ) -> Callable[..., Any]:
-    """As `call_module`, with a function of jax's in the place of the module.
+    """As `call_module`, with code that computes the module.
 
     Args:
-        code: a function of those flat arguments of `traced` that `lowered` has.
+        code: StableHLO bytecode, or a function of jax's, of those flat arguments of
+            `traced` that `lowered` has.
         module: that it computes.
         traced: a `jax.stages.Traced`.
         lowered: the `jax.stages.Lowered` of `traced`.
     """
-    return _function(code, module, traced, lowered)
-
-
-def _function(
-    code: bytes | Callable[..., Any], module: HloModule, traced: Any, lowered: Any
-) -> Callable[..., Any]:
     jax = require_jax("hloenv.jit")
     kept = sorted(lowered._lowering.compile_args["kept_var_idx"])
     # As jax leaves out arguments that no result depends on.
