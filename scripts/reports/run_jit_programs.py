@@ -28,6 +28,7 @@ import numpy as np
 import hloenv
 from hloenv._markdown import table
 from hloenv.bench.rows import geometric_mean
+from hloenv.bench.statistics import clustered_interval
 from hloenv.measurement.statistics import speedup_interval, speedup_of
 from reporting import (
     Row,
@@ -116,8 +117,12 @@ def report(rows: list[Row], arguments: argparse.Namespace) -> list[str]:
             if row["file"] == file
         ]
         if some:
+            low, high = clustered_interval([np.log([each]) for each in some])
             means.append(
-                (f"`{file}`", what, len(some), geometric_mean(some), min(some))
+                (
+                    *(f"`{file}`", what, str(len(some)), f"{geometric_mean(some):.2f}"),
+                    *(f"{low:.2f} to {high:.2f}", f"{min(some):.2f}"),
+                )
             )
     cells = []
     for row in sorted(rows, key=lambda row: -row.get("speedup", 0)):
@@ -147,9 +152,9 @@ def report(rows: list[Row], arguments: argparse.Namespace) -> list[str]:
         "with its 95 % interval; failures and unequal outputs count as 1",
         "",
         *table(
-            ("file", "what", "programs", "geometric mean", "worst"),
-            [(*names, f"{mean:.2f}", f"{low:.2f}") for *names, mean, low in means],
-            "llrrr",
+            ("file", "what", "programs", "geometric mean", "95 %, by program", "worst"),
+            means,
+            "llrrrr",
         ),
         "",
         *table(columns, cells, "llrrllrr"),
