@@ -31,7 +31,7 @@ def time_module(
     modules = {}
     for name, order in orders.items():
         modules[name] = changed = without_dead_code(module)
-        for number in order.get(uri, ()):
+        for number in order[uri]:
             changed = hloenv.run_passes(changed, env.passes[number]).module
             modules[name] = changed = without_dead_code(changed)
     measured = hloenv.measure(

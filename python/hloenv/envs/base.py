@@ -420,16 +420,15 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
 
     def _passes_of_path(self) -> list[Pass | Pipeline]:
         """The passes that led to the module, without those that were taken back."""
-        clean = Pass("dce")
-        made: list[list[Pass | Pipeline]] = [[clean] * self.start.is_cleaned]
+        path: list[tuple[int, Node]] = []
         for action, before, after in zip(
             self.actions, self.nodes, self.nodes[1:], strict=False
         ):
             if action > len(self.passes):
-                del made[max(1, len(made) - 1) :]  # the start's stays
+                del path[-1:]
             elif after is not before:
-                made.append([self.passes[action], *[clean] * after.is_cleaned])
-        return [each for step in made for each in step]
+                path.append((action, after))
+        return self._with_cleaning(path)
 
     def passes_of(self, numbers: Iterable[int]) -> list[Pass | Pipeline]:
         """What makes the module that these actions lead to from the start.
@@ -439,13 +438,20 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
         Args:
             numbers: of passes, such as those of `hloenv.learn.BestOrder`.
         """
-        clean, node = Pass("dce"), self.start
-        made: list[Pass | Pipeline] = [clean] * node.is_cleaned
+        path, node = list[tuple[int, Node]](), self.start
         for number in numbers:
             after = self.following(number, node)
             if after is not node:
-                made += [self.passes[number], *[clean] * after.is_cleaned]
+                path.append((number, after))
             node = after
+        return self._with_cleaning(path)
+
+    def _with_cleaning(self, path: Iterable[tuple[int, Node]]) -> list[Pass | Pipeline]:
+        """Passes, by number and the node after each, and where dead code is removed."""
+        clean = Pass("dce")
+        made: list[Pass | Pipeline] = [clean] * self.start.is_cleaned
+        for number, after in path:
+            made += [self.passes[number], *[clean] * after.is_cleaned]
         return made
 
     def __getstate__(self) -> dict[str, Any]:

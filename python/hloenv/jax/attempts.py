@@ -201,9 +201,9 @@ class Auto:
         where values decide what runs: another compiler's code is not only faster or
         slower in what the comparison has run.
         """
-        if stages.donates or stages.has_while or stages.has_cond:
+        if not stages.compares or not stages.has_scan or stages.donates:
             return
-        if not stages.has_scan or not (stages.compares or stages.wanted == _WHEEL):
+        if stages.has_while or stages.has_cond:
             return
         decided = Decided(
             stages.module, stages.module, route="stablehlo", engine="wheel"

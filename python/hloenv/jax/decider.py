@@ -443,8 +443,11 @@ class Decider:
         if not can_loop:  # with other values, perhaps for ever
             moved = functools.partial(self._call_moved, args, kwargs)
         function = self._wrapped.new_function()
-        trial = Trial(attempt.name, attempt.decided, plan, function)
-        trial.discard, trial.reason = attempt.discard, attempt.reason
+        trial = Trial(
+            *(attempt.name, attempt.decided, plan, function),
+            reason=attempt.reason,
+            discard=attempt.discard,
+        )
         if trial.reason:
             self.plans[signature] = self._inside
             return trial

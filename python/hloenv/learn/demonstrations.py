@@ -14,9 +14,9 @@ from ..envs.base import CompilerEnv
 from ..errors import ArgumentError, ForkError, HloEnvError
 from ..hlo.pass_text import parse_pass, spelled
 from ..hlo.passes import Pipeline
+from .baselines import fixed_order
 
-# Rounds of an order, and states in a step of the optimizer.
-_MAX_ROUNDS = 25
+# States in a step of the optimizer.
 _BATCH = 256
 
 
@@ -50,7 +50,7 @@ def order_of(env: CompilerEnv, text: str) -> tuple[list[int], int]:
     if not isinstance(parsed, Pipeline):
         return [env.action_of(spelled(parsed))], 1
     actions = [env.action_of(spelled(each)) for each in parsed.passes]
-    return actions, _MAX_ROUNDS if parsed.fixed_point else 1
+    return actions, parsed.max_iterations if parsed.fixed_point else 1
 
 
 def demonstrate(
@@ -87,7 +87,7 @@ def demonstrate(
             continue
         if env.error:
             continue
-        size += sum(_num_bytes(each[0]) for each in episode)
+        size += sum(num_bytes(each[0]) for each in episode)
         if size > max_bytes:
             raise ArgumentError(
                 f"the observations of {len(benchmarks)} demonstrations take more than "
@@ -112,22 +112,17 @@ def _play(
     """Observation, action and reward of each step."""
     observation, _ = env.reset(options={"benchmark": uri})
     steps = list[tuple[Any, int, float]]()
-    for _ in range(rounds):
-        before = env.node
-        for number in order:
-            if env.following(number) is env.node:
-                continue
-            after, reward, terminated, truncated, _ = env.step(number)
-            steps.append((observation, number, reward))
-            observation = after
-            if terminated or truncated:
-                return steps
-        if env.node is before:
+    for number in fixed_order(env, order, max_rounds=rounds).passes:
+        after, reward, terminated, truncated, _ = env.step(number)
+        steps.append((observation, number, reward))
+        observation = after
+        if terminated or truncated:
             break
     return steps
 
 
-def _num_bytes(observation: Any) -> int:
+def num_bytes(observation: Any) -> int:
+    """The size of an observation, which is an array or a dictionary of arrays."""
     arrays = observation.values() if isinstance(observation, dict) else [observation]
     return sum(each.nbytes for each in arrays)
 

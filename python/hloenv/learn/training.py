@@ -29,7 +29,7 @@ from .agent import Agent, load_agent, policy_arguments, policy_class
 from .algorithms import get_algorithm
 from .config import TrainConfig
 from .curve import CURVE, read_curve, write_curve
-from .demonstrations import Demonstrations, demonstrate, imitate
+from .demonstrations import Demonstrations, demonstrate, imitate, num_bytes
 from .evaluation import evaluate
 
 _RESUME = "resume.zip"
@@ -158,9 +158,7 @@ class _Run:
         if self.algorithm.has_critic:
             return
         size = self._arguments.get("buffer_size", 1_000_000)
-        sample = self.env.observation_space.sample()
-        arrays = sample.values() if isinstance(sample, dict) else [sample]
-        needed = 2 * size * sum(each.nbytes for each in arrays)
+        needed = 2 * size * num_bytes(self.env.observation_space.sample())
         if needed > _MAX_REPLAY_BYTES:
             raise ArgumentError(
                 f"a replay buffer of {size:,} steps with {self.config.observations} "
