@@ -421,9 +421,8 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
     def _passes_of_path(self) -> list[Pass | Pipeline]:
         """The passes that led to the module, without those that were taken back."""
         path: list[tuple[int, Node]] = []
-        for action, before, after in zip(
-            self.actions, self.nodes, self.nodes[1:], strict=False
-        ):
+        steps = zip(self.actions, self.nodes, self.nodes[1:], strict=False)
+        for action, before, after in steps:
             if action > len(self.passes):
                 del path[-1:]
             elif after is not before:
@@ -440,10 +439,9 @@ class CompilerEnv(Episode, gymnasium.Env[Any, Any]):
         """
         path, node = list[tuple[int, Node]](), self.start
         for number in numbers:
-            after = self.following(number, node)
-            if after is not node:
-                path.append((number, after))
-            node = after
+            before, node = node, self.following(number, node)
+            if node is not before:
+                path.append((number, node))
         return self._with_cleaning(path)
 
     def _with_cleaning(self, path: Iterable[tuple[int, Node]]) -> list[Pass | Pipeline]:
